@@ -28,6 +28,7 @@ set -a
 : "${BACKING:=/host/export}"     # the export's directory, reached past the server: what it stored is compared there; other_mount:
                                  # there is none, a second mount over the other transport, without caches, stands for it
 : "${TRANSPORTS:=rdma tcp}"
+: "${VERSION:=3}"                # of NFS: 3, 4.1 or 4.2
 : "${ONLY:=}"                    # names of checks, separated by spaces; empty: all
 : "${ENTRIES:=2000}"             # entries in `many`, each named and filled as `--names` says
 : "${RDMA_DEVICE:=siw}"          # the kernel's software device under RDMA: siw (iWARP) or rxe (RoCE)
@@ -479,7 +480,8 @@ run_check() {
 
 # mount_export EXPORT [more options]. Soft: a server that does not answer fails a check, it does not hang the guest.
 mount_export() {
-  local options="vers=3,nolock,soft,timeo=300,retrans=2,mountport=$MOUNT_PORT,mountproto=tcp${2:+,$2}"
+  local options="vers=$VERSION,soft,timeo=300,retrans=2${2:+,$2}"
+  [ "$VERSION" != 3 ] || options+=",nolock,mountport=$MOUNT_PORT,mountproto=tcp"
   case $TRANSPORT in
     rdma) options="rdma,port=$RDMA_PORT,$options" ;;
     tcp) options="proto=tcp,port=$TCP_PORT,$options" ;;

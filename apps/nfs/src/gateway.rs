@@ -9,7 +9,7 @@
 //! reply is taken before the procedure runs, so that whatever was done can be answered.
 
 use stag_engine::{
-    Answer, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, Pulled, Time, config,
+    Answer, App, Call, CallId, Cause, Cx, Outcome, PeerAddress, PeerId, Pulled, Time, config,
 };
 use stag_pools::Buf;
 use stag_protocol::{
@@ -21,6 +21,7 @@ use stag_protocol::{
     xdr::NoRoom,
 };
 
+mod nfs4;
 mod put_off;
 mod route;
 
@@ -31,8 +32,9 @@ use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
+use crate::v4::Nfs4;
 use put_off::PutOff;
-use route::{CallTarget, caller, route};
+use route::{CallTarget, ServedVersions, caller, route};
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -45,6 +47,10 @@ pub struct Gateway<S = Files> {
     cache: ShardCache,
     reads: DeferredReads,
     parked: ParkedCalls,
+    /// Version 3 is served.
+    serves_3: bool,
+    /// Version 4, if it is served.
+    nfs4: Option<Box<Nfs4>>,
     /// Time of the next look at how long calls have been under way.
     next_look: Time,
     /// True if the last flush of the handle index failed; reported once, not in every pass.
@@ -73,6 +79,8 @@ impl<S: Store> Gateway<S> {
             cache,
             reads: DeferredReads::new(),
             parked,
+            serves_3: true,
+            nfs4: None,
             next_look: Time(0),
             is_flush_failing: false,
         }
@@ -107,7 +115,8 @@ impl<S: Store> Gateway<S> {
     fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) -> Result<Answer, NoMessage> {
         let header = &call.header;
         let source = CallSource { id: call.id, peer: call.peer, from: call.from };
-        let answer = match route(header) {
+        let served = ServedVersions { three: self.serves_3, four: self.nfs4.is_some() };
+        let answer = match route(header, served) {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
                 Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
@@ -135,6 +144,8 @@ impl<S: Store> Gateway<S> {
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
             }
+            Ok(CallTarget::Null4) => return self.null4(cx, &call),
+            Ok(CallTarget::Compound) => return self.compound(cx, source, call),
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if self.waits(&nfs) => {
                     let pulled = call.pulled;
@@ -425,6 +436,7 @@ impl<S: Store> App for Gateway<S> {
     fn report(&self) -> GatewayReport {
         GatewayReport {
             duplicates: self.cache.report(),
+            nfs4: self.nfs4.as_ref().map(|nfs4| nfs4.report()).unwrap_or_default(),
             ..self.counters.report(self.store.verifier())
         }
     }
@@ -433,6 +445,7 @@ impl<S: Store> App for Gateway<S> {
         self.cache.has_work()
             || self.reads.are_put_off()
             || self.parked.are_under_way()
+            || self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_work())
             || self.store.wants_idle_passes()
     }
 
@@ -446,10 +459,19 @@ impl<S: Store> App for Gateway<S> {
         self.conclude(cx, id, peer, answer);
     }
 
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.handle_reply(cx, &outcome);
+        }
+    }
+
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
         self.cache.forget(peer);
         self.reads.forget(peer);
         self.parked.forget(peer);
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.forget_peer(peer);
+        }
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
@@ -457,6 +479,10 @@ impl<S: Store> App for Gateway<S> {
         self.resume_reads(cx);
         if S::MAY_WAIT {
             self.resume_calls(cx);
+        }
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.tidy(cx.now());
+            nfs4.call_back(cx);
         }
         self.store.tidy(cx.now());
         self.write_index();

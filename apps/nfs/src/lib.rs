@@ -17,6 +17,7 @@ mod deferred;
 pub mod drc;
 pub mod export;
 pub mod gateway;
+mod grain;
 pub mod handle;
 mod inbox;
 pub mod index;
@@ -30,8 +31,10 @@ pub mod serve;
 pub mod state;
 pub mod store;
 mod v3;
+pub mod v4;
 
 pub use gateway::Gateway;
 pub use inbox::Wakeup;
 pub use report::GatewayReport;
 pub use store::helpers;
+pub use v4::{Nfs4Config, Nfs4Report};

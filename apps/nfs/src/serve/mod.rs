@@ -4,18 +4,25 @@
 mod logged;
 mod shard;
 
-pub use shard::{CONNECTIONS, ConnectionShare, STREAMS, ServeShard, shard_buffers};
+pub use shard::{CONNECTIONS, ConnectionShare, NfsVersions, STREAMS, ServeShard, shard_buffers};
 
 use crate::{
-    drc,
+    Nfs4Config, drc,
     state::StartError,
     store::{ceph::CephBackend, files::SharedFiles, memory},
+    v4::state::DelegationPolicy,
 };
+use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
 use stag_pools::Budget;
 use stag_verbs::FabricFault;
-use std::{fmt, io, net::SocketAddr, sync::Arc};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 /// The source of a shard's store.
 #[derive(Clone, Debug)]
@@ -116,6 +123,42 @@ impl fmt::Display for ServeError {
 }
 
 impl std::error::Error for ServeError {}
+
+/// The properties of version 4 for a server that starts: its identity is that of its file handles,
+/// where these outlive it. `is_alone` says that no other version is served.
+///
+/// # Errors
+/// When the system gives no random numbers.
+pub fn nfs4_config(
+    source: &StoreSource,
+    lease_seconds: u16,
+    is_alone: bool,
+) -> Result<Nfs4Config, ServeError> {
+    let mut random = [0; 20];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|error| ServeError::Random(error.into()))?;
+    let (epoch, identity) = random.split_at(4);
+    let number = |octets: &[u8]| octets.iter().fold(0, |sum, octet| sum << 8 | u32::from(*octet));
+    let mut own = [0; 16];
+    own.iter_mut().zip(identity).for_each(|(to, from)| *to = *from);
+    let identity = match source {
+        StoreSource::Files(shared) => shared.identity(),
+        StoreSource::Ceph(_) | StoreSource::Memory(_) => own,
+    };
+    // Whoever else changes a file, on the host or by version 3, would not be seen.
+    let delegations = match source {
+        StoreSource::Memory(_) if is_alone => DelegationPolicy::ReadWrite,
+        _ => DelegationPolicy::Never,
+    };
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(Nfs4Config {
+        lease: Duration::from_secs(lease_seconds.into()),
+        epoch: number(epoch),
+        identity,
+        delegations,
+        started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),
+    })
+}
 
 impl From<StartError> for ServeError {
     fn from(error: StartError) -> Self {

@@ -3,7 +3,7 @@
 
 use super::{Copied, ServeError, Started, StoreSource, logged::Logged};
 use crate::{
-    Gateway, GatewayReport,
+    Gateway, GatewayReport, Nfs4Config,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -32,8 +32,10 @@ const RECEIVES: usize = 4_160;
 const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
 /// Calls over TCP at a time.
 const STREAM_CALLS: usize = 1_024;
-/// Calls of ours: a gateway makes none.
-const OUTBOUND: usize = 16;
+/// Calls of ours: callbacks of version 4.
+const OUTBOUND: usize = 512;
+/// Callbacks that one client has at a time, as with Linux' server: receives are reserved for them.
+const CALLBACKS: u32 = 2;
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
 /// READs that wait for the disk with a buffer of theirs: at most a quarter of the large ones.
@@ -53,6 +55,15 @@ pub struct ConnectionShare {
     pub spare: usize,
     /// Processes at a time over shared memory.
     pub links: usize,
+}
+
+/// Versions of NFS that a shard serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsVersions {
+    /// Version 3.
+    pub three: bool,
+    /// Versions 4.1 and 4.2, on one shard only: their clients and state are that shard's.
+    pub four: Option<Nfs4Config>,
 }
 
 /// A shard that is to run: its store, its addresses, and what it may take.
@@ -83,6 +94,8 @@ pub struct ServeShard {
     pub tells_stages: bool,
     /// The source of its store.
     pub source: StoreSource,
+    /// Versions of NFS.
+    pub nfs: NfsVersions,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
@@ -96,7 +109,9 @@ pub struct ServeShard {
 fn config(xid_seed: u32) -> Config {
     let config = Config { peers: CONNECTIONS, ..Config::default() };
     let receives = RECEIVES;
-    Config { receives, inbound: receives + STREAM_CALLS, outbound: OUTBOUND, xid_seed, ..config }
+    let inbound = receives + STREAM_CALLS;
+    let (outbound, reverse_calls_max) = (OUTBOUND, CALLBACKS);
+    Config { receives, inbound, outbound, reverse_calls_max, xid_seed, ..config }
 }
 
 /// Octets of the buffers of one shard.
@@ -158,7 +173,13 @@ impl ServeShard {
         ready: impl FnOnce(Started),
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
-        let gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        if let Some(config) = self.nfs.four {
+            gateway = gateway.with_nfs4(config);
+        }
+        if !self.nfs.three {
+            gateway = gateway.without_nfs3();
+        }
         let mut random = [0; 36];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| ServeError::Random(error.into()))?;

@@ -5,6 +5,7 @@ mod ceph_start;
 mod ceph_url;
 mod checks;
 mod need;
+mod nfs4;
 pub mod options;
 mod plan;
 mod ready_file;
@@ -68,7 +69,6 @@ use std::{
 pub const HELP: &str = include_str!("help.txt");
 /// Time that a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Time that the end of a session with a Ceph cluster may take.
 const PARTING: Duration = Duration::from_secs(3);
 
@@ -335,6 +335,7 @@ impl Server {
                     sample: plan.sample,
                     tells_stages: plan.tells_stages,
                     source: source.clone(),
+                    nfs: nfs4::versions(plan, source)?,
                     branch,
                     helpers: helpers.next(),
                     clock,

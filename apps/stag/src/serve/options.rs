@@ -79,6 +79,15 @@ pub struct ServeOptions {
     /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
     #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
     pub rdma_version: Versions,
+    /// Versions of NFS to serve: 3, 4 (which is 4.1 and 4.2), or 3,4 [default: 3,4; 3 where version
+    /// 4 cannot be served (see VERSION 4)]
+    #[arg(long, value_name = "3|4|3,4", value_delimiter = ',',
+        value_parser = clap::value_parser!(u8).range(3..=4))]
+    pub nfs: Vec<u8>,
+    /// Seconds for which version 4 keeps the opens and locks of a client that is not heard of
+    #[arg(long, value_name = "SECONDS", default_value_t = 90,
+        value_parser = clap::value_parser!(u16).range(10..=3600))]
+    pub lease: u16,
     /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
     #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
     pub sample: u32,

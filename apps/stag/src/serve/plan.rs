@@ -5,6 +5,7 @@ use super::{
     ceph_url::{self, CephPlan},
     checks::{check_cores, check_memory, check_once, check_open, check_sharing, cluster_of},
     need,
+    nfs4::NfsPlan,
     options::{ModeOption, ServeOptions, SquashOption, SquashRule},
     ready_file,
 };
@@ -64,6 +65,8 @@ pub struct Plan {
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
+    /// Versions of NFS.
+    pub nfs: NfsPlan,
     /// One call in so many is watched from stage to stage.
     pub sample: u32,
     /// Whoever asks is told how long calls take.
@@ -170,7 +173,8 @@ impl Plan {
         let (limit, wanted) =
             (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
         let share = Share::of(limit, wanted)?;
-        let notices = share.notice(limit, wanted).into_iter().collect();
+        let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
+        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store, &mut notices)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
@@ -186,6 +190,7 @@ impl Plan {
             cores,
             private_data,
             versions,
+            nfs,
             sample,
             tells_stages,
             stats,

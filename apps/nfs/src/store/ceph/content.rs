@@ -4,10 +4,12 @@ use super::{
     rights::{self, must_be_regular},
     session::{CallPurpose, CephSession, FoundFile, failed},
 };
-use crate::store::{CommitDone, Failed, FilledLink, FilledRead, StoreResult, WriteDone};
+use crate::store::{
+    CommitDone, Failed, FilledLink, FilledRead, ObjectChange, StoreResult, WriteDone,
+};
 use rustix::io::Errno;
 use stag_ceph::{SetStat, StatMask, SyncKind};
-use stag_protocol::nfs::v3::{FileHandle, FileKind, StableHow, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, StableHow, Status};
 
 impl CephSession {
     pub(super) fn read_to(
@@ -43,7 +45,7 @@ impl CephSession {
         offset: u64,
         octets: &[u8],
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         let file = self.resolve(handle, CallPurpose::Change)?;
         // Before the octets are written: what is lost behind it shows.
         let verifier = self.shared.life.epoch.verifier();
@@ -99,7 +101,7 @@ impl CephSession {
         })
     }
 
-    pub(super) fn commit_file(&self, handle: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    pub(super) fn commit_file(&self, handle: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         let file = self.resolve(handle, CallPurpose::Change)?;
         let outcome = must_be_regular(&file.stat).and_then(|()| self.sync(&file));
         let about = self.wcc(&file);

@@ -6,12 +6,12 @@ use super::{
     session::{CName, CallPurpose, CephSession, FoundFile, failed, root_of},
 };
 use crate::store::{
-    Failed, Linked, Listed, ListedEntry, ListingStart, NameIn, Renamed, StoreResult, Visitor,
-    name::Name,
+    Failed, Linked, Listed, ListedEntry, ListingStart, NameIn, ObjectChange, Renamed, StoreResult,
+    Visitor, name::Name,
 };
 use rustix::io::Errno;
 use stag_ceph::{CephDirectory, CephInode, DirectoryEntry, StatMask, UserPerm, Vino};
-use stag_protocol::nfs::v3::{CookieVerifier, FileHandle, FileKind, Status, WccData};
+use stag_protocol::nfs::v3::{CookieVerifier, FileHandle, FileKind, Status};
 use std::{ffi::CStr, sync::Arc};
 
 /// The order of a directory is that of a hash of its names, the same for all clients.
@@ -34,7 +34,7 @@ impl CephSession {
         directory: &FileHandle,
         name: Result<Name<'_>, Status>,
         remove: Remove,
-    ) -> StoreResult<WccData, WccData> {
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         let parent = self.directory(directory, CallPurpose::Change)?;
         let outcome = name.and_then(|name| {
             self.must_be_no_snapshot(&parent, name, Status::Acces)?;
@@ -161,6 +161,10 @@ impl CephSession {
         if file.export.id != parent.export.id {
             return Err(Status::XDev);
         }
+        // Pinned, without a name: as on Linux it gets none again.
+        if file.stat.links == 0 {
+            return Err(Status::Stale);
+        }
         let text = CName::of(name);
         let linked =
             self.as_caller(|user| file.held.inode.link(&parent.held.inode, text.text(), user));
@@ -220,7 +224,7 @@ impl CephSession {
         if name == b"." || (name == b".." && is_root) {
             let object = (self.handle(&directory.export, own), self.attributes_of(directory));
             let object = (detail == EntryDetail::Object).then_some(object);
-            return Ok(ListedEntry { fileid: own.inode, name, cookie: next, object });
+            return Ok(ListedEntry { fileid: own.inode, name, cookie: next, kind: None, object });
         }
         // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are absent
         let is_told =
@@ -230,6 +234,6 @@ impl CephSession {
             let fsid = directory.export.fsid;
             (self.handle(&directory.export, vino), attributes(&stat, fsid))
         });
-        Ok(ListedEntry { fileid: stat.inode, name, cookie: next, object })
+        Ok(ListedEntry { fileid: stat.inode, name, cookie: next, kind: Some(kind(&stat)), object })
     }
 }

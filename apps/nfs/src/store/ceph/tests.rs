@@ -157,6 +157,14 @@ impl Store for CephSession {
         self.shared.exports.iter().map(|export| export.name.as_str())
     }
 
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.shared.export_roots()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.shared.unpin(file);
+    }
+
     fn verifier(&self) -> Verifier {
         self.shared.life.epoch.verifier()
     }

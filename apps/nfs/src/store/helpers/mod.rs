@@ -273,7 +273,9 @@ fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
 mod tests {
     use super::{job::fetch, *};
     use crate::state::StartError;
-    use crate::store::{Caller, HelperStore, OwnedName, StoreOperation, StoreOutcome, User};
+    use crate::store::{
+        Caller, ExportRoot, HelperStore, OwnedName, StoreOperation, StoreOutcome, User,
+    };
     use stag_engine::PeerAddress;
     use stag_protocol::nfs::v3::{FileHandle, GetAttrArgs, Status, Verifier};
     use std::thread;
@@ -386,6 +388,10 @@ mod tests {
         }
 
         fn exports(&self) -> Vec<String> {
+            vec![]
+        }
+
+        fn export_roots(&self) -> Vec<ExportRoot> {
             vec![]
         }
 
