@@ -188,6 +188,9 @@ impl<S: Store> Turn<'_, '_, S> {
         }
         self.check_room(request)?;
         op::carry_out(self, request)?;
+        if is_measured_behind(request) {
+            self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
+        }
         match (request, self.current()) {
             // The operations behind PUTFH judge the handle; here there is none.
             (Request::PutFh(_), Ok(Node::Object(object))) if step.left == 0 => {
@@ -200,18 +203,24 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
     fn check_room(&mut self, request: &Request<'_>) -> Done {
         let longest = request.reply_len_max(&LIMITS).saturating_add(2 * FAILURE_LEN);
-        if let Some(slot) = self.slot {
-            let whole = self.reply_len().saturating_add(longest);
-            if whole > slot.reply_max {
-                return Err(Status4::RepTooBig.into());
-            }
-            if slot.cache_this && whole > slot.cached_max.min(CELL_LEN) {
-                return Err(Status4::RepTooBigToCache.into());
-            }
+        if !is_measured_behind(request) {
+            self.check_len(self.reply_len().saturating_add(longest))?;
         }
         let is_apart = matches!(request, Request::Read(_) | Request::ReadLink(_));
         let here = if is_apart { 64 } else { longest };
         if self.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
+    }
+
+    /// Checks that a reply of so many octets is within the limits of the session.
+    fn check_len(&self, len: usize) -> Result<(), Status4> {
+        let Some(slot) = self.slot else { return Ok(()) };
+        if len > slot.reply_max {
+            return Err(Status4::RepTooBig);
+        }
+        if slot.cache_this && len > slot.cached_max.min(CELL_LEN) {
+            return Err(Status4::RepTooBigToCache);
+        }
+        Ok(())
     }
 
     /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
@@ -250,6 +259,12 @@ impl<S: Store> Turn<'_, '_, S> {
         let reply = self.reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
         self.nfs4.sessions.finish(&slot, reply);
     }
+}
+
+/// Returns true if the results of an operation are measured when they are there: it changes
+/// nothing, and they are nearly always much shorter than they may be.
+const fn is_measured_behind(request: &Request<'_>) -> bool {
+    matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
 }
 
 /// Place of an operation in its compound.

@@ -1,5 +1,5 @@
 //! NFS version 4.1 and 4.2 of one shard (RFC 8881, RFC 7862): the interpreter of compounds
-//! ([`compound`]), one file for each operation (`op`), clients and sessions (`session`), and the
+//! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
 //! root of all exports (`pseudo`).
 
 mod attr;

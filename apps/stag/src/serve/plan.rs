@@ -41,7 +41,6 @@ use std::{
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
 const TCP_PORT: u16 = 2_049;
-
 /// The name of an export in memory, unless another is given.
 const MEMORY_NAME: &str = "memory";
 
