@@ -3,6 +3,7 @@
 
 use super::entry::{FileEntry, OpenEntry, StateEntry, StateKind};
 use super::stateid::next_seqid;
+use super::tables::OpenIndexEntry;
 use super::{
     ClientKey, DelegationOffer, DelegationOutcome, FileId, FileRef, RecallScope, StateFault,
     StateTables, StateidKind,
@@ -173,7 +174,7 @@ impl StateTables {
 
     /// Enters an OPEN that nothing conflicts with.
     fn give_open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
-        let known = self.find_open(request.client, request.file.id, request.owner);
+        let known = self.find_open(request.client.0, request.file.id, request.owner);
         let key = match known {
             Some(key) => key,
             None => self.add_open(request)?,
@@ -190,18 +191,6 @@ impl StateTables {
         self.show_presence(place);
         let delegation = self.decide_delegation(request, now);
         Ok(Opened { stateid, is_new, delegation })
-    }
-
-    /// The open that an open-owner has of a file.
-    fn find_open(&self, client: ClientKey, file: FileId, owner: &[u8]) -> Option<Key> {
-        let keys = self.file(file)?.shares.opens().iter().map(|share| Key::from_bits(share.open));
-        let is_it = |key: &Key| {
-            self.states.get(*key).is_some_and(|state| {
-                let StateKind::Open(open) = &state.kind else { return false };
-                state.client == client.0 && *open.owner == *owner
-            })
-        };
-        keys.into_iter().find(is_it)
     }
 
     /// Adds an open without access, and makes room for it in the share table.
@@ -222,6 +211,9 @@ impl StateTables {
             self.refusal(status)
         })?;
         self.opens += 1;
+        let (client, owner) = (request.client.0, request.owner);
+        let indexed = OpenIndexEntry { client, file: request.file.id, owner };
+        self.index_open(&indexed, Some(key.0));
         if let Some(client) = self.clients.get_mut(request.client.0) {
             client.opens += 1;
         }
@@ -254,6 +246,11 @@ impl StateTables {
     /// Takes an open that is gone out of its file.
     pub(super) fn end_open(&mut self, key: Key, entry: &StateEntry) {
         self.opens -= 1;
+        if let StateKind::Open(open) = &entry.kind {
+            let OpenEntry { owner, .. } = open;
+            let indexed = OpenIndexEntry { client: entry.client, file: entry.file_id, owner };
+            self.index_open(&indexed, None);
+        }
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.opens -= 1;
         }

@@ -50,6 +50,7 @@ impl StateTables {
     /// The next work. Work that is no longer due is left out: that of a client or a delegation
     /// that is gone.
     pub fn poll_work(&mut self) -> Option<StateWork> {
+        self.tell_waiters();
         loop {
             let work = self.work.0.pop_front()?;
             let is_there = |client: ClientKey| self.clients.get(client.0).is_some();

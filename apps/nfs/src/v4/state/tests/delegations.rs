@@ -28,7 +28,7 @@ fn ask(
         offer,
     };
     let opened = fixture.tables.open(&request, fixture.now);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     opened
 }
 
@@ -43,7 +43,7 @@ fn delegated(fixture: &mut Fixture, client: usize, access: u32) -> GivenDelegati
 fn give_back(fixture: &mut Fixture, client: usize, stateid: Stateid) -> Result<(), StateFault> {
     let request = fixture.on(client, stateid);
     let returned = fixture.tables.return_delegation(&request);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     returned
 }
 
@@ -232,7 +232,7 @@ fn a_delegation_that_is_not_returned_is_revoked_after_its_record_and_kept_until_
         fixture.now = now;
         fixture.clients.iter().for_each(|client| assert!(fixture.tables.renew(*client, now)));
         fixture.tables.handle_time(now);
-        fixture.tables.check();
+        fixture.tables.assert_consistent();
         fixture.work()
     };
     assert_eq!(pass(&mut fixture, 1_000 + LEASE - 1), []);
@@ -241,7 +241,7 @@ fn a_delegation_that_is_not_returned_is_revoked_after_its_record_and_kept_until_
     assert_eq!(open(&mut fixture), AWAIT, "the record is not written yet");
     assert_eq!(fixture.tables.sequence_flags(client), 0);
     fixture.tables.revoke(given.state);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert_eq!(fixture.work(), [StateWork::GoOn(FILE)]);
     assert_eq!(open(&mut fixture), Ok(()));
     let revoked = sequence_flag::RECALLABLE_STATE_REVOKED;
@@ -255,7 +255,7 @@ fn a_delegation_that_is_not_returned_is_revoked_after_its_record_and_kept_until_
     assert_eq!(claimed, Err(StateFault::Failed(Status4::DelegRevoked)));
     assert_eq!(pass(&mut fixture, 1_000 + 3 * LEASE), []);
     assert_eq!(fixture.tables.free(client, &given.stateid), Ok(()));
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert_eq!(fixture.tables.sequence_flags(client), 0);
     assert_eq!(fixture.tables.test(client, &given.stateid), Status4::BadStateid);
 }

@@ -149,7 +149,7 @@ fn a_downgrade_reaches_only_what_was_opened_before() {
     let downgrade = |fixture: &mut Fixture, stateid, access, deny| {
         let open = fixture.on(0, stateid);
         let stayed = fixture.tables.downgrade(&DowngradeRequest { open, access, deny });
-        fixture.tables.check();
+        fixture.tables.assert_consistent();
         stayed
     };
     for (access, deny) in [(WRITE, 0), (0, 0), (READ, READ), (4, 0), (READ, 4)] {
