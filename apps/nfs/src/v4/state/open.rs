@@ -182,13 +182,18 @@ impl StateTables {
         let place = self.states.get(key).ok_or(Status4::ServerFault)?.file;
         let file = self.files.get_mut(place).ok_or(Status4::ServerFault)?;
         let entered = file.shares.open(key.to_bits(), request.access, request.deny);
+        let is_new = known.is_none();
         if let Err(fault) = entered {
-            self.drop_state(key); // `check_shares` saw no conflict, and `add_open` made room
+            // `check_shares` saw no conflict, and `add_open` made room.
+            if is_new {
+                self.drop_state(key);
+            }
             return Err(status_of(fault).into());
         }
-        let is_new = known.is_none();
         let stateid = if is_new { self.refresh_open(key)? } else { self.changed_open(key)? };
-        self.show_presence(place);
+        if request.deny != 0 {
+            self.show_presence(place);
+        }
         let delegation = self.decide_delegation(request, now);
         Ok(Opened { stateid, is_new, delegation })
     }
@@ -258,11 +263,13 @@ impl StateTables {
         let under = self.lock_states(entry.file_id).filter(|(_, _, locks)| locks.open == key);
         let under: Vec<Key> = under.map(|(key, ..)| key).collect();
         under.into_iter().for_each(|locks| self.drop_state(locks));
-        if let Some(file) = self.files.get_mut(entry.file) {
-            // An open whose OPEN was refused at the end is not in the table yet.
-            let _unknown = file.shares.close(key.to_bits());
+        let Some(file) = self.files.get_mut(entry.file) else { return };
+        let denied = file.shares.get(key.to_bits()).is_some_and(|share| share.deny() != 0);
+        // An open whose OPEN was refused at the end is not in the table yet.
+        let _unknown = file.shares.close(key.to_bits());
+        if denied {
+            self.show_presence(entry.file);
         }
-        self.show_presence(entry.file);
     }
 }
 
