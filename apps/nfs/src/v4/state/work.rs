@@ -56,9 +56,9 @@ impl StateTables {
             let is_there = |client: ClientKey| self.clients.get(client.0).is_some();
             let is_due = match &work {
                 StateWork::NotifyLock(notice) => is_there(notice.client),
-                StateWork::Expired(client) | StateWork::RecallAny { client, .. } => {
-                    is_there(*client)
-                }
+                StateWork::RecallAny { client, .. } => is_there(*client),
+                // One that has renewed its lease meanwhile goes on.
+                StateWork::Expired(client) => self.is_to_go(*client),
                 StateWork::Recall(RecallOrder { state, .. }) | StateWork::Revoke(state) => {
                     self.states.get(state.0).is_some_and(|state| state.kind.is_live())
                 }

@@ -32,6 +32,16 @@ fn a_client_without_state_goes_when_its_lease_has_expired_and_is_told_of_once() 
 }
 
 #[test]
+fn a_client_that_renews_its_lease_before_it_is_told_of_stays() {
+    let mut fixture = Fixture::new();
+    fixture.now = LEASE + 1;
+    fixture.tables.handle_time(fixture.now);
+    assert!(fixture.tables.renew(fixture.clients[1], fixture.now));
+    let gone = [0, 2].map(|client| StateWork::Expired(fixture.clients[client]));
+    assert_eq!(fixture.work(), gone);
+}
+
+#[test]
 fn a_renewed_lease_keeps_the_state_from_others() {
     let mut fixture = Fixture::new();
     fixture.open(0, "a", READ, WRITE);
