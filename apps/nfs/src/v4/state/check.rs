@@ -97,7 +97,7 @@ impl StateTables {
         Ok(IoGrant::Anonymous)
     }
 
-    /// Judges SETATTR of anything but the size by its stateid, and recalls the delegations of others.
+    /// Judges SETATTR of anything but the size by its stateid, and recalls delegations of others.
     ///
     /// # Errors
     /// Those of the stateid; [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
