@@ -3,7 +3,9 @@
 
 use super::entry::StateKind;
 use super::stateid::check_seqid;
-use super::{ClientKey, FileId, StateFault, StateName, StateRequest, StateTables, StateidKind};
+use super::{
+    ClientKey, FileId, RecallScope, StateFault, StateName, StateRequest, StateTables, StateidKind,
+};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, Status4, share};
 
@@ -93,6 +95,19 @@ impl StateTables {
         }
         self.recall(request.file, Some(request.client), access.into(), now)?;
         Ok(IoGrant::Anonymous)
+    }
+
+    /// Judges SETATTR of anything but the size by its stateid, and recalls delegations of others.
+    ///
+    /// # Errors
+    /// Those of the stateid; [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
+    pub fn check_setattr(&mut self, request: &StateRequest, now: u64) -> Result<(), StateFault> {
+        match request.stateid {
+            Stateid::ANONYMOUS | Stateid::READ_BYPASS => {}
+            // RFC 8881 §8.2.6 [8881-242]: a delegation of any kind will do, if it is valid
+            _ => drop(self.resolve(request, None)?),
+        }
+        self.recall(request.file, Some(request.client), RecallScope::All, now)
     }
 
     /// Judges READ and WRITE of version 3, which has neither stateids nor a grace period.

@@ -126,9 +126,11 @@ impl StateTables {
     pub(super) fn is_contended(&self, file: &FileEntry, client: ClientKey, write: bool) -> bool {
         // RFC 8881 §10.4 [8881-230]: one for writing needs that no other client has the file open,
         // one for reading that none has it open for writing
-        let is_open = file.shares.opens().iter().any(|open| {
+        let excluded = file.shares.opens().iter();
+        let mut excluded = excluded.filter(|open| write || open.access() & share::WRITE != 0);
+        let is_open = excluded.any(|open| {
             let holder = self.states.get(Key::from_bits(open.open)).map(|state| state.client);
-            holder != Some(client.0) && (write || open.access() & share::WRITE != 0)
+            holder != Some(client.0)
         });
         let is_delegated = self.delegations_of(file).any(|(_, state, held)| {
             state.client != client.0 && (write || held.write || held.is_recalled())
@@ -146,10 +148,11 @@ impl StateTables {
         let client = self.clients.get(request.client.0).ok_or(NoDelegation::NotWanted)?;
         let is_full = self.delegations >= self.limits.delegations
             || client.delegations >= self.limits.delegations_per_client;
-        let has_one = self.file(request.file.id).is_some_and(|file| {
-            self.delegations_of(file).any(|(_, state, _)| state.client == request.client.0)
+        let is_full_or_held = self.file(request.file.id).is_none_or(|file| {
+            file.delegations.len() >= self.limits.delegations_per_file
+                || self.delegations_of(file).any(|(_, state, _)| state.client == request.client.0)
         });
-        let file = self.find_file(request.file.id).filter(|_| !is_full && !has_one);
+        let file = self.find_file(request.file.id).filter(|_| !is_full && !is_full_or_held);
         let Some(file) = file else { return Err(short) };
         let entry = DelegationEntry {
             machine: Delegation::new(),

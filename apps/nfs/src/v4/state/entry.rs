@@ -218,6 +218,8 @@ pub(super) struct FileEntry {
     pub locks: RangeLocks<Vec<HeldLock>>,
     /// Requests that wait for locks, in the order in which they came.
     pub waiters: Vec<LockWaiter>,
+    /// True if it is in the list of files whose waiters are to be told.
+    pub is_unlocked: bool,
     /// Its delegations, revoked ones among them.
     pub delegations: Vec<Key>,
     /// True if the presence filter counts it.
@@ -233,6 +235,7 @@ impl FileEntry {
             lock_states: Vec::new(),
             locks: RangeLocks::new(Vec::new()),
             waiters: Vec::new(),
+            is_unlocked: false,
             delegations: Vec::new(),
             is_present: false,
         }

@@ -57,6 +57,11 @@ impl StateTables {
         self.clients.get(client).is_some_and(|client| client.phase != LeasePhase::Active)
     }
 
+    /// Returns true if the client was found to be expired for good, and has not come back.
+    pub(super) fn is_to_go(&self, client: ClientKey) -> bool {
+        self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
+    }
+
     /// A client whose state may go when a table is full.
     pub(super) fn any_courtesy(&self) -> Option<ClientKey> {
         let expired = self.clients.iter().filter(|(key, _)| self.is_courtesy(*key));

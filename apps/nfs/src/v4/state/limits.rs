@@ -30,6 +30,8 @@ pub struct StateLimits {
     pub delegations: usize,
     /// Delegations of one client.
     pub delegations_per_client: usize,
+    /// Delegations of one file: all of them have to come back before somebody writes.
+    pub delegations_per_file: usize,
 }
 
 impl Default for StateLimits {
@@ -45,9 +47,10 @@ impl Default for StateLimits {
             ranges_per_client: 65_536,
             ranges_per_file: 16_384,
             waiters: 4_096,
-            waiters_per_file: 256,
+            waiters_per_file: 64,
             delegations: 32_768,
             delegations_per_client: 16_384,
+            delegations_per_file: 256,
         }
     }
 }

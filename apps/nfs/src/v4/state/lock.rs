@@ -240,20 +240,17 @@ impl StateTables {
         let Some(entry) = self.files.get(file) else { return Ok(()) };
         let mut expired = None;
         for held in entry.locks.conflicts(asked) {
-            let holder = entry.lock_states.iter().copied();
-            let holder = holder.into_iter().find(|key| self.number_of(*key) == Some(held.owner));
-            let Some(state) = holder.and_then(|key| self.states.get(key)) else { continue };
-            if self.is_courtesy(state.client) {
-                expired = Some(ClientKey(state.client));
-            } else if let Some(holder) = holder {
-                let HeldLock { range, exclusive, .. } = held;
-                // RFC 8881 §18.10.3 [8881-219]: a denied lock names the lock in its way
-                return Err(StateFault::Denied(DeniedLock {
-                    range,
-                    exclusive,
-                    holder: StateKey(holder),
-                }));
+            let Some(client) = self.clients.key_at(client_of(held.owner)) else { continue };
+            if self.is_courtesy(client) {
+                expired = Some(ClientKey(client));
+                continue;
             }
+            let mut owners = entry.lock_states.iter();
+            let holder = owners.find(|key| self.number_of(**key) == Some(held.owner));
+            let holder = StateKey(*holder.ok_or(Status4::ServerFault)?);
+            let HeldLock { range, exclusive, .. } = held;
+            // RFC 8881 §18.10.3 [8881-219]: a denied lock names the lock in its way
+            return Err(StateFault::Denied(DeniedLock { range, exclusive, holder }));
         }
         expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
     }

@@ -13,6 +13,7 @@
 
 mod attributes;
 mod check;
+mod consistency;
 mod delegation;
 mod entry;
 mod lease;

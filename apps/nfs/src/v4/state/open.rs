@@ -3,6 +3,7 @@
 
 use super::entry::{FileEntry, OpenEntry, StateEntry, StateKind};
 use super::stateid::next_seqid;
+use super::tables::OpenIndexEntry;
 use super::{
     ClientKey, DelegationOffer, DelegationOutcome, FileId, FileRef, RecallScope, StateFault,
     StateTables, StateidKind,
@@ -173,7 +174,7 @@ impl StateTables {
 
     /// Enters an OPEN that nothing conflicts with.
     fn give_open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
-        let known = self.find_open(request.client, request.file.id, request.owner);
+        let known = self.find_open(request.client.0, request.file.id, request.owner);
         let key = match known {
             Some(key) => key,
             None => self.add_open(request)?,
@@ -181,27 +182,20 @@ impl StateTables {
         let place = self.states.get(key).ok_or(Status4::ServerFault)?.file;
         let file = self.files.get_mut(place).ok_or(Status4::ServerFault)?;
         let entered = file.shares.open(key.to_bits(), request.access, request.deny);
+        let is_new = known.is_none();
         if let Err(fault) = entered {
-            self.drop_state(key); // `check_shares` saw no conflict, and `add_open` made room
+            // `check_shares` saw no conflict, and `add_open` made room.
+            if is_new {
+                self.drop_state(key);
+            }
             return Err(status_of(fault).into());
         }
-        let is_new = known.is_none();
         let stateid = if is_new { self.refresh_open(key)? } else { self.changed_open(key)? };
-        self.show_presence(place);
+        if request.deny != 0 {
+            self.show_presence(place);
+        }
         let delegation = self.decide_delegation(request, now);
         Ok(Opened { stateid, is_new, delegation })
-    }
-
-    /// The open that an open-owner has of a file.
-    fn find_open(&self, client: ClientKey, file: FileId, owner: &[u8]) -> Option<Key> {
-        let keys = self.file(file)?.shares.opens().iter().map(|share| Key::from_bits(share.open));
-        let is_it = |key: &Key| {
-            self.states.get(*key).is_some_and(|state| {
-                let StateKind::Open(open) = &state.kind else { return false };
-                state.client == client.0 && *open.owner == *owner
-            })
-        };
-        keys.into_iter().find(is_it)
     }
 
     /// Adds an open without access, and makes room for it in the share table.
@@ -222,6 +216,9 @@ impl StateTables {
             self.refusal(status)
         })?;
         self.opens += 1;
+        let (client, owner) = (request.client.0, request.owner);
+        let indexed = OpenIndexEntry { client, file: request.file.id, owner };
+        self.index_open(&indexed, Some(key.0));
         if let Some(client) = self.clients.get_mut(request.client.0) {
             client.opens += 1;
         }
@@ -254,6 +251,11 @@ impl StateTables {
     /// Takes an open that is gone out of its file.
     pub(super) fn end_open(&mut self, key: Key, entry: &StateEntry) {
         self.opens -= 1;
+        if let StateKind::Open(open) = &entry.kind {
+            let OpenEntry { owner, .. } = open;
+            let indexed = OpenIndexEntry { client: entry.client, file: entry.file_id, owner };
+            self.index_open(&indexed, None);
+        }
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.opens -= 1;
         }
@@ -261,11 +263,13 @@ impl StateTables {
         let under = self.lock_states(entry.file_id).filter(|(_, _, locks)| locks.open == key);
         let under: Vec<Key> = under.map(|(key, ..)| key).collect();
         under.into_iter().for_each(|locks| self.drop_state(locks));
-        if let Some(file) = self.files.get_mut(entry.file) {
-            // An open whose OPEN was refused at the end is not in the table yet.
-            let _unknown = file.shares.close(key.to_bits());
+        let Some(file) = self.files.get_mut(entry.file) else { return };
+        let denied = file.shares.get(key.to_bits()).is_some_and(|share| share.deny() != 0);
+        // An open whose OPEN was refused at the end is not in the table yet.
+        let _unknown = file.shares.close(key.to_bits());
+        if denied {
+            self.show_presence(entry.file);
         }
-        self.show_presence(entry.file);
     }
 }
 

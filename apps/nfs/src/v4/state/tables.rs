@@ -9,6 +9,7 @@ use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
 use stag_pools::table::{Key, Table};
 use stag_protocol::nfs::v4::{Stateid, Status4};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 /// The state that clients have at one shard.
@@ -21,6 +22,9 @@ pub struct StateTables {
     pub(super) states: Table<StateEntry>,
     pub(super) files: Table<FileEntry>,
     by_id: HashMap<FileId, Key>,
+    /// Opens by the hash of client, file and open-owner.
+    by_owner: HashMap<u128, Key>,
+    hashers: [RandomState; 2],
     pub(super) work: WorkQueue,
     pub(super) recovery: Recovery,
     /// Milliseconds of a lease.
@@ -29,6 +33,8 @@ pub struct StateTables {
     pub(super) next_client: usize,
     pub(super) recent: RecentRecalls,
     pub(super) presence: Presence,
+    /// Files whose waiters are to be told. Some of them may be gone.
+    pub(super) unlocked: Vec<Key>,
     /// Delegations that were recalled. Some of them may be gone.
     pub(super) recalling: Vec<StateKey>,
     /// Place of the recall that is looked at next.
@@ -47,6 +53,13 @@ pub struct StateTables {
     pub(super) waiters: usize,
 }
 
+/// An open as the index knows it.
+pub(super) struct OpenIndexEntry<'a> {
+    pub client: Key,
+    pub file: FileId,
+    pub owner: &'a [u8],
+}
+
 impl StateTables {
     /// Empty tables of the shard `home`, without a grace period. `epoch` counts the starts of the
     /// server: stateids of another epoch name nothing. `lease` is in milliseconds.
@@ -58,12 +71,15 @@ impl StateTables {
             states: Table::new(limits.states()),
             files: Table::new(limits.opens + limits.delegations),
             by_id: HashMap::with_capacity(limits.opens + limits.delegations),
+            by_owner: HashMap::with_capacity(limits.opens),
+            hashers: [RandomState::new(), RandomState::new()],
             work: WorkQueue::default(),
             recovery: Recovery::none(),
             lease,
             next_client: 0,
             recent: RecentRecalls::new(),
             presence: Presence::new(Arc::new(PresenceFilter::new())),
+            unlocked: Vec::new(),
             recalling: Vec::new(),
             next_recall: 0,
             next_recall_any: 0,
@@ -98,6 +114,10 @@ impl StateTables {
         name.home == self.home && name.epoch == self.epoch
     }
 
+    pub(super) fn files_by_id(&self) -> usize {
+        self.by_id.len()
+    }
+
     /// The place of a file, if it has state.
     pub(super) fn find_file(&self, id: FileId) -> Option<Key> {
         self.by_id.get(&id).copied()
@@ -125,6 +145,31 @@ impl StateTables {
             self.waiters -= file.waiters.len(); // for a local process: its locks are not known here
             self.by_id.remove(&file.id);
         }
+    }
+
+    /// The name of an open-owner's open in the index. Its hashes are secret and have 128 bits
+    /// together, so that no two are the same.
+    fn owner_hash(&self, client: Key, file: FileId, owner: &[u8]) -> u128 {
+        let [high, low] = self.hashers.each_ref().map(|one| one.hash_one((client, file, owner)));
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// The open that an open-owner has of a file.
+    pub(super) fn find_open(&self, client: Key, file: FileId, owner: &[u8]) -> Option<Key> {
+        self.by_owner.get(&self.owner_hash(client, file, owner)).copied()
+    }
+
+    /// Enters an open in the index, or takes it out.
+    pub(super) fn index_open(&mut self, entry: &OpenIndexEntry<'_>, key: Option<Key>) {
+        let hash = self.owner_hash(entry.client, entry.file, entry.owner);
+        match key {
+            Some(key) => self.by_owner.insert(hash, key),
+            None => self.by_owner.remove(&hash),
+        };
+    }
+
+    pub(super) fn opens_by_owner(&self) -> usize {
+        self.by_owner.len()
     }
 
     /// Adds a state with the sequence ID 1.
@@ -166,74 +211,5 @@ impl StateTables {
             StateKind::Delegation(_) => self.end_delegation(key, &entry),
         }
         self.sweep_file(entry.file);
-    }
-}
-
-#[cfg(test)]
-impl StateTables {
-    /// Asserts that the tables agree with each other.
-    pub(super) fn check(&self) {
-        for (key, entry) in self.states.iter() {
-            let client = self.clients.get(entry.client).expect("a state has a client");
-            assert_eq!(client.states[entry.place], key, "a state is in its client's list");
-            let file = self.files.get(entry.file).expect("a state has a file");
-            assert_eq!(file.id, entry.file_id);
-            match &entry.kind {
-                StateKind::Open(open) => {
-                    let share = file.shares.get(key.to_bits()).expect("an open is in the table");
-                    assert_eq!(share.access(), open.access);
-                }
-                StateKind::Delegation(held) => {
-                    assert!(file.delegations.contains(&key));
-                    assert!(!held.is_recalled() || self.recalling.contains(&StateKey(key)));
-                }
-                StateKind::Locks(locks) => {
-                    assert!(file.lock_states.contains(&key));
-                    let open = self.states.get(locks.open).expect("locks have an open");
-                    assert_eq!((open.client, open.file), (entry.client, entry.file));
-                }
-            }
-        }
-        self.check_ranges_agree();
-        self.check_delegations_agree();
-        let states: usize = self.clients.iter().map(|(_, client)| client.states.len()).sum();
-        assert_eq!(states, self.states.len());
-        let opens: usize = self.files.iter().map(|(_, file)| file.shares.opens().len()).sum();
-        assert_eq!(opens, self.opens);
-        assert_eq!(opens, self.clients.iter().map(|(_, client)| client.opens).sum::<usize>());
-        assert_eq!(self.files.len(), self.by_id.len());
-        assert!(self.files.iter().all(|(_, file)| !file.is_empty()), "a file without state goes");
-    }
-
-    fn check_delegations_agree(&self) {
-        let clients = || self.clients.iter().map(|(_, client)| client);
-        assert_eq!(clients().map(|client| client.delegations).sum::<usize>(), self.delegations);
-        let kept = self.files.iter().map(|(_, file)| file.delegations.len()).sum::<usize>();
-        assert_eq!(kept, self.delegations);
-        let filter = self.presence();
-        for (_, file) in self.files.iter() {
-            let delegations: Vec<_> = self.delegations_of(file).collect();
-            let is_present =
-                !delegations.is_empty() || file.shares.opens().iter().any(|open| open.deny() != 0);
-            assert_eq!(file.is_present, is_present);
-            assert!(!is_present || filter.may_conflict(file.id));
-            let writers = delegations.iter().filter(|(_, _, held)| held.write).count();
-            assert!(writers == 0 || delegations.len() == 1, "a writer is alone");
-        }
-    }
-
-    fn check_ranges_agree(&self) {
-        let files = || self.files.iter().map(|(_, file)| file);
-        for file in files() {
-            for held in file.locks.held() {
-                let mut owners = file.lock_states.iter().filter_map(|key| self.number_of(*key));
-                assert!(owners.any(|number| number == held.owner), "locks have an owner");
-            }
-        }
-        let ranges = files().map(|file| file.locks.held().len()).sum::<usize>();
-        assert_eq!(ranges, self.ranges);
-        assert_eq!(ranges, self.clients.iter().map(|(_, client)| client.ranges).sum::<usize>());
-        assert_eq!(files().map(|file| file.lock_states.len()).sum::<usize>(), self.lock_states);
-        assert_eq!(files().map(|file| file.waiters.len()).sum::<usize>(), self.waiters);
     }
 }

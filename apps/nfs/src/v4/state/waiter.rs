@@ -84,9 +84,27 @@ impl StateTables {
         self.waiters -= before - file.waiters.len();
     }
 
+    /// Marks a file whose waiters may get their locks. They are told when work is asked for: once,
+    /// however many locks went at a time.
+    pub(super) fn notify_waiters(&mut self, key: Key) {
+        if let Some(file) = self.files.get_mut(key)
+            && !file.waiters.is_empty()
+            && !std::mem::replace(&mut file.is_unlocked, true)
+        {
+            self.unlocked.push(key);
+        }
+    }
+
+    /// Tells those who wait for locks of the marked files.
+    pub(super) fn tell_waiters(&mut self) {
+        while let Some(file) = self.unlocked.pop() {
+            self.tell_waiters_of(file);
+        }
+    }
+
     /// Tells those whose lock nothing denies any more. They leave the queue: nothing is held for
     /// them, and who is too late waits again.
-    pub(super) fn notify_waiters(&mut self, key: Key) {
+    fn tell_waiters_of(&mut self, key: Key) {
         let Some(file) = self.files.get(key) else { return };
         let is_free = |waiter: &LockWaiter| {
             let owner = self.find_owner(key, ClientKey(waiter.client), &waiter.owner);
@@ -96,6 +114,7 @@ impl StateTables {
         };
         let free: Vec<bool> = file.waiters.iter().map(is_free).collect();
         let Some(file) = self.files.get_mut(key) else { return };
+        file.is_unlocked = false;
         let mut free = free.into_iter();
         let told = file.waiters.extract_if(.., |_| free.next().unwrap_or(false));
         for waiter in told {

@@ -50,14 +50,15 @@ impl StateTables {
     /// The next work. Work that is no longer due is left out: that of a client or a delegation
     /// that is gone.
     pub fn poll_work(&mut self) -> Option<StateWork> {
+        self.tell_waiters();
         loop {
             let work = self.work.0.pop_front()?;
             let is_there = |client: ClientKey| self.clients.get(client.0).is_some();
             let is_due = match &work {
                 StateWork::NotifyLock(notice) => is_there(notice.client),
-                StateWork::Expired(client) | StateWork::RecallAny { client, .. } => {
-                    is_there(*client)
-                }
+                StateWork::RecallAny { client, .. } => is_there(*client),
+                // One that has renewed its lease meanwhile goes on.
+                StateWork::Expired(client) => self.is_to_go(*client),
                 StateWork::Recall(RecallOrder { state, .. }) | StateWork::Revoke(state) => {
                     self.states.get(state.0).is_some_and(|state| state.kind.is_live())
                 }

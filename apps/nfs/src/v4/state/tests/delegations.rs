@@ -28,7 +28,7 @@ fn ask(
         offer,
     };
     let opened = fixture.tables.open(&request, fixture.now);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     opened
 }
 
@@ -43,7 +43,7 @@ fn delegated(fixture: &mut Fixture, client: usize, access: u32) -> GivenDelegati
 fn give_back(fixture: &mut Fixture, client: usize, stateid: Stateid) -> Result<(), StateFault> {
     let request = fixture.on(client, stateid);
     let returned = fixture.tables.return_delegation(&request);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     returned
 }
 
@@ -201,6 +201,23 @@ fn changes_and_reads_by_others_recall_what_they_conflict_with() {
 }
 
 #[test]
+fn a_setattr_takes_any_valid_stateid_of_its_client_and_recalls_from_others() {
+    let mut fixture = Fixture::new();
+    let given = delegated(&mut fixture, 0, READ);
+    let open = fixture.open(1, "x", READ, 0);
+    let mut set = |client: usize, stateid| {
+        let request = fixture.on(client, stateid);
+        fixture.tables.check_setattr(&request, 0)
+    };
+    assert_eq!(set(0, given.stateid), Ok(()), "one for reading will do");
+    assert_eq!(set(0, Stateid::ANONYMOUS), Ok(()));
+    assert_eq!(set(1, given.stateid), failed(Status4::BadStateid));
+    assert_eq!(set(1, Stateid::INVALID), failed(Status4::BadStateid));
+    assert_eq!(set(1, open), AWAIT);
+    assert_eq!(recalls(&mut fixture).len(), 1);
+}
+
+#[test]
 fn a_file_whose_delegation_was_recalled_gets_none_for_a_while() {
     let mut fixture = Fixture::new();
     let given = delegated(&mut fixture, 0, READ);
@@ -232,7 +249,7 @@ fn a_delegation_that_is_not_returned_is_revoked_after_its_record_and_kept_until_
         fixture.now = now;
         fixture.clients.iter().for_each(|client| assert!(fixture.tables.renew(*client, now)));
         fixture.tables.handle_time(now);
-        fixture.tables.check();
+        fixture.tables.assert_consistent();
         fixture.work()
     };
     assert_eq!(pass(&mut fixture, 1_000 + LEASE - 1), []);
@@ -241,7 +258,7 @@ fn a_delegation_that_is_not_returned_is_revoked_after_its_record_and_kept_until_
     assert_eq!(open(&mut fixture), AWAIT, "the record is not written yet");
     assert_eq!(fixture.tables.sequence_flags(client), 0);
     fixture.tables.revoke(given.state);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert_eq!(fixture.work(), [StateWork::GoOn(FILE)]);
     assert_eq!(open(&mut fixture), Ok(()));
     let revoked = sequence_flag::RECALLABLE_STATE_REVOKED;
@@ -255,7 +272,7 @@ fn a_delegation_that_is_not_returned_is_revoked_after_its_record_and_kept_until_
     assert_eq!(claimed, Err(StateFault::Failed(Status4::DelegRevoked)));
     assert_eq!(pass(&mut fixture, 1_000 + 3 * LEASE), []);
     assert_eq!(fixture.tables.free(client, &given.stateid), Ok(()));
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert_eq!(fixture.tables.sequence_flags(client), 0);
     assert_eq!(fixture.tables.test(client, &given.stateid), Status4::BadStateid);
 }

@@ -27,7 +27,7 @@ fn reclaim(fixture: &mut Fixture, client: usize, deny: u32) -> Result<Stateid, S
         offer: DelegationOffer::default(),
     };
     let opened = fixture.tables.open(&request, fixture.now);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     opened.map(|opened| opened.stateid)
 }
 

@@ -32,6 +32,16 @@ fn a_client_without_state_goes_when_its_lease_has_expired_and_is_told_of_once() 
 }
 
 #[test]
+fn a_client_that_renews_its_lease_before_it_is_told_of_stays() {
+    let mut fixture = Fixture::new();
+    fixture.now = LEASE + 1;
+    fixture.tables.handle_time(fixture.now);
+    assert!(fixture.tables.renew(fixture.clients[1], fixture.now));
+    let gone = [0, 2].map(|client| StateWork::Expired(fixture.clients[client]));
+    assert_eq!(fixture.work(), gone);
+}
+
+#[test]
 fn a_renewed_lease_keeps_the_state_from_others() {
     let mut fixture = Fixture::new();
     fixture.open(0, "a", READ, WRITE);
@@ -60,7 +70,7 @@ fn the_state_of_an_expired_client_stays_until_somebody_wants_what_it_denies() {
     assert_eq!(fixture.io(2, Stateid::ANONYMOUS, IoAccess::Write), Err(removal));
     assert_eq!(fixture.tables.states_of(fixture.clients[0]), 1, "asking takes nothing away");
     fixture.tables.release_client(fixture.clients[0]);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert!(fixture.open_file(2, FILE, "c", WRITE, 0).is_ok());
     assert_eq!(fixture.io(0, first, IoAccess::Read), failed(Status4::BadStateid));
 }
@@ -142,6 +152,6 @@ fn releasing_a_client_leaves_nothing_of_it() {
         fixture.lock(0, by(open, owner), LockType::Read, 0, 5).unwrap();
     }
     fixture.tables.release_client(fixture.clients[0]);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert!(fixture.tables.states.is_empty() && fixture.tables.files.is_empty());
 }

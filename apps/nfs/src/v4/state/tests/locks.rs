@@ -152,7 +152,7 @@ fn a_stateid_without_locks_can_be_freed_once() {
     let locks = fixture.unlock(0, locks, 0, 10).unwrap();
     assert_eq!(fixture.tables.free(fixture.clients[1], &locks), Err(Status4::BadStateid));
     assert_eq!(fixture.tables.free(client, &locks), Ok(()));
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     assert_eq!(fixture.tables.free(client, &locks), Err(Status4::BadStateid));
     let next = fixture.lock(0, by(open, "p"), LockType::Write, 0, 10).unwrap();
     assert_ne!(next.other, locks.other);
@@ -196,7 +196,7 @@ fn a_downgrade_a_close_and_the_end_of_a_client_tell_those_who_wait() {
             1 => drop(fixture.unlock(0, locks, 0, 10).unwrap()),
             _ => fixture.tables.release_client(fixture.clients[0]),
         }
-        fixture.tables.check();
+        fixture.tables.assert_consistent();
         assert!(matches!(fixture.work()[..], [StateWork::NotifyLock(_)]), "{end}");
     }
 }
@@ -213,7 +213,7 @@ fn a_waiter_leaves_when_it_gets_its_lock_when_it_gives_up_and_when_its_client_en
     denied(fixture.lock(1, by(opens[1], "v"), LockType::WriteWait, 0, 20));
     assert_eq!(fixture.tables.waiting().count(), 1, "who has not asked for a lease is gone");
     fixture.tables.release_client(fixture.clients[1]);
-    fixture.tables.check();
+    fixture.tables.assert_consistent();
     fixture.unlock(0, locks, 0, 10).unwrap();
     assert_eq!(fixture.work(), []);
 }
@@ -256,7 +256,7 @@ fn full_tables_refuse_locks_and_change_nothing() {
         let split = request(2, 2, known(locks), LockType::Read);
         for request in [more, owner, split] {
             assert_eq!(fixture.tables.lock(&request, 0), Err(delay));
-            fixture.tables.check();
+            fixture.tables.assert_consistent();
         }
         assert_eq!(fixture.unlock(0, locks, 2, 2), Err(delay), "a split needs a place");
         assert_eq!(fixture.unlock(0, locks, 0, 10).unwrap().seqid, 3);

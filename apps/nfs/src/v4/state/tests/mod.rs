@@ -40,6 +40,7 @@ pub const SMALL: StateLimits = StateLimits {
     waiters_per_file: 4,
     delegations: 8,
     delegations_per_client: 4,
+    delegations_per_file: 3,
 };
 
 impl Fixture {
@@ -76,7 +77,7 @@ impl Fixture {
             offer: DelegationOffer::default(),
         };
         let opened = self.tables.open(&request, self.now);
-        self.tables.check();
+        self.tables.assert_consistent();
         opened
     }
 
@@ -93,7 +94,7 @@ impl Fixture {
     pub fn close(&mut self, client: usize, stateid: Stateid) -> Result<(), StateFault> {
         let request = self.on(client, stateid);
         let closed = self.tables.close(&request);
-        self.tables.check();
+        self.tables.assert_consistent();
         closed
     }
 
@@ -122,7 +123,7 @@ impl Fixture {
         let checked = self.tables.check_lock(&request, self.now);
         let locked = self.tables.lock(&request, self.now);
         assert_eq!(checked, locked.map(|_| ()), "a check tells what comes");
-        self.tables.check();
+        self.tables.assert_consistent();
         locked
     }
 
@@ -135,7 +136,7 @@ impl Fixture {
     ) -> Result<Stateid, StateFault> {
         let locks = self.on(client, stateid);
         let unlocked = self.tables.unlock(&UnlockRequest { locks, offset, length });
-        self.tables.check();
+        self.tables.assert_consistent();
         unlocked
     }
 

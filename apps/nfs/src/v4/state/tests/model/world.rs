@@ -112,7 +112,7 @@ impl World {
             _ => self.reclaim(client, about),
         }
         self.work(about);
-        self.tables.check();
+        self.tables.assert_consistent();
     }
 
     /// SEQUENCE.
