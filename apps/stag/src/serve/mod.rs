@@ -4,6 +4,7 @@ mod announce;
 mod ceph_start;
 mod ceph_url;
 mod checks;
+mod jitter;
 mod need;
 pub mod options;
 mod plan;
@@ -68,7 +69,6 @@ use std::{
 pub const HELP: &str = include_str!("help.txt");
 /// Time that a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Time that the end of a session with a Ceph cluster may take.
 const PARTING: Duration = Duration::from_secs(3);
 
@@ -132,6 +132,7 @@ struct Server {
 /// Serves until a signal comes.
 pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let mut plan = Plan::new(arguments)?;
+    jitter::wait(arguments.start_jitter);
     let source = source(&plan)?;
     let notices = match &source {
         StoreSource::Files(shared) => {
