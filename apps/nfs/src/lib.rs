@@ -25,6 +25,7 @@ mod limits;
 mod mount;
 mod parked;
 mod patience;
+pub mod records;
 mod reply;
 pub mod report;
 pub mod serve;

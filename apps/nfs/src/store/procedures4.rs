@@ -1,10 +1,17 @@
 //! The procedures of a store that only version 4 asks for (RFC 8881, 7862, 8276).
+//!
+//! As with version 3, a call is made by [`Store::now`], or, where [`Store::waits`] says so of one
+//! of [`StoreOperation::objects`] at its [`StoreOperation::effort`], begun as that operation by
+//! [`Store::begin`]. Its outcome is then a store of its own ([`Answered`]) with one answer, so that
+//! the code which writes a reply is the same for both ways. Octets that come and go are lent: a
+//! payload for SETXATTR, a room of [`StoreOperation::room_len`] for GETXATTR and LISTXATTRS.
+//! [`Store::unpin`] waits for nothing and is no operation.
 
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
 #[allow(unused_imports, reason = "for the documentation")]
-use super::{COPY_MAX, Store, XATTR_MAX};
+use super::{Answered, COPY_MAX, Store, StoreOperation, XATTR_MAX};
 use super::{
     CopyDone, FilePlace, FileSpan, FoundObject, Lender, ObjectChange, SeekDone, SeekFor, Status,
     StoreLimits, StoreResult, XattrMode,

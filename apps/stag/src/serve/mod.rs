@@ -4,6 +4,7 @@ mod announce;
 mod ceph_start;
 mod ceph_url;
 mod checks;
+mod jitter;
 mod need;
 mod nfs4;
 pub mod options;
@@ -132,6 +133,7 @@ struct Server {
 /// Serves until a signal comes.
 pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let mut plan = Plan::new(arguments)?;
+    jitter::wait(arguments.start_jitter);
     let source = source(&plan)?;
     let notices = match &source {
         StoreSource::Files(shared) => {

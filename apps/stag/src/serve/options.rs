@@ -103,6 +103,10 @@ pub struct ServeOptions {
     /// Stop, as SIGTERM does, when the process PID ends: a job's shell, for example
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub exit_with: Option<i32>,
+    /// Wait up to so many seconds, by chance, before anything is opened: for servers that start at
+    /// once on many nodes before one metadata server or cluster
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=3600))]
+    pub start_jitter: Option<u32>,
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,

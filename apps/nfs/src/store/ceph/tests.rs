@@ -55,6 +55,11 @@ impl CephPlace {
         Self { library, configuration }
     }
 
+    /// The configuration of the cluster.
+    pub(crate) fn configuration(&self) -> &Path {
+        &self.configuration
+    }
+
     /// The cluster that this process shares, if there can be one. It ends soon after the process.
     pub(crate) fn cluster() -> Option<Self> {
         static PLACE: OnceLock<Result<CephPlace, String>> = OnceLock::new();

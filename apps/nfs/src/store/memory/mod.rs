@@ -24,8 +24,9 @@
 //! and set-gid bits away, and only a member of a file's group sets the latter.
 //!
 //! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows
-//! with the tree, by doubling or by nodes: the table of inodes (under 320 octets each), the names
-//! of a directory, the blocks of a file. That is beside the capacity.
+//! with the tree, by doubling or by nodes: the table of inodes (at most 320 octets each), the names
+//! of a directory, the blocks of a file. That is beside the capacity, and so are extended
+//! attributes, which take a sixteenth of it at most.
 
 mod blocks;
 mod content;

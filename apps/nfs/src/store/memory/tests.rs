@@ -415,7 +415,7 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
 
 /// Heap that the limit on objects costs, beside their names: 1 GiB has 262,144 of them.
 #[test]
-fn an_object_takes_less_than_256_octets_of_the_table() {
+fn an_object_takes_at_most_320_octets_of_the_table() {
     assert!(size_of::<Option<PlacedInode>>() <= 320, "{}", size_of::<Option<PlacedInode>>());
 }
 
