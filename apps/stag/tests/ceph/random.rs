@@ -277,7 +277,7 @@ fn random_operations_at_two_gateways_of_a_cluster_are_as_the_model_says() {
     let home = Home::new();
     let (one, two) = (cluster.gateway(&home, "one"), cluster.gateway(&home, "two"));
     let mut gateways = [client(&one), client(&two)];
-    for seed in 0..if is_long() { 20 } else { 2 } {
-        play(seed, &mut gateways, if is_long() { 400 } else { 150 });
+    for seed in 0..if is_long() { 8 } else { 2 } {
+        play(seed, &mut gateways, if is_long() { 250 } else { 150 });
     }
 }
