@@ -76,7 +76,11 @@ impl AsFd for Waker {
 
 impl Shared {
     fn tell(&self, command: Command) {
-        self.commands.fetch_or(command as u32, Ordering::Release);
+        let before = self.commands.fetch_or(command as u32, Ordering::Release);
+        if before & command as u32 != 0 {
+            // Whoever told it first wakes the shard, which has not looked since.
+            return;
+        }
         // A full counter wakes as well; nothing else can fail.
         let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
     }
@@ -174,5 +178,23 @@ mod tests {
         assert!(is_awake(&control), "one sleep ends at once");
         control.awake();
         assert!(!is_awake(&control), "the next one lasts");
+    }
+
+    #[test]
+    fn a_shard_that_has_not_looked_is_woken_once() {
+        let (control, handle) = pair::<u32>().unwrap();
+        let rung = || {
+            let mut counter = [0; 8];
+            io::read(control.wake_fd(), &mut counter).map(|_| u64::from_ne_bytes(counter)).ok()
+        };
+        let waker = handle.waker();
+        for round in 0..3 {
+            waker.wake();
+            waker.wake();
+            assert_eq!((rung(), rung()), (Some(1), None), "round {round}");
+            waker.wake();
+            assert_eq!(rung(), None, "round {round}: it has not looked since");
+            assert_eq!(control.look(), Command::Look as u32);
+        }
     }
 }

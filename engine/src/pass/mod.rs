@@ -188,14 +188,16 @@ impl<P: Provider, A: App> Shard<P, A> {
             if commands & Command::Snapshot as u32 != 0 {
                 control.send(self.snapshot());
             }
-            if commands & Command::Look as u32 != 0 {
-                // The app has mail, also one whose idle passes are not made.
+            // The app has mail, also one whose idle passes are not made. It may have come behind
+            // the pass, and whoever put it in may have left waking to somebody else.
+            let has_mail = commands & Command::Look as u32 != 0;
+            if has_mail {
                 self.core.is_quiet = false;
             }
             if commands & Command::Stop as u32 != 0 {
                 return self.stop(now);
             }
-            if !worked && time.since(busy_at) >= self.core.config.spin && self.arm() {
+            if !worked && !has_mail && time.since(busy_at) >= self.core.config.spin && self.arm() {
                 self.core.counters.stats.passes.sleeps += 1;
                 if sleeper.sleep(self.sleep_for(now()))? {
                     control.awake();

@@ -21,7 +21,7 @@ use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_pools::Budget;
 use stag_protocol::rpcrdma::Versions;
 use stag_verbs::FabricFault;
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// RDMA connections of one shard, if its descriptors allow as many.
 pub const CONNECTIONS: usize = 1_024;
@@ -129,13 +129,14 @@ impl ServeShard {
         control: &Control<Snapshot<GatewayReport>>,
         ready: impl FnOnce(Started),
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
+        let is_beside_helpers = self.helpers.as_ref().is_some_and(Helpers::compete_with_shards);
+        let mut notes = StoreNotes { is_beside_helpers, ..StoreNotes::default() };
         match self.source.clone() {
             StoreSource::Files(shared) => {
                 let mut files = Files::open(&shared, self.index)?;
                 if let Some(helpers) = self.helpers.take() {
                     files = files.with_helpers(helpers);
                 }
-                let mut notes = StoreNotes::default();
                 match Ring::new(RING_READS, control.waker()) {
                     Ok(ring) => files = files.with_ring(ring),
                     Err(error) => notes.ring_fault = Some(error),
@@ -147,7 +148,7 @@ impl ServeShard {
                     StartError("a store on CephFS needs helpers, and has none".to_owned())
                 })?;
                 let store = RemoteStore::new(Arc::new(backend), helpers);
-                self.run_with(store, StoreNotes::default(), control, ready)
+                self.run_with(store, notes, control, ready)
             }
             StoreSource::Memory(config) => {
                 let config = memory::MemoryConfig { shared: self.fabric.is_trusting(), ..config };
@@ -158,8 +159,7 @@ impl ServeShard {
                 };
                 let memory = Memory::new(&config, &mut progress)?;
                 let copied = Some(copied).filter(|copied| copied.objects > 0);
-                let memory_budget = Some(memory.budget());
-                let notes = StoreNotes { memory: memory_budget, copied, ring_fault: None };
+                (notes.memory, notes.copied) = (Some(memory.budget()), copied);
                 self.run_with(memory, notes, control, ready)
             }
         }
@@ -190,6 +190,9 @@ impl ServeShard {
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
+        if notes.is_beside_helpers {
+            config.spin = Duration::ZERO;
+        }
         config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
         let settings = Settings {
             shared_port: self.is_shared,
@@ -277,6 +280,8 @@ struct StoreNotes {
     memory: Option<Budget>,
     copied: Option<Copied>,
     ring_fault: Option<io::Error>,
+    /// Helpers make the calls, on the core of this shard: one that spins keeps them from it.
+    is_beside_helpers: bool,
 }
 
 /// The start of a shard on the fabric of its addresses.
@@ -300,7 +305,7 @@ impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
         let at = P::only(at.addresses());
         let fabric = P::for_listening(settings, &at).map_err(|error| plan.short(error))?;
         let (mut shard, started) = plan.build(fabric, gateway, config, &at)?;
-        let StoreNotes { memory, copied, ring_fault } = notes;
+        let StoreNotes { memory, copied, ring_fault, .. } = notes;
         ready(Started { memory, copied, ring_fault, ..started });
         let (clock, index) = (plan.clock, plan.index);
         shard

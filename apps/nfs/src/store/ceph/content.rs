@@ -92,9 +92,10 @@ impl CephSession {
 
     /// Makes a file stable. After an eviction the sync says yes and the attributes say no.
     fn sync(&self, file: &FoundFile) -> Result<(), Status> {
-        let synced = file.held.file().and_then(|open| open.sync(SyncKind::All));
-        let outcome =
-            synced.and_then(|()| file.held.inode.attributes(StatMask::ALL, &self.root()).map(drop));
+        let outcome = file.held.syncs.wait(|| {
+            file.held.file()?.sync(SyncKind::All)?;
+            file.held.inode.attributes(StatMask::ALL, &self.root()).map(drop)
+        });
         outcome.map_err(|errno| {
             self.shared.life.epoch.advance();
             self.fails(&file.live, errno)

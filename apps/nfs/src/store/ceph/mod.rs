@@ -6,7 +6,7 @@
 //! | `life.rs` | the mount: made, lost, made again |
 //! | `held.rs` | inodes and open files that are held |
 //! | `session.rs` | the store as a helper has it: callers, handles, errors |
-//! | `content.rs` | READ, WRITE, COMMIT |
+//! | `content.rs`, `shared_sync.rs` | READ, WRITE, COMMIT |
 //! | `names.rs`, `create.rs` | procedures on names |
 //! | `pins.rs` | procedures that only version 4 has |
 //! | `attributes.rs`, `rights.rs`, `acl.rs` | attributes, and who may |
@@ -39,6 +39,7 @@ mod pins;
 mod procedures;
 mod rights;
 mod session;
+mod shared_sync;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -200,9 +200,9 @@ impl CephSession {
         detail: EntryDetail,
         visit: &mut Visitor<'_>,
     ) -> Result<bool, Status> {
-        let want = if detail == EntryDetail::Object { StatMask::ALL } else { StatMask::INODE };
         loop {
-            let next = open.next(want).map_err(|errno| self.fails(&found.live, errno))?;
+            let next =
+                open.next(StatMask::INODE).map_err(|errno| self.fails(&found.live, errno))?;
             // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
             let Some(entry) = next else { return Ok(true) };
             if !visit(&self.describe(found, &entry, detail)?) {
@@ -227,13 +227,21 @@ impl CephSession {
             return Ok(ListedEntry { fileid: own.inode, name, cookie: next, kind: None, object });
         }
         // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are absent
-        let is_told =
-            detail == EntryDetail::Object && name != b".." && StatMask::ALL.is_known(&stat);
-        let object = is_told.then(|| {
-            let vino = Vino { inode: stat.inode, snapshot: stat.device };
-            let fsid = directory.export.fsid;
-            (self.handle(&directory.export, vino), attributes(&stat, fsid))
-        });
+        let vino = Vino { inode: stat.inode, snapshot: stat.device };
+        let is_told = detail == EntryDetail::Object && name != b"..";
+        let object = if is_told { self.listed_object(directory, vino) } else { None };
         Ok(ListedEntry { fileid: stat.inode, name, cookie: next, kind: Some(kind(&stat)), object })
+    }
+
+    /// Handle and attributes of an entry. They are asked for: those that a listing brings are the
+    /// metadata server's, which does not know what another client has written since it was given
+    /// the file.
+    fn listed_object(&self, directory: &FoundFile, vino: Vino) -> Option<(FileHandle, FileAttributes)> {
+        let inode = directory.live.mount.inode(vino).ok()?;
+        let stat = inode.attributes(StatMask::ALL, &self.root()).ok()?;
+        let is_there = stat.links > 0 || vino.snapshot != Vino::LIVE;
+        let object =
+            || (self.handle(&directory.export, vino), attributes(&stat, directory.export.fsid));
+        is_there.then(object)
     }
 }
