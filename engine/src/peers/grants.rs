@@ -31,6 +31,13 @@ pub(crate) struct GrantUse {
     replies: u32,
 }
 
+/// The latest call of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatestCall {
+    pub(crate) wanted: u32,
+    pub(crate) called_at: Time,
+}
+
 impl GrantUse {
     pub(crate) const fn new(now: Time) -> Self {
         Self { wanted: 0, called_at: now, replies: 0 }
@@ -47,6 +54,11 @@ impl GrantUse {
     #[inline]
     pub(crate) const fn is_used_up(&self, granted: u32) -> bool {
         self.replies >= granted.saturating_sub(1) && (granted > 1 || self.wanted > 1)
+    }
+
+    /// Credits that its latest call asked for, and the time of that call.
+    pub(crate) const fn latest(&self) -> LatestCall {
+        LatestCall { wanted: self.wanted, called_at: self.called_at }
     }
 
     /// Counts a reply that changes no grant.

@@ -79,6 +79,13 @@ pub(crate) struct Served {
     waits_since: Time,
 }
 
+/// Octets of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldAndMoved {
+    pub(crate) held: u64,
+    pub(crate) moved: u64,
+}
+
 impl Served {
     /// No calls.
     pub(crate) const fn new(now: Time) -> Self {
@@ -89,6 +96,11 @@ impl Served {
             wait: Wait::Nothing,
             waits_since: now,
         }
+    }
+
+    /// Octets of its memory that the peer keeps from others, and octets that have moved.
+    pub(crate) const fn octets(&self) -> HeldAndMoved {
+        HeldAndMoved { held: self.account.held(), moved: self.account.total() }
     }
 
     /// Memory that the peer's connection keeps from others.
@@ -145,8 +157,13 @@ impl Responder {
     }
 
     /// Takes a call that came whole. None when there is no place for it.
-    pub(crate) fn begin_whole(&mut self, peer: PeerId, xid: Xid) -> Option<Key> {
-        self.calls.insert(Inbound::whole(peer, xid)).ok()
+    pub(crate) fn begin_whole(&mut self, peer: PeerId, xid: Xid, now: Time) -> Option<Key> {
+        self.calls.insert(Inbound::whole(peer, xid, now)).ok()
+    }
+
+    /// The peer and the time of arrival of each call that is not over.
+    pub(crate) fn in_progress(&self) -> impl Iterator<Item = (PeerId, Time)> {
+        self.calls.iter().map(|(_, call)| (call.peer, call.came_at))
     }
 
     /// Forgets a call that is over, one way or another.

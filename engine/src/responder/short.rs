@@ -59,7 +59,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         arguments: Reader<'_>,
     ) {
         let FreshCall { key, peer, .. } = fresh;
-        self.core.stamp(key, Stage::Parse);
+        self.core.stamp_parsed(key, &header, from);
         let (id, pulled) = (CallId(key), Pulled::default());
         self.core.responder.serving = Some(peer);
         self.core.responder.fresh = Some(fresh);
@@ -81,7 +81,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Gives a call the place that its name promises.
     #[inline]
     fn keep_call(&mut self, FreshCall { key, peer, xid }: FreshCall) {
-        let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid));
+        let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid, self.core.now));
         debug_assert_eq!(kept.ok(), Some(key), "nothing takes a place while the app looks");
     }
 

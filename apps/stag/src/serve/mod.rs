@@ -465,16 +465,16 @@ impl Server {
             return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to \
                                                    write to");
         };
-        for Running { handle, .. } in &self.running {
-            handle.tell(Command::Snapshot);
-        }
-        let mut counted = Vec::with_capacity(self.running.len());
-        for Running { handle, core, .. } in &self.running {
-            let Some(snapshot) = handle.snapshot(PATIENCE) else {
+        let questions: Vec<_> = (self.running.iter())
+            .map(|running| (running.core, running.handle.ask(Command::Snapshot)))
+            .collect();
+        let mut counted = Vec::with_capacity(questions.len());
+        for (core, question) in questions {
+            let Some(snapshot) = question.answer(PATIENCE) else {
                 return tracing::warn!(target: "stag", "a shard does not answer: no statistics are \
                                                        written");
             };
-            counted.push((*core, snapshot));
+            counted.push((core, snapshot));
         }
         if let Err(error) = write(file, self.began, &counted) {
             tracing::warn!(target: "stag", "{error}");
