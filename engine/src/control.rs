@@ -65,7 +65,7 @@ pub struct Control<R> {
 #[derive(Debug)]
 pub struct Handle<R> {
     shared: Arc<Shared>,
-    /// Who has it is the only one to ask.
+    /// Locked by the one who asks, until there is an answer.
     snapshots: Mutex<Receiver<R>>,
     orders: SyncSender<Order>,
 }

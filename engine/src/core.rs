@@ -42,7 +42,7 @@ pub(crate) struct Core {
     pub(crate) deadlines: Deadlines,
     pub(crate) now: Time,
     pub(crate) stopping: bool,
-    /// What was counted for the latest connection that ended.
+    /// Counts of the latest connection that ended.
     pub(crate) parted: Parted,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,

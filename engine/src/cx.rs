@@ -27,7 +27,7 @@ pub enum Over {
     Tcp,
 }
 
-/// What was counted for a connection that is over.
+/// Counts of a connection that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parted {
     /// Calls of the peer that were not answered.
@@ -93,7 +93,8 @@ impl Cx<'_> {
         Some((peer.address, over))
     }
 
-    /// What was counted for the connection of the peer that the app is told is gone.
+    /// Counts of the connection that just ended, for
+    /// [`App::on_peer_down`](crate::App::on_peer_down).
     pub const fn parted(&self) -> Parted {
         self.core.parted
     }

@@ -1,5 +1,5 @@
-//! What a shard says of itself beside its counters when it is asked: each of its peers, and the
-//! latest calls that it watched.
+//! The peers of a shard and the latest calls that it watched, for those who ask for more than its
+//! counters.
 
 use crate::{
     app::{App, Over, PeerId},

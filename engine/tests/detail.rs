@@ -1,4 +1,4 @@
-//! What a shard tells of its peers and of the latest watched calls, and the orders that it obeys.
+//! A shard describes its peers and the latest watched calls, and tells whom a limit turned away.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
