@@ -63,11 +63,6 @@ impl Account {
         self.held
     }
 
-    /// Octets that have moved on this connection.
-    pub(crate) const fn total(&self) -> u64 {
-        self.total
-    }
-
     /// Charges for what was held until `now`.
     pub(crate) fn settle(&mut self, now: Time) {
         let elapsed = as_micros(now.since(self.settled_at));

@@ -117,8 +117,8 @@ impl Core {
         self.receives.fits(first as usize).then_some(first)
     }
 
-    /// Looks at a peer's grant, before a reply tells it.
-    pub(crate) fn adapt_grant(&mut self, peer: PeerId) {
+    /// Looks at a peer's grant, before a reply tells it that pushes so many octets.
+    pub(crate) fn adapt_grant(&mut self, peer: PeerId, pushed: u64) {
         let whole = |receives: usize| u32::try_from(receives).unwrap_or(u32::MAX);
         let quarter = self.receives.count() / 4;
         let grant = Grant {
@@ -132,6 +132,7 @@ impl Core {
             fair: whole(self.receives.count() / self.peers.len().max(1)),
         };
         let Some(entry) = self.peers.get_mut(peer) else { return };
+        entry.served.count_octets(pushed);
         let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
             return;
         };

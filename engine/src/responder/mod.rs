@@ -71,6 +71,8 @@ pub(crate) struct Served {
     pulling: usize,
     /// Memory that its connection keeps from others.
     account: Account,
+    /// Octets that have moved on its connection.
+    moved: u64,
     /// The first and the last of its calls that wait for memory or room, which [`Line`] joins.
     deferred: Option<(Key, Key)>,
     /// The event that the first of them waits for.
@@ -92,15 +94,22 @@ impl Served {
         Self {
             pulling: 0,
             account: Account::new(now),
+            moved: 0,
             deferred: None,
             wait: Wait::Nothing,
             waits_since: now,
         }
     }
 
-    /// Octets of its memory that the peer keeps from others, and octets that have moved.
+    /// Octets of our memory that the peer keeps from others, and octets that have moved.
     pub(crate) const fn octets(&self) -> HeldAndMoved {
-        HeldAndMoved { held: self.account.held(), moved: self.account.total() }
+        HeldAndMoved { held: self.account.held(), moved: self.moved }
+    }
+
+    /// Counts octets that went to the peer or came from it, but for those of messages inline.
+    #[inline]
+    pub(crate) const fn count_octets(&mut self, octets: u64) {
+        self.moved = self.moved.wrapping_add(octets);
     }
 
     /// Memory that the peer's connection keeps from others.
@@ -219,6 +228,7 @@ impl Core {
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.served.deferred = None;
             (entry.served.pulling, entry.served.account) = (0, Account::new(self.now));
+            entry.served.moved = 0;
         }
     }
 

@@ -133,7 +133,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Err(answer);
         }
         // The reply goes out: it tells the grant.
-        core.adapt_grant(peer);
+        core.adapt_grant(peer, u64::from(parts.item));
         let stats = &mut core.counters.stats.responder;
         *if parts.item > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
         stats.remote_invalidations += u64::from(invalidate.is_some());

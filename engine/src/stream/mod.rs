@@ -458,9 +458,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         };
         // First, for what moved before the peer began to hold something shows nothing about that.
+        let moved = std::mem::take(&mut stream.moved);
+        entry.served.count_octets(moved);
         let account = entry.served.account();
         account.settle(now);
-        account.earn(std::mem::take(&mut stream.moved), share);
+        account.earn(moved, share);
         account.hold_in_all(stream.held(), now);
         // A record alone is never too much: only reading ends it.
         let is_over_share = stream.is_refused() && !account.allows(0, share);
