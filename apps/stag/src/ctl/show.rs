@@ -44,6 +44,10 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Val
 /// Rows under a head, each column as wide as it has to be. Columns whose head begins with a space
 /// stand at the right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    table_spaced(head, rows, "  ")
+}
+
+fn table_spaced(head: &[&str], rows: &[Vec<String>], space: &str) -> String {
     let heads = head.iter().map(|head| head.trim_start().to_owned()).collect::<Vec<_>>();
     let width = |column: usize| {
         let cells = std::iter::once(&heads).chain(rows).filter_map(|row| row.get(column));
@@ -55,8 +59,8 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         let mut line = String::new();
         for ((cell, head), width) in row.iter().zip(head).zip(&widths) {
             let _ = match head.starts_with(' ') {
-                true => write!(line, "{cell:>width$}  "),
-                false => write!(line, "{cell:<width$}  "),
+                true => write!(line, "{cell:>width$}{space}"),
+                false => write!(line, "{cell:<width$}{space}"),
             };
         }
         let _ = writeln!(text, "{}", cut(line.trim_end(), WIDTH));
@@ -196,37 +200,37 @@ fn hist(value: &Value) -> String {
     note + &table(&["program", "procedure", "stage", " samples", " p50", " p99"], &rows)
 }
 
+/// Microseconds in six columns at most.
+fn narrow(micros: f64) -> String {
+    match micros {
+        ..100.0 => format!("{micros:.1}"),
+        100.0..100_000.0 => format!("{micros:.0}"),
+        _ => format!("{:.1}s", micros / 1e6),
+    }
+}
+
 fn trace(value: &Value) -> String {
     let stage_names = ["recv", "parse", "pull", "app", "emit", "push", "send"];
     let row = |call: &Value| {
         let spent = |stage: &&str| {
             let spent = call.pointer(&format!("/stages_us/{stage}")).and_then(Value::as_f64);
-            spent.map_or_else(|| "-".to_owned(), |micros| format!("{micros:.1}"))
+            spent.map_or_else(|| "-".to_owned(), narrow)
         };
-        let of = |pointer| word(call, pointer);
+        let peer = word(call, "/peer");
+        let host = peer.rsplit_once(':').map_or(peer.as_str(), |(host, _)| host);
         let total = call.get("total_us").and_then(Value::as_f64).unwrap_or(0.0);
-        let own = [of("/xid"), cut(&of("/peer"), 15), cut(&of("/procedure"), 11)];
+        let own = [cut(host, 15), cut(&word(call, "/procedure"), 11)];
         let all = own.into_iter().chain(stage_names.iter().map(spent));
-        all.chain([format!("{total:.1}")]).collect::<Vec<_>>()
+        all.chain([narrow(total)]).collect::<Vec<_>>()
     };
     let rows: Vec<_> = list(value, "/calls").map(row).collect();
     if rows.is_empty() {
         return "no watched calls: see --sample in 'stag serve --help'\n".to_owned();
     }
-    let head = [
-        "xid",
-        "peer",
-        "procedure",
-        " recv",
-        " parse",
-        " pull",
-        " app",
-        " emit",
-        " push",
-        " send",
-        " us",
-    ];
-    table(&head, &rows)
+    let stages = [" recv", " parse", " pull", " app", " emit", " push", " send", " us"];
+    let head: Vec<_> = ["peer", "procedure"].into_iter().chain(stages).collect();
+    "microseconds by stage; --json has ports and transactions, too\n".to_owned()
+        + &table_spaced(&head, &rows, " ")
 }
 
 fn memory(value: &Value) -> String {
@@ -309,7 +313,8 @@ mod tests {
             "total_us": 12_350.0,
         });
         let text = text(&Request::Trace { last: 1 }, &json!({ "calls": [call] }));
-        assert!(widest(&text) <= WIDTH && text.contains("12345.7"), "{text}");
+        assert!(widest(&text) <= WIDTH && text.contains("12346"), "{text}");
+        assert!(!text.contains('…') && text.contains("\n255.255.255.255 READDIRPLUS "), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     caller::aside,
     ctl::{
         CONTROL_FILE,
-        answers::{Answers, Facts},
+        answers::{Answers, Facts, Reload},
         server::{ControlSocket, SocketFile},
     },
     metrics::{Shards, http, scrape},
@@ -65,18 +65,23 @@ impl Bound {
     }
 
     /// Answers from here on, about `shards` and `facts`, for as long as what is returned with the
-    /// addresses lives.
+    /// addresses lives. `reload` reads the configuration again, if there is one.
     ///
     /// # Errors
     /// A sentence when a thread cannot be started.
-    pub fn start(self, shards: &Arc<Shards>, facts: Facts) -> Result<(Watched, Watching), Error> {
+    pub fn start(
+        self,
+        shards: &Arc<Shards>,
+        facts: Facts,
+        reload: Option<Reload>,
+    ) -> Result<(Watched, Watching), Error> {
         let failed = |error: io::Error| Error::failure(format!("cannot be watched: {error}"));
         let scraped = Arc::clone(shards);
         let serve = |listener| http::serve(listener, Arc::new(move || scrape(&scraped)));
         let metrics = self.metrics.map(serve).transpose().map_err(failed)?;
         let url = metrics.map(|at| format!("http://{at}/metrics"));
         let facts = Facts { metrics: url, ..facts };
-        let answers = Arc::new(Answers { shards: Arc::clone(shards), facts, reload: None });
+        let answers = Arc::new(Answers { shards: Arc::clone(shards), facts, reload });
         let (file, control) = match self.control {
             Some((socket, path)) => (Some(socket.serve(answers).map_err(failed)?), Some(path)),
             None => (None, None),

@@ -168,7 +168,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         }
     };
     let shards = Arc::new(server.shards());
-    let (watched, _control) = bound.start(&shards, watching::facts(&server.plan, &first))?;
+    let (watched, _watching) = watching::start(bound, &server.plan, &first, &shards)?;
     first.watched = watched;
     let block = announce::ready(&server.plan, &first);
     let ready_file = server.plan.ready_file.take();

@@ -7,12 +7,12 @@ use super::{
 use crate::{
     Error,
     ctl::answers::{ExportFacts, Facts},
-    metrics::{Gathered, object},
-    observe::{Bound, options::ObserveOptions},
+    metrics::{Gathered, Shards, object},
+    observe::{Bound, Watched, Watching, options::ObserveOptions},
 };
 use stag_fabrics::FabricGroup;
 use stag_nfs::serve::Started;
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 /// Binds the sockets of those who watch.
 ///
@@ -31,8 +31,22 @@ fn state_dir(plan: &Plan) -> Option<&Path> {
     }
 }
 
+/// Answers those who watch from here on, for as long as what is returned with the addresses lives.
+///
+/// # Errors
+/// A sentence when a thread cannot be started.
+pub fn start(
+    bound: Bound,
+    plan: &Plan,
+    found: &Addresses,
+    shards: &Arc<Shards>,
+) -> Result<(Watched, Watching), Error> {
+    // There is no file to read again.
+    bound.start(shards, facts(plan, found), None)
+}
+
 /// Facts for controllers.
-pub fn facts(plan: &Plan, found: &Addresses) -> Facts {
+fn facts(plan: &Plan, found: &Addresses) -> Facts {
     let source = |export: &Exported| {
         export.path.as_ref().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
     };
