@@ -125,6 +125,12 @@ fn run() -> u8 {
     result.map_or_else(|error| end(&error), |()| 0)
 }
 
+/// An error of the system without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
 fn end(error: &Error) -> u8 {
     caller::aside(format!("stag: {error}\n"));
     match error {

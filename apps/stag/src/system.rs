@@ -1,4 +1,4 @@
-//! Places and words of the system that several commands share.
+//! Places of the system that several commands look in.
 
 use crate::Error;
 use rustix::process::geteuid;
@@ -23,10 +23,4 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
             "no state directory is known, because HOME is not set: give one with --state-dir",
         )
     })
-}
-
-/// An error of the system without its number.
-pub fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -4,10 +4,7 @@ use super::{
     CONTROL_FILE,
     wire::{REPLY_MAX, Reply, Request},
 };
-use crate::{
-    Error,
-    system::{default_state_dir, plain},
-};
+use crate::{Error, plain, system::default_state_dir};
 use serde_json::Value;
 use std::{
     env,

@@ -5,7 +5,7 @@ use super::{
     answers::Answers,
     wire::{REQUEST_MAX, Reply, Request},
 };
-use crate::{Error, system::plain};
+use crate::{Error, plain};
 use rustix::fs::{Gid, chown};
 use std::{
     fs,

@@ -5,7 +5,7 @@ use super::{
     show::{CLIENT_HEADS, client_row, list, micros, octets, uptime, word},
     wire::Request,
 };
-use crate::{Error, caller::say, system::plain};
+use crate::{Error, caller::say, plain};
 use ratatui::{
     Frame, Terminal,
     backend::TestBackend,

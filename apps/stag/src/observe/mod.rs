@@ -13,7 +13,7 @@ use crate::{
         server::{ControlSocket, SocketFile},
     },
     metrics::{Shards, http, scrape},
-    system::plain,
+    plain,
 };
 use options::ObserveOptions;
 use refusals::RefusalWatch;

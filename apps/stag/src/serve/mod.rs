@@ -19,9 +19,7 @@ use crate::{
     caller::{aside, say},
     metrics::{ShardEnd, Shards},
     observe::Watched,
-    signals,
-    system::plain,
-    trace,
+    plain, signals, trace,
 };
 use plan::{Plan, StorePlan};
 use ready_file::ReadyFile;

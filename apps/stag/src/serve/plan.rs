@@ -13,8 +13,8 @@ use crate::{
     admission::{self, Clients},
     cidr,
     descriptors::{self, Share, Wanted},
-    replace, size,
-    system::{default_state_dir, plain},
+    plain, replace, size,
+    system::default_state_dir,
 };
 use stag_fabrics::{FabricAddress, FabricGroup};
 use stag_nfs::{
