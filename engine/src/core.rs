@@ -2,6 +2,7 @@
 //! folder or file.
 
 use crate::{
+    app::Parted,
     config::{Config, HEAD_ROOM},
     memory::Memory,
     pass::{Deadlines, Wishes},
@@ -13,8 +14,8 @@ use crate::{
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};
-use stag_protocol::rpcrdma::ChunkLists;
-use stag_verbs::{Cause, Limits, Time};
+use stag_protocol::{rpc::CallHeader, rpcrdma::ChunkLists};
+use stag_verbs::{Cause, Limits, PeerAddress, Time};
 use std::{io, time::Duration};
 
 /// Longest time between two passes that is charged to peers while something waits. Any more is not
@@ -43,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) stopping: bool,
     /// Octets of items that this pass brought to apps.
     pub(crate) moved: usize,
+    /// Counts of the latest connection that ended.
+    pub(crate) parted: Parted,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,
     /// Until the next event, deadline or wish a pass has nothing to do.
@@ -77,6 +80,7 @@ impl Core {
             now: Time(0),
             stopping: false,
             moved: 0,
+            parted: Parted::default(),
             in_pass: false,
             is_quiet: false,
             config,
@@ -93,6 +97,12 @@ impl Core {
     #[inline]
     pub(crate) fn stamp(&mut self, call: Key, stage: Stage) {
         self.watch.stamp(call, stage, self.now);
+    }
+
+    /// Notes that the header of a call of a peer was read: its way goes on, and it has a name.
+    #[inline]
+    pub(crate) fn stamp_parsed(&mut self, call: Key, header: &CallHeader<'_>, from: PeerAddress) {
+        self.watch.stamp_parsed(call, header, from, self.now);
     }
 
     /// Begins a pass at `now`.

@@ -381,6 +381,8 @@ impl<S: Store> Gateway<S> {
         refusal: ReplyHeader<'_>,
     ) -> Result<Answer, NoMessage> {
         self.counters.count_refusal(&refusal.outcome);
+        let (xid, why) = (refusal.xid.0, refusal.outcome);
+        tracing::debug!(target: "stag", xid, ?why, "a call was refused");
         Err(write_header(cx, id, refusal))
     }
 }

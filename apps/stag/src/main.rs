@@ -15,9 +15,12 @@ mod check;
 mod cidr;
 mod cli;
 mod cluster;
+mod ctl;
 mod demo;
 mod descriptors;
 mod echo;
+mod metrics;
+mod observe;
 mod probe;
 mod progress;
 mod quote;
@@ -26,6 +29,7 @@ mod serve;
 mod signals;
 mod size;
 mod stop;
+mod system;
 mod trace;
 mod tune;
 
@@ -99,9 +103,15 @@ fn run() -> u8 {
             return end(&if is_tune { Error::Refused(sentence) } else { Error::Usage(sentence) });
         }
     };
-    trace::start();
+    // A server starts its log by its own options.
+    if !matches!(cli.command, cli::Command::Serve(_))
+        && let Err(error) = trace::start()
+    {
+        return end(&error);
+    }
     let result = match cli.command {
         cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Ctl(arguments) => ctl::run(&arguments),
         cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Call(arguments) => call::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),
@@ -113,6 +123,12 @@ fn run() -> u8 {
         cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| 0)
+}
+
+/// An error of the system without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 fn end(error: &Error) -> u8 {

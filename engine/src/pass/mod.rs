@@ -1,5 +1,6 @@
 //! The loop: a pass, and its life from start to stop.
 
+mod commands;
 mod messages;
 mod wishes;
 
@@ -25,8 +26,6 @@ const EVENTS_PER_PASS: usize = 256;
 const MOVED_PER_PASS: usize = 64 << 10;
 /// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// The time that a stopping shard waits for callers over TCP to close.
-const FAREWELL: Duration = Duration::from_millis(200);
 /// Longest sleep while something waits for memory or for room in a queue.
 const DEFERRED_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: a bound on the damage of a wake-up that was missed.
@@ -185,17 +184,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                 std::hint::spin_loop();
             }
             let commands = control.look();
-            if commands & Command::Snapshot as u32 != 0 {
-                control.send(self.snapshot());
-            }
-            // The app has mail, also one whose idle passes are not made. It may have come behind
-            // the pass, and whoever put it in may have left waking to somebody else.
+            // Mail may have come behind the pass, and whoever put it in may have left waking to
+            // somebody else.
             let has_mail = commands & Command::Look as u32 != 0;
-            if has_mail {
-                self.core.is_quiet = false;
-            }
-            if commands & Command::Stop as u32 != 0 {
-                return self.stop(now);
+            if commands != 0 && self.obey(control, commands, &now).is_break() {
+                return Ok(());
             }
             if !worked && !has_mail && time.since(busy_at) >= self.core.config.spin && self.arm() {
                 self.core.counters.stats.passes.sleeps += 1;
@@ -205,34 +198,6 @@ impl<P: Provider, A: App> Shard<P, A> {
                 busy_at = now();
             }
         }
-    }
-
-    /// Takes no more peers and no more calls, lets those in progress finish for a while, sends what
-    /// was answered, and disconnects everybody.
-    fn stop(&mut self, now: impl Fn() -> Time) -> io::Result<()> {
-        self.core.stopping = true;
-        self.provider.stop_listening();
-        self.streams.stop();
-        let until = now() + self.core.config.drain;
-        while (!self.core.responder.is_empty() || self.streams.has_output()) && now() < until {
-            self.pass(now());
-            std::thread::yield_now();
-        }
-        // Callers over TCP see the end behind their last reply; they close, or a moment passes.
-        self.streams.say_end();
-        let until = now() + self.core.config.drain.min(FAREWELL);
-        while !self.streams.is_empty() && now() < until {
-            self.pass(now());
-            std::thread::yield_now();
-        }
-        let peers: Vec<_> = self.core.peers.iter().map(|(peer, _)| peer).collect();
-        peers.into_iter().for_each(|peer| self.end_peer(peer));
-        let until = now() + self.core.config.drain;
-        while !self.core.peers.is_empty() && now() < until {
-            self.pass(now());
-            std::thread::yield_now();
-        }
-        Ok(())
     }
 
     /// Has the fabric and the TCP connections wake the shard from here on. False when there is work

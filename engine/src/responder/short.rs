@@ -59,7 +59,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         header: CallHeader<'_>,
         arguments: Reader<'_>,
     ) {
-        self.core.stamp(key, Stage::Parse);
+        self.core.stamp_parsed(key, &header, from);
         let (id, pulled) = (CallId(key), Pulled::default());
         self.core.responder.serving = Some(peer);
         let call = Call { id, peer, from, header, arguments, pulled };
@@ -80,7 +80,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline]
     fn keep_fresh(&mut self) {
         let Some(FreshCall { key, peer, xid }) = self.core.responder.fresh.take() else { return };
-        let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid));
+        let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid, self.core.now));
         debug_assert_eq!(kept.ok(), Some(key), "nothing takes a place while the app looks");
     }
 

@@ -2,6 +2,7 @@
 //! to stop.
 
 mod logged;
+mod rate;
 mod shard;
 
 pub use shard::{CONNECTIONS, ConnectionShare, NfsVersions, STREAMS, ServeShard, shard_buffers};
@@ -16,6 +17,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
 use stag_pools::Budget;
+use stag_protocol::nfs::{mount, v3};
 use stag_verbs::FabricFault;
 use std::{
     fmt, io,
@@ -23,6 +25,21 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
+
+/// The name of a procedure, as its specification has it; its number where the gateway has no such
+/// program.
+pub fn procedure_name(program: u32, version: u32, procedure: u32) -> String {
+    let name = match (program, version) {
+        (v3::PROGRAM, v3::VERSION) => {
+            v3::Procedure::ALL.get(procedure as usize).map(|known| format!("{known:?}"))
+        }
+        (mount::PROGRAM, mount::VERSION) => {
+            mount::Procedure::ALL.get(procedure as usize).map(|known| format!("{known:?}"))
+        }
+        _ => None,
+    };
+    name.map_or_else(|| procedure.to_string(), |name| name.to_uppercase())
+}
 
 /// The source of a shard's store.
 #[derive(Clone, Debug)]

@@ -15,11 +15,15 @@ use crate::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
-    Admission, Config, Over, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot,
+    Admission, Config, Over, Sampling, Shard, WatchedProgram, clock::Clock, control::Control,
+    stats::Snapshot,
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_pools::Budget;
-use stag_protocol::rpcrdma::Versions;
+use stag_protocol::{
+    nfs::{mount, v3},
+    rpcrdma::Versions,
+};
 use stag_verbs::FabricFault;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -41,6 +45,20 @@ const SEND_QUEUE: usize = 256;
 /// READs that wait for the disk with a buffer of theirs: at most a quarter of the large ones.
 /// Helpers bring the rest.
 const RING_READS: u16 = 48;
+
+/// The programs whose procedures are told apart where time is told.
+const WATCHED: [WatchedProgram; 2] = [
+    WatchedProgram {
+        program: v3::PROGRAM,
+        version: v3::VERSION,
+        procedures: v3::Procedure::ALL.len() as u32,
+    },
+    WatchedProgram {
+        program: mount::PROGRAM,
+        version: mount::VERSION,
+        procedures: mount::Procedure::ALL.len() as u32,
+    },
+];
 
 /// The connections that one shard promises, by the descriptors that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +211,8 @@ impl ServeShard {
         if notes.is_beside_helpers {
             config.spin = Duration::ZERO;
         }
-        config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
+        let (every, clock) = (self.sample, Some(self.clock));
+        config.sampling = Sampling { every, clock, shard, programs: &WATCHED };
         let settings = Settings {
             shared_port: self.is_shared,
             half_open: Some(self.share.half_open),

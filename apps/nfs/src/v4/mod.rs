@@ -80,9 +80,10 @@ const STATE_LIMITS: StateLimits = StateLimits {
     ranges_per_client: 65_536,
     ranges_per_file: 16_384,
     waiters: 4_096,
-    waiters_per_file: 256,
+    waiters_per_file: 64,
     delegations: 16_384,
     delegations_per_client: 8_192,
+    delegations_per_file: 256,
 };
 
 /// A time as the tables of state have it.

@@ -7,8 +7,11 @@ use crate::{
 };
 use stag_engine::{Config, PeerId, Shard, Token};
 use stag_iwarp::{Iwarp, IwarpConfig, IwarpStats};
-use stag_nfs::{Gateway, store::Procedures as _};
-use stag_protocol::nfs::v3::{Call, CreateHow, FileHandle, GetAttrArgs, ReadArgs, SetAttributes};
+use stag_nfs::{
+    Gateway,
+    store::{CreateMode, NewAttributes, Procedures as _},
+};
+use stag_protocol::nfs::v3::{Call, FileHandle, GetAttrArgs, ReadArgs};
 use stag_verbs::Time;
 use std::time::Duration;
 
@@ -35,7 +38,7 @@ impl SocketWorld {
         let (mut store, shared) = SlowStore::new(7);
         let slow = store.memory().mount(b"/slow").unwrap();
         let fast = store.memory().mount(b"/fast").unwrap();
-        let how = CreateHow::Guarded(SetAttributes::default());
+        let how = CreateMode::Guarded(NewAttributes::default());
         let file = store.memory().create(&slow, b"file", &how).unwrap().handle;
         shared.borrow_mut().pace = Pace::Never;
         let pool = stag_nfs::store::Store::pool(&store).cloned();

@@ -136,6 +136,12 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     if let Some(at) = found.tcp {
         let _ = writeln!(text, "TCP {at}");
     }
+    if let Some(at) = found.watched.metrics {
+        let _ = writeln!(text, "METRICS http://{at}/metrics");
+    }
+    if let Some(socket) = &found.watched.control {
+        let _ = writeln!(text, "CONTROL {}", socket.display());
+    }
     for export in &plan.exports {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
         if plan.nfs.four.is_some() {

@@ -1,10 +1,7 @@
 //! Combinations of what was asked for that no server can serve.
 
-use super::{
-    options::ServeOptions,
-    plan::{Exported, plain},
-};
-use crate::{Error, cluster};
+use super::{options::ServeOptions, plan::Exported};
+use crate::{Error, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
 use stag_fabrics::{FabricGroup, Sharing};

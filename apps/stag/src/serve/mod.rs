@@ -11,16 +11,17 @@ pub mod options;
 mod plan;
 mod ready_file;
 mod sentences;
-mod stats;
+mod watching;
 
 pub use checks::check_open;
-pub use plan::plain;
 pub use sentences::cannot_listen;
 
 use crate::{
     Error,
     caller::{aside, say},
-    signals,
+    metrics::{ShardEnd, Shards},
+    observe::Watched,
+    plain, signals, trace,
 };
 use plan::{Plan, StorePlan};
 use ready_file::ReadyFile;
@@ -37,7 +38,7 @@ use signal_hook::{
 };
 use stag_engine::{
     clock::Clock,
-    control::{self, Command, Handle},
+    control::{self, Command},
     launch::{self, CoreId},
     stats::Snapshot,
 };
@@ -57,7 +58,6 @@ use stag_verbs::FabricFault;
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    path::Path,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -68,8 +68,6 @@ use std::{
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// Time that a shard may take to answer for its counters.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// Time that the end of a session with a Ceph cluster may take.
 const PARTING: Duration = Duration::from_secs(3);
 
@@ -95,9 +93,8 @@ impl Drop for Ending {
 
 /// One shard, as seen from here.
 struct Running {
-    handle: Handle<Snapshot<GatewayReport>>,
+    end: ShardEnd,
     thread: JoinHandle<Result<Snapshot<GatewayReport>, Error>>,
-    core: Option<usize>,
 }
 
 /// Addresses at which the started shards listen.
@@ -106,6 +103,7 @@ pub struct Addresses {
     /// Over RDMA and shared memory.
     listen: Vec<FabricAddress>,
     tcp: Option<SocketAddr>,
+    watched: Watched,
 }
 
 impl Addresses {
@@ -132,6 +130,7 @@ struct Server {
 
 /// Serves until a signal comes.
 pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
+    let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
     let mut plan = Plan::new(arguments)?;
     jitter::wait(arguments.start_jitter);
     let source = source(&plan)?;
@@ -148,6 +147,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
             &[]
         }
     };
+    let bound = watching::bind(&arguments.observe, &plan)?;
     aside(announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
     forward_signals(sender.clone())?;
@@ -160,7 +160,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let began = Instant::now();
     let mut server =
         Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
-    let first = match server.start(&source) {
+    let mut first = match server.start(&source) {
         Ok(first) => first,
         Err(error) => {
             server.stop();
@@ -168,13 +168,16 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
             return Err(server.join().err().unwrap_or(error));
         }
     };
+    let shards = Arc::new(server.shards());
+    let (watched, _watching) = watching::start(bound, &server.plan, &first, &shards)?;
+    first.watched = watched;
     let block = announce::ready(&server.plan, &first);
     let ready_file = server.plan.ready_file.take();
     let _ready_file = ready_file.map(|file| ReadyFile::write(file, &block)).transpose()?;
     say(block);
     aside(announce::STOPPING);
     tell_systemd(&NotifyState::Ready);
-    let ended = server.watch();
+    let ended = server.watch(&shards);
     if let StoreSource::Ceph(backend) = &source
         && !backend.close(PARTING)
     {
@@ -343,7 +346,10 @@ impl Server {
                     clock,
                 };
                 let started = self.start_one(seat, cores.get(index).copied())?;
-                let core = self.running.last().and_then(|running| running.core);
+                let core = self.running.last_mut().and_then(|running| {
+                    running.end.memory = watching::memory(&started);
+                    running.end.core
+                });
                 if let (0, Some(error)) = (index, &started.ring_fault) {
                     // Once for all shards.
                     aside(without_ring(error) + "\n");
@@ -387,7 +393,9 @@ impl Server {
             ran.map_err(cannot_serve)
         };
         let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
-        self.running.push(Running { handle, thread, core: core.map(|core| core.id) });
+        let core = core.map(|core| core.id);
+        let end = ShardEnd { handle: Arc::new(handle), core, memory: Vec::new() };
+        self.running.push(Running { end, thread });
         self.await_start()
     }
 
@@ -397,7 +405,7 @@ impl Server {
             match self.receiver.recv() {
                 Ok(Message::Started(started, pinned)) => {
                     if let Some(running) = self.running.last_mut().filter(|_| !pinned) {
-                        running.core = None;
+                        running.end.core = None;
                     }
                     return Ok(*started);
                 }
@@ -411,14 +419,14 @@ impl Server {
     }
 
     /// Waits for signals and for the end of all shards, then writes the last statistics.
-    fn watch(mut self) -> Result<(), Error> {
+    fn watch(mut self, shards: &Shards) -> Result<(), Error> {
         if self.is_stopping {
             self.stop();
         }
         let mut live = self.running.len();
         while live > 0 {
             match self.receiver.recv() {
-                Ok(Message::Signal(SIGUSR1)) => self.write_current(),
+                Ok(Message::Signal(SIGUSR1)) => self.write_current(shards),
                 Ok(Message::Signal(_)) if self.is_stopping => {
                     return Err(Error::failure(
                         "stopped at once: calls in progress are lost, no statistics are written",
@@ -438,21 +446,26 @@ impl Server {
                 Ok(Message::Started(..)) | Err(_) => {}
             }
         }
-        let (file, began) = (self.plan.stats.clone(), self.began);
+        let file = self.plan.stats.clone();
         let counted = self.join()?;
-        file.map_or(Ok(()), |file| write(&file, began, &counted))
+        file.map_or(Ok(()), |file| watching::write(&file, &shards.gathered(counted)))
+    }
+
+    /// The shards, for those who watch them.
+    fn shards(&self) -> Shards {
+        Shards::new(self.began, self.running.iter().map(|running| running.end.clone()).collect())
     }
 
     /// Tells all shards to stop.
     fn stop(&self) {
         tell_systemd(&NotifyState::Stopping);
-        self.running.iter().for_each(|running| running.handle.tell(Command::Stop));
+        self.running.iter().for_each(|running| running.end.handle.tell(Command::Stop));
     }
 
     /// Waits for the threads, and takes what they counted.
     fn join(self) -> Result<Vec<Last>, Error> {
         let ends: Vec<_> =
-            self.running.into_iter().map(|running| (running.core, running.thread.join())).collect();
+            self.running.into_iter().map(|it| (it.end.core, it.thread.join())).collect();
         let mut counted = Vec::with_capacity(ends.len());
         for (core, end) in ends {
             let last =
@@ -463,32 +476,19 @@ impl Server {
     }
 
     /// Asks all shards for their counters, and writes them.
-    fn write_current(&self) {
+    fn write_current(&self, shards: &Shards) {
         let Some(file) = &self.plan.stats else {
             return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to \
                                                    write to");
         };
-        for Running { handle, .. } in &self.running {
-            handle.tell(Command::Snapshot);
-        }
-        let mut counted = Vec::with_capacity(self.running.len());
-        for Running { handle, core, .. } in &self.running {
-            let Some(snapshot) = handle.snapshot(PATIENCE) else {
-                return tracing::warn!(target: "stag", "a shard does not answer: no statistics are \
-                                                       written");
-            };
-            counted.push((*core, snapshot));
-        }
-        if let Err(error) = write(file, self.began, &counted) {
+        let written = match shards.gather(Command::Snapshot) {
+            Ok(gathered) => watching::write(file, &gathered),
+            Err(silent) => Err(Error::failure(format!("{silent}: no statistics are written"))),
+        };
+        if let Err(error) = written {
             tracing::warn!(target: "stag", "{error}");
         }
     }
-}
-
-fn write(file: &Path, began: Instant, counted: &[Last]) -> Result<(), Error> {
-    stats::write(file, &stats::object(began.elapsed(), counted)).map_err(|error| {
-        Error::failure(format!("cannot write statistics to {}: {error}", file.display()))
-    })
 }
 
 /// Several shards share their ports, and would share them with another server of the same user as

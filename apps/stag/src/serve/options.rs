@@ -1,6 +1,6 @@
 //! Options of `stag serve`.
 
-use crate::{cidr, cli::versions};
+use crate::{cidr, cli::versions, observe::options::ObserveOptions};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::Sampling;
@@ -110,6 +110,8 @@ pub struct ServeOptions {
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+    #[command(flatten)]
+    pub observe: ObserveOptions,
 }
 
 /// Answer to the question whether callers act as themselves.

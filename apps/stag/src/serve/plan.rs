@@ -14,9 +14,9 @@ use crate::{
     admission::{self, Clients},
     cidr,
     descriptors::{self, Share, Wanted},
-    replace, size,
+    plain, replace, size,
+    system::default_state_dir,
 };
-use rustix::process::geteuid;
 use stag_fabrics::{FabricAddress, FabricGroup};
 use stag_nfs::{
     cluster::Cluster,
@@ -30,7 +30,6 @@ use stag_nfs::{
 };
 use stag_protocol::rpcrdma::Versions;
 use std::{
-    env,
     ffi::OsStr,
     fs::{self, DirBuilder},
     io::ErrorKind,
@@ -474,29 +473,6 @@ fn state_dir(given: Option<&Path>, exports: &[Exported]) -> Result<PathBuf, Erro
         ))
     })?;
     Ok(directory)
-}
-
-fn default_state_dir() -> Result<PathBuf, Error> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if let Some(given) = env::var_os("STAG_STATE_DIR").filter(|given| !given.is_empty()) {
-        return Ok(PathBuf::from(given));
-    }
-    if geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/stag"));
-    }
-    let home = || absolute("HOME").map(|home| home.join(".local/state"));
-    let base = absolute("XDG_STATE_HOME").or_else(home);
-    base.map(|base| base.join("stag")).ok_or_else(|| {
-        Error::usage(
-            "no state directory is known, because HOME is not set: give one with --state-dir",
-        )
-    })
-}
-
-/// An error of the system without its number.
-pub fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The READY block as a file, for job scripts that wait for it (`--ready-file`).
 
-use crate::{Error, replace, serve::plain};
+use crate::{Error, plain, replace};
 use std::{
     fs,
     io::ErrorKind,

@@ -6,8 +6,8 @@ use super::{
     session::{CName, CallPurpose, CephSession, FoundFile, failed, root_of},
 };
 use crate::store::{
-    Failed, Linked, Listed, ListedEntry, ListingStart, NameIn, ObjectChange, Renamed, StoreResult,
-    Visitor, name::Name,
+    Failed, FileAttributes, Linked, Listed, ListedEntry, ListingStart, NameIn, ObjectChange,
+    Renamed, StoreResult, Visitor, name::Name,
 };
 use rustix::io::Errno;
 use stag_ceph::{CephDirectory, CephInode, DirectoryEntry, StatMask, UserPerm, Vino};
@@ -236,7 +236,11 @@ impl CephSession {
     /// Handle and attributes of an entry. They are asked for: those that a listing brings are the
     /// metadata server's, which does not know what another client has written since it was given
     /// the file.
-    fn listed_object(&self, directory: &FoundFile, vino: Vino) -> Option<(FileHandle, FileAttributes)> {
+    fn listed_object(
+        &self,
+        directory: &FoundFile,
+        vino: Vino,
+    ) -> Option<(FileHandle, FileAttributes)> {
         let inode = directory.live.mount.inode(vino).ok()?;
         let stat = inode.attributes(StatMask::ALL, &self.root()).ok()?;
         let is_there = stat.links > 0 || vino.snapshot != Vino::LIVE;
