@@ -250,7 +250,7 @@ pub enum Look {
     Other,
 }
 
-/// What a [look](Provider::look) found, in two words, so that it comes back in registers: an enum
+/// Result of a [look](Provider::look) in two words, so that it comes back in registers: an enum
 /// of three would be written to memory and read again, and such a read waits until all that was
 /// written before has left the core, the latest message in a ring of shared memory included.
 #[derive(Clone, Copy, Debug)]

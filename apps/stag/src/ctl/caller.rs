@@ -59,7 +59,7 @@ impl Controller {
     /// Asks for `request`; gives what the server says.
     ///
     /// # Errors
-    /// What the server says it cannot do, or that it does not answer.
+    /// The server says that it cannot do this, or does not answer.
     pub fn ask(&mut self, request: &Request) -> Result<Value, Error> {
         let lost = |why: String| Error::failure(format!("{}: {why}", self.path.display()));
         let mut line = serde_json::to_vec(request).map_err(|error| lost(error.to_string()))?;

@@ -53,7 +53,7 @@ pub struct TopView {
 /// Shows the server every `interval` until a key ends it; once, as text, where nobody watches.
 ///
 /// # Errors
-/// What the server says, or that the terminal cannot be used.
+/// An answer of the server, or a terminal that cannot be used.
 pub fn run(controller: &mut Controller, interval: Duration, once: bool) -> Result<(), Error> {
     let mut before = Look::take(controller)?;
     if once || !io::stdout().is_terminal() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Checks each line, and what the lines say together.
 ///
 /// # Errors
-/// What is wrong, with the line.
+/// A fault, with its line.
 pub fn validate(text: &str) -> Result<(), String> {
     let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
     let (mut helped, mut seen) = (BTreeSet::new(), BTreeSet::new());

@@ -478,21 +478,18 @@ impl Server {
     /// Asks all shards for their counters, and writes them.
     fn write_current(&self, shards: &Shards) {
         let Some(file) = &self.plan.stats else {
-            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to \
-                                                   write to");
+            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: no file is named");
         };
-        let written = match shards.gather(Command::Snapshot) {
-            Ok(gathered) => watching::write(file, &gathered),
-            Err(silent) => Err(Error::failure(format!("{silent}: no statistics are written"))),
-        };
-        if let Err(error) = written {
+        let unwritten = |silent| Error::failure(format!("{silent}: no statistics are written"));
+        let gathered = shards.gather(Command::Snapshot).map_err(unwritten);
+        if let Err(error) = gathered.and_then(|gathered| watching::write(file, &gathered)) {
             tracing::warn!(target: "stag", "{error}");
         }
     }
 }
 
-/// Several shards share their ports, and would share them with another server of the same user as
-/// well: that is found out by listening alone for a moment.
+/// Several shards share their ports, and would do so with another server of the same user: that is
+/// found out by listening alone for a moment.
 fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
     for at in addresses.filter(|at| at.port() != 0) {
         TcpListener::bind(at)
