@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// Notes that the header of a call of a peer was read: its way goes on, and it has a name.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stamp_parsed(&mut self, call: Key, header: &CallHeader<'_>, from: PeerAddress) {
         self.watch.stamp_parsed(call, header, from, self.now);
     }

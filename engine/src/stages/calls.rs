@@ -22,6 +22,7 @@ pub struct CallName {
 
 impl CallName {
     /// Returns the name of a call with this header.
+    #[inline(always)]
     pub(crate) const fn of(header: &CallHeader<'_>, from: PeerAddress) -> Self {
         let CallHeader { xid, program, version, procedure, .. } = header;
         Self { program: *program, version: *version, procedure: *procedure, xid: xid.0, from }

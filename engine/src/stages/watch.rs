@@ -161,7 +161,8 @@ impl Watch {
     }
 
     /// A call's header was read: it leaves [`Stage::Parse`], and has a name from here on.
-    #[inline]
+    // By a name of its own: the header stays in registers.
+    #[inline(always)]
     pub(crate) fn stamp_parsed(
         &mut self,
         key: Key,
@@ -170,17 +171,17 @@ impl Watch {
         now: Time,
     ) {
         if self.live > 0 {
-            self.name_watched(key, header, from);
+            self.name_watched(key, CallName::of(header, from));
             self.stamp_watched(key, Stage::Parse, now);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn name_watched(&mut self, key: Key, header: &CallHeader<'_>, from: PeerAddress) {
+    fn name_watched(&mut self, key: Key, name: CallName) {
         let mark = self.marks.get_mut(key.index()).and_then(Option::as_mut);
         if let Some(mark) = mark.filter(|mark| mark.key == key) {
-            mark.name = Some(CallName::of(header, from));
+            mark.name = Some(name);
         }
     }
 
