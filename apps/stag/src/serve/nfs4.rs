@@ -18,19 +18,14 @@ pub struct NfsPlan {
 }
 
 impl NfsPlan {
-    /// The versions that are asked for; without a wish, those that can be served.
+    /// The versions that are asked for.
     ///
     /// # Errors
     /// When version 4 is asked for and cannot be served.
-    pub fn new(
-        arguments: &ServeOptions,
-        shards: usize,
-        store: &StorePlan,
-        notices: &mut Vec<String>,
-    ) -> Result<Self, Error> {
+    pub fn new(arguments: &ServeOptions, shards: usize, store: &StorePlan) -> Result<Self, Error> {
         let asked = &arguments.nfs;
-        let three = asked.is_empty() || asked.contains(&3);
-        if !asked.is_empty() && !asked.contains(&4) {
+        let three = asked.contains(&3);
+        if !asked.contains(&4) {
             return Ok(Self { three, four: None });
         }
         let why = match store {
@@ -38,13 +33,9 @@ impl NfsPlan {
             _ if shards > 1 => "more than one core or fabric, and version 4 is served by one shard",
             _ => return Ok(Self { three, four: Some(arguments.lease) }),
         };
-        if !asked.is_empty() {
-            return Err(Error::usage(format!(
-                "--nfs 4 cannot be served: there is {why}; leave one of them out"
-            )));
-        }
-        notices.push(format!("version 4 of NFS is off: there is {why}"));
-        Ok(Self { three, four: None })
+        Err(Error::usage(format!(
+            "--nfs 4 cannot be served: there is {why}; leave one of them out"
+        )))
     }
 }
 

@@ -171,8 +171,8 @@ impl Plan {
         let (limit, wanted) =
             (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
         let share = Share::of(limit, wanted)?;
-        let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
-        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store, &mut notices)?;
+        let notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
+        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
