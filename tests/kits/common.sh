@@ -34,3 +34,47 @@ need_packages() {
   { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null 2>&1 || true
   command -v "$command" >/dev/null || skip "$what: $command cannot be installed (fix: apt-get install $*)"
 }
+
+# A Debian 12 with systemd, as `base`; made once and kept.
+make_base() {
+  base=$cache/bookworm
+  [ -e "$base/.ready" ] && return
+  need_packages "$1" debootstrap debootstrap
+  mkdir -p "$cache"
+  local making
+  making=$(mktemp -d "$cache/making.XXXXXX")
+  say "makes a Debian 12 at $base"
+  debootstrap --variant=minbase --include=systemd,systemd-sysv,procps,python3,python3-apt bookworm "$making" >"$cache/debootstrap.log" 2>&1 ||
+    { rm -rf "$making"; skip "$1: debootstrap cannot make a Debian here (see $cache/debootstrap.log)"; }
+  rm -rf "$making"/var/cache/apt/archives/*.deb
+  chmod 755 "$making"
+  touch "$making/.ready"
+  rm -rf "$base"
+  mv "$making" "$base"
+}
+
+# Boots `root` in namespaces of its own, without a network but loopback; `inside` runs a command there.
+start_container() {
+  SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --keep-unit --register=no --private-network --directory "$root" --boot \
+    --console=pipe </dev/null >"$work/console" 2>&1 &
+  nspawn=$!
+  for _ in $(seq 300); do
+    # The first process of the container is a child of nspawn.
+    leader=$(pgrep -P "$nspawn" -x systemd || pgrep -P "$nspawn" || true)
+    if [ -n "$leader" ] && state=$(inside systemctl is-system-running 2>/dev/null || true) && [[ $state =~ running|degraded ]]; then return; fi
+    kill -0 "$nspawn" 2>/dev/null || break
+    sleep 0.1
+  done
+  skip "systemd cannot be booted in a container here: $(tail -1 "$work/console")"
+}
+
+inside() { nsenter --target "$leader" --all --wdns=/ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb "$@"; }
+journal() { inside journalctl --unit stag --no-pager --lines 30 >&2 || true; }
+
+stop_container() {
+  [ -n "${leader:-}" ] || return 0
+  kill -s RTMIN+4 "$leader" 2>/dev/null || true
+  for _ in $(seq 100); do kill -0 "$nspawn" 2>/dev/null || break; sleep 0.1; done
+  kill -KILL "$leader" 2>/dev/null || true
+  wait "$nspawn" 2>/dev/null || true
+}
