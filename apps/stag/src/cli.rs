@@ -5,9 +5,12 @@ use crate::{
     call::{self, options::CallOptions},
     check::{self, options::CheckOptions},
     cluster::{self, options::ClusterOptions},
+    completions::{self, options::CompletionsOptions},
     ctl::{self, options::CtlOptions},
     demo::{self, options::DemoOptions},
     echo::{self, options::EchoOptions},
+    guide::{self, options::HelpOptions},
+    man::{self, options::ManOptions},
     probe::{self, options::ProbeOptions},
     serve::{self, options::ServeOptions},
     tune::{self, options::TuneOptions},
@@ -80,6 +83,15 @@ pub enum Command {
     /// Find what on this host stands in the way, and what to type
     #[command(long_about = about(tune::HELP), after_long_help = more(tune::HELP))]
     Tune(Box<TuneOptions>),
+    /// Show the operator's guide in the terminal
+    #[command(long_about = about(guide::HELP), after_long_help = more(guide::HELP))]
+    Help(HelpOptions),
+    /// Print what makes a shell complete words and options
+    #[command(long_about = about(completions::HELP), after_long_help = more(completions::HELP))]
+    Completions(CompletionsOptions),
+    /// Write the manual pages
+    #[command(long_about = about(man::HELP), after_long_help = more(man::HELP))]
+    Man(ManOptions),
     /// The earlier name of check
     #[command(hide = true, disable_help_flag = true)]
     Load {

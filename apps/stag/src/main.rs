@@ -15,10 +15,13 @@ mod check;
 mod cidr;
 mod cli;
 mod cluster;
+mod completions;
 mod ctl;
 mod demo;
 mod descriptors;
 mod echo;
+mod guide;
+mod man;
 mod metrics;
 mod observe;
 mod probe;
@@ -120,6 +123,12 @@ fn run() -> u8 {
         cli::Command::Cluster(arguments) => cluster::run(&arguments),
         cli::Command::Echo(arguments) => echo::run(&arguments),
         cli::Command::Tune(arguments) => tune::run(&arguments),
+        cli::Command::Help(arguments) => guide::run(&arguments),
+        cli::Command::Completions(arguments) => {
+            completions::run(&arguments);
+            Ok(())
+        }
+        cli::Command::Man(arguments) => man::run(&arguments),
         cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| 0)

@@ -11,6 +11,7 @@ pub mod options;
 mod plan;
 mod ready_file;
 mod sentences;
+mod watchdog;
 mod watching;
 
 pub use checks::check_open;

@@ -3,6 +3,7 @@
 use super::{
     Addresses,
     plan::{Exported, Plan, StorePlan},
+    watchdog,
 };
 use crate::{
     Error,
@@ -41,6 +42,7 @@ pub fn start(
     found: &Addresses,
     shards: &Arc<Shards>,
 ) -> Result<(Watched, Watching), Error> {
+    watchdog::start(shards)?;
     // There is no file to read again.
     bound.start(shards, facts(plan, found), None)
 }

@@ -1,0 +1,12 @@
+//! Options of `stag help`.
+
+use clap::Args;
+
+/// Arguments of `help`.
+#[derive(Clone, Debug, Args)]
+pub struct HelpOptions {
+    /// A topic of the list, or a command; without one, the list
+    pub topic: Option<String>,
+    /// Show only the sections that have all of these words
+    pub words: Vec<String>,
+}
