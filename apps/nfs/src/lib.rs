@@ -12,6 +12,7 @@
     reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
 )]
 
+pub mod access;
 pub mod cluster;
 mod deferred;
 pub mod drc;
@@ -22,8 +23,10 @@ mod inbox;
 pub mod index;
 mod limits;
 mod mount;
+mod mounted;
 mod parked;
 mod patience;
+mod policy;
 mod reply;
 pub mod report;
 pub mod serve;
@@ -33,5 +36,7 @@ mod v3;
 
 pub use gateway::Gateway;
 pub use inbox::Wakeup;
+pub use mounted::MountList;
+pub use policy::ConnectionPolicy;
 pub use report::GatewayReport;
 pub use store::helpers;

@@ -5,6 +5,7 @@ use crate::{
     call::{self, options::CallOptions},
     check::{self, options::CheckOptions},
     cluster::{self, options::ClusterOptions},
+    config::{self, options::ConfigOptions},
     demo::{self, options::DemoOptions},
     echo::{self, options::EchoOptions},
     probe::{self, options::ProbeOptions},
@@ -51,6 +52,9 @@ pub enum Command {
     /// Serve directories over NFS version 3
     #[command(long_about = about(serve::HELP), after_long_help = more(serve::HELP))]
     Serve(Box<ServeOptions>),
+    /// Print an example of a file of settings, or the settings that a server would have
+    #[command(long_about = about(config::HELP), after_long_help = more(config::HELP))]
+    Config(Box<ConfigOptions>),
     /// Show everything on this host: no root, no device, no configuration
     #[command(long_about = about(demo::HELP), after_long_help = more(demo::HELP))]
     Demo(DemoOptions),
@@ -196,8 +200,8 @@ mod tests {
         };
         assert_eq!(
             wrong(&["stag", "serve"]),
-            "the following required arguments were not provided: <DIR[:ro]>...; see 'stag serve \
-             --help'"
+            "the following required arguments were not provided: <[NAME=]DIR[:ro]>...; see \
+             'stag serve --help'"
         );
         for (arguments, help) in [
             (&["stag"][..], "stag"),

@@ -15,6 +15,7 @@ mod check;
 mod cidr;
 mod cli;
 mod cluster;
+mod config;
 mod demo;
 mod descriptors;
 mod echo;
@@ -22,7 +23,9 @@ mod probe;
 mod progress;
 mod quote;
 mod replace;
+mod rpcbind;
 mod serve;
+mod settings;
 mod signals;
 mod size;
 mod stop;
@@ -102,6 +105,7 @@ fn run() -> u8 {
     trace::start();
     let result = match cli.command {
         cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Config(arguments) => config::run(&arguments),
         cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Call(arguments) => call::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),
@@ -113,6 +117,12 @@ fn run() -> u8 {
         cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| 0)
+}
+
+/// An error of the system without its number.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 fn end(error: &Error) -> u8 {

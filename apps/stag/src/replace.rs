@@ -1,6 +1,6 @@
 //! Files that are replaced as a whole: a reader sees the old content or the new one.
 
-use crate::{Error, serve::plain};
+use crate::{Error, plain};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},

@@ -17,13 +17,17 @@ pub(super) enum CallTarget {
     Nfs(Procedure),
 }
 
-/// Describes a caller to the store, by credential and address.
-pub(super) fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
+/// Describes a caller to the store, by credential and address, and by what his connection proves.
+pub(super) fn caller(
+    credential: &Credential<'_>,
+    address: PeerAddress,
+    is_proven: bool,
+) -> store::Caller {
     let user = match credential {
         Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
         Credential::None | Credential::Other(_) => User::Anyone,
     };
-    store::Caller { user, address }
+    store::Caller { user, address, is_proven }
 }
 
 /// Finds the procedure that is called, or the answer to a caller who cannot call it.

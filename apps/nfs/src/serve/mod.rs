@@ -3,8 +3,10 @@
 
 mod logged;
 mod shard;
+mod sizes;
 
-pub use shard::{CONNECTIONS, ConnectionShare, STREAMS, ServeShard, shard_buffers};
+pub use shard::{ConnectionShare, ServeShard};
+pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 
 use crate::{
     drc,

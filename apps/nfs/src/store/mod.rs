@@ -56,6 +56,8 @@ pub struct Caller {
     pub user: User,
     /// From where.
     pub address: PeerAddress,
+    /// True if he is root of his host, as far as his connection proves that, or nobody asks.
+    pub is_proven: bool,
 }
 
 /// As whom somebody calls, as far as he says.
@@ -184,6 +186,17 @@ pub trait Store {
 
     /// The names of the exports, without the slash before them.
     fn exports(&self) -> impl Iterator<Item = &str>;
+
+    /// Networks whose hosts alone may mount an export, for EXPORT; none when all may that may
+    /// connect.
+    fn client_networks(&self, _export: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns true if it depends on a caller's proof what he may do.
+    fn asks_for_proof(&self) -> bool {
+        false
+    }
 
     /// The write verifier at this moment (RFC 1813 §3.3.7): another one when unstable data may have
     /// been lost.

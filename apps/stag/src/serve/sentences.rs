@@ -1,7 +1,6 @@
 //! Sentences about shards that do not run as they should.
 
-use super::plan::plain;
-use crate::Error;
+use crate::{Error, plain};
 use stag_engine::Over;
 use stag_nfs::serve::ServeError;
 use stag_verbs::FabricFault;

@@ -90,6 +90,14 @@ impl Store for Files {
         self.serving.exports.iter().map(|export| export.name())
     }
 
+    fn client_networks(&self, export: &str) -> Vec<String> {
+        self.clients_of(export)
+    }
+
+    fn asks_for_proof(&self) -> bool {
+        self.serving.access.is_some()
+    }
+
     fn verifier(&self) -> Verifier {
         self.shared().verifier()
     }
