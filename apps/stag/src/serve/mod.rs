@@ -32,7 +32,7 @@ use crate::{
 use plan::{Plan, PlanPurpose};
 use ready_file::ReadyFile;
 use reload::Reloader;
-use rustix::process::geteuid;
+use rustix::{process::geteuid, thread::set_no_new_privs};
 use sd_notify::NotifyState;
 use sentences::{cannot_serve, without_ring};
 use shards::FabricShards;
@@ -142,6 +142,10 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     }
     let mut plan = Plan::new(&settings, PlanPurpose::Start)?;
     let arguments = &settings.options;
+    // Nothing that this process might ever execute gets more rights than it has.
+    if let Err(error) = set_no_new_privs(true) {
+        plan.notices.push(format!("no_new_privs cannot be set: {error}"));
+    }
     let source = source(&plan)?;
     distrust(&mut plan, &source)?;
     let notices = match &source {
