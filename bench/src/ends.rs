@@ -145,7 +145,7 @@ impl<P: Provider, S: App> Ends<P, S> {
     fn new(server: P, client: P, at: &P::Address, app: S, setup: Setup) -> io::Result<Self> {
         let admit = || Box::new(|_| true) as Box<_>;
         let (clock, every) = (setup.clock, setup.every);
-        let watched = setup.config(Sampling { every, clock: Some(clock), shard: 0 });
+        let watched = setup.config(Sampling { every, clock: Some(clock), ..Sampling::default() });
         let mut server = Shard::new(server, app, watched, admit())?;
         let unwatched = setup.config(Sampling::default());
         let mut client = Shard::new(client, Caller::with_capacity(64), unwatched, admit())?;

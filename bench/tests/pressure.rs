@@ -124,8 +124,8 @@ fn a_server_that_was_told_something_sleeps_again() {
         shard.run(&control, || clock.now()).unwrap();
     });
     let sleeps = || {
-        handle.tell(Command::Snapshot);
-        handle.snapshot(Duration::from_secs(20)).expect("the server runs").engine.passes.sleeps
+        let question = handle.ask(Command::Snapshot);
+        question.answer(Duration::from_secs(20)).expect("the server runs").engine.passes.sleeps
     };
     let begun = Instant::now();
     let before = sleeps();

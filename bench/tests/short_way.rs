@@ -104,7 +104,9 @@ impl World {
         let mut store = Memory::new(&MemoryConfig::new(exports, 16 << 20), &mut |_| ()).unwrap();
         let root = store.mount(b"/data").unwrap();
         let how = CreateHow::Guarded(SetAttributes::default());
-        let Ok(made) = store.create(&root, b"file", &how) else { panic!("the store makes a file") };
+        let Ok(made) = store.create(&root, b"file", &(&how).into()) else {
+            panic!("the store makes a file")
+        };
         let end = || Shm::new(ShmConfig::new(LIMITS, [7; 32], clock.now())).unwrap();
         let config = || Config { grant: 32, calls_max: 32, ..Config::small() };
         let recorder = Recorder { gateway: Gateway::new(store), latest: None };

@@ -6,7 +6,7 @@
 
 pub(crate) use crate::cx::Action;
 pub use crate::{
-    cx::{Cx, Over},
+    cx::{Cx, Over, Parted},
     fault::CallFault,
 };
 
@@ -32,10 +32,61 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub(crate) Key);
 
+impl PeerId {
+    /// The place of the peer in its shard's table, and how often that was taken before.
+    pub const fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// The peer of these bits. One that is gone, or never was, names nobody.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(Key::from_bits(bits))
+    }
+}
+
 /// The app's name of a client that comes back over another connection: whatever its upper layer
 /// knows it by, such as the client ID of NFS 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientName(pub u64);
+
+/// A peer that was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedPeer {
+    /// Its address. None where nobody could be accepted.
+    pub from: Option<PeerAddress>,
+    /// The way by which it came.
+    pub over: Over,
+    /// The limit.
+    pub limit: ConnectLimit,
+}
+
+/// A limit that turns peers away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectLimit {
+    /// Not even one receive is left for another connection.
+    Receives,
+    /// All places for peers are taken.
+    Peers,
+    /// The fabric takes no more connections.
+    Fabric,
+    /// The process has no more descriptors, or the system no memory.
+    Descriptors,
+    /// The shard takes nobody: it stops or drains.
+    Stopping,
+}
+
+impl ConnectLimit {
+    /// The limit, and what to do about it.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Receives => "no receive is left for another connection: add cores (--cores)",
+            Self::Peers => "all places for connections are taken: add cores (--cores)",
+            Self::Fabric => "the fabric takes no more connections: add cores (--cores)",
+            Self::Descriptors => "no descriptor is left: raise the limit (ulimit -n)",
+            Self::Stopping => "this server takes no connections, because it stops or drains",
+        }
+    }
+}
 
 /// One call of a peer, until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -289,6 +340,10 @@ pub trait App {
     /// connected, or was adopted, wait for the next connection; that a connection could not be made
     /// is told here, too.
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _cause: Cause) {}
+
+    /// Somebody was turned away by a limit of the shard; who is not in the list of clients, the
+    /// [`Admission`](crate::Admission) tells.
+    fn on_refused(&mut self, _cx: &mut Cx<'_>, _refused: RefusedPeer) {}
 
     /// Returns true if [`on_pass_end`](Self::on_pass_end) is to be called in passes, too, in which
     /// nothing happened: because other threads leave work for the app, or time alone brings it

@@ -1,16 +1,23 @@
 //! Commands of the control thread to shards (DESIGN D11): one word to look at and one descriptor to
 //! wake by.
 
+use crate::app::PeerId;
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::{AsFd, BorrowedFd, OwnedFd},
     io,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
-    mpsc::{Receiver, Sender, channel},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
+    time::Duration,
 };
+
+/// Orders that wait for one shard, at most.
+const ORDERS_MAX: usize = 64;
 
 /// A command to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +29,21 @@ pub enum Command {
     Snapshot = 2,
     /// Make a pass: the app has mail. See [`Waker`].
     Look = 4,
+    /// Send a snapshot of the counters, and of all peers and the latest watched calls.
+    Detail = 8,
+    /// Take the orders that wait.
+    Obey = 16,
+}
+
+/// Something to do that takes more words than a [`Command`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// End the connection of this peer, for good.
+    Drop(PeerId),
+    /// Let calls in progress finish, end all connections, and take none until [`Order::Resume`].
+    Drain,
+    /// Take connections again.
+    Resume,
 }
 
 #[derive(Debug)]
@@ -35,13 +57,28 @@ struct Shared {
 pub struct Control<R> {
     shared: Arc<Shared>,
     snapshots: Sender<R>,
+    orders: Receiver<Order>,
 }
 
-/// The control thread's end.
+/// The other end, for any number of threads that watch and command. The shard waits for none of
+/// them.
 #[derive(Debug)]
 pub struct Handle<R> {
     shared: Arc<Shared>,
-    snapshots: Receiver<R>,
+    /// Locked by the one who asks, until there is an answer.
+    snapshots: Mutex<Receiver<R>>,
+    orders: SyncSender<Order>,
+}
+
+/// A question to a shard that is not answered yet. Others who ask wait until it is dropped.
+#[derive(Debug)]
+pub struct Question<'a, R>(MutexGuard<'a, Receiver<R>>);
+
+impl<R> Question<'_, R> {
+    /// Waits for the answer. None when the shard is gone or does not answer in `timeout`.
+    pub fn answer(self, timeout: Duration) -> Option<R> {
+        self.0.recv_timeout(timeout).ok()
+    }
 }
 
 /// Makes both ends. Fails as `eventfd(2)` does.
@@ -49,9 +86,10 @@ pub fn pair<R>() -> std::io::Result<(Control<R>, Handle<R>)> {
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
     let shared = Arc::new(Shared { commands: AtomicU32::new(0), wake });
     let (sender, receiver) = channel();
+    let (order, orders) = sync_channel(ORDERS_MAX);
     Ok((
-        Control { shared: Arc::clone(&shared), snapshots: sender },
-        Handle { shared, snapshots: receiver },
+        Control { shared: Arc::clone(&shared), snapshots: sender, orders },
+        Handle { shared, snapshots: Mutex::new(receiver), orders: order },
     ))
 }
 
@@ -76,7 +114,11 @@ impl AsFd for Waker {
 
 impl Shared {
     fn tell(&self, command: Command) {
-        self.commands.fetch_or(command as u32, Ordering::Release);
+        let before = self.commands.fetch_or(command as u32, Ordering::Release);
+        if before & command as u32 != 0 {
+            // Whoever told it first wakes the shard, which has not looked since.
+            return;
+        }
         // A full counter wakes as well; nothing else can fail.
         let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
     }
@@ -85,22 +127,29 @@ impl Shared {
 impl<R> Handle<R> {
     /// Tells the shard; wakes it if it sleeps.
     pub fn tell(&self, command: Command) {
-        if command == Command::Snapshot {
-            // An answer that nobody waited for long enough is not the answer to this.
-            while self.snapshots.try_recv().is_ok() {}
-        }
         self.shared.tell(command);
+    }
+
+    /// Asks the shard for a snapshot, by [`Command::Snapshot`] or [`Command::Detail`]. Several
+    /// shards that are asked before the first answer is waited for answer at the same time.
+    pub fn ask(&self, command: Command) -> Question<'_, R> {
+        let snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        // An answer that nobody waited for long enough is not the answer to this.
+        while snapshots.try_recv().is_ok() {}
+        self.shared.tell(command);
+        Question(snapshots)
+    }
+
+    /// Gives the shard an order. Returns false when too many wait, or the shard is gone.
+    pub fn order(&self, order: Order) -> bool {
+        let is_taken = self.orders.try_send(order).is_ok();
+        self.shared.tell(Command::Obey);
+        is_taken
     }
 
     /// The descriptor that wakes the shard.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.shared))
-    }
-
-    /// Waits for the snapshot that [`Command::Snapshot`] asked for. None when the shard is gone or
-    /// does not answer in `timeout`.
-    pub fn snapshot(&self, timeout: std::time::Duration) -> Option<R> {
-        self.snapshots.recv_timeout(timeout).ok()
     }
 }
 
@@ -131,6 +180,11 @@ impl<R> Control<R> {
         let _ = self.snapshots.send(snapshot);
     }
 
+    /// The next order that waits.
+    pub(crate) fn next_order(&self) -> Option<Order> {
+        self.orders.try_recv().ok()
+    }
+
     pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
     }
@@ -144,7 +198,7 @@ mod tests {
     fn a_command_is_seen_once() {
         let (control, handle) = pair::<u32>().unwrap();
         assert_eq!(control.look(), 0);
-        handle.tell(Command::Snapshot);
+        let question = handle.ask(Command::Snapshot);
         handle.tell(Command::Stop);
         assert_eq!(control.look(), Command::Stop as u32 | Command::Snapshot as u32);
         assert_eq!(control.look(), 0);
@@ -152,7 +206,31 @@ mod tests {
         assert_eq!(control.look(), Command::Look as u32);
         assert_eq!(control.look(), 0);
         control.send(7);
-        assert_eq!(handle.snapshot(std::time::Duration::from_secs(1)), Some(7));
+        assert_eq!(question.answer(Duration::from_secs(1)), Some(7));
+    }
+
+    #[test]
+    fn an_answer_that_came_too_late_answers_no_other_question() {
+        let (control, handle) = pair::<u32>().unwrap();
+        assert_eq!(handle.ask(Command::Snapshot).answer(Duration::ZERO), None);
+        control.send(1);
+        let question = handle.ask(Command::Detail);
+        control.send(2);
+        assert_eq!(question.answer(Duration::from_secs(1)), Some(2));
+        drop(control);
+        assert_eq!(handle.ask(Command::Snapshot).answer(Duration::from_secs(1)), None);
+    }
+
+    #[test]
+    fn orders_come_in_order_and_no_more_than_there_is_room_for() {
+        let (control, handle) = pair::<u32>().unwrap();
+        assert!(handle.order(Order::Drain) && handle.order(Order::Resume));
+        assert_eq!(control.look(), Command::Obey as u32);
+        assert_eq!(control.next_order(), Some(Order::Drain));
+        assert_eq!(control.next_order(), Some(Order::Resume));
+        assert_eq!(control.next_order(), None);
+        assert!((0..ORDERS_MAX).all(|_| handle.order(Order::Drain)));
+        assert!(!handle.order(Order::Drain), "the shard obeys none of them");
     }
 
     fn is_awake(control: &Control<u32>) -> bool {
@@ -174,5 +252,23 @@ mod tests {
         assert!(is_awake(&control), "one sleep ends at once");
         control.awake();
         assert!(!is_awake(&control), "the next one lasts");
+    }
+
+    #[test]
+    fn a_shard_that_has_not_looked_is_woken_once() {
+        let (control, handle) = pair::<u32>().unwrap();
+        let rung = || {
+            let mut counter = [0; 8];
+            io::read(control.wake_fd(), &mut counter).map(|_| u64::from_ne_bytes(counter)).ok()
+        };
+        let waker = handle.waker();
+        for round in 0..3 {
+            waker.wake();
+            waker.wake();
+            assert_eq!((rung(), rung()), (Some(1), None), "round {round}");
+            waker.wake();
+            assert_eq!(rung(), None, "round {round}: it has not looked since");
+            assert_eq!(control.look(), Command::Look as u32);
+        }
     }
 }

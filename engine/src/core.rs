@@ -2,6 +2,7 @@
 //! folder or file.
 
 use crate::{
+    app::Parted,
     config::{Config, HEAD_ROOM},
     memory::Memory,
     pass::{Deadlines, Wishes},
@@ -13,8 +14,8 @@ use crate::{
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};
-use stag_protocol::rpcrdma::ChunkLists;
-use stag_verbs::{Cause, Limits, Time};
+use stag_protocol::{rpc::CallHeader, rpcrdma::ChunkLists};
+use stag_verbs::{Cause, Limits, PeerAddress, Time};
 use std::{io, time::Duration};
 
 /// Longest time between two passes that is charged to peers while something waits. Any more is not
@@ -41,6 +42,10 @@ pub(crate) struct Core {
     pub(crate) deadlines: Deadlines,
     pub(crate) now: Time,
     pub(crate) stopping: bool,
+    /// Octets of items that this pass brought to apps.
+    pub(crate) moved: usize,
+    /// Counts of the latest connection that ended.
+    pub(crate) parted: Parted,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,
     /// Until the next event, deadline or wish a pass has nothing to do.
@@ -74,6 +79,8 @@ impl Core {
             deadlines: Deadlines::new(),
             now: Time(0),
             stopping: false,
+            moved: 0,
+            parted: Parted::default(),
             in_pass: false,
             is_quiet: false,
             config,
@@ -92,6 +99,12 @@ impl Core {
         self.watch.stamp(call, stage, self.now);
     }
 
+    /// Notes that the header of a call of a peer was read: its way goes on, and it has a name.
+    #[inline(always)]
+    pub(crate) fn stamp_parsed(&mut self, call: Key, header: &CallHeader<'_>, from: PeerAddress) {
+        self.watch.stamp_parsed(call, header, from, self.now);
+    }
+
     /// Begins a pass at `now`.
     #[inline]
     pub(crate) fn begin_pass(&mut self, now: Time) {
@@ -101,6 +114,7 @@ impl Core {
             self.catch_up(now, late);
         }
         self.now = now;
+        self.moved = 0;
         self.in_pass = true;
     }
 

@@ -27,6 +27,15 @@ pub enum Over {
     Tcp,
 }
 
+/// Counts of a connection that is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parted {
+    /// Calls of the peer that were not answered.
+    pub calls: usize,
+    /// Octets that were pulled from it and pushed to it; over TCP all octets.
+    pub octets: u64,
+}
+
 /// The actions of an app while it is told something.
 pub struct Cx<'a> {
     pub(crate) core: &'a mut Core,
@@ -82,6 +91,12 @@ impl Cx<'_> {
         let peer = self.core.peers.get(peer)?;
         let over = if matches!(peer.link, Link::Stream(_)) { Over::Tcp } else { Over::Fabric };
         Some((peer.address, over))
+    }
+
+    /// Counts of the connection that just ended, for
+    /// [`App::on_peer_down`](crate::App::on_peer_down).
+    pub const fn parted(&self) -> Parted {
+        self.core.parted
     }
 
     /// An empty buffer for at least `len` octets, from the smallest class that has one. While the
@@ -274,9 +289,10 @@ impl Cx<'_> {
         let &ShortRequest { token, reply_max, timeout, .. } = request;
         // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
         let deadline = self.core.now + timeout;
-        let call = WrittenCall { key, xid, len, token, reply_max, deadline };
-        if !may_go || !self.core.call_at_once(self.fabric, peer, call) {
-            self.core.queue_written(peer, call);
+        // Made again for what is rare: the first one then lies in registers alone.
+        let call = || WrittenCall { key, xid, len, token, reply_max, deadline };
+        if !may_go || !self.core.call_at_once(self.fabric, peer, call()) {
+            self.core.queue_written(peer, call());
         }
         Ok(())
     }

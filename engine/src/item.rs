@@ -120,6 +120,11 @@ impl<'a> IntoIterator for &'a Extents {
 pub struct Pulled<'a>(pub(crate) &'a [Option<Extent>]);
 
 impl Pulled<'_> {
+    /// Octets that came so.
+    pub(crate) fn len(&self) -> usize {
+        self.0.iter().flatten().map(|extent| extent.len()).sum()
+    }
+
     /// The octets of an argument as an extent, so that they can be kept without a copy. None when
     /// they came with the message.
     ///

@@ -48,6 +48,7 @@ mod config_fault;
 pub mod control;
 mod core;
 mod cx;
+pub mod detail;
 mod fault;
 mod item;
 pub mod launch;
@@ -69,16 +70,16 @@ mod stream;
 mod work;
 
 pub use app::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, Over, PeerId,
-    Request, RequestItem, ShortRequest, Token,
+    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Outcome, Over,
+    Parted, PeerId, RefusedPeer, Request, RequestItem, ShortRequest, Token,
 };
 pub use config::{Config, HEAD_ROOM};
 pub use config_fault::{Allowed, ConfigFault};
-pub use control::{Command, Control, Handle, Waker};
+pub use control::{Command, Control, Handle, Order, Question, Waker};
 pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
 pub use options::{HEALTH_MAX, OptionFault};
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;
 pub use stag_verbs::{Cause, PeerAddress, Time};
-pub use stages::{Sampling, Stage, Stages};
+pub use stages::{Sampling, Stage, Stages, WatchedProgram};
 pub use stats::Stats;

@@ -181,7 +181,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.core.peers.iter().filter(|(_, peer)| peer.is_up()).count() as u64;
         let fabric = (P::SCHEME, self.provider.counts());
         let stages = self.core.watch.stages().clone();
-        Snapshot { engine, fabric, stages, app: self.app.report() }
+        let procedures = self.core.watch.procedures().clone();
+        Snapshot { engine, fabric, stages, procedures, detail: None, app: self.app.report() }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The counters of a shard. Plain numbers, written by one core; a snapshot is a copy.
 
-use crate::stages::Stages;
+use crate::{
+    detail::Detail,
+    stages::{Procedures, Stages},
+};
 use serde::Serialize;
 use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version, short::Layout};
 use stag_verbs::{Cause, Count};
@@ -38,6 +41,12 @@ pub struct Snapshot<R> {
     /// The time of calls, by stage.
     #[serde(skip)]
     pub stages: Stages,
+    /// The time of calls, by procedure and stage.
+    #[serde(skip)]
+    pub procedures: Procedures,
+    /// Peers and calls, if they were asked for.
+    #[serde(skip)]
+    pub detail: Option<Box<Detail>>,
     /// The app.
     pub app: R,
 }

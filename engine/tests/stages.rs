@@ -20,7 +20,7 @@ use support::{AtServer, GRANT, LIMITS, config, echo_head, message, pattern, rpc,
 
 /// A shard that watches one call in `every`.
 fn watching(every: u32) -> Config {
-    Config { sampling: Sampling { every, clock: None, shard: 7 }, ..config() }
+    Config { sampling: Sampling { every, shard: 7, ..Sampling::default() }, ..config() }
 }
 
 fn null(xid: u32) -> Vec<u8> {

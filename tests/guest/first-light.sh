@@ -27,7 +27,9 @@ set -a
 : "${READONLY_EXPORT:=}"         # empty: the check of it is skipped; holds a file `file` with the content "content"
 : "${BACKING:=/host/export}"     # the export's directory, reached past the server: what it stored is compared there; other_mount:
                                  # there is none, a second mount over the other transport, without caches, stands for it
+: "${OTHER_TCP_PORT:=}"          # where another server of the same files listens: then the second mount is of that one, over TCP
 : "${TRANSPORTS:=rdma tcp}"
+: "${VERSION:=3}"                # of NFS: 3, 4.1 or 4.2
 : "${ONLY:=}"                    # names of checks, separated by spaces; empty: all
 : "${ENTRIES:=2000}"             # entries in `many`, each named and filled as `--names` says
 : "${RDMA_DEVICE:=siw}"          # the kernel's software device under RDMA: siw (iWARP) or rxe (RoCE)
@@ -479,7 +481,8 @@ run_check() {
 
 # mount_export EXPORT [more options]. Soft: a server that does not answer fails a check, it does not hang the guest.
 mount_export() {
-  local options="vers=3,nolock,soft,timeo=300,retrans=2,mountport=$MOUNT_PORT,mountproto=tcp${2:+,$2}"
+  local options="vers=$VERSION,soft,timeo=300,retrans=2${2:+,$2}"
+  [ "$VERSION" != 3 ] || options+=",nolock,mountport=$MOUNT_PORT,mountproto=tcp"
   case $TRANSPORT in
     rdma) options="rdma,port=$RDMA_PORT,$options" ;;
     tcp) options="proto=tcp,port=$TCP_PORT,$options" ;;
@@ -526,13 +529,13 @@ TRACE=/sys/kernel/tracing
 watch_transport() {
   local event=sunrpc/rpc_socket_connect
   [ "$TRANSPORT" = tcp ] || event=rpcrdma/xprtrdma_marshal_failed
-  mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE" || return 0
+  mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE" 2>/dev/null || return 0 # user-mode Linux has none
   echo 1 >"$TRACE/events/$event/enable"
   : >"$TRACE/trace"
 }
 
-marshal_failures_that_waited() { grep -c 'xprtrdma_marshal_failed:.* ret=-11$' "$TRACE/trace"; }
-ports_in_time_wait() { grep -c 'rpc_socket_connect:.* error=-99 ' "$TRACE/trace"; }
+marshal_failures_that_waited() { grep -c 'xprtrdma_marshal_failed:.* ret=-11$' < <(cat "$TRACE/trace" 2>/dev/null); }
+ports_in_time_wait() { grep -c 'rpc_socket_connect:.* error=-99 ' < <(cat "$TRACE/trace" 2>/dev/null); }
 
 # judge_xprt MOUNT CONNECTIONS REQUIRED…: the counters that must be above zero are named; the faults must be zero.
 judge_xprt() {
@@ -635,20 +638,20 @@ start_rdma() {
 
 # What every session needs; it may be there already.
 set_up() {
-  if ! start_rdma >/tmp/output 2>&1; then not_ok setup/rdma "$(tail -3 /tmp/output | tr '\n' '|')"; fi
+  if [[ $TRANSPORTS == *rdma* ]] && ! start_rdma >/tmp/output 2>&1; then not_ok setup/rdma "$(tail -3 /tmp/output | tr '\n' '|')"; fi
   pgrep -x rpcbind >/dev/null || rpcbind || not_ok setup/rpcbind "rpcbind does not start"
-  modprobe nfsv3
+  grep -q '^nfsv3 ' /proc/modules || modprobe nfsv3
   dmesg --clear
 }
 
 # Where no directory lies behind the export, what one mount has done is seen by another, which shares neither its connection nor its caches.
 OTHER_MOUNT=/tmp/other-mount
 mount_backing() {
-  local why other=tcp
+  local why other=tcp port=${OTHER_TCP_PORT:-$TCP_PORT}
   [ "$BACKING" = other_mount ] || return 0
-  [ "$TRANSPORT" = rdma ] || other=rdma
+  [ "$TRANSPORT" = rdma ] || [ -n "$OTHER_TCP_PORT" ] || other=rdma
   mkdir -p "$OTHER_MOUNT"
-  if ! why=$(TRANSPORT=$other MNT=$OTHER_MOUNT mount_export "$EXPORT" nosharecache,noac); then
+  if ! why=$(TRANSPORT=$other TCP_PORT=$port MOUNT_PORT=${OTHER_TCP_PORT:-$MOUNT_PORT} MNT=$OTHER_MOUNT mount_export "$EXPORT" nosharecache,noac); then
     not_ok "$TRANSPORT/other_mount" "$why"
     return 1
   fi

@@ -305,10 +305,12 @@ impl App for Driver {
         self.echo.report()
     }
 
+    // As that of [`Echo`].
+    #[inline(always)]
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        match (call.header.program, call.header.version, call.header.procedure) {
-            (PROGRAM, VERSION, DRIVE) => self.drive(cx, &call),
-            _ => self.echo.on_call(cx, call),
+        let Call { id, peer, from, header, arguments, pulled } = call;
+        if !self.echo.answer_null(cx, id, &header) {
+            self.answer(cx, Call { id, peer, from, header, arguments, pulled });
         }
     }
 
@@ -325,6 +327,17 @@ impl App for Driver {
         std::mem::swap(&mut self.ripe, &mut self.fresh);
         while let Some(number) = self.due.pop() {
             self.call(cx, number);
+        }
+    }
+}
+
+impl Driver {
+    /// Answers any other call than NULL.
+    #[inline(never)]
+    fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        match (call.header.program, call.header.version, call.header.procedure) {
+            (PROGRAM, VERSION, DRIVE) => self.drive(cx, &call),
+            _ => self.echo.answer(cx, call),
         }
     }
 }

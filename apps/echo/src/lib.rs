@@ -15,7 +15,7 @@ pub use driver::Driver;
 pub use twin::Twin;
 
 use stag_engine::{
-    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem,
+    Answer, AnswerItem, App, Call, CallFault, CallId, Cx, Outcome, PeerId, Request, RequestItem,
     ShortRequest, Token, stages::service,
 };
 use stag_pools::{Buf, Extent};
@@ -144,23 +144,38 @@ impl App for Echo {
     // In the engine's own code for a short call: a `Call` is long, and NULL needs little of it.
     #[inline(always)]
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        self.calls += 1;
-        let CallHeader { program, version, procedure, .. } = call.header;
-        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
-        if (program, version, procedure) == (PROGRAM, VERSION, NULL) {
-            let header = call.header.reply(Accepted::Success);
-            let written = cx.answer_short(call.id, header, |_| Ok(()));
-            debug_assert_eq!(written, Ok(()), "a header fits");
-        } else {
-            self.answer(cx, call);
+        let Call { id, peer, from, header, arguments, pulled } = call;
+        if !self.answer_null(cx, id, &header) {
+            // Made again for what is rare: for NULL it then lies in registers alone.
+            self.answer(cx, Call { id, peer, from, header, arguments, pulled });
         }
     }
 }
 
 impl Echo {
+    /// Answers a call if it is NULL. Returns false if it is another one.
+    #[inline(always)]
+    pub(crate) fn answer_null(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: CallId,
+        header: &CallHeader<'_>,
+    ) -> bool {
+        let CallHeader { program, version, procedure, .. } = *header;
+        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
+        let is_null = (program, version, procedure) == (PROGRAM, VERSION, NULL);
+        if is_null {
+            self.calls += 1;
+            let written = cx.answer_short(id, header.reply(Accepted::Success), |_| Ok(()));
+            debug_assert_eq!(written, Ok(()), "a header fits");
+        }
+        is_null
+    }
+
     /// Answers any other call than NULL.
     #[inline(never)]
-    fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        self.calls += 1;
         let (program, version) = (call.header.program, call.header.version);
         let given = match (program, version) {
             (PROGRAM, VERSION) => self.run(cx, call.header.procedure, call.arguments),

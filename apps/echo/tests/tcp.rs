@@ -519,8 +519,8 @@ fn a_server_that_stops_sends_every_reply_of_what_it_carried_out() {
         while socket.write_all(&record).is_ok() {}
     });
     let carried_out = || {
-        handle.tell(stag_engine::Command::Snapshot);
-        handle.snapshot(Duration::from_secs(10)).expect("the server runs").app
+        let question = handle.ask(stag_engine::Command::Snapshot);
+        question.answer(Duration::from_secs(10)).expect("the server runs").app
     };
     while carried_out() < 4 {
         std::thread::yield_now();

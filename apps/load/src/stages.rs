@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_stages_of_a_watched_call_add_up_to_its_time() {
-        let sampling = Sampling { every: 2, clock: None, shard: 0 };
+        let sampling = Sampling { every: 2, ..Sampling::default() };
         let mut watcher = Watcher::new(sampling, 4);
         for call in 0..10 {
             watcher.begin(1, Time(1_000), Time(1_500));

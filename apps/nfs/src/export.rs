@@ -14,13 +14,14 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
 use rustix::io::Errno;
-use stag_protocol::nfs::mount::Path as MountPath;
+use stag_protocol::nfs::{mount::Path as MountPath, v3::FileHandle};
 
 use crate::cluster::Cluster;
 use crate::handle::{Birth, FileId, Identity};
 use crate::limits::FileSystemLimits;
 use crate::patience::{START_LIMIT, within};
 use crate::state::{StartError, StateDirectory, cannot};
+use crate::store::ExportRoot;
 
 /// Id of an export; carried by every file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +97,12 @@ impl Export {
     /// Its name, without a slash.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// All that a pseudo file system tells of it.
+    pub(crate) fn root_with(&self, root: Option<FileHandle>) -> ExportRoot {
+        let (name, id, is_read_only) = (self.name.clone(), self.id.0, self.read_only);
+        ExportRoot { name, id, fsid: self.fsid, is_read_only, root }
     }
 
     /// Returns true if changes are refused.

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use stag_engine::{Answer, App, Call, CallId, Cause, Cx, PeerId, Pulled, Time, config};
+use stag_engine::{Answer, App, Call, CallId, Cause, Cx, Outcome, PeerId, Pulled, Time, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
@@ -22,6 +22,7 @@ use stag_protocol::{
 };
 
 mod mounts;
+mod nfs4;
 mod peers;
 mod put_off;
 mod route;
@@ -30,14 +31,14 @@ use crate::deferred::{Deferred, DeferredReads};
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
 use crate::mounted::MountList;
 use crate::parked::{ParkedCalls, ParkedLimits};
-use crate::policy::ConnectionPolicy;
 use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
+use crate::v4::Nfs4;
 use peers::ConnectedPeers;
 use put_off::PutOff;
-use route::{CallTarget, route};
+use route::{CallTarget, ServedVersions, route};
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -52,6 +53,10 @@ pub struct Gateway<S = Files> {
     parked: ParkedCalls,
     peers: ConnectedPeers,
     mounts: Arc<MountList>,
+    /// Version 3 is served.
+    serves_3: bool,
+    /// Version 4, if it is served.
+    nfs4: Option<Box<Nfs4>>,
     /// Time of the next look at how long calls have been under way.
     next_look: Time,
     /// True if the last flush of the handle index failed; reported once, not in every pass.
@@ -82,6 +87,8 @@ impl<S: Store> Gateway<S> {
             parked,
             peers: ConnectedPeers::default(),
             mounts: Arc::default(),
+            serves_3: true,
+            nfs4: None,
             next_look: Time(0),
             is_flush_failing: false,
         }
@@ -92,20 +99,6 @@ impl<S: Store> Gateway<S> {
     #[must_use]
     pub fn with_slots(mut self, slots: [usize; 3]) -> Self {
         self.parked = ParkedCalls::new(ParkedLimits::of(slots));
-        self
-    }
-
-    /// Lets `policy` judge connections as long as they live.
-    #[must_use]
-    pub fn with_policy(mut self, policy: Arc<dyn ConnectionPolicy>) -> Self {
-        self.peers = ConnectedPeers::new(policy);
-        self
-    }
-
-    /// Notes mounts in a list that the gateways of several shards share.
-    #[must_use]
-    pub fn with_mounts(mut self, mounts: Arc<MountList>) -> Self {
-        self.mounts = mounts;
         self
     }
 
@@ -130,7 +123,8 @@ impl<S: Store> Gateway<S> {
     fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) -> Result<Answer, NoMessage> {
         let header = &call.header;
         let source = CallSource { id: call.id, peer: call.peer, from: call.from };
-        let answer = match route(header) {
+        let served = ServedVersions { three: self.serves_3, four: self.nfs4.is_some() };
+        let answer = match route(header, served) {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
                 Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
@@ -158,6 +152,8 @@ impl<S: Store> Gateway<S> {
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
             }
+            Ok(CallTarget::Null4) => return self.null4(cx, &call),
+            Ok(CallTarget::Compound) => return self.compound(cx, source, call),
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if self.waits(&nfs) => {
                     let pulled = call.pulled;
@@ -384,6 +380,8 @@ impl<S: Store> Gateway<S> {
         refusal: ReplyHeader<'_>,
     ) -> Result<Answer, NoMessage> {
         self.counters.count_refusal(&refusal.outcome);
+        let (xid, why) = (refusal.xid.0, refusal.outcome);
+        tracing::debug!(target: "stag", xid, ?why, "a call was refused");
         Err(write_header(cx, id, refusal))
     }
 }
@@ -439,6 +437,7 @@ impl<S: Store> App for Gateway<S> {
     fn report(&self) -> GatewayReport {
         GatewayReport {
             duplicates: self.cache.report(),
+            nfs4: self.nfs4.as_ref().map(|nfs4| nfs4.report()).unwrap_or_default(),
             ..self.counters.report(self.store.verifier())
         }
     }
@@ -447,6 +446,7 @@ impl<S: Store> App for Gateway<S> {
         self.cache.has_work()
             || self.reads.are_put_off()
             || self.parked.are_under_way()
+            || self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_work())
             || self.store.wants_idle_passes()
     }
 
@@ -460,6 +460,12 @@ impl<S: Store> App for Gateway<S> {
         self.conclude(cx, id, peer, answer);
     }
 
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.handle_reply(cx, &outcome);
+        }
+    }
+
     fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
         self.peers.add(cx, peer);
     }
@@ -469,6 +475,9 @@ impl<S: Store> App for Gateway<S> {
         self.reads.forget(peer);
         self.parked.forget(peer);
         self.peers.remove(peer);
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.forget_peer(peer);
+        }
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
@@ -478,6 +487,10 @@ impl<S: Store> App for Gateway<S> {
             self.resume_calls(cx);
         }
         self.peers.review(cx);
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.tidy(cx.now());
+            nfs4.call_back(cx);
+        }
         self.store.tidy(cx.now());
         self.write_index();
     }

@@ -6,10 +6,13 @@
 //!
 //! **How many names** a file has at most, only a table can say, as in the C library.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use crate::grain::TimeGrain;
 use procfs::process::Process;
-use rustix::fs::{Mode, OFlags, SeekFrom, StatFs, Statx, fstatfs, makedev, openat, seek};
+use rustix::fs::{Mode, OFlags, SeekFrom, StatFs, Statx, fstatfs, getxattr, makedev, openat, seek};
+use rustix::io::{Errno, pwrite};
+use stag_nfs_os::clone::clone_range;
 
 /// The limits of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,12 @@ pub(crate) struct FileSystemLimits {
     pub(crate) link_max: u32,
     /// True for a file system of the network, or of another process: any call may wait for others.
     pub(crate) is_remote: bool,
+    /// Fineness with which its times tell changes apart.
+    pub(crate) grain: TimeGrain,
+    /// True if files have extended attributes of users.
+    pub(crate) has_xattrs: bool,
+    /// Unit of CLONE, where a file can share the octets of another.
+    pub(crate) clone_block: Option<u32>,
 }
 
 /// Numbers by which statfs(2) names file systems of the network and of other processes, as the
@@ -58,15 +67,24 @@ impl FileSystemLimits {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
                 is_remote: false,
+                grain: TimeGrain::default(),
+                has_xattrs: false,
+                clone_block: None,
             };
         };
         let kind = FileSystemKind::of(&about, || name_of_type(found));
         let file = if is_read_only { None } else { nameless(&root) };
         let probed = file.as_ref().and_then(largest_offset);
+        let is_remote = REMOTE.contains(&(about.f_type as u32));
+        // Where others change files, nothing that this host tries says how their changes look.
+        let grain = file.as_ref().filter(|_| !is_remote).map(TimeGrain::probe);
         Self {
             file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
             link_max: kind.link_max(),
-            is_remote: REMOTE.contains(&(about.f_type as u32)),
+            is_remote,
+            grain: grain.unwrap_or_default(),
+            has_xattrs: has_xattrs(&root),
+            clone_block: file.filter(|_| can_clone(&root)).map(|_| block_len(&about) as u32),
         }
     }
 }
@@ -125,6 +143,18 @@ impl FileSystemKind {
             _ => OFFSET_MAX,
         }
     }
+}
+
+/// Returns true unless the file system says that it has no extended attributes of users.
+fn has_xattrs(root: impl AsFd) -> bool {
+    let path = format!("/proc/self/fd/{}", root.as_fd().as_raw_fd());
+    getxattr(path, "user.stag", &mut [0_u8; 1][..]) != Err(Errno::OPNOTSUPP)
+}
+
+/// Returns true if a file here can share a block of another.
+fn can_clone(root: impl AsFd) -> bool {
+    let (Some(source), Some(target)) = (nameless(&root), nameless(&root)) else { return false };
+    pwrite(&source, &[0], 0).is_ok() && clone_range(&source, 0, 0, &target, 0).is_ok()
 }
 
 fn block_len(about: &StatFs) -> u64 {
@@ -203,7 +233,10 @@ mod tests {
             FileSystemLimits {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
-                is_remote: false
+                is_remote: false,
+                grain: TimeGrain::Coarse,
+                has_xattrs: false,
+                clone_block: None,
             }
         );
     }

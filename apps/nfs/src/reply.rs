@@ -5,7 +5,7 @@ use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{Failure, Status},
     rpc::{Accepted, Outcome, ReplyHeader, Xid},
-    xdr::{Codec, NoRoom, Writer},
+    xdr::{Codec, NoRoom, Writer, padded},
 };
 
 /// Octets of the longest reply without item, listings excepted: it then also has room for an item
@@ -79,6 +79,53 @@ impl ReplyWriter {
         if !octets.is_empty() {
             self.item = Some(AnswerItem { position: self.message.len(), octets });
         }
+    }
+
+    /// The transaction that it answers.
+    pub(crate) const fn xid(&self) -> Xid {
+        self.xid
+    }
+
+    /// Octets of the message so far.
+    pub(crate) fn len(&self) -> usize {
+        self.message.len()
+    }
+
+    /// The same with those of the item.
+    pub(crate) fn len_with_item(&self) -> usize {
+        self.message.len() + self.item.as_ref().map_or(0, |item| padded(item.octets.len()))
+    }
+
+    /// Returns true if an item was put.
+    pub(crate) const fn has_item(&self) -> bool {
+        self.item.is_some()
+    }
+
+    /// Forgets everything behind the first `len` octets of the message.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        debug_assert!(len >= ReplyHeader::LEN, "the header stays");
+        self.message.truncate(len);
+        self.item.take_if(|item| item.position > len);
+    }
+
+    /// Overwrites the word at octet `at` of the message, which was written before.
+    pub(crate) fn patch_u32(&mut self, at: usize, value: u32) {
+        let word = self.message.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>);
+        *word.expect("the word was written") = value.to_be_bytes();
+    }
+
+    /// Makes room for `len` more octets, in a longer message if need be. False when there is no
+    /// memory for one.
+    pub(crate) fn ensure(&mut self, cx: &Cx<'_>, len: usize) -> bool {
+        if self.message.spare_len() >= len {
+            return true;
+        }
+        let Some(mut longer) = cx.message(self.message.len().saturating_add(len)) else {
+            return false;
+        };
+        longer.append(&self.message).expect("it was taken for as many octets and more");
+        self.message = longer;
+        true
     }
 
     /// Makes it what was answered before.

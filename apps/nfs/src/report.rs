@@ -11,13 +11,15 @@ use stag_protocol::{
     rpc::{Accepted, Outcome},
 };
 
-use crate::drc::Duplicates;
+use crate::{drc::Duplicates, v4::Nfs4Report};
 
 /// A snapshot of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GatewayReport {
     /// NFS version 3 by procedure, those that were called.
     pub nfs3: BTreeMap<String, ProcedureCounts>,
+    /// NFS version 4: operations, clients, sessions.
+    pub nfs4: Nfs4Report,
     /// MOUNT version 3 by procedure, those that were called.
     pub mount3: BTreeMap<String, ProcedureCounts>,
     /// Calls that reached no procedure.
@@ -267,6 +269,7 @@ impl GatewayCounters {
             failed_flushes: self.failed_flushes,
             unanswered: self.unanswered,
             duplicates: Duplicates::default(),
+            nfs4: Nfs4Report::default(),
         }
     }
 }

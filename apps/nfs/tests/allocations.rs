@@ -9,8 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use stag_nfs::export::ExportConfig;
 use stag_nfs::store::files::{CallerMode, Callers, Files, FilesConfig, SharedFiles};
-use stag_nfs::store::{ListingStart, User};
-use stag_protocol::nfs::v3::{Access, SetAttributes, StableHow};
+use stag_nfs::store::{ListingStart, NewAttributes, User};
+use stag_protocol::nfs::v3::{Access, StableHow};
 use stag_protocol::rpc::Gids;
 
 /// Alice owns every file; anyone may read and write it.
@@ -72,7 +72,7 @@ fn allocations(callers: Callers) -> Option<u64> {
             files
                 .setattr(
                     &handle,
-                    &SetAttributes { mode: Some(0o666), ..SetAttributes::default() },
+                    &NewAttributes { mode: Some(0o666), ..NewAttributes::default() },
                     None,
                 )
                 .unwrap();

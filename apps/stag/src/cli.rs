@@ -6,6 +6,7 @@ use crate::{
     check::{self, options::CheckOptions},
     cluster::{self, options::ClusterOptions},
     config::{self, options::ConfigOptions},
+    ctl::{self, options::CtlOptions},
     demo::{self, options::DemoOptions},
     echo::{self, options::EchoOptions},
     probe::{self, options::ProbeOptions},
@@ -74,6 +75,9 @@ pub enum Command {
     /// Make the file that several gateways before the same files have in common
     #[command(long_about = about(cluster::HELP), after_long_help = more(cluster::HELP))]
     Cluster(ClusterOptions),
+    /// Watch and control a server that runs
+    #[command(long_about = about(ctl::HELP), after_long_help = more(ctl::HELP))]
+    Ctl(CtlOptions),
     /// Serve the echo program, for something to measure
     #[command(long_about = about(echo::HELP), after_long_help = more(echo::HELP))]
     Echo(EchoOptions),

@@ -6,6 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors of a process beside its shards and files, with some to spare: standard streams,
 /// signals, control, the state directory.
 const PROCESS: usize = 20;
+/// Of the control socket and of metrics, with those who use them.
+const WATCHERS: usize = 16;
 /// Of a shard beside its connections and files: epolls, eventfds, listeners, memory files,
 /// io_uring.
 const SHARD: usize = 12;
@@ -65,7 +67,8 @@ impl Share {
         let Wanted { shards, connections, streams, files, per_file } = wanted;
         let shards = shards.max(1);
         let helpers = if files > 0 { HELPERS } else { 0 };
-        let each = (limit.saturating_sub(PROCESS + helpers) / shards).saturating_sub(SHARD);
+        let each =
+            (limit.saturating_sub(PROCESS + WATCHERS + helpers) / shards).saturating_sub(SHARD);
         let peers = connections + streams + STRANGERS;
         let left =
             if files > 0 { (each / 2).max(each.saturating_sub(files * per_file)) } else { each };
@@ -83,7 +86,7 @@ impl Share {
             files: files.min((each - room) / per_file.max(1)),
         };
         if share.connections == 0 || (streams > 0 && share.streams == 0) {
-            let least = PROCESS + helpers + shards * (SHARD + 16);
+            let least = PROCESS + WATCHERS + helpers + shards * (SHARD + 16);
             return Err(Error::usage(format!(
                 "{limit} descriptors are too few to serve with (ulimit -n): have at least {least}"
             )));

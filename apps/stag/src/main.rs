@@ -16,9 +16,12 @@ mod cidr;
 mod cli;
 mod cluster;
 mod config;
+mod ctl;
 mod demo;
 mod descriptors;
 mod echo;
+mod metrics;
+mod observe;
 mod probe;
 mod progress;
 mod quote;
@@ -29,6 +32,7 @@ mod settings;
 mod signals;
 mod size;
 mod stop;
+mod system;
 mod trace;
 mod tune;
 
@@ -102,10 +106,16 @@ fn run() -> u8 {
             return end(&if is_tune { Error::Refused(sentence) } else { Error::Usage(sentence) });
         }
     };
-    trace::start();
+    // A server starts its log by its own options.
+    if !matches!(cli.command, cli::Command::Serve(_))
+        && let Err(error) = trace::start()
+    {
+        return end(&error);
+    }
     let result = match cli.command {
         cli::Command::Serve(arguments) => serve::run(&arguments),
         cli::Command::Config(arguments) => config::run(&arguments),
+        cli::Command::Ctl(arguments) => ctl::run(&arguments),
         cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Call(arguments) => call::run(&arguments),
         cli::Command::Check(arguments) => check::run(&arguments),

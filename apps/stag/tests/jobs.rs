@@ -7,6 +7,7 @@ mod support;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
+    io::{BufRead, BufReader},
     process::{Command, Stdio},
 };
 use support::{Home, Server, wait_for};
@@ -60,6 +61,25 @@ fn a_server_ends_in_order_with_the_process_that_it_was_started_for() {
         let output = home.run(&[&SMALL[..], &[&format!("--exit-with={bad}")]].concat());
         assert_eq!(output.status.code(), Some(2), "{bad}");
     }
+}
+
+#[test]
+fn a_start_is_put_off_by_chance_and_ended_by_a_signal_meanwhile() {
+    let home = Home::new();
+    let server = Server::start(&home, home.stag(&[&SMALL[..], &["--start-jitter", "0"]].concat()));
+    let err = server.err();
+    assert!(err.contains("waits 0.0 s before it starts (--start-jitter 0)"), "{err}");
+    for bad in ["-1", "x", "3601", "1.5"] {
+        let output = home.run(&[&SMALL[..], &[&format!("--start-jitter={bad}")]].concat());
+        assert_eq!(output.status.code(), Some(2), "{bad}");
+    }
+    let mut waiting = home.stag(&[&SMALL[..], &["--start-jitter", "3600"]].concat());
+    let mut waiting = waiting.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("waits "), "{line}");
+    kill_process(Pid::from_child(&waiting), Signal::TERM).unwrap();
+    assert!(!waiting.wait().unwrap().success());
 }
 
 #[test]

@@ -195,12 +195,19 @@ fn help_goes_to_standard_output_and_reads_like_a_manual() {
                 "SIGNALS",
                 "SIGXFSZ",
                 "STATISTICS",
+                "METRICS",
+                "CONTROL",
+                "LOG",
                 "EXIT CODES",
                 "--clients",
                 "READY",
             ],
         ),
         (&["check", "--help"], &["EXAMPLES", "OUTPUT", "EXIT CODES", "--json"]),
+        (
+            &["ctl", "--help"],
+            &["EXAMPLES", "COLUMNS", "THE SOCKET", "EXIT CODES", "--socket", "top"],
+        ),
         (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", "; features: "]),
     ] {
         let output = home.run(arguments);
@@ -220,6 +227,7 @@ fn what_is_wrong_names_the_help_that_knows_better() {
         (&["serve", "data", "--frobnicate"][..], "see 'stag serve --help'"),
         (&["bench", "compare"], "see 'stag bench compare --help'"),
         (&["serv"], "see 'stag --help'"),
+        (&["ctl", "drop"], "see 'stag ctl drop --help'"),
     ] {
         let sentence = home.refused(arguments);
         assert!(sentence.ends_with(help), "{sentence}");

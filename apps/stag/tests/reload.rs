@@ -149,3 +149,44 @@ fn a_thousand_reloads_under_load_lose_no_call_and_leak_nothing() {
         descriptors(&server) <= before.0 && threads(&server) <= before.1
     });
 }
+
+/// The JSON that `stag ctl` prints, or the text of its complaint.
+fn ctl(home: &Home, command: &str) -> Result<serde_json::Value, String> {
+    let output = home.run(&["ctl", "--json", command]);
+    match output.status.code() {
+        Some(0) => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        _ => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+fn listed(home: &Home) -> Vec<String> {
+    let exports = ctl(home, "exports").unwrap();
+    let exports = exports["exports"].as_array().unwrap();
+    exports.iter().map(|export| export["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_controller_has_the_settings_read_again_and_sees_the_exports_of_that_moment() {
+    let home = Home::new();
+    let server = server(&home, &format!("{HEAD}{DATA}"));
+    let mut client = client(&server);
+    let data = client.mount("/data").unwrap();
+    assert_eq!(listed(&home), ["/data"]);
+    let more = format!("{HEAD}{DATA}[[export]]\npath = \"more\"\n");
+    settings(&home, &more);
+    let changes = ctl(&home, "reload").unwrap();
+    assert_eq!(changes["summary"], "added /more");
+    assert_eq!(
+        (&changes["added"][0], &changes["clients_changed"]),
+        (&"/more".into(), &false.into())
+    );
+    assert_eq!(listed(&home), ["/data", "/more"]);
+    mounts(&mut client, "/more");
+    settings(&home, &format!("{more}access = \"no\"\n"));
+    let refused = ctl(&home, "reload").unwrap_err();
+    assert!(refused.contains("stay as they are: stag.toml:9: write \"ro\" or \"rw\""), "{refused}");
+    assert_eq!(listed(&home), ["/data", "/more"], "nothing changed");
+    assert!(client.getattr(data).is_ok());
+    let logged = "settings read again: added /more";
+    assert!(server.err().contains(logged), "{}", server.err());
+}

@@ -130,21 +130,17 @@ fn a_functional_run_that_is_stopped_removes_its_directory() {
 }
 
 #[test]
-fn a_filter_of_the_log_that_means_nothing_is_said() {
+fn a_filter_of_the_log_that_means_nothing_is_refused() {
     let home = Home::new();
-    for (filter, expected) in
-        [("bogus", "STAG_LOG is ignored: \"bogus\" is no level: write error, warn"), ("warn", "")]
-    {
-        let mut command =
-            home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
-        command.env("STAG_LOG", filter);
-        let server = Server::start(&home, command);
-        let output = home.run(&["call", &format!("{}/data", server.line("LISTEN")), "ls"]);
-        assert_eq!(output.status.code(), Some(0));
-        assert!(server.err().contains(expected), "{}", server.err());
-        let is_logged = server.err().contains("connected");
-        assert_eq!(is_logged, !expected.is_empty(), "info is logged instead: {}", server.err());
+    let sentence = "\"bogus\" is no level: write error, warn, info, debug, trace or off";
+    for arguments in [&["serve", "data"][..], &["call", "iwarp://127.0.0.1:1/data", "ls"]] {
+        let output = home.stag(arguments).env("STAG_LOG", "bogus").output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains(&format!("stag: STAG_LOG: {sentence}")), "{err}");
     }
+    let refused = home.refused(&["serve", "data", "--log", "bogus"]);
+    assert!(refused.contains(&format!("--log: {sentence}")), "{refused}");
 }
 
 /// A client over iWARP that is connected and was answered.

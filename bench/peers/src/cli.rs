@@ -2,7 +2,7 @@
 
 use crate::{
     cores::Cores,
-    floor::ring,
+    floor::{libcephfs::CephCalls, ring},
     goal::{GoalRound, GoalRow},
     goals::GOALS,
     host::{self, HostDescription},
@@ -169,6 +169,9 @@ enum ProcessPart {
     /// Print the calls per second of shards that share their cores with their callers
     #[command(hide = true)]
     Shards(WorkingCores),
+    /// Repeat calls of libcephfs, and print the microseconds of a core that each takes
+    #[command(hide = true)]
+    CephCalls(CephCalls),
     /// Print the ring's round trips for a second
     #[command(hide = true)]
     Ring,
@@ -217,6 +220,11 @@ pub fn run(cli: PeersCli) -> Result<(), PeersError> {
         ProcessPart::Ring => return print_ring(),
         ProcessPart::Rewrite { file } => {
             return Results::rewrite(&file).map_err(PeersError::Failure);
+        }
+        ProcessPart::CephCalls(calls) => {
+            let figure = calls.processor_us().map_err(PeersError::Failure)?;
+            println!("{figure:.3}");
+            return Ok(());
         }
         ProcessPart::Minimal => minimal::run(),
         ProcessPart::Answer(ends) => ends.answer(),

@@ -34,7 +34,7 @@ use crate::{
 pub type Goal = (&'static str, &'static str, fn() -> Vec<GoalRow>);
 
 /// All of them, in the order of the table. A goal with several lines is measured by all of them.
-pub const GOALS: [Goal; 22] = [
+pub const GOALS: [Goal; 23] = [
     ("G1", "NULL round trip on shared memory, against a two-thread ring", null_shm),
     ("G1", "the same, against UCX", rows::null_shm),
     (
@@ -85,6 +85,7 @@ pub const GOALS: [Goal; 22] = [
     ),
     ("Gs", "NULL calls per second of two shards on two cores, against one on one", two_shards),
     ("G14", "the generator's own ceiling, against the fastest server", ceiling),
+    ("Gc", "NFS on CephFS over TCP, against NFS-Ganesha and libcephfs alone", rows::on_ceph),
 ];
 
 /// The calls under way at a time in a READ at full width.

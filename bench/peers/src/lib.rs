@@ -14,9 +14,12 @@
 //! | [`results`], [`host`] | files and tables |
 //! | [`way`] | the ways between two ends of ours, as URLs |
 //! | [`site`] | cores, directories, programs |
+//! | [`ceph`] | the cluster of comparisons on CephFS |
+//! | [`processor`] | time that a server's threads had a core |
 //! | [`cli`] | the command line |
 #![forbid(unsafe_code)]
 
+pub mod ceph;
 pub mod cli;
 pub mod contender;
 pub mod cores;
@@ -26,6 +29,7 @@ pub mod goals;
 pub mod host;
 pub mod minimal;
 pub mod ours;
+pub mod processor;
 pub mod results;
 pub mod rivals;
 pub mod site;

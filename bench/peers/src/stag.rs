@@ -2,11 +2,12 @@
 
 use crate::{
     contender::{Absence, Contender, Reading},
+    processor::ProcessWatch,
     site::{MeasuringSite, RunningServer, shown},
     way::{IWARP, Way},
 };
 use stag_load::RunOutcome;
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 /// Program that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct StagBench {
     /// The workload, its size and its depth, as options.
     options: Vec<String>,
     times: BenchTimes,
+    /// The server's time is asked for, too.
+    by_processor: bool,
 }
 
 /// Times of a run that are looked at.
@@ -40,7 +43,15 @@ impl StagBench {
         Self {
             options: options.split_whitespace().map(str::to_owned).collect(),
             times: BenchTimes::Service,
+            by_processor: false,
         }
+    }
+
+    /// The same; [`run_on`](Self::run_on) then counts the microseconds for which the server's
+    /// threads had a core, for each call.
+    #[must_use]
+    pub fn by_processor(self) -> Self {
+        Self { by_processor: true, ..self }
     }
 
     /// The same with response times: from when a call was meant to be made.
@@ -64,18 +75,44 @@ impl StagBench {
     /// When a call fails, or the result cannot be read.
     pub fn run(&self, site: &MeasuringSite, url: &str) -> Result<Reading, String> {
         let outcome = RunOutcome::parse(&site.run(self.command(site, url))?)?;
+        Ok(self.reading(&outcome))
+    }
+
+    /// As [`run`](Self::run), and watches the server's process meanwhile if it is asked for.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and when the server does not live all the time.
+    pub fn run_on(
+        &self,
+        site: &MeasuringSite,
+        url: &str,
+        server: &RunningServer,
+    ) -> Result<Reading, String> {
+        if !self.by_processor {
+            return self.run(site, url);
+        }
+        let watch = ProcessWatch::begin(server.id());
+        let outcome = RunOutcome::parse(&site.run(self.command(site, url))?)?;
+        let seconds = |seconds: f64| Duration::from_secs_f64(seconds.clamp(0.0, 1e11));
+        let began = seconds(outcome.began_unix_s + outcome.setup.warm_up_s);
+        let used = watch.used_between(began, began + seconds(outcome.elapsed_s))?;
+        let count = used.as_secs_f64() * 1e6 / outcome.calls.max(1) as f64;
+        Ok(Reading { count: Some(count), ..self.reading(&outcome) })
+    }
+
+    fn reading(&self, outcome: &RunOutcome) -> Reading {
         let times = match self.times {
             BenchTimes::Service => &outcome.service,
             BenchTimes::Response => &outcome.response,
         };
         let nanos = |name| times.percentile(name).map(|micros| micros * 1e3);
-        Ok(Reading {
+        Reading {
             p50_ns: nanos("p50"),
             p99_ns: nanos("p99"),
             calls_per_s: Some(outcome.calls_per_s),
             octets_per_s: Some(outcome.octets_per_s).filter(|octets| *octets > 0.0),
             count: None,
-        })
+        }
     }
 }
 

@@ -93,7 +93,7 @@ fn stored(workload: Workload, shared: bool) -> io::Result<Stored> {
     let mut store = Memory::new(&config, &mut |_| ()).map_err(io::Error::other)?;
     let dir = store.mount(b"/memory").map_err(failed)?;
     let how = CreateHow::Guarded(SetAttributes::default());
-    let made = store.create(&dir, b"data", &how).map_err(|made| failed(made.status))?;
+    let made = store.create(&dir, b"data", &(&how).into()).map_err(|made| failed(made.status))?;
     for block in 0..BLOCKS {
         let octets = [block as u8 | 1; LEN];
         let payload = WritePayload::from(&octets[..]);

@@ -1,5 +1,6 @@
 //! The loop: a pass, and its life from start to stop.
 
+mod commands;
 mod messages;
 mod wishes;
 
@@ -15,15 +16,16 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_verbs::{Look, Provider, Time};
+use stag_verbs::{Look, Looked, Provider, Time};
 use std::{io, time::Duration};
 
 /// Events handled before the rest of a pass gets its turn.
 const EVENTS_PER_PASS: usize = 256;
+/// Octets of items brought to apps before the rest of a pass gets its turn: what apps do about them
+/// leaves, and the peer is busy, while the next ones are copied.
+const MOVED_PER_PASS: usize = 64 << 10;
 /// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// The time that a stopping shard waits for callers over TCP to close.
-const FAREWELL: Duration = Duration::from_millis(200);
 /// Longest sleep while something waits for memory or for room in a queue.
 const DEFERRED_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: a bound on the damage of a wake-up that was missed.
@@ -91,7 +93,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.counters.stats.passes.total += 1;
         let found = self.provider.look(now, &mut self.front);
         // Most passes of a shard that waits end here.
-        let is_idle = found == Look::Nothing && self.core.is_quiet_at(now);
+        let is_idle = found.is_nothing() && self.core.is_quiet_at(now);
         if is_idle && !self.app.wants_idle_passes() {
             return false;
         }
@@ -99,7 +101,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Does what the first look of a pass found, and everything else that can be done.
-    fn pass_on(&mut self, now: Time, found: Look) -> bool {
+    fn pass_on(&mut self, now: Time, found: Looked) -> bool {
         self.core.begin_pass(now);
         let events = self.take_events(now, found);
         let deferred = self.core.has_deferred() && self.retry_deferred() | self.retry_stuck();
@@ -130,7 +132,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Takes what has arrived, from `found` on, until the rest of the pass has its turn. Returns
     /// the number of events.
     #[inline]
-    fn take_events(&mut self, now: Time, found: Look) -> usize {
+    fn take_events(&mut self, now: Time, found: Looked) -> usize {
         // Out of the shard while the app looks at what lies in it.
         let mut front = std::mem::take(&mut self.front);
         let events = self.take_from(&mut front, now, found);
@@ -139,16 +141,21 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     #[inline]
-    fn take_from(&mut self, front: &mut [u8], now: Time, mut found: Look) -> usize {
+    fn take_from(&mut self, front: &mut [u8], now: Time, mut found: Looked) -> usize {
         let mut events = 0;
         loop {
-            match found {
+            match found.look() {
                 Look::Message { qp, len } => {
                     self.handle_looked_at(qp, front.get(..len).unwrap_or_default());
                 }
                 Look::Nothing => return events,
                 Look::Other => match self.provider.poll(now) {
-                    Some(event) => self.handle_event(event),
+                    Some(event) => {
+                        self.handle_event(event);
+                        if self.core.moved >= MOVED_PER_PASS {
+                            return events + 1;
+                        }
+                    }
                     None => return events,
                 },
             }
@@ -177,17 +184,13 @@ impl<P: Provider, A: App> Shard<P, A> {
                 std::hint::spin_loop();
             }
             let commands = control.look();
-            if commands & Command::Snapshot as u32 != 0 {
-                control.send(self.snapshot());
+            // Mail may have come behind the pass, and whoever put it in may have left waking to
+            // somebody else.
+            let has_mail = commands & Command::Look as u32 != 0;
+            if commands != 0 && self.obey(control, commands, &now).is_break() {
+                return Ok(());
             }
-            if commands & Command::Look as u32 != 0 {
-                // The app has mail, also one whose idle passes are not made.
-                self.core.is_quiet = false;
-            }
-            if commands & Command::Stop as u32 != 0 {
-                return self.stop(now);
-            }
-            if !worked && time.since(busy_at) >= self.core.config.spin && self.arm() {
+            if !worked && !has_mail && time.since(busy_at) >= self.core.config.spin && self.arm() {
                 self.core.counters.stats.passes.sleeps += 1;
                 if sleeper.sleep(self.sleep_for(now()))? {
                     control.awake();
@@ -195,34 +198,6 @@ impl<P: Provider, A: App> Shard<P, A> {
                 busy_at = now();
             }
         }
-    }
-
-    /// Takes no more peers and no more calls, lets those in progress finish for a while, sends what
-    /// was answered, and disconnects everybody.
-    fn stop(&mut self, now: impl Fn() -> Time) -> io::Result<()> {
-        self.core.stopping = true;
-        self.provider.stop_listening();
-        self.streams.stop();
-        let until = now() + self.core.config.drain;
-        while (!self.core.responder.is_empty() || self.streams.has_output()) && now() < until {
-            self.pass(now());
-            std::thread::yield_now();
-        }
-        // Callers over TCP see the end behind their last reply; they close, or a moment passes.
-        self.streams.say_end();
-        let until = now() + self.core.config.drain.min(FAREWELL);
-        while !self.streams.is_empty() && now() < until {
-            self.pass(now());
-            std::thread::yield_now();
-        }
-        let peers: Vec<_> = self.core.peers.iter().map(|(peer, _)| peer).collect();
-        peers.into_iter().for_each(|peer| self.end_peer(peer));
-        let until = now() + self.core.config.drain;
-        while !self.core.peers.is_empty() && now() < until {
-            self.pass(now());
-            std::thread::yield_now();
-        }
-        Ok(())
     }
 
     /// Has the fabric and the TCP connections wake the shard from here on. False when there is work

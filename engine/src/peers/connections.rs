@@ -1,7 +1,7 @@
 //! The connections of peers: their beginning, their end, and the next one.
 
 use crate::{
-    app::{App, Cx, PeerId},
+    app::{App, ConnectLimit, Cx, Over, Parted, PeerId, RefusedPeer},
     peer::{FabricLink, Link, Peer},
     shard::Shard,
 };
@@ -143,11 +143,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         let stats = &mut self.core.counters.stats;
         if self.core.stopping || !(self.admission)(address) {
             stats.connections.refused += 1;
-            return self.provider.reject(qp, &[]);
+            self.provider.reject(qp, &[]);
+            return self.tell_stopping(address, Over::Fabric);
         }
         let Some(grant) = self.core.first_grant() else {
             self.core.counters.stats.limits.receives += 1;
             self.provider.reject(qp, &[]);
+            self.tell_refused(Some(address), Over::Fabric, ConnectLimit::Receives);
             return self.make_room();
         };
         let theirs = self.provider.private_data(qp);
@@ -159,6 +161,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.add_peer(Side::Server, link, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
             self.provider.reject(qp, &[]);
+            self.tell_refused(Some(address), Over::Fabric, ConnectLimit::Peers);
             return self.make_room();
         }
         let mut private_data = [0; SAID_LEN];
@@ -166,11 +169,33 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.accept(qp, said).is_err() {
             // The provider has no place for it: an idle peer makes one, for when it comes again.
             self.core.counters.stats.limits.peers += 1;
+            self.tell_refused(Some(address), Over::Fabric, ConnectLimit::Fabric);
             self.make_room();
         } else {
             let stats = &mut self.core.counters.stats;
             stats.connections.fabric += 1;
             stats.responder.grant = stats.responder.grant.max(grant);
+        }
+    }
+
+    /// Tells the app of somebody who was turned away by a limit.
+    #[cold]
+    pub(crate) fn tell_refused(
+        &mut self,
+        from: Option<PeerAddress>,
+        over: Over,
+        limit: ConnectLimit,
+    ) {
+        let refused = RefusedPeer { from, over, limit };
+        self.app.on_refused(&mut Cx::new(&mut self.core, &mut self.provider), refused);
+    }
+
+    /// Tells the app of somebody who was turned away because the shard takes nobody. One who is
+    /// not in the list of clients the admission tells.
+    #[cold]
+    pub(crate) fn tell_stopping(&mut self, from: PeerAddress, over: Over) {
+        if self.core.stopping {
+            self.tell_refused(Some(from), over, ConnectLimit::Stopping);
         }
     }
 
@@ -217,7 +242,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link {
             entry.life.memory.handle_lost(connection, since_start(self.core.now));
         }
+        let octets = entry.served.octets().moved;
         self.core.count_disconnect(cause);
+        let of_it = self.core.responder.in_progress().filter(|(caller, _)| *caller == peer);
+        self.core.parted = Parted { calls: of_it.count(), octets };
         self.drop_calls_from(peer);
         self.end_all_asking(peer, cause);
         let Some(entry) = self.core.peers.get(peer) else { return };

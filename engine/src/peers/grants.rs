@@ -31,6 +31,13 @@ pub(crate) struct GrantUse {
     replies: u32,
 }
 
+/// The latest call of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatestCall {
+    pub(crate) wanted: u32,
+    pub(crate) called_at: Time,
+}
+
 impl GrantUse {
     pub(crate) const fn new(now: Time) -> Self {
         Self { wanted: 0, called_at: now, replies: 0 }
@@ -47,6 +54,11 @@ impl GrantUse {
     #[inline]
     pub(crate) const fn is_used_up(&self, granted: u32) -> bool {
         self.replies >= granted.saturating_sub(1) && (granted > 1 || self.wanted > 1)
+    }
+
+    /// Credits that its latest call asked for, and the time of that call.
+    pub(crate) const fn latest(&self) -> LatestCall {
+        LatestCall { wanted: self.wanted, called_at: self.called_at }
     }
 
     /// Counts a reply that changes no grant.
@@ -105,8 +117,8 @@ impl Core {
         self.receives.fits(first as usize).then_some(first)
     }
 
-    /// Looks at a peer's grant, before a reply tells it.
-    pub(crate) fn adapt_grant(&mut self, peer: PeerId) {
+    /// Looks at a peer's grant, before a reply tells it that pushes so many octets.
+    pub(crate) fn adapt_grant(&mut self, peer: PeerId, pushed: u64) {
         let whole = |receives: usize| u32::try_from(receives).unwrap_or(u32::MAX);
         let quarter = self.receives.count() / 4;
         let grant = Grant {
@@ -120,6 +132,7 @@ impl Core {
             fair: whole(self.receives.count() / self.peers.len().max(1)),
         };
         let Some(entry) = self.peers.get_mut(peer) else { return };
+        entry.served.count_octets(pushed);
         let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
             return;
         };

@@ -52,7 +52,7 @@ impl Core {
             offers.result = result;
             offers
         });
-        calls.insert_next(Outbound {
+        calls.insert_next(|| Outbound {
             peer,
             token,
             xid: None,

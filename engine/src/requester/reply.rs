@@ -220,6 +220,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             result = offers.result.take();
             if let Some(result) = &mut result {
                 result.truncate(offers.written);
+                self.core.moved += result.len();
                 self.core.counters.stats.requester.unwritten +=
                     clear_behind(result, offers.result_filled);
             }

@@ -52,7 +52,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let expected = expected_reply(&core.lists, core.memory.slot_max());
         let goes_on = is_whole && core.may_answer(peer, expected);
         let state = if goes_on { InboundState::AwaitAnswer } else { InboundState::AwaitSink };
-        let call = Inbound { peer, xid: header.xid, state, has_lists, fabric: None };
+        let (xid, came_at) = (header.xid, core.now);
+        let call = Inbound { peer, xid, state, has_lists, came_at, fabric: None };
         let Ok(key) = core.responder.calls.insert(call) else { return self.refuse_place(qp) };
         if has_lists && let Some(lists) = core.responder.lists.get_mut(key.index()) {
             lists.clone_from(&core.lists);
@@ -123,9 +124,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         pulled: Pulled<'_>,
     ) {
         let Sender { peer, address: from } = sender;
+        self.core.moved += pulled.len();
         match CallHeader::parse(&mut reader) {
             Ok(header) => {
-                self.core.stamp(key, Stage::Parse);
+                self.core.stamp_parsed(key, &header, from);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
                 self.core.responder.serving = Some(peer);
                 self.app.on_call(&mut Cx::new(&mut self.core, &mut self.provider), call);

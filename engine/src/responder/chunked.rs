@@ -104,8 +104,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.send_room(qp) < pushes + 1 + kept || header_only.is_some() != long {
             return Err(answer);
         }
+        let octets = || {
+            let lengths = plan.pushes(&core.responder.returned).map(|push| push.target.length);
+            lengths.map(u64::from).sum()
+        };
+        let pushed = if pushes > 0 { octets() } else { 0 };
         // The reply goes out: it tells the grant.
-        core.adapt_grant(peer);
+        core.adapt_grant(peer, pushed);
         self.send_reply(call, PlannedReply { plan, parts, pushes, header_only }, answer);
         Ok(())
     }

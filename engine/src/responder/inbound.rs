@@ -14,6 +14,8 @@ pub(crate) struct Inbound {
     pub(super) state: InboundState,
     /// Its header named something in [`Responder::lists`](super::Responder).
     pub(super) has_lists: bool,
+    /// Time of the pass in which it came.
+    pub(super) came_at: Time,
     /// Until it is dispatched, and only if there is something to pull.
     pub(super) fabric: Option<Box<FabricCall>>,
 }
@@ -104,7 +106,8 @@ impl Default for FabricCall {
 impl Inbound {
     /// A call without chunks, which goes to the app at once.
     #[inline]
-    pub(super) const fn whole(peer: PeerId, xid: Xid) -> Self {
-        Self { peer, xid, state: InboundState::AwaitAnswer, has_lists: false, fabric: None }
+    pub(super) const fn whole(peer: PeerId, xid: Xid, came_at: Time) -> Self {
+        let state = InboundState::AwaitAnswer;
+        Self { peer, xid, state, has_lists: false, came_at, fabric: None }
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct Served {
     pulling: usize,
     /// Memory that its connection keeps from others.
     account: Account,
+    /// Octets that have moved on its connection.
+    moved: u64,
     /// The first and the last of its calls that wait for memory or room, which [`Line`] joins.
     deferred: Option<(Key, Key)>,
     /// The event that the first of them waits for.
@@ -79,16 +81,35 @@ pub(crate) struct Served {
     waits_since: Time,
 }
 
+/// Octets of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeldAndMoved {
+    pub(crate) held: u64,
+    pub(crate) moved: u64,
+}
+
 impl Served {
     /// No calls.
     pub(crate) const fn new(now: Time) -> Self {
         Self {
             pulling: 0,
             account: Account::new(now),
+            moved: 0,
             deferred: None,
             wait: Wait::Nothing,
             waits_since: now,
         }
+    }
+
+    /// Octets of our memory that the peer keeps from others, and octets that have moved.
+    pub(crate) const fn octets(&self) -> HeldAndMoved {
+        HeldAndMoved { held: self.account.held(), moved: self.moved }
+    }
+
+    /// Counts octets that went to the peer or came from it, but for those of messages inline.
+    #[inline]
+    pub(crate) const fn count_octets(&mut self, octets: u64) {
+        self.moved = self.moved.wrapping_add(octets);
     }
 
     /// Memory that the peer's connection keeps from others.
@@ -145,8 +166,13 @@ impl Responder {
     }
 
     /// Takes a call that came whole. None when there is no place for it.
-    pub(crate) fn begin_whole(&mut self, peer: PeerId, xid: Xid) -> Option<Key> {
-        self.calls.insert(Inbound::whole(peer, xid)).ok()
+    pub(crate) fn begin_whole(&mut self, peer: PeerId, xid: Xid, now: Time) -> Option<Key> {
+        self.calls.insert(Inbound::whole(peer, xid, now)).ok()
+    }
+
+    /// The peer and the time of arrival of each call that is not over.
+    pub(crate) fn in_progress(&self) -> impl Iterator<Item = (PeerId, Time)> {
+        self.calls.iter().map(|(_, call)| (call.peer, call.came_at))
     }
 
     /// Forgets a call that is over, one way or another.
@@ -202,6 +228,7 @@ impl Core {
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.served.deferred = None;
             (entry.served.pulling, entry.served.account) = (0, Account::new(self.now));
+            entry.served.moved = 0;
         }
     }
 

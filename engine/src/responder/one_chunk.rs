@@ -91,7 +91,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         stats.chunks.write_segments += 1;
         stats.calls.short += 1;
         let state = InboundState::AwaitAnswer;
-        let call = Inbound { peer: sender.peer, xid, state, has_lists: true, fabric: None };
+        let (peer, came_at) = (sender.peer, core.now);
+        let call = Inbound { peer, xid, state, has_lists: true, came_at, fabric: None };
         let Ok(key) = core.responder.calls.insert(call) else { return self.refuse_place(qp) };
         if let Some(lists) = core.responder.lists.get_mut(key.index()) {
             lists.clone_from(&core.lists);
@@ -132,7 +133,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Err(answer);
         }
         // The reply goes out: it tells the grant.
-        core.adapt_grant(peer);
+        core.adapt_grant(peer, u64::from(parts.item));
         let stats = &mut core.counters.stats.responder;
         *if parts.item > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
         stats.remote_invalidations += u64::from(invalidate.is_some());

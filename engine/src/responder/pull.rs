@@ -172,12 +172,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         *place = Some(sink);
         fabric.pulled += 1;
         let is_whole = fabric.pulled == fabric.pull.chunks().len();
-        if len > SMALL_MAX as u64
-            && let Some(entry) =
-                self.core.peers.of_qp(qp).and_then(|peer| self.core.peers.get_mut(peer))
-        {
-            entry.served.account.settle(self.core.now);
-            entry.served.account.earn(len, share);
+        if let Some((_, entry)) = self.core.peers.of_qp_mut(qp) {
+            entry.served.count_octets(len);
+            if len > SMALL_MAX as u64 {
+                entry.served.account.settle(self.core.now);
+                entry.served.account.earn(len, share);
+            }
         }
         if is_whole {
             self.core.stamp(key, Stage::Pull);

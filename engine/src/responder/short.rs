@@ -2,7 +2,7 @@
 
 use super::inbound::{FreshCall, Inbound, InboundState};
 use crate::{
-    app::{App, Call, CallId, Cx},
+    app::{App, Call, CallId, Cx, PeerId},
     core::Core,
     item::Pulled,
     peer::{FabricLink, Link, Sender},
@@ -29,22 +29,22 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         self.core.watch.begin_at_once(key, self.core.now);
         let mut reader = Reader::new(payload);
-        let fresh = FreshCall { key, peer: sender.peer, xid };
+        self.core.responder.fresh = Some(FreshCall { key, peer: sender.peer, xid });
         match CallHeader::parse_nobody(&mut reader) {
-            Some(header) => self.serve_fresh(fresh, sender.address, header, reader),
-            None => self.begin_user_call(fresh, sender, reader),
+            Some(header) => self.serve_fresh(key, sender.peer, sender.address, header, reader),
+            None => self.begin_user_call(key, sender, reader),
         }
     }
 
     /// The same of a call that names somebody, as nearly all others do.
     // By itself: its header is long, and the one of nobody is a few words.
     #[inline(never)]
-    fn begin_user_call(&mut self, fresh: FreshCall, sender: Sender, mut reader: Reader<'_>) {
+    fn begin_user_call(&mut self, key: Key, sender: Sender, mut reader: Reader<'_>) {
         match CallHeader::parse_user(&mut reader) {
-            Some(header) => self.serve_fresh(fresh, sender.address, header, reader),
+            Some(header) => self.serve_fresh(key, sender.peer, sender.address, header, reader),
             None => {
-                self.keep_call(fresh);
-                self.hand_over(fresh.key, sender, reader, Pulled::default());
+                self.keep_fresh();
+                self.hand_over(key, sender, reader, Pulled::default());
             }
         }
     }
@@ -53,35 +53,34 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline(always)]
     fn serve_fresh(
         &mut self,
-        fresh: FreshCall,
+        key: Key,
+        peer: PeerId,
         from: PeerAddress,
         header: CallHeader<'_>,
         arguments: Reader<'_>,
     ) {
-        let FreshCall { key, peer, .. } = fresh;
-        self.core.stamp(key, Stage::Parse);
+        self.core.stamp_parsed(key, &header, from);
         let (id, pulled) = (CallId(key), Pulled::default());
         self.core.responder.serving = Some(peer);
-        self.core.responder.fresh = Some(fresh);
         let call = Call { id, peer, from, header, arguments, pulled };
         self.app.on_call(&mut Cx::new(&mut self.core, &mut self.provider), call);
         self.core.responder.serving = None;
-        match self.core.responder.fresh.take() {
-            None => self.core.responder.calls.skip_next(),
-            Some(fresh) => {
-                self.keep_call(fresh);
-                if let Some((call, message)) = self.core.wishes.take_answered() {
-                    self.answer_message(call, message);
-                }
+        if self.core.responder.fresh.is_none() {
+            self.core.responder.calls.skip_next();
+        } else {
+            self.keep_fresh();
+            if let Some((call, message)) = self.core.wishes.take_answered() {
+                self.answer_message(call, message);
             }
         }
         self.empty_outbox();
     }
 
-    /// Gives a call the place that its name promises.
+    /// Gives the fresh call the place that its name promises.
     #[inline]
-    fn keep_call(&mut self, FreshCall { key, peer, xid }: FreshCall) {
-        let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid));
+    fn keep_fresh(&mut self) {
+        let Some(FreshCall { key, peer, xid }) = self.core.responder.fresh.take() else { return };
+        let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid, self.core.now));
         debug_assert_eq!(kept.ok(), Some(key), "nothing takes a place while the app looks");
     }
 
@@ -141,10 +140,12 @@ impl Core {
         len: usize,
     ) -> bool {
         let Self { responder, peers, counters, .. } = self;
-        let Some(FreshCall { peer, xid, .. }) = responder.fresh.filter(|fresh| fresh.key == call)
-        else {
+        // By its parts: all of it would be read at once, and was just written by parts.
+        let Some(FreshCall { key, peer, xid }) = &responder.fresh else { return false };
+        let (key, peer, xid) = (*key, *peer, *xid);
+        if key != call {
             return false;
-        };
+        }
         let Some(entry) = peers.get_mut(peer) else { return false };
         let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
             return false;

@@ -5,9 +5,13 @@
 //! in the shard. Only what is watched reads the clock. Anybody may be let to ask for the histograms
 //! by RPC ([`service`]).
 
+mod calls;
+mod procedures;
 pub mod service;
 mod watch;
 
+pub use calls::{CallName, WatchedCall};
+pub use procedures::{ProcedureTimes, Procedures, TimeBuckets, WatchedProgram};
 pub(crate) use watch::Watch;
 
 use crate::clock::Clock;
@@ -64,6 +68,8 @@ pub struct Sampling {
     /// The shard's number among those of its process, which whoever asks several shards tells them
     /// apart by.
     pub shard: u32,
+    /// Programs whose procedures are told apart; all others are taken together.
+    pub programs: &'static [WatchedProgram],
 }
 
 impl Sampling {

@@ -1,10 +1,11 @@
 //! The calls that are watched, by their place in the table of calls: apart from it, because few
 //! are.
 
-use super::{Sampling, Stage, Stages};
+use super::{CallName, Procedures, Sampling, Stage, Stages, WatchedCall, calls::LatestCalls};
 use crate::clock::Clock;
 use stag_pools::table::{Key, Table};
-use stag_verbs::Time;
+use stag_protocol::rpc::CallHeader;
+use stag_verbs::{PeerAddress, Time};
 
 /// Watches one call in so many. A call that is not watched costs a comparison at each stamp, and
 /// reads no clock.
@@ -22,12 +23,18 @@ pub(crate) struct Watch {
     /// Calls whose reply waits for the doorbell.
     posted: Vec<Mark>,
     stages: Stages,
+    procedures: Procedures,
+    latest: LatestCalls,
 }
 
 /// A call that is watched.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     key: Key,
+    /// Its program and procedure, once its header was read.
+    name: Option<CallName>,
+    /// Time of its arrival.
+    came_at: Time,
     /// Its last stamp.
     at: Time,
     /// By stage, in nanoseconds.
@@ -50,7 +57,7 @@ impl Mark {
 impl Watch {
     /// For a table of `places`.
     pub(crate) fn new(sampling: Sampling, places: usize) -> Self {
-        let Sampling { every, clock, shard } = sampling;
+        let Sampling { every, clock, shard, programs } = sampling;
         let places = if every > 0 { places } else { 0 };
         Self {
             until: every,
@@ -60,7 +67,19 @@ impl Watch {
             marks: vec![None; places].into_boxed_slice(),
             posted: Vec::with_capacity(places),
             stages: Stages::new(every, shard),
+            procedures: Procedures::new(if every > 0 { programs } else { &[] }),
+            latest: LatestCalls::new(if every > 0 { LatestCalls::COUNT } else { 0 }),
         }
+    }
+
+    /// The times by procedure.
+    pub(crate) const fn procedures(&self) -> &Procedures {
+        &self.procedures
+    }
+
+    /// The latest calls, in the order of their replies.
+    pub(crate) fn latest(&self) -> Vec<WatchedCall> {
+        self.latest.in_order()
     }
 
     pub(crate) const fn stages(&self) -> &Stages {
@@ -116,7 +135,8 @@ impl Watch {
     fn begin_watched(&mut self, key: Key, now: Time) {
         self.until = self.stages.every();
         let Some(place) = self.marks.get_mut(key.index()) else { return };
-        let mut mark = Mark { key, at: now, spent: [0; Stage::ALL.len()], stages: 0 };
+        let spent = [0; Stage::ALL.len()];
+        let mut mark = Mark { key, name: None, came_at: now, at: now, spent, stages: 0 };
         mark.stamp(Stage::Recv, self.seen);
         // The place may still be that of a call that is gone.
         self.live += u32::from(place.replace(mark).is_none());
@@ -137,6 +157,31 @@ impl Watch {
         let mark = self.marks.get_mut(key.index()).and_then(Option::as_mut);
         if let Some(mark) = mark.filter(|mark| mark.key == key) {
             mark.stamp(stage, clock.as_ref().map_or(now, Clock::now));
+        }
+    }
+
+    /// A call's header was read: it leaves [`Stage::Parse`], and has a name from here on.
+    // By a name of its own: the header stays in registers.
+    #[inline(always)]
+    pub(crate) fn stamp_parsed(
+        &mut self,
+        key: Key,
+        header: &CallHeader<'_>,
+        from: PeerAddress,
+        now: Time,
+    ) {
+        if self.live > 0 {
+            self.name_watched(key, CallName::of(header, from));
+            self.stamp_watched(key, Stage::Parse, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn name_watched(&mut self, key: Key, name: CallName) {
+        let mark = self.marks.get_mut(key.index()).and_then(Option::as_mut);
+        if let Some(mark) = mark.filter(|mark| mark.key == key) {
+            mark.name = Some(name);
         }
     }
 
@@ -176,6 +221,9 @@ impl Watch {
         while let Some(mut mark) = self.posted.pop() {
             mark.stamp(Stage::Send, at);
             let (mut left, Some(all)) = (mark.stages, &mut self.stages.times) else { continue };
+            let call = WatchedCall::new(mark.name, mark.came_at, mark.spent, mark.stages);
+            self.procedures.record(&call);
+            self.latest.push(call);
             while left != 0 {
                 let stage = left.trailing_zeros() as usize;
                 if let (Some(times), Some(spent)) = (all.get_mut(stage), mark.spent.get(stage)) {
@@ -216,7 +264,7 @@ mod tests {
     const NOW: Time = Time(1_000);
 
     fn watch(every: u32) -> (Watch, Table<()>) {
-        (Watch::new(Sampling { every, clock: None, shard: 0 }, 8), Table::new(8))
+        (Watch::new(Sampling { every, ..Sampling::default() }, 8), Table::new(8))
     }
 
     /// A call that is answered at once.

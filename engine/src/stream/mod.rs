@@ -19,7 +19,7 @@ use table::{Role, Stream};
 
 use crate::{
     account::SMALL_MAX,
-    app::{App, PeerId},
+    app::{App, ConnectLimit, Over, PeerId},
     item::Pulled,
     memory::Lane,
     peer::{Link, Sender},
@@ -77,10 +77,16 @@ enum Look {
 impl<P: Provider, A: App> Shard<P, A> {
     fn accept_streams(&mut self, now: Time) {
         for _ in 0..ACCEPTS_PER_PASS {
-            let Some((socket, from)) = self.streams.accept(now) else { return };
+            let Some((socket, from)) = self.streams.accept(now) else {
+                if std::mem::take(&mut self.streams.is_short) {
+                    self.tell_refused(None, Over::Tcp, ConnectLimit::Descriptors);
+                }
+                return;
+            };
             let address = PeerAddress::Ip(from);
             if !self.admits_stream(address) {
                 self.core.counters.stats.connections.refused += 1;
+                self.tell_stopping(address, Over::Tcp);
                 continue;
             }
             let key = match self.streams.add(
@@ -91,12 +97,14 @@ impl<P: Provider, A: App> Shard<P, A> {
                 Ok(Some(key)) => key,
                 Ok(None) => {
                     self.core.counters.stats.limits.peers += 1;
+                    self.tell_refused(Some(address), Over::Tcp, ConnectLimit::Peers);
                     continue;
                 }
                 Err(_) => continue,
             };
             let Some(peer) = self.add_peer(Side::Server, Link::Stream(key), address, 0) else {
                 self.core.counters.stats.limits.peers += 1;
+                self.tell_refused(Some(address), Over::Tcp, ConnectLimit::Peers);
                 drop(self.streams.remove(key));
                 continue;
             };
@@ -329,7 +337,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         stream.calls += 1;
         self.streams.stats.calls += 1;
-        let Some(call) = self.core.responder.begin_whole(peer, xid) else {
+        let Some(call) = self.core.responder.begin_whole(peer, xid, self.core.now) else {
             self.core.counters.stats.limits.calls += 1;
             return Err(Cause::Local);
         };
@@ -450,9 +458,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         };
         // First, for what moved before the peer began to hold something shows nothing about that.
+        let moved = std::mem::take(&mut stream.moved);
+        entry.served.count_octets(moved);
         let account = entry.served.account();
         account.settle(now);
-        account.earn(std::mem::take(&mut stream.moved), share);
+        account.earn(moved, share);
         account.hold_in_all(stream.held(), now);
         // A record alone is never too much: only reading ends it.
         let is_over_share = stream.is_refused() && !account.allows(0, share);

@@ -8,6 +8,7 @@ use crate::{app::PeerId, stats::StreamStats};
 use rustix::{
     event::epoll,
     fd::{AsFd, BorrowedFd, OwnedFd},
+    io::Errno,
 };
 use stag_pools::{Buf, Table, table::Key};
 use stag_protocol::rpc::record;
@@ -33,6 +34,8 @@ pub(crate) struct Streams {
     /// We connected to somebody, whose replies we may wait for.
     pub(super) has_called: bool,
     pub(super) accept_at: Option<Time>,
+    /// The latest `accept` failed for want of descriptors or memory, which nobody was told yet.
+    pub(super) is_short: bool,
     pub(super) is_stopping: bool,
     /// Parts that wait to be sent, on all connections, and how many of them are a crowd.
     pub(super) parts: usize,
@@ -147,6 +150,7 @@ impl Streams {
             looks: Looks::default(),
             has_called: false,
             accept_at: None,
+            is_short: false,
             is_stopping: false,
             parts: 0,
             crowd: messages / OUTPUT_PART,
@@ -171,6 +175,11 @@ impl Streams {
     pub(crate) fn stop(&mut self) {
         self.listener = None;
         self.is_stopping = true;
+    }
+
+    /// Takes no more calls, or takes them again; the listener stays.
+    pub(crate) const fn pause(&mut self, pauses: bool) {
+        self.is_stopping = pauses;
     }
 
     /// Returns true if a reply was not sent yet.
@@ -230,6 +239,11 @@ impl Streams {
                     // No descriptor, no memory, or a peer that is gone already: the socket stays
                     // readable, so rest.
                     self.accept_at = Some(now + ACCEPT_PAUSE);
+                    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+                    self.is_short = matches!(
+                        errno,
+                        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+                    );
                     self.watch_listener(epoll::EventFlags::empty());
                 }
                 None

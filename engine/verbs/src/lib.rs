@@ -250,6 +250,54 @@ pub enum Look {
     Other,
 }
 
+/// Result of a [look](Provider::look) in two words, so that it comes back in registers: an enum
+/// of three would be written to memory and read again, and such a read waits until all that was
+/// written before has left the core, the latest message in a ring of shared memory included.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked {
+    qp: u64,
+    /// Octets of a message, or what else there is: no message is so long.
+    len: u64,
+}
+
+impl Looked {
+    const NOTHING: u64 = u64::MAX;
+    const OTHER: u64 = u64::MAX - 1;
+
+    /// The look that this is.
+    #[inline(always)]
+    pub fn look(self) -> Look {
+        match self.len {
+            Self::NOTHING => Look::Nothing,
+            Self::OTHER => Look::Other,
+            len => Look::Message { qp: Qp(Key::from_bits(self.qp)), len: len as usize },
+        }
+    }
+
+    /// Returns true if nothing has happened.
+    #[inline(always)]
+    pub const fn is_nothing(self) -> bool {
+        self.len == Self::NOTHING
+    }
+}
+
+impl From<Look> for Looked {
+    #[inline(always)]
+    fn from(look: Look) -> Self {
+        match look {
+            Look::Message { qp, len } => Self { qp: qp.0.to_bits(), len: len as u64 },
+            Look::Nothing => Self { qp: 0, len: Self::NOTHING },
+            Look::Other => Self { qp: 0, len: Self::OTHER },
+        }
+    }
+}
+
+impl PartialEq<Look> for Looked {
+    fn eq(&self, other: &Look) -> bool {
+        self.look() == *other
+    }
+}
+
 /// A fabric, as one shard sees it.
 pub trait Provider {
     /// Address to listen on or to connect to.
@@ -391,9 +439,9 @@ pub trait Provider {
     /// ([`take_receive`](Self::take_receive)). Each event is told once, by this or by
     /// [`poll`](Self::poll), and in the same order; a look is as good as a poll for everything that
     /// lasts until the next poll. Never waits. `now` never goes back.
-    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
         let _ = (now, room);
-        Look::Other
+        Look::Other.into()
     }
 
     /// Takes a receive back, empty, for a message that a [look](Self::look) told and that is to be

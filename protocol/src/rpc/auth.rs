@@ -135,7 +135,8 @@ impl<'a> AuthSys<'a> {
         Some(Self { stamp, machine_name: name.get(..name_len)?, uid, gid, gids })
     }
 
-    fn wire_len(&self) -> u32 {
+    /// Octets of the body.
+    pub fn wire_len(&self) -> u32 {
         let len = 4 + 4 + padded(self.machine_name.len()) + 4 + 4 + 4 + self.gids.list().len() * 4;
         u32::try_from(len).expect("the name is at most 255 octets, the groups are at most 16")
     }

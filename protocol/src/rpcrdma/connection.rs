@@ -26,6 +26,18 @@ pub struct Setup {
     pub grant: u32,
 }
 
+/// The way in which replies invalidate keys of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// They invalidate none.
+    None,
+    /// The responder chooses a key of the call: version 1, where both ends announced it (RFC 8797
+    /// §4.1).
+    Chosen,
+    /// The call names the key: version 2 with draft 001 §4.1.
+    Named,
+}
+
 /// The state of one connection. [`handle_message`](Self::handle_message) says what arrives on it.
 // In this order: all that short messages need comes first, for one line of memory.
 #[derive(Clone, Debug)]
@@ -206,6 +218,17 @@ impl Connection {
                 // draft 001 §4.1 [reminv-6]: no other key is invalidated
                 (named != 0 && own).then_some(named)
             }
+        }
+    }
+
+    /// The way in which replies of this end may invalidate keys of the peer; see
+    /// [`invalidates`](Self::invalidates).
+    pub fn invalidation(&self) -> Invalidation {
+        let both = self.own.remote_invalidation && self.peer.remote_invalidation;
+        match self.negotiation.sends() {
+            Version::One if both && self.side == Side::Server => Invalidation::Chosen,
+            Version::Two(Version2::Directed) => Invalidation::Named,
+            Version::One | Version::Two(Version2::Undirected) => Invalidation::None,
         }
     }
 

@@ -30,7 +30,7 @@ pub use chunk::{
     WriteChunk,
 };
 pub use cm_private::{Dialects, InlineSize, InlineThreshold, PrivateData};
-pub use connection::{Connection, Setup};
+pub use connection::{Connection, Invalidation, Setup};
 pub use credit::{NoCredit, RequesterCredits, ResponderCredits};
 pub use fault::PeerFault;
 pub use incoming::Incoming;

@@ -192,14 +192,19 @@ pub(super) struct ShortHeader {
 /// Reads an RDMA_MSG of this version with three empty lists. `None`: it is something else.
 #[inline]
 pub(super) fn parse_short(header: &[u8; HEADER_LEN], version: u32) -> Option<ShortHeader> {
-    let (words, _) = header.as_chunks();
-    let [xid, of, credits, rest @ ..] = words else { return None };
-    // The procedure, and a word for each list.
-    let is_short = u32::from_be_bytes(*of) == version
-        && *rest == [wire::MSG.to_be_bytes(), [0; 4], [0; 4], [0; 4]];
-    is_short.then(|| ShortHeader {
-        xid: Xid(u32::from_be_bytes(*xid)),
-        credits: Credits(u32::from_be_bytes(*credits)),
+    // Read by two words, as they lie side by side where a message was copied to a moment ago: what
+    // lies on both sides of a boundary of that copy has to wait until it has left the core.
+    let (pairs, last) = header.as_chunks();
+    let [first, second, lists] = pairs else { return None };
+    let (first, second) = (u64::from_be_bytes(*first), u64::from_be_bytes(*second));
+    // XID and version; credits and the procedure; a word for each list.
+    let is_short = first as u32 == version
+        && second as u32 == wire::MSG
+        && u64::from_be_bytes(*lists) == 0
+        && *last == [0; 4];
+    is_short.then_some(ShortHeader {
+        xid: Xid((first >> 32) as u32),
+        credits: Credits((second >> 32) as u32),
     })
 }
 

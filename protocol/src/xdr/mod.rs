@@ -170,8 +170,22 @@ impl<'a> Reader<'a> {
         let Piece::Inline(octets) = self.piece else { return None };
         let (here, rest) = octets.split_at_checked(4 * N)?;
         let mut words = [0; N];
-        for (word, octets) in words.iter_mut().zip(here.as_chunks().0) {
-            *word = u32::from_be_bytes(*octets);
+        // An RPC message begins behind a header of seven words. So its first word shares eight
+        // octets with the last one of that, and those behind it are read by two (`short.rs` of
+        // RPC-over-RDMA says why).
+        if let (Some((word, behind)), Some((first, octets))) =
+            (words.split_first_mut(), here.split_first_chunk())
+        {
+            *word = u32::from_be_bytes(*first);
+            let (pairs, last) = octets.as_chunks();
+            let (words, odd) = behind.as_chunks_mut::<2>();
+            for (words, pair) in words.iter_mut().zip(pairs) {
+                let pair = u64::from_be_bytes(*pair);
+                *words = [(pair >> 32) as u32, pair as u32];
+            }
+            for (word, octets) in odd.iter_mut().zip(last.as_chunks().0) {
+                *word = u32::from_be_bytes(*octets);
+            }
         }
         if !is_it(&words) {
             return None;

@@ -14,8 +14,15 @@ use crate::counting::allocations;
 use crate::understood::{whole_call, whole_reply};
 
 /// Linux' own: it reads and lists up to a MiB.
-const LIMITS: ReplyLimits =
-    ReplyLimits { read: 1 << 20, listing: 1 << 20, link: 4096, xattr: 65_536, flavors: 8 };
+const LIMITS: ReplyLimits = ReplyLimits {
+    read: 1 << 20,
+    listing: 1 << 20,
+    link: 4096,
+    xattr: 65_536,
+    flavors: 8,
+    handle: 128,
+    user: 1024,
+};
 
 /// Operations of a compound, by name and status.
 type Seen = BTreeMap<String, usize>;

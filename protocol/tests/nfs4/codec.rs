@@ -137,6 +137,8 @@ fn what_a_caller_asks_for_bounds_no_result_beyond_our_own_limits() {
         link: u32::MAX,
         xattr: u32::MAX,
         flavors: u32::MAX,
+        handle: u32::MAX,
+        user: u32::MAX,
     };
     for request in requests() {
         assert!(request.reply_len_max(&limits) >= 8, "{request:?}");

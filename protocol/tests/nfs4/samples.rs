@@ -7,8 +7,15 @@ use stag_protocol::nfs::{Bulk, List};
 use stag_protocol::rpc::{AuthSys, Gids};
 use stag_protocol::xdr::{Codec, Reader};
 
-pub const LIMITS: ReplyLimits =
-    ReplyLimits { read: 1 << 20, listing: 64 << 10, link: 4096, xattr: 65_536, flavors: 2 };
+pub const LIMITS: ReplyLimits = ReplyLimits {
+    read: 1 << 20,
+    listing: 64 << 10,
+    link: 4096,
+    xattr: 65_536,
+    flavors: 2,
+    handle: 128,
+    user: 1024,
+};
 
 pub const STATEID: Stateid = Stateid { seqid: 3, other: *b"a stateid..." };
 pub const SESSION: SessionId = *b"a session of us!";

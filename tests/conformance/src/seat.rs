@@ -101,7 +101,7 @@ impl<P: Provider> WatchedEnd<P> {
             return end.poll(now);
         }
         let mut room = vec![0; end.limits().receive_len];
-        match end.look(now, &mut room) {
+        match end.look(now, &mut room).look() {
             Look::Message { qp, len } => {
                 let mut buf = end.take_receive().expect("a receive is posted for the message");
                 assert!(buf.is_empty(), "a receive that is taken back is empty");

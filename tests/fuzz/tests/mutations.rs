@@ -70,6 +70,7 @@ each!(
     nfs4_reply,
     nfs4_callback,
     nfs4_attributes,
+    nfs4_state,
     file_handle,
     stages,
     shard,

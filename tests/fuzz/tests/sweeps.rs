@@ -109,6 +109,11 @@ fn every_bit_of_a_connection_to_a_shard_may_be_wrong() {
 }
 
 #[test]
+fn every_bit_of_what_clients_of_version_4_ask_of_its_state_may_be_wrong() {
+    sweep_all(&["nfs4_state"]);
+}
+
+#[test]
 fn every_target_is_swept() {
     let this = include_str!("sweeps.rs");
     for target in &TARGETS {

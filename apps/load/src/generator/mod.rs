@@ -400,6 +400,14 @@ impl Generator {
     }
 }
 
+impl Generator {
+    #[cold]
+    #[inline(never)]
+    fn finish_failed(&mut self, index: u32, error: Error) {
+        self.finished.push((index, Err(error)));
+    }
+}
+
 impl App for Generator {
     type Report = ();
 
@@ -446,7 +454,11 @@ impl App for Generator {
             watcher.stamp(index, Stage::Verify, cx.now());
             watcher.end(index, result.is_ok());
         }
-        self.finished.push((index, result));
+        // By its parts: a result that was just written is not read again.
+        match result {
+            Ok(octets) => self.finished.push((index, Ok(octets))),
+            Err(error) => self.finish_failed(index, error),
+        }
     }
 
     fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {

@@ -11,6 +11,7 @@
 //! | `file.rs`, `directory.rs` | [`CephFile`] and [`CephDirectory`]: what is open |
 //! | `user.rs` | [`UserPerm`]: as whom a call is made |
 //! | `callbacks.rs` | inodes that the library asks back |
+//! | `rados.rs` | [`RadosPool`]: small objects, by librados |
 //!
 //! Every owner gives back what it owns when it is dropped, and keeps its mount alive until then. A
 //! call may wait for ever (for a data or metadata daemon that is away), and so may a drop: neither
@@ -25,6 +26,7 @@ mod inode;
 mod library;
 mod mount;
 mod namespace;
+mod rados;
 mod user;
 
 pub use abi::{CephStat, Stamp, StatMask, Vino};
@@ -38,5 +40,6 @@ pub use mount::{
     live_mounts,
 };
 pub use namespace::OpenFlags;
+pub use rados::{Existence, PoolSettings, RadosLibrary, RadosPool};
 pub use rustix::io::Errno;
 pub use user::UserPerm;

@@ -108,6 +108,8 @@ macro_rules! functions {
     };
 }
 
+pub(crate) use functions;
+
 functions! {
     /// The functions of libcephfs that the store needs.
     Library;

@@ -51,6 +51,16 @@ const OPTIONS: [[&str; 2]; 9] = [
     ["fuse_default_permissions", "false"],
 ];
 
+/// Subsystems with the levels that Ceph has by itself. It writes nothing of them to a log, and yet
+/// puts each of their lines into words, for a thread to keep in memory in case of a crash: several
+/// microseconds a call. A configuration that asks for other levels gets them.
+const LOGS: [[&str; 2]; 4] = [
+    ["debug_client", "0/5"],
+    ["debug_objecter", "0/1"],
+    ["debug_rados", "0/5"],
+    ["debug_monc", "0/10"],
+];
+
 /// Flag of `ceph_start_reclaim`: the other client's session ends, and what it held is free.
 const RECLAIM_RESET: u32 = 1;
 
@@ -227,6 +237,11 @@ impl PreparedMount {
         for [name, value] in OPTIONS.iter().chain(settings.options) {
             set_option(&self.0, name, value).map_err(failed("set an option of Ceph"))?;
         }
+        for [name, usual] in LOGS {
+            if option(&self.0, name).is_ok_and(|level| level == usual) {
+                set_option(&self.0, name, "0/0").map_err(failed("set an option of Ceph"))?;
+            }
+        }
         // SAFETY: the client was made above, and this is the first call.
         let started = unsafe { (library.ceph_init)(*raw) };
         returned(started).map_err(failed("start the client of Ceph"))?;
@@ -328,15 +343,7 @@ impl CephMount {
     /// # Errors
     /// As the library says: there is no such option, or its value is longer.
     pub fn option(&self, name: &str) -> Result<String, Errno> {
-        let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-        let mut value = [0_u8; 256];
-        let (library, raw) = (self.0.library, self.0.raw);
-        let room = value.as_mut_ptr().cast();
-        // SAFETY: the name and the room for the value live during the call.
-        let code = unsafe { (library.ceph_conf_get)(raw, name.as_ptr(), room, value.len()) };
-        returned(code)?;
-        let text = value.split(|octet| *octet == 0).next().unwrap_or_default();
-        Ok(String::from_utf8_lossy(text).into_owned())
+        option(&self.0, name)
     }
 
     /// Sets an option of the running client.
@@ -370,6 +377,19 @@ impl CephMount {
         self.0.returned(code)?;
         Ok(CephInode::adopt(&self.0, inode))
     }
+}
+
+/// The value of an option, cut at 255 octets.
+fn option(mount: &MountHandle, name: &str) -> Result<String, Errno> {
+    let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+    let mut value = [0_u8; 256];
+    let room = value.as_mut_ptr().cast();
+    // SAFETY: the name and the room for the value live during the call.
+    let code =
+        unsafe { (mount.library.ceph_conf_get)(mount.raw, name.as_ptr(), room, value.len()) };
+    returned(code)?;
+    let text = value.split(|octet| *octet == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(text).into_owned())
 }
 
 fn set_option(mount: &MountHandle, name: &str, value: &str) -> Result<(), Errno> {

@@ -1,5 +1,6 @@
 //! The cases on a Ceph cluster of this host, which the test starts and ends
-//! (`tests/ceph/cluster`). Where there can be none, it says why and passes.
+//! (`tests/ceph/cluster`): with the host's library, and with a newer one
+//! (`tests/ceph/newer`). Where there can be none, it says why and passes.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 mod cases;
@@ -7,6 +8,7 @@ mod cases;
 use cases::Place;
 use stag_ceph::{Library, live_mounts};
 use std::{
+    env,
     path::{Path, PathBuf},
     process::{self, Command},
     thread,
@@ -17,8 +19,12 @@ use tempfile::TempDir;
 /// A cluster that ends when this is dropped, or when this process ends.
 struct Cluster(TempDir);
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
 fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/ceph/cluster")
+    root().join("tests/ceph/cluster")
 }
 
 impl Cluster {
@@ -57,7 +63,8 @@ fn every_case_passes_on_a_cluster() {
         Ok(cluster) => cluster,
         Err(why) => return println!("skipped: {why}"),
     };
-    assert_eq!(library.absent(), [""; 0], "Ceph {:?}", library.version());
+    println!("Ceph {:?}", library.version());
+    assert_eq!(library.absent(), [""; 0], "functions that this version does not have");
     let place = Place { library, configuration: cluster.configuration(), is_real: true };
     for (name, case) in cases::all() {
         let began = Instant::now();
@@ -69,4 +76,26 @@ fn every_case_passes_on_a_cluster() {
         assert!(Instant::now() < end, "{} mounts do not end", live_mounts());
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn every_case_passes_with_the_library_of_ceph_18_2() {
+    let newer = root().join("target/ceph-18.2");
+    if !newer.exists() {
+        return println!(
+            "skipped: Ceph 18.2 is not here; fix: tests/ceph/newer install target/ceph-18.2"
+        );
+    }
+    let mut run = Command::new(root().join("tests/ceph/newer"));
+    run.arg("run").arg(newer).arg(env::current_exe().unwrap());
+    let output = run.args(["every_case_passes_on_a_cluster", "--exact", "--nocapture"]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{complaint}");
+    if said.contains("skipped: ") {
+        return println!("{said}");
+    }
+    assert!(said.contains("Ceph [18, 2, "), "{said}");
+    println!("{said}");
 }

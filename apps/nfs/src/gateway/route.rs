@@ -5,6 +5,7 @@ use stag_protocol::{
     nfs::{
         mount::{self, Procedure as MountProcedure},
         v3::{self, Procedure},
+        v4,
     },
     rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
 };
@@ -15,6 +16,10 @@ use crate::store::{self, User};
 pub(super) enum CallTarget {
     Mount(MountProcedure),
     Nfs(Procedure),
+    /// NULL of NFS version 4.
+    Null4,
+    /// COMPOUND of NFS version 4.
+    Compound,
 }
 
 /// Describes a caller to the store, by credential and address, and by what his connection proves.
@@ -30,21 +35,49 @@ pub(super) fn caller(
     store::Caller { user, address, is_proven }
 }
 
+/// Versions of NFS that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ServedVersions {
+    pub(super) three: bool,
+    pub(super) four: bool,
+}
+
+impl ServedVersions {
+    /// The lowest and the highest of a program.
+    fn range(self, program: u32) -> (u32, u32) {
+        match program {
+            v3::PROGRAM if self.four => {
+                (if self.three { v3::VERSION } else { v4::VERSION }, v4::VERSION)
+            }
+            _ => (v3::VERSION, v3::VERSION),
+        }
+    }
+}
+
 /// Finds the procedure that is called, or the answer to a caller who cannot call it.
-pub(super) fn route(header: &CallHeader<'_>) -> Result<CallTarget, ReplyHeader<'static>> {
+pub(super) fn route(
+    header: &CallHeader<'_>,
+    served: ServedVersions,
+) -> Result<CallTarget, ReplyHeader<'static>> {
     // RFC 5531 §8.1 [5531-5]: program, version and procedure name the target
     let target = match (header.program, header.version) {
         // RFC 8267 §5.1 [8267-1]: a server of NFS over RDMA offers MOUNT over TCP
         (mount::PROGRAM, mount::VERSION) => {
             MountProcedure::new(header.procedure).map(CallTarget::Mount)
         }
-        (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(CallTarget::Nfs),
-        (mount::PROGRAM | v3::PROGRAM, _) => {
+        (v3::PROGRAM, v3::VERSION) if served.three => {
+            Procedure::new(header.procedure).map(CallTarget::Nfs)
+        }
+        (v3::PROGRAM, v4::VERSION) if served.four => match header.procedure {
+            0 => Some(CallTarget::Null4),
+            v4::COMPOUND => Some(CallTarget::Compound),
+            _ => None,
+        },
+        (program @ (mount::PROGRAM | v3::PROGRAM), _) => {
             const { assert!(mount::VERSION == v3::VERSION) };
             // RFC 5531 §8.1 [5531-9]: an unknown version gets PROG_MISMATCH and the range
-            return Err(
-                header.reply(Accepted::ProgMismatch { low: v3::VERSION, high: v3::VERSION })
-            );
+            let (low, high) = served.range(program);
+            return Err(header.reply(Accepted::ProgMismatch { low, high }));
         }
         // RFC 5531 §8.1 [5531-8]: an unknown program gets PROG_UNAVAIL
         _ => return Err(header.reply(Accepted::ProgUnavail)),
@@ -56,9 +89,12 @@ pub(super) fn route(header: &CallHeader<'_>) -> Result<CallTarget, ReplyHeader<'
         (Credential::None | Credential::Sys(_), _)
         // RFC 1813 §3.3.0 [1813-20]: a NULL call does no work and needs no credential
         // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
-        | (_, CallTarget::Mount(MountProcedure::Null) | CallTarget::Nfs(Procedure::Null)) => {
-            Ok(target)
-        }
+        | (
+            _,
+            CallTarget::Mount(MountProcedure::Null)
+            | CallTarget::Nfs(Procedure::Null)
+            | CallTarget::Null4,
+        ) => Ok(target),
         // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
         // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),

@@ -1,7 +1,12 @@
 //! An app whose connections are logged, and that tells its stages where it may.
 
-use stag_engine::{App, Call, Cause, Cx, Outcome, Over, PeerAddress, PeerId, stages::service};
+use super::rate::EventRate;
+use stag_engine::{
+    App, Call, Cause, Cx, Outcome, Over, Parted, PeerAddress, PeerId, RefusedPeer, Time,
+    stages::service,
+};
 use std::collections::HashMap;
+use tracing::level_filters::LevelFilter;
 
 /// A logged app.
 #[derive(Debug)]
@@ -11,14 +16,59 @@ pub struct Logged<A> {
     scheme: &'static str,
     /// True if any peer that asks is told how long calls take.
     tells_stages: bool,
-    peers: HashMap<PeerId, (&'static str, PeerAddress)>,
+    peers: HashMap<PeerId, LoggedPeer>,
+    /// Connections that begin and end.
+    changes: EventRate,
+    refusals: EventRate,
+}
+
+/// A peer whose connection was logged.
+#[derive(Clone, Copy, Debug)]
+struct LoggedPeer {
+    over: &'static str,
+    address: PeerAddress,
+    since: Time,
 }
 
 impl<A> Logged<A> {
     /// Logs the connections of `app`, which is served over the fabric `scheme`.
     pub fn new(app: A, scheme: &'static str, tells_stages: bool) -> Self {
-        Self { app, scheme, tells_stages, peers: HashMap::new() }
+        let (changes, refusals) = (EventRate::new("connections"), EventRate::new("refusals"));
+        Self { app, scheme, tells_stages, peers: HashMap::new(), changes, refusals }
     }
+}
+
+#[cold]
+fn log_call(call: &Call<'_>) {
+    let header = &call.header;
+    let procedure = super::procedure_name(header.program, header.version, header.procedure);
+    tracing::trace!(
+        target: "stag",
+        peer = %call.from,
+        xid = header.xid.0,
+        program = header.program,
+        version = header.version,
+        %procedure,
+        "call"
+    );
+}
+
+fn log_end(known: Option<LoggedPeer>, now: Time, parted: Parted, cause: Cause) {
+    let Some(LoggedPeer { over, address, since }) = known else {
+        return tracing::info!(target: "stag", %cause, "a connection was not established");
+    };
+    let Parted { calls, octets } = parted;
+    let seconds = now.since(since).as_secs();
+    tracing::info!(
+        target: "stag",
+        peer = %address,
+        over,
+        %cause,
+        seconds,
+        octets,
+        unanswered = calls,
+        "disconnected"
+    );
 }
 
 impl<A: App> App for Logged<A> {
@@ -37,6 +87,10 @@ impl<A: App> App for Logged<A> {
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        // Without it this is one comparison.
+        if LevelFilter::current() == LevelFilter::TRACE {
+            log_call(&call);
+        }
         if !(self.tells_stages && service::answer(cx, &call)) {
             self.app.on_call(cx, call);
         }
@@ -46,21 +100,31 @@ impl<A: App> App for Logged<A> {
         self.app.on_reply(cx, outcome);
     }
 
+    fn on_refused(&mut self, cx: &mut Cx<'_>, refused: RefusedPeer) {
+        if self.refusals.allows(cx.now()) {
+            let RefusedPeer { from, over, limit } = refused;
+            let peer = from.map_or_else(|| "somebody".to_owned(), |from| from.to_string());
+            let over = if over == Over::Tcp { "tcp" } else { self.scheme };
+            tracing::warn!(target: "stag", peer, over, "refused: {}", limit.sentence());
+        }
+        self.app.on_refused(cx, refused);
+    }
+
     fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
         if let Some((address, over)) = cx.whereabouts(peer) {
             let over = if over == Over::Tcp { "tcp" } else { self.scheme };
-            tracing::info!(target: "stag", peer = %address, over, "connected");
-            self.peers.insert(peer, (over, address));
+            if self.changes.allows(cx.now()) {
+                tracing::info!(target: "stag", peer = %address, over, "connected");
+            }
+            self.peers.insert(peer, LoggedPeer { over, address, since: cx.now() });
         }
         self.app.on_peer_up(cx, peer);
     }
 
     fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
-        match self.peers.remove(&peer) {
-            Some((over, address)) => {
-                tracing::info!(target: "stag", peer = %address, over, %cause, "disconnected");
-            }
-            None => tracing::info!(target: "stag", %cause, "a connection was not established"),
+        let known = self.peers.remove(&peer);
+        if self.changes.allows(cx.now()) {
+            log_end(known, cx.now(), cx.parted(), cause);
         }
         self.app.on_peer_down(cx, peer, cause);
     }

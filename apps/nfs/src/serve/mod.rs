@@ -2,22 +2,46 @@
 //! to stop.
 
 mod logged;
+mod rate;
 mod shard;
 mod sizes;
 
-pub use shard::{ConnectionShare, ServeShard};
+pub use shard::{ConnectionShare, NfsVersions, ServeShard};
 pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 
 use crate::{
-    drc,
+    Nfs4Config, drc,
     state::StartError,
     store::{ceph::CephBackend, files::SharedFiles, memory},
+    v4::state::DelegationPolicy,
 };
+use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
 use stag_pools::Budget;
+use stag_protocol::nfs::{mount, v3};
 use stag_verbs::FabricFault;
-use std::{fmt, io, net::SocketAddr, sync::Arc};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// The name of a procedure, as its specification has it; its number where the gateway has no such
+/// program.
+pub fn procedure_name(program: u32, version: u32, procedure: u32) -> String {
+    let name = match (program, version) {
+        (v3::PROGRAM, v3::VERSION) => {
+            v3::Procedure::ALL.get(procedure as usize).map(|known| format!("{known:?}"))
+        }
+        (mount::PROGRAM, mount::VERSION) => {
+            mount::Procedure::ALL.get(procedure as usize).map(|known| format!("{known:?}"))
+        }
+        _ => None,
+    };
+    name.map_or_else(|| procedure.to_string(), |name| name.to_uppercase())
+}
 
 /// The source of a shard's store.
 #[derive(Clone, Debug)]
@@ -118,6 +142,42 @@ impl fmt::Display for ServeError {
 }
 
 impl std::error::Error for ServeError {}
+
+/// The properties of version 4 for a server that starts: its identity is that of its file handles,
+/// where these outlive it. `is_alone` says that no other version is served.
+///
+/// # Errors
+/// When the system gives no random numbers.
+pub fn nfs4_config(
+    source: &StoreSource,
+    lease_seconds: u16,
+    is_alone: bool,
+) -> Result<Nfs4Config, ServeError> {
+    let mut random = [0; 20];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|error| ServeError::Random(error.into()))?;
+    let (epoch, identity) = random.split_at(4);
+    let number = |octets: &[u8]| octets.iter().fold(0, |sum, octet| sum << 8 | u32::from(*octet));
+    let mut own = [0; 16];
+    own.iter_mut().zip(identity).for_each(|(to, from)| *to = *from);
+    let identity = match source {
+        StoreSource::Files(shared) => shared.identity(),
+        StoreSource::Ceph(_) | StoreSource::Memory(_) => own,
+    };
+    // Whoever else changes a file, on the host or by version 3, would not be seen.
+    let delegations = match source {
+        StoreSource::Memory(_) if is_alone => DelegationPolicy::ReadWrite,
+        _ => DelegationPolicy::Never,
+    };
+    let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Ok(Nfs4Config {
+        lease: Duration::from_secs(lease_seconds.into()),
+        epoch: number(epoch),
+        identity,
+        delegations,
+        started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),
+    })
+}
 
 impl From<StartError> for ServeError {
     fn from(error: StartError) -> Self {

@@ -3,7 +3,7 @@
 
 use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
-    ConnectionPolicy, Gateway, GatewayReport, MountList,
+    ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -15,19 +15,37 @@ use crate::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
-    Admission, Config, Over, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot,
+    Admission, Config, Over, Sampling, Shard, WatchedProgram, clock::Clock, control::Control,
+    stats::Snapshot,
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_pools::Budget;
-use stag_protocol::rpcrdma::Versions;
+use stag_protocol::{
+    nfs::{mount, v3},
+    rpcrdma::Versions,
+};
 use stag_verbs::FabricFault;
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
 /// READs that wait for the disk with a buffer of theirs, at most; and no more than a quarter of the
 /// large ones. Helpers bring the rest.
 const RING_READS: usize = 48;
+
+/// The programs whose procedures are told apart where time is told.
+const WATCHED: [WatchedProgram; 2] = [
+    WatchedProgram {
+        program: v3::PROGRAM,
+        version: v3::VERSION,
+        procedures: v3::Procedure::ALL.len() as u32,
+    },
+    WatchedProgram {
+        program: mount::PROGRAM,
+        version: mount::VERSION,
+        procedures: mount::Procedure::ALL.len() as u32,
+    },
+];
 
 /// The connections that one shard promises, by the descriptors that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +60,15 @@ pub struct ConnectionShare {
     pub spare: usize,
     /// Processes at a time over shared memory.
     pub links: usize,
+}
+
+/// Versions of NFS that a shard serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsVersions {
+    /// Version 3.
+    pub three: bool,
+    /// Versions 4.1 and 4.2, on one shard only: their clients and state are that shard's.
+    pub four: Option<Nfs4Config>,
 }
 
 /// A shard that is to run: its store, its addresses, and what it may take.
@@ -78,6 +105,8 @@ pub struct ServeShard {
     pub tells_stages: bool,
     /// The source of its store.
     pub source: StoreSource,
+    /// Versions of NFS.
+    pub nfs: NfsVersions,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
@@ -96,13 +125,14 @@ impl ServeShard {
         control: &Control<Snapshot<GatewayReport>>,
         ready: impl FnOnce(Started),
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
+        let is_beside_helpers = self.helpers.as_ref().is_some_and(Helpers::compete_with_shards);
+        let mut notes = StoreNotes { is_beside_helpers, ..StoreNotes::default() };
         match self.source.clone() {
             StoreSource::Files(shared) => {
                 let mut files = Files::open(&shared, self.index)?;
                 if let Some(helpers) = self.helpers.take() {
                     files = files.with_helpers(helpers);
                 }
-                let mut notes = StoreNotes::default();
                 match Ring::new(self.ring_reads(), control.waker()) {
                     Ok(ring) => files = files.with_ring(ring),
                     Err(error) => notes.ring_fault = Some(error),
@@ -114,7 +144,7 @@ impl ServeShard {
                     StartError("a store on CephFS needs helpers, and has none".to_owned())
                 })?;
                 let store = RemoteStore::new(Arc::new(backend), helpers);
-                self.run_with(store, StoreNotes::default(), control, ready)
+                self.run_with(store, notes, control, ready)
             }
             StoreSource::Memory(config) => {
                 let config = memory::MemoryConfig { shared: self.fabric.is_trusting(), ..config };
@@ -125,8 +155,7 @@ impl ServeShard {
                 };
                 let memory = Memory::new(&config, &mut progress)?;
                 let copied = Some(copied).filter(|copied| copied.objects > 0);
-                let memory_budget = Some(memory.budget());
-                let notes = StoreNotes { memory: memory_budget, copied, ring_fault: None };
+                (notes.memory, notes.copied) = (Some(memory.budget()), copied);
                 self.run_with(memory, notes, control, ready)
             }
         }
@@ -140,7 +169,13 @@ impl ServeShard {
         ready: impl FnOnce(Started),
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
-        let gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        if let Some(config) = self.nfs.four {
+            gateway = gateway.with_nfs4(config);
+        }
+        if !self.nfs.three {
+            gateway = gateway.without_nfs3();
+        }
         let mut random = [0; 36];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| ServeError::Random(error.into()))?;
@@ -153,7 +188,11 @@ impl ServeShard {
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
-        config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
+        if notes.is_beside_helpers {
+            config.spin = Duration::ZERO;
+        }
+        let (every, clock) = (self.sample, Some(self.clock));
+        config.sampling = Sampling { every, clock, shard, programs: &WATCHED };
         let settings = Settings {
             shared_port: self.is_shared,
             half_open: Some(self.share.half_open),
@@ -246,6 +285,8 @@ struct StoreNotes {
     memory: Option<Budget>,
     copied: Option<Copied>,
     ring_fault: Option<io::Error>,
+    /// Helpers make the calls, on the core of this shard: one that spins keeps them from it.
+    is_beside_helpers: bool,
 }
 
 /// The start of a shard on the fabric of its addresses.
@@ -269,7 +310,7 @@ impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
         let at = P::only(at.addresses());
         let fabric = P::for_listening(settings, &at).map_err(|error| plan.short(error))?;
         let (mut shard, started) = plan.build(fabric, gateway, config, &at)?;
-        let StoreNotes { memory, copied, ring_fault } = notes;
+        let StoreNotes { memory, copied, ring_fault, .. } = notes;
         ready(Started { memory, copied, ring_fault, ..started });
         let (clock, index) = (plan.clock, plan.index);
         shard

@@ -12,8 +12,10 @@ const RECEIVES: usize = 4_160;
 const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
 /// Calls over TCP at a time.
 const STREAM_CALLS: usize = 1_024;
-/// Calls of ours: a gateway makes none.
-const OUTBOUND: usize = 16;
+/// Calls of ours: callbacks of version 4.
+const OUTBOUND: usize = 512;
+/// Callbacks that one client has at a time, as with Linux' server: receives are reserved for them.
+const CALLBACKS: u32 = 2;
 /// Slots of each class at least: several calls at a time have what one of them can need.
 const SLOTS_MIN: [usize; 3] = [256, 16, 16];
 
@@ -90,6 +92,7 @@ impl ShardSizes {
             receives: self.receives,
             inbound: self.calls,
             outbound: OUTBOUND,
+            reverse_calls_max: CALLBACKS,
             slots: self.slots,
             drain: self.drain,
             spin: self.spin,

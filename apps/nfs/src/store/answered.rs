@@ -1,17 +1,18 @@
 //! A store that has one answer: the outcome of a call that somebody else carried out. The handlers
 //! of the procedures write its reply as they write any other.
 
+use crate::store::{CreateMode, FileAttributes, FileTime, NewAttributes, ObjectChange};
 use stag_pools::{Buf, Extent};
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
-    SetAttributes, StableHow, Status, Time, WccData,
+    Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PathConf, StableHow, Status,
 };
 
 use super::listing::{EntryDetail, visit_entries};
 use super::{
-    Caller, CommitDone, DeviceNode, Failed, FilledListing, FoundObject, Lender, Linked, Listed,
-    ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone, ReadlinkDone, Renamed,
-    StoreOutcome, StoreResult, Visitor, WriteDone, WritePayload,
+    Caller, CommitDone, CopyDone, DeviceNode, Failed, FilePlace, FileSpan, FilledListing,
+    FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Origin, Procedures,
+    Procedures4, ReadDone, ReadlinkDone, Renamed, SeekDone, SeekFor, SetDone, StoreLimits,
+    StoreOutcome, StoreResult, Visitor, WriteDone, WritePayload, XattrMode,
 };
 
 /// See the module. A procedure that it has no outcome of is told to ask again later.
@@ -60,6 +61,14 @@ impl Answered {
         Ok(filled.freeze())
     }
 
+    fn xattr(&mut self, lender: &Lender<'_>) -> StoreResult<Extent> {
+        match outcome!(self, Xattr)? {
+            // There may have been no room to fill.
+            0 => Ok(lender(0).ok_or(Status::Jukebox)?.freeze()),
+            count => Ok(self.octets(count as usize)?),
+        }
+    }
+
     fn list(&mut self, detail: EntryDetail, visit: &mut Visitor<'_>) -> StoreResult<Listed> {
         let FilledListing { len, eof, verifier, attributes, .. } = outcome!(self, Listed)?;
         let entries = if len > 0 { Some(self.octets(len)?) } else { None };
@@ -76,7 +85,7 @@ impl Procedures for Answered {
     }
 
     /// A listing asks for its directory first.
-    fn getattr(&mut self, _file: &FileHandle) -> Result<Attributes, Status> {
+    fn getattr(&mut self, _file: &FileHandle) -> Result<FileAttributes, Status> {
         match self.outcome {
             StoreOutcome::Attributes(result) => result,
             StoreOutcome::Listed(listed) => {
@@ -89,17 +98,21 @@ impl Procedures for Answered {
     fn setattr(
         &mut self,
         _file: &FileHandle,
-        _set: &SetAttributes,
-        _guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
-        outcome!(self, Changed)
+        _set: &NewAttributes,
+        _guard: Option<FileTime>,
+    ) -> StoreResult<SetDone, SetDone> {
+        outcome!(self, Set)
     }
 
     fn lookup(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<FoundObject> {
         outcome!(self, Found)
     }
 
-    fn access(&mut self, _file: &FileHandle, _asked: Access) -> StoreResult<(Access, Attributes)> {
+    fn access(
+        &mut self,
+        _file: &FileHandle,
+        _asked: Access,
+    ) -> StoreResult<(Access, FileAttributes)> {
         outcome!(self, Access)
     }
 
@@ -135,11 +148,11 @@ impl Procedures for Answered {
         _offset: u64,
         _data: WritePayload<'_>,
         _stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         outcome!(self, Written)
     }
 
-    fn commit(&mut self, _file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    fn commit(&mut self, _file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         outcome!(self, Committed)
     }
 
@@ -147,8 +160,8 @@ impl Procedures for Answered {
         &mut self,
         _directory: &FileHandle,
         _name: &[u8],
-        _how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
+        _how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -156,8 +169,8 @@ impl Procedures for Answered {
         &mut self,
         _directory: &FileHandle,
         _name: &[u8],
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -166,8 +179,8 @@ impl Procedures for Answered {
         _directory: &FileHandle,
         _name: &[u8],
         _target: &[u8],
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -176,8 +189,8 @@ impl Procedures for Answered {
         _directory: &FileHandle,
         _name: &[u8],
         _kind: FileKind,
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -186,16 +199,24 @@ impl Procedures for Answered {
         _directory: &FileHandle,
         _name: &[u8],
         _node: DeviceNode,
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
-    fn remove(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn remove(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         outcome!(self, Changed)
     }
 
-    fn rmdir(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn rmdir(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         outcome!(self, Changed)
     }
 
@@ -234,15 +255,98 @@ impl Procedures for Answered {
         self.list(EntryDetail::Objects, visit)
     }
 
-    fn fsstat(&mut self, _object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+    fn fsstat(&mut self, _object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
         outcome!(self, FsStat)
     }
 
-    fn fsinfo(&mut self, _object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, _object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
         outcome!(self, FsInfo)
     }
 
-    fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+    fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         outcome!(self, PathConf)
+    }
+}
+
+impl Procedures4 for Answered {
+    fn lookupp(&mut self, _directory: &FileHandle) -> StoreResult<FoundObject> {
+        outcome!(self, Found)
+    }
+
+    fn pin(&mut self, _file: &FileHandle) -> Result<(), Status> {
+        outcome!(self, Pinned)
+    }
+
+    fn seek(&mut self, _file: &FileHandle, _at: u64, _what: SeekFor) -> StoreResult<SeekDone> {
+        outcome!(self, Sought)
+    }
+
+    fn allocate(
+        &mut self,
+        _file: &FileHandle,
+        _span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn deallocate(
+        &mut self,
+        _file: &FileHandle,
+        _span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn copy(
+        &mut self,
+        _from: FilePlace,
+        _to: FilePlace,
+        _count: u64,
+    ) -> StoreResult<CopyDone, ObjectChange> {
+        outcome!(self, Copied)
+    }
+
+    fn clone_range(
+        &mut self,
+        _from: FilePlace,
+        _to: FilePlace,
+        _count: u64,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn get_xattr(
+        &mut self,
+        lender: &Lender<'_>,
+        _file: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<Extent> {
+        self.xattr(lender)
+    }
+
+    fn list_xattrs(&mut self, lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<Extent> {
+        self.xattr(lender)
+    }
+
+    fn set_xattr(
+        &mut self,
+        _file: &FileHandle,
+        _name: &[u8],
+        _value: &[u8],
+        _how: XattrMode,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn remove_xattr(
+        &mut self,
+        _file: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn limits(&mut self, _object: &FileHandle) -> Result<StoreLimits, Status> {
+        outcome!(self, Limits)
     }
 }

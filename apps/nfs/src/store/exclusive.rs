@@ -1,26 +1,25 @@
 //! The verifier of an exclusive CREATE (RFC 1813 §3.3.8), kept in the times of the file.
 
-use stag_protocol::nfs::v3::{Attributes, CreateVerifier, SetAttributes, SetTime, Time};
+use crate::store::{FileAttributes, FileTime, NewAttributes, NewTime};
+use stag_protocol::nfs::v3::CreateVerifier;
 
 /// The times that an exclusively created file has until its client sets them: 31 bits each, which
 /// every file system keeps.
-fn times_of(verifier: CreateVerifier) -> (Time, Time) {
+fn times_of(verifier: CreateVerifier) -> (FileTime, FileTime) {
     let [a, b, c, d, e, f, g, h] = verifier;
-    let time = |word| Time { seconds: u32::from_be_bytes(word) & 0x7fff_ffff, nanos: 0 };
+    let time =
+        |word| FileTime { seconds: i64::from(u32::from_be_bytes(word) & 0x7fff_ffff), nanos: 0 };
     (time([a, b, c, d]), time([e, f, g, h]))
 }
 
-/// The attributes of a file that keeps this verifier.
-pub(super) fn carrying(verifier: CreateVerifier) -> SetAttributes {
+/// The attributes of a file that keeps this verifier, and has those of `set` beside.
+pub(super) fn carrying(verifier: CreateVerifier, set: &NewAttributes) -> NewAttributes {
     let (mtime, atime) = times_of(verifier);
-    SetAttributes {
-        mtime: SetTime::Client(mtime),
-        atime: SetTime::Client(atime),
-        ..SetAttributes::default()
-    }
+    let (mtime, atime) = (NewTime::Client(mtime), NewTime::Client(atime));
+    NewAttributes { mtime, atime, size: None, ..*set }
 }
 
 /// Returns true if a file with these attributes keeps this verifier.
-pub(super) fn carries(found: &Attributes, verifier: CreateVerifier) -> bool {
+pub(super) fn carries(found: &FileAttributes, verifier: CreateVerifier) -> bool {
     (found.mtime, found.atime) == times_of(verifier)
 }

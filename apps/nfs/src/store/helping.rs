@@ -1,16 +1,14 @@
 //! Carrying out a [`StoreCall`]: what a helper has of a store.
 
 use stag_engine::Time;
-use stag_protocol::nfs::v3::{
-    Call, FileHandle, MkNodArgs, NodeKind, PlusRoom, ReadDirPlusArgs, SetAttributes, Status,
-    Verifier, WccData,
-};
+use stag_pools::Extent;
+use stag_protocol::nfs::v3::{FileHandle, FileKind, PlusRoom, ReadDirPlusArgs, Verifier};
 
 use super::listing::{EntryDetail, EntryFiller};
 use super::{
-    DeviceNode, FilledLink, FilledListing, FilledRead, LISTING_MAX, ListingStart, MadeObject,
-    NameIn, Procedures, StoreCall, StoreOperation, StoreOutcome, StoreResult, TRANSFER_MAX,
-    WritePayload,
+    DeviceNode, ExportRoot, FilledLink, FilledListing, FilledRead, LISTING_MAX, Lender,
+    ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, Procedures4, Status,
+    StoreCall, StoreOperation, StoreOutcome, StoreResult, TRANSFER_MAX, WritePayload, XATTR_MAX,
 };
 use crate::state::StartError;
 
@@ -24,6 +22,12 @@ pub trait Backend: Send + Sync {
 
     /// The names of the exports, without the slash before them.
     fn exports(&self) -> Vec<String>;
+
+    /// The exports as a pseudo file system shows them; their roots have to be found by a helper.
+    fn export_roots(&self) -> Vec<ExportRoot>;
+
+    /// Takes back one pin of a file ([`Store::unpin`](super::Store::unpin)). Waits for nothing.
+    fn unpin(&self, _file: &FileHandle) {}
 
     /// The write verifier at this moment. Waits for nothing.
     fn verifier(&self) -> Verifier;
@@ -45,7 +49,7 @@ pub trait HelperStore {
 }
 
 /// The procedures that bring octets to memory that is lent, for [`perform`].
-pub trait FillRoom: Procedures {
+pub trait FillRoom: Procedures + Procedures4 {
     /// READ (RFC 1813 §3.3.6) of octets from `offset` on to the front of `room`.
     fn fill_read(
         &mut self,
@@ -56,6 +60,33 @@ pub trait FillRoom: Procedures {
 
     /// READLINK (RFC 1813 §3.3.5) to the front of `room`, which holds any path.
     fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink>;
+
+    /// [`Procedures4::get_xattr`] to the front of `room`; the length of the value.
+    fn fill_xattr(
+        &mut self,
+        _file: &FileHandle,
+        _name: &[u8],
+        _room: &mut [u8],
+    ) -> StoreResult<u32> {
+        Err(Status::NotSupp.into())
+    }
+
+    /// [`Procedures4::list_xattrs`] to the front of `room`; the length of all names.
+    fn fill_xattr_names(&mut self, _file: &FileHandle, _room: &mut [u8]) -> StoreResult<u32> {
+        Err(Status::NotSupp.into())
+    }
+}
+
+/// GETXATTR or LISTXATTRS to a buffer of the shard's, by `fill`.
+pub(super) fn xattr_extent(
+    lender: &Lender<'_>,
+    fill: impl FnOnce(&mut [u8]) -> StoreResult<u32>,
+) -> StoreResult<Extent> {
+    let mut octets = lender(XATTR_MAX).ok_or(Status::Jukebox)?;
+    let room = octets.spare_mut().get_mut(..XATTR_MAX).ok_or(Status::Jukebox)?;
+    let len = fill(room)?;
+    octets.extend(len as usize);
+    Ok(octets.freeze())
 }
 
 /// Carries out a call by the methods of `store`.
@@ -75,20 +106,20 @@ pub fn perform(store: &mut impl FillRoom, call: &mut StoreCall) -> StoreOutcome 
             StoreOutcome::ReadLink(store.fill_link(&args.symlink, room))
         }
         StoreOperation::ReadDir(args) => {
-            let (count, start) = (args.count, ListingStart::from(&*args));
-            let listing = Listing { directory: args.dir, start, count, detail: EntryDetail::Names };
+            let start = ListingStart::from(&*args);
+            let listing = Listing { directory: args.dir, start, detail: EntryDetail::Names };
             StoreOutcome::Listed(listing.fill(store, room))
         }
         StoreOperation::ReadDirPlus(args) => {
-            let (count, start) = (args.max_count, ListingStart::plus(args, plus_room(args)));
-            let detail = EntryDetail::Objects;
-            let listing = Listing { directory: args.dir, start, count, detail };
+            let start = ListingStart::plus(args, plus_room(args));
+            let listing = Listing { directory: args.dir, start, detail: EntryDetail::Objects };
             StoreOutcome::Listed(listing.fill(store, room))
         }
-        other => match other.call(payload) {
-            Some(call) => perform_plain(store, &call),
-            None => StoreOutcome::Failed(Status::ServerFault),
-        },
+        StoreOperation::GetXattr(at) => {
+            StoreOutcome::Xattr(store.fill_xattr(&at.directory, at.name(), room))
+        }
+        StoreOperation::ListXattrs(file) => StoreOutcome::Xattr(store.fill_xattr_names(file, room)),
+        other => perform_plain(store, other, payload),
     }
 }
 
@@ -103,16 +134,14 @@ fn plus_room(args: &ReadDirPlusArgs) -> PlusRoom {
 struct Listing {
     directory: FileHandle,
     start: ListingStart,
-    count: u32,
     detail: EntryDetail,
 }
 
 impl Listing {
     fn fill(self, store: &mut impl Procedures, room: &mut [u8]) -> StoreResult<FilledListing> {
-        let Self { directory, start, count, detail } = self;
-        let len = room.len().min(count.min(LISTING_MAX) as usize);
+        let Self { directory, start, detail } = self;
         let before = store.getattr(&directory)?;
-        let mut filler = EntryFiller::new(room.get_mut(..len).unwrap_or_default(), detail);
+        let mut filler = EntryFiller::new(room, detail);
         let mut visit = |entry: &super::ListedEntry<'_>| filler.push(entry);
         let listed = match detail {
             EntryDetail::Names => store.readdir(&directory, start, &mut visit)?,
@@ -124,69 +153,95 @@ impl Listing {
 }
 
 /// Carries out a call that needs no room.
-fn perform_plain(store: &mut impl Procedures, call: &Call<'_>) -> StoreOutcome {
-    match call {
-        Call::GetAttr(args) => StoreOutcome::Attributes(store.getattr(&args.object)),
-        Call::SetAttr(args) => {
-            StoreOutcome::Changed(store.setattr(&args.object, &args.attributes, args.guard))
+fn perform_plain(
+    store: &mut (impl Procedures + Procedures4),
+    operation: &StoreOperation,
+    payload: &[u8],
+) -> StoreOutcome {
+    match operation {
+        StoreOperation::GetAttr(args) => StoreOutcome::Attributes(store.getattr(&args.object)),
+        StoreOperation::SetAttr { file, set, guard } => {
+            StoreOutcome::Set(store.setattr(file, set, *guard))
         }
-        Call::Lookup(args) => StoreOutcome::Found(store.lookup(&args.what.dir, args.what.name.0)),
-        Call::Access(args) => StoreOutcome::Access(store.access(&args.object, args.access)),
-        Call::Write(args) => {
-            let octets = args.data.octets().unwrap_or_default();
-            let data = WritePayload::from(octets);
-            StoreOutcome::Written(store.write(&args.file, args.offset, data, args.stable))
+        StoreOperation::Lookup(at) => StoreOutcome::Found(store.lookup(&at.directory, at.name())),
+        StoreOperation::Access(args) => {
+            StoreOutcome::Access(store.access(&args.object, args.access))
         }
-        Call::Create(args) => {
-            StoreOutcome::Made(store.create(&args.place.dir, args.place.name.0, &args.how))
+        StoreOperation::Write { file, offset, stable } => {
+            let data = WritePayload::from(payload);
+            StoreOutcome::Written(store.write(file, *offset, data, *stable))
         }
-        Call::MkDir(args) => {
-            StoreOutcome::Made(store.mkdir(&args.place.dir, args.place.name.0, &args.attributes))
+        StoreOperation::Create(at, how) => {
+            StoreOutcome::Made(store.create(&at.directory, at.name(), how))
         }
-        Call::Symlink(args) => {
-            let target = args.path.octets().unwrap_or_default();
-            let (place, set) = (&args.place, &args.attributes);
-            StoreOutcome::Made(store.symlink(&place.dir, place.name.0, target, set))
+        StoreOperation::MkDir(at, set) => {
+            StoreOutcome::Made(store.mkdir(&at.directory, at.name(), set))
         }
-        Call::MkNod(args) => StoreOutcome::Made(make_node(store, args)),
-        Call::Remove(args) => {
-            StoreOutcome::Changed(store.remove(&args.object.dir, args.object.name.0))
+        StoreOperation::Symlink(at, set) => {
+            StoreOutcome::Made(store.symlink(&at.directory, at.name(), payload, set))
         }
-        Call::RmDir(args) => {
-            StoreOutcome::Changed(store.rmdir(&args.object.dir, args.object.name.0))
+        StoreOperation::MkNod(at, node, set) => {
+            StoreOutcome::Made(make_node(store, at.place(), *node, set))
         }
-        Call::Rename(args) => StoreOutcome::Renamed(store.rename(
-            NameIn::new(&args.from.dir, args.from.name.0),
-            NameIn::new(&args.to.dir, args.to.name.0),
-        )),
-        Call::Link(args) => {
-            StoreOutcome::Linked(store.link(&args.file, &args.link.dir, args.link.name.0))
+        StoreOperation::Remove(at) => StoreOutcome::Changed(store.remove(&at.directory, at.name())),
+        StoreOperation::RmDir(at) => StoreOutcome::Changed(store.rmdir(&at.directory, at.name())),
+        StoreOperation::Rename(from, to) => {
+            StoreOutcome::Renamed(store.rename(from.place(), to.place()))
         }
-        Call::FsStat(args) => StoreOutcome::FsStat(store.fsstat(&args.object)),
-        Call::FsInfo(args) => StoreOutcome::FsInfo(store.fsinfo(&args.object)),
-        Call::PathConf(args) => StoreOutcome::PathConf(store.pathconf(&args.object)),
-        Call::Commit(args) => StoreOutcome::Committed(store.commit(&args.file)),
-        Call::Null
-        | Call::Read(_)
-        | Call::ReadLink(_)
-        | Call::ReadDir(_)
-        | Call::ReadDirPlus(_) => StoreOutcome::Failed(Status::ServerFault),
+        StoreOperation::Link(file, at) => {
+            StoreOutcome::Linked(store.link(file, &at.directory, at.name()))
+        }
+        StoreOperation::FsStat(args) => StoreOutcome::FsStat(store.fsstat(&args.object)),
+        StoreOperation::FsInfo(args) => StoreOutcome::FsInfo(store.fsinfo(&args.object)),
+        StoreOperation::PathConf(args) => StoreOutcome::PathConf(store.pathconf(&args.object)),
+        StoreOperation::Commit(args) => StoreOutcome::Committed(store.commit(&args.file)),
+        other => perform_more(store, other, payload),
     }
 }
 
-/// Carries out a MKNOD of whatever kind.
-pub(crate) fn make_node(
-    store: &mut impl Procedures,
-    args: &MkNodArgs<'_>,
-) -> StoreResult<MadeObject, WccData> {
-    let (directory, name, kind) = (&args.place.dir, args.place.name.0, args.what.kind());
-    let attributes = match args.what {
-        NodeKind::Character(attributes, device) | NodeKind::Block(attributes, device) => {
-            return store.mknod_device(directory, name, DeviceNode { kind, device }, &attributes);
+/// Carries out a call that needs no room and that only version 4 has.
+fn perform_more(
+    store: &mut (impl Procedures + Procedures4),
+    operation: &StoreOperation,
+    payload: &[u8],
+) -> StoreOutcome {
+    match operation {
+        StoreOperation::LookupParent(object) => StoreOutcome::Found(store.lookupp(object)),
+        StoreOperation::Pin(file) => StoreOutcome::Pinned(store.pin(file)),
+        StoreOperation::Seek(file, offset, what) => {
+            StoreOutcome::Sought(store.seek(file, *offset, *what))
         }
-        NodeKind::Socket(attributes) | NodeKind::Fifo(attributes) => attributes,
-        // The store refuses these with NFS3ERR_BADTYPE.
-        NodeKind::Regular | NodeKind::Directory | NodeKind::Symlink => SetAttributes::default(),
-    };
-    store.mknod(directory, name, kind, &attributes)
+        StoreOperation::Allocate(file, span) => StoreOutcome::Changed(store.allocate(file, *span)),
+        StoreOperation::Deallocate(file, span) => {
+            StoreOutcome::Changed(store.deallocate(file, *span))
+        }
+        StoreOperation::Copy { from, to, count } => {
+            StoreOutcome::Copied(store.copy(*from, *to, *count))
+        }
+        StoreOperation::Clone { from, to, count } => {
+            StoreOutcome::Changed(store.clone_range(*from, *to, *count))
+        }
+        StoreOperation::SetXattr(at, how) => {
+            StoreOutcome::Changed(store.set_xattr(&at.directory, at.name(), payload, *how))
+        }
+        StoreOperation::RemoveXattr(at) => {
+            StoreOutcome::Changed(store.remove_xattr(&at.directory, at.name()))
+        }
+        StoreOperation::Limits(object) => StoreOutcome::Limits(store.limits(object)),
+        _ => StoreOutcome::Failed(Status::ServerFault),
+    }
+}
+
+/// Makes a special file of whatever kind.
+pub(crate) fn make_node(
+    store: &mut (impl Procedures + ?Sized),
+    place: NameIn<'_, &FileHandle>,
+    node: DeviceNode,
+    set: &NewAttributes,
+) -> StoreResult<MadeObject, ObjectChange> {
+    let NameIn { directory, name } = place;
+    match node.kind {
+        FileKind::Character | FileKind::Block => store.mknod_device(directory, name, node, set),
+        kind => store.mknod(directory, name, kind, set),
+    }
 }

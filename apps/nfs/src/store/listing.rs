@@ -1,15 +1,15 @@
 //! Entries of a directory in the plain form in which they go from thread to thread: one after the
-//! other, each as it stands in a reply but for the word in front of it.
+//! other, each as XDR of its fields, for whatever version of NFS.
 //!
-//! An entry is never longer here than there, so a room of as many octets as the reply may have
-//! holds at least as many entries.
+//! An entry is longer here than in a reply of version 3, by less than a half, and so is the room
+//! ([`super::StoreOperation::room_len`]): what comes back fills the reply.
 
 use stag_protocol::{
-    nfs::v3::{Entry, EntryPlus, Name},
-    xdr::{Codec, NoRoom, Reader, Writer},
+    nfs::v3::{DeviceNumber, FileHandle, FileKind},
+    xdr::{Codec, Error, NoRoom, Reader, Writer},
 };
 
-use super::ListedEntry;
+use super::{FileAttributes, FileTime, ListedEntry};
 
 /// Detail of the entries of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,76 @@ fn emit(
     entry: &ListedEntry<'_>,
     detail: EntryDetail,
 ) -> Result<(), NoRoom> {
-    let plain = Entry { fileid: entry.fileid, name: Name(entry.name), cookie: entry.cookie };
-    if detail == EntryDetail::Names {
-        return plain.emit(writer);
+    writer.u64(entry.fileid)?;
+    writer.u64(entry.cookie)?;
+    entry.kind.emit(writer)?;
+    writer.opaque(entry.name)?;
+    match (detail, &entry.object) {
+        (EntryDetail::Names, _) => Ok(()),
+        (EntryDetail::Objects, None) => writer.bool(false),
+        (EntryDetail::Objects, Some((handle, attributes))) => {
+            writer.bool(true)?;
+            handle.emit(writer)?;
+            emit_attributes(writer, attributes)
+        }
     }
-    let (handle, attributes) = entry.object.unzip();
-    EntryPlus { entry: plain, attributes, handle }.emit(writer)
+}
+
+fn emit_attributes(writer: &mut Writer<'_>, found: &FileAttributes) -> Result<(), NoRoom> {
+    let DeviceNumber { major, minor } = found.device;
+    found.kind.emit(writer)?;
+    writer.words([found.mode, found.nlink, found.uid, found.gid, major, minor])?;
+    for value in [found.size, found.used, found.fsid, found.fileid, found.change] {
+        writer.u64(value)?;
+    }
+    for time in [found.atime, found.mtime, found.ctime] {
+        emit_time(writer, time)?;
+    }
+    writer.bool(found.birth.is_some())?;
+    found.birth.map_or(Ok(()), |birth| emit_time(writer, birth))
+}
+
+fn emit_time(writer: &mut Writer<'_>, time: FileTime) -> Result<(), NoRoom> {
+    writer.u64(time.seconds.cast_unsigned())?;
+    writer.u32(time.nanos)
+}
+
+fn parse<'a>(reader: &mut Reader<'a>, detail: EntryDetail) -> Result<ListedEntry<'a>, Error> {
+    let (fileid, cookie, kind) = (reader.u64()?, reader.u64()?, Codec::parse(reader)?);
+    let name = reader.opaque(usize::MAX)?;
+    let has_object = detail == EntryDetail::Objects && reader.bool()?;
+    let object = if has_object {
+        Some((FileHandle::parse(reader)?, parse_attributes(reader)?))
+    } else {
+        None
+    };
+    Ok(ListedEntry { fileid, name, cookie, kind, object })
+}
+
+fn parse_attributes(reader: &mut Reader<'_>) -> Result<FileAttributes, Error> {
+    let kind = FileKind::parse(reader)?;
+    let [mode, nlink, uid, gid, major, minor] = reader.words()?;
+    Ok(FileAttributes {
+        kind,
+        mode,
+        nlink,
+        uid,
+        gid,
+        device: DeviceNumber { major, minor },
+        size: reader.u64()?,
+        used: reader.u64()?,
+        fsid: reader.u64()?,
+        fileid: reader.u64()?,
+        change: reader.u64()?,
+        atime: parse_time(reader)?,
+        mtime: parse_time(reader)?,
+        ctime: parse_time(reader)?,
+        birth: if reader.bool()? { Some(parse_time(reader)?) } else { None },
+    })
+}
+
+fn parse_time(reader: &mut Reader<'_>) -> Result<FileTime, Error> {
+    Ok(FileTime { seconds: reader.u64()?.cast_signed(), nanos: reader.u32()? })
 }
 
 /// Shows the entries in `octets` to `visit`, until it takes no more; true if it took them all.
@@ -71,20 +135,11 @@ pub(super) fn visit_entries(
 ) -> bool {
     let mut reader = Reader::new(octets);
     while reader.remaining() > 0 {
-        let parsed = match detail {
-            EntryDetail::Names => Entry::parse(&mut reader).map(|entry| EntryPlus {
-                entry,
-                attributes: None,
-                handle: None,
-            }),
-            EntryDetail::Objects => EntryPlus::parse(&mut reader),
-        };
-        let Ok(EntryPlus { entry, attributes, handle }) = parsed else {
+        let Ok(entry) = parse(&mut reader, detail) else {
             debug_assert!(false, "entries are read as they were written");
             return false;
         };
-        let (fileid, name, cookie) = (entry.fileid, entry.name.0, entry.cookie);
-        if !visit(&ListedEntry { fileid, name, cookie, object: handle.zip(attributes) }) {
+        if !visit(&entry) {
             return false;
         }
     }

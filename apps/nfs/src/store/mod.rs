@@ -1,9 +1,11 @@
 //! Stores, which serve files: a [`Store`]. [`files`] is a directory of this host, [`memory`] lives
 //! and dies with the process.
 //!
-//! Operations take and give the types of [`stag_protocol::nfs::v3`]; a procedure handler adds only
-//! the wire. Content travels in extents, so that a store which has a file in memory gives and takes
-//! it without a copy.
+//! Operations take and give attributes and changes that belong to no version of NFS
+//! ([`FileAttributes`], [`NewAttributes`], [`ObjectChange`]); whoever serves a version converts,
+//! and adds the wire. Handles and what else the versions have in common are the types of
+//! [`stag_protocol::nfs::v3`]. Content travels in extents, so that a store which has a file in
+//! memory gives and takes it without a copy.
 
 mod answered;
 pub mod ceph;
@@ -16,8 +18,12 @@ pub mod memory;
 mod name;
 mod operation;
 mod outcome;
+mod procedures;
+mod procedures4;
 mod remote;
 mod results;
+mod types;
+mod version4;
 
 pub use answered::Answered;
 pub(crate) use helping::make_node;
@@ -25,6 +31,8 @@ pub use helping::{Backend, FillRoom, HelperStore, perform};
 pub(crate) use operation::objects;
 pub use operation::{Effort, OwnedName, StoreCall, StoreOperation, WaitTicket};
 pub use outcome::{Begun, FilledLink, FilledListing, FilledRead, StoreCallDone, StoreOutcome};
+pub use procedures::Procedures;
+pub use procedures4::Procedures4;
 pub use remote::RemoteStore;
 pub(crate) use results::{Brought, LISTING_MAX};
 pub use results::{
@@ -32,19 +40,26 @@ pub use results::{
     MadeObject, Origin, ReadDone, ReadlinkDone, Renamed, WriteDone,
 };
 
+pub use types::{
+    BeforeChange, CreateMode, FileAttributes, FileTime, NewAttributes, NewTime, ObjectChange,
+};
+
+pub use version4::{
+    COPY_MAX, CopyDone, ExportRoot, FilePlace, FileSpan, SeekDone, SeekFor, SetDone, SetMask,
+    StoreLimits, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
+};
+
+/// The status of an operation of a store: version 3's, in the words and numbers of both versions.
+pub use stag_protocol::nfs::v3::Status;
+
 use std::io;
 
 use stag_engine::{PeerAddress, Time as EngineTime};
 use stag_pools::{Buf, Extent, Pool};
 use stag_protocol::{
-    nfs::v3::{
-        Access, AttributeOctets, Attributes, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo,
-        FsStat, PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
-    },
+    nfs::v3::{DeviceNumber, FileHandle, FileKind, Verifier},
     rpc::Gids,
 };
-
-use crate::helpers::ReadTicket;
 
 /// Octets of the largest READ and WRITE.
 pub const TRANSFER_MAX: u32 = 1 << 20;
@@ -74,6 +89,16 @@ pub enum User {
         /// His other groups.
         gids: Gids,
     },
+}
+
+impl User {
+    /// The number of the user, or that of nobody.
+    pub(crate) const fn uid(&self) -> u32 {
+        match self {
+            Self::Anyone => 65_534,
+            Self::Unix { uid, .. } => *uid,
+        }
+    }
 }
 
 /// Gives an empty buffer for at least so many octets, from the memory of the shard; None when it
@@ -134,7 +159,7 @@ impl<'a, D> NameIn<'a, D> {
 }
 
 /// The result of an operation: with a failure comes what is known of the objects.
-type StoreResult<T, About = Option<Attributes>> = Result<T, Failed<About>>;
+type StoreResult<T, About = Option<FileAttributes>> = Result<T, Failed<About>>;
 
 /// The store of one shard, as its gateway sees it: what it is asked for beside the calls, and the
 /// two ways of a call. Most are answered at once by [`now`](Self::now). One that may
@@ -146,7 +171,7 @@ pub trait Store {
     const MAY_WAIT: bool = false;
 
     /// The procedures of calls that are answered at once.
-    type Now: Procedures;
+    type Now: Procedures + Procedures4;
 
     /// The procedures of calls that do not [wait](Self::waits).
     fn now(&mut self) -> &mut Self::Now;
@@ -198,6 +223,28 @@ pub trait Store {
         false
     }
 
+    /// Judges whether a caller is one of an export's clients. Another store than a list's has all
+    /// that may connect.
+    ///
+    /// # Errors
+    /// [`Status::Acces`] when it is not, [`Status::Perm`] when its port proves nothing.
+    fn admits(&self, _export: &str, _caller: &Caller) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Number of changes of the exports or their clients since the start.
+    fn edition(&self) -> u64 {
+        0
+    }
+
+    /// The exports with all that a pseudo file system tells of them (RFC 8881 §7.3). An export
+    /// whose directory was made again has another number. Not for each call: it allocates.
+    fn export_roots(&self) -> Vec<ExportRoot>;
+
+    /// Takes back one [`pin`](Procedures4::pin) of a file: with the last one goes what has no name.
+    /// Waits for nothing.
+    fn unpin(&mut self, _file: &FileHandle) {}
+
     /// The write verifier at this moment (RFC 1813 §3.3.7): another one when unstable data may have
     /// been lost.
     fn verifier(&self) -> Verifier;
@@ -232,183 +279,6 @@ pub trait Store {
     fn pool(&self) -> Option<&Pool> {
         None
     }
-}
-
-/// The procedures of MOUNT and NFS, carried out by the thread that calls them. What each does, RFC
-/// 1813 §3.3 says; an error is the status of the reply, never [`Status::Ok`], with what is known of
-/// the objects.
-pub trait Procedures {
-    /// Sets the caller of the calls that follow. The gateway does so before each procedure of NFS.
-    fn act_as(&mut self, caller: &Caller);
-
-    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC
-    /// 1813 §5.2.1). The server itself walks the path, whoever acted last.
-    ///
-    /// # Errors
-    ///
-    /// [`Status::NoEnt`] when no export has that name, [`Status::NotDir`] when the path
-    /// ends at another object; else as LOOKUP.
-    fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status>;
-
-    /// GETATTR (RFC 1813 §3.3.1).
-    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status>;
-
-    /// The same as octets of the reply: a store that keeps them need not make them.
-    fn getattr_octets(&mut self, file: &FileHandle) -> Result<AttributeOctets, Status> {
-        self.getattr(file).map(|attributes| AttributeOctets::from(&attributes))
-    }
-
-    /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`.
-    fn setattr(
-        &mut self,
-        file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData>;
-
-    /// LOOKUP (RFC 1813 §3.3.3).
-    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject>;
-
-    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has.
-    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)>;
-
-    /// READLINK (RFC 1813 §3.3.5).
-    fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone>;
-
-    /// READ (RFC 1813 §3.3.6) of at most `count` octets, which are at most [`TRANSFER_MAX`].
-    fn read(
-        &mut self,
-        lender: &Lender<'_>,
-        file: &FileHandle,
-        offset: u64,
-        count: u32,
-    ) -> StoreResult<ReadDone>;
-
-    /// READ that may be put off: Ok(None) when a disk has to bring the octets, and somebody else
-    /// waits for it. `ticket` then comes out of [`Store::next_fetched`] when it is time to
-    /// [`end_read`](Self::end_read) it.
-    fn begin_read(
-        &mut self,
-        lender: &Lender<'_>,
-        file: &FileHandle,
-        span: ReadSpan,
-        _ticket: ReadTicket,
-    ) -> StoreResult<Option<ReadDone>> {
-        self.read(lender, file, span.offset, span.count).map(Some)
-    }
-
-    /// Carries out a READ that was put off, for the same caller, with what was brought for it.
-    fn end_read(
-        &mut self,
-        lender: &Lender<'_>,
-        file: &FileHandle,
-        span: ReadSpan,
-        _brought: Option<Brought>,
-    ) -> StoreResult<ReadDone> {
-        self.read(lender, file, span.offset, span.count)
-    }
-
-    /// WRITE (RFC 1813 §3.3.7) of at most [`TRANSFER_MAX`] octets.
-    fn write(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        data: WritePayload<'_>,
-        stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData>;
-
-    /// COMMIT (RFC 1813 §3.3.21) of the whole file, whatever range is asked for: the verifier
-    /// covers it all.
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData>;
-
-    /// CREATE (RFC 1813 §3.3.8).
-    fn create(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData>;
-
-    /// MKDIR (RFC 1813 §3.3.9).
-    fn mkdir(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
-
-    /// SYMLINK (RFC 1813 §3.3.10).
-    fn symlink(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
-
-    /// MKNOD (RFC 1813 §3.3.11).
-    fn mknod(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        kind: FileKind,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
-
-    /// MKNOD of a device (RFC 1813 §3.3.11).
-    fn mknod_device(
-        &mut self,
-        directory: &FileHandle,
-        name: &[u8],
-        node: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
-
-    /// REMOVE (RFC 1813 §3.3.12).
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData>;
-
-    /// RMDIR (RFC 1813 §3.3.13).
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData>;
-
-    /// RENAME (RFC 1813 §3.3.14): from a name in a directory to another.
-    fn rename(
-        &mut self,
-        from: NameIn<'_, &FileHandle>,
-        to: NameIn<'_, &FileHandle>,
-    ) -> StoreResult<Renamed, Renamed>;
-
-    /// LINK (RFC 1813 §3.3.15).
-    fn link(
-        &mut self,
-        file: &FileHandle,
-        directory: &FileHandle,
-        name: &[u8],
-    ) -> StoreResult<Linked, Linked>;
-
-    /// READDIR (RFC 1813 §3.3.16).
-    fn readdir(
-        &mut self,
-        directory: &FileHandle,
-        place: ListingStart,
-        visit: &mut Visitor<'_>,
-    ) -> StoreResult<Listed>;
-
-    /// READDIRPLUS (RFC 1813 §3.3.17).
-    fn readdirplus(
-        &mut self,
-        directory: &FileHandle,
-        place: ListingStart,
-        visit: &mut Visitor<'_>,
-    ) -> StoreResult<Listed>;
-
-    /// FSSTAT (RFC 1813 §3.3.18).
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)>;
-
-    /// FSINFO (RFC 1813 §3.3.19).
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)>;
-
-    /// PATHCONF (RFC 1813 §3.3.20).
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)>;
 }
 
 #[cfg(test)]

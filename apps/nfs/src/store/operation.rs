@@ -11,14 +11,17 @@ use stag_nfs_os::{LentOctets, LentRoom};
 use stag_protocol::nfs::{
     Bulk,
     v3::{
-        AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOpArgs, FileHandle, GetAttrArgs,
-        LinkArgs, LookupArgs, MkDirArgs, MkNodArgs, Name, NodeKind, PATH_MAX, Procedure, ReadArgs,
-        ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs, RemoveArgs, RenameArgs, SetAttrArgs,
-        SetAttributes, StableHow, SymlinkArgs, SystemArgs, WriteArgs,
+        AccessArgs, Call, CommitArgs, CreateArgs, DirOpArgs, FileHandle, GetAttrArgs, LinkArgs,
+        LookupArgs, MkDirArgs, MkNodArgs, Name, PATH_MAX, Procedure, ReadArgs, ReadDirArgs,
+        ReadDirPlusArgs, ReadLinkArgs, RemoveArgs, RenameArgs, SetAttrArgs, StableHow, SymlinkArgs,
+        SystemArgs, WriteArgs,
     },
 };
 
-use super::{Caller, LISTING_MAX, TRANSFER_MAX};
+use super::{
+    Caller, CreateMode, DeviceNode, FilePlace, FileSpan, FileTime, LISTING_MAX, NameIn,
+    NewAttributes, SeekFor, TRANSFER_MAX, XATTR_MAX, XattrMode,
+};
 
 /// Octets of a name that are kept: one more than any store takes, so that a longer name stays too
 /// long.
@@ -51,7 +54,12 @@ impl OwnedName {
         self.octets.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    fn place(&self) -> DirOpArgs<'_> {
+    /// The name in its directory.
+    pub(crate) fn place(&self) -> NameIn<'_, &FileHandle> {
+        NameIn::new(&self.directory, self.name())
+    }
+
+    fn argument(&self) -> DirOpArgs<'_> {
         DirOpArgs { dir: self.directory, name: Name(self.name()) }
     }
 }
@@ -71,7 +79,14 @@ pub enum StoreOperation {
     /// GETATTR.
     GetAttr(GetAttrArgs),
     /// SETATTR.
-    SetAttr(SetAttrArgs),
+    SetAttr {
+        /// The file.
+        file: FileHandle,
+        /// Attributes to change.
+        set: NewAttributes,
+        /// The ctime that the file must have, in version 3's range.
+        guard: Option<FileTime>,
+    },
     /// LOOKUP.
     Lookup(OwnedName),
     /// ACCESS.
@@ -90,13 +105,13 @@ pub enum StoreOperation {
         stable: StableHow,
     },
     /// CREATE.
-    Create(OwnedName, CreateHow),
+    Create(OwnedName, CreateMode),
     /// MKDIR.
-    MkDir(OwnedName, SetAttributes),
+    MkDir(OwnedName, NewAttributes),
     /// SYMLINK to a target that is lent.
-    Symlink(OwnedName, SetAttributes),
+    Symlink(OwnedName, NewAttributes),
     /// MKNOD.
-    MkNod(OwnedName, NodeKind),
+    MkNod(OwnedName, DeviceNode, NewAttributes),
     /// REMOVE.
     Remove(OwnedName),
     /// RMDIR.
@@ -117,6 +132,44 @@ pub enum StoreOperation {
     PathConf(SystemArgs),
     /// COMMIT.
     Commit(CommitArgs),
+    /// LOOKUPP.
+    LookupParent(FileHandle),
+    /// Pins a file.
+    Pin(FileHandle),
+    /// SEEK in a file from an offset on.
+    Seek(FileHandle, u64, SeekFor),
+    /// ALLOCATE.
+    Allocate(FileHandle, FileSpan),
+    /// DEALLOCATE.
+    Deallocate(FileHandle, FileSpan),
+    /// COPY of so many octets.
+    Copy {
+        /// From here.
+        from: FilePlace,
+        /// To there.
+        to: FilePlace,
+        /// So many; 0 for all.
+        count: u64,
+    },
+    /// CLONE of so many octets.
+    Clone {
+        /// From here.
+        from: FilePlace,
+        /// To there.
+        to: FilePlace,
+        /// So many; 0 for all.
+        count: u64,
+    },
+    /// GETXATTR to a room: the name's directory is the file.
+    GetXattr(OwnedName),
+    /// LISTXATTRS to a room.
+    ListXattrs(FileHandle),
+    /// SETXATTR of a value that is lent.
+    SetXattr(OwnedName, XattrMode),
+    /// REMOVEXATTR.
+    RemoveXattr(OwnedName),
+    /// Properties of an object's file system.
+    Limits(FileHandle),
 }
 
 impl StoreOperation {
@@ -125,7 +178,11 @@ impl StoreOperation {
         Some(match call {
             Call::Null => return None,
             Call::GetAttr(args) => Self::GetAttr(*args),
-            Call::SetAttr(args) => Self::SetAttr(*args),
+            Call::SetAttr(args) => Self::SetAttr {
+                file: args.object,
+                set: (&args.attributes).into(),
+                guard: args.guard.map(Into::into),
+            },
             Call::Lookup(args) => Self::Lookup(OwnedName::of(&args.what)),
             Call::Access(args) => Self::Access(*args),
             Call::ReadLink(args) => Self::ReadLink(*args),
@@ -133,10 +190,15 @@ impl StoreOperation {
             Call::Write(WriteArgs { file, offset, stable, .. }) => {
                 Self::Write { file: *file, offset: *offset, stable: *stable }
             }
-            Call::Create(args) => Self::Create(OwnedName::of(&args.place), args.how),
-            Call::MkDir(args) => Self::MkDir(OwnedName::of(&args.place), args.attributes),
-            Call::Symlink(args) => Self::Symlink(OwnedName::of(&args.place), args.attributes),
-            Call::MkNod(args) => Self::MkNod(OwnedName::of(&args.place), args.what),
+            Call::Create(args) => Self::Create(OwnedName::of(&args.place), (&args.how).into()),
+            Call::MkDir(args) => Self::MkDir(OwnedName::of(&args.place), (&args.attributes).into()),
+            Call::Symlink(args) => {
+                Self::Symlink(OwnedName::of(&args.place), (&args.attributes).into())
+            }
+            Call::MkNod(args) => {
+                let (node, set) = (DeviceNode::from(&args.what), NewAttributes::from(&args.what));
+                Self::MkNod(OwnedName::of(&args.place), node, set)
+            }
             Call::Remove(args) => Self::Remove(OwnedName::of(&args.object)),
             Call::RmDir(args) => Self::RmDir(OwnedName::of(&args.object)),
             Call::Rename(args) => Self::Rename(OwnedName::of(&args.from), OwnedName::of(&args.to)),
@@ -150,13 +212,17 @@ impl StoreOperation {
         })
     }
 
-    /// The call again, with the octets that were lent; none for MNT, which is no call of NFS.
+    /// The call of version 3 again, with the octets that were lent; none for MNT and for what that
+    /// version has not.
     pub fn call<'a>(&'a self, lent: &'a [u8]) -> Option<Call<'a>> {
         Some(match self {
-            Self::Mount => return None,
             Self::GetAttr(args) => Call::GetAttr(*args),
-            Self::SetAttr(args) => Call::SetAttr(*args),
-            Self::Lookup(at) => Call::Lookup(LookupArgs { what: at.place() }),
+            Self::SetAttr { file, set, guard } => Call::SetAttr(SetAttrArgs {
+                object: *file,
+                attributes: set.into(),
+                guard: guard.map(Into::into),
+            }),
+            Self::Lookup(at) => Call::Lookup(LookupArgs { what: at.argument() }),
             Self::Access(args) => Call::Access(*args),
             Self::ReadLink(args) => Call::ReadLink(*args),
             Self::Read(args) => Call::Read(*args),
@@ -166,30 +232,37 @@ impl StoreOperation {
                 stable: *stable,
                 data: Bulk::Inline(lent),
             }),
-            Self::Create(at, how) => Call::Create(CreateArgs { place: at.place(), how: *how }),
-            Self::MkDir(at, set) => Call::MkDir(MkDirArgs { place: at.place(), attributes: *set }),
+            Self::Create(at, how) => {
+                Call::Create(CreateArgs { place: at.argument(), how: how.into() })
+            }
+            Self::MkDir(at, set) => {
+                Call::MkDir(MkDirArgs { place: at.argument(), attributes: set.into() })
+            }
             Self::Symlink(at, set) => Call::Symlink(SymlinkArgs {
-                place: at.place(),
-                attributes: *set,
+                place: at.argument(),
+                attributes: set.into(),
                 path: Bulk::Inline(lent),
             }),
-            Self::MkNod(at, what) => Call::MkNod(MkNodArgs { place: at.place(), what: *what }),
-            Self::Remove(at) => Call::Remove(RemoveArgs { object: at.place() }),
-            Self::RmDir(at) => Call::RmDir(RemoveArgs { object: at.place() }),
-            Self::Rename(from, to) => {
-                Call::Rename(RenameArgs { from: from.place(), to: to.place() })
+            Self::MkNod(at, node, set) => {
+                Call::MkNod(MkNodArgs { place: at.argument(), what: node.with(&set.into()) })
             }
-            Self::Link(file, at) => Call::Link(LinkArgs { file: *file, link: at.place() }),
+            Self::Remove(at) => Call::Remove(RemoveArgs { object: at.argument() }),
+            Self::RmDir(at) => Call::RmDir(RemoveArgs { object: at.argument() }),
+            Self::Rename(from, to) => {
+                Call::Rename(RenameArgs { from: from.argument(), to: to.argument() })
+            }
+            Self::Link(file, at) => Call::Link(LinkArgs { file: *file, link: at.argument() }),
             Self::ReadDir(args) => Call::ReadDir(*args),
             Self::ReadDirPlus(args) => Call::ReadDirPlus(*args),
             Self::FsStat(args) => Call::FsStat(*args),
             Self::FsInfo(args) => Call::FsInfo(*args),
             Self::PathConf(args) => Call::PathConf(*args),
             Self::Commit(args) => Call::Commit(*args),
+            _ => return None,
         })
     }
 
-    /// The procedure of NFS; none for MNT.
+    /// The procedure of version 3; none for MNT and for what that version has not.
     pub fn procedure(&self) -> Option<Procedure> {
         self.call(&[]).map(|call| call.procedure())
     }
@@ -199,8 +272,9 @@ impl StoreOperation {
         match self {
             Self::Read(args) => args.count.min(TRANSFER_MAX) as usize,
             Self::ReadLink(_) => PATH_MAX,
-            Self::ReadDir(args) => args.count.min(LISTING_MAX) as usize,
-            Self::ReadDirPlus(args) => args.max_count.min(LISTING_MAX) as usize,
+            Self::ReadDir(args) => listing_room(args.count),
+            Self::ReadDirPlus(args) => listing_room(args.max_count),
+            Self::GetXattr(_) | Self::ListXattrs(_) => XATTR_MAX,
             _ => 0,
         }
     }
@@ -221,8 +295,53 @@ impl StoreOperation {
                 | Self::FsStat(_)
                 | Self::FsInfo(_)
                 | Self::PathConf(_)
+                | Self::LookupParent(_)
+                | Self::Seek(..)
+                | Self::GetXattr(_)
+                | Self::ListXattrs(_)
+                | Self::Limits(_)
         )
     }
+
+    /// Its weight.
+    pub fn effort(&self) -> Effort {
+        match self {
+            Self::Allocate(..)
+            | Self::Deallocate(..)
+            | Self::Copy { .. }
+            | Self::Clone { .. }
+            | Self::SetXattr(..)
+            | Self::RemoveXattr(_) => Effort::Change,
+            other => other.call(&[]).map_or(Effort::Plain, |call| Effort::of(&call)),
+        }
+    }
+
+    /// Handles of the objects that it is about, the second only where there are two; none for MNT.
+    pub fn objects(&self) -> [Option<FileHandle>; 2] {
+        match self {
+            Self::LookupParent(object)
+            | Self::Pin(object)
+            | Self::Seek(object, ..)
+            | Self::Allocate(object, _)
+            | Self::Deallocate(object, _)
+            | Self::ListXattrs(object)
+            | Self::Limits(object) => [Some(*object), None],
+            Self::GetXattr(at) | Self::SetXattr(at, _) | Self::RemoveXattr(at) => {
+                [Some(at.directory), None]
+            }
+            Self::Copy { from, to, .. } | Self::Clone { from, to, .. } => {
+                [Some(from.file), Some(to.file)]
+            }
+            other => other.call(&[]).map_or([None; 2], |call| objects(&call).map(|o| o.copied())),
+        }
+    }
+}
+
+/// Room for the entries of a listing that has so many octets in a reply: they are longer in their
+/// plain form.
+fn listing_room(count: u32) -> usize {
+    let count = count.min(LISTING_MAX);
+    (count + count / 2).min(LISTING_MAX) as usize
 }
 
 /// Handles of the objects that a call is about, the second only where there are two.
@@ -317,7 +436,7 @@ impl StoreCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stag_protocol::nfs::v3::{DeviceNumber, PATH_MAX};
+    use stag_protocol::nfs::v3::{CreateHow, DeviceNumber, NodeKind, PATH_MAX, SetAttributes};
 
     fn handle(octet: u8) -> FileHandle {
         FileHandle::new(&[octet; 44]).unwrap()

@@ -1,12 +1,13 @@
 //! Outcomes of operations that somebody else carried out.
 
+use crate::store::{FileAttributes, ObjectChange};
 use stag_protocol::nfs::v3::{
-    Access, Attributes, CookieVerifier, FileHandle, FsInfo, FsStat, PathConf, Status, WccData,
+    Access, CookieVerifier, FileHandle, FsInfo, FsStat, PathConf, Status,
 };
 
 use super::{
-    CommitDone, Failed, FoundObject, Linked, MadeObject, Renamed, StoreCall, StoreResult,
-    WaitTicket, WriteDone,
+    CommitDone, CopyDone, Failed, FoundObject, Linked, MadeObject, Renamed, SeekDone, SetDone,
+    StoreCall, StoreLimits, StoreResult, WaitTicket, WriteDone,
 };
 
 /// READ whose octets are at the front of the room that was lent.
@@ -17,7 +18,7 @@ pub struct FilledRead {
     /// True if the last of them is the file's last, or the read began at or behind the end.
     pub eof: bool,
     /// The file's attributes after the read.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 /// READLINK whose target is at the front of the room that was lent.
@@ -26,7 +27,7 @@ pub struct FilledLink {
     /// Octets of the target.
     pub count: u32,
     /// The link's attributes.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 /// Listing whose entries are at the front of the room that was lent, in a plain form.
@@ -39,9 +40,9 @@ pub struct FilledListing {
     /// To be sent back with a cookie.
     pub verifier: CookieVerifier,
     /// The directory's attributes from before the listing.
-    pub before: Attributes,
+    pub before: FileAttributes,
     /// The directory's attributes after it.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 /// Outcome of a [`StoreOperation`](super::StoreOperation): what the method of
@@ -53,21 +54,23 @@ pub enum StoreOutcome {
     /// MNT.
     Mounted(Result<FileHandle, Status>),
     /// GETATTR.
-    Attributes(Result<Attributes, Status>),
-    /// SETATTR, REMOVE and RMDIR.
-    Changed(StoreResult<WccData, WccData>),
-    /// LOOKUP.
+    Attributes(Result<FileAttributes, Status>),
+    /// SETATTR.
+    Set(StoreResult<SetDone, SetDone>),
+    /// REMOVE, RMDIR, ALLOCATE, DEALLOCATE, CLONE, SETXATTR and REMOVEXATTR.
+    Changed(StoreResult<ObjectChange, ObjectChange>),
+    /// LOOKUP and LOOKUPP.
     Found(StoreResult<FoundObject>),
     /// ACCESS.
-    Access(StoreResult<(Access, Attributes)>),
+    Access(StoreResult<(Access, FileAttributes)>),
     /// READLINK.
     ReadLink(StoreResult<FilledLink>),
     /// READ.
     Read(StoreResult<FilledRead>),
     /// WRITE.
-    Written(StoreResult<WriteDone, WccData>),
+    Written(StoreResult<WriteDone, ObjectChange>),
     /// CREATE, MKDIR, SYMLINK and MKNOD.
-    Made(StoreResult<MadeObject, WccData>),
+    Made(StoreResult<MadeObject, ObjectChange>),
     /// RENAME.
     Renamed(Result<Renamed, Failed<Renamed>>),
     /// LINK.
@@ -75,13 +78,23 @@ pub enum StoreOutcome {
     /// READDIR and READDIRPLUS.
     Listed(StoreResult<FilledListing>),
     /// FSSTAT.
-    FsStat(StoreResult<(FsStat, Attributes)>),
+    FsStat(StoreResult<(FsStat, FileAttributes)>),
     /// FSINFO.
-    FsInfo(StoreResult<(FsInfo, Attributes)>),
+    FsInfo(StoreResult<(FsInfo, FileAttributes)>),
     /// PATHCONF.
-    PathConf(StoreResult<(PathConf, Attributes)>),
+    PathConf(StoreResult<(PathConf, FileAttributes)>),
     /// COMMIT.
-    Committed(StoreResult<CommitDone, WccData>),
+    Committed(StoreResult<CommitDone, ObjectChange>),
+    /// A file is pinned, or is not.
+    Pinned(Result<(), Status>),
+    /// SEEK.
+    Sought(StoreResult<SeekDone>),
+    /// COPY.
+    Copied(StoreResult<CopyDone, ObjectChange>),
+    /// GETXATTR and LISTXATTRS: octets in the room.
+    Xattr(StoreResult<u32>),
+    /// Properties of a file system.
+    Limits(Result<StoreLimits, Status>),
 }
 
 /// A call that was begun and is over: the call comes back with its memory.

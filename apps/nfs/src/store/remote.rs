@@ -4,7 +4,9 @@ use std::{io, sync::Arc};
 
 use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
 
-use super::{Answered, Backend, Begun, Effort, Store, StoreCall, StoreCallDone, WaitTicket};
+use super::{
+    Answered, Backend, Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone, WaitTicket,
+};
 use crate::helpers::{HelperDone, HelperLane, Helpers};
 
 /// The shard's end of a [`Backend`].
@@ -68,6 +70,14 @@ impl Store for RemoteStore {
 
     fn exports(&self) -> impl Iterator<Item = &str> {
         self.exports.iter().map(String::as_str)
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.backend.export_roots()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.backend.unpin(file);
     }
 
     fn verifier(&self) -> Verifier {

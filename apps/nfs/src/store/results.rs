@@ -1,16 +1,17 @@
 //! Results of the operations of a store.
 
 use crate::helpers::ReadTicket;
+use crate::store::{FileAttributes, NewAttributes, ObjectChange, SetMask};
 use stag_engine::Extents;
 use stag_pools::{Buf, Extent};
 use stag_protocol::nfs::v3::{
-    AttributeOctets, Attributes, CookieVerifier, FileHandle, PlusRoom, ReadDirArgs,
-    ReadDirPlusArgs, StableHow, Status, Verifier, WccData,
+    AttributeOctets, CookieVerifier, FileHandle, FileKind, PlusRoom, ReadDirArgs, ReadDirPlusArgs,
+    StableHow, Status, Verifier,
 };
 
 /// An operation that failed, and what its reply says nevertheless about the objects it was asked
-/// about: the attributes of a `resfail` arm (RFC 1813 §3.3). `About` is `()`, `Option<Attributes>`,
-/// [`WccData`], or what [`Renamed`] or [`Linked`] is.
+/// about: the attributes of a `resfail` arm (RFC 1813 §3.3). `About` is `()`,
+/// `Option<FileAttributes>`, [`ObjectChange`], or what [`Renamed`] or [`Linked`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed<About> {
     /// Why; never [`Status::Ok`].
@@ -31,9 +32,9 @@ pub struct FoundObject {
     /// The object's handle.
     pub handle: FileHandle,
     /// The object's attributes.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
     /// The directory's attributes.
-    pub directory: Option<Attributes>,
+    pub directory: Option<FileAttributes>,
 }
 
 /// Source of the octets of a READ.
@@ -68,7 +69,7 @@ pub struct Brought {
     /// Octets that were asked of the system.
     pub(crate) len: usize,
     /// The file before they were read.
-    pub(crate) before: Attributes,
+    pub(crate) before: FileAttributes,
 }
 
 /// Result of READ (RFC 1813 §3.3.6).
@@ -93,7 +94,7 @@ pub struct ReadlinkDone {
     /// The target.
     pub target: Extent,
     /// The link's attributes.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 /// Result of WRITE (RFC 1813 §3.3.7).
@@ -106,7 +107,7 @@ pub struct WriteDone {
     /// Changes when unstable data may have been lost; as it was before the data was written.
     pub verifier: Verifier,
     /// The file before and after.
-    pub file: WccData,
+    pub file: ObjectChange,
 }
 
 /// Result of COMMIT (RFC 1813 §3.3.21).
@@ -115,7 +116,7 @@ pub struct CommitDone {
     /// Changes when unstable data may have been lost.
     pub verifier: Verifier,
     /// The file before and after.
-    pub file: WccData,
+    pub file: ObjectChange,
 }
 
 /// Object made by CREATE, MKDIR, SYMLINK or MKNOD (RFC 1813 §3.3.8–3.3.11).
@@ -124,27 +125,51 @@ pub struct MadeObject {
     /// The object's handle.
     pub handle: FileHandle,
     /// The object's attributes.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
     /// The directory before and after.
-    pub directory: WccData,
+    pub directory: ObjectChange,
+    /// False if the object was there before, as an UNCHECKED or a repeated EXCLUSIVE one may be.
+    pub is_new: bool,
+    /// Attributes asked for that were set; the times among them if an exclusive CREATE keeps its
+    /// verifier there.
+    pub set: SetMask,
+}
+
+impl MadeObject {
+    /// A new object, which tells the attributes that were set of those `asked` for.
+    pub(super) fn new(
+        handle: FileHandle,
+        attributes: FileAttributes,
+        directory: ObjectChange,
+        asked: &NewAttributes,
+    ) -> Self {
+        let set = asked.found_in(&attributes);
+        Self { handle, attributes, directory, is_new: true, set }
+    }
+
+    /// The same, if it was there before and only its size was set, of what was `asked` for.
+    pub(super) fn found(self, asked: &NewAttributes) -> Self {
+        let set = SetMask::SIZE.when(asked.size.is_some());
+        Self { is_new: false, set, ..self }
+    }
 }
 
 /// The directories of a RENAME (RFC 1813 §3.3.14); also what is known of them when it failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renamed {
     /// The directory of the old name.
-    pub from: WccData,
+    pub from: ObjectChange,
     /// The directory of the new name.
-    pub to: WccData,
+    pub to: ObjectChange,
 }
 
 /// The objects of a LINK (RFC 1813 §3.3.15); also what is known of them when it failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Linked {
     /// The file that got one more name.
-    pub file: Option<Attributes>,
+    pub file: Option<FileAttributes>,
     /// The directory of that name.
-    pub directory: WccData,
+    pub directory: ObjectChange,
 }
 
 /// Position at which READDIR and READDIRPLUS go on (RFC 1813 §3.3.16–17).
@@ -194,8 +219,10 @@ pub struct ListedEntry<'a> {
     pub name: &'a [u8],
     /// Goes on behind this entry.
     pub cookie: u64,
+    /// The object's kind, where the file system tells it with the name.
+    pub kind: Option<FileKind>,
     /// Handle and attributes, for READDIRPLUS and where they are known.
-    pub object: Option<(FileHandle, Attributes)>,
+    pub object: Option<(FileHandle, FileAttributes)>,
 }
 
 /// Result of READDIR and READDIRPLUS. A call whose first entry did not fit is answered with
@@ -207,5 +234,5 @@ pub struct Listed {
     /// To be sent back with a cookie.
     pub verifier: CookieVerifier,
     /// The directory's attributes.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }

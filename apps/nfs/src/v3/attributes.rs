@@ -5,8 +5,7 @@ use stag_protocol::nfs::v3::{
     SetAttrResult,
 };
 
-use super::failure;
-use crate::store::Procedures;
+use crate::store::{NewAttributes, Procedures};
 
 pub(super) fn getattr(
     store: &mut impl Procedures,
@@ -16,10 +15,12 @@ pub(super) fn getattr(
 }
 
 pub(super) fn setattr(store: &mut impl Procedures, args: &SetAttrArgs) -> SetAttrResult {
-    store.setattr(&args.object, &args.attributes, args.guard).map_err(failure)
+    let (set, guard) = (NewAttributes::from(&args.attributes), args.guard.map(Into::into));
+    let done = store.setattr(&args.object, &set, guard);
+    done.map(|done| done.object.into()).map_err(Into::into)
 }
 
 pub(super) fn access(store: &mut impl Procedures, args: &AccessArgs) -> AccessResult {
-    let (access, attributes) = store.access(&args.object, args.access).map_err(failure)?;
-    Ok(AccessOk { attributes: Some(attributes), access })
+    let (access, attributes) = store.access(&args.object, args.access)?;
+    Ok(AccessOk { attributes: Some(attributes.into()), access })
 }

@@ -6,16 +6,15 @@ use stag_protocol::nfs::{
     v3::{LookupArgs, LookupOk, LookupResult, ReadLinkArgs, ReadLinkOk, ReadLinkResult, Status},
 };
 
-use super::failure;
 use crate::reply::{ReplyWriter, Results};
 use crate::store::Procedures;
 
 pub(super) fn lookup(store: &mut impl Procedures, args: &LookupArgs<'_>) -> LookupResult {
-    let found = store.lookup(&args.what.dir, args.what.name.0).map_err(failure)?;
+    let found = store.lookup(&args.what.dir, args.what.name.0)?;
     Ok(LookupOk {
         object: found.handle,
-        attributes: Some(found.attributes),
-        dir_attributes: found.directory,
+        attributes: Some(found.attributes.into()),
+        dir_attributes: found.directory.map(Into::into),
     })
 }
 
@@ -27,12 +26,12 @@ pub(super) fn readlink(
     reply: &mut ReplyWriter,
 ) -> Status {
     let mut target = None;
-    let read = store.readlink(&|len| cx.take(len), &args.symlink).map_err(failure);
+    let read = store.readlink(&|len| cx.take(len), &args.symlink).map_err(Into::into);
     let results: ReadLinkResult<'_> = read.map(|done| {
         let count = done.target.len() as u32;
         // RFC 1813 §3.3.5 [1813-33]: the target of a link is returned uninterpreted
         target = Some(done.target);
-        ReadLinkOk { attributes: Some(done.attributes), path: Bulk::Apart(count) }
+        ReadLinkOk { attributes: Some(done.attributes.into()), path: Bulk::Apart(count) }
     });
     let status = reply.results(&results);
     if let Some(target) = target {

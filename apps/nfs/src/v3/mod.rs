@@ -5,6 +5,7 @@
 //! by itself.
 
 mod attributes;
+mod convert;
 mod create;
 mod lookup;
 mod read;
@@ -22,7 +23,7 @@ pub(crate) use read::{ReadAttempt, Turn, read};
 
 use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
-use crate::store::{Failed, Procedures};
+use crate::store::Procedures;
 
 /// Octets of results to take room for; all but listings fit any message.
 pub(crate) fn results_len(call: &Call<'_>) -> usize {
@@ -147,9 +148,4 @@ pub(crate) fn refuse(procedure: Procedure, status: Status, reply: &mut ReplyWrit
 /// Results of a failure about objects of which nothing is known.
 fn failed<About: Default>(status: Status) -> Result<bool, Failure<About>> {
     Err(Failure { status, attributes: About::default() })
-}
-
-/// A failure of the store, as the wire has it.
-fn failure<About>(failed: Failed<About>) -> Failure<About> {
-    Failure { status: failed.status, attributes: failed.about }
 }

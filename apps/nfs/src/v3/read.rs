@@ -6,7 +6,6 @@ use stag_protocol::nfs::{
     v3::{AttributeOctets, ReadArgs, ReadOk, Status},
 };
 
-use super::failure;
 use crate::helpers::ReadTicket;
 use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
@@ -56,7 +55,7 @@ pub(crate) fn read(
         Turn::Again(brought) => store.end_read(&lender, &args.file, span, brought),
     };
     let mut octets = None;
-    let results: Result<ReadOk<'_, AttributeOctets>, _> = done.map_err(failure).map(|done| {
+    let results: Result<ReadOk<'_, AttributeOctets>, _> = done.map_err(Into::into).map(|done| {
         let count = done.data.len() as u32;
         debug_assert!(count <= wanted, "a store gives no more than was asked for");
         data.octets_read += u64::from(count);

@@ -8,7 +8,6 @@ use stag_protocol::{
     xdr::Writer,
 };
 
-use super::failure;
 use crate::reply::{ReplyWriter, Results};
 use crate::store::{self, LISTING_MAX, Listed, ListingStart, Procedures};
 
@@ -34,7 +33,7 @@ pub(super) fn readdir(
         let mut list =
             ReadDirWriter::begin(writer, before, args.verifier, count).map_err(refusal(before))?;
         let listed = store.readdir(&args.dir, place, &mut |entry| list.push(&plain(entry)).is_ok());
-        let listed = listed.map_err(failure)?;
+        let listed = listed?;
         list.finish(listed.eof).map_err(refusal(before))?;
         Ok(listed)
     })
@@ -65,7 +64,7 @@ pub(crate) fn fill_plus(
         ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
     let place = ListingStart::plus(args, list.room());
     let listed = store.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
-    let listed = listed.map_err(failure)?;
+    let listed = listed?;
     list.finish(listed.eof).map_err(refusal(before))?;
     Ok(listed)
 }
@@ -85,6 +84,7 @@ fn list<S: Procedures>(
     ) -> Result<Listed, Failure<ListingAttributes>>,
 ) -> Status {
     let outcome = store.getattr(directory).map_err(Failure::from).and_then(|attributes| {
+        let attributes = Attributes::from(attributes);
         reply.write(|writer| {
             let listed = write(store, attributes, writer)?;
             let at = STATUS_LEN + 4 + Attributes::LEN;
@@ -118,5 +118,5 @@ fn plain<'a>(entry: &store::ListedEntry<'a>) -> Entry<'a> {
 
 fn plus<'a>(entry: &store::ListedEntry<'a>) -> EntryPlus<'a> {
     let (handle, attributes) = entry.object.unzip();
-    EntryPlus { entry: plain(entry), attributes, handle }
+    EntryPlus { entry: plain(entry), attributes: attributes.map(Into::into), handle }
 }

@@ -4,8 +4,7 @@ use stag_protocol::nfs::v3::{
     Attributes, Failure, FsInfoResult, FsStatResult, PathConfResult, SystemArgs, SystemOk,
 };
 
-use super::failure;
-use crate::store::{Failed, Procedures};
+use crate::store::{Failed, FileAttributes, Procedures};
 
 pub(super) fn fsstat(store: &mut impl Procedures, args: &SystemArgs) -> FsStatResult {
     about(store.fsstat(&args.object))
@@ -19,11 +18,9 @@ pub(super) fn pathconf(store: &mut impl Procedures, args: &SystemArgs) -> PathCo
     about(store.pathconf(&args.object))
 }
 
-type Attributed = Option<Attributes>;
-
 fn about<T>(
-    outcome: Result<(T, Attributes), Failed<Attributed>>,
-) -> Result<SystemOk<T>, Failure<Attributed>> {
-    let (about, attributes) = outcome.map_err(failure)?;
-    Ok(SystemOk { attributes: Some(attributes), about })
+    outcome: Result<(T, FileAttributes), Failed<Option<FileAttributes>>>,
+) -> Result<SystemOk<T>, Failure<Option<Attributes>>> {
+    let (about, attributes) = outcome?;
+    Ok(SystemOk { attributes: Some(attributes.into()), about })
 }

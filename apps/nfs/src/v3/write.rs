@@ -5,7 +5,6 @@ use stag_protocol::nfs::v3::{
     CommitArgs, CommitOk, CommitResult, StableHow, WriteArgs, WriteOk, WriteResult,
 };
 
-use super::failure;
 use crate::report::DataCounts;
 use crate::store::{Procedures, TRANSFER_MAX, WritePayload};
 
@@ -22,11 +21,11 @@ pub(super) fn write(
     // RFC 1813 §3.3.7 [1813-50]: a WRITE above wtmax writes wtmax octets
     let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
     let payload = WritePayload { octets, shared: pulled.share(octets) };
-    let done = store.write(&args.file, args.offset, payload, args.stable).map_err(failure)?;
+    let done = store.write(&args.file, args.offset, payload, args.stable)?;
     data.octets_written += u64::from(done.count);
     data.unstable_writes += u64::from(done.committed == StableHow::Unstable);
     Ok(WriteOk {
-        wcc: done.file,
+        wcc: done.file.into(),
         count: done.count,
         committed: done.committed,
         verifier: done.verifier,
@@ -38,7 +37,7 @@ pub(super) fn commit(
     data: &mut DataCounts,
     args: &CommitArgs,
 ) -> CommitResult {
-    let done = store.commit(&args.file).map_err(failure)?;
+    let done = store.commit(&args.file)?;
     data.commits += 1;
-    Ok(CommitOk { wcc: done.file, verifier: done.verifier })
+    Ok(CommitOk { wcc: done.file.into(), verifier: done.verifier })
 }

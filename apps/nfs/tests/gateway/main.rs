@@ -8,5 +8,6 @@ mod files;
 mod listing;
 mod memory;
 mod mounts;
+mod nfs4;
 mod rpc;
 mod wire;

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use stag_nfs::store::{
-    Begun, Effort, Store, StoreCall, StoreCallDone, StoreOperation, WaitTicket,
+    Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone, StoreOperation, WaitTicket,
     memory::{Memory, MemoryConfig, MemoryExport},
     perform,
 };
@@ -170,6 +170,10 @@ impl Store for SlowStore {
 
     fn exports(&self) -> impl Iterator<Item = &str> {
         self.memory.exports()
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.memory.export_roots()
     }
 
     fn verifier(&self) -> Verifier {

@@ -50,7 +50,7 @@ impl World {
         let slow = store.memory().mount(b"/slow").unwrap();
         let fast = store.memory().mount(b"/fast").unwrap();
         let how = CreateHow::Guarded(SetAttributes::default());
-        let file = store.memory().create(&slow, b"file", &how).unwrap().handle;
+        let file = store.memory().create(&slow, b"file", &(&how).into()).unwrap().handle;
         let pool = stag_nfs::store::Store::pool(&store).cloned();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let config = sizes();

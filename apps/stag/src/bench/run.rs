@@ -157,7 +157,7 @@ fn plan(
         is_nfs: url.path != b"/",
         files: None,
         versions: arguments.rdma_version,
-        sampling: Sampling { every, clock: Some(clock), shard: 0 },
+        sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
     }
 }
 

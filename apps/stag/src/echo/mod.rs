@@ -87,7 +87,7 @@ fn serve<P: Fabric>(server: Server, at: &P::Address) -> Result<(), Error> {
         streams: share.streams.max(1),
         slots: [16_384, 2_048, 192],
         xid_seed: u32::from_ne_bytes(random()?),
-        sampling: Sampling { every, clock: Some(clock), shard: 0 },
+        sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
         ..Config::default()
     };
     let settings = Settings {

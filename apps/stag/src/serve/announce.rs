@@ -137,9 +137,18 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     if let Some(at) = found.tcp {
         let _ = writeln!(text, "TCP {at}");
     }
+    if let Some(at) = found.watched.metrics {
+        let _ = writeln!(text, "METRICS http://{at}/metrics");
+    }
+    if let Some(socket) = &found.watched.control {
+        let _ = writeln!(text, "CONTROL {}", socket.display());
+    }
     for export in &plan.exports {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
-        match found.tcp {
+        if plan.nfs.four.is_some() {
+            mounts_by_4(&mut text, &export.name, found);
+        }
+        match found.tcp.filter(|_| plan.nfs.three) {
             Some(tcp) => {
                 for at in found.listen.iter().filter_map(FabricAddress::ip) {
                     if plan.clients.must_be_privileged && at.ip().to_canonical().is_loopback() {
@@ -158,9 +167,10 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
                     mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
                 }
             }
-            None => {
-                text.push_str("# no mount command: Linux asks for the export over TCP (--tcp)\n")
-            }
+            None if plan.nfs.three => text.push_str(
+                "# no mount command of version 3: Linux asks for the export over TCP (--tcp)\n",
+            ),
+            None => {}
         }
     }
     if found.tcp.is_some() && found.listen.iter().any(|at| at.ip().is_some()) {
@@ -168,6 +178,18 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     }
     text.push_str("END\n");
     text
+}
+
+/// Mount commands by version 4.2, which asks for nothing over another transport.
+fn mounts_by_4(text: &mut String, name: &str, found: &Addresses) {
+    for at in found.listen.iter().filter_map(FabricAddress::ip).flat_map(families) {
+        let rdma = if at.is_ipv4() { "rdma" } else { "proto=rdma6" };
+        mounts(text, name, at.ip(), &format!("{rdma},port={},vers=4.2", at.port()));
+    }
+    for at in found.tcp.into_iter().flat_map(families) {
+        let options = format!("proto={},port={},vers=4.2", tcp_name(at), at.port());
+        mounts(text, name, at.ip(), &options);
+    }
 }
 
 /// The addresses that clients of either family use: `[::]` takes both.

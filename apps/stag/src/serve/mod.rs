@@ -7,8 +7,10 @@ mod ceph_url;
 mod checks;
 mod ends;
 mod exports;
+mod jitter;
 mod limits;
 mod need;
+mod nfs4;
 pub mod options;
 mod plan;
 mod ready_file;
@@ -17,7 +19,7 @@ mod sentences;
 mod shards;
 mod sources;
 mod state_dir;
-mod stats;
+mod watching;
 
 pub use checks::check_open;
 pub use sentences::cannot_listen;
@@ -26,12 +28,15 @@ use crate::{
     Error,
     admission::AdmissionTable,
     caller::{aside, say},
+    metrics::{ShardEnd, Shards},
+    observe::Watched,
     rpcbind::{Registration, TransportKind},
     settings::{self, Merged},
+    trace,
 };
 use plan::{Plan, PlanPurpose};
 use ready_file::ReadyFile;
-use reload::Reloader;
+use reload::{Reloader, Reloading};
 use rustix::{process::geteuid, thread::set_no_new_privs};
 use sd_notify::NotifyState;
 use sentences::{cannot_serve, without_ring};
@@ -40,7 +45,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use sources::{helpers, source};
 use stag_engine::{
     clock::Clock,
-    control::{self, Command, Handle},
+    control::{self, Command},
     launch::{self, CoreId},
     stats::Snapshot,
 };
@@ -54,7 +59,6 @@ use stag_verbs::FabricFault;
 use std::{
     env, io,
     net::{SocketAddr, TcpListener},
-    path::Path,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -65,9 +69,6 @@ use std::{
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// Time that a shard may take to answer for its counters.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Time that the end of a session with a Ceph cluster may take.
 const PARTING: Duration = Duration::from_secs(3);
 
@@ -93,9 +94,8 @@ impl Drop for Ending {
 
 /// One shard, as seen from here.
 struct Running {
-    handle: Handle<Snapshot<GatewayReport>>,
+    end: ShardEnd,
     thread: JoinHandle<Result<Snapshot<GatewayReport>, Error>>,
-    core: Option<usize>,
 }
 
 /// Addresses at which the started shards listen.
@@ -104,6 +104,7 @@ pub struct Addresses {
     /// Over RDMA and shared memory.
     listen: Vec<FabricAddress>,
     tcp: Option<SocketAddr>,
+    watched: Watched,
 }
 
 impl Addresses {
@@ -122,8 +123,8 @@ struct Server {
     plan: Plan,
     /// The peers that may connect.
     admission: Arc<AdmissionTable>,
-    /// Reads the file of settings again, if there is one.
-    reloader: Option<Reloader>,
+    /// SIGHUP reads the file of settings again.
+    reloads: bool,
     began: Instant,
     running: Vec<Running>,
     sender: Sender<Message>,
@@ -140,8 +141,10 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     if arguments.check {
         return check(&settings);
     }
-    let mut plan = Plan::new(&settings, PlanPurpose::Start)?;
     let arguments = &settings.options;
+    let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
+    let mut plan = Plan::new(&settings, PlanPurpose::Start)?;
+    jitter::wait(arguments.start_jitter);
     // Nothing that this process might ever execute gets more rights than it has.
     if let Err(error) = set_no_new_privs(true) {
         plan.notices.push(format!("no_new_privs cannot be set: {error}"));
@@ -156,10 +159,11 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         }
         StoreSource::Memory(_) | StoreSource::Ceph(_) => &[],
     };
+    let bound = watching::bind(&arguments.observe, &plan)?;
     aside(announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
-    let server_reloads = arguments.config.is_some();
-    ends::forward_signals(sender.clone(), server_reloads)?;
+    let reloads = arguments.config.is_some();
+    ends::forward_signals(sender.clone(), reloads)?;
     if arguments.while_stdin {
         ends::stop_without_stdin(sender.clone())?;
     }
@@ -172,14 +176,14 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let mut server = Server {
         plan,
         admission,
-        reloader,
+        reloads,
         began,
         running: Vec::new(),
         sender,
         receiver,
         is_stopping: false,
     };
-    let first = match server.start(&source) {
+    let mut first = match server.start(&source) {
         Ok(first) => first,
         Err(error) => {
             server.stop();
@@ -194,13 +198,20 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
             return server.join().and(Err(error));
         }
     };
+    let shards = Arc::new(server.shards());
+    let exports = watching::exports(&server.plan);
+    let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
+    let reload = reloading.clone().map(Reloading::for_controllers);
+    let facts = watching::facts(&first, exports);
+    let (watched, _watching) = bound.start(&shards, facts, reload)?;
+    first.watched = watched;
     let block = announce::ready(&server.plan, &first);
     let ready_file = server.plan.ready_file.take();
     let _ready_file = ready_file.map(|file| ReadyFile::write(file, &block)).transpose()?;
     say(block);
     aside(announce::STOPPING);
     tell_systemd(&NotifyState::Ready);
-    let ended = server.watch();
+    let ended = server.watch(&shards, reloading.as_deref());
     if let StoreSource::Ceph(backend) = &source
         && !backend.close(PARTING)
     {
@@ -292,12 +303,16 @@ impl Server {
                     sample: plan.sample,
                     tells_stages: plan.tells_stages,
                     source: source.clone(),
+                    nfs: nfs4::versions(plan, source)?,
                     branch,
                     helpers: helpers.next(),
                     clock,
                 };
                 let started = self.start_one(seat, cores.get(index).copied())?;
-                let core = self.running.last().and_then(|running| running.core);
+                let core = self.running.last_mut().and_then(|running| {
+                    running.end.memory = watching::memory(&started);
+                    running.end.core
+                });
                 if let (0, Some(error)) = (index, &started.ring_fault) {
                     // Once for all shards.
                     aside(without_ring(error) + "\n");
@@ -341,7 +356,9 @@ impl Server {
             ran.map_err(cannot_serve)
         };
         let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
-        self.running.push(Running { handle, thread, core: core.map(|core| core.id) });
+        let core = core.map(|core| core.id);
+        let end = ShardEnd { handle: Arc::new(handle), core, memory: Vec::new() };
+        self.running.push(Running { end, thread });
         self.await_start()
     }
 
@@ -351,13 +368,13 @@ impl Server {
             match self.receiver.recv() {
                 Ok(Message::Started(started, pinned)) => {
                     if let Some(running) = self.running.last_mut().filter(|_| !pinned) {
-                        running.core = None;
+                        running.end.core = None;
                     }
                     return Ok(*started);
                 }
                 Ok(Message::Signal(SIGUSR1)) => {}
                 // The file was just read.
-                Ok(Message::Signal(SIGHUP)) if self.reloader.is_some() => {}
+                Ok(Message::Signal(SIGHUP)) if self.reloads => {}
                 Ok(Message::Signal(_)) => self.is_stopping = true,
                 Ok(Message::Ended) | Err(_) => {
                     return Err(Error::failure("a shard stopped while the server was started"));
@@ -367,15 +384,20 @@ impl Server {
     }
 
     /// Waits for signals and for the end of all shards, then writes the last statistics.
-    fn watch(mut self) -> Result<(), Error> {
+    fn watch(mut self, shards: &Shards, reloading: Option<&Reloading>) -> Result<(), Error> {
         if self.is_stopping {
             self.stop();
         }
         let mut live = self.running.len();
         while live > 0 {
             match self.receiver.recv() {
-                Ok(Message::Signal(SIGUSR1)) => self.write_current(),
-                Ok(Message::Signal(SIGHUP)) if self.reloader.is_some() => self.reload(),
+                Ok(Message::Signal(SIGUSR1)) => self.write_current(shards),
+                Ok(Message::Signal(SIGHUP)) if self.reloads => {
+                    if !self.is_stopping {
+                        // Its outcome is logged.
+                        let _ = reloading.map(Reloading::reload);
+                    }
+                }
                 Ok(Message::Signal(_)) if self.is_stopping => {
                     return Err(Error::failure(
                         "stopped at once: calls in progress are lost, no statistics are written",
@@ -395,9 +417,9 @@ impl Server {
                 Ok(Message::Started(..)) | Err(_) => {}
             }
         }
-        let (file, began) = (self.plan.stats.clone(), self.began);
+        let file = self.plan.stats.clone();
         let counted = self.join()?;
-        file.map_or(Ok(()), |file| write(&file, began, &counted))
+        file.map_or(Ok(()), |file| watching::write(&file, &shards.gathered(counted)))
     }
 
     /// Registers the addresses with rpcbind, if that is asked for.
@@ -409,32 +431,21 @@ impl Server {
         self.plan.rpcbind.then(|| Registration::new(&all))
     }
 
-    /// Reads the file of settings again, and logs what that changed.
-    fn reload(&mut self) {
-        let Some(reloader) = &mut self.reloader else { return };
-        tell_systemd(&NotifyState::Reloading);
-        match reloader.reload() {
-            Ok(changes) => {
-                self.running.iter().for_each(|running| running.handle.waker().wake());
-                tracing::info!(target: "stag", "settings read again: {changes}");
-            }
-            Err(refused) => {
-                tracing::error!(target: "stag", "settings stay as they are: {refused}");
-            }
-        }
-        tell_systemd(&NotifyState::Ready);
+    /// The shards, for those who watch them.
+    fn shards(&self) -> Shards {
+        Shards::new(self.began, self.running.iter().map(|running| running.end.clone()).collect())
     }
 
     /// Tells all shards to stop.
     fn stop(&self) {
         tell_systemd(&NotifyState::Stopping);
-        self.running.iter().for_each(|running| running.handle.tell(Command::Stop));
+        self.running.iter().for_each(|running| running.end.handle.tell(Command::Stop));
     }
 
     /// Waits for the threads, and takes what they counted.
     fn join(self) -> Result<Vec<Last>, Error> {
         let ends: Vec<_> =
-            self.running.into_iter().map(|running| (running.core, running.thread.join())).collect();
+            self.running.into_iter().map(|it| (it.end.core, it.thread.join())).collect();
         let mut counted = Vec::with_capacity(ends.len());
         for (core, end) in ends {
             let last =
@@ -445,32 +456,16 @@ impl Server {
     }
 
     /// Asks all shards for their counters, and writes them.
-    fn write_current(&self) {
+    fn write_current(&self, shards: &Shards) {
         let Some(file) = &self.plan.stats else {
-            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to \
-                                                   write to");
+            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: no file is named");
         };
-        for Running { handle, .. } in &self.running {
-            handle.tell(Command::Snapshot);
-        }
-        let mut counted = Vec::with_capacity(self.running.len());
-        for Running { handle, core, .. } in &self.running {
-            let Some(snapshot) = handle.snapshot(PATIENCE) else {
-                return tracing::warn!(target: "stag", "a shard does not answer: no statistics are \
-                                                       written");
-            };
-            counted.push((*core, snapshot));
-        }
-        if let Err(error) = write(file, self.began, &counted) {
+        let unwritten = |silent| Error::failure(format!("{silent}: no statistics are written"));
+        let gathered = shards.gather(Command::Snapshot).map_err(unwritten);
+        if let Err(error) = gathered.and_then(|gathered| watching::write(file, &gathered)) {
             tracing::warn!(target: "stag", "{error}");
         }
     }
-}
-
-fn write(file: &Path, began: Instant, counted: &[Last]) -> Result<(), Error> {
-    stats::write(file, &stats::object(began.elapsed(), counted)).map_err(|error| {
-        Error::failure(format!("cannot write statistics to {}: {error}", file.display()))
-    })
 }
 
 /// Several shards share their ports, and would share them with another server of the same user as

@@ -1,6 +1,6 @@
 //! Options of `stag serve`.
 
-use crate::{cidr, cli::versions};
+use crate::{cidr, cli::versions, observe::options::ObserveOptions};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::Sampling;
@@ -85,6 +85,14 @@ pub struct ServeOptions {
     /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
     #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
     pub rdma_version: Versions,
+    /// Versions of NFS to serve: 3, 4 (which is 4.1 and 4.2), or 3,4 (see VERSION 4)
+    #[arg(long, value_name = "3|4|3,4", value_delimiter = ',', default_value = "3",
+        value_parser = clap::value_parser!(u8).range(3..=4))]
+    pub nfs: Vec<u8>,
+    /// Seconds for which version 4 keeps the opens and locks of a client that is not heard of
+    #[arg(long, value_name = "SECONDS", default_value_t = 90,
+        value_parser = clap::value_parser!(u16).range(10..=3600))]
+    pub lease: u16,
     /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
     #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
     pub sample: u32,
@@ -104,9 +112,15 @@ pub struct ServeOptions {
     /// then, and showmount works
     #[arg(long)]
     pub rpcbind: bool,
+    /// Wait up to so many seconds, by chance, before anything is opened: for servers that start at
+    /// once on many nodes before one metadata server or cluster
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=3600))]
+    pub start_jitter: Option<u32>,
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+    #[command(flatten)]
+    pub observe: ObserveOptions,
     /// Sizes of each core, and what all cores share.
     #[command(flatten)]
     pub limits: LimitOptions,

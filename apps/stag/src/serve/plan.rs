@@ -8,6 +8,7 @@ use super::{
     exports::{self, Exported},
     limits,
     need::{self, Need},
+    nfs4::NfsPlan,
     options::ServeOptions,
     ready_file,
     shards::FabricShards,
@@ -63,6 +64,8 @@ pub struct Plan {
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
+    /// Versions of NFS.
+    pub nfs: NfsPlan,
     /// One call in so many is watched from stage to stage.
     pub sample: u32,
     /// Whoever asks is told how long calls take.
@@ -198,6 +201,7 @@ impl Plan {
         let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
         notices.extend(exports::overlaps(&exports));
         notices.extend(callers::notice(arguments, reach, &store));
+        let nfs = NfsPlan::new(arguments, shards, &store)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
@@ -215,6 +219,7 @@ impl Plan {
             sizes,
             private_data,
             versions,
+            nfs,
             sample,
             tells_stages,
             stats,

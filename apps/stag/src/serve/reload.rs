@@ -5,14 +5,24 @@ use super::{
     distrust,
     options::ServeOptions,
     plan::{Plan, PlanPurpose, StorePlan},
+    tell_systemd, watching,
 };
 use crate::{
     Error,
     admission::AdmissionTable,
+    ctl::answers::{ExportList, Reload},
+    metrics::Shards,
     settings::{self, Merged},
 };
+use sd_notify::NotifyState;
+use serde_json::{Value, json};
 use stag_nfs::{serve::StoreSource, store::files::ExportChanges};
-use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Difference that a file made that was read again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +30,22 @@ pub struct Changes {
     pub exports: ExportChanges,
     /// True if other clients may connect than before.
     pub clients: bool,
+}
+
+impl Changes {
+    fn json(&self) -> Value {
+        let ExportChanges { added, removed, reopened } = &self.exports;
+        let paths = |names: &[String]| names.iter().map(|name| format!("/{name}")).collect();
+        let [added, removed, changed]: [Vec<_>; 3] =
+            [paths(added), paths(removed), paths(reopened)];
+        json!({
+            "summary": self.to_string(),
+            "added": added,
+            "removed": removed,
+            "changed": changed,
+            "clients_changed": self.clients,
+        })
+    }
 }
 
 impl fmt::Display for Changes {
@@ -54,6 +80,52 @@ impl fmt::Display for Refused {
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         Self(error.to_string())
+    }
+}
+
+/// The way to have a server that runs read its settings again, for signals and for controllers: one
+/// of them at a time.
+#[derive(Debug)]
+pub struct Reloading {
+    reloader: Mutex<Reloader>,
+    shards: Arc<Shards>,
+    exports: ExportList,
+}
+
+impl Reloading {
+    /// The way to `shards`, whose exports controllers see in `exports`.
+    pub fn new(reloader: Reloader, shards: &Arc<Shards>, exports: &ExportList) -> Arc<Self> {
+        let (shards, exports) = (Arc::clone(shards), exports.clone());
+        Arc::new(Self { reloader: Mutex::new(reloader), shards, exports })
+    }
+
+    /// Reads the file of settings again, and logs what that changed.
+    ///
+    /// # Errors
+    /// As [`Reloader::reload`].
+    pub fn reload(&self) -> Result<Changes, Refused> {
+        let mut reloader = self.reloader.lock().unwrap_or_else(PoisonError::into_inner);
+        tell_systemd(&NotifyState::Reloading);
+        let outcome = reloader.reload(&self.exports);
+        match &outcome {
+            Ok(changes) => {
+                self.shards.ends().iter().for_each(|end| end.handle.waker().wake());
+                tracing::info!(target: "stag", "settings read again: {changes}");
+            }
+            Err(refused) => {
+                tracing::error!(target: "stag", "settings stay as they are: {refused}");
+            }
+        }
+        tell_systemd(&NotifyState::Ready);
+        outcome
+    }
+
+    /// The same as controllers ask for it.
+    pub fn for_controllers(self: Arc<Self>) -> Reload {
+        Box::new(move || match self.reload() {
+            Ok(changes) => Ok(changes.json()),
+            Err(refused) => Err(format!("settings stay as they are: {refused}")),
+        })
     }
 }
 
@@ -92,12 +164,12 @@ impl Reloader {
         })
     }
 
-    /// Reads the file, and serves by it from here on. Shards take up what is new in one of their
-    /// next passes; nothing waits for them.
+    /// Reads the file, and serves by it from here on; `listed` then lists the exports. Shards take
+    /// up what is new in one of their next passes; nothing waits for them.
     ///
     /// # Errors
     /// The reason, with the file's name and line where it stands there. Nothing has changed then.
-    pub fn reload(&mut self) -> Result<Changes, Refused> {
+    fn reload(&mut self, listed: &ExportList) -> Result<Changes, Refused> {
         let settings = settings::merge::<ServeOptions>(&self.words, Some(&self.file))?;
         let mut plan = Plan::new(&settings, PlanPurpose::Check)?;
         let before = self.fixed.iter().zip(fixed(&plan));
@@ -122,6 +194,7 @@ impl Reloader {
             }
             _ => ExportChanges::default(),
         };
+        listed.become_like(&watching::exports(&plan));
         let clients = format!("{:?}", plan.clients);
         let has_changed = clients != self.clients;
         if has_changed {
@@ -169,6 +242,7 @@ fn fixed(plan: &Plan) -> Vec<(&'static str, String)> {
         ("rdma-version", format!("{:?}", plan.versions)),
         ("sample", format!("{:?}", plan.sample)),
         ("stages", format!("{:?}", plan.tells_stages)),
+        ("nfs", format!("{:?}", plan.nfs)),
         ("stats", format!("{:?}", plan.stats)),
         ("rpcbind", format!("{:?}", plan.rpcbind)),
         ("ready-file", format!("{:?}", plan.ready_file)),

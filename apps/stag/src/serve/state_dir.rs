@@ -1,11 +1,9 @@
 //! The state directory of a server: where it is, and that no client can read it.
 
 use super::{exports::Exported, plan::PlanPurpose};
-use crate::{Error, plain};
-use rustix::process::geteuid;
+use crate::{Error, plain, system::default_state_dir};
 use std::{
-    env, fs,
-    fs::DirBuilder,
+    fs::{self, DirBuilder},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
@@ -44,21 +42,4 @@ pub fn state_dir(
         ))
     })?;
     Ok(directory)
-}
-
-fn default_state_dir() -> Result<PathBuf, Error> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if let Some(given) = env::var_os("STAG_STATE_DIR").filter(|given| !given.is_empty()) {
-        return Ok(PathBuf::from(given));
-    }
-    if geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/stag"));
-    }
-    let home = || absolute("HOME").map(|home| home.join(".local/state"));
-    let base = absolute("XDG_STATE_HOME").or_else(home);
-    base.map(|base| base.join("stag")).ok_or_else(|| {
-        Error::usage(
-            "no state directory is known, because HOME is not set: give one with --state-dir",
-        )
-    })
 }

@@ -1,6 +1,7 @@
 //! Floors: what nothing on this host can go below, with nothing of ours in it but the measurement.
 
 pub mod copy;
+pub mod libcephfs;
 pub mod ring;
 pub mod tcp;
 pub mod wake;

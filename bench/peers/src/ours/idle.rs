@@ -2,12 +2,13 @@
 
 use crate::{
     contender::{Absence, Contender, Reading},
+    processor::used,
     site::{MeasuringSite, RunningServer},
     stag::{ServedProgram, serve},
     way::Way,
 };
 use std::{
-    fs, thread,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -48,20 +49,9 @@ impl Contender for IdleServer {
 
     fn measure(&mut self, _site: &MeasuringSite) -> Result<Reading, String> {
         let (running, _) = self.server.as_ref().ok_or("it was not started")?;
-        let (before, began) = (used(running)?, Instant::now());
+        let (before, began) = (used(running.id())?, Instant::now());
         thread::sleep(TIME);
-        let used = used(running)?.saturating_sub(before);
+        let used = used(running.id())?.saturating_sub(before);
         Ok(Reading::counted(used.as_nanos() as f64 / began.elapsed().as_nanos() as f64 * 100.0))
     }
-}
-
-/// Time that all threads of a process had a core.
-fn used(process: &RunningServer) -> Result<Duration, String> {
-    let folder = format!("/proc/{}/task", process.id());
-    let threads = fs::read_dir(&folder).map_err(|error| format!("{folder}: {error}"))?;
-    let times = threads.flatten().filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
-    });
-    Ok(times.sum())
 }

@@ -10,7 +10,7 @@ use stag_engine::clock::Clock;
 use stag_load::{Load, Workload};
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Event, FabricFault, Limits, Look, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
+    Event, FabricFault, Limits, Look, Looked, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
     RemoteSpan, Status, Tag, Time,
 };
 use std::{collections::VecDeque, io, ops::Range, os::fd::BorrowedFd};
@@ -183,17 +183,17 @@ impl Provider for ReplySink {
 
     fn ring(&mut self) {}
 
-    fn look(&mut self, _now: Time, room: &mut [u8]) -> Look {
+    fn look(&mut self, _now: Time, room: &mut [u8]) -> Looked {
         if !self.events.is_empty() {
-            return Look::Other;
+            return Look::Other.into();
         }
-        let Some(room) = room.get_mut(..REPLY.len()) else { return Look::Other };
+        let Some(room) = room.get_mut(..REPLY.len()) else { return Look::Other.into() };
         match self.reply() {
             Some((qp, reply)) => {
                 room.copy_from_slice(&reply);
-                Look::Message { qp, len: reply.len() }
+                Look::Message { qp, len: reply.len() }.into()
             }
-            None => Look::Nothing,
+            None => Look::Nothing.into(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! NFS-Ganesha with files in memory, over TCP, called by `stag bench`.
+//! NFS-Ganesha with files in memory or on CephFS, over TCP, called by `stag bench`.
 //!
 //! It does not start unless it can register with a port mapper. It is therefore started where it
 //! finds one of ours ([`Mapper`]) in the place of the host's: in a mount namespace of its own,
@@ -6,6 +6,7 @@
 
 use super::{free_port, mapper::Mapper};
 use crate::{
+    ceph::SharedCluster,
     contender::{Absence, Contender, Reading},
     site::{MeasuringSite, RunningServer, shown, unique},
     stag::StagBench,
@@ -24,10 +25,18 @@ const READY: &str = "NFS SERVER INITIALIZED";
 /// The export.
 const EXPORT: &str = "/export";
 
+/// Place of the files that are served.
+#[derive(Clone, Debug)]
+enum GaneshaStore {
+    Memory,
+    Ceph(SharedCluster),
+}
+
 /// NFS-Ganesha, and how it is called.
 #[derive(Debug)]
 pub struct Ganesha {
     bench: StagBench,
+    store: GaneshaStore,
     // In this order: it takes its registrations back when it ends.
     server: Option<(RunningServer, String)>,
     mapper: Option<Mapper>,
@@ -37,13 +46,26 @@ pub struct Ganesha {
 impl Ganesha {
     /// Called by `stag bench` with these options. Files may have [`FILE_LEN_MAX`] octets.
     pub fn new(options: &str) -> Self {
-        Self { bench: StagBench::new(options), server: None, mapper: None, commands: Vec::new() }
+        Self::of(GaneshaStore::Memory, StagBench::new(options))
+    }
+
+    /// The same with the root of a cluster's file system, through libcephfs.
+    pub fn on_ceph(cluster: &SharedCluster, bench: StagBench) -> Self {
+        Self::of(GaneshaStore::Ceph(cluster.clone()), bench)
+    }
+
+    const fn of(store: GaneshaStore, bench: StagBench) -> Self {
+        Self { bench, store, server: None, mapper: None, commands: Vec::new() }
     }
 }
 
 impl Contender for Ganesha {
     fn name(&self) -> String {
-        "NFS-Ganesha (TCP, MEM), same client".to_owned()
+        let store = match self.store {
+            GaneshaStore::Memory => "MEM",
+            GaneshaStore::Ceph(_) => "CEPH",
+        };
+        format!("NFS-Ganesha (TCP, {store}), same client")
     }
 
     fn commands(&self) -> Vec<String> {
@@ -53,24 +75,32 @@ impl Contender for Ganesha {
     fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         let program = site.find("ganesha.nfsd", "nfs-ganesha")?;
         let unshare = site.find("unshare", "util-linux")?;
-        if !has_store(Path::new("/usr")) {
-            let (program, package) = ("libfsalmem.so".to_owned(), "nfs-ganesha-mem".to_owned());
+        let (module, package) = match self.store {
+            GaneshaStore::Memory => ("libfsalmem.so", "nfs-ganesha-mem"),
+            GaneshaStore::Ceph(_) => ("libfsalceph.so", "nfs-ganesha-ceph"),
+        };
+        if !has_module(Path::new("/usr"), module) {
+            let (program, package) = (module.to_owned(), package.to_owned());
             return Err(Absence::Missing { program, package });
         }
+        let store = match &self.store {
+            GaneshaStore::Memory => GaneshaBlocks::memory(),
+            GaneshaStore::Ceph(cluster) => GaneshaBlocks::ceph(&cluster.configuration(site)?),
+        };
         let home = site.home().join(format!("ganesha-{}", unique()));
         fs::create_dir(&home).map_err(Absence::failed)?;
         let (nfs, mount) =
             (free_port().map_err(Absence::failed)?, free_port().map_err(Absence::failed)?);
         let configuration = home.join("ganesha.conf");
-        fs::write(&configuration, configured(nfs, mount)).map_err(Absence::failed)?;
+        let text = configured(nfs, mount, &store);
+        fs::write(&configuration, &text).map_err(Absence::failed)?;
         let socket = home.join("rpcbind.sock");
         self.mapper = Some(Mapper::listen(&socket).map_err(Absence::failed)?);
 
         let mut serving = site.on_core(site.server, unshare);
         serving.args(namespaces(rustix::process::geteuid().is_root())).args(["sh", "-c"]);
         serving.arg(script(&program, &configuration, &socket));
-        let shown_configuration =
-            configured(nfs, mount).split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown_configuration = text.split_whitespace().collect::<Vec<_>>().join(" ");
         self.commands = vec![
             format!("# {}: {shown_configuration}", configuration.display()),
             format!("# {}: answers true to whatever is registered", socket.display()),
@@ -83,8 +113,8 @@ impl Contender for Ganesha {
     }
 
     fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
-        let (_, url) = self.server.as_ref().ok_or("it was not started")?;
-        self.bench.run(site, url)
+        let (running, url) = self.server.as_ref().ok_or("it was not started")?;
+        self.bench.run_on(site, url, running)
     }
 }
 
@@ -117,9 +147,36 @@ fn complaint(line: &str) -> Option<&str> {
     line.rsplit_once(" :").map(|(_, text)| text).filter(|_| is_grave && is_ours)
 }
 
+/// The parts of the configuration that depend on the store.
+struct GaneshaBlocks {
+    /// Blocks of their own.
+    store: String,
+    /// Lines of the export's block.
+    export: String,
+}
+
+impl GaneshaBlocks {
+    fn memory() -> Self {
+        Self {
+            store: format!("MEM {{ Inode_Size = {FILE_LEN_MAX:#x}; }}"),
+            export: format!("Path = {EXPORT};\n    FSAL {{ Name = MEM; }}"),
+        }
+    }
+
+    /// The root of the file system, as the cluster's administrator.
+    fn ceph(configuration: &Path) -> Self {
+        Self {
+            store: format!("CEPH {{ Ceph_Conf = {}; }}", configuration.display()),
+            export: "Path = /;\n    FSAL { Name = CEPH; User_Id = admin; Filesystem = fs; }"
+                .to_owned(),
+        }
+    }
+}
+
 /// NFS version 3 only, over TCP, for everybody as root, at ports of the loopback address, and
 /// nothing that needs another daemon. Whatever is not named here is as it comes.
-fn configured(nfs: u16, mount: u16) -> String {
+fn configured(nfs: u16, mount: u16, blocks: &GaneshaBlocks) -> String {
+    let GaneshaBlocks { store, export } = blocks;
     format!(
         "NFS_CORE_PARAM {{
     Protocols = 3;
@@ -128,12 +185,12 @@ fn configured(nfs: u16, mount: u16) -> String {
     MNT_Port = {mount};
     Enable_NLM = false;
     Enable_RQUOTA = false;
+    Mount_Path_Pseudo = true;
 }}
 NFSv4 {{ Graceless = true; }}
-MEM {{ Inode_Size = {FILE_LEN_MAX:#x}; }}
+{store}
 EXPORT {{
     Export_Id = 1;
-    Path = {EXPORT};
     Pseudo = {EXPORT};
     Protocols = 3;
     Transports = TCP;
@@ -142,7 +199,7 @@ EXPORT {{
     Squash = All;
     Anonymous_Uid = 0;
     Anonymous_Gid = 0;
-    FSAL {{ Name = MEM; }}
+    {export}
 }}
 "
     )
@@ -167,15 +224,15 @@ fn script(program: &Path, configuration: &Path, socket: &Path) -> String {
     )
 }
 
-/// Returns true if a library directory below `root` has the store in memory.
-fn has_store(root: &Path) -> bool {
+/// Returns true if a library directory below `root` has a store of NFS-Ganesha's.
+fn has_module(root: &Path, module: &str) -> bool {
     let below = |path: PathBuf| {
         fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
     };
     let libraries: Vec<_> =
         ["lib", "lib64", "local/lib"].iter().map(|name| root.join(name)).collect();
     let inner = libraries.iter().cloned().flat_map(below);
-    libraries.iter().cloned().chain(inner).any(|path| path.join("ganesha/libfsalmem.so").exists())
+    libraries.iter().cloned().chain(inner).any(|path| path.join("ganesha").join(module).exists())
 }
 
 #[cfg(test)]
@@ -184,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_configuration_has_ports_of_its_own_and_no_other_daemon() {
-        let text = configured(32_049, 32_048);
+        let text = configured(32_049, 32_048, &GaneshaBlocks::memory());
         for line in [
             "NFS_Port = 32049;",
             "MNT_Port = 32048;",
@@ -197,9 +254,16 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}");
         }
-        let count = |what| text.matches(what).count();
-        assert_eq!(count('{'), count('}'));
-        assert!(text.lines().all(|line| line.is_empty() || line.ends_with([';', '{', '}'])));
+        let ceph = configured(1, 2, &GaneshaBlocks::ceph(Path::new("/c/ceph.conf")));
+        for line in ["Ceph_Conf = /c/ceph.conf;", "Name = CEPH;", "Path = /;", "Pseudo = /export;"]
+        {
+            assert!(ceph.contains(line), "{line}");
+        }
+        for text in [text, ceph] {
+            let count = |what| text.matches(what).count();
+            assert_eq!(count('{'), count('}'));
+            assert!(text.lines().all(|line| line.is_empty() || line.ends_with([';', '{', '}'])));
+        }
     }
 
     #[test]
@@ -224,13 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn the_store_in_memory_is_found_where_distributions_put_it() {
+    fn a_store_is_found_where_distributions_put_it() {
         for place in ["lib/ganesha", "lib64/ganesha", "lib/x86_64-linux-gnu/ganesha"] {
             let root = tempfile::tempdir().unwrap();
-            assert!(!has_store(root.path()));
+            assert!(!has_module(root.path(), "libfsalmem.so"));
             fs::create_dir_all(root.path().join(place)).unwrap();
             fs::write(root.path().join(place).join("libfsalmem.so"), b"").unwrap();
-            assert!(has_store(root.path()), "{place}");
+            assert!(has_module(root.path(), "libfsalmem.so"), "{place}");
+            assert!(!has_module(root.path(), "libfsalceph.so"), "{place}");
         }
     }
 }

@@ -8,18 +8,24 @@ use super::{
     unpackaged::{CHIMERA, LIBFABRIC, MERCURY},
 };
 use crate::{
+    ceph::SharedCluster,
     contender::{
         Contender,
-        ReadingQuantity::{Rate, RoundTrip},
+        ReadingQuantity::{Count, Rate, RoundTrip},
     },
+    floor::libcephfs::{CephFloor, CephWork},
     goal::{
-        GoalBound::{self, AtLeast},
+        GoalBound::{self, AtLeast, AtMost},
         GoalRow, about,
     },
     goals::read_trip,
-    stag::{ServedProgram, Stag},
+    ours::ceph::StagOnCeph,
+    stag::{ServedProgram, Stag, StagBench},
     way,
 };
+
+/// Calls under way at a time on CephFS.
+const CEPH_DEPTH: usize = 16;
 
 /// G1: a NULL round trip on shared memory.
 pub fn null_shm() -> Vec<GoalRow> {
@@ -103,4 +109,38 @@ pub fn small_reads_at_a_time<C: Contender + 'static>(
 /// One READ at a time, over iWARP and over TCP.
 pub fn small_read_at_a_time<C: Contender + 'static>(theirs: impl Fn(&str) -> C) -> Vec<GoalRow> {
     [way::IWARP, way::TCP].map(|by| read_trip("G7", by, GoalBound::None, &theirs)).into()
+}
+
+/// Gc: NFS on CephFS, both servers on one cluster, in turns on the same core; and the time that a
+/// server's threads have a core for each call, beside that of NFS-Ganesha and of libcephfs alone.
+pub fn on_ceph() -> Vec<GoalRow> {
+    let cluster = SharedCluster::default();
+    let file = "--size 4K --file-size 2M --no-verify";
+    let calls = [
+        ("GETATTR", "nfs3:getattr".to_owned()),
+        ("LOOKUP", "nfs3:lookup".to_owned()),
+        ("READ of 4 KiB", format!("nfs3:read {file}")),
+        ("stable WRITE of 4 KiB", format!("nfs3:write {file}")),
+    ];
+    let bench = |calls: &str| StagBench::new(&format!("--workload {calls} --depth {CEPH_DEPTH}"));
+    let rates = calls.iter().map(|(name, calls)| {
+        let what = format!("calls/s on CephFS over TCP, {name}");
+        let ours = StagOnCeph::new(&cluster, bench(calls));
+        let theirs = Ganesha::on_ceph(&cluster, bench(calls));
+        GoalRow::timed(about("Gc", &what, Rate, AtLeast(1.0)), ours, theirs)
+    });
+    let work = [CephWork::Read, CephWork::Write];
+    let times = calls.iter().skip(2).zip(work).flat_map(|((name, calls), work)| {
+        let what = format!("server's time on a core, {name}");
+        let bench = || bench(calls).by_processor();
+        let ours = || StagOnCeph::new(&cluster, bench());
+        let about = |bound| about("Gc", &what, Count("µs"), bound);
+        let ganesha = Ganesha::on_ceph(&cluster, bench());
+        let floor = CephFloor::new(&cluster, work, CEPH_DEPTH);
+        [
+            GoalRow::timed(about(GoalBound::None), ours(), ganesha),
+            GoalRow::timed(about(AtMost(1.1)), ours(), floor),
+        ]
+    });
+    rates.chain(times).collect()
 }

@@ -26,7 +26,7 @@ pub(crate) struct Brought {
 impl Iwarp {
     /// A message, or nothing, as [`poll_once`](Self::poll_once) finds it out; everything else is
     /// left to that.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Look {
         self.shared.now = now;
         let may_look =
@@ -43,7 +43,7 @@ impl Iwarp {
     }
 
     /// The message in front of what was brought.
-    #[inline]
+    #[inline(always)]
     fn look_in_front(&mut self, room: &mut [u8]) -> Look {
         let Self { conns, shared, brought, .. } = self;
         let IwarpShared { staging, stats, receives, .. } = shared;

@@ -8,7 +8,7 @@ use crate::{
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, Look, Memory, PeerAddress, Provider, Qp, Refusal,
+    Cause, Count, Event, FabricFault, Limits, Looked, Memory, PeerAddress, Provider, Qp, Refusal,
     Refused, RemoteSpan, Status, Tag, Time,
     soft::{self, Op, Postable, Posting},
 };
@@ -231,8 +231,8 @@ impl Provider for Iwarp {
         self.ring_all();
     }
 
-    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
-        self.look_once(now, room)
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
+        self.look_once(now, room).into()
     }
 
     fn take_receive(&mut self) -> Option<Buf> {

@@ -16,6 +16,8 @@ const FIRST: usize = LINE - WORD;
 const BULK: usize = 256;
 /// Octets of the longest unit.
 const VECTOR: usize = 16;
+/// Octets of a word of XDR, as messages are made of.
+const XDR: usize = 4;
 
 /// Copies `to.len()` octets at `from`.
 ///
@@ -62,8 +64,12 @@ pub(crate) const LINES: usize = 4;
 /// Lengths that [`store_short`] copies.
 pub(crate) const SHORT: RangeInclusive<usize> = VECTOR..=16 * VECTOR;
 
-/// Copies a few octets to `to` without a call: those at the beginning and those at the end, which
-/// are more than half of them and overlap.
+/// Copies a few octets to `to` without a call: whole words as words, others by those at the
+/// beginning and those at the end, which are more than half of them and overlap.
+///
+/// A message was written by its words a moment ago. A load of several of them waits until those
+/// stores have left the core, behind all that were made before; and the latest of these is to a
+/// line of the ring that the other core has. A load of one word gets it at once.
 ///
 /// # Safety
 /// `to` is valid for writes of `from.len()` octets, does not overlap `from`, and no reference names
@@ -71,6 +77,10 @@ pub(crate) const SHORT: RangeInclusive<usize> = VECTOR..=16 * VECTOR;
 #[inline(always)]
 pub(crate) unsafe fn store_short(from: &[u8], to: *mut u8) {
     debug_assert!(SHORT.contains(&from.len()), "others are copied otherwise");
+    if (from.as_ptr().addr() | from.len()).is_multiple_of(XDR) {
+        // SAFETY: the caller's promise; they are whole words.
+        return unsafe { store_words(from, to) };
+    }
     match from.len() {
         // SAFETY: the caller's promise.
         0..=32 => unsafe { store_ends::<16>(from, to) },
@@ -81,6 +91,36 @@ pub(crate) unsafe fn store_short(from: &[u8], to: *mut u8) {
         // SAFETY: the caller's promise.
         _ => unsafe { store_ends::<128>(from, to) },
     }
+}
+
+/// # Safety
+/// As [`store_short`], and `from` is aligned to a word of XDR and made of such.
+#[inline(always)]
+unsafe fn store_words(from: &[u8], to: *mut u8) {
+    let (vectors, rest) = from.as_chunks::<VECTOR>();
+    let mut to = to;
+    for vector in vectors {
+        for at in [0, 4, 8, 12] {
+            // SAFETY: the caller promises both words.
+            unsafe { store_word(vector.as_ptr().wrapping_add(at), to.wrapping_add(at)) };
+        }
+        to = to.wrapping_add(VECTOR);
+    }
+    for word in rest.as_chunks::<XDR>().0 {
+        // SAFETY: the caller promises both words.
+        unsafe { store_word(word.as_ptr(), to) };
+        to = to.wrapping_add(XDR);
+    }
+}
+
+/// # Safety
+/// `from` is aligned and valid for reading a word of XDR, `to` is valid for writing one.
+#[inline(always)]
+unsafe fn store_word(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise; any octets are a word.
+    let word = unsafe { load::<u32>(from) };
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<u32>().write_unaligned(word) };
 }
 
 /// # Safety

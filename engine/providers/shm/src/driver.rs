@@ -14,7 +14,7 @@ use crate::{
 };
 use rustix::event::epoll;
 use stag_pools::{Pool, Table, Windows, table::Key};
-use stag_verbs::{Cause, Event, FabricFault, Look, Qp, Time, soft::Receives};
+use stag_verbs::{Cause, Event, FabricFault, Look, Looked, Qp, Time, soft::Receives};
 use std::{collections::VecDeque, fmt, io};
 
 /// Sockets that one look reports.
@@ -235,21 +235,21 @@ impl Shm {
         let receive = if self.is_plain(now) { self.shared.receives.take_ready() } else { None };
         let Some(mut buf) = receive else { return self.poll_all(now) };
         let found = self.look_once(now, buf.spare_mut());
-        if let Look::Message { qp, len } = found {
+        if let Look::Message { qp, len } = found.look() {
             buf.extend(len);
             return Some(Event::Received { qp, buf, invalidated: None });
         }
         let kept = self.shared.receives.add(buf);
         debug_assert!(kept.is_ok(), "it was there before");
-        if found == Look::Nothing { None } else { self.poll_all(now) }
+        if found.is_nothing() { None } else { self.poll_all(now) }
     }
 
     /// A message, or nothing; everything else is left to [`poll_once`](Self::poll_once).
     #[inline]
-    pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Look {
+    pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Looked {
         self.shared.now = now;
         if !self.is_plain(now) || !self.shared.receives.is_ready() {
-            return Look::Other;
+            return Look::Other.into();
         }
         // With one process at the other end, as most have, nobody waits for a turn.
         if let [key] = self.hot.as_slice() {
@@ -260,26 +260,26 @@ impl Shm {
 
     /// Looks at the rings of several processes in turn.
     #[inline(never)]
-    fn look_around(&mut self, room: &mut [u8]) -> Look {
+    fn look_around(&mut self, room: &mut [u8]) -> Looked {
         if self.in_turn >= RECORDS_PER_TURN {
             self.next_turn();
         }
         let mut found = Look::Nothing;
         for _ in 0..self.hot.len() {
-            let Some(key) = self.hot.get(self.turn).copied() else { return Look::Other };
-            match self.look_at(key, room) {
+            let Some(key) = self.hot.get(self.turn).copied() else { return Look::Other.into() };
+            match self.look_at(key, room).look() {
                 Look::Nothing => {}
                 // It has something to do beside its ring, and others may have a message.
                 Look::Other if !self.has_front(key) => found = Look::Other,
-                Look::Other => return Look::Other,
+                Look::Other => return Look::Other.into(),
                 message => {
                     self.in_turn += 1;
-                    return message;
+                    return message.into();
                 }
             }
             self.next_turn();
         }
-        found
+        found.into()
     }
 
     /// Returns true if a record is in front of the ring of a link.
@@ -290,9 +290,9 @@ impl Shm {
 
     /// Looks at the ring of one process.
     #[inline(always)]
-    fn look_at(&mut self, key: Key, room: &mut [u8]) -> Look {
+    fn look_at(&mut self, key: Key, room: &mut [u8]) -> Looked {
         // A link that ends leaves the list at once.
-        let Some(link) = self.links.at_mut(key.index()) else { return Look::Other };
+        let Some(link) = self.links.at_mut(key.index()) else { return Look::Other.into() };
         rx::look(link, &mut self.shared, room)
     }
 

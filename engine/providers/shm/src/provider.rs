@@ -9,7 +9,7 @@ use crate::{
 use rustix::fd::AsFd;
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, Look, PeerAddress, Provider, Qp, Refusal, Refused,
+    Cause, Count, Event, FabricFault, Limits, Looked, PeerAddress, Provider, Qp, Refusal, Refused,
     RemoteSpan, Tag, Time,
     soft::{self, Op, Postable, Posting},
 };
@@ -243,7 +243,7 @@ impl Provider for Shm {
     }
 
     #[inline]
-    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
         self.look_once(now, room)
     }
 

@@ -10,7 +10,7 @@ use crate::{
 };
 use stag_pools::{AccessViolation, RemoteKey, Table, table::Key};
 use stag_verbs::{
-    Cause, Event, FabricFault, Look, Qp, Status,
+    Cause, Event, FabricFault, Look, Looked, Qp, Status,
     soft::{NO_BUFFER, Op, TOO_LONG, invalidate_fault, read_fault, write_fault},
 };
 
@@ -44,24 +44,24 @@ struct PoolOctets {
 /// Looks at the ring of a link. A message of which nothing has to be known but where it goes is
 /// copied to `room`; anything else in front is left to [`receive`].
 #[inline(always)]
-pub(crate) fn look(link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Look {
-    let Some(rings) = &link.rings else { return Look::Other };
+pub(crate) fn look(link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Looked {
+    let Some(rings) = &link.rings else { return Look::Other.into() };
     let word = rings.peek();
     if !word.is_none() {
         return take(word, link, shared, room);
     }
-    if link.is_calm() { Look::Nothing } else { Look::Other }
+    if link.is_calm() { Look::Nothing.into() } else { Look::Other.into() }
 }
 
 /// Takes what `word` begins, in front of the ring of a link, if it is a message.
 // Apart from the look, most of which find nothing, and whatever is rare is called last of all: so
 // neither keeps registers for the other.
 #[inline(never)]
-fn take(word: Word, link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Look {
-    let Some(rings) = &mut link.rings else { return Look::Other };
-    let Some(qp) = shared.lanes.message_to(word, link.place) else { return Look::Other };
+fn take(word: Word, link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Looked {
+    let Some(rings) = &mut link.rings else { return Look::Other.into() };
+    let Some(qp) = shared.lanes.message_to(word, link.place) else { return Look::Other.into() };
     if !rings.holds_message(word) {
-        return Look::Other;
+        return Look::Other.into();
     }
     if !rings.copy_lines(word, room) {
         return take_long(qp, word, link, shared, room);
@@ -73,7 +73,7 @@ fn take(word: Word, link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8])
     if rings.advance(word) {
         return tell_taken(qp, len, link, shared);
     }
-    Look::Message { qp, len }
+    Look::Message { qp, len }.into()
 }
 
 /// Takes the message in front if it is long.
@@ -84,10 +84,10 @@ fn take_long(
     link: &mut ShmLink,
     shared: &mut ShmShared,
     room: &mut [u8],
-) -> Look {
+) -> Looked {
     let len = word.len();
     let (Some(rings), Some(room)) = (&mut link.rings, room.get_mut(..len)) else {
-        return Look::Other;
+        return Look::Other.into();
     };
     rings.copy_front(room);
     shared.stats.records_received += 1;
@@ -96,15 +96,15 @@ fn take_long(
     if rings.advance(word) {
         link.tell_progress(shared);
     }
-    Look::Message { qp, len }
+    Look::Message { qp, len }.into()
 }
 
 /// A message was taken, and the peer is to hear how far we have read.
 #[cold]
 #[inline(never)]
-fn tell_taken(qp: Qp, len: usize, link: &mut ShmLink, shared: &mut ShmShared) -> Look {
+fn tell_taken(qp: Qp, len: usize, link: &mut ShmLink, shared: &mut ShmShared) -> Looked {
     link.tell_progress(shared);
-    Look::Message { qp, len }
+    Look::Message { qp, len }.into()
 }
 
 /// Carries out the next record of a link. False when there is none; an error ends the link.

@@ -8,7 +8,7 @@ use crate::{
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_verbs::{
-    Cause, Event, FabricFault, Limits, Look, PeerAddress, Provider, Qp, Refusal, Refused,
+    Cause, Event, FabricFault, Limits, Look, Looked, PeerAddress, Provider, Qp, Refusal, Refused,
     RemoteSpan, Tag, Time,
     soft::{self, Op, Postable, Posting},
 };
@@ -276,24 +276,24 @@ impl Provider for Sim {
     }
 
     /// Every other message that could be told so, so that a seed shows both ways.
-    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
         self.gather(now);
         let (qp, len) = match self.end.events.front() {
-            None => return Look::Nothing,
+            None => return Look::Nothing.into(),
             Some(Event::Received { qp, buf, invalidated: None }) => (*qp, buf.len()),
-            Some(_) => return Look::Other,
+            Some(_) => return Look::Other.into(),
         };
         self.end.looks = !self.end.looks;
         if self.end.looks {
-            return Look::Other;
+            return Look::Other.into();
         }
-        let Some(room) = room.get_mut(..len) else { return Look::Other };
+        let Some(room) = room.get_mut(..len) else { return Look::Other.into() };
         if let Some(Event::Received { mut buf, .. }) = self.end.events.pop_front() {
             room.copy_from_slice(&buf);
             buf.reset(0);
             self.end.receives.push_front(buf);
         }
-        Look::Message { qp, len }
+        Look::Message { qp, len }.into()
     }
 
     fn take_receive(&mut self) -> Option<Buf> {

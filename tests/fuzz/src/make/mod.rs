@@ -32,7 +32,7 @@ use crate::{
 pub use crate::octets::emitted;
 pub use gateway::{replies, shard, tcp};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
-pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply};
+pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply, nfs4_state};
 pub use shm::shm;
 
 /// Up to 64 words, as fields have them.

@@ -9,7 +9,7 @@ use stag_protocol::{
 };
 
 use super::{drawn, some_words};
-use crate::{octets::written, random::FuzzRandom};
+use crate::{octets::written, random::FuzzRandom, targets::STATE_STEP};
 
 /// A tag, which real clients leave empty.
 fn tag(random: &mut FuzzRandom) -> &'static [u8] {
@@ -127,4 +127,10 @@ pub fn nfs4_attributes(random: &mut FuzzRandom) -> Vec<u8> {
         mask.emit(writer)?;
         writer.opaque(&values)
     })
+}
+
+/// Steps of clients that have state.
+pub fn nfs4_state(random: &mut FuzzRandom) -> Vec<u8> {
+    let steps = 1 + random.below(64);
+    (0..steps).flat_map(|_| random.octets(STATE_STEP)).collect()
 }

@@ -5,6 +5,7 @@ pub(crate) mod iwarp;
 pub(crate) mod message;
 pub(crate) mod nfs;
 pub(crate) mod nfs4;
+pub(crate) mod nfs4_state;
 pub(crate) mod rpc;
 pub(crate) mod rpcrdma;
 pub(crate) mod shard;
@@ -23,6 +24,7 @@ use stag_protocol::xdr::{NoRoom, Writer};
 
 pub use iwarp::append as append_fpdu;
 pub use nfs::HANDLE_KEY;
+pub use nfs4_state::STEP as STATE_STEP;
 pub use shard::{FILE, ROOT, good_replies};
 pub use shm::{TRUST as SHM_TRUST, WE_CONNECT as SHM_WE_CONNECT, windows as shm_windows};
 pub use xdr::TYPES;

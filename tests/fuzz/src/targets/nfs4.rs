@@ -11,8 +11,15 @@ use stag_protocol::{
 use super::{InputVerdict, differs_in_padding_only};
 
 /// Limits that a server of ours could have.
-const LIMITS: ReplyLimits =
-    ReplyLimits { read: 1 << 20, listing: 64 << 10, link: 4096, xattr: 65_536, flavors: 2 };
+const LIMITS: ReplyLimits = ReplyLimits {
+    read: 1 << 20,
+    listing: 64 << 10,
+    link: 4096,
+    xattr: 65_536,
+    flavors: 2,
+    handle: 128,
+    user: 1024,
+};
 
 /// Writes a value that was read from `octets`: it comes out as it went in, but for padding and for
 /// numbers in sets that no attribute has.

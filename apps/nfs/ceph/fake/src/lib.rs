@@ -6,5 +6,6 @@ mod c;
 mod files;
 mod namespace;
 mod node;
+mod objects;
 mod tree;
 mod world;

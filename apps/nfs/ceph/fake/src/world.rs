@@ -66,6 +66,8 @@ struct WantedFailure {
 pub(crate) struct FakeCluster {
     pub(crate) tree: FakeTree,
     pub(crate) clients: BTreeMap<u64, FakeClient>,
+    /// Objects by namespace and name.
+    pub(crate) objects: BTreeMap<crate::objects::ObjectName, Vec<u8>>,
     failures: Vec<WantedFailure>,
     blocked: BTreeSet<String>,
     waiting: u64,
@@ -111,6 +113,7 @@ pub(crate) fn join(client: u64, configuration: &[u8]) {
         let cluster = FakeCluster {
             tree: FakeTree::new(),
             clients: BTreeMap::new(),
+            objects: BTreeMap::new(),
             failures: Vec::new(),
             blocked: BTreeSet::new(),
             waiting: 0,

@@ -27,6 +27,11 @@ fn every_mount_has_the_settings_that_safety_needs(place: &Place) {
         let is_same = found == value || found.parse::<f64>().ok() == value.parse().ok();
         assert!(is_same, "{option} is {found}");
     }
+    if place.is_real {
+        for option in ["debug_client", "debug_objecter", "debug_rados", "debug_monc"] {
+            assert_eq!(mount.option(option).as_deref(), Ok("0/0"), "{option} costs time");
+        }
+    }
     assert_eq!(mount.option("fsid").unwrap().len(), 36);
     assert!(mount.file_system().is_some());
     assert!(mount.option("no_such_option").is_err());

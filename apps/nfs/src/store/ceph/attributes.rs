@@ -5,12 +5,14 @@ use super::{
     rights::{self, kind, must_be_regular},
     session::{CallPurpose, CephSession, FoundFile, failed},
 };
-use crate::store::{Failed, StoreResult, TRANSFER_MAX, name::NAME_MAX};
+use crate::store::{
+    Failed, FileAttributes, FileTime, NewAttributes, NewTime, ObjectChange, StoreResult,
+    TRANSFER_MAX, name::NAME_MAX,
+};
 use rustix::fs::{major, minor};
 use stag_ceph::{CephStat, SetStamp, SetStat, SpaceUse, Stamp};
 use stag_protocol::nfs::v3::{
-    Attributes, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, SetAttributes,
-    SetTime, Status, Time, WccData,
+    DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, Status, Time,
 };
 use std::{
     sync::PoisonError,
@@ -25,8 +27,8 @@ const SPACE_AGE: Duration = Duration::from_secs(1);
 const SET_ID: u32 = 0o6000;
 
 /// All attributes of a file in an export.
-pub(super) fn attributes(stat: &CephStat, fsid: u64) -> Attributes {
-    Attributes {
+pub(super) fn attributes(stat: &CephStat, fsid: u64) -> FileAttributes {
+    FileAttributes {
         kind: kind(stat),
         // RFC 1813 §2.6 [1813-11]: every attribute that the file system has is returned
         mode: u32::from(stat.mode) & 0o7777,
@@ -41,27 +43,28 @@ pub(super) fn attributes(stat: &CephStat, fsid: u64) -> Attributes {
         atime: time(stat.accessed),
         mtime: time(stat.modified),
         ctime: time(stat.changed),
+        // Of a file system that was made before Ceph kept it, it is zero.
+        birth: Some(time(stat.born)).filter(|born| *born != FileTime::default()),
+        change: change(stat),
     }
 }
 
-/// A time before 1970 reads as 1970, one after 2106 as 2106: the wire has 32 unsigned bits (RFC
-/// 1813 §2.6), and so has Ceph.
-fn time(stamp: Stamp) -> Time {
-    if stamp.seconds < 0 {
-        return Time::default();
-    }
-    let nanos = u32::try_from(stamp.nanos).unwrap_or(0);
-    match u32::try_from(stamp.seconds) {
-        Ok(seconds) => Time { seconds, nanos },
-        Err(_) => Time { seconds: u32::MAX, nanos: 999_999_999 },
-    }
+fn time(stamp: Stamp) -> FileTime {
+    FileTime { seconds: stamp.seconds, nanos: u32::try_from(stamp.nanos).unwrap_or(0) }
 }
 
-fn stamp(time: Time) -> Result<Stamp, Status> {
-    if time.nanos >= 1_000_000_000 {
+/// The change attribute. Ceph's counter alone is none: it goes back when a gateway is lost that had
+/// counted, and so may the time, but not to where both were before.
+fn change(stat: &CephStat) -> u64 {
+    time(stat.changed).wrapping_nanos().wrapping_add(stat.version)
+}
+
+fn stamp(time: FileTime) -> Result<Stamp, Status> {
+    // Ceph keeps 32 unsigned bits of seconds.
+    if !time.is_valid() || u32::try_from(time.seconds).is_err() {
         return Err(Status::Inval);
     }
-    Ok(Stamp { seconds: i64::from(time.seconds), nanos: i64::from(time.nanos) })
+    Ok(Stamp { seconds: time.seconds, nanos: i64::from(time.nanos) })
 }
 
 fn now() -> Stamp {
@@ -70,18 +73,18 @@ fn now() -> Stamp {
     Stamp { seconds, nanos: i64::from(since.subsec_nanos()) }
 }
 
-fn set_stamp(set: SetTime) -> Result<Option<SetStamp>, Status> {
+fn set_stamp(set: NewTime) -> Result<Option<SetStamp>, Status> {
     Ok(match set {
         // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
-        SetTime::Keep => None,
+        NewTime::Keep => None,
         // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
-        SetTime::Server => Some(SetStamp::Now(now())),
-        SetTime::Client(time) => Some(SetStamp::At(stamp(time)?)),
+        NewTime::Server => Some(SetStamp::Now(now())),
+        NewTime::Client(time) => Some(SetStamp::At(stamp(time)?)),
     })
 }
 
 /// Attributes to set in the words of Ceph, but for the size.
-pub(super) fn set_stat(set: &SetAttributes) -> Result<SetStat, Status> {
+pub(super) fn set_stat(set: &NewAttributes) -> Result<SetStat, Status> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
         return Err(Status::Inval);
     }
@@ -102,13 +105,13 @@ impl CephSession {
     pub(super) fn set_attributes(
         &self,
         handle: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         let file = self.resolve(handle, CallPurpose::Change)?;
         // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
         let outcome = match guard {
-            Some(ctime) if ctime != time(file.stat.changed) => Err(Status::NotSync),
+            Some(ctime) if ctime != time(file.stat.changed).in_32_bits() => Err(Status::NotSync),
             _ => self.apply(&file, set),
         };
         let about = self.wcc(&file);
@@ -117,7 +120,7 @@ impl CephSession {
 
     /// Sets attributes of a file as the caller, the size last: what is refused is refused before
     /// content is cut.
-    pub(super) fn apply(&self, file: &FoundFile, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn apply(&self, file: &FoundFile, set: &NewAttributes) -> Result<(), Status> {
         let wanted = set_stat(set)?;
         if wanted.mode.is_some() && kind(&file.stat) == FileKind::Symlink {
             return Err(Status::NotSupp);
@@ -178,7 +181,10 @@ impl CephSession {
         Ok(space)
     }
 
-    pub(super) fn system_space(&self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+    pub(super) fn system_space(
+        &self,
+        object: &FileHandle,
+    ) -> StoreResult<(FsStat, FileAttributes)> {
         let file = self.resolve(object, CallPurpose::Look)?;
         let attributes = self.attributes_of(&file);
         let space = self.space(&file).map_err(failed(Some(attributes)))?;
@@ -196,7 +202,7 @@ impl CephSession {
         Ok((fsstat, attributes))
     }
 
-    pub(super) fn system_info(&self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+    pub(super) fn system_info(&self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
         let file = self.resolve(object, CallPurpose::Look)?;
         let fsinfo = FsInfo {
             read_max: TRANSFER_MAX,
@@ -218,7 +224,10 @@ impl CephSession {
         Ok((fsinfo, self.attributes_of(&file)))
     }
 
-    pub(super) fn path_limits(&self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+    pub(super) fn path_limits(
+        &self,
+        object: &FileHandle,
+    ) -> StoreResult<(PathConf, FileAttributes)> {
         let file = self.resolve(object, CallPurpose::Look)?;
         let pathconf = PathConf {
             // RFC 1813 §3.3.20 [1813-94]: linkmax is the largest number of hard links

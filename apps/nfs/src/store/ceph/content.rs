@@ -4,10 +4,12 @@ use super::{
     rights::{self, must_be_regular},
     session::{CallPurpose, CephSession, FoundFile, failed},
 };
-use crate::store::{CommitDone, Failed, FilledLink, FilledRead, StoreResult, WriteDone};
+use crate::store::{
+    CommitDone, Failed, FilledLink, FilledRead, ObjectChange, StoreResult, WriteDone,
+};
 use rustix::io::Errno;
 use stag_ceph::{SetStat, StatMask, SyncKind};
-use stag_protocol::nfs::v3::{FileHandle, FileKind, StableHow, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, StableHow, Status};
 
 impl CephSession {
     pub(super) fn read_to(
@@ -43,7 +45,7 @@ impl CephSession {
         offset: u64,
         octets: &[u8],
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         let file = self.resolve(handle, CallPurpose::Change)?;
         // Before the octets are written: what is lost behind it shows.
         let verifier = self.shared.life.epoch.verifier();
@@ -90,16 +92,17 @@ impl CephSession {
 
     /// Makes a file stable. After an eviction the sync says yes and the attributes say no.
     fn sync(&self, file: &FoundFile) -> Result<(), Status> {
-        let synced = file.held.file().and_then(|open| open.sync(SyncKind::All));
-        let outcome =
-            synced.and_then(|()| file.held.inode.attributes(StatMask::ALL, &self.root()).map(drop));
+        let outcome = file.held.syncs.wait(|| {
+            file.held.file()?.sync(SyncKind::All)?;
+            file.held.inode.attributes(StatMask::ALL, &self.root()).map(drop)
+        });
         outcome.map_err(|errno| {
             self.shared.life.epoch.advance();
             self.fails(&file.live, errno)
         })
     }
 
-    pub(super) fn commit_file(&self, handle: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    pub(super) fn commit_file(&self, handle: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         let file = self.resolve(handle, CallPurpose::Change)?;
         let outcome = must_be_regular(&file.stat).and_then(|()| self.sync(&file));
         let about = self.wcc(&file);

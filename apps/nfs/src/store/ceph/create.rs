@@ -6,13 +6,13 @@ use super::{
     session::{CName, CallPurpose, CephSession, FoundFile},
 };
 use crate::store::{
-    DeviceNode, Failed, MadeObject, StoreResult,
+    CreateMode, DeviceNode, Failed, MadeObject, NewAttributes, ObjectChange, StoreResult,
     exclusive::{carries, carrying},
     name::Name,
 };
 use rustix::{fs::makedev, io::Errno};
 use stag_ceph::{CephInode, CephStat, UserPerm};
-use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 use std::ffi::CString;
 
 const FILE_MODE: u32 = 0o600;
@@ -29,8 +29,9 @@ impl CephSession {
         &self,
         directory: &FileHandle,
         name: &[u8],
+        asked: &NewAttributes,
         make: impl FnOnce(&FoundFile, Name<'_>) -> Result<FoundFile, Status>,
-    ) -> StoreResult<MadeObject, WccData> {
+    ) -> StoreResult<MadeObject, ObjectChange> {
         let parent = self.directory(directory, CallPurpose::Change)?;
         // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         let outcome = Name::of(name, Status::Exist, Status::Exist).and_then(|name| {
@@ -41,7 +42,7 @@ impl CephSession {
         match outcome {
             Ok(made) => {
                 let handle = self.handle(&made.export, made.held.vino);
-                Ok(MadeObject { handle, attributes: self.attributes_of(&made), directory: about })
+                Ok(MadeObject::new(handle, self.attributes_of(&made), about, asked))
             }
             Err(status) => Err(Failed { status, about }),
         }
@@ -53,7 +54,7 @@ impl CephSession {
         &self,
         parent: &FoundFile,
         name: Name<'_>,
-        set: &SetAttributes,
+        set: &NewAttributes,
         make: impl FnOnce(&CName, &UserPerm<'_>) -> Made,
     ) -> Result<FoundFile, Status> {
         set_stat(set)?;
@@ -77,9 +78,9 @@ impl CephSession {
     }
 
     /// Gives an object just made the attributes asked for, as far as the library did not.
-    fn settle(&self, made: &FoundFile, set: &SetAttributes) -> Result<(), Status> {
-        let nothing = SetAttributes::default();
-        let owner = SetAttributes { uid: set.uid, gid: set.gid, ..nothing };
+    fn settle(&self, made: &FoundFile, set: &NewAttributes) -> Result<(), Status> {
+        let nothing = NewAttributes::default();
+        let owner = NewAttributes { uid: set.uid, gid: set.gid, ..nothing };
         if set.uid.is_some_and(|uid| uid != made.stat.uid)
             || set.gid.is_some_and(|gid| gid != made.stat.gid)
         {
@@ -101,9 +102,9 @@ impl CephSession {
         let (atime, mtime) = (set.atime, set.mtime);
         // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
         for part in [
-            SetAttributes { size, ..nothing },
-            SetAttributes { mode, ..nothing },
-            SetAttributes { atime, mtime, ..nothing },
+            NewAttributes { size, ..nothing },
+            NewAttributes { mode, ..nothing },
+            NewAttributes { atime, mtime, ..nothing },
         ] {
             self.apply(made, &part)?;
         }
@@ -114,15 +115,16 @@ impl CephSession {
         &self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
-        self.make(directory, name, |parent, name| {
-            let set = match how {
-                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
-                // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
-                // file
-                CreateHow::Exclusive(verifier) => carrying(*verifier),
-            };
+        how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        let set = match how {
+            CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
+            // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
+            // file
+            CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
+        };
+        let mut is_new = true;
+        let made = self.make(directory, name, &set, |parent, name| {
             let mode = set.mode.unwrap_or(FILE_MODE) & 0o7777;
             let mut opened = None;
             let made = self.make_new(parent, name, &set, |text, user| {
@@ -134,10 +136,17 @@ impl CephSession {
             // Opened by a caller, not by root: another one would read and write by it.
             drop(opened);
             match made {
-                Err(Status::Exist) => self.create_again(parent, name, how),
+                Err(Status::Exist) => {
+                    is_new = false;
+                    self.create_again(parent, name, how)
+                }
                 other => other,
             }
-        })
+        })?;
+        match how {
+            CreateMode::Unchecked(set) if !is_new => Ok(made.found(set)),
+            _ => Ok(MadeObject { is_new, ..made }),
+        }
     }
 
     /// CREATE of a name that is taken.
@@ -145,7 +154,7 @@ impl CephSession {
         &self,
         parent: &FoundFile,
         name: Name<'_>,
-        how: &CreateHow,
+        how: &CreateMode,
     ) -> Result<FoundFile, Status> {
         let found = self.as_caller(|user| self.entry(parent, name.octets(), user))?;
         // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
@@ -154,17 +163,17 @@ impl CephSession {
         }
         match how {
             // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same verifier
-            CreateHow::Exclusive(verifier)
+            CreateMode::Exclusive { verifier, .. }
                 if found.stat.size == 0 && carries(&self.attributes_of(&found), *verifier) =>
             {
                 Ok(found)
             }
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
-            CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
-            CreateHow::Unchecked(set) => {
+            CreateMode::Exclusive { .. } | CreateMode::Guarded(_) => Err(Status::Exist),
+            CreateMode::Unchecked(set) => {
                 // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
                 // only
-                let only = SetAttributes { size: set.size, ..SetAttributes::default() };
+                let only = NewAttributes { size: set.size, ..NewAttributes::default() };
                 self.apply(&found, &only)?;
                 self.look(found.live, found.export, found.held)
             }
@@ -175,11 +184,11 @@ impl CephSession {
         &self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         let mode = set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777;
-        let set = &SetAttributes { size: None, ..*set };
-        self.make(directory, name, |parent, name| {
+        let set = &NewAttributes { size: None, ..*set };
+        self.make(directory, name, set, |parent, name| {
             self.make_new(parent, name, set, |text, user| {
                 parent.held.inode.make_directory(text.text(), mode, user)
             })
@@ -191,10 +200,10 @@ impl CephSession {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        let set = &SetAttributes { size: None, ..*set };
-        self.make(directory, name, |parent, name| {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        let set = &NewAttributes { size: None, ..*set };
+        self.make(directory, name, set, |parent, name| {
             if target.is_empty() {
                 return Err(Status::Inval);
             }
@@ -214,10 +223,10 @@ impl CephSession {
         directory: &FileHandle,
         name: &[u8],
         DeviceNode { kind, device }: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        let set = &SetAttributes { size: None, ..*set };
-        self.make(directory, name, |parent, name| {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        let set = &NewAttributes { size: None, ..*set };
+        self.make(directory, name, set, |parent, name| {
             let is_device = matches!(kind, FileKind::Block | FileKind::Character);
             let format = match kind {
                 FileKind::Fifo => 0o010_000,

@@ -2,6 +2,7 @@
 //! where content was asked for. What nobody used for longest goes when there are too many, and what
 //! the metadata servers want back goes at once.
 
+use super::shared_sync::SharedSync;
 use rustix::io::Errno;
 use stag_ceph::{CephFile, CephInode, CephMount, OpenFlags, Released, UserPerm, Vino};
 use std::{
@@ -16,11 +17,12 @@ pub(super) struct HeldInode {
     pub(super) inode: CephInode,
     /// Opened by root for everybody: who may read and write is judged call by call.
     file: OnceLock<CephFile>,
+    pub(super) syncs: SharedSync,
 }
 
 impl HeldInode {
     pub(super) fn new(vino: Vino, inode: CephInode) -> Self {
-        Self { vino, inode, file: OnceLock::new() }
+        Self { vino, inode, file: OnceLock::new(), syncs: SharedSync::default() }
     }
 
     /// Keeps a file that is open already.

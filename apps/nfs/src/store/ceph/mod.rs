@@ -6,8 +6,9 @@
 //! | `life.rs` | the mount: made, lost, made again |
 //! | `held.rs` | inodes and open files that are held |
 //! | `session.rs` | the store as a helper has it: callers, handles, errors |
-//! | `content.rs` | READ, WRITE, COMMIT |
+//! | `content.rs`, `shared_sync.rs` | READ, WRITE, COMMIT |
 //! | `names.rs`, `create.rs` | procedures on names |
+//! | `pins.rs` | procedures that only version 4 has |
 //! | `attributes.rs`, `rights.rs`, `acl.rs` | attributes, and who may |
 //! | `procedures.rs` | the procedures of NFS, each by one of the parts |
 //!
@@ -34,14 +35,16 @@ mod create;
 mod held;
 mod life;
 mod names;
+mod pins;
 mod procedures;
 mod rights;
 mod session;
+mod shared_sync;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use super::files::{Callers, Epoch, Policy};
-use super::{Backend, HelperStore};
+use super::{Backend, ExportRoot, HelperStore};
 use crate::{
     cluster::Cluster,
     export::{ExportId, check_name, ids_by_name},
@@ -49,9 +52,10 @@ use crate::{
     state::{StartError, StateDirectory},
 };
 use life::{MountLife, MountRecipe};
+use pins::CephPins;
 pub(in crate::store) use session::CephSession;
 use stag_ceph::{Library, SpaceUse};
-use stag_protocol::nfs::v3::Verifier;
+use stag_protocol::nfs::v3::{FileHandle, Verifier};
 use std::{
     collections::HashSet,
     ffi::CString,
@@ -122,6 +126,7 @@ struct CephShared {
     handles: HandleKey,
     policy: Policy,
     snapshots: bool,
+    pins: CephPins,
     /// Space, and when a monitor told it.
     space: Mutex<Option<(Instant, SpaceUse)>>,
     _state: StateDirectory,
@@ -162,6 +167,7 @@ impl CephBackend {
             handles,
             policy,
             snapshots: config.snapshots,
+            pins: CephPins::default(),
             space: Mutex::new(None),
             _state: state,
             _name: lock,
@@ -195,8 +201,29 @@ impl Backend for CephBackend {
         self.0.exports.iter().map(|export| export.name.clone()).collect()
     }
 
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.0.export_roots()
+    }
+
+    fn unpin(&self, file: &FileHandle) {
+        self.0.unpin(file);
+    }
+
     fn verifier(&self) -> Verifier {
         self.0.life.epoch.verifier()
+    }
+}
+
+impl CephShared {
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        let roots = self.exports.iter().map(|export| ExportRoot {
+            name: export.name.clone(),
+            id: export.id.0,
+            fsid: export.fsid,
+            is_read_only: export.read_only,
+            root: None,
+        });
+        roots.collect()
     }
 }
 

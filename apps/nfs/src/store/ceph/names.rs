@@ -6,12 +6,12 @@ use super::{
     session::{CName, CallPurpose, CephSession, FoundFile, failed, root_of},
 };
 use crate::store::{
-    Failed, Linked, Listed, ListedEntry, ListingStart, NameIn, Renamed, StoreResult, Visitor,
-    name::Name,
+    Failed, FileAttributes, Linked, Listed, ListedEntry, ListingStart, NameIn, ObjectChange,
+    Renamed, StoreResult, Visitor, name::Name,
 };
 use rustix::io::Errno;
 use stag_ceph::{CephDirectory, CephInode, DirectoryEntry, StatMask, UserPerm, Vino};
-use stag_protocol::nfs::v3::{CookieVerifier, FileHandle, FileKind, Status, WccData};
+use stag_protocol::nfs::v3::{CookieVerifier, FileHandle, FileKind, Status};
 use std::{ffi::CStr, sync::Arc};
 
 /// The order of a directory is that of a hash of its names, the same for all clients.
@@ -34,7 +34,7 @@ impl CephSession {
         directory: &FileHandle,
         name: Result<Name<'_>, Status>,
         remove: Remove,
-    ) -> StoreResult<WccData, WccData> {
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         let parent = self.directory(directory, CallPurpose::Change)?;
         let outcome = name.and_then(|name| {
             self.must_be_no_snapshot(&parent, name, Status::Acces)?;
@@ -161,6 +161,10 @@ impl CephSession {
         if file.export.id != parent.export.id {
             return Err(Status::XDev);
         }
+        // Pinned, without a name: as on Linux it gets none again.
+        if file.stat.links == 0 {
+            return Err(Status::Stale);
+        }
         let text = CName::of(name);
         let linked =
             self.as_caller(|user| file.held.inode.link(&parent.held.inode, text.text(), user));
@@ -196,9 +200,9 @@ impl CephSession {
         detail: EntryDetail,
         visit: &mut Visitor<'_>,
     ) -> Result<bool, Status> {
-        let want = if detail == EntryDetail::Object { StatMask::ALL } else { StatMask::INODE };
         loop {
-            let next = open.next(want).map_err(|errno| self.fails(&found.live, errno))?;
+            let next =
+                open.next(StatMask::INODE).map_err(|errno| self.fails(&found.live, errno))?;
             // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
             let Some(entry) = next else { return Ok(true) };
             if !visit(&self.describe(found, &entry, detail)?) {
@@ -220,16 +224,28 @@ impl CephSession {
         if name == b"." || (name == b".." && is_root) {
             let object = (self.handle(&directory.export, own), self.attributes_of(directory));
             let object = (detail == EntryDetail::Object).then_some(object);
-            return Ok(ListedEntry { fileid: own.inode, name, cookie: next, object });
+            return Ok(ListedEntry { fileid: own.inode, name, cookie: next, kind: None, object });
         }
         // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are absent
-        let is_told =
-            detail == EntryDetail::Object && name != b".." && StatMask::ALL.is_known(&stat);
-        let object = is_told.then(|| {
-            let vino = Vino { inode: stat.inode, snapshot: stat.device };
-            let fsid = directory.export.fsid;
-            (self.handle(&directory.export, vino), attributes(&stat, fsid))
-        });
-        Ok(ListedEntry { fileid: stat.inode, name, cookie: next, object })
+        let vino = Vino { inode: stat.inode, snapshot: stat.device };
+        let is_told = detail == EntryDetail::Object && name != b"..";
+        let object = if is_told { self.listed_object(directory, vino) } else { None };
+        Ok(ListedEntry { fileid: stat.inode, name, cookie: next, kind: Some(kind(&stat)), object })
+    }
+
+    /// Handle and attributes of an entry. They are asked for: those that a listing brings are the
+    /// metadata server's, which does not know what another client has written since it was given
+    /// the file.
+    fn listed_object(
+        &self,
+        directory: &FoundFile,
+        vino: Vino,
+    ) -> Option<(FileHandle, FileAttributes)> {
+        let inode = directory.live.mount.inode(vino).ok()?;
+        let stat = inode.attributes(StatMask::ALL, &self.root()).ok()?;
+        let is_there = stat.links > 0 || vino.snapshot != Vino::LIVE;
+        let object =
+            || (self.handle(&directory.export, vino), attributes(&stat, directory.export.fsid));
+        is_there.then(object)
     }
 }

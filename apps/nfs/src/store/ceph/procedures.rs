@@ -6,15 +6,16 @@ use super::{
     session::{CallPurpose, CephSession, FoundFile, failed, root_of},
 };
 use crate::store::{
-    Caller, CommitDone, DeviceNode, FillRoom, FilledLink, FilledRead, FoundObject, Lender, Linked,
-    Listed, ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone, ReadlinkDone, Renamed,
+    Caller, CommitDone, CreateMode, DeviceNode, FileAttributes, FileTime, FillRoom, FilledLink,
+    FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn,
+    NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, SetDone,
     StoreResult, Visitor, WriteDone, WritePayload, name::Name,
 };
 use stag_ceph::CephInode;
 use stag_engine::Extents;
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, Attributes, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo,
-    FsStat, PATH_MAX, PathConf, SetAttributes, StableHow, Status, Time, WccData,
+    Access, AttributeOctets, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX,
+    PathConf, StableHow, Status,
 };
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ impl Procedures for CephSession {
         Ok(self.handle(&found.export, found.held.vino))
     }
 
-    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
         let found = self.resolve(file, CallPurpose::Look)?;
         Ok(self.attributes_of(&found))
     }
@@ -75,10 +76,10 @@ impl Procedures for CephSession {
     fn setattr(
         &mut self,
         file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
-        self.set_attributes(file, set, guard)
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<SetDone, SetDone> {
+        SetDone::of(set, self.set_attributes(file, set, guard))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
@@ -91,7 +92,11 @@ impl Procedures for CephSession {
         Ok(FoundObject { handle, attributes: self.attributes_of(&found), directory: above })
     }
 
-    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)> {
+    fn access(
+        &mut self,
+        file: &FileHandle,
+        asked: Access,
+    ) -> StoreResult<(Access, FileAttributes)> {
         let found = self.resolve(file, CallPurpose::Look)?;
         let attributes = self.attributes_of(&found);
         let rights = self.rights_of(&found).map_err(failed(Some(attributes)))?;
@@ -135,11 +140,11 @@ impl Procedures for CephSession {
         offset: u64,
         data: WritePayload<'_>,
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         self.write_from(file, offset, data.octets, stable)
     }
 
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         self.commit_file(file)
     }
 
@@ -147,8 +152,8 @@ impl Procedures for CephSession {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
+        how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         self.create_file(directory, name, how)
     }
 
@@ -156,8 +161,8 @@ impl Procedures for CephSession {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         self.make_directory(directory, name, set)
     }
 
@@ -166,8 +171,8 @@ impl Procedures for CephSession {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         self.make_symlink(directory, name, target, set)
     }
 
@@ -176,8 +181,8 @@ impl Procedures for CephSession {
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         let device = DeviceNumber::default();
         self.make_special(directory, name, DeviceNode { kind, device }, set)
     }
@@ -187,17 +192,25 @@ impl Procedures for CephSession {
         directory: &FileHandle,
         name: &[u8],
         node: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         self.make_special(directory, name, node, set)
     }
 
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn remove(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         let name = Name::of(name, Status::Acces, Status::Acces);
         self.take_away(directory, name, CephInode::unlink)
     }
 
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn rmdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         // RFC 1813 §3.3.13 [1813-69]: a RMDIR of . gets NFS3ERR_INVAL, of .. NFS3ERR_EXIST
         let name = Name::of(name, Status::Inval, Status::Exist);
         self.take_away(directory, name, CephInode::remove_directory)
@@ -238,15 +251,15 @@ impl Procedures for CephSession {
         self.list(directory, place, EntryDetail::Object, visit)
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
         self.system_space(object)
     }
 
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
         self.system_info(object)
     }
 
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         self.path_limits(object)
     }
 }

@@ -9,7 +9,8 @@ use super::{
     rights::{all_groups, kind},
 };
 use crate::store::{
-    Caller, Failed, HelperStore, StoreCall, StoreOutcome, User as CallerUser,
+    Caller, Failed, FileAttributes, HelperStore, ObjectChange, StoreCall, StoreOutcome,
+    User as CallerUser,
     files::errno_status,
     name::{Meaning, Name},
     perform,
@@ -17,7 +18,7 @@ use crate::store::{
 use rustix::io::Errno;
 use stag_ceph::{CephStat, StatMask, UserPerm, Vino};
 use stag_nfs_os::User;
-use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 use std::{ffi::CStr, sync::Arc};
 
 /// CallPurpose of a procedure that looks at an object.
@@ -144,7 +145,8 @@ impl CephSession {
     ) -> Result<FoundFile, Status> {
         let stat = held.inode.attributes(StatMask::ALL, &self.root());
         let stat = stat.map_err(|errno| self.fails(&live, errno))?;
-        if stat.links == 0 && held.vino.snapshot == Vino::LIVE {
+        let is_gone = stat.links == 0 && held.vino.snapshot == Vino::LIVE;
+        if is_gone && !self.shared.pins.has(held.vino) {
             live.table.let_go(held.vino);
             return Err(Status::Stale);
         }
@@ -165,19 +167,19 @@ impl CephSession {
     }
 
     /// The attributes of a file as they were when it was looked at.
-    pub(super) fn attributes_of(&self, file: &FoundFile) -> Attributes {
+    pub(super) fn attributes_of(&self, file: &FoundFile) -> FileAttributes {
         attributes(&file.stat, file.export.fsid)
     }
 
     /// The attributes of a file as they are now; none where they cannot be had.
-    pub(super) fn after(&self, file: &FoundFile) -> Option<Attributes> {
+    pub(super) fn after(&self, file: &FoundFile) -> Option<FileAttributes> {
         let stat = file.held.inode.attributes(StatMask::ALL, &self.root()).ok()?;
         Some(attributes(&stat, file.export.fsid))
     }
 
     /// The attributes of an object that a procedure was to change.
-    pub(super) fn wcc(&self, file: &FoundFile) -> WccData {
-        WccData { before: None, after: self.after(file) }
+    pub(super) fn wcc(&self, file: &FoundFile) -> ObjectChange {
+        ObjectChange { before: None, after: self.after(file) }
     }
 
     /// The handle of a file in an export.
@@ -289,6 +291,7 @@ impl HelperStore for CephSession {
 impl CephSession {
     /// Lets go of what the metadata servers want back.
     fn give_back(&self) {
+        drop(self.shared.pins.take_gone());
         if let Ok(live) = self.shared.life.current() {
             live.table.give_back(live.mount.take_released());
         }
@@ -301,6 +304,8 @@ pub(super) fn root_of(live: &LiveMount, export: &CephExport) -> Result<Vino, Sta
 }
 
 /// A failure with the attributes of the object that it is about.
-pub(super) fn failed(about: Option<Attributes>) -> impl Fn(Status) -> Failed<Option<Attributes>> {
+pub(super) fn failed(
+    about: Option<FileAttributes>,
+) -> impl Fn(Status) -> Failed<Option<FileAttributes>> {
     move |status| Failed { status, about }
 }

@@ -55,6 +55,11 @@ impl CephPlace {
         Self { library, configuration }
     }
 
+    /// The configuration of the cluster.
+    pub(crate) fn configuration(&self) -> &Path {
+        &self.configuration
+    }
+
     /// The cluster that this process shares, if there can be one. It ends soon after the process.
     pub(crate) fn cluster() -> Option<Self> {
         static PLACE: OnceLock<Result<CephPlace, String>> = OnceLock::new();
@@ -155,6 +160,14 @@ impl Store for CephSession {
 
     fn exports(&self) -> impl Iterator<Item = &str> {
         self.shared.exports.iter().map(|export| export.name.as_str())
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.shared.export_roots()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.shared.unpin(file);
     }
 
     fn verifier(&self) -> Verifier {

@@ -1,27 +1,36 @@
 //! `statx` in the words of NFS (`fattr3`, RFC 1813 §2.6).
 
-use rustix::fs::{FileType, Statx, StatxTimestamp};
-use stag_protocol::nfs::v3::{Attributes, DeviceNumber, FileKind, Time};
+use crate::store::{FileAttributes, FileTime};
+use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
+use stag_protocol::nfs::v3::{DeviceNumber, FileKind};
 
 use crate::export::Export;
 
 /// Returns the kind of a file.
 pub(super) fn kind(stat: &Statx) -> FileKind {
-    match FileType::from_raw_mode(stat.stx_mode.into()) {
+    kind_of_entry(FileType::from_raw_mode(stat.stx_mode.into())).unwrap_or(FileKind::Regular)
+}
+
+/// Returns the kind that a directory tells with a name; none where it tells none.
+pub(super) fn kind_of_entry(kind: FileType) -> Option<FileKind> {
+    Some(match kind {
         FileType::Directory => FileKind::Directory,
         FileType::Symlink => FileKind::Symlink,
         FileType::BlockDevice => FileKind::Block,
         FileType::CharacterDevice => FileKind::Character,
         FileType::Fifo => FileKind::Fifo,
         FileType::Socket => FileKind::Socket,
-        FileType::RegularFile | FileType::Unknown => FileKind::Regular,
-    }
+        FileType::RegularFile => FileKind::Regular,
+        FileType::Unknown => return None,
+    })
 }
 
 /// All attributes of a file in an export. The export's `fsid` stands for the host's device number,
 /// which another gateway, or this one after a restart, would have another one of.
-pub(super) fn attributes(stat: &Statx, export: &Export) -> Attributes {
-    Attributes {
+pub(super) fn attributes(stat: &Statx, export: &Export) -> FileAttributes {
+    let knows_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let ctime = time(stat.stx_ctime);
+    FileAttributes {
         kind: kind(stat),
         // RFC 1813 §2.6 [1813-11]: every attribute that the file system has is returned
         mode: u32::from(stat.stx_mode) & 0o7777,
@@ -35,18 +44,12 @@ pub(super) fn attributes(stat: &Statx, export: &Export) -> Attributes {
         fileid: stat.stx_ino,
         atime: time(stat.stx_atime),
         mtime: time(stat.stx_mtime),
-        ctime: time(stat.stx_ctime),
+        ctime,
+        birth: knows_birth.then(|| time(stat.stx_btime)),
+        change: export.limits().grain.change(ctime),
     }
 }
 
-/// A time before 1970 reads as 1970, one after 2106 as 2106: the wire has 32 unsigned bits (RFC
-/// 1813 §2.6).
-fn time(stamp: StatxTimestamp) -> Time {
-    if stamp.tv_sec < 0 {
-        return Time::default();
-    }
-    match u32::try_from(stamp.tv_sec) {
-        Ok(seconds) => Time { seconds, nanos: stamp.tv_nsec },
-        Err(_) => Time { seconds: u32::MAX, nanos: 999_999_999 },
-    }
+fn time(stamp: StatxTimestamp) -> FileTime {
+    FileTime { seconds: stamp.tv_sec, nanos: stamp.tv_nsec }
 }

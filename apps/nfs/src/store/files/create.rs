@@ -15,12 +15,12 @@
 //! and held open, so that the next attempt gets another inode. (An object made in that way by a
 //! local process is not noticed.)
 
+use std::cell::Cell;
+
 use rustix::fs::{AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat};
 use rustix::fs::{symlinkat, unlinkat};
 use rustix::path::DecInt;
-use stag_protocol::nfs::v3::{
-    Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, Status, WccData,
-};
+use stag_protocol::nfs::v3::{CreateVerifier, FileHandle, FileKind, Status};
 
 use super::attributes::{attributes, kind};
 use super::cache::{FileSlotId, OpenData, OpenFile};
@@ -29,7 +29,9 @@ use super::name::Name;
 use super::{Files, Intent, open_beneath};
 use crate::handle::{Birth, Identity};
 use crate::store::exclusive::{carries, carrying};
-use crate::store::{DeviceNode, Failed, MadeObject};
+use crate::store::{
+    CreateMode, DeviceNode, Failed, FileAttributes, MadeObject, NewAttributes, ObjectChange,
+};
 
 /// Number of times that CREATE looks again when the name comes and goes in the meantime.
 const RACES_MAX: u32 = 4;
@@ -38,7 +40,7 @@ pub(super) const TWINS_MAX: usize = 32;
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
-type Object = (FileHandle, Attributes);
+type Object = (FileHandle, FileAttributes);
 
 /// The kind of a special file, and the device that it names where the caller may make such.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +59,21 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> Result<MadeObject, Failed<WccData>> {
-        self.make(directory, name, |files, slot, name| files.create_in(slot, name, how))
+        how: &CreateMode,
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
+        // An exclusive CREATE has its verifier in the times.
+        let asked = match how {
+            CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
+            CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
+        };
+        let is_new = Cell::new(true);
+        let made = self.make(directory, name, &asked, |files, slot, name| {
+            files.create_in(slot, name, how, &is_new)
+        })?;
+        match how {
+            CreateMode::Unchecked(set) if !is_new.get() => Ok(made.found(set)),
+            _ => Ok(MadeObject { is_new: is_new.get(), ..made }),
+        }
     }
 
     /// MKDIR (RFC 1813 §3.3.9).
@@ -70,9 +84,9 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> Result<MadeObject, Failed<WccData>> {
-        self.make(directory, name, |files, slot, name| {
+        set: &NewAttributes,
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
+        self.make(directory, name, set, |files, slot, name| {
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(DIRECTORY_MODE) & 0o1777);
             let make = |files: &Self| mkdirat(files.cache.path(slot), name.octets(), mode);
             files.insist(&[slot], make).map_err(status)?;
@@ -89,9 +103,9 @@ impl Files {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> Result<MadeObject, Failed<WccData>> {
-        self.make(directory, name, |files, slot, name| {
+        set: &NewAttributes,
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
+        self.make(directory, name, set, |files, slot, name| {
             if target.is_empty() || target.contains(&0) {
                 return Err(Status::Inval);
             }
@@ -113,8 +127,8 @@ impl Files {
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
-        set: &SetAttributes,
-    ) -> Result<MadeObject, Failed<WccData>> {
+        set: &NewAttributes,
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
         self.make_node(directory, name, SpecialFile { kind, device: None }, set)
     }
 
@@ -128,8 +142,8 @@ impl Files {
         directory: &FileHandle,
         name: &[u8],
         node: DeviceNode,
-        set: &SetAttributes,
-    ) -> Result<MadeObject, Failed<WccData>> {
+        set: &NewAttributes,
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
         let DeviceNode { kind, device } = node;
         let device = self.shared.policy.as_ref().map(|_| makedev(device.major, device.minor));
         self.make_node(directory, name, SpecialFile { kind, device }, set)
@@ -140,9 +154,9 @@ impl Files {
         directory: &FileHandle,
         name: &[u8],
         SpecialFile { kind, device }: SpecialFile,
-        set: &SetAttributes,
-    ) -> Result<MadeObject, Failed<WccData>> {
-        self.make(directory, name, |files, slot, name| {
+        set: &NewAttributes,
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
+        self.make(directory, name, set, |files, slot, name| {
             let (file_type, device) = match (kind, device) {
                 (FileKind::Fifo, _) => (FileType::Fifo, 0),
                 (FileKind::Socket, _) => (FileType::Socket, 0),
@@ -168,8 +182,9 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
+        asked: &NewAttributes,
         make: impl Fn(&mut Self, FileSlotId, Name<'_>) -> Result<Object, Status>,
-    ) -> Result<MadeObject, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
         let slot = self.directory(directory, Intent::Change)?;
         // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         self.must_be_there(slot)?;
@@ -181,7 +196,7 @@ impl Files {
             Ok(object)
         });
         let ((handle, attributes), directory) = self.changed(slot, outcome)?;
-        Ok(MadeObject { handle, attributes, directory })
+        Ok(MadeObject::new(handle, attributes, directory, asked))
     }
 
     fn make_no_twin(
@@ -232,10 +247,13 @@ impl Files {
         &mut self,
         directory: FileSlotId,
         name: Name<'_>,
-        how: &CreateHow,
+        how: &CreateMode,
+        is_new: &Cell<bool>,
     ) -> Result<Object, Status> {
         for _ in 0..RACES_MAX {
-            match self.entry(directory, name) {
+            let entry = self.entry(directory, name);
+            is_new.set(entry.is_err());
+            match entry {
                 Ok(_) => match self.use_existing(directory, name, how) {
                     Err(Status::NoEnt) => {}
                     outcome => return outcome,
@@ -254,7 +272,7 @@ impl Files {
         &mut self,
         directory: FileSlotId,
         name: Name<'_>,
-        how: &CreateHow,
+        how: &CreateMode,
     ) -> Result<Object, Status> {
         let found = self.entry(directory, name)?;
         // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
@@ -263,8 +281,8 @@ impl Files {
         }
         match how {
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
-            CreateHow::Guarded(_) => Err(Status::Exist),
-            CreateHow::Exclusive(verifier) => {
+            CreateMode::Guarded(_) => Err(Status::Exist),
+            CreateMode::Exclusive { verifier, .. } => {
                 let found_attributes = attributes(&found, self.export_of(directory));
                 // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same
                 // verifier
@@ -273,7 +291,7 @@ impl Files {
                 }
                 Ok((self.issue(directory, name, &found)?, found_attributes))
             }
-            CreateHow::Unchecked(set) => {
+            CreateMode::Unchecked(set) => {
                 let (open, _) = self.look(directory, name)?;
                 let slot = self.adopt(directory, open);
                 if set.size.is_some() {
@@ -282,7 +300,7 @@ impl Files {
                     // size only
                     self.apply(
                         slot,
-                        &SetAttributes { size: set.size, ..SetAttributes::default() },
+                        &NewAttributes { size: set.size, ..NewAttributes::default() },
                     )?;
                     self.sync_object(slot)?;
                 }
@@ -295,13 +313,13 @@ impl Files {
         &mut self,
         directory: FileSlotId,
         name: Name<'_>,
-        how: &CreateHow,
+        how: &CreateMode,
     ) -> Result<Object, Status> {
         let set = match how {
-            CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
+            CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
             // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
             // file
-            CreateHow::Exclusive(verifier) => carrying(*verifier),
+            CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
         };
         let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
@@ -322,7 +340,7 @@ impl Files {
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
         self.settle(slot, &set)?;
-        if let CreateHow::Exclusive(verifier) = how {
+        if let CreateMode::Exclusive { verifier, .. } = how {
             self.must_carry(*verifier, directory, name, slot)?;
         }
         self.sync_object(slot)?;
@@ -376,7 +394,7 @@ impl Files {
         directory: FileSlotId,
         name: Name<'_>,
         made: FileKind,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<Object, Status> {
         let (open, found) = self.look(directory, name)?;
         if open.kind != made {
@@ -418,7 +436,7 @@ impl Files {
     }
 
     /// Gives an object just made the attributes asked for, as far as the system did not.
-    fn settle(&mut self, slot: FileSlotId, set: &SetAttributes) -> Result<(), Status> {
+    fn settle(&mut self, slot: FileSlotId, set: &NewAttributes) -> Result<(), Status> {
         if set.uid.is_some() || set.gid.is_some() {
             match self.set_owner(slot, set) {
                 Err(Status::Perm) => {}
@@ -435,11 +453,11 @@ impl Files {
         let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found.mode);
         let size = set.size.filter(|size| found.kind == FileKind::Regular && *size != found.size);
         // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
-        let nothing = SetAttributes::default();
-        self.apply(slot, &SetAttributes { size, ..nothing })?;
+        let nothing = NewAttributes::default();
+        self.apply(slot, &NewAttributes { size, ..nothing })?;
         let is_forced = found.uid != self.uid();
         let (atime, mtime) = (set.atime, set.mtime);
-        for part in [SetAttributes { mode, ..nothing }, SetAttributes { atime, mtime, ..nothing }] {
+        for part in [NewAttributes { mode, ..nothing }, NewAttributes { atime, mtime, ..nothing }] {
             match self.apply(slot, &part) {
                 Err(Status::Perm) if is_forced => {}
                 outcome => outcome?,

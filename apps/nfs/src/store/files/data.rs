@@ -8,7 +8,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
 use rustix::thread::CapabilitySet;
 use stag_nfs_os::{owner, user};
 use stag_pools::Buf;
-use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, StableHow, Status};
 
 use super::cache::{FileSlotId, OpenData};
 use super::errno::status;
@@ -16,7 +16,7 @@ use stag_nfs_os::ReadRange;
 
 use super::{Files, Intent, Late, SyncExtent};
 use crate::helpers::ReadTicket;
-use crate::store::{CommitDone, Failed, Origin, WriteDone};
+use crate::store::{CommitDone, Failed, FileAttributes, ObjectChange, Origin, WriteDone};
 
 /// Result of [`Files::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct ReadDone {
     /// end.
     pub eof: bool,
     /// The file's attributes after the read.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 /// Behaviour of a READ when octets are not in memory.
@@ -92,7 +92,7 @@ impl Files {
         file: &FileHandle,
         offset: u64,
         into: &mut [u8],
-    ) -> Result<ReadDone, Failed<Option<Attributes>>> {
+    ) -> Result<ReadDone, Failed<Option<FileAttributes>>> {
         let done = self.read_unless_missing(file, offset, into, Miss::Wait)?;
         Ok(done.expect("who waits misses nothing"))
     }
@@ -104,7 +104,7 @@ impl Files {
         offset: u64,
         into: &mut [u8],
         miss: Miss,
-    ) -> Result<Result<ReadDone, MissingOctets>, Failed<Option<Attributes>>> {
+    ) -> Result<Result<ReadDone, MissingOctets>, Failed<Option<FileAttributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let outcome = match self.read_octets(slot, offset, into, miss) {
             Ok(Err(missing)) => return Ok(Err(missing)),
@@ -122,8 +122,8 @@ impl Files {
         file: &FileHandle,
         range: FileRange,
         count: usize,
-        before: &Attributes,
-    ) -> Result<Option<ReadDone>, Failed<Option<Attributes>>> {
+        before: &FileAttributes,
+    ) -> Result<Option<ReadDone>, Failed<Option<FileAttributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let outcome = self.data(slot, Want::Read).map(|_| (count, Origin::Ring));
         let done = self.conclude_read(slot, range, outcome)?;
@@ -141,7 +141,7 @@ impl Files {
         slot: FileSlotId,
         FileRange { offset, len }: FileRange,
         mut outcome: Result<(usize, Origin), Status>,
-    ) -> Result<ReadDone, Failed<Option<Attributes>>> {
+    ) -> Result<ReadDone, Failed<Option<FileAttributes>>> {
         let after = self.attributes(slot)?;
         if self.review(slot, &after) && outcome.is_ok() {
             outcome = self.must_be_cleared(slot, Want::Read).and(outcome);
@@ -269,7 +269,7 @@ impl Files {
         offset: u64,
         data: &mut [IoSlice<'_>],
         stable: StableHow,
-    ) -> Result<WriteDone, Failed<WccData>> {
+    ) -> Result<WriteDone, Failed<ObjectChange>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
         self.review(slot, &before);
@@ -344,7 +344,7 @@ impl Files {
     ///
     /// The status of the reply. After a failed sync the verifier is another one, so that a
     /// client sends its data again.
-    pub fn commit(&mut self, file: &FileHandle) -> Result<CommitDone, Failed<WccData>> {
+    pub fn commit(&mut self, file: &FileHandle) -> Result<CommitDone, Failed<ObjectChange>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
         self.review(slot, &before);

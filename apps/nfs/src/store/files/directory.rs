@@ -9,15 +9,15 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{RawDir, RawDirEntry, SeekFrom, seek};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use stag_protocol::nfs::v3::{Attributes, CookieVerifier, FileHandle, Status};
+use stag_protocol::nfs::v3::{CookieVerifier, FileHandle, Status};
 
-use super::attributes::attributes;
+use super::attributes::{attributes, kind_of_entry};
 use super::cache::FileSlotId;
 use super::data::Want;
 use super::errno::status;
 use super::name::Meaning;
 use super::{Files, Intent};
-use crate::store::{Failed, Listed, ListedEntry, ListingStart, Visitor};
+use crate::store::{Failed, FileAttributes, Listed, ListedEntry, ListingStart, Visitor};
 
 const VERIFIER: CookieVerifier = [0; 8];
 /// Octets asked of the file system at least: several entries with the longest name.
@@ -46,7 +46,7 @@ impl Files {
         directory: &FileHandle,
         place: ListingStart,
         visit: &mut Visitor<'_>,
-    ) -> Result<Listed, Failed<Option<Attributes>>> {
+    ) -> Result<Listed, Failed<Option<FileAttributes>>> {
         self.list(directory, place, Detail::Name, visit)
     }
 
@@ -60,7 +60,7 @@ impl Files {
         directory: &FileHandle,
         place: ListingStart,
         visit: &mut Visitor<'_>,
-    ) -> Result<Listed, Failed<Option<Attributes>>> {
+    ) -> Result<Listed, Failed<Option<FileAttributes>>> {
         self.list(directory, place, Detail::Object, visit)
     }
 
@@ -70,7 +70,7 @@ impl Files {
         place: ListingStart,
         detail: Detail,
         visit: &mut Visitor<'_>,
-    ) -> Result<Listed, Failed<Option<Attributes>>> {
+    ) -> Result<Listed, Failed<Option<FileAttributes>>> {
         let slot = self.directory(directory, Intent::Look)?;
         if self.shared.policy.is_some() {
             let before = self.attributes(slot)?;
@@ -150,7 +150,8 @@ impl Files {
         let own = self.cache.get(slot).identity;
         let is_root = own == self.export_of(slot).identity();
         // RFC 1813 §3.3.16 [1813-84]: no entry has file number zero
-        let plain = ListedEntry { fileid: entry.ino(), name, cookie, object: None };
+        let kind = kind_of_entry(entry.file_type());
+        let plain = ListedEntry { fileid: entry.ino(), name, cookie, kind, object: None };
         let meaning = Meaning::of(name);
         let is_itself =
             meaning == Ok(Meaning::Itself) || (is_root && meaning == Ok(Meaning::Above));

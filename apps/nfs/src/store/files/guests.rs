@@ -75,7 +75,7 @@ impl Files {
     /// one whose port proves nothing, [`Status::Jukebox`] when the exports changed meanwhile.
     pub(super) fn enter(&mut self, id: ExportId) -> Result<bool, Status> {
         let is_read_only = self.serving.export(id).is_some_and(|export| export.is_read_only());
-        let (Some(table), Some(caller)) = (&self.serving.access, self.guest.caller) else {
+        let (Some(_), Some(caller)) = (&self.serving.access, self.guest.caller) else {
             // A call in which the exports changed has to come again.
             let is_lost = self.serving.access.is_some() && self.guest.is_outdated;
             return if is_lost { Err(Status::Jukebox) } else { Ok(is_read_only) };
@@ -83,13 +83,7 @@ impl Files {
         if let Some((_, grant)) = self.guest.granted.filter(|(known, _)| *known == id) {
             return Ok(grant.read_only);
         }
-        let usual = UsualGrant {
-            grant: self.usual_grant(&caller, is_read_only),
-            insecure: table.is_insecure,
-        };
-        let rules = table.of_export(id);
-        let judged = rules
-            .map_or(Ok(usual.grant), |rules| rules.grant(caller.address, caller.is_proven, &usual));
+        let judged = self.grant(id, &caller);
         let grant = judged.map_err(|fault| self.turn_away(id, &caller, fault))?;
         if let Some(policy) = &self.shared.policy {
             let user = policy.acting(&caller.user, grant.squash, grant.anonymous);
@@ -98,6 +92,25 @@ impl Files {
         }
         self.guest.granted = Some((id, grant));
         Ok(grant.read_only)
+    }
+
+    /// Judges whether a caller is one of an export's clients.
+    ///
+    /// # Errors
+    /// [`Status::NoEnt`] when no export has that name; else as [`Files::enter`].
+    pub(super) fn judge_client(&self, export: &str, caller: &Caller) -> Result<(), Status> {
+        let export = self.serving.exports.by_name(export.as_bytes()).ok_or(Status::NoEnt)?;
+        self.grant(export.id(), caller).map(drop).map_err(status_of)
+    }
+
+    /// Rights of a caller on an export.
+    fn grant(&self, id: ExportId, caller: &Caller) -> Result<Grant, AccessFault> {
+        let is_read_only = self.serving.export(id).is_some_and(|export| export.is_read_only());
+        let usual = self.usual_grant(caller, is_read_only);
+        let Some(table) = &self.serving.access else { return Ok(usual) };
+        let usual = UsualGrant { grant: usual, insecure: table.is_insecure };
+        let rules = table.of_export(id);
+        rules.map_or(Ok(usual.grant), |rules| rules.grant(caller.address, caller.is_proven, &usual))
     }
 
     /// Rights where no rule of an export says otherwise.
@@ -127,10 +140,7 @@ impl Files {
                 target: "stag", peer = %caller.address, export = name, "refused: {fault}"
             );
         }
-        match fault {
-            AccessFault::Unlisted => Status::Acces,
-            AccessFault::Unproven => Status::Perm,
-        }
+        status_of(fault)
     }
 
     /// True if the present caller may change nothing in a file's export.
@@ -156,5 +166,13 @@ impl Files {
         let rules = self.serving.access.as_ref().and_then(|table| table.of_export(id));
         let limit = |size: Option<u32>| size.map_or(most, |size| size.min(most));
         rules.map_or((most, most), |rules| (limit(rules.read_max), limit(rules.write_max)))
+    }
+}
+
+/// The status of a call whose caller is turned away.
+const fn status_of(fault: AccessFault) -> Status {
+    match fault {
+        AccessFault::Unlisted => Status::Acces,
+        AccessFault::Unproven => Status::Perm,
     }
 }

@@ -158,14 +158,19 @@ impl Files {
             Some(mount) => handle.open(&mount.root, BY_PATH),
             None => Err(Errno::STALE),
         };
-        let path = self.insist(keep.as_slice(), open).map_err(|error| match error {
-            // What the file system says to octets that are none of its own.
-            Errno::INVAL => Status::Stale,
-            error => status(error),
-        })?;
+        let is_meant = |open: &OpenFile| open.kernel == Some(*handle);
+        let path = match self.insist(keep.as_slice(), open) {
+            Ok(path) => path,
+            // The latter is what the file system says to octets that are none of its own.
+            Err(Errno::STALE | Errno::INVAL) => return self.open_pinned(file, keep, is_meant),
+            Err(error) => return Err(status(error)),
+        };
         let found = stat(&path).map_err(status)?;
-        if found.stx_ino != file.inode || found.stx_nlink == 0 {
+        if found.stx_ino != file.inode {
             return Err(Status::Stale);
+        }
+        if found.stx_nlink == 0 {
+            return self.open_pinned(file, keep, is_meant);
         }
         self.admit(file, &found)?;
         let kind = attributes::kind(&found);

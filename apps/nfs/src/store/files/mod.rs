@@ -41,6 +41,8 @@ mod idle;
 mod kernel;
 mod namespace;
 mod object;
+mod pins;
+mod ranges;
 mod reload;
 mod resolve;
 mod rights;
@@ -48,9 +50,11 @@ mod serving;
 mod shared;
 mod siblings;
 mod store;
+mod store4;
 mod sync;
 pub mod system;
 mod waits;
+mod xattrs;
 
 use core::cell::{Cell, RefCell};
 use core::mem::MaybeUninit;
@@ -64,14 +68,14 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 use stag_nfs_os::Done;
 pub use stag_nfs_os::Ring;
-use stag_protocol::nfs::v3::{Attributes, Status, WccData};
+use stag_protocol::nfs::v3::Status;
 
 use crate::export::{Export, ExportId};
 use crate::helpers::SyncExtent;
 use crate::helpers::{self, Helpers, ReadTicket};
 use crate::index::Index;
 use crate::state::StartError;
-use crate::store::{Brought, Caller, Failed, Fetched, User, name};
+use crate::store::{Brought, Caller, Failed, Fetched, FileAttributes, ObjectChange, User, name};
 use attributes::attributes;
 use cache::{FileCache, FileSlotId};
 use callers::Acting;
@@ -145,7 +149,7 @@ pub struct Late {
     /// Octets that are read.
     len: usize,
     /// The file before.
-    before: Attributes,
+    before: FileAttributes,
 }
 
 /// The store of one shard. See the module.
@@ -374,15 +378,15 @@ impl Files {
     /// The file's attributes as the system gives them.
     fn stat(&self, slot: FileSlotId) -> Result<rustix::fs::Statx, Status> {
         let stat = crate::export::stat(self.cache.path(slot)).map_err(errno::status)?;
-        // Its handle would not open it again.
-        if stat.stx_nlink == 0 {
+        // Its handle would not open it again, unless somebody keeps it.
+        if stat.stx_nlink == 0 && !self.shared.pins.has(self.cache.get(slot).identity.file) {
             self.cache.get(slot).is_removed.set(true);
             return Err(Status::Stale);
         }
         Ok(stat)
     }
 
-    fn attributes(&self, slot: FileSlotId) -> Result<Attributes, Status> {
+    fn attributes(&self, slot: FileSlotId) -> Result<FileAttributes, Status> {
         self.stat(slot).map(|stat| attributes(&stat, self.export_of(slot)))
     }
 
@@ -397,7 +401,7 @@ impl Files {
         &self,
         slot: FileSlotId,
         outcome: Result<T, Status>,
-    ) -> Result<(T, WccData), Failed<WccData>> {
+    ) -> Result<(T, ObjectChange), Failed<ObjectChange>> {
         // RFC 1813 §3.1 [1813-13]: a reply carries attributes, also if the call failed
         let wcc = self.wcc(slot);
         match outcome {
@@ -415,9 +419,9 @@ impl Files {
     /// process has no such lock: other shards, local programs and other servers may change the
     /// object between two of its system calls, and no attribute would show it, as what the call
     /// itself changes are the same times and the same size.
-    fn wcc(&self, slot: FileSlotId) -> WccData {
+    fn wcc(&self, slot: FileSlotId) -> ObjectChange {
         // RFC 1813 §2.6 [1813-12]: attributes before a change are left out unless atomic
-        WccData { before: None, after: self.attributes(slot).ok() }
+        ObjectChange { before: None, after: self.attributes(slot).ok() }
     }
 
     /// The link in `/proc/self/fd` that leads to the inode: opens, changes and links what was

@@ -1,7 +1,7 @@
 //! REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.12–3.3.15).
 
 use rustix::fs::{AtFlags, Statx, linkat, renameat, unlinkat};
-use stag_protocol::nfs::v3::{FileHandle, FileKind, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 
 use super::attributes::kind;
 use super::cache::FileSlotId;
@@ -9,7 +9,7 @@ use super::errno::status;
 use super::name::Name;
 use super::{Files, Intent};
 use crate::handle::Identity;
-use crate::store::{Failed, Linked, NameIn, Renamed};
+use crate::store::{Failed, Linked, NameIn, ObjectChange, Renamed};
 
 impl Files {
     /// REMOVE (RFC 1813 §3.3.12). With its last name a file's handle is stale, on every shard.
@@ -22,7 +22,7 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<WccData, Failed<WccData>> {
+    ) -> Result<ObjectChange, Failed<ObjectChange>> {
         let name = Name::of(name, Status::Acces, Status::Acces);
         self.take_away(directory, name, AtFlags::empty())
     }
@@ -35,7 +35,7 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<WccData, Failed<WccData>> {
+    ) -> Result<ObjectChange, Failed<ObjectChange>> {
         // RFC 1813 §3.3.13 [1813-69]: a RMDIR of . gets NFS3ERR_INVAL, of .. NFS3ERR_EXIST
         let name = Name::of(name, Status::Inval, Status::Exist);
         self.take_away(directory, name, AtFlags::REMOVEDIR)
@@ -46,7 +46,7 @@ impl Files {
         directory: &FileHandle,
         name: Result<Name<'_>, Status>,
         how: AtFlags,
-    ) -> Result<WccData, Failed<WccData>> {
+    ) -> Result<ObjectChange, Failed<ObjectChange>> {
         let slot = self.directory(directory, Intent::Change)?;
         self.must_be_there(slot)?;
         let outcome = name.and_then(|name| self.unlink(slot, name, how));
@@ -146,7 +146,7 @@ impl Files {
         if from.directory == to.directory { Ok(()) } else { self.sync_object(from.directory) }
     }
 
-    fn same_export(&self, a: FileSlotId, b: FileSlotId) -> Result<(), Status> {
+    pub(super) fn same_export(&self, a: FileSlotId, b: FileSlotId) -> Result<(), Status> {
         let export = |slot| self.cache.get(slot).identity.file.export;
         // RFC 1813 §3.3.14 [1813-72]: a RENAME between file systems gets NFS3ERR_XDEV
         if export(a) == export(b) { Ok(()) } else { Err(Status::XDev) }

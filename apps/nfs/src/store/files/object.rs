@@ -3,9 +3,7 @@
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, chownat};
 use rustix::fs::{ftruncate, readlinkat_raw, utimensat};
 use rustix::process::{Gid, Uid};
-use stag_protocol::nfs::v3::{
-    Access, Attributes, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
-};
+use stag_protocol::nfs::v3::{Access, FileHandle, FileKind, Status};
 
 use super::attributes::attributes;
 use super::cache::FileSlotId;
@@ -13,7 +11,9 @@ use super::data::Want;
 use super::errno::status;
 use super::name::Meaning;
 use super::{Files, Intent};
-use crate::store::{Failed, FoundObject, User};
+use crate::store::{
+    Failed, FileAttributes, FileTime, FoundObject, NewAttributes, NewTime, ObjectChange, User,
+};
 
 /// Result of [`Files::readlink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct ReadlinkDone {
     /// Octets at the front of the caller's memory that are the target's.
     pub count: u32,
     /// The link's attributes.
-    pub attributes: Attributes,
+    pub attributes: FileAttributes,
 }
 
 impl Files {
@@ -29,7 +29,7 @@ impl Files {
     ///
     /// # Errors
     /// The status of the reply.
-    pub fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+    pub fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
         let slot = self.resolve(file, Intent::Look)?;
         self.attributes(slot)
     }
@@ -44,13 +44,13 @@ impl Files {
     pub fn setattr(
         &mut self,
         file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> Result<WccData, Failed<WccData>> {
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> Result<ObjectChange, Failed<ObjectChange>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
         // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
-        let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
+        let outcome = if guard.is_some_and(|ctime| ctime != before.ctime.in_32_bits()) {
             Err(Status::NotSync)
         } else {
             self.apply(slot, set).and_then(|()| self.sync_object(slot))
@@ -59,7 +59,7 @@ impl Files {
     }
 
     /// Sets attributes without making them stable.
-    pub(super) fn apply(&mut self, slot: FileSlotId, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn apply(&mut self, slot: FileSlotId, set: &NewAttributes) -> Result<(), Status> {
         let times = timestamps(set)?;
         if let Some(size) = set.size {
             self.truncate(slot, size)?;
@@ -68,7 +68,7 @@ impl Files {
         // time to the present is for the owner alone, and O_TRUNC at a Linux client asks for both
         // (RFC 1813 §3.3.2).
         let is_set =
-            set.size.is_some() && (set.atime, set.mtime) == (SetTime::Keep, SetTime::Server);
+            set.size.is_some() && (set.atime, set.mtime) == (NewTime::Keep, NewTime::Server);
         let times = times.filter(|_| !is_set);
         if set.uid.is_some() || set.gid.is_some() {
             self.set_owner(slot, set)?;
@@ -85,7 +85,7 @@ impl Files {
         Ok(())
     }
 
-    pub(super) fn set_owner(&self, slot: FileSlotId, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn set_owner(&self, slot: FileSlotId, set: &NewAttributes) -> Result<(), Status> {
         // All ones is the system's "leave it"; nobody can have that number.
         if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
             return Err(Status::Inval);
@@ -136,7 +136,7 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<FoundObject, Failed<Option<Attributes>>> {
+    ) -> Result<FoundObject, Failed<Option<FileAttributes>>> {
         let slot = self.directory(directory, Intent::Look)?;
         // `..` may open another file, which must not close this one: its attributes are asked for
         // first.
@@ -154,7 +154,7 @@ impl Files {
         &mut self,
         directory: FileSlotId,
         name: &[u8],
-    ) -> Result<(FileHandle, Attributes), Status> {
+    ) -> Result<(FileHandle, FileAttributes), Status> {
         let slot = match Meaning::of(name)? {
             Meaning::Entry(name) => {
                 let found = self.entry(directory, name)?;
@@ -201,7 +201,7 @@ impl Files {
         &mut self,
         file: &FileHandle,
         asked: Access,
-    ) -> Result<(Access, Attributes), Failed<Option<Attributes>>> {
+    ) -> Result<(Access, FileAttributes), Failed<Option<FileAttributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
         // RFC 1813 §3.3.4 [1813-31]: an ACCESS reply holds for this credential and export
@@ -237,7 +237,7 @@ impl Files {
         &mut self,
         file: &FileHandle,
         target: &mut [u8],
-    ) -> Result<ReadlinkDone, Failed<Option<Attributes>>> {
+    ) -> Result<ReadlinkDone, Failed<Option<FileAttributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
         let refuse = |status| Failed { status, about: Some(found) };
@@ -275,18 +275,16 @@ fn rights(kind: FileKind) -> &'static [(Access, rustix::fs::Access, bool)] {
 }
 
 /// The times to set, `None` when both stay.
-fn timestamps(set: &SetAttributes) -> Result<Option<Timestamps>, Status> {
-    let timespec = |time: SetTime| match time {
+fn timestamps(set: &NewAttributes) -> Result<Option<Timestamps>, Status> {
+    let timespec = |time: NewTime| match time {
         // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
-        SetTime::Keep => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }),
+        NewTime::Keep => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }),
         // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
-        SetTime::Server => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
-        SetTime::Client(time) if time.nanos >= 1_000_000_000 => Err(Status::Inval),
-        SetTime::Client(time) => {
-            Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nanos.into() })
-        }
+        NewTime::Server => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
+        NewTime::Client(time) if !time.is_valid() => Err(Status::Inval),
+        NewTime::Client(time) => Ok(Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() }),
     };
-    if (set.atime, set.mtime) == (SetTime::Keep, SetTime::Keep) {
+    if (set.atime, set.mtime) == (NewTime::Keep, NewTime::Keep) {
         return Ok(None);
     }
     Ok(Some(Timestamps {

@@ -154,7 +154,14 @@ impl Files {
                 }
             }
         }
-        Err(refusal)
+        match refusal {
+            Status::Stale => {
+                let is_meant =
+                    |open: &OpenFile| wanted.birth.is_none_or(|birth| birth == open.identity.birth);
+                self.open_pinned(wanted.file, search.keep, is_meant)
+            }
+            other => Err(other),
+        }
     }
 
     /// Opens the file if it has the name that the index says.

@@ -16,10 +16,11 @@
 //! reads and writes it whatever its mode says, for a client asks when it opens the file; and who
 //! may execute a file may read it, for how else should he.
 
+use crate::store::{FileAttributes, FileTime};
 use rustix::fs::{Access, AtFlags, accessat};
 use rustix::io::Errno;
 use stag_nfs_os::user;
-use stag_protocol::nfs::v3::{Attributes, FileKind, Status, Time};
+use stag_protocol::nfs::v3::{FileKind, Status};
 
 use super::Files;
 use super::cache::FileSlotId;
@@ -42,11 +43,11 @@ struct RightsSeen {
     mode: u32,
     uid: u32,
     gid: u32,
-    ctime: Time,
+    ctime: FileTime,
 }
 
 impl RightsSeen {
-    fn of(found: &Attributes) -> Self {
+    fn of(found: &FileAttributes) -> Self {
         Self { mode: found.mode, uid: found.uid, gid: found.gid, ctime: found.ctime }
     }
 }
@@ -108,7 +109,7 @@ impl Files {
 
     /// Looks at attributes just asked for; whether rights may have changed, and everyone is judged
     /// again.
-    pub(super) fn review(&mut self, slot: FileSlotId, found: &Attributes) -> bool {
+    pub(super) fn review(&mut self, slot: FileSlotId, found: &FileAttributes) -> bool {
         if self.shared.policy.is_none() {
             return false;
         }
@@ -125,8 +126,8 @@ impl Files {
     pub(super) fn expect_change(
         &mut self,
         slot: FileSlotId,
-        before: &Attributes,
-        after: &Attributes,
+        before: &FileAttributes,
+        after: &FileAttributes,
     ) {
         let cleared = &mut self.cache.get_mut(slot).cleared;
         let (before, after) = (RightsSeen::of(before), RightsSeen::of(after));

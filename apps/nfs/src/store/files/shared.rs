@@ -7,18 +7,19 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use stag_protocol::nfs::v3::Verifier;
+use stag_protocol::nfs::v3::{FileHandle, Verifier};
 
 use super::cache::FileCache;
 use super::callers::{Callers, Policy};
 use super::kernel::Mounts;
+use super::pins::Pins;
 use super::serving::Roster;
 use super::siblings::Siblings;
 use super::sync::Epoch;
 use super::waits::{HelpingStores, SlowExports, WaitingConfig};
 use super::{DESCRIPTORS_RESERVED, OPEN_FILES_MAX, OPEN_FILES_MIN, open_beneath};
 use crate::cluster::Cluster;
-use crate::export::{Export, ExportConfig, Exports, HostInode};
+use crate::export::{Export, ExportConfig, ExportId, Exports, HostInode};
 use crate::handle::{Birth, HandleKey};
 use crate::index::Base;
 use crate::patience::{START_LIMIT, within};
@@ -55,6 +56,7 @@ const HELPED_FILES_MAX: u64 = 1_024;
 pub struct SharedFiles {
     pub(super) roster: Roster,
     pub(super) siblings: Siblings,
+    pub(super) pins: Pins,
     pub(super) handles: HandleKey,
     pub(super) cluster: Option<Cluster>,
     /// Mapping of callers to users, in privileged mode.
@@ -130,6 +132,7 @@ impl SharedFiles {
             policy,
             roster: Roster::new(exports, mounts, slow),
             siblings: Siblings::new(stores),
+            pins: Pins::default(),
             handles: cluster.as_ref().map_or_else(|| state.handles(), Cluster::handles),
             cluster,
             base,
@@ -142,6 +145,13 @@ impl SharedFiles {
             descriptors,
             state,
         }))
+    }
+
+    /// Takes back one pin of a file.
+    pub(super) fn unpin(&self, file: &FileHandle) {
+        if let Ok(named) = self.handles.open(file) {
+            self.pins.unpin(named.file());
+        }
     }
 
     /// The exports at this moment.
@@ -169,6 +179,19 @@ impl SharedFiles {
     /// Files each shard keeps open at most.
     pub fn open_files(&self) -> usize {
         self.open_files
+    }
+
+    /// Sixteen octets that tell this server from all others, also from those of its cluster, and
+    /// are the same after a restart.
+    pub fn identity(&self) -> [u8; 16] {
+        let handles = self.state.handles();
+        // No export has these numbers.
+        let words = [u32::MAX, u32::MAX - 1].map(|number| handles.fsid(ExportId(number)));
+        let mut identity = [0; 16];
+        for (place, word) in identity.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *place = word.to_be_bytes();
+        }
+        identity
     }
 
     /// The write verifier at this moment (RFC 1813 §3.3.7).

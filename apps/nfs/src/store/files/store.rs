@@ -6,8 +6,8 @@ use std::io::{self, IoSlice};
 use stag_engine::config;
 use stag_pools::Buf;
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX,
-    PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
+    Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf, StableHow,
+    Status, Verifier,
 };
 
 use super::data::FileRange;
@@ -17,10 +17,11 @@ use super::{
 };
 use crate::helpers::{Helpers, ReadTicket};
 use crate::store::{
-    Begun, Brought, Caller, CommitDone, DeviceNode, Effort, Failed, Fetched, FillRoom, FilledLink,
-    FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures,
-    ReadDone, ReadSpan, ReadlinkDone, Renamed, Store, StoreCall, StoreCallDone, StoreResult,
-    Visitor, WaitTicket, WriteDone, WritePayload,
+    Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, ExportRoot, Failed,
+    Fetched, FileAttributes, FileTime, FoundObject, Lender, Linked, Listed, ListingStart,
+    MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan, ReadlinkDone,
+    Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, Visitor, WaitTicket, WriteDone,
+    WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -50,7 +51,7 @@ impl Files {
         lender: &Lender<'_>,
         file: &FileHandle,
         wanted: u32,
-    ) -> Result<(Buf, usize), Failed<Option<Attributes>>> {
+    ) -> Result<(Buf, usize), Failed<Option<FileAttributes>>> {
         borrow(lender, wanted as usize)
             // RFC 1813 §2.6 [1813-9]: a call that cannot be served in time gets NFS3ERR_JUKEBOX
             .ok_or_else(|| Failed { status: Status::Jukebox, about: self.getattr(file).ok() })
@@ -98,6 +99,23 @@ impl Store for Files {
         self.serving.access.is_some()
     }
 
+    fn admits(&self, export: &str, caller: &Caller) -> Result<(), Status> {
+        self.judge_client(export, caller)
+    }
+
+    fn edition(&self) -> u64 {
+        self.serving.edition
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        let exports = self.serving.exports.iter();
+        exports.map(|export| export.root_with(Some(self.root_handle(export)))).collect()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.shared.unpin(file);
+    }
+
     fn verifier(&self) -> Verifier {
         self.shared().verifier()
     }
@@ -128,24 +146,28 @@ impl Procedures for Files {
         Files::mount(self, path)
     }
 
-    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
         Files::getattr(self, file)
     }
 
     fn setattr(
         &mut self,
         file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
-        Files::setattr(self, file, set, guard)
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<SetDone, SetDone> {
+        SetDone::of(set, Files::setattr(self, file, set, guard))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
         Files::lookup(self, directory, name)
     }
 
-    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)> {
+    fn access(
+        &mut self,
+        file: &FileHandle,
+        asked: Access,
+    ) -> StoreResult<(Access, FileAttributes)> {
         Files::access(self, file, asked)
     }
 
@@ -221,11 +243,11 @@ impl Procedures for Files {
         offset: u64,
         data: WritePayload<'_>,
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         Files::write(self, file, offset, &mut [IoSlice::new(data.octets)], stable)
     }
 
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         Files::commit(self, file)
     }
 
@@ -233,8 +255,8 @@ impl Procedures for Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
+        how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         Files::create(self, directory, name, how)
     }
 
@@ -242,8 +264,8 @@ impl Procedures for Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         Files::mkdir(self, directory, name, set)
     }
 
@@ -252,8 +274,8 @@ impl Procedures for Files {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         Files::symlink(self, directory, name, target, set)
     }
 
@@ -262,8 +284,8 @@ impl Procedures for Files {
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         Files::mknod(self, directory, name, kind, set)
     }
 
@@ -272,16 +294,24 @@ impl Procedures for Files {
         directory: &FileHandle,
         name: &[u8],
         node: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         Files::mknod_device(self, directory, name, node, set)
     }
 
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn remove(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         Files::remove(self, directory, name)
     }
 
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn rmdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         Files::rmdir(self, directory, name)
     }
 
@@ -320,32 +350,15 @@ impl Procedures for Files {
         Files::readdirplus(self, directory, place, visit)
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
         Files::fsstat(self, object)
     }
 
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
         Files::fsinfo(self, object)
     }
 
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         Files::pathconf(self, object)
-    }
-}
-
-impl FillRoom for Files {
-    fn fill_read(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        room: &mut [u8],
-    ) -> StoreResult<FilledRead> {
-        let done = Files::read(self, file, offset, room)?;
-        Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
-    }
-
-    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
-        let done = Files::readlink(self, link, room)?;
-        Ok(FilledLink { count: done.count, attributes: done.attributes })
     }
 }

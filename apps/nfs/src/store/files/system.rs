@@ -1,16 +1,16 @@
 //! FSSTAT, FSINFO, PATHCONF (RFC 1813 §3.3.18–3.3.20).
 
 use rustix::fs::fstatvfs;
-use stag_protocol::nfs::v3::{Attributes, FileHandle, FsInfo, FsStat, PathConf, Time};
+use stag_protocol::nfs::v3::{FileHandle, FsInfo, FsStat, PathConf, Time};
 
 use super::errno::status;
 use super::{Files, Intent};
-use crate::store::{Failed, TRANSFER_MAX};
+use crate::store::{Failed, FileAttributes, TRANSFER_MAX};
 
 /// Octets of directory entries that a client should ask for at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
 
-type FsAttributes<T> = Result<(T, Attributes), Failed<Option<Attributes>>>;
+type FsAttributes<T> = Result<(T, FileAttributes), Failed<Option<FileAttributes>>>;
 
 impl Files {
     /// FSSTAT (RFC 1813 §3.3.18).

@@ -25,8 +25,8 @@ use crate::handle::HandleKey;
 use crate::helpers::{HelperDone, HelperLane, OwedSync, OwedSyncs, THREADS, TICKETS};
 use crate::state::StartError;
 use crate::store::{
-    Backend, Begun, Effort, Failed, HelperStore, StoreCall, StoreCallDone, StoreOutcome,
-    WaitTicket, objects, perform,
+    Backend, Begun, Effort, ExportRoot, Failed, HelperStore, StoreCall, StoreCallDone,
+    StoreOperation, StoreOutcome, WaitTicket, perform,
 };
 
 /// Exports whose calls may wait.
@@ -123,6 +123,14 @@ impl Backend for FilesBackend {
         self.0.exports().iter().map(|export| export.name().to_owned()).collect()
     }
 
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.0.exports().iter().map(|export| export.root_with(None)).collect()
+    }
+
+    fn unpin(&self, file: &FileHandle) {
+        self.0.unpin(file);
+    }
+
     fn verifier(&self) -> Verifier {
         self.0.verifier()
     }
@@ -205,9 +213,12 @@ impl Files {
 
     /// The lane of a call that a helper has to carry out; none for those that are ours.
     fn lane_of(&self, call: &StoreCall) -> Option<HelperLane> {
-        let Some(call) = call.operation.call(&[]) else { return Some(HelperLane::ROOTS) };
-        let mut slow = objects(&call).into_iter().flatten().filter(|object| self.is_slow(object));
-        slow.next().and_then(HandleKey::claimed_export).map(|id| HelperLane(id.0))
+        if matches!(call.operation, StoreOperation::Mount) {
+            return Some(HelperLane::ROOTS);
+        }
+        let mut objects = call.operation.objects().into_iter().flatten();
+        let slow = objects.find(|object| self.is_slow(object))?;
+        HandleKey::claimed_export(&slow).map(|id| HelperLane(id.0))
     }
 
     /// Begins a call: gives it to a helper, or carries it out but for its syncs.
@@ -224,9 +235,9 @@ impl Files {
         if owed.is_empty() {
             return Begun::Done(StoreCallDone { ticket, call, outcome });
         }
-        let object = call.operation.call(&[]);
-        let object = object.as_ref().and_then(|call| objects(call)[0]);
+        let [object, _] = call.operation.objects();
         let lane = object
+            .as_ref()
             .and_then(HandleKey::claimed_export)
             .map_or(HelperLane::ROOTS, |id| HelperLane(id.0));
         let refused = match &self.helpers {
@@ -314,6 +325,7 @@ impl LateCalls {
 /// The outcome of a call whose sync failed: it was done, and may be lost.
 fn unsynced(outcome: StoreOutcome, status: Status) -> StoreOutcome {
     match outcome {
+        StoreOutcome::Set(Ok(about)) => StoreOutcome::Set(Err(Failed { status, about })),
         StoreOutcome::Changed(Ok(about)) => StoreOutcome::Changed(Err(Failed { status, about })),
         StoreOutcome::Written(Ok(done)) => {
             StoreOutcome::Written(Err(Failed { status, about: done.file }))

@@ -176,6 +176,12 @@ impl Helpers {
         Wakeup::new(&self.fetched)
     }
 
+    /// Returns true if helpers carry out calls on the cores that shards poll on: a shard that spins
+    /// then keeps them from their work.
+    pub(crate) fn compete_with_shards(&self) -> bool {
+        self.pool.makes_calls() && self.pool.shares_cores()
+    }
+
     /// Lets a helper bring `len` octets of `file`, after which `ticket` comes back. False when none
     /// can: the queue is full, or there is no descriptor.
     pub fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: ReadTicket) -> bool {
@@ -273,7 +279,9 @@ fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
 mod tests {
     use super::{job::fetch, *};
     use crate::state::StartError;
-    use crate::store::{Caller, HelperStore, OwnedName, StoreOperation, StoreOutcome, User};
+    use crate::store::{
+        Caller, ExportRoot, HelperStore, OwnedName, StoreOperation, StoreOutcome, User,
+    };
     use stag_engine::PeerAddress;
     use stag_protocol::nfs::v3::{FileHandle, GetAttrArgs, Status, Verifier};
     use std::thread;
@@ -389,6 +397,10 @@ mod tests {
             vec![]
         }
 
+        fn export_roots(&self) -> Vec<ExportRoot> {
+            vec![]
+        }
+
         fn verifier(&self) -> Verifier {
             [0; 8]
         }
@@ -446,6 +458,22 @@ mod tests {
         assert_eq!(ended, [0, 1, 2]);
         helpers.perform(hung, quick(), WaitTicket(7)).unwrap();
         assert_eq!(await_done(&helpers).ticket, WaitTicket(7));
+    }
+
+    #[test]
+    fn no_call_is_left_while_helpers_sleep() {
+        let (helpers, _go) = gated_calls(4);
+        let quick = || call(StoreOperation::GetAttr(GetAttrArgs { object: handle() }));
+        // One, and then more and more than there are helpers: some sleep, some are on their way.
+        for round in 0..2_000 {
+            let many = [1, 2, 5, 9][round % 4];
+            for number in 0..many {
+                helpers.perform(HelperLane(1), quick(), WaitTicket(number)).unwrap();
+            }
+            let mut done: Vec<_> = (0..many).map(|_| await_done(&helpers).ticket.0).collect();
+            done.sort_unstable();
+            assert!(done.into_iter().eq(0..many), "round {round}");
+        }
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The threads and their queue.
 //!
 //! The helper that was busy last is woken first, so that those that have files open are used and
-//! the others sleep. Jobs of one lane have three quarters of the threads at most: when a file
-//! system does not answer, the others still find helpers. A job is refused when the queue is full,
-//! and when nothing of its lane moved for [`PATIENCE`] although the lane has all the threads that
-//! it may have: then it would wait behind calls that hang.
+//! the others sleep. One is on its way at a time: when it takes a job and leaves another one, it
+//! wakes the next helper. So jobs that wait run at once, and of many short ones most are carried
+//! out by a helper that is awake.
+//!
+//! Jobs of one lane have three quarters of the threads at most: when a file system does not answer,
+//! the others still find helpers. A job is refused when the queue is full, and when nothing of its
+//! lane moved for [`PATIENCE`] although the lane has all the threads that it may have: it would
+//! then wait behind calls that hang.
 
 use std::{
     collections::VecDeque,
@@ -42,6 +46,8 @@ struct PoolState {
     queue: VecDeque<QueuedJob>,
     /// Helpers that wait, the one that was busy last behind all others.
     idle: Vec<usize>,
+    /// True while a helper was woken and has not looked at the queue yet.
+    is_coming: bool,
     lanes: Vec<LaneUse>,
     /// Shards that are not gone.
     shards: usize,
@@ -77,14 +83,29 @@ impl PoolState {
         self.lanes.get_mut(place).expect("it was found, or just added")
     }
 
-    /// Takes the first job whose lane may have one more helper.
-    fn take(&mut self, lane_max: usize) -> Option<QueuedJob> {
-        let lanes = &self.lanes;
+    /// The place of the first job whose lane may have one more helper.
+    fn first(&self, lane_max: usize) -> Option<usize> {
         let is_free = |queued: &QueuedJob| {
-            let usage = lanes.iter().find(|usage| usage.lane == queued.lane);
+            let usage = self.lanes.iter().find(|usage| usage.lane == queued.lane);
             usage.is_none_or(|usage| usage.running < lane_max)
         };
-        let place = self.queue.iter().position(is_free)?;
+        self.queue.iter().position(is_free)
+    }
+
+    /// The helper to wake for a job that can be taken, if there is such a job and nobody comes for
+    /// it.
+    fn next_to_wake(&mut self, lane_max: usize) -> Option<usize> {
+        if self.is_coming || self.first(lane_max).is_none() {
+            return None;
+        }
+        let woken = self.idle.pop();
+        self.is_coming = woken.is_some();
+        woken
+    }
+
+    /// Takes the first job whose lane may have one more helper.
+    fn take(&mut self, lane_max: usize) -> Option<QueuedJob> {
+        let place = self.first(lane_max)?;
         let queued = self.queue.remove(place)?;
         let usage = self.lane(queued.lane);
         usage.running += 1;
@@ -101,6 +122,7 @@ impl HelperPool {
         let state = PoolState {
             queue: VecDeque::with_capacity(QUEUE_LEN),
             idle: Vec::with_capacity(threads),
+            is_coming: false,
             lanes: Vec::new(),
             shards,
         };
@@ -134,12 +156,27 @@ impl HelperPool {
             return Err(job);
         }
         state.queue.push_back(QueuedJob { lane, job });
-        let woken = if is_full { None } else { state.idle.pop() };
+        let woken = state.next_to_wake(lane_max);
         drop(state);
-        if let Some(bell) = woken.and_then(|number| self.bells.get(number)) {
+        self.ring(woken);
+        Ok(())
+    }
+
+    /// Wakes a helper.
+    fn ring(&self, helper: Option<usize>) {
+        if let Some(bell) = helper.and_then(|number| self.bells.get(number)) {
             bell.notify_one();
         }
-        Ok(())
+    }
+
+    /// Returns true if helpers run on cores that shards poll on.
+    pub(super) fn shares_cores(&self) -> bool {
+        self.cores.is_empty()
+    }
+
+    /// Returns true if helpers carry out whole calls.
+    pub(super) fn makes_calls(&self) -> bool {
+        self.backend.is_some()
     }
 
     /// Returns true while a lane has all the helpers that it may have, and none moved for a while.
@@ -211,6 +248,9 @@ impl HelperPool {
         }
         loop {
             if let Some(QueuedJob { lane, job }) = state.take(self.lane_max()) {
+                let woken = state.next_to_wake(self.lane_max());
+                drop(state);
+                self.ring(woken);
                 return Next::Job(lane, job);
             }
             if state.shards == 0 {
@@ -226,7 +266,11 @@ impl HelperPool {
             } else {
                 (bell.wait(state).unwrap_or_else(PoisonError::into_inner), false)
             };
-            state.idle.retain(|idle| *idle != number);
+            match state.idle.iter().position(|idle| *idle == number) {
+                Some(place) => drop(state.idle.remove(place)),
+                // Whoever wakes a helper takes its number away.
+                None => state.is_coming = false,
+            }
             if is_over && state.queue.is_empty() {
                 return Next::Tidy;
             }

@@ -1,7 +1,7 @@
 //! The stored blocks of a file by their numbers: a list as far as there is no gap, which is where
 //! nearly all of them are, and a tree behind it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use stag_pools::Extent;
 
@@ -59,6 +59,34 @@ impl Blocks {
         octets += self.front.drain(kept..).map(|block| block.capacity() as u64).sum::<u64>();
         // A list takes memory for what the file holds, not for what it once held.
         self.front.shrink_to(2 * kept);
+        octets
+    }
+
+    /// The number of the first stored block from `number` on.
+    pub fn next_stored(&self, number: u64) -> Option<u64> {
+        if number < self.front.len() as u64 {
+            return Some(number);
+        }
+        self.behind.range(number..).next().map(|(number, _)| *number)
+    }
+
+    /// Forgets the blocks of a range of numbers. Returns the octets of the slots that they filled.
+    pub fn take_range(&mut self, range: Range<u64>) -> u64 {
+        let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let mut octets = 0;
+        if place(range.start) < self.front.len() {
+            // What lies behind a gap is no longer the front.
+            let first = place(range.end).min(self.front.len());
+            let kept = self.front.drain(first..);
+            self.behind.extend((first as u64..).zip(kept));
+            let gone = self.front.drain(place(range.start)..);
+            octets += gone.map(|block| block.capacity() as u64).sum::<u64>();
+            self.front.shrink_to(2 * self.front.len());
+        }
+        while let Some((number, _)) = self.behind.range(range.clone()).next() {
+            let number = *number;
+            octets += self.behind.remove(&number).map_or(0, |block| block.capacity() as u64);
+        }
         octets
     }
 }

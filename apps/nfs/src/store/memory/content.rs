@@ -10,7 +10,7 @@ use stag_protocol::nfs::v3::Status;
 
 use super::blocks::Blocks;
 use super::space::{BLOCK, Need, SMALL, Space};
-use crate::store::WritePayload;
+use crate::store::{SeekFor, WritePayload};
 
 /// A file's octets.
 #[derive(Debug, Default)]
@@ -165,6 +165,116 @@ impl Content {
             *last = last.slice(0..within);
         }
         self.size = size;
+    }
+}
+
+impl Content {
+    /// The place of the first octet of data, or of a hole, from `offset` on, which is within the
+    /// file; the file's size when there is none.
+    pub fn seek(&self, offset: u64, what: SeekFor) -> u64 {
+        let found = match what {
+            SeekFor::Data => self.next_data(offset),
+            SeekFor::Hole => self.next_hole(offset),
+        };
+        found.min(self.size)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        let mut at = offset;
+        loop {
+            let (number, within) = (at / BLOCK as u64, at % BLOCK as u64);
+            match self.blocks.get(number) {
+                Some(block) if within < block.len() as u64 => return at,
+                _ => match self.blocks.next_stored(number + 1) {
+                    Some(next) => at = next * BLOCK as u64,
+                    None => return self.size,
+                },
+            }
+        }
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        let mut at = offset;
+        loop {
+            let (number, within) = (at / BLOCK as u64, at % BLOCK as u64);
+            let there = self.blocks.get(number).map_or(0, |block| block.len() as u64);
+            if within >= there {
+                return at;
+            }
+            at = number * BLOCK as u64 + there;
+            if there < BLOCK as u64 {
+                return at;
+            }
+        }
+    }
+
+    /// Takes slots for the octets `from..to`, which stay zeros where they are, and lets the file
+    /// reach there. Blocks that have slots keep them.
+    ///
+    /// # Errors
+    /// [`Status::NoSpc`]; what was taken until then stays.
+    pub fn allocate(&mut self, space: &Space, from: u64, to: u64) -> Result<(), Status> {
+        // Nothing is begun that cannot be ended.
+        if to - from > space.octets().0 {
+            return Err(Status::NoSpc);
+        }
+        for ContentSpan { block, from, len } in spans(from, to) {
+            let end = from + len;
+            let place = self.blocks.get_mut(block);
+            let old_capacity = place.as_ref().map_or(0, |extent| extent.capacity());
+            if old_capacity >= end {
+                continue;
+            }
+            let mut fresh = space.take(end, Need::Growth)?;
+            let capacity = match place {
+                Some(extent) => {
+                    put(&mut fresh, 0, extent);
+                    *extent = fresh.freeze();
+                    extent.capacity()
+                }
+                None => {
+                    let fresh = fresh.freeze();
+                    let capacity = fresh.capacity();
+                    self.blocks.insert(block, fresh);
+                    capacity
+                }
+            };
+            self.used += (capacity - old_capacity) as u64;
+        }
+        self.size = self.size.max(to);
+        Ok(())
+    }
+
+    /// Makes a hole of the octets `from..to`, as far as they are in the file: whole blocks give
+    /// their slots back, parts of others become zeros.
+    ///
+    /// # Errors
+    /// As of [`write`](Self::write), for a part of a block that is being sent.
+    pub fn punch(&mut self, space: &Space, from: u64, to: u64) -> Result<(), Status> {
+        let to = to.min(self.size);
+        if from >= to {
+            return Ok(());
+        }
+        let whole = from.div_ceil(BLOCK as u64)..to / BLOCK as u64;
+        for span in spans(from, to).filter(|span| !whole.contains(&span.block)) {
+            self.clear(space, &span)?;
+        }
+        if !whole.is_empty() {
+            self.used -= self.blocks.take_range(whole);
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of a part of a block, as far as it holds octets there.
+    fn clear(&mut self, space: &Space, span: &ContentSpan) -> Result<(), Status> {
+        let there = self.blocks.get(span.block).map_or(0, |block| block.len());
+        let len = there.saturating_sub(span.from).min(span.len);
+        if len == 0 {
+            return Ok(());
+        }
+        let zeros = space.zeros(len);
+        let span = ContentSpan { len, ..*span };
+        self.write_block(space, &span, &zeros, None)
     }
 }
 

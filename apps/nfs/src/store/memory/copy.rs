@@ -2,6 +2,7 @@
 //! sorts, fifos and sockets, with their modes, owners and times. Devices are left out, and what
 //! lies on another file system.
 
+use crate::store::{FileTime, NewAttributes};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::Read;
@@ -9,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, readlinkat_raw, statat};
-use stag_protocol::nfs::v3::{SetAttributes, Status, Time};
+use stag_protocol::nfs::v3::Status;
 
 use super::Memory;
 use super::content::Content;
@@ -118,7 +119,7 @@ impl Memory {
             self.link_entry(*id, parent, name.as_bytes()).map_err(&refuse)?;
         } else {
             let body = self.copy_body(copy, parent, path, kind)?;
-            let id = self.add(parent, entry, body, &SetAttributes::default()).map_err(&refuse)?;
+            let id = self.add(parent, entry, body, &NewAttributes::default()).map_err(&refuse)?;
             self.settle(id, &found).map_err(&refuse)?;
             if kind == FileType::Directory {
                 copy.waiting.push((path.to_owned(), id, found));
@@ -185,8 +186,8 @@ impl Memory {
     /// Gives an object the attributes of what it is a copy of.
     fn settle(&mut self, id: InodeId, found: &Stat) -> Result<(), Status> {
         let meta = &mut self.inodes.get_mut(id)?.meta;
-        let time = |seconds: i64, nanos: u64| Time {
-            seconds: u32::try_from(seconds.max(0)).unwrap_or(u32::MAX),
+        let time = |seconds: i64, nanos: u64| FileTime {
+            seconds,
             nanos: u32::try_from(nanos).unwrap_or(0),
         };
         meta.mode = found.st_mode & 0o7777;

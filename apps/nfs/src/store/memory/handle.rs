@@ -166,10 +166,9 @@ const _: () = assert!(Handles::LEN <= FileHandle::MAX);
 mod tests {
     use super::*;
     use crate::store::{
-        Procedures as _,
+        CreateMode, NewAttributes, Procedures as _,
         memory::{CAPACITY_MIN, Intent, Memory, MemoryConfig, MemoryExport},
     };
-    use stag_protocol::nfs::v3::{CreateHow, SetAttributes};
 
     const INODE: InodeId = InodeId { index: 0x0102_0304, number: 0x1112_1314_1516_1718 };
 
@@ -225,7 +224,7 @@ mod tests {
             Memory::new(&config, &mut |_| ()).unwrap(),
         );
         let root = memory.mount(b"/data").unwrap();
-        let how = CreateHow::Guarded(SetAttributes::default());
+        let how = CreateMode::Guarded(NewAttributes::default());
         let [live, reused, gone] = ["live", "reused", "gone"]
             .map(|name| memory.create(&root, name.as_bytes(), &how).unwrap().handle);
         memory.remove(&root, b"gone").unwrap();

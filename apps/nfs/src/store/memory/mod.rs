@@ -24,24 +24,29 @@
 //! and set-gid bits away, and only a member of a file's group sets the latter.
 //!
 //! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows
-//! with the tree, by doubling or by nodes: the table of inodes (under 320 octets each), the names
-//! of a directory, the blocks of a file. That is beside the capacity.
+//! with the tree, by doubling or by nodes: the table of inodes (at most 320 octets each), the names
+//! of a directory, the blocks of a file. That is beside the capacity, and so are extended
+//! attributes, which take a sixteenth of it at most.
 
 mod blocks;
 mod content;
 mod copy;
 mod handle;
 mod namespace;
+mod ranges;
 mod space;
 mod store;
+mod store4;
 mod tree;
+mod xattrs;
 
+use crate::store::{FileAttributes, FileTime, ObjectChange};
 use std::path::PathBuf;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use stag_pools::Budget;
-use stag_protocol::nfs::v3::{AttributeOctets, Attributes, FileHandle, Status, Time, WccData};
+use stag_protocol::nfs::v3::{AttributeOctets, FileHandle, Status};
 use stag_protocol::rpc::Gids;
 
 use super::{Failed, User};
@@ -144,12 +149,14 @@ pub struct Memory {
     // Files go before the memory that they are made of.
     inodes: Inodes,
     names: usize,
+    /// Octets that extended attributes take.
+    xattr_octets: u64,
     exports: Vec<ExportedTree>,
     handles: Handles,
     space: Space,
     caller: (u32, u32),
     groups: Gids,
-    last_time: Time,
+    last_time: FileTime,
 }
 
 impl Memory {
@@ -177,12 +184,13 @@ impl Memory {
         let mut memory = Self {
             inodes: Inodes::new(config.inodes.max(1)),
             names: 0,
+            xattr_octets: 0,
             exports: Vec::with_capacity(config.exports.len()),
             handles,
             space,
             caller: (NOBODY, NOBODY),
             groups: Gids::default(),
-            last_time: Time::default(),
+            last_time: FileTime::default(),
         };
         for export in &config.exports {
             memory.add_export(export, progress)?;
@@ -207,7 +215,7 @@ impl Memory {
         let body = Body::Directory(Directory::new(itself));
         let root = self
             .inodes
-            .add(&self.handles, Inode { meta: Meta { nlink: 2, ..meta }, body })
+            .add(&self.handles, Inode::new(Meta { nlink: 2, ..meta }, body))
             .map_err(full)?;
         let instance = u64::from_be_bytes(self.handles.instance());
         let fsid = instance.wrapping_add(export.into());
@@ -249,17 +257,16 @@ impl Memory {
     }
 
     /// The time, later than every time before: a change always shows.
-    fn now(&mut self) -> Time {
+    fn now(&mut self) -> FileTime {
         let clock = clock_gettime(ClockId::Realtime);
-        let seconds = u32::try_from(clock.tv_sec.max(0)).unwrap_or(u32::MAX);
-        let nanos = u32::try_from(clock.tv_nsec).unwrap_or(0);
+        let (seconds, nanos) = (clock.tv_sec, u32::try_from(clock.tv_nsec).unwrap_or(0));
         let last = self.last_time;
         let next = if last.nanos < 999_999_999 {
-            Time { nanos: last.nanos + 1, ..last }
+            FileTime { nanos: last.nanos + 1, ..last }
         } else {
-            Time { seconds: last.seconds.saturating_add(1), nanos: 0 }
+            FileTime { seconds: last.seconds.saturating_add(1), nanos: 0 }
         };
-        self.last_time = next.max(Time { seconds, nanos });
+        self.last_time = next.max(FileTime { seconds, nanos });
         self.last_time
     }
 
@@ -271,9 +278,11 @@ impl Memory {
             nlink: 1,
             uid,
             gid,
+            pins: 0,
             atime: now,
             mtime: now,
             ctime: now,
+            born_ns: now.wrapping_nanos(),
             verifier: None,
         }
     }
@@ -314,7 +323,7 @@ impl Memory {
         self.inodes.get(id)?.directory().map(|_| id)
     }
 
-    fn attributes(&self, id: InodeId) -> Result<Attributes, Status> {
+    fn attributes(&self, id: InodeId) -> Result<FileAttributes, Status> {
         let inode = self.inodes.get(id)?;
         Ok(inode.attributes(id, self.export_of(inode).fsid))
     }
@@ -332,16 +341,16 @@ impl Memory {
     fn changed<T>(
         &self,
         id: InodeId,
-        before: &Attributes,
+        before: &FileAttributes,
         outcome: Result<T, Status>,
-    ) -> Result<(T, WccData), Failed<WccData>> {
+    ) -> Result<(T, ObjectChange), Failed<ObjectChange>> {
         let wcc = self.wcc(id, before);
         outcome.map(|value| (value, wcc)).map_err(|status| Failed { status, about: wcc })
     }
 
-    fn wcc(&self, id: InodeId, before: &Attributes) -> WccData {
+    fn wcc(&self, id: InodeId, before: &FileAttributes) -> ObjectChange {
         // RFC 1813 §3.1 [1813-13]: a reply carries attributes, also if the call failed
-        WccData { before: Some(before.into()), after: self.attributes(id).ok() }
+        ObjectChange { before: Some(before.into()), after: self.attributes(id).ok() }
     }
 
     fn set_caller(&mut self, user: &User) {

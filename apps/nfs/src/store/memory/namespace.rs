@@ -1,9 +1,7 @@
 //! Operations that change names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC
 //! 1813 §3.3.8–3.3.15), and SETATTR.
 
-use stag_protocol::nfs::v3::{
-    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
-};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 
 use super::content::Content;
 use super::handle::InodeId;
@@ -11,7 +9,10 @@ use super::space::Need;
 use super::tree::{Body, Directory, Inode, LINKS_MAX, Meta};
 use super::{Intent, Memory};
 use crate::store::name::Name;
-use crate::store::{DeviceNode, Failed, MadeObject, NameIn};
+use crate::store::{
+    CreateMode, DeviceNode, Failed, FileTime, MadeObject, NameIn, NewAttributes, NewTime,
+    ObjectChange,
+};
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -20,14 +21,22 @@ const TARGET_MAX: usize = 4095;
 /// Names for each inode, at most and on the average.
 const NAMES_PER_INODE: usize = 2;
 
+/// The file that a CREATE ended with.
+pub(super) struct CreatedFile {
+    pub id: InodeId,
+    /// False if it was there before.
+    pub is_new: bool,
+}
+
 impl Memory {
-    /// Makes an object in a directory by `make`.
+    /// Makes an object in a directory by `make`, with what is `asked` for.
     pub(super) fn make(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
+        asked: &NewAttributes,
         make: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<InodeId, Status>,
-    ) -> Result<MadeObject, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
         // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
@@ -36,48 +45,55 @@ impl Memory {
             self.object(id)
         });
         let ((handle, attributes), directory) = self.changed(parent, &before, outcome)?;
-        Ok(MadeObject { handle, attributes, directory })
+        Ok(MadeObject::new(handle, attributes, directory, asked))
     }
 
     pub(super) fn create_in(
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        how: &CreateHow,
-    ) -> Result<InodeId, Status> {
+        how: &CreateMode,
+    ) -> Result<CreatedFile, Status> {
         let Some(found) = self.find(parent, name)? else {
-            return match how {
-                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
+            let id = match how {
+                CreateMode::Unchecked(set) | CreateMode::Guarded(set) => {
                     let mut content = Content::default();
                     content.set_size(checked_size(set.size.unwrap_or(0))?);
-                    self.add(parent, name, Body::Regular(content), set)
+                    self.add(parent, name, Body::Regular(content), set)?
                 }
-                CreateHow::Exclusive(verifier) => {
-                    let set = SetAttributes::default();
+                CreateMode::Exclusive { verifier, set } => {
+                    let set = NewAttributes {
+                        size: None,
+                        atime: NewTime::Keep,
+                        mtime: NewTime::Keep,
+                        ..*set
+                    };
                     let id = self.add(parent, name, Body::Regular(Content::default()), &set)?;
                     self.inodes.get_mut(id)?.meta.verifier = Some(*verifier);
-                    Ok(id)
+                    id
                 }
             };
+            return Ok(CreatedFile { id, is_new: true });
         };
+        let existing = CreatedFile { id: found, is_new: false };
         let inode = self.inodes.get_mut(found)?;
         // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
         let Ok(content) = inode.content_mut() else { return Err(Status::Exist) };
         let is_empty = content.size() == 0;
         match how {
             // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same verifier
-            CreateHow::Exclusive(verifier)
+            CreateMode::Exclusive { verifier, .. }
                 if is_empty && inode.meta.verifier == Some(*verifier) =>
             {
-                Ok(found)
+                Ok(existing)
             }
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
-            CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
-            CreateHow::Unchecked(set) => {
+            CreateMode::Exclusive { .. } | CreateMode::Guarded(_) => Err(Status::Exist),
+            CreateMode::Unchecked(set) => {
                 // Of a file that exists, only the size is set.
                 // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
                 // only
-                set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| found)
+                set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| existing)
             }
         }
     }
@@ -86,7 +102,7 @@ impl Memory {
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         self.must_be_free(parent, name)?;
         if self.inodes.get(parent)?.meta.nlink >= LINKS_MAX {
@@ -100,7 +116,7 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         target: &[u8],
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         if target.is_empty() || target.contains(&0) {
             return Err(Status::Inval);
@@ -120,7 +136,7 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         DeviceNode { kind, device }: DeviceNode,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         let body = match kind {
             FileKind::Fifo => Body::Fifo,
@@ -163,7 +179,7 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         body: Body,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         let times = times(set)?;
         self.must_have_room_for_a_name()?;
@@ -182,7 +198,7 @@ impl Memory {
         let meta = self.fresh_meta(above.export, mode, uid, gid);
         let nlink = if is_directory { 2 } else { 1 };
         let meta = Meta { nlink, ..apply_times(meta, times, meta.ctime) };
-        let id = self.inodes.add(&self.handles, Inode { meta, body })?;
+        let id = self.inodes.add(&self.handles, Inode::new(meta, body))?;
         self.put_name(parent, name, id)?;
         Ok(id)
     }
@@ -231,10 +247,34 @@ impl Memory {
         let inode = self.inodes.get_mut(id)?;
         inode.meta.ctime = now;
         inode.meta.nlink -= 1;
-        if inode.meta.nlink == 0 || matches!(inode.body, Body::Directory(_)) {
-            self.inodes.remove(id);
+        let is_directory = matches!(inode.body, Body::Directory(_));
+        if is_directory || (inode.meta.nlink == 0 && inode.meta.pins == 0) {
+            self.forget(id);
         }
         Ok(())
+    }
+
+    /// Takes an object out of the store, with all that it has.
+    fn forget(&mut self, id: InodeId) {
+        let xattrs = self.inodes.remove(id).and_then(|inode| inode.xattrs);
+        self.xattr_octets -= xattrs.map_or(0, |xattrs| xattrs.weight()) as u64;
+    }
+
+    pub(super) fn pin_file(&mut self, file: &FileHandle) -> Result<(), Status> {
+        let id = self.resolve(file, Intent::Look)?;
+        self.inodes.get(id)?.content()?;
+        let meta = &mut self.inodes.get_mut(id)?.meta;
+        meta.pins = meta.pins.checked_add(1).ok_or(Status::Jukebox)?;
+        Ok(())
+    }
+
+    pub(super) fn unpin_file(&mut self, file: &FileHandle) {
+        let Ok(id) = self.resolve(file, Intent::Look) else { return };
+        let Ok(Inode { meta, .. }) = self.inodes.get_mut(id) else { return };
+        meta.pins = meta.pins.saturating_sub(1);
+        if meta.pins == 0 && meta.nlink == 0 {
+            self.forget(id);
+        }
     }
 
     pub(super) fn remove_from(&mut self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
@@ -333,6 +373,10 @@ impl Memory {
         if inode.directory().is_ok() {
             return Err(Status::Inval);
         }
+        // As on Linux: what lost its last name gets none again.
+        if inode.meta.nlink == 0 {
+            return Err(Status::Stale);
+        }
         if inode.meta.nlink >= LINKS_MAX {
             return Err(Status::MLink);
         }
@@ -348,7 +392,7 @@ impl Memory {
     }
 
     /// Sets attributes, or none when one of them cannot be.
-    pub(super) fn apply(&mut self, id: InodeId, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn apply(&mut self, id: InodeId, set: &NewAttributes) -> Result<(), Status> {
         let times = times(set)?;
         check_owner(set)?;
         if set.mode.is_some() && matches!(self.inodes.get(id)?.body, Body::Symlink(_)) {
@@ -400,12 +444,12 @@ fn checked_size(size: u64) -> Result<u64, Status> {
 }
 
 /// The times of access and of change to set.
-type TimesToSet = (SetTime, SetTime);
+type TimesToSet = (NewTime, NewTime);
 
 /// # Errors
 /// [`Status::Inval`] for a time that is none.
-fn times(set: &SetAttributes) -> Result<TimesToSet, Status> {
-    let is_none = |time| matches!(time, SetTime::Client(Time { nanos: 1_000_000_000.., .. }));
+fn times(set: &NewAttributes) -> Result<TimesToSet, Status> {
+    let is_none = |time| matches!(time, NewTime::Client(time) if !time.is_valid());
     if is_none(set.atime) || is_none(set.mtime) {
         Err(Status::Inval)
     } else {
@@ -413,15 +457,15 @@ fn times(set: &SetAttributes) -> Result<TimesToSet, Status> {
     }
 }
 
-fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: Time) -> Meta {
+fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: FileTime) -> Meta {
     let choose = |old, set| match set {
         // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
-        SetTime::Keep => old,
+        NewTime::Keep => old,
         // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
-        SetTime::Server => now,
-        SetTime::Client(time) => time,
+        NewTime::Server => now,
+        NewTime::Client(time) => time,
     };
-    let kept = (atime, mtime) == (SetTime::Keep, SetTime::Keep);
+    let kept = (atime, mtime) == (NewTime::Keep, NewTime::Keep);
     Meta {
         atime: choose(meta.atime, atime),
         mtime: choose(meta.mtime, mtime),
@@ -431,6 +475,6 @@ fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: Time) -> Meta {
 }
 
 /// All ones is the system's "leave it"; nobody can have that number.
-fn check_owner(set: &SetAttributes) -> Result<(), Status> {
+fn check_owner(set: &NewAttributes) -> Result<(), Status> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) { Err(Status::Inval) } else { Ok(()) }
 }

@@ -4,8 +4,8 @@ use std::io;
 
 use stag_pools::{Buf, Pool};
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle,
-    FileKind, FsInfo, FsStat, PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
+    Access, AttributeOctets, CookieVerifier, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
+    PathConf, StableHow, Status, Time, Verifier,
 };
 
 use super::handle::InodeId;
@@ -13,9 +13,10 @@ use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
 use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
-    Caller, CommitDone, DeviceNode, Failed, FillRoom, FilledLink, FilledRead, FoundObject, Lender,
-    Linked, Listed, ListedEntry, ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone,
-    ReadlinkDone, Renamed, Store, StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
+    Caller, CommitDone, CreateMode, DeviceNode, ExportRoot, Failed, FileAttributes, FileTime,
+    FoundObject, Lender, Linked, Listed, ListedEntry, ListingStart, MadeObject, NameIn,
+    NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, SetDone,
+    Store, StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
 /// A directory lists the same way as long as its handle is good.
@@ -23,14 +24,14 @@ const VERIFIER: CookieVerifier = [0; 8];
 /// Octets of directory entries that a client should ask for at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
 
-type Object = (FileHandle, Attributes);
+type Object = (FileHandle, FileAttributes);
 
 impl Memory {
     pub(super) fn object(&self, id: InodeId) -> Result<Object, Status> {
         Ok((self.handle(id)?, self.attributes(id)?))
     }
 
-    fn above(&self, directory: InodeId) -> Result<InodeId, Status> {
+    pub(super) fn above(&self, directory: InodeId) -> Result<InodeId, Status> {
         Ok(self.inodes.get(directory)?.directory()?.above)
     }
 
@@ -48,7 +49,7 @@ impl Memory {
         directory: &FileHandle,
         name: Result<Name<'_>, Status>,
         take: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<(), Status>,
-    ) -> StoreResult<WccData, WccData> {
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
         let outcome = name.and_then(|name| take(self, parent, name));
@@ -87,7 +88,9 @@ impl Memory {
         for (cookie, name, id) in dots.chain(directory.behind(place.cookie.max(COOKIE_ABOVE))) {
             // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
             // RFC 1813 §3.3.16 [1813-84]: no entry has file number zero
-            if !visit(self, id, ListedEntry { fileid: id.number, name, cookie, object: None })? {
+            let kind = Some(self.inodes.get(id)?.body.kind());
+            let entry = ListedEntry { fileid: id.number, name, cookie, kind, object: None };
+            if !visit(self, id, entry)? {
                 return Ok(false);
             }
         }
@@ -95,7 +98,7 @@ impl Memory {
     }
 
     /// An object and its attributes, for what is told of its file system.
-    fn known<T>(&self, object: &FileHandle, about: T) -> StoreResult<(T, Attributes)> {
+    fn known<T>(&self, object: &FileHandle, about: T) -> StoreResult<(T, FileAttributes)> {
         let id = self.resolve(object, Intent::Look)?;
         Ok((about, self.attributes(id)?))
     }
@@ -110,6 +113,21 @@ impl Store for Memory {
 
     fn exports(&self) -> impl Iterator<Item = &str> {
         self.exports.iter().map(|export| export.name.as_str())
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        let roots = self.exports.iter().zip(0..).map(|(export, id)| ExportRoot {
+            name: export.name.clone(),
+            id,
+            fsid: export.fsid,
+            is_read_only: export.read_only,
+            root: self.handle(export.root).ok(),
+        });
+        roots.collect()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.unpin_file(file);
     }
 
     fn verifier(&self) -> Verifier {
@@ -153,7 +171,7 @@ impl Procedures for Memory {
         Ok(handle)
     }
 
-    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
         let id = self.resolve(file, Intent::Look)?;
         self.attributes(id)
     }
@@ -166,18 +184,18 @@ impl Procedures for Memory {
     fn setattr(
         &mut self,
         file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<SetDone, SetDone> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
         // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
-        let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
+        let outcome = if guard.is_some_and(|ctime| ctime != before.ctime.in_32_bits()) {
             Err(Status::NotSync)
         } else {
             self.apply(id, set)
         };
-        self.changed(id, &before, outcome).map(|((), wcc)| wcc)
+        SetDone::of(set, self.changed(id, &before, outcome).map(|((), about)| about))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
@@ -192,7 +210,11 @@ impl Procedures for Memory {
 
     /// Everybody has every right that the kind of the object knows; to change something, not on a
     /// read-only export; to execute, only what somebody may.
-    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)> {
+    fn access(
+        &mut self,
+        file: &FileHandle,
+        asked: Access,
+    ) -> StoreResult<(Access, FileAttributes)> {
         let id = self.resolve(file, Intent::Look)?;
         let attributes = self.attributes(id)?;
         let change = Access::MODIFY | Access::EXTEND;
@@ -257,7 +279,7 @@ impl Procedures for Memory {
         offset: u64,
         data: WritePayload<'_>,
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
         let now = self.now();
@@ -284,7 +306,7 @@ impl Procedures for Memory {
 
     /// There is nothing to do: what was written lasts as long as this process, and the verifier
     /// says when it ended.
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
         let outcome = self.inodes.get_mut(id)?.content_mut().map(|_| ());
@@ -297,18 +319,27 @@ impl Procedures for Memory {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
-        self.make(directory, name, |memory, parent, name| memory.create_in(parent, name, how))
+        how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        let (asked, mut is_new) = (how.attributes(), true);
+        let made = self.make(directory, name, asked, |memory, parent, name| {
+            let created = memory.create_in(parent, name, how)?;
+            is_new = created.is_new;
+            Ok(created.id)
+        })?;
+        match how {
+            CreateMode::Unchecked(set) if !is_new => Ok(made.found(set)),
+            _ => Ok(MadeObject { is_new, ..made }),
+        }
     }
 
     fn mkdir(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        self.make(directory, name, |memory, parent, name| memory.mkdir_in(parent, name, set))
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        self.make(directory, name, set, |memory, parent, name| memory.mkdir_in(parent, name, set))
     }
 
     fn symlink(
@@ -316,9 +347,9 @@ impl Procedures for Memory {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        self.make(directory, name, |memory, parent, name| {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        self.make(directory, name, set, |memory, parent, name| {
             memory.symlink_in(parent, name, target, set)
         })
     }
@@ -328,8 +359,8 @@ impl Procedures for Memory {
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         let device = DeviceNumber::default();
         self.mknod_device(directory, name, DeviceNode { kind, device }, set)
     }
@@ -339,16 +370,26 @@ impl Procedures for Memory {
         directory: &FileHandle,
         name: &[u8],
         node: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        self.make(directory, name, |memory, parent, name| memory.mknod_in(parent, name, node, set))
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        self.make(directory, name, set, |memory, parent, name| {
+            memory.mknod_in(parent, name, node, set)
+        })
     }
 
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn remove(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         self.take_away(directory, Name::of(name, Status::Acces, Status::Acces), Self::remove_from)
     }
 
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn rmdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         // RFC 1813 §3.3.13 [1813-69]: a RMDIR of . gets NFS3ERR_INVAL, of .. NFS3ERR_EXIST
         self.take_away(directory, Name::of(name, Status::Inval, Status::Exist), Self::rmdir_from)
     }
@@ -407,7 +448,7 @@ impl Procedures for Memory {
         })
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
         // RFC 1813 §3.3.18 [1813-89]: an FSSTAT counts octets and files: all, free, available
         let (total_octets, free_octets, available_octets) = self.space.octets();
         let (total, free) = self.inodes.room();
@@ -423,7 +464,7 @@ impl Procedures for Memory {
         self.known(object, fsstat)
     }
 
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
         let fsinfo = FsInfo {
             read_max: TRANSFER_MAX,
             // RFC 1813 §3.3.19 [1813-90]: the preferred sizes are the largest ones
@@ -442,7 +483,7 @@ impl Procedures for Memory {
         self.known(object, fsinfo)
     }
 
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         let pathconf = PathConf {
             link_max: LINKS_MAX,
             name_max: NAME_MAX as u32,
@@ -454,28 +495,5 @@ impl Procedures for Memory {
             case_preserving: true,
         };
         self.known(object, pathconf)
-    }
-}
-
-/// For whoever lets a helper, or a test, carry out calls: octets are copied.
-impl FillRoom for Memory {
-    fn fill_read(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        room: &mut [u8],
-    ) -> StoreResult<FilledRead> {
-        let count = u32::try_from(room.len()).unwrap_or(TRANSFER_MAX);
-        let done = self.read(&|_| None, file, offset, count)?;
-        let octets = done.data.iter().flat_map(|extent| extent.iter());
-        room.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
-        let (count, attributes) = (done.data.len() as u32, done.attributes.attributes());
-        Ok(FilledRead { count, eof: done.eof, attributes })
-    }
-
-    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
-        let done = self.readlink(&|_| None, link)?;
-        room.iter_mut().zip(done.target.iter()).for_each(|(to, from)| *to = *from);
-        Ok(FilledLink { count: done.target.len() as u32, attributes: done.attributes })
     }
 }

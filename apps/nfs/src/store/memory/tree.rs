@@ -1,16 +1,16 @@
 //! Inodes and directories.
 
+use crate::store::{FileAttributes, FileTime};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::rc::Rc;
 
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::{
-    AttributeOctets, Attributes, CreateVerifier, DeviceNumber, FileKind, Status, Time,
-};
+use stag_protocol::nfs::v3::{AttributeOctets, CreateVerifier, DeviceNumber, FileKind, Status};
 
 use super::content::Content;
 use super::handle::{HandleClaim, HandleTag, Handles, InodeId};
+use super::xattrs::Xattrs;
 
 /// The cookies of `.` and `..`; those of entries follow.
 pub(super) const COOKIE_ITSELF: u64 = 1;
@@ -28,9 +28,13 @@ pub(super) struct Meta {
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    pub atime: Time,
-    pub mtime: Time,
-    pub ctime: Time,
+    /// Number of times that it is pinned: it stays although its last name goes.
+    pub pins: u32,
+    pub atime: FileTime,
+    pub mtime: FileTime,
+    pub ctime: FileTime,
+    /// Nanoseconds from 1970 to when it was made.
+    pub born_ns: u64,
     /// Verifier by which an exclusive CREATE is recognised, until its client sets the times.
     pub verifier: Option<CreateVerifier>,
 }
@@ -77,6 +81,15 @@ impl Body {
 pub(super) struct Inode {
     pub meta: Meta,
     pub body: Body,
+    /// Most have none.
+    pub xattrs: Option<Box<Xattrs>>,
+}
+
+impl Inode {
+    /// One without extended attributes.
+    pub const fn new(meta: Meta, body: Body) -> Self {
+        Self { meta, body, xattrs: None }
+    }
 }
 
 /// A name in a directory, and where listings find it.
@@ -205,12 +218,12 @@ impl Inodes {
         Ok(id)
     }
 
-    pub fn remove(&mut self, id: InodeId) {
-        let place = self.places.get_mut(id.index as usize);
-        let place = place.and_then(|place| place.take_if(|place| place.number == id.number));
-        if place.is_some() {
-            self.free.push(id.index);
-        }
+    /// Takes an inode out of its place.
+    pub fn remove(&mut self, id: InodeId) -> Option<Inode> {
+        let place = self.places.get_mut(id.index as usize)?;
+        let place = place.take_if(|place| place.number == id.number)?;
+        self.free.push(id.index);
+        Some(place.inode)
     }
 
     /// The inode whose handle this is; `None` when there is none, for whatever reason.
@@ -250,11 +263,11 @@ impl Inodes {
     ///
     /// # Errors
     /// [`Status::Stale`] when it is gone.
-    pub fn note_access(&mut self, id: InodeId, now: Time) -> Result<(), Status> {
+    pub fn note_access(&mut self, id: InodeId, now: FileTime) -> Result<(), Status> {
         let place = self.place_mut(id)?;
         place.inode.meta.atime = now;
         if let Some(octets) = &mut place.octets {
-            octets.set_atime(now);
+            octets.set_atime(now.into());
         }
         Ok(())
     }
@@ -266,7 +279,7 @@ impl Inodes {
     pub fn octets(
         &mut self,
         id: InodeId,
-        make: impl Fn(&Inode) -> Attributes,
+        make: impl Fn(&Inode) -> FileAttributes,
     ) -> Result<AttributeOctets, Status> {
         let place = self.place_mut(id)?;
         let fresh = || AttributeOctets::from(&make(&place.inode));
@@ -291,7 +304,7 @@ impl Inodes {
 
 impl Inode {
     /// All attributes, of an object on the file system `fsid`.
-    pub fn attributes(&self, id: InodeId, fsid: u64) -> Attributes {
+    pub fn attributes(&self, id: InodeId, fsid: u64) -> FileAttributes {
         let meta = &self.meta;
         let (size, used) = match &self.body {
             Body::Regular(content) => (content.size(), content.used()),
@@ -304,7 +317,7 @@ impl Inode {
             Body::Block(device) | Body::Character(device) => device,
             _ => DeviceNumber::default(),
         };
-        Attributes {
+        FileAttributes {
             kind: self.body.kind(),
             mode: meta.mode,
             nlink: meta.nlink,
@@ -318,6 +331,9 @@ impl Inode {
             atime: meta.atime,
             mtime: meta.mtime,
             ctime: meta.ctime,
+            birth: Some(FileTime::of_nanos(meta.born_ns)),
+            // No two changes have the same time, whatever the clock does.
+            change: meta.ctime.wrapping_nanos(),
         }
     }
 

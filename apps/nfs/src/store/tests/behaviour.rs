@@ -38,8 +38,8 @@ on_every_store! {
         expected[200_000..].copy_from_slice(b"xyz");
         assert!(bench.content(&file).unwrap() == expected);
         for size in [200_001, 70_000, 65_536, 65_535, 2, 100_000, 0, 5] {
-            let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
-            let wcc = bench.store.setattr(&file, &set, None).unwrap();
+            let set = NewAttributes { size: Some(size), ..NewAttributes::default() };
+            let wcc = bench.store.setattr(&file, &set, None).unwrap().object;
             assert!(wcc.before.is_none_or(|before| before.size == expected.len() as u64));
             assert_eq!(wcc.after.unwrap().size, size);
             expected.resize(size as usize, 0);
@@ -49,7 +49,7 @@ on_every_store! {
 
     fn only_regular_files_have_content(bench) {
         let root = bench.root;
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         let link = bench.store.symlink(&root, b"l", b"f", &set).unwrap().handle;
         let fifo = bench.store.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;
         for (handle, expected) in
@@ -59,7 +59,7 @@ on_every_store! {
             assert_eq!(bench.write(&handle, 0, b"x"), Err(expected));
             assert_eq!(bench.write(&handle, 0, b""), Err(expected));
             assert_eq!(status(bench.store.commit(&handle)), expected);
-            let size = SetAttributes { size: Some(0), ..set };
+            let size = NewAttributes { size: Some(0), ..set };
             assert_eq!(status(bench.store.setattr(&handle, &size, None)), expected);
         }
     }
@@ -82,46 +82,46 @@ on_every_store! {
 
     fn attributes_are_set_and_the_rest_stays(bench) {
         let file = bench.file(b"f", b"0123456789");
-        let time = |seconds| Time { seconds, nanos: 123_456_789 };
-        let set = SetAttributes {
+        let time = |seconds| FileTime { seconds, nanos: 123_456_789 };
+        let set = NewAttributes {
             mode: Some(0o4751),
             size: Some(4),
-            atime: SetTime::Client(time(1000)),
-            mtime: SetTime::Client(time(2000)),
-            ..SetAttributes::default()
+            atime: NewTime::Client(time(1000)),
+            mtime: NewTime::Client(time(2000)),
+            ..NewAttributes::default()
         };
-        let after = bench.store.setattr(&file, &set, None).unwrap().after.unwrap();
+        let after = bench.store.setattr(&file, &set, None).unwrap().object.after.unwrap();
         assert_eq!((after.size, after.mode), (4, 0o4751));
         assert_eq!((after.atime, after.mtime), (time(1000), time(2000)));
-        let server = SetAttributes { mtime: SetTime::Server, ..SetAttributes::default() };
-        let after = bench.store.setattr(&file, &server, None).unwrap().after.unwrap();
+        let server = NewAttributes { mtime: NewTime::Server, ..NewAttributes::default() };
+        let after = bench.store.setattr(&file, &server, None).unwrap().object.after.unwrap();
         assert!(after.mtime.seconds > 1_000_000_000);
         assert_eq!(after.atime, time(1000));
-        let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-        let other = Time { nanos: after.ctime.nanos ^ 1, ..after.ctime };
+        let mode = NewAttributes { mode: Some(0o600), ..NewAttributes::default() };
+        let other = FileTime { nanos: after.ctime.nanos ^ 1, ..after.ctime };
         let failed = bench.store.setattr(&file, &mode, Some(other)).unwrap_err();
-        assert_eq!((failed.status, failed.about.after.unwrap()), (Status::NotSync, after));
+        assert_eq!((failed.status, failed.about.object.after.unwrap()), (Status::NotSync, after));
         bench.store.setattr(&file, &mode, Some(after.ctime)).unwrap();
         for wrong in [
-            SetAttributes {
-                mtime: SetTime::Client(Time { seconds: 1, nanos: 1_000_000_000 }),
+            NewAttributes {
+                mtime: NewTime::Client(FileTime { seconds: 1, nanos: 1_000_000_000 }),
                 ..set
             },
-            SetAttributes { uid: Some(u32::MAX), ..SetAttributes::default() },
+            NewAttributes { uid: Some(u32::MAX), ..NewAttributes::default() },
         ] {
             assert_eq!(status(bench.store.setattr(&file, &wrong, None)), Status::Inval);
         }
         let root = bench.root;
-        let link = bench.store.symlink(&root, b"l", b"f", &SetAttributes::default());
+        let link = bench.store.symlink(&root, b"l", b"f", &NewAttributes::default());
         let link = link.unwrap().handle;
         assert_eq!(status(bench.store.setattr(&link, &mode, None)), Status::NotSupp);
-        let huge = SetAttributes { size: Some(u64::MAX), ..SetAttributes::default() };
+        let huge = NewAttributes { size: Some(u64::MAX), ..NewAttributes::default() };
         assert_eq!(status(bench.store.setattr(&file, &huge, None)), Status::FBig);
     }
 
     fn a_lookup_finds_entries_the_directory_itself_and_the_one_above(bench) {
         let root = bench.root;
-        let dir = bench.store.mkdir(&root, b"d", &SetAttributes::default()).unwrap().handle;
+        let dir = bench.store.mkdir(&root, b"d", &NewAttributes::default()).unwrap().handle;
         let file = bench.store.create(&dir, b"f", &guarded(0o600)).unwrap().handle;
         let found = bench.store.lookup(&dir, b"f").unwrap();
         assert_eq!((found.handle, found.attributes), (file, bench.store.getattr(&file).unwrap()));
@@ -168,20 +168,20 @@ on_every_store! {
             assert_eq!(bench.content(&made.handle).unwrap(), b"hello");
             bench.store.remove(&root, b"f").unwrap();
         }
-        let time = Time { seconds: 1234, nanos: 5678 };
-        let set = SetAttributes {
+        let time = FileTime { seconds: 1234, nanos: 5678 };
+        let set = NewAttributes {
             mode: Some(0o640),
             size: Some(10),
-            mtime: SetTime::Client(time),
-            ..SetAttributes::default()
+            mtime: NewTime::Client(time),
+            ..NewAttributes::default()
         };
-        let made = bench.store.create(&root, b"f", &CreateHow::Guarded(set)).unwrap().attributes;
+        let made = bench.store.create(&root, b"f", &CreateMode::Guarded(set)).unwrap().attributes;
         assert_eq!((made.size, made.mtime, made.mode), (10, time, 0o640));
         let made = bench.store.mkdir(&root, b"d", &set).unwrap().attributes;
         assert_eq!((made.mtime, made.mode, made.nlink), (time, 0o640, 2));
-        let group = SetAttributes { mode: Some(0o2755), ..SetAttributes::default() };
+        let group = NewAttributes { mode: Some(0o2755), ..NewAttributes::default() };
         let dir = bench.store.mkdir(&root, b"g", &group).unwrap().handle;
-        let plain = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+        let plain = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
         assert_eq!(bench.store.mkdir(&dir, b"d", &plain).unwrap().attributes.mode, 0o2755);
         let made = bench.store.symlink(&root, b"l", b"../../target", &plain).unwrap();
         assert_eq!((made.attributes.kind, made.attributes.size), (FileKind::Symlink, 12));
@@ -197,18 +197,18 @@ on_every_store! {
         let (root, old) = (bench.root, bench.file(b"f", b"0123456789"));
         let failed = bench.store.create(&root, b"f", &guarded(0o600)).unwrap_err();
         assert_eq!((failed.status, failed.about.after.is_some()), (Status::Exist, true));
-        let exclusive = CreateHow::Exclusive([1; 8]);
+        let exclusive = CreateMode::exclusive([1; 8]);
         assert_eq!(status(bench.store.create(&root, b"f", &exclusive)), Status::Exist);
-        let mode = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
-        let made = bench.store.create(&root, b"f", &CreateHow::Unchecked(mode)).unwrap();
+        let mode = NewAttributes { mode: Some(0o777), ..NewAttributes::default() };
+        let made = bench.store.create(&root, b"f", &CreateMode::Unchecked(mode)).unwrap();
         assert_eq!((made.handle, made.attributes.size, made.attributes.mode), (old, 10, 0o644));
-        let cut = SetAttributes { size: Some(3), ..SetAttributes::default() };
-        let made = bench.store.create(&root, b"f", &CreateHow::Unchecked(cut)).unwrap();
+        let cut = NewAttributes { size: Some(3), ..NewAttributes::default() };
+        let made = bench.store.create(&root, b"f", &CreateMode::Unchecked(cut)).unwrap();
         assert_eq!(made.attributes.size, 3);
         bench.store.mkdir(&root, b"d", &mode).unwrap();
         bench.store.symlink(&root, b"l", b"nowhere", &mode).unwrap();
         for name in ["d", "l", ".", ".."] {
-            for how in [CreateHow::Unchecked(cut), guarded(0o600), exclusive] {
+            for how in [CreateMode::Unchecked(cut), guarded(0o600), exclusive] {
                 assert_eq!(status(bench.store.create(&root, name.as_bytes(), &how)), Status::Exist);
             }
         }
@@ -218,18 +218,18 @@ on_every_store! {
     fn an_exclusive_create_that_comes_again_succeeds_until_its_client_sets_the_times(bench) {
         let root = bench.root;
         for verifier in [[0; 8], [0x7f; 8], *b"verifier"] {
-            let how = CreateHow::Exclusive(verifier);
+            let how = CreateMode::exclusive(verifier);
             let made = bench.store.create(&root, b"f", &how).unwrap();
             assert_eq!(bench.store.create(&root, b"f", &how).unwrap().handle, made.handle);
             let mut other = verifier;
             other[7] ^= 1;
-            let again = bench.store.create(&root, b"f", &CreateHow::Exclusive(other));
+            let again = bench.store.create(&root, b"f", &CreateMode::exclusive(other));
             assert_eq!(status(again), Status::Exist);
             let set =
-                SetAttributes {
-                    atime: SetTime::Server,
-                    mtime: SetTime::Server,
-                    ..SetAttributes::default()
+                NewAttributes {
+                    atime: NewTime::Server,
+                    mtime: NewTime::Server,
+                    ..NewAttributes::default()
                 };
             bench.store.setattr(&made.handle, &set, None).unwrap();
             assert_eq!(status(bench.store.create(&root, b"f", &how)), Status::Exist);
@@ -239,7 +239,7 @@ on_every_store! {
 
     fn what_cannot_be_made_is_refused_and_shows_the_directory(bench) {
         let (root, file) = (bench.root, bench.file(b"f", b""));
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         for (kind, expected) in [
             (FileKind::Regular, Status::BadType),
             (FileKind::Directory, Status::BadType),
@@ -273,7 +273,7 @@ on_every_store! {
     fn names_are_taken_away(bench) {
         let root = bench.root;
         bench.file(b"f", b"x");
-        let dir = bench.store.mkdir(&root, b"d", &SetAttributes::default()).unwrap().handle;
+        let dir = bench.store.mkdir(&root, b"d", &NewAttributes::default()).unwrap().handle;
         bench.store.create(&dir, b"x", &guarded(0o600)).unwrap();
         assert_eq!(status(bench.store.remove(&root, b"d")), Status::IsDir);
         assert_eq!(status(bench.store.rmdir(&root, b"f")), Status::NotDir);
@@ -301,7 +301,7 @@ on_every_store! {
 
     fn renaming_moves_one_name_over_what_it_may_replace(bench) {
         let root = bench.root;
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         let a = bench.store.mkdir(&root, b"a", &set).unwrap().handle;
         let b = bench.store.mkdir(&a, b"b", &set).unwrap().handle;
         let file = bench.file(b"f", b"content");
@@ -346,7 +346,7 @@ on_every_store! {
         bench.store.remove(&root, b"f").unwrap();
         assert_eq!(bench.content(&file).unwrap(), b"x");
         assert_eq!(bench.store.getattr(&file).unwrap().nlink, 1);
-        let dir = bench.store.mkdir(&root, b"d", &SetAttributes::default()).unwrap().handle;
+        let dir = bench.store.mkdir(&root, b"d", &NewAttributes::default()).unwrap().handle;
         for (handle, name, expected) in [
             (&file, &b"g"[..], Status::Exist),
             (&file, b".", Status::Exist),
@@ -363,7 +363,7 @@ on_every_store! {
 
     fn a_listing_goes_on_whatever_comes_and_goes(bench) {
         let root = bench.root;
-        let dir = bench.store.mkdir(&root, b"d", &SetAttributes::default()).unwrap().handle;
+        let dir = bench.store.mkdir(&root, b"d", &NewAttributes::default()).unwrap().handle;
         for i in 0..200 {
             bench.store.create(&dir, format!("n{i}").as_bytes(), &guarded(0o600)).unwrap();
         }
@@ -431,7 +431,7 @@ on_every_store! {
         assert_eq!(bench.store.access(&root, Access::LOOKUP).unwrap().0, Access::LOOKUP);
         let rw = Access::READ | Access::MODIFY | Access::EXTEND;
         assert_eq!(bench.store.access(&file, Access::ALL).unwrap().0, rw);
-        let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+        let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
         bench.store.setattr(&file, &set, None).unwrap();
         assert_eq!(bench.store.access(&file, Access::ALL).unwrap().0, rw | Access::EXECUTE);
     }
@@ -441,14 +441,14 @@ fn refuses_every_change<S: Store + Procedures>(mut bench: Bench<S>) {
     let root = bench.root;
     let file = bench.store.lookup(&root, b"present").unwrap().handle;
     let before = bench.store.getattr(&root).unwrap();
-    let set = SetAttributes { mode: Some(0), size: Some(0), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0), size: Some(0), ..NewAttributes::default() };
     let store = &mut bench.store;
     for refused in [
         status(store.setattr(&file, &set, None)),
         status(store.write(&file, 0, (&b"y"[..]).into(), StableHow::FileSync)),
         status(store.commit(&file)),
         status(store.create(&root, b"n", &guarded(0o600))),
-        status(store.create(&root, b"present", &CreateHow::Unchecked(set))),
+        status(store.create(&root, b"present", &CreateMode::Unchecked(set))),
         status(store.mkdir(&root, b"n", &set)),
         status(store.symlink(&root, b"n", b"t", &set)),
         status(store.mknod(&root, b"n", FileKind::Fifo, &set)),

@@ -4,24 +4,25 @@
 use super::*;
 
 /// An object before a change, if that is told, and who it was before, as a client knows it.
-type Seen = (&'static str, WccData, Attributes);
+type Seen = (&'static str, ObjectChange, FileAttributes);
 
 /// Every procedure that changes something, once with success and, where it can, once without.
 fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
     let root = bench.root;
-    let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
     let file = bench.file(b"file", b"content");
     let mut seen = Vec::new();
     let mut tell = |bench: &mut Bench<S>,
                     name,
                     object: &FileHandle,
-                    change: &mut dyn FnMut(&mut S) -> WccData| {
+                    change: &mut dyn FnMut(&mut S) -> ObjectChange| {
         let known = bench.store.getattr(object).unwrap();
         seen.push((name, change(&mut bench.store), known));
     };
-    let about =
-        |outcome: StoreResult<WccData, WccData>| outcome.unwrap_or_else(|failed| failed.about);
-    let made = |outcome: StoreResult<MadeObject, WccData>| {
+    let about = |outcome: StoreResult<ObjectChange, ObjectChange>| {
+        outcome.unwrap_or_else(|failed| failed.about)
+    };
+    let made = |outcome: StoreResult<MadeObject, ObjectChange>| {
         outcome.map_or_else(|failed| failed.about, |made| made.directory)
     };
     for _ in 0..2 {
@@ -46,8 +47,11 @@ fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
             Err(failed) => failed.about.to,
         });
     }
-    for guard in [None, Some(Time::default())] {
-        tell(bench, "SETATTR", &file, &mut |store| about(store.setattr(&file, &set, guard)));
+    for guard in [None, Some(FileTime::default())] {
+        tell(bench, "SETATTR", &file, &mut |store| {
+            let done = store.setattr(&file, &set, guard);
+            done.map_or_else(|failed| failed.about.object, |done| done.object)
+        });
     }
     for offset in [3, u64::MAX] {
         tell(bench, "WRITE", &file, &mut |store| {

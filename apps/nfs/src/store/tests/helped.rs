@@ -6,13 +6,9 @@ use std::io;
 use stag_engine::PeerAddress;
 use stag_nfs_os::{OctetsKeeper, RoomKeeper};
 use stag_pools::{Class, Pool};
-use stag_protocol::nfs::{
-    Bulk,
-    v3::{
-        AccessArgs, Call, CommitArgs, CreateArgs, DirOpArgs, GetAttrArgs, LinkArgs, LookupArgs,
-        MkDirArgs, MkNodArgs, Name, NodeKind, ReadArgs, ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs,
-        RemoveArgs, RenameArgs, SetAttrArgs, SymlinkArgs, SystemArgs, WriteArgs,
-    },
+use stag_protocol::nfs::v3::{
+    Access, AccessArgs, CommitArgs, FsInfo, FsStat, GetAttrArgs, PathConf, ReadArgs, ReadDirArgs,
+    ReadDirPlusArgs, ReadLinkArgs, StableHow, SystemArgs,
 };
 
 use super::super::*;
@@ -33,13 +29,8 @@ impl<S: FillRoom> Helped<S> {
     }
 
     /// Carries out a call as a helper does, and gives the store that answers it.
-    fn answered(&mut self, call: &Call<'_>) -> Answered {
-        let octets = match call {
-            Call::Write(args) => args.data.octets().unwrap(),
-            Call::Symlink(args) => args.path.octets().unwrap(),
-            _ => &[],
-        };
-        self.carry_out(StoreOperation::of(call).unwrap(), octets)
+    fn answered(&mut self, operation: StoreOperation) -> Answered {
+        self.carry_out(operation, &[])
     }
 
     fn carry_out(&mut self, operation: StoreOperation, octets: &[u8]) -> Answered {
@@ -56,8 +47,8 @@ impl<S: FillRoom> Helped<S> {
     }
 }
 
-const fn at<'a>(dir: &FileHandle, name: &'a [u8]) -> DirOpArgs<'a> {
-    DirOpArgs { dir: *dir, name: Name(name) }
+fn at(directory: &FileHandle, name: &[u8]) -> OwnedName {
+    OwnedName::new(*directory, name)
 }
 
 impl<S: FillRoom + Store> Store for Helped<S> {
@@ -73,6 +64,14 @@ impl<S: FillRoom + Store> Store for Helped<S> {
 
     fn verifier(&self) -> Verifier {
         self.store.verifier()
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.store.export_roots()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.store.unpin(file);
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -93,32 +92,36 @@ impl<S: FillRoom> Procedures for Helped<S> {
         self.carry_out(StoreOperation::Mount, path).mount(path)
     }
 
-    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
-        self.answered(&Call::GetAttr(GetAttrArgs { object: *file })).getattr(file)
+    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
+        self.answered(StoreOperation::GetAttr(GetAttrArgs { object: *file })).getattr(file)
     }
 
     fn setattr(
         &mut self,
         file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
-        let args = SetAttrArgs { object: *file, attributes: *set, guard };
-        self.answered(&Call::SetAttr(args)).setattr(file, set, guard)
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<SetDone, SetDone> {
+        let operation = StoreOperation::SetAttr { file: *file, set: *set, guard };
+        self.answered(operation).setattr(file, set, guard)
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
-        let args = LookupArgs { what: at(directory, name) };
-        self.answered(&Call::Lookup(args)).lookup(directory, name)
+        self.answered(StoreOperation::Lookup(at(directory, name))).lookup(directory, name)
     }
 
-    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)> {
+    fn access(
+        &mut self,
+        file: &FileHandle,
+        asked: Access,
+    ) -> StoreResult<(Access, FileAttributes)> {
         let args = AccessArgs { object: *file, access: asked };
-        self.answered(&Call::Access(args)).access(file, asked)
+        self.answered(StoreOperation::Access(args)).access(file, asked)
     }
 
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
-        self.answered(&Call::ReadLink(ReadLinkArgs { symlink: *file })).readlink(lender, file)
+        self.answered(StoreOperation::ReadLink(ReadLinkArgs { symlink: *file }))
+            .readlink(lender, file)
     }
 
     fn read(
@@ -129,7 +132,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
         count: u32,
     ) -> StoreResult<ReadDone> {
         let args = ReadArgs { file: *file, offset, count };
-        self.answered(&Call::Read(args)).read(lender, file, offset, count)
+        self.answered(StoreOperation::Read(args)).read(lender, file, offset, count)
     }
 
     fn write(
@@ -138,34 +141,33 @@ impl<S: FillRoom> Procedures for Helped<S> {
         offset: u64,
         data: WritePayload<'_>,
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
-        let args = WriteArgs { file: *file, offset, stable, data: Bulk::Inline(data.octets) };
-        self.answered(&Call::Write(args)).write(file, offset, data, stable)
+    ) -> StoreResult<WriteDone, ObjectChange> {
+        let operation = StoreOperation::Write { file: *file, offset, stable };
+        self.carry_out(operation, data.octets).write(file, offset, data, stable)
     }
 
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         let args = CommitArgs { file: *file, offset: 0, count: 0 };
-        self.answered(&Call::Commit(args)).commit(file)
+        self.answered(StoreOperation::Commit(args)).commit(file)
     }
 
     fn create(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
-        let args = CreateArgs { place: at(directory, name), how: *how };
-        self.answered(&Call::Create(args)).create(directory, name, how)
+        how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        self.answered(StoreOperation::Create(at(directory, name), *how))
+            .create(directory, name, how)
     }
 
     fn mkdir(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        let args = MkDirArgs { place: at(directory, name), attributes: *set };
-        self.answered(&Call::MkDir(args)).mkdir(directory, name, set)
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        self.answered(StoreOperation::MkDir(at(directory, name), *set)).mkdir(directory, name, set)
     }
 
     fn symlink(
@@ -173,11 +175,10 @@ impl<S: FillRoom> Procedures for Helped<S> {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        let (place, path) = (at(directory, name), Bulk::Inline(target));
-        let args = SymlinkArgs { place, attributes: *set, path };
-        self.answered(&Call::Symlink(args)).symlink(directory, name, target, set)
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        let operation = StoreOperation::Symlink(at(directory, name), *set);
+        self.carry_out(operation, target).symlink(directory, name, target, set)
     }
 
     fn mknod(
@@ -185,21 +186,15 @@ impl<S: FillRoom> Procedures for Helped<S> {
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        let what = match kind {
-            FileKind::Socket => NodeKind::Socket(*set),
-            FileKind::Fifo => NodeKind::Fifo(*set),
-            FileKind::Regular => NodeKind::Regular,
-            FileKind::Directory => NodeKind::Directory,
-            FileKind::Symlink => NodeKind::Symlink,
-            // A call says which device.
-            FileKind::Character | FileKind::Block => {
-                return self.store.mknod(directory, name, kind, set);
-            }
-        };
-        let args = MkNodArgs { place: at(directory, name), what };
-        self.answered(&Call::MkNod(args)).mknod(directory, name, kind, set)
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        // A device has a number, which a call says.
+        if matches!(kind, FileKind::Character | FileKind::Block) {
+            return self.store.mknod(directory, name, kind, set);
+        }
+        let node = DeviceNode { kind, device: DeviceNumber::default() };
+        self.answered(StoreOperation::MkNod(at(directory, name), node, *set))
+            .mknod(directory, name, kind, set)
     }
 
     fn mknod_device(
@@ -207,26 +202,30 @@ impl<S: FillRoom> Procedures for Helped<S> {
         directory: &FileHandle,
         name: &[u8],
         node: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
-        let what = match node.kind {
-            FileKind::Character => NodeKind::Character(*set, node.device),
-            FileKind::Block => NodeKind::Block(*set, node.device),
-            // A call has no device for others.
-            _ => return self.store.mknod_device(directory, name, node, set),
-        };
-        let args = MkNodArgs { place: at(directory, name), what };
-        self.answered(&Call::MkNod(args)).mknod_device(directory, name, node, set)
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
+        // Others have none.
+        if !matches!(node.kind, FileKind::Character | FileKind::Block) {
+            return self.store.mknod_device(directory, name, node, set);
+        }
+        self.answered(StoreOperation::MkNod(at(directory, name), node, *set))
+            .mknod_device(directory, name, node, set)
     }
 
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
-        let args = RemoveArgs { object: at(directory, name) };
-        self.answered(&Call::Remove(args)).remove(directory, name)
+    fn remove(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Remove(at(directory, name))).remove(directory, name)
     }
 
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
-        let args = RemoveArgs { object: at(directory, name) };
-        self.answered(&Call::RmDir(args)).rmdir(directory, name)
+    fn rmdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::RmDir(at(directory, name))).rmdir(directory, name)
     }
 
     fn rename(
@@ -234,9 +233,8 @@ impl<S: FillRoom> Procedures for Helped<S> {
         from: NameIn<'_, &FileHandle>,
         to: NameIn<'_, &FileHandle>,
     ) -> StoreResult<Renamed, Renamed> {
-        let args =
-            RenameArgs { from: at(from.directory, from.name), to: at(to.directory, to.name) };
-        self.answered(&Call::Rename(args)).rename(from, to)
+        let (old, new) = (at(from.directory, from.name), at(to.directory, to.name));
+        self.answered(StoreOperation::Rename(old, new)).rename(from, to)
     }
 
     fn link(
@@ -245,8 +243,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
         directory: &FileHandle,
         name: &[u8],
     ) -> StoreResult<Linked, Linked> {
-        let args = LinkArgs { file: *file, link: at(directory, name) };
-        self.answered(&Call::Link(args)).link(file, directory, name)
+        self.answered(StoreOperation::Link(*file, at(directory, name))).link(file, directory, name)
     }
 
     fn readdir(
@@ -257,7 +254,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
     ) -> StoreResult<Listed> {
         let (cookie, verifier) = (place.cookie, place.verifier);
         let args = ReadDirArgs { dir: *directory, cookie, verifier, count: 8_000 };
-        self.answered(&Call::ReadDir(args)).readdir(directory, place, visit)
+        self.answered(StoreOperation::ReadDir(args)).readdir(directory, place, visit)
     }
 
     fn readdirplus(
@@ -269,18 +266,102 @@ impl<S: FillRoom> Procedures for Helped<S> {
         let (cookie, verifier) = (place.cookie, place.verifier);
         let (dir_count, max_count) = (LISTING_MAX, LISTING_MAX);
         let args = ReadDirPlusArgs { dir: *directory, cookie, verifier, dir_count, max_count };
-        self.answered(&Call::ReadDirPlus(args)).readdirplus(directory, place, visit)
+        self.answered(StoreOperation::ReadDirPlus(args)).readdirplus(directory, place, visit)
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
-        self.answered(&Call::FsStat(SystemArgs { object: *object })).fsstat(object)
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
+        self.answered(StoreOperation::FsStat(SystemArgs { object: *object })).fsstat(object)
     }
 
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
-        self.answered(&Call::FsInfo(SystemArgs { object: *object })).fsinfo(object)
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
+        self.answered(StoreOperation::FsInfo(SystemArgs { object: *object })).fsinfo(object)
     }
 
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
-        self.answered(&Call::PathConf(SystemArgs { object: *object })).pathconf(object)
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
+        self.answered(StoreOperation::PathConf(SystemArgs { object: *object })).pathconf(object)
+    }
+}
+
+impl<S: FillRoom> Procedures4 for Helped<S> {
+    fn lookupp(&mut self, directory: &FileHandle) -> StoreResult<FoundObject> {
+        self.answered(StoreOperation::LookupParent(*directory)).lookupp(directory)
+    }
+
+    fn pin(&mut self, file: &FileHandle) -> Result<(), Status> {
+        self.answered(StoreOperation::Pin(*file)).pin(file)
+    }
+
+    fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> StoreResult<SeekDone> {
+        self.answered(StoreOperation::Seek(*file, offset, what)).seek(file, offset, what)
+    }
+
+    fn allocate(
+        &mut self,
+        file: &FileHandle,
+        span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Allocate(*file, span)).allocate(file, span)
+    }
+
+    fn deallocate(
+        &mut self,
+        file: &FileHandle,
+        span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Deallocate(*file, span)).deallocate(file, span)
+    }
+
+    fn copy(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> StoreResult<CopyDone, ObjectChange> {
+        self.answered(StoreOperation::Copy { from, to, count }).copy(from, to, count)
+    }
+
+    fn clone_range(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Clone { from, to, count }).clone_range(from, to, count)
+    }
+
+    fn get_xattr(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<Extent> {
+        self.answered(StoreOperation::GetXattr(at(file, name))).get_xattr(lender, file, name)
+    }
+
+    fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
+        self.answered(StoreOperation::ListXattrs(*file)).list_xattrs(lender, file)
+    }
+
+    fn set_xattr(
+        &mut self,
+        file: &FileHandle,
+        name: &[u8],
+        value: &[u8],
+        how: XattrMode,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        let operation = StoreOperation::SetXattr(at(file, name), how);
+        self.carry_out(operation, value).set_xattr(file, name, value, how)
+    }
+
+    fn remove_xattr(
+        &mut self,
+        file: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::RemoveXattr(at(file, name))).remove_xattr(file, name)
+    }
+
+    fn limits(&mut self, object: &FileHandle) -> Result<StoreLimits, Status> {
+        self.answered(StoreOperation::Limits(*object)).limits(object)
     }
 }

@@ -1,13 +1,15 @@
 //! Behaviour of every store, whatever it keeps files in: each test here runs on all of them.
 
+mod attributes;
 mod behaviour;
 mod consistency;
 mod helped;
 mod model;
 mod rfc1813;
+mod version4;
 
 use stag_pools::{Class, Pool};
-use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime};
+use stag_protocol::nfs::v3::{Access, PlusRoom, StableHow};
 use tempfile::TempDir;
 
 use super::ceph::{
@@ -106,8 +108,8 @@ impl<S: Store + Procedures> Bench<S> {
     }
 }
 
-fn guarded(mode: u32) -> CreateHow {
-    CreateHow::Guarded(SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+fn guarded(mode: u32) -> CreateMode {
+    CreateMode::Guarded(NewAttributes { mode: Some(mode), ..NewAttributes::default() })
 }
 
 fn files(read_only: bool) -> Bench<Files> {
@@ -165,7 +167,7 @@ macro_rules! on_every_store {
     ($($(#[$attribute:meta])* fn $name:ident($bench:ident) $body:block)*) => {
         $(mod $name {
             use super::*;
-            fn run<S: Store + Procedures>($bench: &mut Bench<S>) $body
+            fn run<S: Store + Procedures + Procedures4>($bench: &mut Bench<S>) $body
             $(#[$attribute])*
             #[test]
             fn files() {

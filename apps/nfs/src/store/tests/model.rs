@@ -124,7 +124,7 @@ impl<S: Store + Procedures> Game<S> {
     fn make(&mut self) {
         let (at, name) = (self.directory(), self.name());
         let dir = self.things[at].handle;
-        let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+        let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
         let target = vec![b't'; self.dice.usize(1..=300)];
         let store = &mut self.bench.store;
         let (made, thing) = match self.dice.usize(..4) {
@@ -133,7 +133,7 @@ impl<S: Store + Procedures> Game<S> {
                 Thing::Directory { names: BTreeMap::new(), above: at },
             ),
             1 => (store.symlink(&dir, &name, &target, &set), Thing::Link(target)),
-            _ => (store.create(&dir, &name, &CreateHow::Guarded(set)), Thing::File(Vec::new())),
+            _ => (store.create(&dir, &name, &CreateMode::Guarded(set)), Thing::File(Vec::new())),
         };
         let told = made.map(|made| made.handle).map_err(|failed| failed.status);
         if self.is_short(&told) {
@@ -223,7 +223,7 @@ impl<S: Store + Procedures> Game<S> {
     fn cut(&mut self) {
         let at = self.any();
         let size = self.offset(self.reach);
-        let set = SetAttributes { size: Some(size as u64), ..SetAttributes::default() };
+        let set = NewAttributes { size: Some(size as u64), ..NewAttributes::default() };
         let handle = self.things[at].handle;
         let told = self.bench.store.setattr(&handle, &set, None).map_err(|failed| failed.status);
         if self.things[at].links == 0 {
@@ -231,7 +231,7 @@ impl<S: Store + Procedures> Game<S> {
         }
         match &mut self.things[at].thing {
             Thing::File(octets) => {
-                assert_eq!(told.unwrap().after.unwrap().size, size as u64);
+                assert_eq!(told.unwrap().object.after.unwrap().size, size as u64);
                 octets.resize(size, 0);
             }
             Thing::Directory { .. } => assert_eq!(told, Err(Status::IsDir)),
@@ -352,7 +352,7 @@ impl<S: Store + Procedures> Game<S> {
         for known in self.things.iter().filter(|known| known.links > 0) {
             let fresh = self.bench.store.getattr(&known.handle).unwrap();
             let kept = self.bench.store.getattr_octets(&known.handle).unwrap();
-            assert_eq!(kept.attributes(), fresh);
+            assert_eq!(kept.attributes(), fresh.into());
         }
     }
 

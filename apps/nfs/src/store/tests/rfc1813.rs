@@ -1,7 +1,7 @@
 //! Demands of RFC 1813 on a store that [`behaviour`](super::behaviour) does not try.
 
 use super::*;
-use stag_protocol::nfs::v3::{FileKind, FsInfo};
+use stag_protocol::nfs::v3::{FileKind, FsInfo, Time};
 
 on_every_store! {
     fn a_handle_never_names_a_later_object(bench) {
@@ -31,7 +31,7 @@ on_every_store! {
 
     fn a_read_of_nothing_is_checked_like_any_other(bench) {
         let (root, file) = (bench.root, bench.file(b"f", b"content"));
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         let pipe = bench.store.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;
         let done = bench.read(&file, 3, 0).unwrap();
         assert_eq!((done.data.len(), done.eof), (0, false));
@@ -41,8 +41,8 @@ on_every_store! {
 
     fn an_empty_write_changes_no_time(bench) {
         let file = bench.file(b"f", b"content");
-        let past = SetTime::Client(Time { seconds: 1000, nanos: 1 });
-        let set = SetAttributes { mtime: past, atime: past, ..SetAttributes::default() };
+        let past = NewTime::Client(FileTime { seconds: 1000, nanos: 1 });
+        let set = NewAttributes { mtime: past, atime: past, ..NewAttributes::default() };
         bench.store.setattr(&file, &set, None).unwrap();
         let before = bench.store.getattr(&file).unwrap();
         for offset in [0, 7, 1 << 40] {
@@ -70,12 +70,12 @@ on_every_store! {
         let all = FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME;
         assert_eq!(found.properties, all);
         bench.store.link(&file, &root, b"link").unwrap();
-        bench.store.symlink(&root, b"symlink", b"f", &SetAttributes::default()).unwrap();
+        bench.store.symlink(&root, b"symlink", b"f", &NewAttributes::default()).unwrap();
         assert_eq!(bench.store.pathconf(&root).unwrap().0, bench.store.pathconf(&file).unwrap().0);
         assert_eq!(found.time_delta, Time { seconds: 0, nanos: 1 });
         for nanos in [1, 123_456_789, 999_999_999] {
-            let time = Time { seconds: 1_000_000_000, nanos };
-            let set = SetAttributes { mtime: SetTime::Client(time), ..SetAttributes::default() };
+            let time = FileTime { seconds: 1_000_000_000, nanos };
+            let set = NewAttributes { mtime: NewTime::Client(time), ..NewAttributes::default() };
             bench.store.setattr(&file, &set, None).unwrap();
             assert_eq!(bench.store.getattr(&file).unwrap().mtime, time);
         }
@@ -101,7 +101,7 @@ on_every_store! {
     fn pathconf_says_who_may_give_a_file_away(bench) {
         let (root, file) = (bench.root, bench.file(b"f", b""));
         let is_restricted = bench.store.pathconf(&root).unwrap().0.chown_restricted;
-        let set = SetAttributes { uid: Some(4_000_000_000), ..SetAttributes::default() };
+        let set = NewAttributes { uid: Some(4_000_000_000), ..NewAttributes::default() };
         let outcome = bench.store.setattr(&file, &set, None);
         let outcome = outcome.map(drop).map_err(|failed| failed.status);
         let is_root = rustix::process::geteuid().is_root();

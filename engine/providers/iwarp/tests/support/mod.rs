@@ -92,7 +92,7 @@ impl End {
             return self.iwarp.poll(now());
         }
         let mut room = [0; LIMITS.receive_len];
-        match self.iwarp.look(now(), &mut room) {
+        match self.iwarp.look(now(), &mut room).look() {
             Look::Message { qp, len } => {
                 let mut buf = self.iwarp.take_receive().unwrap();
                 assert!(buf.is_empty(), "a receive that is taken back is empty");

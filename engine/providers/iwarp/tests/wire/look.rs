@@ -28,7 +28,7 @@ fn look(end: &mut End) -> (Look, Vec<u8>) {
     let deadline = Instant::now() + PATIENCE;
     let mut room = vec![0; LIMITS.receive_len];
     loop {
-        let found = end.iwarp.look(now(), &mut room);
+        let found = end.iwarp.look(now(), &mut room).look();
         if let Look::Message { len, .. } = found {
             room.truncate(len);
             return (found, room);

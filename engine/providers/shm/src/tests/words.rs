@@ -184,7 +184,7 @@ fn messages_of_every_length_arrive_as_they_are() {
     for len in (0..700).chain(4000..=4096) {
         let message: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
         assert!(client.shm.send_inline(at_client, &message, None), "{len} octets");
-        let heard = match server.shm.look_once(server.now, &mut room) {
+        let heard = match server.shm.look_once(server.now, &mut room).look() {
             Look::Message { qp, len } => {
                 looked_at += 1;
                 (qp, room[..len].to_vec())

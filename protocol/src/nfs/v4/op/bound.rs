@@ -2,7 +2,7 @@
 //! they would not fit (RFC 8881 §2.10.6.4).
 
 use super::*;
-use crate::nfs::v4::types::{HANDLE_LEN_MAX, OPAQUE_LEN_MAX};
+use crate::nfs::v4::types::OPAQUE_LEN_MAX;
 use crate::nfs::v4::{Bitmap, attributes_len_max};
 use crate::xdr::padded;
 
@@ -19,6 +19,10 @@ pub struct ReplyLimits {
     pub xattr: u32,
     /// Security flavors, of which none is RPCSEC_GSS.
     pub flavors: u32,
+    /// Octets of the longest filehandle.
+    pub handle: u32,
+    /// Octets of the longest name of a user, in the entry that a delegation comes with.
+    pub user: u32,
 }
 
 const HEAD: usize = 4 + 4; // number and status
@@ -26,10 +30,10 @@ const STATEID: usize = 4 + 12;
 const CHANGE: usize = 4 + 8 + 8;
 const BITMAP: usize = 4 + 4 * Bitmap::WORDS;
 const OPAQUE: usize = 4 + OPAQUE_LEN_MAX;
-const ACE: usize = 4 + 4 + 4 + OPAQUE;
 const DENIED: usize = 8 + 8 + 4 + 8 + OPAQUE;
 const CHANNEL: usize = 7 * 4 + 4;
-const DELEGATION: usize = 4 + STATEID + 4 + (4 + 8) + ACE;
+/// But for the name of the user.
+const DELEGATION: usize = 4 + STATEID + 4 + (4 + 8) + (4 + 4 + 4);
 const IMPLEMENTATION: usize = 4 + 2 * OPAQUE + 12;
 const PROTECTION: usize = 4;
 
@@ -53,10 +57,12 @@ impl Request<'_> {
             Self::Close(_) | Self::LockU(_) | Self::OpenDowngrade(_) => STATEID,
             Self::Create(_) => CHANGE + BITMAP,
             Self::GetAttr(asked) => attributes_len_max(asked),
-            Self::GetFh(()) => 4 + HANDLE_LEN_MAX,
+            Self::GetFh(()) => item(limits.handle),
             Self::Link(_) | Self::Remove(_) | Self::SetXattr(_) | Self::RemoveXattr(_) => CHANGE,
             Self::Lock(_) | Self::LockT(_) => DENIED,
-            Self::Open(_) => STATEID + CHANGE + 4 + BITMAP + DELEGATION,
+            Self::Open(_) => {
+                (STATEID + CHANGE + 4 + BITMAP + DELEGATION).saturating_add(item(limits.user))
+            }
             Self::Read(arguments) => 4 + item(arguments.count.min(limits.read)),
             Self::ReadDir(arguments) => octets(arguments.max_count.min(limits.listing)),
             Self::ReadLink(()) => item(limits.link),

@@ -24,6 +24,16 @@ impl LockRange {
         last.map(|last| Self { first: offset, last }).ok_or(Status4::Inval)
     }
 
+    /// The range of these two octets and all between them; `None` if `last` lies in front.
+    pub const fn between(first: u64, last: u64) -> Option<Self> {
+        if first <= last { Some(Self { first, last }) } else { None }
+    }
+
+    /// Offset of the last octet; all ones if the range has no end.
+    pub const fn last(&self) -> u64 {
+        self.last
+    }
+
     /// Offset of the first octet.
     pub const fn offset(&self) -> u64 {
         self.first
@@ -34,7 +44,8 @@ impl LockRange {
         if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
     }
 
-    const fn overlaps(&self, other: &Self) -> bool {
+    /// Returns true if the ranges have an octet in common.
+    pub const fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
@@ -100,14 +111,24 @@ impl<S: AsRef<[HeldLock]> + AsMut<[HeldLock]>> RangeLocks<S> {
 
     /// Finds a lock of another owner that conflicts (LOCKT).
     pub fn conflict(&self, asked: &HeldLock) -> Option<HeldLock> {
-        let conflicts = |held: &&HeldLock| {
+        self.conflicts(*asked).next()
+    }
+
+    /// The locks of other owners that conflict.
+    pub fn conflicts(&self, asked: HeldLock) -> impl Iterator<Item = HeldLock> {
+        let conflicts = move |held: &HeldLock| {
             // RFC 8881 §18.11.4 [8881-42]: locks of the owner that asks do not conflict
             held.owner != asked.owner
                 // RFC 8881 §9.1 [8881-43]: read locks are shared, write locks are not
                 && (held.exclusive || asked.exclusive)
                 && held.range.overlaps(&asked.range)
         };
-        self.held().iter().find(conflicts).copied()
+        self.held().iter().copied().filter(conflicts)
+    }
+
+    /// The memory of the table, to be made longer. What it has stays where it is.
+    pub const fn table_mut(&mut self) -> &mut S {
+        &mut self.table
     }
 
     /// Makes a lock; what the owner holds of the range gets its type, atomically.
@@ -316,7 +337,9 @@ mod tests {
         let last = LockRange::new(u64::MAX, u64::MAX).unwrap();
         assert_eq!((last.offset(), last.length()), (u64::MAX, u64::MAX));
         let octet = LockRange::new(7, 1).unwrap();
-        assert_eq!((octet.offset(), octet.length()), (7, 1));
+        assert_eq!((octet.offset(), octet.length(), octet.last()), (7, 1, 7));
+        assert_eq!(LockRange::between(7, 7), Some(octet));
+        assert_eq!(LockRange::between(8, 7), None);
         let mut locks = RangeLocks::new([HeldLock::default(); 4]);
         let lock = HeldLock { owner: 1, range: whole, exclusive: true };
         locks.lock(lock).unwrap();

@@ -3,15 +3,13 @@
 use super::*;
 use crate::store::Failed;
 use crate::store::{
-    NameIn,
+    CreateMode, FileTime, NameIn, NewAttributes, NewTime,
     ceph::acl::{ACCESS_LIST, tests::example},
 };
-use stag_protocol::nfs::v3::{
-    Access, CreateHow, FileHandle, FileKind, SetAttributes, SetTime, StableHow, Status, Time,
-};
+use stag_protocol::nfs::v3::{Access, FileHandle, FileKind, StableHow, Status};
 
-fn guarded(mode: u32) -> CreateHow {
-    CreateHow::Guarded(SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+fn guarded(mode: u32) -> CreateMode {
+    CreateMode::Guarded(NewAttributes { mode: Some(mode), ..NewAttributes::default() })
 }
 
 fn read(session: &mut CephSession, file: &FileHandle) -> Result<usize, Status> {
@@ -34,7 +32,7 @@ fn open_bench(place: CephPlace, home: &TempDir) -> (CephBench, FileHandle) {
     let bench = CephBench::new(place, home, false);
     let mut session = bench.session();
     let root = session.mount(b"data").unwrap();
-    let set = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0o777), ..NewAttributes::default() };
     session.setattr(&root, &set, None).unwrap();
     (bench, root)
 }
@@ -67,7 +65,7 @@ fn content_is_for_those_whom_the_mode_lets() {
         assert_eq!(friend.access(&file, Access::ALL).unwrap().0, Access::READ);
         assert_eq!(other.access(&file, Access::ALL).unwrap().0, Access::NONE);
 
-        let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let mode = |mode| NewAttributes { mode: Some(mode), ..NewAttributes::default() };
         assert_eq!(status(friend.setattr(&file, &mode(0o777), None)), Status::Perm);
         owner.setattr(&file, &mode(0o011), None).unwrap();
         assert_eq!(write(&mut owner, &file), Ok(6), "the owner, whatever the mode");
@@ -75,7 +73,7 @@ fn content_is_for_those_whom_the_mode_lets() {
         assert_eq!(write(&mut other, &file), Err(Status::Acces));
         owner.setattr(&file, &mode(0o600), None).unwrap();
         assert_eq!(read(&mut other, &file), Err(Status::Acces), "at once");
-        let size = SetAttributes { size: Some(1), ..SetAttributes::default() };
+        let size = NewAttributes { size: Some(1), ..NewAttributes::default() };
         assert_eq!(status(other.setattr(&file, &size, None)), Status::Acces);
     });
 }
@@ -85,7 +83,7 @@ fn names_are_for_those_whom_the_directory_lets() {
     on_both(|bench, root| {
         let (mut owner, mut other) =
             (bench.session_of(1_000, 1_000, &[]), bench.session_of(1_001, 1_001, &[]));
-        let set = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+        let set = NewAttributes { mode: Some(0o700), ..NewAttributes::default() };
         let closed = owner.mkdir(&root, b"d", &set).unwrap().handle;
         let file = owner.create(&closed, b"f", &guarded(0o666)).unwrap().handle;
         assert_eq!(status(other.lookup(&closed, b"f")), Status::Acces);
@@ -133,9 +131,9 @@ fn a_change_by_whoever_is_not_root_takes_set_user_id_away() {
         let mut other = bench.session_of(1_001, 1_001, &[]);
         write(&mut other, &file).unwrap();
         assert_eq!(owner.getattr(&file).unwrap().mode, 0o777);
-        let set = SetAttributes { mode: Some(0o4777), ..SetAttributes::default() };
+        let set = NewAttributes { mode: Some(0o4777), ..NewAttributes::default() };
         owner.setattr(&file, &set, None).unwrap();
-        let cut = SetAttributes { size: Some(2), ..SetAttributes::default() };
+        let cut = NewAttributes { size: Some(2), ..NewAttributes::default() };
         other.setattr(&file, &cut, None).unwrap();
         let after = owner.getattr(&file).unwrap();
         assert_eq!((after.mode, after.size), (0o777, 2));
@@ -149,8 +147,8 @@ fn a_size_and_times_that_are_not_his_to_set_change_nothing() {
         let file = owner.create(&root, b"f", &guarded(0o666)).unwrap().handle;
         write(&mut owner, &file).unwrap();
         let mut other = bench.session_of(1_001, 1_001, &[]);
-        let time = SetTime::Client(Time { seconds: 1, nanos: 2 });
-        let set = SetAttributes { size: Some(0), mtime: time, ..SetAttributes::default() };
+        let time = NewTime::Client(FileTime { seconds: 1, nanos: 2 });
+        let set = NewAttributes { size: Some(0), mtime: time, ..NewAttributes::default() };
         assert_eq!(status(other.setattr(&file, &set, None)), Status::Perm);
         assert_eq!(owner.getattr(&file).unwrap().size, 6);
     });

@@ -1,8 +1,8 @@
 //! Sessions that end, calls that wait, inodes that are wanted back.
 
 use super::*;
-use crate::store::{Failed, FillRoom};
-use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status};
+use crate::store::{CreateMode, Failed, FillRoom, NewAttributes};
+use stag_protocol::nfs::v3::{FileHandle, StableHow, Status};
 use std::{thread, time::Instant};
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -14,7 +14,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 fn create(session: &mut CephSession, root: &FileHandle, name: &[u8]) -> FileHandle {
-    let how = CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
+    let how = CreateMode::Guarded(NewAttributes { mode: Some(0o644), ..NewAttributes::default() });
     session.create(root, name, &how).unwrap().handle
 }
 
@@ -120,7 +120,7 @@ fn a_change_of_names_that_may_have_happened_is_an_error_and_one_that_did_not_is_
     let bench = CephBench::new(CephPlace::fake(&home), &home, false);
     let mut session = bench.session();
     let root = session.mount(b"data").unwrap();
-    let set = SetAttributes::default();
+    let set = NewAttributes::default();
     bench.control.set_option("fake_fail", "ceph_ll_mkdir 108 1").unwrap();
     assert_eq!(session.mkdir(&root, b"d", &set).unwrap_err().status, Status::Io);
     until("it is mounted again", || session.getattr(&root).is_ok());

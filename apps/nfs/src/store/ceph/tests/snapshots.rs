@@ -1,8 +1,9 @@
 //! Snapshots, several exports, and directories that leave one.
 
 use super::*;
+use crate::store::NewAttributes;
 use stag_ceph::Vino;
-use stag_protocol::nfs::v3::{SetAttributes, Status};
+use stag_protocol::nfs::v3::Status;
 
 /// A second store over the same cluster.
 fn another(bench: &CephBench, change: impl FnOnce(&mut CephConfig)) -> (CephSession, TempDir) {
@@ -25,7 +26,7 @@ fn the_name_of_snapshots_is_refused() {
     let bench = CephBench::new(CephPlace::fake(&home), &home, false);
     let mut session = bench.session();
     let root = session.mount(b"data").unwrap();
-    let set = SetAttributes::default();
+    let set = NewAttributes::default();
     assert_eq!(session.lookup(&root, b".snap").unwrap_err().status, Status::NoEnt);
     assert_eq!(session.mount(b"data/.snap"), Err(Status::NoEnt));
     assert_eq!(session.mkdir(&root, b".snap", &set).unwrap_err().status, Status::Acces);
@@ -69,7 +70,7 @@ fn several_exports_share_a_mount_and_stay_apart() {
     let bench = CephBench::new(CephPlace::fake(&home), &home, false);
     let mut session = bench.session();
     let root = session.mount(b"data").unwrap();
-    let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
     for name in [b"a", b"b"] {
         session.mkdir(&root, name, &set).unwrap();
     }
@@ -116,7 +117,7 @@ fn gateways_of_a_cluster_have_the_same_handles() {
         });
         let root = one.mount(b"data").unwrap();
         assert_eq!(two.mount(b"data"), Ok(root));
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         let mut expected = Vec::new();
         for at in 0..40 {
             let name = format!("d{at}").into_bytes();

@@ -2,8 +2,8 @@ use super::*;
 use crate::store::NameIn;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
-fn unchecked(set: SetAttributes) -> CreateHow {
-    CreateHow::Unchecked(set)
+fn unchecked(set: NewAttributes) -> CreateMode {
+    CreateMode::Unchecked(set)
 }
 
 #[test]
@@ -28,19 +28,19 @@ fn creating_a_name_that_exists_depends_on_how() {
     let failed = lab.files.create(&root, b"f", &guarded(0o600)).unwrap_err();
     assert_eq!((failed.status, failed.about.after.is_some()), (Status::Exist, true));
     assert_eq!(
-        lab.files.create(&root, b"f", &CreateHow::Exclusive([1; 8])).unwrap_err().status,
+        lab.files.create(&root, b"f", &CreateMode::exclusive([1; 8])).unwrap_err().status,
         Status::Exist
     );
-    let mode_only = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+    let mode_only = NewAttributes { mode: Some(0o777), ..NewAttributes::default() };
     let made = lab.files.create(&root, b"f", &unchecked(mode_only)).unwrap();
     assert_eq!((made.handle, made.attributes.size), (old, 10));
     assert_ne!(made.attributes.mode, 0o777, "only the size of an existing file is set");
-    let cut = SetAttributes { size: Some(3), ..SetAttributes::default() };
+    let cut = NewAttributes { size: Some(3), ..NewAttributes::default() };
     assert_eq!(lab.files.create(&root, b"f", &unchecked(cut)).unwrap().attributes.size, 3);
     fs::create_dir(lab.path("d")).unwrap();
     std::os::unix::fs::symlink("nowhere", lab.path("l")).unwrap();
     for name in ["d", "l", ".", ".."] {
-        for how in [unchecked(cut), guarded(0o600), CreateHow::Exclusive([1; 8])] {
+        for how in [unchecked(cut), guarded(0o600), CreateMode::exclusive([1; 8])] {
             assert_eq!(
                 lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status,
                 Status::Exist
@@ -55,19 +55,19 @@ fn an_exclusive_create_that_comes_again_succeeds_until_its_client_sets_the_times
     let mut lab = Lab::new();
     let root = lab.root();
     for verifier in [[0; 8], [0xff; 8], *b"verifier"] {
-        let how = CreateHow::Exclusive(verifier);
+        let how = CreateMode::exclusive(verifier);
         let made = lab.files.create(&root, b"f", &how).unwrap();
         assert_eq!(lab.files.create(&root, b"f", &how).unwrap().handle, made.handle);
         lab = lab.restart();
         assert_eq!(lab.files.create(&root, b"f", &how).unwrap().handle, made.handle);
         let mut other = verifier;
         other[7] ^= 1;
-        let again = lab.files.create(&root, b"f", &CreateHow::Exclusive(other));
+        let again = lab.files.create(&root, b"f", &CreateMode::exclusive(other));
         assert_eq!(again.unwrap_err().status, Status::Exist);
-        let set = SetAttributes {
-            atime: SetTime::Server,
-            mtime: SetTime::Server,
-            ..SetAttributes::default()
+        let set = NewAttributes {
+            atime: NewTime::Server,
+            mtime: NewTime::Server,
+            ..NewAttributes::default()
         };
         lab.files.setattr(&made.handle, &set, None).unwrap();
         assert_eq!(lab.files.create(&root, b"f", &how).unwrap_err().status, Status::Exist);
@@ -79,22 +79,22 @@ fn an_exclusive_create_that_comes_again_succeeds_until_its_client_sets_the_times
 fn attributes_asked_for_at_creation_are_set() {
     let mut lab = Lab::new();
     let root = lab.root();
-    let time = Time { seconds: 1234, nanos: 5678 };
-    let set = SetAttributes {
+    let time = FileTime { seconds: 1234, nanos: 5678 };
+    let set = NewAttributes {
         mode: Some(0o640),
         uid: Some(rustix::process::geteuid().as_raw()),
         gid: None,
         size: Some(10),
-        atime: SetTime::Keep,
-        mtime: SetTime::Client(time),
+        atime: NewTime::Keep,
+        mtime: NewTime::Client(time),
     };
-    let made = lab.files.create(&root, b"f", &CreateHow::Guarded(set)).unwrap().attributes;
+    let made = lab.files.create(&root, b"f", &CreateMode::Guarded(set)).unwrap().attributes;
     assert_eq!((made.size, made.mtime, made.mode), (10, time, 0o640));
     let made = lab.files.mkdir(&root, b"d", &set).unwrap().attributes;
     assert_eq!((made.mtime, made.mode), (time, 0o640));
     if !is_root() {
-        let set = SetAttributes { uid: Some(0), gid: Some(0), ..SetAttributes::default() };
-        let made = lab.files.create(&root, b"g", &CreateHow::Guarded(set)).unwrap().attributes;
+        let set = NewAttributes { uid: Some(0), gid: Some(0), ..NewAttributes::default() };
+        let made = lab.files.create(&root, b"g", &CreateMode::Guarded(set)).unwrap().attributes;
         assert_eq!(
             made.uid,
             rustix::process::geteuid().as_raw(),
@@ -108,7 +108,7 @@ fn a_directory_hands_down_its_group_bit() {
     let mut lab = Lab::new();
     let root = lab.root();
     fs::set_permissions(lab.path(""), fs::Permissions::from_mode(0o2755)).unwrap();
-    let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
     assert_eq!(lab.files.mkdir(&root, b"d", &set).unwrap().attributes.mode, 0o2755);
 }
 
@@ -116,7 +116,7 @@ fn a_directory_hands_down_its_group_bit() {
 fn directories_links_fifos_and_sockets_are_made() {
     let mut lab = Lab::with(|config| config.sync_directories = true);
     let root = lab.root();
-    let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
     let made = lab.files.mkdir(&root, b"d", &set).unwrap();
     assert_eq!((made.attributes.kind, made.attributes.mode), (FileKind::Directory, 0o755));
     assert_eq!(lab.find("d"), made.handle);
@@ -133,7 +133,7 @@ fn directories_links_fifos_and_sockets_are_made() {
 fn what_cannot_be_made_is_refused_and_shows_the_directory() {
     let mut lab = Lab::new();
     let (root, file) = (lab.root(), lab.file("f", b""));
-    let set = SetAttributes::default();
+    let set = NewAttributes::default();
     for (kind, expected) in [
         (FileKind::Block, Status::Perm),
         (FileKind::Character, Status::Perm),
@@ -177,7 +177,7 @@ fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
     let mut lab = Lab::read_only();
     let (root, file) = (lab.root(), lab.file("f", b"x"));
     let before = lab.files.getattr(&root).unwrap();
-    let set = SetAttributes { mode: Some(0), size: Some(0), ..SetAttributes::default() };
+    let set = NewAttributes { mode: Some(0), size: Some(0), ..NewAttributes::default() };
     let files = &mut lab.files;
     let mut data = [IoSlice::new(b"y")];
     for status in [
@@ -203,7 +203,7 @@ fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
 #[test]
 fn what_looks_like_a_removed_object_is_made_again() {
     let mut lab = Lab::new();
-    let (root, set) = (lab.root(), SetAttributes::default());
+    let (root, set) = (lab.root(), NewAttributes::default());
     let made = |lab: &mut Lab, name: &str| {
         let name = name.as_bytes();
         match name[0] {
@@ -232,15 +232,15 @@ fn a_file_system_that_says_itself_who_owns_an_object_makes_all_kinds_of_them() {
     let mut lab = Lab::new();
     let root = lab.root();
     lab.files.pretended_uid.set(Some(4_711));
-    let time = SetTime::Client(Time { seconds: 1_000, nanos: 0 });
-    let set = SetAttributes { mode: Some(0o700), mtime: time, ..SetAttributes::default() };
+    let time = NewTime::Client(FileTime { seconds: 1_000, nanos: 0 });
+    let set = NewAttributes { mode: Some(0o700), mtime: time, ..NewAttributes::default() };
     let made = [
         ("directory", lab.files.mkdir(&root, b"directory", &set)),
         ("link", lab.files.symlink(&root, b"link", b"target", &set)),
         ("fifo", lab.files.mknod(&root, b"fifo", FileKind::Fifo, &set)),
         ("socket", lab.files.mknod(&root, b"socket", FileKind::Socket, &set)),
-        ("guarded", lab.files.create(&root, b"guarded", &CreateHow::Guarded(set))),
-        ("unchecked", lab.files.create(&root, b"unchecked", &CreateHow::Unchecked(set))),
+        ("guarded", lab.files.create(&root, b"guarded", &CreateMode::Guarded(set))),
+        ("unchecked", lab.files.create(&root, b"unchecked", &CreateMode::Unchecked(set))),
     ];
     for (name, outcome) in made {
         let made = outcome.unwrap_or_else(|failed| panic!("{name}: {:?}", failed.status));
@@ -254,13 +254,13 @@ fn a_file_system_that_keeps_no_verifier_makes_nothing_exclusively() {
     let mut lab = Lab::new();
     let root = lab.root();
     lab.files.pretended_uid.set(Some(4_711));
-    let failed = lab.files.create(&root, b"f", &CreateHow::Exclusive([7; 8])).unwrap_err();
+    let failed = lab.files.create(&root, b"f", &CreateMode::exclusive([7; 8])).unwrap_err();
     assert_eq!(failed.status, Status::NotSupp);
     assert!(!lab.path("f").exists(), "nothing is left behind");
     lab.files.create(&root, b"f", &guarded(0o644)).expect("the client then asks for this");
     lab.files.pretended_uid.set(None);
-    let made = lab.files.create(&root, b"g", &CreateHow::Exclusive([7; 8])).unwrap();
-    let again = lab.files.create(&root, b"g", &CreateHow::Exclusive([7; 8])).unwrap();
+    let made = lab.files.create(&root, b"g", &CreateMode::exclusive([7; 8])).unwrap();
+    let again = lab.files.create(&root, b"g", &CreateMode::exclusive([7; 8])).unwrap();
     assert_eq!(made.handle, again.handle);
 }
 

@@ -165,7 +165,7 @@ fn inside_a_full_disk() {
     assert!(written < 200_000, "what fits is written, the rest is asked for again");
     assert_eq!(lab.write(&handle, written.into(), &[1; 4096]), Err(Status::NoSpc));
     let root = lab.root();
-    let made = lab.files.symlink(&root, b"l", &[b't'; 3000], &SetAttributes::default());
+    let made = lab.files.symlink(&root, b"l", &[b't'; 3000], &NewAttributes::default());
     assert_eq!(made.unwrap_err().status, Status::NoSpc);
     assert_eq!(lab.content(&handle).unwrap(), [1; 4096]);
     lab.files.remove(&root, b"f").unwrap();

@@ -61,7 +61,8 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
         }
         fs::write(lab.path("a/f"), b"x").unwrap();
         let [a, b, other, file] = ["a", "b", "other", "a/f"].map(|path| lab.find(path));
-        let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
+        let how =
+            CreateMode::Unchecked(NewAttributes { size: Some(0), ..NewAttributes::default() });
         // Each succeeds, or the client is told to come again; none takes one file for another.
         let calls: [&Refusal<'_>; 5] = [
             &|files| {
@@ -72,7 +73,7 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
             },
             &|files| files.link(&file, &b, b"g").err().map(|failed| failed.status),
             &|files| {
-                files.mkdir(&a, b"d", &SetAttributes::default()).err().map(|failed| failed.status)
+                files.mkdir(&a, b"d", &NewAttributes::default()).err().map(|failed| failed.status)
             },
             &|files| files.create(&a, b"f", &how).err().map(|failed| failed.status),
             &|files| files.create(&a, b"h", &guarded(0o600)).err().map(|failed| failed.status),

@@ -114,7 +114,10 @@ fn readdirplus_tells_what_lookup_tells() {
         let found = lab.files.lookup(&root, &name).unwrap();
         assert_eq!((found.handle, found.attributes.fileid), (handle, attributes.fileid));
         // Listing a directory is an access to it.
-        assert_eq!(found.attributes, Attributes { atime: found.attributes.atime, ..attributes });
+        assert_eq!(
+            found.attributes,
+            FileAttributes { atime: found.attributes.atime, ..attributes }
+        );
     }
 }
 
@@ -156,7 +159,7 @@ pub(super) fn listing(lab: &mut Lab, dir: &FileHandle, octets: u32) -> (Vec<Vec<
         let args = ReadDirPlusArgs { dir: *dir, cookie, verifier, dir_count, max_count };
         let attributes = lab.files.getattr(dir).unwrap();
         let mut writer = Writer::new(&mut reply);
-        fill_plus(&mut lab.files, &args, attributes, &mut writer).unwrap();
+        fill_plus(&mut lab.files, &args, attributes.into(), &mut writer).unwrap();
         let len = writer.len();
         let results = ReadDirPlusResult::parse(&mut Reader::new(&reply[..len])).unwrap().unwrap();
         for entry in results.entries {

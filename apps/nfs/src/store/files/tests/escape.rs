@@ -25,7 +25,8 @@ fn symbolic_links_are_never_followed() {
             lab.files.create(&handle, b"n", &guarded(0o600)).unwrap_err().status,
             Status::NotDir
         );
-        let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
+        let how =
+            CreateMode::Unchecked(NewAttributes { size: Some(0), ..NewAttributes::default() });
         assert_eq!(
             lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status,
             Status::Exist
@@ -154,7 +155,7 @@ fn with_a_mount_inside() {
                 .status,
             Status::Acces
         );
-        let made = lab.files.mkdir(&root, name, &SetAttributes::default());
+        let made = lab.files.mkdir(&root, name, &NewAttributes::default());
         assert_eq!(made.unwrap_err().status, Status::Exist);
     }
     assert_eq!(

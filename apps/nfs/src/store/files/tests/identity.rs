@@ -36,7 +36,7 @@ fn handles_from_readdirplus_and_create_survive_a_restart() {
     };
     lab.files.readdirplus(&root, crate::store::ListingStart::default(), &mut visit).unwrap();
     handles.push(lab.files.create(&root, b"made", &guarded(0o600)).unwrap().handle);
-    handles.push(lab.files.mkdir(&root, b"dir", &SetAttributes::default()).unwrap().handle);
+    handles.push(lab.files.mkdir(&root, b"dir", &NewAttributes::default()).unwrap().handle);
     let mut lab = lab.restart();
     for handle in handles {
         lab.files.getattr(&handle).unwrap();
@@ -147,7 +147,7 @@ fn every_forged_handle_is_refused_by_every_operation() {
         let forged = FileHandle::new(&octets).unwrap();
         let files = &mut lab.files;
         let mut visit = |_: &crate::store::ListedEntry<'_>| true;
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         for status in [
             files.getattr(&forged).unwrap_err(),
             files.setattr(&forged, &set, None).unwrap_err().status,
@@ -233,7 +233,7 @@ fn a_deep_directory_is_found_after_a_restart() {
     let depth = 200;
     let mut handle = lab.root();
     for _ in 0..depth {
-        handle = lab.files.mkdir(&handle, b"d", &SetAttributes::default()).unwrap().handle;
+        handle = lab.files.mkdir(&handle, b"d", &NewAttributes::default()).unwrap().handle;
     }
     let mut lab = lab.restart();
     assert_eq!(lab.files.getattr(&handle).unwrap().kind, FileKind::Directory);
@@ -261,7 +261,7 @@ fn the_directory_above_is_found_when_it_was_never_looked_up() {
 fn objects_made_and_removed_in_quick_succession_have_handles_of_their_own() {
     let mut lab = Lab::new();
     let root = lab.root();
-    let set = SetAttributes::default();
+    let set = NewAttributes::default();
     let mut seen = std::collections::HashSet::new();
     for _ in 0..300 {
         let made = lab.files.create(&root, b"f", &guarded(0o600)).unwrap().handle;

@@ -88,7 +88,7 @@ fn what_nobody_uses_is_closed_after_seconds_and_opened_again() {
 #[test]
 fn what_is_removed_or_replaced_through_us_is_closed_at_once_and_stale() {
     for mut lab in labs(|_| {}) {
-        let (root, set) = (lab.root(), SetAttributes::default());
+        let (root, set) = (lab.root(), NewAttributes::default());
         for name in [b"removed".as_slice(), b"replaced", b"new"] {
             let made = lab.files.create(&root, name, &guarded(0o600)).unwrap().handle;
             assert_eq!(lab.write(&made, 0, b"content"), Ok(7));

@@ -17,13 +17,12 @@ mod rfc1813;
 mod ring;
 mod space;
 
+use crate::store::{CreateMode, FileTime, NewAttributes, NewTime};
 use std::fs;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 
-use stag_protocol::nfs::v3::{
-    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, StableHow, Time,
-};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, StableHow};
 use tempfile::TempDir;
 
 use rustix::fs::{CWD, openat};
@@ -128,8 +127,8 @@ impl Lab {
     }
 }
 
-fn guarded(mode: u32) -> CreateHow {
-    CreateHow::Guarded(SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+fn guarded(mode: u32) -> CreateMode {
+    CreateMode::Guarded(NewAttributes { mode: Some(mode), ..NewAttributes::default() })
 }
 
 fn is_root() -> bool {

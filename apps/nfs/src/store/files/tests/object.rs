@@ -13,11 +13,11 @@ fn attributes_are_what_the_system_says() {
     assert_eq!((found.uid, found.gid, found.size), (meta.uid(), meta.gid(), 5000));
     assert_eq!((found.used, found.fileid), (meta.blocks() * 512, meta.ino()));
     assert_eq!(
-        (i64::from(found.mtime.seconds), i64::from(found.mtime.nanos)),
+        (found.mtime.seconds, i64::from(found.mtime.nanos)),
         (meta.mtime(), meta.mtime_nsec())
     );
     assert_eq!(
-        (i64::from(found.ctime.seconds), i64::from(found.ctime.nanos)),
+        (found.ctime.seconds, i64::from(found.ctime.nanos)),
         (meta.ctime(), meta.ctime_nsec())
     );
     let root = lab.root();
@@ -49,24 +49,24 @@ fn each_export_has_an_fsid_of_its_own_that_survives_a_restart() {
 fn size_mode_and_times_are_set_and_the_rest_stays() {
     let mut lab = Lab::new();
     let handle = lab.file("f", b"0123456789");
-    let time = |seconds| Time { seconds, nanos: 123_456_789 };
-    let set = SetAttributes {
+    let time = |seconds| FileTime { seconds, nanos: 123_456_789 };
+    let set = NewAttributes {
         mode: Some(0o4751),
         size: Some(4),
-        atime: SetTime::Client(time(1000)),
-        mtime: SetTime::Client(time(2000)),
-        ..SetAttributes::default()
+        atime: NewTime::Client(time(1000)),
+        mtime: NewTime::Client(time(2000)),
+        ..NewAttributes::default()
     };
     let wcc = lab.files.setattr(&handle, &set, None).unwrap();
     let after = wcc.after.unwrap();
     assert_eq!((after.size, after.mode), (4, 0o4751));
     assert_eq!((after.atime, after.mtime), (time(1000), time(2000)));
-    let server = SetAttributes { mtime: SetTime::Server, ..SetAttributes::default() };
+    let server = NewAttributes { mtime: NewTime::Server, ..NewAttributes::default() };
     let after = lab.files.setattr(&handle, &server, None).unwrap().after.unwrap();
     assert!(after.mtime.seconds > 1_000_000_000);
     assert_eq!(after.atime, time(1000));
     assert_eq!(fs::read(lab.path("f")).unwrap(), b"0123");
-    let grown = SetAttributes { size: Some(8), ..SetAttributes::default() };
+    let grown = NewAttributes { size: Some(8), ..NewAttributes::default() };
     lab.files.setattr(&handle, &grown, None).unwrap();
     assert_eq!(lab.content(&handle).unwrap(), b"0123\0\0\0\0");
 }
@@ -76,8 +76,8 @@ fn a_guard_lets_through_only_the_ctime_it_names() {
     let mut lab = Lab::new();
     let handle = lab.file("f", b"x");
     let ctime = lab.files.getattr(&handle).unwrap().ctime;
-    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-    let other = Time { nanos: ctime.nanos ^ 1, ..ctime };
+    let set = NewAttributes { mode: Some(0o600), ..NewAttributes::default() };
+    let other = FileTime { nanos: ctime.nanos ^ 1, ..ctime };
     let failed = lab.files.setattr(&handle, &set, Some(other)).unwrap_err();
     assert_eq!(failed.status, Status::NotSync);
     assert_eq!(failed.about.after.unwrap().ctime, ctime, "nothing was touched");
@@ -88,24 +88,24 @@ fn a_guard_lets_through_only_the_ctime_it_names() {
 fn attributes_that_cannot_be_set_are_refused() {
     let mut lab = Lab::new();
     let (file, root) = (lab.file("f", b"x"), lab.root());
-    let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    let set = |size| NewAttributes { size: Some(size), ..NewAttributes::default() };
     let mut status =
         |handle: &FileHandle, set| lab.files.setattr(handle, &set, None).unwrap_err().status;
     assert_eq!(status(&root, set(0)), Status::IsDir);
     assert_eq!(status(&file, set(u64::MAX)), Status::FBig);
     assert_eq!(status(&file, set(i64::MAX as u64)), Status::FBig);
-    let wrong_time = SetTime::Client(Time { seconds: 1, nanos: 1_000_000_000 });
+    let wrong_time = NewTime::Client(FileTime { seconds: 1, nanos: 1_000_000_000 });
     assert_eq!(
-        status(&file, SetAttributes { mtime: wrong_time, ..SetAttributes::default() }),
+        status(&file, NewAttributes { mtime: wrong_time, ..NewAttributes::default() }),
         Status::Inval
     );
     assert_eq!(
-        status(&file, SetAttributes { uid: Some(u32::MAX), ..SetAttributes::default() }),
+        status(&file, NewAttributes { uid: Some(u32::MAX), ..NewAttributes::default() }),
         Status::Inval
     );
     if !is_root() {
         assert_eq!(
-            status(&file, SetAttributes { uid: Some(0), ..SetAttributes::default() }),
+            status(&file, NewAttributes { uid: Some(0), ..NewAttributes::default() }),
             Status::Perm
         );
     }
@@ -118,14 +118,14 @@ fn a_symbolic_links_own_times_are_set_not_its_targets() {
     std::os::unix::fs::symlink("f", lab.path("l")).unwrap();
     let before = lab.files.getattr(&target).unwrap();
     let link = lab.find("l");
-    let time = Time { seconds: 77, nanos: 0 };
-    let set = SetAttributes { mtime: SetTime::Client(time), ..SetAttributes::default() };
+    let time = FileTime { seconds: 77, nanos: 0 };
+    let set = NewAttributes { mtime: NewTime::Client(time), ..NewAttributes::default() };
     assert_eq!(lab.files.setattr(&link, &set, None).unwrap().after.unwrap().mtime, time);
     assert_eq!(lab.files.getattr(&target).unwrap(), before);
-    let mode = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+    let mode = NewAttributes { mode: Some(0o777), ..NewAttributes::default() };
     assert_eq!(lab.files.setattr(&link, &mode, None).unwrap_err().status, Status::NotSupp);
     assert_eq!(lab.files.getattr(&target).unwrap(), before);
-    let size = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let size = NewAttributes { size: Some(0), ..NewAttributes::default() };
     assert_eq!(lab.files.setattr(&link, &size, None).unwrap_err().status, Status::Inval);
 }
 
@@ -240,7 +240,7 @@ fn the_file_system_is_described() {
     let (fsinfo, _) = lab.files.fsinfo(&root).unwrap();
     assert_eq!((fsinfo.read_max, fsinfo.write_max), (1 << 20, 1 << 20));
     let file = lab.file("largest", b"");
-    let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    let set = |size| NewAttributes { size: Some(size), ..NewAttributes::default() };
     lab.files.setattr(&file, &set(fsinfo.file_size_max), None).unwrap();
     let more = lab.files.setattr(&file, &set(fsinfo.file_size_max + 1), None);
     assert_eq!(more.unwrap_err().status, Status::FBig);

@@ -66,8 +66,8 @@ fn what_the_servers_user_may_not_do_is_refused() {
     let mut lab = Lab::with(|config| config.exports[0].path = "/etc".into());
     let file = lab.find("passwd");
     assert_eq!(lab.write(&file, 0, b""), Err(Status::Acces));
-    let time = SetTime::Client(lab.files.getattr(&file).unwrap().atime);
-    let set = SetAttributes { atime: time, ..SetAttributes::default() };
+    let time = NewTime::Client(lab.files.getattr(&file).unwrap().atime);
+    let set = NewAttributes { atime: time, ..NewAttributes::default() };
     assert_eq!(lab.files.setattr(&file, &set, None).unwrap_err().status, Status::Perm);
 }
 

@@ -21,14 +21,14 @@ fn is_synced<T, About>(
 fn every_change_is_on_stable_storage_before_it_is_answered() {
     let mut lab = Lab::with(|config| config.sync_directories = true);
     let file = lab.file("file", b"content");
-    lab.files.mkdir(&lab.root(), b"empty", &SetAttributes::default()).unwrap();
+    lab.files.mkdir(&lab.root(), b"empty", &NewAttributes::default()).unwrap();
     lab.file("moved", b"");
     lab.file("removed", b"");
-    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-    let guarded = CreateHow::Guarded(set);
+    let set = NewAttributes { mode: Some(0o600), ..NewAttributes::default() };
+    let guarded = CreateMode::Guarded(set);
     assert!(is_synced(&mut lab, |files, root| files.create(root, b"a", &guarded)), "CREATE");
     assert!(
-        is_synced(&mut lab, |files, root| files.create(root, b"b", &CreateHow::Exclusive([7; 8]))),
+        is_synced(&mut lab, |files, root| files.create(root, b"b", &CreateMode::exclusive([7; 8]))),
         "EXCLUSIVE"
     );
     assert!(is_synced(&mut lab, |files, root| files.mkdir(root, b"c", &set)), "MKDIR");

@@ -37,7 +37,7 @@ pub(super) fn on_tmpfs(options: &str, change: impl FnOnce(&mut FilesConfig)) -> 
 /// Writes a file of so many MiB.
 fn fill(lab: &mut Lab, name: &[u8], mib: u64) -> Result<(), Status> {
     let (root, part) = (lab.root(), vec![7; 1 << 20]);
-    let how = CreateHow::Unchecked(SetAttributes::default());
+    let how = CreateMode::Unchecked(NewAttributes::default());
     let file = lab.files.create(&root, name, &how).map_err(|failed| failed.status)?.handle;
     for at in 0..mib {
         let mut done = 0;

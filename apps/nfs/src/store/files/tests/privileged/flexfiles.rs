@@ -24,8 +24,8 @@ impl Lab {
 }
 
 /// Owner and group as the metadata server sets them.
-fn owned_by([uid, gid]: [u32; 2]) -> SetAttributes {
-    SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() }
+fn owned_by([uid, gid]: [u32; 2]) -> NewAttributes {
+    NewAttributes { uid: Some(uid), gid: Some(gid), ..NewAttributes::default() }
 }
 
 /// READ, unstable WRITE, stable WRITE and COMMIT of the file.

@@ -50,7 +50,7 @@ fn every_way_to_a_file_gives_the_same_handle() {
     let how = guarded(0o600);
     let made = lab.by(user(ALICE), |lab| {
         let file = lab.files.create(&root, b"f", &how).unwrap().handle;
-        let set = SetAttributes::default();
+        let set = NewAttributes::default();
         let dir = lab.files.mkdir(&root, b"d", &set).unwrap().handle;
         let link = lab.files.symlink(&root, b"l", b"target", &set).unwrap().handle;
         let fifo = lab.files.mknod(&root, b"p", FileKind::Fifo, &set).unwrap().handle;

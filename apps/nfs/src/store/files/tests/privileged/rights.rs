@@ -1,8 +1,8 @@
 use super::*;
 use stag_protocol::nfs::v3::Access;
 
-fn mode(mode: u32) -> SetAttributes {
-    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+fn mode(mode: u32) -> NewAttributes {
+    NewAttributes { mode: Some(mode), ..NewAttributes::default() }
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     let (may, may_not) = ((Ok(()), Ok(())), (Err(Status::Acces), Err(Status::Acces)));
     assert_eq!(lab.by(staff, both), may);
     lab.own("f", ALICE, STAFF, 0o600);
-    let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let cut = NewAttributes { size: Some(0), ..NewAttributes::default() };
     let set = |lab: &mut Lab| lab.files.setattr(&file, &cut, None).map_err(|failed| failed.status);
     let create = |lab: &mut Lab| {
         let root = lab.root();
-        lab.files.create(&root, b"f", &CreateHow::Unchecked(cut)).map_err(|failed| failed.status)
+        lab.files.create(&root, b"f", &CreateMode::Unchecked(cut)).map_err(|failed| failed.status)
     };
     assert_eq!(lab.by(staff, create).unwrap_err(), Status::Acces);
     assert_eq!(lab.by(staff, set).unwrap_err(), Status::Acces);
@@ -186,7 +186,7 @@ fn an_exclusive_file_of_any_mode_is_its_makers_to_write() {
     let root = lab.root();
     // Without the right to read the directory, which is synced nevertheless.
     lab.own("", 0, 0, 0o733);
-    let how = CreateHow::Exclusive(*b"verifier");
+    let how = CreateMode::exclusive(*b"verifier");
     let file = lab.by(user(ALICE), |lab| lab.files.create(&root, b"f", &how)).unwrap().handle;
     lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o000), None)).unwrap();
     lab = lab.restart();
@@ -214,20 +214,26 @@ fn only_a_change_of_the_ctime_alone_is_taken_for_our_own() {
         let file = lab.find("f");
         let slot = lab.files.resolve(&file, Intent::Look).unwrap();
         let before = lab.files.attributes(slot).unwrap();
-        let later =
-            Attributes { ctime: Time { seconds: before.ctime.seconds + 1, nanos: 0 }, ..before };
+        let later = FileAttributes {
+            ctime: FileTime { seconds: before.ctime.seconds + 1, nanos: 0 },
+            ..before
+        };
         for (after, is_judged_again) in [
             (later, false),
-            (Attributes { mode: 0o640, ..later }, true),
-            (Attributes { uid: BOB, ..later }, true),
-            (Attributes { gid: STAFF, ..later }, true),
+            (FileAttributes { mode: 0o640, ..later }, true),
+            (FileAttributes { uid: BOB, ..later }, true),
+            (FileAttributes { gid: STAFF, ..later }, true),
         ] {
             lab.files.review(slot, &before);
             lab.files.expect_change(slot, &before, &after);
             assert_eq!(lab.files.review(slot, &after), is_judged_again, "{after:?}");
         }
         lab.files.review(slot, &before);
-        lab.files.expect_change(slot, &later, &Attributes { ctime: Time::default(), ..later });
+        lab.files.expect_change(
+            slot,
+            &later,
+            &FileAttributes { ctime: FileTime::default(), ..later },
+        );
         assert!(!lab.files.review(slot, &before), "what was not seen before is no change of ours");
     });
 }

@@ -37,7 +37,7 @@ fn root_is_root_when_nobody_is_squashed() {
     lab.give("secret", ALICE, ALICE, 0o000);
     let secret = lab.by(user(0), |lab| lab.find("secret"));
     assert_eq!(lab.by(user(0), |lab| lab.content(&secret)).unwrap(), b"x");
-    let give = SetAttributes { uid: Some(BOB), gid: Some(STAFF), ..SetAttributes::default() };
+    let give = NewAttributes { uid: Some(BOB), gid: Some(STAFF), ..NewAttributes::default() };
     lab.by(user(0), |lab| lab.files.setattr(&secret, &give, None)).unwrap();
     assert_eq!(lab.owner("secret"), (BOB, STAFF));
 }
@@ -71,7 +71,7 @@ fn a_device_is_made_by_root_unless_he_is_squashed() {
         let Some(mut lab) = lab(|config| config.callers.squash = squash) else { return };
         let root = lab.root();
         for (name, kind) in [(b"c", FileKind::Character), (b"b", FileKind::Block)] {
-            let set = SetAttributes { mode: Some(0o666), ..SetAttributes::default() };
+            let set = NewAttributes { mode: Some(0o666), ..NewAttributes::default() };
             let node = crate::store::DeviceNode { kind, device };
             for uid in [ALICE, 0] {
                 let made = lab.by(user(uid), |lab| lab.files.mknod_device(&root, name, node, &set));
@@ -118,9 +118,9 @@ fn whoever_may_write_may_cut_and_have_the_time_set_as_o_trunc_does() {
     lab.give("shared", ALICE, ALICE, 0o666);
     lab.give("closed", ALICE, ALICE, 0o644);
     let (shared, closed) = lab.by(user(ALICE), |lab| (lab.find("shared"), lab.find("closed")));
-    let cut = SetAttributes { size: Some(0), mtime: SetTime::Server, ..SetAttributes::default() };
-    let touch = SetAttributes { mtime: SetTime::Server, ..SetAttributes::default() };
-    let set = |lab: &mut Lab, file: &FileHandle, set: &SetAttributes| {
+    let cut = NewAttributes { size: Some(0), mtime: NewTime::Server, ..NewAttributes::default() };
+    let touch = NewAttributes { mtime: NewTime::Server, ..NewAttributes::default() };
+    let set = |lab: &mut Lab, file: &FileHandle, set: &NewAttributes| {
         lab.by(user(BOB), |lab| lab.files.setattr(file, set, None).map(drop))
             .map_err(|failed| failed.status)
     };

@@ -225,33 +225,33 @@ impl ServedTree<'_> {
         if granted == right { Ok(()) } else { Err(Status::Acces) }
     }
 
-    fn set(&mut self, file: &FileHandle, set: SetAttributes) -> Result<(), Status> {
+    fn set(&mut self, file: &FileHandle, set: NewAttributes) -> Result<(), Status> {
         self.lab.files.setattr(file, &set, None).map(drop).map_err(|failed| failed.status)
     }
 }
 
 impl Doer for ServedTree<'_> {
     fn on_file(&mut self, operation: &str, name: &str) -> Result<(), Status> {
-        let (file, none) = (self.handles[name], SetAttributes::default());
-        let at = SetTime::Client(Time { seconds: 1_000, nanos: 0 });
+        let (file, none) = (self.handles[name], NewAttributes::default());
+        let at = NewTime::Client(FileTime { seconds: 1_000, nanos: 0 });
         match operation {
             "may-read" => self.may(&file, Access::READ),
             "may-write" => self.may(&file, Access::MODIFY),
             "may-execute" => self.may(&file, Access::EXECUTE),
             "read" | "read-again" => self.lab.content(&file).map(drop),
             "write" => self.lab.write(&file, 0, b"x").map(drop),
-            "truncate" => self.set(&file, SetAttributes { size: Some(1), ..none }),
+            "truncate" => self.set(&file, NewAttributes { size: Some(1), ..none }),
             "touch" => self.set(
                 &file,
-                SetAttributes { atime: SetTime::Server, mtime: SetTime::Server, ..none },
+                NewAttributes { atime: NewTime::Server, mtime: NewTime::Server, ..none },
             ),
-            "set-times" => self.set(&file, SetAttributes { atime: at, mtime: at, ..none }),
-            "chmod" => self.set(&file, SetAttributes { mode: Some(mode_of(name)), ..none }),
+            "set-times" => self.set(&file, NewAttributes { atime: at, mtime: at, ..none }),
+            "chmod" => self.set(&file, NewAttributes { mode: Some(mode_of(name)), ..none }),
             "chmod-set-group" => {
-                self.set(&file, SetAttributes { mode: Some(mode_of(name) | 0o2000), ..none })
+                self.set(&file, NewAttributes { mode: Some(mode_of(name) | 0o2000), ..none })
             }
-            "chgrp" => self.set(&file, SetAttributes { gid: Some(STAFF), ..none }),
-            "chown" => self.set(&file, SetAttributes { uid: Some(BOB), ..none }),
+            "chgrp" => self.set(&file, NewAttributes { gid: Some(STAFF), ..none }),
+            "chown" => self.set(&file, NewAttributes { uid: Some(BOB), ..none }),
             "link" => {
                 let links = self.handles["links"];
                 self.lab
@@ -267,7 +267,7 @@ impl Doer for ServedTree<'_> {
     fn on_directory(&mut self, operation: &str, name: &str) -> Result<(), Status> {
         let (dir, common) = (self.handles[name], self.handles["common"]);
         let files = &mut self.lab.files;
-        let set = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let set = |mode| NewAttributes { mode: Some(mode), ..NewAttributes::default() };
         match operation {
             "may-list" => self.may(&dir, Access::READ),
             "may-search" => self.may(&dir, Access::LOOKUP),
@@ -290,7 +290,7 @@ impl Doer for ServedTree<'_> {
                 files.mkdir(&dir, b"dir", &set(0o750)).map(drop).map_err(|failed| failed.status)
             }
             "symlink" => files
-                .symlink(&dir, b"link", b"target", &SetAttributes::default())
+                .symlink(&dir, b"link", b"target", &NewAttributes::default())
                 .map(drop)
                 .map_err(|failed| failed.status),
             "fifo" => files

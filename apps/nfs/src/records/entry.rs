@@ -1,0 +1,214 @@
+//! One entry of the log of client records.
+//!
+//! Octets, numbers little-endian: length of all (2), kind (1), zero (1), epoch (4), then for a
+//! client its verifier (8), flavor (4), user (4), epoch of its completion (4) and flags (4), then
+//! the owner of a client or the name of a gateway (0–1,024); last the checksum (8), SipHash-2-4 of
+//! the checksum before it and of all octets of the entry in front of its own. So an entry counts
+//! only behind the one that it was written behind: what an attempt that failed has left is none.
+
+use core::hash::Hasher as _;
+
+use siphasher::sip::SipHasher24;
+
+use super::{ClientRecord, OWNER_MAX, RecordedPrincipal};
+
+const SUM_LEN: usize = 8;
+const HEAD_LEN: usize = 8;
+const CLIENT_LEN: usize = 24;
+/// Octets of the longest entry.
+pub(super) const ENTRY_MAX: usize = HEAD_LEN + CLIENT_LEN + OWNER_MAX + SUM_LEN;
+/// The client may reclaim.
+const MAY_RECLAIM: u32 = 1;
+
+/// The checksum of what stands in front of an entry; 0 in front of the first.
+pub(super) type Chain = u64;
+
+/// A client in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoggedClient {
+    pub record: ClientRecord,
+    /// The boot in which it was complete last.
+    pub complete_in: u32,
+    /// False once its state of that boot was taken away.
+    pub may_reclaim: bool,
+}
+
+/// Kind of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    /// A boot began.
+    Boot,
+    /// A client as it is from here on.
+    Client(LoggedClient),
+    /// A client is no longer recorded.
+    Removed(Box<[u8]>),
+    /// Delegations to write are granted from here on.
+    WriteDelegations,
+    /// The grace period of the boot ended.
+    GraceEnded,
+    /// The records of another gateway are being taken over.
+    TakingOver(Box<[u8]>),
+    /// They are.
+    TakenOver(Box<[u8]>),
+}
+
+/// An entry, and the boot that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LogEntry {
+    pub epoch: u32,
+    pub kind: EntryKind,
+}
+
+impl LogEntry {
+    /// Appends the entry to `out`; returns the checksum that the next one stands behind.
+    pub fn emit(&self, chain: Chain, out: &mut Vec<u8>) -> Chain {
+        let start = out.len();
+        let owner = self.owner();
+        let is_client = matches!(self.kind, EntryKind::Client(_));
+        let len = HEAD_LEN + if is_client { CLIENT_LEN } else { 0 } + owner.len() + SUM_LEN;
+        debug_assert!(len <= ENTRY_MAX, "owners are checked before they are recorded");
+        out.extend_from_slice(&(len as u16).to_le_bytes());
+        out.extend_from_slice(&[self.number(), 0]);
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        if let EntryKind::Client(client) = &self.kind {
+            let ClientRecord { verifier, principal, .. } = &client.record;
+            out.extend_from_slice(verifier);
+            let flags = if client.may_reclaim { MAY_RECLAIM } else { 0 };
+            for word in [principal.flavor, principal.uid, client.complete_in, flags] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        out.extend_from_slice(owner);
+        let sum = checksum(chain, out.get(start..).unwrap_or_default());
+        out.extend_from_slice(&sum.to_le_bytes());
+        sum
+    }
+
+    const fn number(&self) -> u8 {
+        match self.kind {
+            EntryKind::Boot => 1,
+            EntryKind::Client(_) => 2,
+            EntryKind::Removed(_) => 3,
+            EntryKind::WriteDelegations => 4,
+            EntryKind::GraceEnded => 5,
+            EntryKind::TakingOver(_) => 6,
+            EntryKind::TakenOver(_) => 7,
+        }
+    }
+
+    fn owner(&self) -> &[u8] {
+        match &self.kind {
+            EntryKind::Client(client) => &client.record.owner,
+            EntryKind::Removed(name) | EntryKind::TakingOver(name) | EntryKind::TakenOver(name) => {
+                name
+            }
+            _ => &[],
+        }
+    }
+
+    /// The first entry of `octets`, which stand behind `chain`; its length; and the checksum that
+    /// the next one stands behind. None when it is cut short or damaged.
+    pub fn parse(octets: &[u8], chain: Chain) -> Option<(Self, usize, Chain)> {
+        let len = usize::from(u16::from_le_bytes(*octets.first_chunk()?));
+        let (signed, sum) = octets.get(..len)?.split_last_chunk::<SUM_LEN>()?;
+        let sum = u64::from_le_bytes(*sum);
+        if checksum(chain, signed) != sum {
+            return None;
+        }
+        let mut rest = signed.get(2..)?;
+        let [number, _] = take::<2>(&mut rest)?;
+        let epoch = u32::from_le_bytes(take(&mut rest)?);
+        let kind = match number {
+            1 => EntryKind::Boot,
+            2 => EntryKind::Client(client(rest)?),
+            3 => EntryKind::Removed(rest.into()),
+            4 => EntryKind::WriteDelegations,
+            5 => EntryKind::GraceEnded,
+            6 => EntryKind::TakingOver(rest.into()),
+            7 => EntryKind::TakenOver(rest.into()),
+            _ => return None,
+        };
+        Some((Self { epoch, kind }, len, sum))
+    }
+}
+
+fn client(mut rest: &[u8]) -> Option<LoggedClient> {
+    let verifier = take(&mut rest)?;
+    let flavor = u32::from_le_bytes(take(&mut rest)?);
+    let uid = u32::from_le_bytes(take(&mut rest)?);
+    let complete_in = u32::from_le_bytes(take(&mut rest)?);
+    let flags = u32::from_le_bytes(take(&mut rest)?);
+    if rest.len() > OWNER_MAX {
+        return None;
+    }
+    let principal = RecordedPrincipal { flavor, uid };
+    let record = ClientRecord { owner: rest.into(), verifier, principal };
+    Some(LoggedClient { record, complete_in, may_reclaim: flags & MAY_RECLAIM != 0 })
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(*first)
+}
+
+/// Whoever can write to the home can write what he likes: this only finds what is torn.
+fn checksum(chain: Chain, octets: &[u8]) -> Chain {
+    let mut hasher = SipHasher24::new_with_key(&[0; 16]);
+    hasher.write(&chain.to_le_bytes());
+    hasher.write(octets);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries() -> Vec<LogEntry> {
+        let client = |owner: &[u8]| {
+            let principal = RecordedPrincipal { flavor: 1, uid: 1000 };
+            let record = ClientRecord { owner: owner.into(), verifier: [7; 8], principal };
+            LoggedClient { record, complete_in: 3, may_reclaim: true }
+        };
+        let removed = EntryKind::Removed(b"client".as_slice().into());
+        let kinds = [
+            EntryKind::Boot,
+            EntryKind::Client(client(b"client")),
+            EntryKind::Client(client(&[b'x'; OWNER_MAX])),
+            EntryKind::Client(LoggedClient { may_reclaim: false, ..client(b"") }),
+            removed,
+            EntryKind::WriteDelegations,
+            EntryKind::GraceEnded,
+            EntryKind::TakingOver(b"other".as_slice().into()),
+            EntryKind::TakenOver(b"other".as_slice().into()),
+        ];
+        kinds.map(|kind| LogEntry { epoch: 4, kind }).into()
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written_and_only_behind_its_own() {
+        for entry in entries() {
+            let mut out = Vec::new();
+            let chain = entry.emit(5, &mut out);
+            assert!(out.len() <= ENTRY_MAX);
+            assert_eq!(LogEntry::parse(&out, 5), Some((entry, out.len(), chain)));
+            assert_eq!(LogEntry::parse(&out, 6), None);
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_cut_or_damaged_anywhere_is_none() {
+        for entry in entries() {
+            let mut out = Vec::new();
+            entry.emit(0, &mut out);
+            for len in 0..out.len() {
+                assert_eq!(LogEntry::parse(&out[..len], 0), None, "{len} octets of {entry:?}");
+            }
+            for at in 0..out.len() {
+                let mut damaged = out.clone();
+                damaged[at] ^= 1;
+                assert_eq!(LogEntry::parse(&damaged, 0), None, "octet {at} of {entry:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A thread that keeps client records: shards ask it and do not wait, and changes that wait while
+//! one sync is under way share the next.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread::{self, JoinHandle},
+};
+
+use super::{ClientRecord, RecordChange, RecordError, Records};
+use crate::inbox::{Inbox, Wakeup};
+
+/// Changes that wait at most.
+const QUEUE_LEN: usize = 1_024;
+
+/// Number of a change that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChangeTicket(pub u64);
+
+/// Why a change is not stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeFault {
+    /// The storage failed, or is full: ask again later (NFS4ERR_DELAY).
+    Storage,
+    /// As many clients are recorded as can be: ask again later.
+    Full,
+    /// Another gateway has taken over: give no state any more.
+    TakenOver,
+    /// It could never be carried out.
+    Unfit,
+}
+
+impl From<&RecordError> for ChangeFault {
+    fn from(error: &RecordError) -> Self {
+        match error {
+            RecordError::Storage(_) => Self::Storage,
+            RecordError::Full => Self::Full,
+            RecordError::TakenOver => Self::TakenOver,
+            RecordError::Unfit(_) => Self::Unfit,
+        }
+    }
+}
+
+/// A change that is over.
+#[derive(Debug)]
+pub struct ChangeDone {
+    /// Its number.
+    pub ticket: ChangeTicket,
+    /// The clients that may reclaim from here on, after a takeover; none after another change.
+    pub outcome: Result<Vec<ClientRecord>, ChangeFault>,
+}
+
+enum KeeperTask {
+    Change(ChangeTicket, RecordChange),
+    TakeOver(ChangeTicket, String),
+}
+
+/// A shard's end of the thread. When it is dropped the thread ends, behind all that was asked.
+#[derive(Debug)]
+pub struct RecordKeeper {
+    tasks: Option<SyncSender<KeeperTask>>,
+    inbox: Arc<Inbox<ChangeDone>>,
+    done: Receiver<ChangeDone>,
+    /// Changes that were asked for and are not over.
+    under_way: usize,
+    next_ticket: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for KeeperTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeeperTask")
+    }
+}
+
+impl RecordKeeper {
+    /// Starts a thread that has records which were begun.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(records: Box<dyn Records>) -> io::Result<Self> {
+        let (tasks, queue) = sync_channel(QUEUE_LEN);
+        let (inbox, done) = Inbox::new(QUEUE_LEN);
+        let inbox = Arc::new(inbox);
+        let outcomes = Arc::clone(&inbox);
+        let thread = thread::Builder::new().name("stag-records".to_owned());
+        let thread = thread.spawn(move || keep(records, &queue, &outcomes))?;
+        Ok(Self {
+            tasks: Some(tasks),
+            inbox,
+            done,
+            under_way: 0,
+            next_ticket: 0,
+            thread: Some(thread),
+        })
+    }
+
+    /// Wakes the shard when a change is over.
+    pub fn wakeup(&self) -> Wakeup {
+        Wakeup::new(&self.inbox)
+    }
+
+    /// Asks for a change; none when too many wait: ask again later.
+    pub fn change(&mut self, change: RecordChange) -> Option<ChangeTicket> {
+        self.ask(|ticket| KeeperTask::Change(ticket, change))
+    }
+
+    /// Asks for the records of another gateway, which is dead and fenced; none when too many wait.
+    pub fn take_over(&mut self, gateway: &str) -> Option<ChangeTicket> {
+        self.ask(|ticket| KeeperTask::TakeOver(ticket, gateway.to_owned()))
+    }
+
+    fn ask(&mut self, task: impl FnOnce(ChangeTicket) -> KeeperTask) -> Option<ChangeTicket> {
+        // Each has a place for its outcome.
+        if self.under_way >= QUEUE_LEN {
+            return None;
+        }
+        let ticket = ChangeTicket(self.next_ticket);
+        match self.tasks.as_ref()?.try_send(task(ticket)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return None,
+        }
+        self.next_ticket += 1;
+        self.under_way += 1;
+        Some(ticket)
+    }
+
+    /// The next change that is over. Asked until there is none, once per pass.
+    pub fn next_done(&mut self) -> Option<ChangeDone> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let done = self.done.try_recv().ok()?;
+        self.under_way -= 1;
+        Some(done)
+    }
+}
+
+impl Drop for RecordKeeper {
+    fn drop(&mut self) {
+        self.tasks = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Carries out tasks until nobody can ask any more.
+fn keep(mut records: Box<dyn Records>, queue: &Receiver<KeeperTask>, done: &Inbox<ChangeDone>) {
+    let mut is_failing = false;
+    let mut next = queue.recv().ok();
+    while let Some(task) = next.take() {
+        let (mut tickets, mut changes) = (Vec::new(), Vec::new());
+        let mut take_over = None;
+        let mut waiting = Some(task);
+        while let Some(task) = waiting.take().or_else(|| queue.try_recv().ok()) {
+            match task {
+                KeeperTask::Change(ticket, change) => {
+                    tickets.push(ticket);
+                    changes.push(change);
+                }
+                KeeperTask::TakeOver(ticket, gateway) => {
+                    take_over = Some((ticket, gateway));
+                    break;
+                }
+            }
+        }
+        if !changes.is_empty() {
+            let outcome = records.apply(&changes);
+            report(&outcome, &mut is_failing);
+            // One that could never be carried out must not stop the others.
+            let is_alone = tickets.len() == 1;
+            for (ticket, change) in tickets.into_iter().zip(changes) {
+                let outcome = match &outcome {
+                    Err(RecordError::Unfit(_) | RecordError::Full) if !is_alone => {
+                        records.apply(std::slice::from_ref(&change))
+                    }
+                    Err(error) => {
+                        tell(done, ticket, Err(error.into()));
+                        continue;
+                    }
+                    Ok(()) => Ok(()),
+                };
+                tell(done, ticket, outcome.map(|()| Vec::new()).map_err(|error| (&error).into()));
+            }
+        }
+        if let Some((ticket, gateway)) = take_over {
+            let outcome = records.take_over(&gateway);
+            report(&outcome, &mut is_failing);
+            tell(done, ticket, outcome.map_err(|error| (&error).into()));
+        }
+        done.wake();
+        next = queue.recv().ok();
+    }
+}
+
+fn tell(
+    done: &Inbox<ChangeDone>,
+    ticket: ChangeTicket,
+    outcome: Result<Vec<ClientRecord>, ChangeFault>,
+) {
+    let put = done.put(ChangeDone { ticket, outcome });
+    debug_assert!(put.is_ok(), "each change has a place for its outcome");
+}
+
+/// Says once that records are not kept, until they are again.
+fn report<T>(outcome: &Result<T, RecordError>, is_failing: &mut bool) {
+    match outcome {
+        Ok(_) => *is_failing = false,
+        Err(error) => {
+            if !std::mem::replace(is_failing, true) {
+                eprintln!("stag-nfs: {error}");
+            }
+        }
+    }
+}

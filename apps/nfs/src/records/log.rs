@@ -1,0 +1,387 @@
+//! Client records as a log, in whatever holds octets under names.
+//!
+//! The state of all clients is in memory; the log is what a later boot makes it from. It is written
+//! afresh when a boot begins, when it has grown to several times what it says, and after an attempt
+//! to add to it that failed, for nobody knows what that has left.
+//!
+//! **Taking over** (several gateways, each with a log and a name): the taker notes it in its own
+//! log, puts its name in a marker beside the other's log, which only one can do, reads that log,
+//! writes the clients to its own, leaves the other nothing but its epoch, and says in the marker
+//! that it is done. Wherever it dies, its next boot goes on there. A gateway whose marker is there
+//! has been taken over; it starts again when the taker is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::entry::{Chain, EntryKind, LogEntry, LoggedClient};
+use super::{Boot, CLIENTS_MAX, ClientRecord, OWNER_MAX, RecordChange, RecordError, Records};
+
+/// Octets that a log may have beyond its share.
+const LOG_SLACK: usize = 64 << 10;
+/// A log is written afresh when it is so many times as long as what it says.
+const LOG_SHARE: usize = 4;
+
+/// Octets under names, to which only one gateway writes at a time.
+pub trait LogHome: Send {
+    /// All octets under a name; none when there is none.
+    ///
+    /// # Errors
+    /// When the storage does not say.
+    fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, RecordError>;
+
+    /// Adds octets behind the first `at`, and makes them stable.
+    ///
+    /// # Errors
+    /// When they may not be there, or only in part.
+    fn append(&mut self, name: &str, at: u64, octets: &[u8]) -> Result<(), RecordError>;
+
+    /// Puts octets in the place of all under a name, all at once, and makes them stable.
+    ///
+    /// # Errors
+    /// When the old ones may be there.
+    fn replace(&mut self, name: &str, octets: &[u8]) -> Result<(), RecordError>;
+
+    /// Puts octets under a name that has none, and makes them stable; false when it has some.
+    ///
+    /// # Errors
+    /// When they may not be there.
+    fn create(&mut self, name: &str, octets: &[u8]) -> Result<bool, RecordError>;
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// When it may be there.
+    fn remove(&mut self, name: &str) -> Result<(), RecordError>;
+}
+
+/// All that a log says.
+#[derive(Clone, Debug, Default)]
+struct LogState {
+    /// The last boot.
+    epoch: u32,
+    clients: BTreeMap<Box<[u8]>, LoggedClient>,
+    /// The boot that last granted delegations to write, while they may be reclaimed.
+    write_delegations_in: Option<u32>,
+    /// Gateways that are being taken over.
+    taking: BTreeSet<Box<[u8]>>,
+}
+
+impl LogState {
+    /// The state that entries say, one after the other, and how many octets of them are whole.
+    fn replay(octets: &[u8]) -> (Self, usize) {
+        let (mut state, mut at, mut chain) = (Self::default(), 0, 0);
+        while let Some((entry, len, next)) =
+            octets.get(at..).and_then(|rest| LogEntry::parse(rest, chain))
+        {
+            state.take_in(entry);
+            (at, chain) = (at + len, next);
+        }
+        (state, at)
+    }
+
+    fn take_in(&mut self, LogEntry { epoch, kind }: LogEntry) {
+        match kind {
+            EntryKind::Boot => self.epoch = self.epoch.max(epoch),
+            EntryKind::Client(client) => {
+                self.clients.insert(client.record.owner.clone(), client);
+            }
+            EntryKind::Removed(owner) => drop(self.clients.remove(&owner)),
+            EntryKind::WriteDelegations => self.write_delegations_in = Some(epoch),
+            EntryKind::GraceEnded => {
+                self.clients.retain(|_, client| client.complete_in == epoch);
+                self.write_delegations_in = self.write_delegations_in.filter(|at| *at == epoch);
+            }
+            EntryKind::TakingOver(gateway) => drop(self.taking.insert(gateway)),
+            EntryKind::TakenOver(gateway) => drop(self.taking.remove(&gateway)),
+        }
+    }
+
+    /// The shortest log that says all of this; and the checksum behind it.
+    fn log(&self) -> (Vec<u8>, Chain) {
+        let (epoch, mut out, mut chain) = (self.epoch, Vec::new(), 0);
+        let mut put = |epoch, kind| chain = LogEntry { epoch, kind }.emit(chain, &mut out);
+        put(epoch, EntryKind::Boot);
+        if let Some(epoch) = self.write_delegations_in {
+            put(epoch, EntryKind::WriteDelegations);
+        }
+        for gateway in &self.taking {
+            put(epoch, EntryKind::TakingOver(gateway.clone()));
+        }
+        for client in self.clients.values() {
+            put(epoch, EntryKind::Client(client.clone()));
+        }
+        (out, chain)
+    }
+
+    fn reclaiming(&self) -> Vec<ClientRecord> {
+        let clients = self.clients.values().filter(|client| client.may_reclaim);
+        clients.map(|client| client.record.clone()).collect()
+    }
+
+    /// The entry of a change; none for one that changes nothing.
+    fn entry(&self, change: &RecordChange) -> Option<EntryKind> {
+        Some(match change {
+            RecordChange::Complete(record) => EntryKind::Client(LoggedClient {
+                record: record.clone(),
+                complete_in: self.epoch,
+                may_reclaim: true,
+            }),
+            RecordChange::Forbid(owner) => {
+                let client = self.clients.get(owner)?;
+                EntryKind::Client(LoggedClient { may_reclaim: false, ..client.clone() })
+            }
+            RecordChange::Remove(owner) => {
+                self.clients.get(owner)?;
+                EntryKind::Removed(owner.clone())
+            }
+            RecordChange::WriteDelegations => {
+                if self.write_delegations_in == Some(self.epoch) {
+                    return None;
+                }
+                EntryKind::WriteDelegations
+            }
+            RecordChange::EndGrace => EntryKind::GraceEnded,
+        })
+    }
+}
+
+/// The log of one gateway.
+#[derive(Debug)]
+pub struct RecordLog<H> {
+    home: H,
+    /// The gateway, where there are several.
+    gateway: Option<String>,
+    state: LogState,
+    len: usize,
+    /// Octets of the shortest log when it was written afresh.
+    live_len: usize,
+    chain: Chain,
+    /// True if the log has to be written afresh: nobody knows what it ends with.
+    is_unsure: bool,
+    is_begun: bool,
+}
+
+impl<H: LogHome> RecordLog<H> {
+    /// The log of the only gateway that uses this home.
+    pub fn new(home: H) -> Self {
+        Self::with_name(home, None)
+    }
+
+    /// The log of one of several gateways, each with a name that no other has: letters, digits,
+    /// dots, hyphens and underscores.
+    ///
+    /// # Errors
+    /// [`RecordError::Unfit`] for a name that is none.
+    pub fn shared(home: H, gateway: &str) -> Result<Self, RecordError> {
+        check_gateway(gateway)?;
+        Ok(Self::with_name(home, Some(gateway.to_owned())))
+    }
+
+    fn with_name(home: H, gateway: Option<String>) -> Self {
+        Self {
+            home,
+            gateway,
+            state: LogState::default(),
+            len: 0,
+            live_len: 0,
+            chain: 0,
+            is_unsure: true,
+            is_begun: false,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.gateway.as_deref().map_or_else(|| "clients".to_owned(), log_of)
+    }
+
+    /// Writes the log afresh, with this state.
+    fn rewrite(&mut self, state: LogState) -> Result<(), RecordError> {
+        let (octets, chain) = state.log();
+        self.is_unsure = true;
+        self.home.replace(&self.name(), &octets)?;
+        (self.state, self.chain) = (state, chain);
+        (self.len, self.live_len) = (octets.len(), octets.len());
+        self.is_unsure = false;
+        Ok(())
+    }
+
+    /// Adds entries to the log and to the state.
+    fn add(&mut self, kinds: Vec<EntryKind>) -> Result<(), RecordError> {
+        let epoch = self.state.epoch;
+        let entries: Vec<_> = kinds.into_iter().map(|kind| LogEntry { epoch, kind }).collect();
+        let is_long = self.len > LOG_SHARE * self.live_len + LOG_SLACK;
+        if self.is_unsure || is_long {
+            let mut state = self.state.clone();
+            entries.into_iter().for_each(|entry| state.take_in(entry));
+            return self.rewrite(state);
+        }
+        let (mut octets, mut chain) = (Vec::new(), self.chain);
+        for entry in &entries {
+            chain = entry.emit(chain, &mut octets);
+        }
+        self.is_unsure = true;
+        self.home.append(&self.name(), self.len as u64, &octets)?;
+        self.is_unsure = false;
+        (self.len, self.chain) = (self.len + octets.len(), chain);
+        entries.into_iter().for_each(|entry| self.state.take_in(entry));
+        Ok(())
+    }
+
+    /// Refuses to go on once another gateway has taken over.
+    fn must_be_ours(&mut self) -> Result<(), RecordError> {
+        match &self.gateway {
+            Some(gateway) if self.home.read(&marker_of(gateway))?.is_some() => {
+                Err(RecordError::TakenOver)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a gateway that was taken over begin again, once the taker is done.
+    fn come_back(&mut self) -> Result<(), RecordError> {
+        let Some(gateway) = &self.gateway else { return Ok(()) };
+        match self.home.read(&marker_of(gateway))? {
+            None => Ok(()),
+            Some(marker) if marker.ends_with(DONE) => self.home.remove(&marker_of(gateway)),
+            Some(_) => Err(RecordError::Unfit(
+                "another gateway is taking over the records of clients: wait until it is done",
+            )),
+        }
+    }
+
+    /// Takes over, or goes on with it.
+    fn finish_taking(&mut self, gateway: &str, own: &str) -> Result<(), RecordError> {
+        let name = log_of(gateway);
+        let octets = self.home.read(&name)?.unwrap_or_default();
+        let (theirs, _) = LogState::replay(&octets);
+        let mut state = self.state.clone();
+        for (owner, client) in theirs.clients {
+            let is_here =
+                state.clients.get(&owner).is_some_and(|own| own.complete_in == state.epoch);
+            if !is_here {
+                // Of no boot of this gateway's: forgotten at the end of its grace period.
+                state.clients.insert(owner, LoggedClient { complete_in: 0, ..client });
+            }
+        }
+        if state.clients.len() > CLIENTS_MAX {
+            return Err(RecordError::Full);
+        }
+        if theirs.write_delegations_in.is_some() && state.write_delegations_in.is_none() {
+            state.write_delegations_in = Some(0);
+        }
+        self.rewrite(state)?;
+        let rest = LogState { epoch: theirs.epoch, ..LogState::default() };
+        self.home.replace(&name, &rest.log().0)?;
+        self.home.replace(&marker_of(gateway), &[own.as_bytes(), DONE].concat())?;
+        self.add(vec![EntryKind::TakenOver(gateway.as_bytes().into())])
+    }
+
+    /// Goes on with what an earlier boot had begun to take over.
+    fn resume_taking(&mut self) -> Result<(), RecordError> {
+        let Some(own) = self.gateway.clone() else { return Ok(()) };
+        for gateway in self.state.taking.clone() {
+            let name = String::from_utf8_lossy(&gateway).into_owned();
+            let marker = self.home.read(&marker_of(&name))?;
+            if marker.is_some_and(|marker| marker == [own.as_bytes(), BEGUN].concat()) {
+                self.finish_taking(&name, &own)?;
+            } else {
+                self.add(vec![EntryKind::TakenOver(gateway)])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The words of a marker behind the taker's name.
+const BEGUN: &[u8] = b" begun";
+const DONE: &[u8] = b" done";
+
+fn log_of(gateway: &str) -> String {
+    format!("{gateway}.clients")
+}
+
+fn marker_of(gateway: &str) -> String {
+    format!("{gateway}.taken")
+}
+
+fn check_gateway(name: &str) -> Result<(), RecordError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_plain) {
+        return Err(RecordError::Unfit(
+            "a gateway is named by 1 to 64 letters, digits, dots, hyphens and underscores",
+        ));
+    }
+    Ok(())
+}
+
+impl<H: LogHome> Records for RecordLog<H> {
+    fn begin(&mut self) -> Result<Boot, RecordError> {
+        self.come_back()?;
+        let octets = self.home.read(&self.name())?.unwrap_or_default();
+        let (mut state, whole) = LogState::replay(&octets);
+        state.epoch = state.epoch.checked_add(1).ok_or(RecordError::Unfit(
+            "the records of clients count no further boot: remove them",
+        ))?;
+        // RFC 8881 §2.4: an epoch is used when nothing can bring an earlier one back
+        self.rewrite(state)?;
+        self.resume_taking()?;
+        self.is_begun = true;
+        Ok(Boot {
+            epoch: self.state.epoch,
+            clients: self.state.reclaiming(),
+            had_write_delegations: self.state.write_delegations_in.is_some(),
+            torn_octets: (octets.len() - whole) as u64,
+        })
+    }
+
+    fn apply(&mut self, changes: &[RecordChange]) -> Result<(), RecordError> {
+        debug_assert!(self.is_begun, "records are begun first");
+        let mut added = 0;
+        for change in changes {
+            if let RecordChange::Complete(record) = change {
+                if record.owner.len() > OWNER_MAX {
+                    return Err(RecordError::Unfit("an owner has at most 1,024 octets"));
+                }
+                added += usize::from(!self.state.clients.contains_key(&record.owner));
+            }
+        }
+        if added > 0 && self.state.clients.len() + added > CLIENTS_MAX {
+            return Err(RecordError::Full);
+        }
+        self.must_be_ours()?;
+        // Each change is judged by what those before it leave.
+        let mut after = self.state.clone();
+        let (mut kinds, epoch) = (Vec::new(), after.epoch);
+        for change in changes {
+            if let Some(kind) = after.entry(change) {
+                after.take_in(LogEntry { epoch, kind: kind.clone() });
+                kinds.push(kind);
+            }
+        }
+        if !kinds.is_empty() {
+            self.add(kinds)?;
+            self.must_be_ours()?;
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, gateway: &str) -> Result<Vec<ClientRecord>, RecordError> {
+        check_gateway(gateway)?;
+        let Some(own) = self.gateway.clone() else {
+            return Err(RecordError::Unfit("only gateways that share a home take over records"));
+        };
+        if own == gateway || self.home.read(&log_of(gateway))?.is_none() {
+            return Err(RecordError::Unfit("that gateway has no records to take over"));
+        }
+        self.must_be_ours()?;
+        self.add(vec![EntryKind::TakingOver(gateway.as_bytes().into())])?;
+        let begun = [own.as_bytes(), BEGUN].concat();
+        if !self.home.create(&marker_of(gateway), &begun)?
+            && self.home.read(&marker_of(gateway))? != Some(begun)
+        {
+            self.add(vec![EntryKind::TakenOver(gateway.as_bytes().into())])?;
+            return Err(RecordError::Unfit("another gateway has taken over its records"));
+        }
+        self.finish_taking(gateway, &own)?;
+        Ok(self.state.reclaiming())
+    }
+}

@@ -1,0 +1,62 @@
+//! A limit to how often the same thing is logged.
+
+use stag_engine::Time;
+use std::time::Duration;
+
+/// Events that are logged in each interval, at most.
+const EVENTS_MAX: u32 = 20;
+/// The interval.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counts events of one kind; beyond so many a second they are counted and not logged.
+#[derive(Debug)]
+pub struct EventRate {
+    /// Name of the events, in the plural.
+    events: &'static str,
+    since: Time,
+    logged: u32,
+    left_out: u64,
+}
+
+impl EventRate {
+    /// Nothing logged yet.
+    pub const fn new(events: &'static str) -> Self {
+        Self { events, since: Time(0), logged: 0, left_out: 0 }
+    }
+
+    /// Returns true if an event at `now` is to be logged. Says first how many were not, if some
+    /// were not.
+    pub fn allows(&mut self, now: Time) -> bool {
+        if now.since(self.since) >= INTERVAL {
+            let left_out = std::mem::take(&mut self.left_out);
+            (self.since, self.logged) = (now, 0);
+            if left_out > 0 {
+                let events = self.events;
+                tracing::warn!(target: "stag", left_out, events, "too many to be logged");
+            }
+        }
+        let is_allowed = self.logged < EVENTS_MAX;
+        if is_allowed {
+            self.logged += 1;
+        } else {
+            self.left_out += 1;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_of_events_is_logged_in_part_and_counted() {
+        let mut rate = EventRate::new("tests");
+        let at = |millis: u64| Time(millis * 1_000_000);
+        let logged = (0..100).filter(|millis| rate.allows(at(2_000 + millis))).count();
+        assert_eq!((logged, rate.left_out), (EVENTS_MAX as usize, 80));
+        assert!(!rate.allows(at(2_999)));
+        assert!(rate.allows(at(3_000)), "another second begins");
+        assert_eq!(rate.left_out, 0);
+    }
+}

@@ -1,0 +1,139 @@
+//! [`Files`] by the procedures of version 4, and with rooms to fill.
+
+use rustix::fs::FallocateFlags;
+use stag_pools::Extent;
+use stag_protocol::nfs::v3::FileHandle;
+
+use super::{Files, Intent};
+use crate::store::helping::xattr_extent;
+use crate::store::{
+    CopyDone, Failed, FilePlace, FileSpan, FillRoom, FilledLink, FilledRead, FoundObject, Lender,
+    ObjectChange, Procedures4, SeekDone, SeekFor, Status, StoreLimits, StoreResult, XattrMode,
+};
+
+impl Procedures4 for Files {
+    fn lookupp(&mut self, directory: &FileHandle) -> StoreResult<FoundObject> {
+        let slot = self.directory(directory, Intent::Look)?;
+        let attributes = self.attributes(slot)?;
+        let failed = |status| Failed { status, about: Some(attributes) };
+        let identity = self.cache.get(slot).identity;
+        if identity == self.export_of(slot).identity() {
+            return Err(failed(Status::NoEnt));
+        }
+        let above = self.above(slot).map_err(failed)?;
+        let found = self.attributes(above).map_err(failed)?;
+        let handle = self.handle_of(above);
+        Ok(FoundObject { handle, attributes: found, directory: Some(attributes) })
+    }
+
+    fn pin(&mut self, file: &FileHandle) -> Result<(), Status> {
+        self.pin_file(file)
+    }
+
+    fn seek(&mut self, file: &FileHandle, at: u64, what: SeekFor) -> StoreResult<SeekDone> {
+        self.seek_content(file, at, what)
+    }
+
+    fn allocate(
+        &mut self,
+        file: &FileHandle,
+        span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.allocate_span(file, span, FallocateFlags::empty())
+    }
+
+    fn deallocate(
+        &mut self,
+        file: &FileHandle,
+        span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.allocate_span(file, span, hole)
+    }
+
+    fn copy(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> StoreResult<CopyDone, ObjectChange> {
+        self.copy_content(from, to, count)
+    }
+
+    fn clone_range(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.clone_content(from, to, count)
+    }
+
+    fn get_xattr(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<Extent> {
+        xattr_extent(lender, |room| self.xattr_to(file, name, room))
+    }
+
+    fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
+        xattr_extent(lender, |room| self.xattr_names_to(file, room))
+    }
+
+    fn set_xattr(
+        &mut self,
+        file: &FileHandle,
+        name: &[u8],
+        value: &[u8],
+        how: XattrMode,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.put_xattr(file, name, value, how)
+    }
+
+    fn remove_xattr(
+        &mut self,
+        file: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.take_xattr(file, name)
+    }
+
+    fn limits(&mut self, object: &FileHandle) -> Result<StoreLimits, Status> {
+        let slot = self.resolve(object, Intent::Look)?;
+        let limits = self.export_of(slot).limits();
+        Ok(StoreLimits {
+            clone_block: limits.clone_block,
+            has_xattrs: limits.has_xattrs,
+            time_delta_ns: limits.grain.delta_ns(),
+            // A clock that is set back takes the times with it.
+            change_grows: false,
+        })
+    }
+}
+
+impl FillRoom for Files {
+    fn fill_read(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        room: &mut [u8],
+    ) -> StoreResult<FilledRead> {
+        let done = Files::read(self, file, offset, room)?;
+        Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
+    }
+
+    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
+        let done = Files::readlink(self, link, room)?;
+        Ok(FilledLink { count: done.count, attributes: done.attributes })
+    }
+
+    fn fill_xattr(&mut self, file: &FileHandle, name: &[u8], room: &mut [u8]) -> StoreResult<u32> {
+        self.xattr_to(file, name, room)
+    }
+
+    fn fill_xattr_names(&mut self, file: &FileHandle, room: &mut [u8]) -> StoreResult<u32> {
+        self.xattr_names_to(file, room)
+    }
+}

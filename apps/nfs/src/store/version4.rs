@@ -1,0 +1,205 @@
+//! Arguments and results of what only version 4 asks of a store: SEEK, ALLOCATE, COPY and CLONE
+//! (RFC 7862 §15), extended attributes (RFC 8276), and what an export is.
+
+use std::ops::BitOr;
+
+use stag_protocol::nfs::v3::{FileHandle, StableHow, Verifier};
+
+use super::{Failed, NewAttributes, ObjectChange, StoreResult};
+
+/// Octets of the longest value of an extended attribute, and of all names of a file's (Linux'
+/// limit).
+pub const XATTR_MAX: usize = 65_536;
+/// Octets of the longest name of an extended attribute, without its namespace `user.`.
+pub const XATTR_NAME_MAX: usize = 255 - 5;
+/// Octets that one COPY brings at most. Its caller asks again for the rest (RFC 7862 §15.2.3).
+pub const COPY_MAX: u64 = 4 << 20;
+
+/// Attributes that a SETATTR, CREATE or OPEN has set: what version 4 tells as a bitmap
+/// (`attrsset`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetMask(u8);
+
+impl SetMask {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// The size.
+    pub const SIZE: Self = Self(1);
+    /// The owner.
+    pub const UID: Self = Self(2);
+    /// The group.
+    pub const GID: Self = Self(4);
+    /// The mode.
+    pub const MODE: Self = Self(8);
+    /// The time of access.
+    pub const ATIME: Self = Self(16);
+    /// The time of modification.
+    pub const MTIME: Self = Self(32);
+
+    /// Returns true if all of `other` are here.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These, if `is_set`.
+    pub const fn when(self, is_set: bool) -> Self {
+        if is_set { self } else { Self::NONE }
+    }
+
+    /// Those of these that are not `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for SetMask {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Result of SETATTR, and of one that failed half-way (RFC 8881 §18.30).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetDone {
+    /// The object before and after.
+    pub object: ObjectChange,
+    /// Attributes that were set. After a failure some may be.
+    pub set: SetMask,
+}
+
+impl SetDone {
+    /// The outcome of setting `asked`, of which a failure tells what the object then has.
+    pub(super) fn of(
+        asked: &NewAttributes,
+        outcome: StoreResult<ObjectChange, ObjectChange>,
+    ) -> StoreResult<Self, Self> {
+        outcome.map(|object| Self { object, set: asked.mask() }).map_err(|failed| {
+            let Failed { status, about: object } = failed;
+            let set = object.after.map_or(SetMask::NONE, |after| asked.found_in(&after));
+            Failed { status, about: Self { object, set } }
+        })
+    }
+}
+
+/// Octets of a file from `offset` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSpan {
+    /// The place of the first.
+    pub offset: u64,
+    /// Their number.
+    pub len: u64,
+}
+
+impl FileSpan {
+    /// The place behind the last octet; none behind the last offset that a file can have.
+    pub fn end(self) -> Option<u64> {
+        let end = self.offset.checked_add(self.len)?;
+        i64::try_from(end).is_ok().then_some(end)
+    }
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePlace {
+    /// The file.
+    pub file: FileHandle,
+    /// The place.
+    pub offset: u64,
+}
+
+/// Content that SEEK looks for (`data_content4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekFor {
+    /// Data.
+    Data,
+    /// A hole. Behind the end of every file is one.
+    Hole,
+}
+
+/// Result of SEEK (RFC 7862 §15.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeekDone {
+    /// True if there is none before the end of the file. `offset` is that end then.
+    pub eof: bool,
+    /// The place of the first.
+    pub offset: u64,
+}
+
+/// Result of COPY (RFC 7862 §15.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyDone {
+    /// Octets copied: all, or fewer, of which the caller asks again for the rest.
+    pub count: u64,
+    /// Stability of the octets copied.
+    pub committed: StableHow,
+    /// Changes when unstable data may have been lost; as it was before the data was copied.
+    pub verifier: Verifier,
+    /// The file that they were copied to.
+    pub file: ObjectChange,
+}
+
+/// Treatment of an extended attribute that exists or does not (`setxattr_option4`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// It is made or replaced.
+    Either,
+    /// It is an error if it exists: [`Status::Exist`](super::Status::Exist).
+    Create,
+    /// It is an error if it does not: [`Status::NoEnt`](super::Status::NoEnt).
+    Replace,
+}
+
+/// Properties of the file system of an object, beside those of FSINFO and PATHCONF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// Unit of CLONE in octets (`clone_blksize`); none where CLONE is not supported.
+    pub clone_block: Option<u32>,
+    /// True if extended attributes are supported (`xattr_support`).
+    pub has_xattrs: bool,
+    /// Nanoseconds between two times of change that differ (`time_delta`).
+    pub time_delta_ns: u32,
+    /// True if the change attribute grows with each change (`change_attr_type`), and not only
+    /// differs.
+    pub change_grows: bool,
+}
+
+/// An export, as a client of version 4 sees it in the pseudo file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportRoot {
+    /// Its name, without a slash.
+    pub name: String,
+    /// Its number: the same after a restart, but for exports of memory.
+    pub id: u32,
+    /// `fsid` of all objects in it.
+    pub fsid: u64,
+    /// True if changes are refused.
+    pub is_read_only: bool,
+    /// The handle of its root; none where a helper has to find it
+    /// ([`StoreOperation::Mount`](super::StoreOperation::Mount)).
+    pub root: Option<FileHandle>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_ends_where_a_file_can_end() {
+        let end = |offset, len| FileSpan { offset, len }.end();
+        assert_eq!(end(5, 6), Some(11));
+        assert_eq!(end(i64::MAX as u64, 0), Some(i64::MAX as u64));
+        assert_eq!(end(i64::MAX as u64, 1), None);
+        assert_eq!(end(u64::MAX, 1), None);
+        assert_eq!(end(0, u64::MAX), None);
+    }
+
+    #[test]
+    fn masks_are_joined_and_taken_apart() {
+        let both = SetMask::SIZE | SetMask::MODE.when(true) | SetMask::UID.when(false);
+        assert!(both.contains(SetMask::SIZE) && both.contains(SetMask::MODE));
+        assert!(!both.contains(SetMask::UID) && !both.contains(SetMask::SIZE | SetMask::UID));
+        assert_eq!(both.without(SetMask::SIZE), SetMask::MODE);
+    }
+}

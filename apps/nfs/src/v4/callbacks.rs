@@ -1,0 +1,379 @@
+//! Callbacks: CB_SEQUENCE, and what it is for, over the connection of a session in the reverse
+//! direction (RFC 8881 §2.10.6, §20; RFC 8167).
+
+use std::{collections::VecDeque, time::Duration};
+
+use stag_engine::{Cx, Outcome, PeerId, Request as CallRequest, Time, Token};
+use stag_protocol::{
+    nfs::v4::{
+        Array, CALLBACK_VERSION, COMPOUND, CallbackAnswer, CallbackHead, CallbackReply,
+        CallbackRequest, CbNotifyLockArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs,
+        ReferringCall, ReferringCalls, SessionId, StateOwner, Status4, Text, state::RecallAnswer,
+    },
+    rpc::{Accepted, Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, Xid},
+    xdr::{Codec as _, NoRoom, Reader, Writer},
+};
+
+use super::{
+    Nfs4, milliseconds,
+    state::{ClientKey, LockNotice, RecallOrder, StateWork},
+};
+
+/// A callback to be sent.
+#[derive(Debug)]
+pub(super) enum Callback {
+    /// CB_NOTIFY_LOCK.
+    NotifyLock(LockNotice),
+    /// CB_RECALL.
+    Recall(RecallOrder),
+    /// CB_RECALL_ANY.
+    RecallAny { client: ClientKey, keep: u32 },
+}
+
+/// Callbacks that wait for a slot at most. Beyond, notices are dropped, and recalls run into their
+/// deadline.
+const QUEUED_MAX: usize = 4_096;
+/// Octets of the longest callback: a notice names an owner of up to 1,024.
+const MESSAGE_LEN: usize = 2_048;
+/// Octets of the longest reply.
+const REPLY_MAX: usize = 512;
+/// Time that a reply may take; then the connection ends.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time after which a callback goes out again that the client put off.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+impl Callback {
+    const fn client(&self) -> ClientKey {
+        match self {
+            Self::NotifyLock(notice) => notice.client,
+            Self::Recall(order) => order.client,
+            Self::RecallAny { client, .. } => *client,
+        }
+    }
+}
+
+/// Callbacks that wait for a slot, and those whose calls are under way.
+#[derive(Debug, Default)]
+pub(super) struct Callbacks {
+    queue: VecDeque<Callback>,
+    /// Callbacks sent, retries included.
+    pub(super) sent: u64,
+    /// Outcomes other than a reply that took the callback.
+    pub(super) failed: u64,
+    /// Some slot has a callback that is to go out again.
+    has_again: bool,
+}
+
+impl Nfs4 {
+    /// Returns true while callbacks wait for a slot, or for time.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.callbacks.queue.is_empty() || self.callbacks.has_again
+    }
+
+    /// Does what the tables of state ask for, and sends callbacks. Called once in a pass.
+    pub(crate) fn call_back(&mut self, cx: &mut Cx<'_>) {
+        while let Some(work) = self.state.poll_work() {
+            self.take_work(work, cx.now());
+        }
+        if self.callbacks.has_again {
+            self.send_again(cx);
+        }
+        for _ in 0..self.callbacks.queue.len() {
+            let Some(callback) = self.callbacks.queue.pop_front() else { return };
+            if let Err(callback) = self.send_new(cx, callback) {
+                self.queue(callback);
+            }
+        }
+    }
+
+    fn take_work(&mut self, work: StateWork, now: Time) {
+        match work {
+            StateWork::NotifyLock(notice) => self.queue(Callback::NotifyLock(notice)),
+            StateWork::Recall(order) => self.queue(Callback::Recall(order)),
+            StateWork::RecallAny { client, keep } => {
+                self.queue(Callback::RecallAny { client, keep });
+            }
+            StateWork::Revoke(state) => self.state.revoke(state),
+            // Requests do not wait here: their clients ask again.
+            StateWork::GoOn(_) => {}
+            StateWork::Expired(key) => self.remove_expired(key),
+            StateWork::EndGrace => self.state.handle_grace_recorded(),
+        }
+        debug_assert!(now >= Time(0));
+    }
+
+    fn queue(&mut self, callback: Callback) {
+        let is_kept = self.state.client_id(callback.client()).is_some();
+        if is_kept && self.callbacks.queue.len() < QUEUED_MAX {
+            self.callbacks.queue.push_back(callback);
+        }
+    }
+
+    /// Sends a callback over a session of its client. It comes back when none has a connection and
+    /// a slot.
+    fn send_new(&mut self, cx: &mut Cx<'_>, callback: Callback) -> Result<(), Callback> {
+        let Some(id) = self.state.client_id(callback.client()) else { return Ok(()) };
+        let mut callback = Some(callback);
+        let mut begun = None;
+        for session in self.sessions.iter_mut().filter(|session| session.client == id) {
+            let session_id = session.id();
+            let Some(back) = session.callbacks.as_mut().filter(|back| back.peer.is_some()) else {
+                continue;
+            };
+            let Some(waiting) = callback.take() else { break };
+            match back.begin(waiting) {
+                Ok((slot, sequence)) => {
+                    begun = Some((session_id, slot, sequence));
+                    break;
+                }
+                Err(refused) => callback = Some(refused),
+            }
+        }
+        match (begun, callback) {
+            (Some((session, slot, sequence)), _) => {
+                self.send(cx, &session, slot, sequence);
+                Ok(())
+            }
+            // A notice that nobody can get now is worth nothing later.
+            (None, Some(Callback::NotifyLock(_)) | None) => Ok(()),
+            (None, Some(callback)) => Err(callback),
+        }
+    }
+
+    /// Sends callbacks again whose time has come.
+    fn send_again(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        let mut due = Vec::new();
+        self.callbacks.has_again = false;
+        for session in self.sessions.iter_mut() {
+            let id = session.id();
+            let Some(back) = &mut session.callbacks else { continue };
+            while back.peer.is_some()
+                && let Some((slot, sequence)) = back.due(now)
+            {
+                due.push((id, slot, sequence));
+            }
+            // Without a connection they wait for the next one.
+            self.callbacks.has_again |= back.peer.is_some() && back.has_due();
+        }
+        for (session, slot, sequence) in due {
+            self.send(cx, &session, slot, sequence);
+        }
+    }
+
+    /// Sends the callback in a slot.
+    fn send(&mut self, cx: &mut Cx<'_>, session: &SessionId, slot: u32, sequence: u32) {
+        let now = cx.now();
+        let Some(open) = self.sessions.get(session) else { return };
+        let minor_version = open.minor_version;
+        let Some(back) = &open.callbacks else { return };
+        let (Some(peer), Some(callback)) = (back.peer, back.callback(slot)) else { return };
+        let arguments = CallArguments { session, slot, sequence, minor_version, callback };
+        let Some(message) = arguments.message(cx, back.program, back.user) else {
+            return self.put_off(session, slot, now + AGAIN_AFTER);
+        };
+        if let Callback::Recall(order) = callback {
+            self.state.handle_recall_sent(order.state, milliseconds(now));
+        }
+        self.callbacks.sent += 1;
+        let token = token(session, slot);
+        let (item, result, reply_max, timeout) = (None, None, REPLY_MAX, TIMEOUT);
+        cx.call(peer, CallRequest { message, item, reply_max, result, timeout, token });
+    }
+
+    /// A call in the reverse direction is over.
+    pub(crate) fn handle_reply(&mut self, cx: &mut Cx<'_>, outcome: &Outcome<'_>) {
+        let (number, slot) = place_of(outcome.token);
+        let Some(session) = self.sessions.at(number).map(super::session::Session::id) else {
+            return;
+        };
+        match outcome.reply.ok().and_then(judge) {
+            Some(CallbackEnd::Executed(status)) => self.finish(&session, slot, status),
+            Some(CallbackEnd::Again) => self.put_off(&session, slot, cx.now() + AGAIN_AFTER),
+            // Nobody knows if it was executed: it goes over the next connection that is bound.
+            Some(CallbackEnd::Lost) | None => {
+                self.callbacks.failed += 1;
+                self.lose(&session, outcome.peer);
+                self.put_off(&session, slot, cx.now());
+            }
+        }
+    }
+
+    /// A connection carries no callbacks of a session any more.
+    fn lose(&mut self, session: &SessionId, peer: PeerId) {
+        if let Some(session) = self.sessions.get_mut(session)
+            && let Some(back) = &mut session.callbacks
+        {
+            back.peer.take_if(|bound| *bound == peer);
+        }
+    }
+
+    fn put_off(&mut self, session: &SessionId, slot: u32, until: Time) {
+        if let Some(session) = self.sessions.get_mut(session)
+            && let Some(back) = &mut session.callbacks
+        {
+            back.put_off(slot, until);
+            self.callbacks.has_again = true;
+        }
+    }
+
+    /// A connection was bound: what waits for one goes out.
+    pub(super) fn resume_callbacks(&mut self) {
+        self.callbacks.has_again = true;
+    }
+
+    /// Takes a callback out that was executed.
+    fn finish(&mut self, session: &SessionId, slot: u32, status: Status4) {
+        let Some(session) = self.sessions.get_mut(session) else { return };
+        let Some(callback) = session.callbacks.as_mut().and_then(|back| back.finish(slot)) else {
+            return;
+        };
+        self.callbacks.failed += u64::from(status != Status4::Ok);
+        let Callback::Recall(order) = callback else { return };
+        let answer = match status {
+            Status4::Ok => RecallAnswer::Accepted,
+            Status4::BadHandle | Status4::BadStateid => RecallAnswer::Unknown,
+            _ => RecallAnswer::Failed,
+        };
+        if self.state.handle_recall_answer(order.state, answer) {
+            self.queue(Callback::Recall(order));
+        }
+    }
+
+    /// Keeps the callbacks of a session that ends for the next session of its client.
+    pub(super) fn keep_callbacks(&mut self, back: Option<super::session::BackChannel>) {
+        for callback in back.into_iter().flat_map(|mut back| back.drain().collect::<Vec<_>>()) {
+            self.queue(callback);
+        }
+    }
+}
+
+/// A number for the call in a slot: calls of sessions that are gone find none, or one whose slot
+/// waits for nothing.
+fn token(session: &SessionId, slot: u32) -> Token {
+    let [.., a, b, c, d] = *session;
+    Token(u64::from(u32::from_be_bytes([a, b, c, d])) << 32 | u64::from(slot))
+}
+
+const fn place_of(token: Token) -> (u16, u32) {
+    ((token.0 >> 32) as u16, token.0 as u32)
+}
+
+/// Outcome of a callback.
+enum CallbackEnd {
+    /// It was executed, with this status.
+    Executed(Status4),
+    /// It is to be sent again, in the same slot.
+    Again,
+    /// The session or the connection takes none.
+    Lost,
+}
+
+/// Judges the reply to a callback.
+fn judge(reply: &[u8]) -> Option<CallbackEnd> {
+    let mut reader = Reader::new(reply);
+    let header = ReplyHeader::parse(&mut reader).ok()?;
+    if header.outcome != stag_protocol::rpc::Outcome::accepted(Accepted::Success) {
+        return Some(CallbackEnd::Lost);
+    }
+    let mut results = CallbackReply::parse(reader).ok()?;
+    match results.next()?.ok()? {
+        CallbackAnswer::Sequence(Ok(_)) => {}
+        CallbackAnswer::Sequence(Err(Status4::Delay)) => return Some(CallbackEnd::Again),
+        CallbackAnswer::Sequence(Err(_)) => return Some(CallbackEnd::Lost),
+        _ => return None,
+    }
+    use stag_protocol::nfs::v4::AnswerSet as _;
+    match results.next()?.ok()?.status() {
+        // It was executed, and its reply was lost.
+        Status4::RetryUncachedRep => Some(CallbackEnd::Executed(Status4::Ok)),
+        status => Some(CallbackEnd::Executed(status)),
+    }
+}
+
+/// Arguments of CB_COMPOUND.
+struct CallArguments<'a> {
+    session: &'a SessionId,
+    slot: u32,
+    sequence: u32,
+    minor_version: u32,
+    callback: &'a Callback,
+}
+
+impl CallArguments<'_> {
+    fn message(
+        &self,
+        cx: &Cx<'_>,
+        program: u32,
+        user: Option<(u32, u32)>,
+    ) -> Option<stag_pools::Buf> {
+        let gids = Gids::new(&[])?;
+        let credential = match user {
+            Some((uid, gid)) => {
+                Credential::Sys(AuthSys { stamp: 0, machine_name: b"stag", uid, gid, gids })
+            }
+            None => Credential::None,
+        };
+        let header = CallHeader {
+            xid: Xid(0),
+            program,
+            version: CALLBACK_VERSION,
+            procedure: COMPOUND,
+            credential,
+            verifier: Auth::NONE,
+        };
+        let mut message = cx.message(MESSAGE_LEN)?;
+        let mut writer = Writer::new(message.spare_mut());
+        header.emit(&mut writer).and_then(|()| self.emit(&mut writer)).ok()?;
+        let len = writer.len();
+        message.extend(len);
+        Some(message)
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let minor_version = self.minor_version;
+        let head = CallbackHead { tag: Text(b""), minor_version, ident: 0, operations: 2 };
+        head.emit(writer)?;
+        let call = match self.callback {
+            Callback::Recall(order) => order.referring,
+            Callback::NotifyLock(_) | Callback::RecallAny { .. } => None,
+        };
+        let calls = call.map(|call| [ReferringCall { sequence: call.sequence, slot: call.slot }]);
+        let lists = match (&call, &calls) {
+            (Some(call), Some(calls)) => {
+                Some([ReferringCalls { session: call.session, calls: Array::of(calls) }])
+            }
+            _ => None,
+        };
+        let referring = lists.as_ref().map_or(Array::of(&[]), |lists| Array::of(lists));
+        let sequence = CbSequenceArgs {
+            session: *self.session,
+            sequence: self.sequence,
+            slot: self.slot,
+            highest_slot: self.slot,
+            cache_this: false,
+            referring,
+        };
+        CallbackRequest::Sequence(sequence).emit(writer)?;
+        self.operation().emit(writer)
+    }
+
+    fn operation(&self) -> CallbackRequest<'_> {
+        match self.callback {
+            Callback::NotifyLock(notice) => CallbackRequest::NotifyLock(CbNotifyLockArgs {
+                file: Text(&notice.handle),
+                owner: StateOwner { client_id: 0, owner: Text(&notice.owner) },
+            }),
+            Callback::Recall(order) => CallbackRequest::Recall(CbRecallArgs {
+                delegation: order.stateid,
+                truncate: false,
+                file: Text(&order.handle),
+            }),
+            Callback::RecallAny { keep, .. } => CallbackRequest::RecallAny(CbRecallAnyArgs {
+                keep: *keep,
+                // Delegations for reading and for writing (RFC 8881 §20.6.1).
+                types: stag_protocol::nfs::v4::Bitmap::of([0, 1]),
+            }),
+        }
+    }
+}

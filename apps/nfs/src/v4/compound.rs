@@ -1,0 +1,310 @@
+//! COMPOUND (RFC 8881 §16.2): operations are read and carried out one after the other, and their
+//! results written behind each other, until one fails.
+
+use stag_engine::{Answer, Cx, Pulled};
+use stag_protocol::{
+    nfs::v4::{Compound, Operation, OperationFault, Request, SequenceArgs, Status4},
+    rpc::{CallHeader, ReplyHeader},
+    xdr::{Error, Reader, padded},
+};
+
+use super::{
+    LIMITS, Nfs4,
+    node::Node,
+    op,
+    session::{CELL_LEN, Principal, SequenceFacts, SlotVerdict},
+    turn::{Done, Place, Stop, Turn},
+};
+use crate::{
+    drc::CallSource,
+    reply::ReplyWriter,
+    report::DataCounts,
+    store::{Caller, Store},
+};
+
+/// Place of the compound's status in a reply.
+const STATUS_AT: usize = ReplyHeader::LEN;
+/// Octets of the results of an operation that fails: room for them is left behind each other.
+const FAILURE_LEN: usize = 8;
+
+/// A COMPOUND as it arrived.
+pub(crate) struct CompoundCall<'a> {
+    pub(crate) source: CallSource,
+    pub(crate) header: &'a CallHeader<'a>,
+    pub(crate) arguments: Reader<'a>,
+    pub(crate) pulled: Pulled<'a>,
+    pub(crate) caller: Caller,
+}
+
+/// Reason for which a compound gets no reply of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoReply {
+    /// Its arguments cannot be decoded: GARBAGE_ARGS.
+    Garbage,
+    /// There is no memory.
+    NoMemory,
+}
+
+/// Course of a compound behind its SEQUENCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// Operations are carried out.
+    Usual,
+    /// The reply was taken from the slot: it is whole.
+    Replayed,
+    /// Its reply was not kept: the next operation fails.
+    NotKept,
+}
+
+impl Nfs4 {
+    /// Carries out a compound.
+    pub(crate) fn compound<S: Store>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        store: &mut S,
+        data: &mut DataCounts,
+        call: CompoundCall<'_>,
+    ) -> Result<Answer, NoReply> {
+        let CompoundCall { source, header, arguments, pulled, caller } = call;
+        self.tally.compounds += 1;
+        // Leases end by time alone, and there may have been no pass since.
+        self.tidy(cx.now());
+        self.renew_root(store);
+        let (arguments_len, request_len) = lengths(header, &arguments);
+        let operations = Compound::parse(arguments).map_err(|_: Error| NoReply::Garbage)?;
+        let count = operations.head().operations;
+        let principal = Principal::from(&header.credential);
+        let facts = SequenceFacts {
+            principal,
+            request_len,
+            operations: count,
+            // Requests of other lengths, or with other operations, are no retries.
+            digest: (arguments_len as u64) << 32 | u64::from(count),
+        };
+        let reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoReply::NoMemory)?;
+        let minor_version = operations.head().minor_version;
+        let mut turn = Turn {
+            nfs4: self,
+            store,
+            cx,
+            data,
+            pulled,
+            source,
+            caller,
+            principal,
+            minor_version,
+            reply,
+            place: Place::default(),
+            slot: None,
+            has_acted: false,
+        };
+        turn.run(operations, &facts);
+        turn.release_slot();
+        Ok(turn.reply.finish())
+    }
+}
+
+/// Octets of a call's arguments, and of the whole call.
+fn lengths(header: &CallHeader<'_>, arguments: &Reader<'_>) -> (usize, usize) {
+    use stag_protocol::rpc::Credential;
+    let credential = match &header.credential {
+        Credential::None => 0,
+        Credential::Sys(sys) => sys.wire_len() as usize,
+        Credential::Other(auth) => padded(auth.body.len()),
+    };
+    let arguments = arguments.remaining();
+    (arguments, arguments.saturating_add(credential).saturating_add(40))
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    fn run(&mut self, mut operations: Compound<'_>, facts: &SequenceFacts) {
+        let (tag, minor_version) = (operations.head().tag, operations.head().minor_version);
+        let head = self.reply.write(|writer| {
+            writer.u32(0)?;
+            // RFC 8881 §16.2.3: the tag of the request comes back.
+            writer.opaque(tag.0)?;
+            writer.u32(0)
+        });
+        debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
+        let count_at = self.reply.len() - 4;
+        if !(1..=2).contains(&minor_version) {
+            return self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
+        }
+        let (mut status, mut count, mut flow) = (Status4::Ok, 0, Flow::Usual);
+        while let Some(next) = operations.next() {
+            let step = Step { is_first: count == 0, left: operations.left(), facts };
+            let before = self.reply.len();
+            let (operation, done) = match (next, flow) {
+                (Err(OperationFault { operation, status }), _) => {
+                    (operation, Err(Stop::Fail(status)))
+                }
+                (Ok(request), Flow::NotKept) => {
+                    (Some(request.operation()), Err(Status4::RetryUncachedRep.into()))
+                }
+                (Ok(request), _) => {
+                    (Some(request.operation()), self.step(&request, &step, &mut flow))
+                }
+            };
+            if flow == Flow::Replayed {
+                return;
+            }
+            count += 1;
+            status = self.conclude(before, operation, done);
+            self.nfs4.tally.count(operation, status);
+            if status != Status4::Ok {
+                break;
+            }
+        }
+        self.reply.patch_u32(STATUS_AT, status as u32);
+        self.reply.patch_u32(count_at, count);
+    }
+
+    /// Sees to it that the results of an operation are there, and gives its status.
+    fn conclude(&mut self, before: usize, operation: Option<Operation>, done: Done) -> Status4 {
+        let status = match done {
+            Ok(()) => return Status4::Ok,
+            Err(Stop::Written(status)) => return status,
+            Err(Stop::Fail(status)) => status,
+        };
+        // Nothing of what a failed operation wrote stays.
+        self.reply.truncate(before);
+        let fault = OperationFault { operation, status };
+        let written = self.reply.write(|writer| {
+            fault.emit(writer)?;
+            match operation {
+                // RFC 8881 §18.30.2: with the attributes that were set, which are none.
+                Some(Operation::SetAttr) => writer.u32(0),
+                _ => Ok(()),
+            }
+        });
+        debug_assert!(written.is_ok(), "room for a failure is left behind each operation");
+        status
+    }
+
+    fn step(&mut self, request: &Request<'_>, step: &Step<'_>, flow: &mut Flow) -> Done {
+        step.check_position(request, self.slot.map(|slot| slot.session))?;
+        if let Request::Sequence(args) = request {
+            *flow = self.sequence(args, step.facts)?;
+            return Ok(());
+        }
+        self.check_room(request)?;
+        op::carry_out(self, request)?;
+        if is_measured_behind(request) {
+            self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
+        }
+        match (request, self.current()) {
+            // The operations behind PUTFH judge the handle; here there is none.
+            (Request::PutFh(_), Ok(Node::Object(object))) if step.left == 0 => {
+                self.getattr(&object).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
+    fn check_room(&mut self, request: &Request<'_>) -> Done {
+        let longest = request.reply_len_max(&LIMITS).saturating_add(2 * FAILURE_LEN);
+        if !is_measured_behind(request) {
+            self.check_len(self.reply_len().saturating_add(longest))?;
+        }
+        let is_apart = matches!(request, Request::Read(_) | Request::ReadLink(_));
+        let here = if is_apart { 64 } else { longest };
+        if self.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
+    }
+
+    /// Checks that a reply of so many octets is within the limits of the session.
+    fn check_len(&self, len: usize) -> Result<(), Status4> {
+        let Some(slot) = self.slot else { return Ok(()) };
+        if len > slot.reply_max {
+            return Err(Status4::RepTooBig);
+        }
+        if slot.cache_this && len > slot.cached_max.min(CELL_LEN) {
+            return Err(Status4::RepTooBigToCache);
+        }
+        Ok(())
+    }
+
+    /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
+    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts) -> Done<Flow> {
+        let flow = match self.nfs4.sessions.begin(args, facts)? {
+            SlotVerdict::New(slot) => {
+                self.slot = Some(slot);
+                // RFC 8881 §8.3: a new request renews the lease.
+                let now = super::milliseconds(self.cx.now());
+                let client = self.nfs4.clients.get(slot.client);
+                if let Some(key) = client.and_then(|client| client.key) {
+                    self.nfs4.state.renew(key, now);
+                }
+                Flow::Usual
+            }
+            SlotVerdict::InProgress => return Err(Status4::Delay.into()),
+            SlotVerdict::Replay => {
+                self.nfs4.tally.replayed += 1;
+                let kept = self.nfs4.sessions.kept(&args.session, args.slot).unwrap_or_default();
+                self.reply.truncate(ReplyHeader::LEN);
+                let written = self.reply.write(|writer| writer.fixed(kept));
+                debug_assert!(written.is_ok(), "a message has room for what a slot keeps");
+                return Ok(Flow::Replayed);
+            }
+            SlotVerdict::ReplayUncached => Flow::NotKept,
+        };
+        let ok = self.nfs4.sequence_ok(args).ok_or(Status4::BadSession)?;
+        self.put(&stag_protocol::nfs::v4::Answer::Sequence(Ok(ok)))?;
+        Ok(flow)
+    }
+
+    /// Ends the request of the slot, with its reply if that is to be kept.
+    fn release_slot(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        let is_kept = slot.cache_this && !self.reply.has_item();
+        let reply = self.reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
+        self.nfs4.sessions.finish(&slot, reply);
+    }
+}
+
+/// Returns true if the results of an operation are measured when they are there: it changes
+/// nothing, and they are nearly always much shorter than they may be.
+const fn is_measured_behind(request: &Request<'_>) -> bool {
+    matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
+}
+
+/// Place of an operation in its compound.
+struct Step<'a> {
+    is_first: bool,
+    /// Operations behind it.
+    left: u32,
+    facts: &'a SequenceFacts,
+}
+
+impl Step<'_> {
+    /// Checks that the operation may stand there (RFC 8881 §2.10.2, §18.46.3).
+    fn check_position(
+        &self,
+        request: &Request<'_>,
+        session: Option<stag_protocol::nfs::v4::SessionId>,
+    ) -> Result<(), Status4> {
+        if self.is_first {
+            return match request {
+                Request::Sequence(_) => Ok(()),
+                Request::ExchangeId(_)
+                | Request::CreateSession(_)
+                | Request::BindConnToSession(_)
+                | Request::DestroySession(_)
+                | Request::DestroyClientid(_) => match self.left {
+                    0 => Ok(()),
+                    _ => Err(Status4::NotOnlyOp),
+                },
+                _ => Err(Status4::OpNotInSession),
+            };
+        }
+        match request {
+            Request::Sequence(_) => Err(Status4::SequencePos),
+            Request::BindConnToSession(_) => Err(Status4::NotOnlyOp),
+            // RFC 8881 §18.37.3: the session of the compound ends with it.
+            Request::DestroySession(id) if session == Some(*id) && self.left > 0 => {
+                Err(Status4::NotOnlyOp)
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! NFS version 4.1 and 4.2 of one shard (RFC 8881, RFC 7862): the interpreter of compounds
+//! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
+//! root of all exports (`pseudo`).
+
+mod attr;
+mod callbacks;
+mod calls;
+mod calls4;
+mod compound;
+mod node;
+mod op;
+mod pseudo;
+mod report;
+mod session;
+mod set;
+pub mod state;
+mod stateids;
+mod status;
+mod turn;
+
+use std::time::Duration;
+
+use stag_engine::{PeerId, Time};
+use stag_protocol::nfs::{
+    v3::{FileHandle, PATH_MAX},
+    v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX, sequence_flag},
+};
+
+pub(crate) use compound::{CompoundCall, NoReply};
+pub use report::Nfs4Report;
+
+use crate::store::{LISTING_MAX, Store, TRANSFER_MAX};
+use callbacks::Callbacks;
+use pseudo::PseudoRoot;
+use report::Tally;
+use session::{Client, Clients, Sessions};
+use state::{DelegationPolicy, StateLimits, StateTables};
+
+/// Properties of version 4 at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nfs4Config {
+    /// Time for which a client's state lives without a sign of it (RFC 8881 §8.3).
+    pub lease: Duration,
+    /// Number of this run, which no other run of the server has: client IDs, session IDs and
+    /// stateids of different runs differ by it.
+    pub epoch: u32,
+    /// Identity of the server, the same after a restart (RFC 8881 §2.10.4).
+    pub identity: [u8; 16],
+    /// Delegations that its exports allow. Nobody but version 4 may change their files.
+    pub delegations: DelegationPolicy,
+    /// Seconds after 1970 at which the server was started.
+    pub started: u32,
+}
+
+/// Bounds of replies (RFC 8881 §2.10.6.4).
+const LIMITS: ReplyLimits = ReplyLimits {
+    read: TRANSFER_MAX,
+    listing: LISTING_MAX,
+    link: PATH_MAX as u32,
+    xattr: XATTR_LEN_MAX as u32,
+    flavors: 2,
+    handle: FileHandle::MAX as u32,
+    user: 10,
+};
+
+/// Time between two looks at leases.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Clients whose leases the tables of state look at in one turn, at least.
+const LOOKS: usize = 64;
+
+/// Sizes of the tables of state.
+const STATE_LIMITS: StateLimits = StateLimits {
+    clients: 4_096,
+    opens: 65_536,
+    opens_per_client: 32_768,
+    opens_per_file: 16_384,
+    lock_states: 32_768,
+    lock_states_per_file: 4_096,
+    ranges: 131_072,
+    ranges_per_client: 65_536,
+    ranges_per_file: 16_384,
+    waiters: 4_096,
+    waiters_per_file: 64,
+    delegations: 16_384,
+    delegations_per_client: 8_192,
+    delegations_per_file: 256,
+};
+
+/// A time as the tables of state have it.
+const fn milliseconds(time: Time) -> u64 {
+    time.0 / 1_000_000
+}
+
+/// Version 4 of one shard.
+#[derive(Debug)]
+pub(crate) struct Nfs4 {
+    config: Nfs4Config,
+    clients: Clients,
+    sessions: Sessions,
+    root: PseudoRoot,
+    /// Edition of the exports that the root shows.
+    edition: u64,
+    state: StateTables,
+    callbacks: Callbacks,
+    tally: Box<Tally>,
+    /// Time of the next look at leases.
+    next_look: Time,
+}
+
+impl Nfs4 {
+    /// Nobody is known yet. `store` has the exports.
+    pub(crate) fn new(config: Nfs4Config, store: &impl Store) -> Self {
+        Self {
+            config,
+            clients: Clients::new(config.epoch),
+            sessions: Sessions::new(config.epoch),
+            root: PseudoRoot::new(store.exports(), config.started, store.edition()),
+            edition: store.edition(),
+            state: StateTables::new(
+                0,
+                config.epoch as u16,
+                u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX),
+                STATE_LIMITS,
+            ),
+            callbacks: Callbacks::default(),
+            tally: Box::default(),
+            next_look: Time(0),
+        }
+    }
+
+    /// Shows the exports that are served now, if they are others than those of the last call.
+    fn renew_root(&mut self, store: &impl Store) {
+        if self.edition != store.edition() {
+            self.edition = store.edition();
+            self.root = PseudoRoot::new(store.exports(), self.config.started, self.edition);
+        }
+    }
+
+    /// Seconds of a lease.
+    fn lease_seconds(&self) -> u32 {
+        u32::try_from(self.config.lease.as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// A connection is gone: no callback goes over it.
+    pub(crate) fn forget_peer(&mut self, peer: PeerId) {
+        for session in self.sessions.iter_mut() {
+            if let Some(callbacks) = &mut session.callbacks {
+                callbacks.peer.take_if(|bound| *bound == peer);
+            }
+        }
+    }
+
+    /// Looks once a second at leases and recalls that nobody took care of.
+    pub(crate) fn tidy(&mut self, now: Time) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_INTERVAL;
+        // One turn looks at some clients; a second is enough for all of them.
+        for _ in 0..STATE_LIMITS.clients / LOOKS {
+            self.state.handle_time(milliseconds(now));
+        }
+        self.forget_unconfirmed(now);
+    }
+
+    /// Drops records that nobody confirmed for a lease.
+    fn forget_unconfirmed(&mut self, now: Time) {
+        for place in 0..session::CLIENTS {
+            let Some(client) = self.clients.nth(place) else { continue };
+            if !client.is_confirmed && now.since(client.made) > self.config.lease {
+                let id = client.id;
+                self.end_client(id);
+            }
+        }
+    }
+
+    /// Ends a client: its sessions, its state, its record.
+    fn end_client(&mut self, id: u64) {
+        while let Some(session) = self.sessions.first_of(id) {
+            self.end_session(&session);
+        }
+        if let Some(client) = self.clients.remove(id)
+            && let Some(key) = client.key
+        {
+            self.state.release_client(key);
+        }
+    }
+
+    /// Ends a session.
+    fn end_session(&mut self, id: &SessionId) {
+        let Some(session) = self.sessions.remove(id) else { return };
+        if let Some(client) = self.clients.get_mut(session.client) {
+            client.sessions -= 1;
+        }
+        self.keep_callbacks(session.callbacks);
+    }
+
+    /// Counts a new session of a client. The first confirms the client, and ends the record of an
+    /// earlier incarnation. Without a place in the tables of state, nothing changes.
+    fn confirm(&mut self, id: u64, now: Time) -> Result<(), Status4> {
+        let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
+        if !client.is_confirmed {
+            let former = self.clients.confirmed(&client.owner).map(|former| former.id);
+            if let Some(former) = former {
+                self.end_client(former);
+            }
+            let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
+            self.clients.confirm(id, Some(key));
+        }
+        self.clients.get_mut(id).ok_or(Status4::StaleClientid)?.sessions += 1;
+        Ok(())
+    }
+
+    /// Returns true if a client has anything that another user must not take over.
+    fn holds_state(&self, client: &Client) -> bool {
+        client.sessions > 0 || client.key.is_some_and(|key| self.state.states_of(key) > 0)
+    }
+
+    /// Returns true if a session of a client has a connection for callbacks.
+    fn has_back_channel(&self, client: u64) -> bool {
+        let mut all = self.sessions.iter().filter(|session| session.client == client);
+        all.any(|session| session.callbacks.as_ref().is_some_and(|back| back.peer.is_some()))
+    }
+
+    /// Results of a SEQUENCE, or of one that is sent again.
+    fn sequence_ok(&self, args: &SequenceArgs) -> Option<SequenceOk> {
+        let session = self.sessions.get(&args.session)?;
+        let (highest_slot, target_highest_slot) = session.highest_slots();
+        let is_down = session.callbacks.as_ref().is_some_and(|back| back.peer.is_none());
+        let key = self.clients.get(session.client).and_then(|client| client.key);
+        let revoked = key.map_or(0, |key| self.state.sequence_flags(key));
+        let down = sequence_flag::CB_PATH_DOWN | sequence_flag::CB_PATH_DOWN_SESSION;
+        Some(SequenceOk {
+            session: args.session,
+            sequence: args.sequence,
+            slot: args.slot,
+            highest_slot,
+            target_highest_slot,
+            flags: if is_down { down } else { 0 } | revoked,
+        })
+    }
+
+    /// The counters.
+    pub(crate) fn report(&self) -> Nfs4Report {
+        Nfs4Report {
+            clients: self.clients.len() as u64,
+            sessions: self.sessions.len() as u64,
+            slots: self.sessions.slots() as u64,
+            busy_slots: self.sessions.busy() as u64,
+            callbacks: self.callbacks.sent,
+            failed_callbacks: self.callbacks.failed,
+            ..self.tally.report()
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! ACCESS (RFC 8881 §18.1).
+
+use stag_protocol::nfs::{
+    v3::{Access, FileKind},
+    v4::{Access4Args, Access4Ok, Answer, Status4},
+};
+
+use crate::{
+    store::Store,
+    v4::{
+        node::Node,
+        turn::{Done, Turn},
+    },
+};
+
+/// Every right of minor version 1. They have the numbers of version 3.
+const ALL: u32 = 0x3f;
+/// Reading, writing and listing extended attributes (RFC 8276 §8.2), of minor version 2.
+const XATTR_READ: u32 = 0x40;
+const XATTR_WRITE: u32 = 0x80;
+const XATTR_LIST: u32 = 0x100;
+/// Rights that the root of all exports knows.
+const LOOK: u32 = Access::READ.0 | Access::LOOKUP.0;
+
+pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -> Done {
+    let xattrs = if turn.minor_version < 2 { 0 } else { XATTR_READ | XATTR_WRITE | XATTR_LIST };
+    if args.rights & !(ALL | xattrs) != 0 {
+        return Err(Status4::Inval.into());
+    }
+    let (supported, granted) = match turn.current()? {
+        Node::Root => (args.rights, args.rights & LOOK),
+        Node::Object(object) => {
+            let (granted, attributes) = turn.access(&object, Access(asked(args.rights)))?;
+            (args.rights & (meaningful(attributes.kind) | xattrs), with_xattrs(granted.0))
+        }
+    };
+    let granted = granted & supported;
+    turn.put(&Answer::Access(Ok(Access4Ok { supported, granted })))
+}
+
+/// The rights to ask the store for: an extended attribute is read, listed and written as content
+/// is.
+const fn asked(rights: u32) -> u32 {
+    let reads = if rights & (XATTR_READ | XATTR_LIST) != 0 { Access::READ.0 } else { 0 };
+    let writes = if rights & XATTR_WRITE != 0 { Access::MODIFY.0 } else { 0 };
+    rights & ALL | reads | writes
+}
+
+/// Rights with those to extended attributes that follow from them.
+const fn with_xattrs(granted: u32) -> u32 {
+    let reads = if granted & Access::READ.0 != 0 { XATTR_READ | XATTR_LIST } else { 0 };
+    let writes = if granted & Access::MODIFY.0 != 0 { XATTR_WRITE } else { 0 };
+    granted | reads | writes
+}
+
+/// The rights that mean something for an object of this kind.
+fn meaningful(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Directory => ALL & !Access::EXECUTE.0,
+        _ => ALL & !(Access::LOOKUP.0 | Access::DELETE.0),
+    }
+}

@@ -1,0 +1,20 @@
+//! BACKCHANNEL_CTL (RFC 8881 §18.33).
+
+use stag_protocol::nfs::v4::{Answer, BackchannelCtlArgs, Status4};
+
+use super::create_session::callback_user;
+use crate::{
+    store::Store,
+    v4::turn::{Done, Turn},
+};
+
+pub(super) fn backchannel_ctl<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    args: &BackchannelCtlArgs<'_>,
+) -> Done {
+    let slot = turn.slot.ok_or(Status4::OpNotInSession)?;
+    let session = turn.nfs4.sessions.get_mut(&slot.session).ok_or(Status4::BadSession)?;
+    let back = session.callbacks.as_mut().ok_or(Status4::Inval)?;
+    (back.program, back.user) = (args.program, callback_user(&args.security));
+    turn.put(&Answer::BackchannelCtl(Ok(())))
+}

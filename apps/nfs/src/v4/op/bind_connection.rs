@@ -1,0 +1,33 @@
+//! BIND_CONN_TO_SESSION (RFC 8881 §18.34).
+
+use stag_protocol::nfs::v4::{
+    Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Status4,
+};
+
+use crate::{
+    store::Store,
+    v4::turn::{Done, Turn},
+};
+
+/// Every connection carries the fore channel of any session; the back channel of a session is the
+/// connection that was bound last.
+pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindConnArgs) -> Done {
+    let peer = turn.source.peer;
+    let session = turn.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
+    let grant = match (args.wish, &mut session.callbacks) {
+        (ChannelWish::Fore, _) => ChannelGrant::Fore,
+        (wish, Some(callbacks)) => {
+            callbacks.peer = Some(peer);
+            if wish == ChannelWish::Back { ChannelGrant::Back } else { ChannelGrant::Both }
+        }
+        (ChannelWish::ForeOrBoth | ChannelWish::BackOrBoth, None) => ChannelGrant::Fore,
+        // RFC 8881 §18.34.3: a session without a back channel has none to bind.
+        (ChannelWish::Back, None) => return Err(Status4::Inval.into()),
+    };
+    if grant != ChannelGrant::Fore {
+        turn.cx.ready(peer);
+        turn.nfs4.resume_callbacks();
+    }
+    let ok = BindConnOk { session: args.session, grant, rdma_mode: false };
+    turn.put(&Answer::BindConnToSession(Ok(ok)))
+}

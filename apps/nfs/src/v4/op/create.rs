@@ -1,0 +1,72 @@
+//! CREATE (RFC 8881 §18.4): objects that are no regular files.
+
+use stag_protocol::nfs::{
+    v3::{DeviceNumber, FileKind},
+    v4::{Answer, Create4Args, Create4Ok, CreateKind, DeviceNumber4, Status4},
+};
+
+use super::lookup::not_a_directory;
+use crate::{
+    store::{DeviceNode, NameIn, Store},
+    v4::{
+        attr::change_info,
+        node::Node,
+        set::ToSet,
+        status::check_name,
+        turn::{Done, Stop, Turn},
+    },
+};
+
+pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_>) -> Done {
+    let node = turn.current()?;
+    // RFC 8881 §18.4.3: a regular file is made by OPEN.
+    if matches!(args.kind, CreateKind::Other(_)) {
+        return Err(Status4::BadType.into());
+    }
+    check_name(args.name.0)?;
+    let set = ToSet::of(&args.attributes)?;
+    if set.attributes.size.is_some() {
+        return Err(Status4::Inval.into());
+    }
+    let directory = node.object(Status4::RoFs)?;
+    let (name, attributes) = (args.name.0, set.attributes);
+    let made = match &args.kind {
+        CreateKind::Directory => turn.mkdir(&directory, name, &attributes),
+        CreateKind::Link(path) => {
+            let target = path.octets().unwrap_or_default();
+            // RFC 8881 §18.4.3: a link leads somewhere.
+            if target.is_empty() {
+                return Err(Status4::Inval.into());
+            }
+            turn.symlink(&directory, name, target, &attributes)
+        }
+        special => {
+            let node = special_node(special).ok_or(Status4::BadType)?;
+            turn.make_node(NameIn::new(&directory, name), node, &attributes)
+        }
+    };
+    let made = match made {
+        Ok(made) => made,
+        Err(Stop::Fail(Status4::NotDir)) => return Err(not_a_directory(turn, &directory)),
+        Err(stop) => return Err(stop),
+    };
+    turn.set_current(Node::Object(made.handle));
+    let ok = Create4Ok { change: change_info(&made.directory), set: set.mask };
+    turn.put(&Answer::Create(Ok(ok)))
+}
+
+/// A special file to be made; none for other objects.
+fn special_node(kind: &CreateKind<'_>) -> Option<DeviceNode> {
+    let of = |DeviceNumber4 { major, minor }: &DeviceNumber4| DeviceNumber {
+        major: *major,
+        minor: *minor,
+    };
+    let (kind, device) = match kind {
+        CreateKind::Block(number) => (FileKind::Block, of(number)),
+        CreateKind::Character(number) => (FileKind::Character, of(number)),
+        CreateKind::Socket => (FileKind::Socket, DeviceNumber::default()),
+        CreateKind::Fifo => (FileKind::Fifo, DeviceNumber::default()),
+        CreateKind::Directory | CreateKind::Link(_) | CreateKind::Other(_) => return None,
+    };
+    Some(DeviceNode { kind, device })
+}

@@ -1,0 +1,15 @@
+//! DELEGRETURN (RFC 8881 §18.6).
+
+use stag_protocol::nfs::v4::{Answer, Stateid, Status4};
+
+use crate::{
+    store::Store,
+    v4::turn::{Done, Turn},
+};
+
+pub(super) fn delegreturn<S: Store>(turn: &mut Turn<'_, '_, S>, stateid: &Stateid) -> Done {
+    let file = turn.current()?.object(Status4::BadStateid)?;
+    let request = turn.state_request(&file, *stateid)?;
+    turn.with_state(|state, _| state.return_delegation(&request))?;
+    turn.put(&Answer::DelegReturn(Ok(())))
+}

@@ -1,0 +1,82 @@
+//! EXCHANGE_ID (RFC 8881 §18.35).
+
+use stag_protocol::nfs::v4::{
+    Answer, ExchangeIdArgs, ExchangeIdOk, GrantedProtection, ServerOwner, Status4, Text,
+    exchange_flag,
+    state::{ConfirmedClient, ExchangeStep, exchange_id as decide, is_update},
+};
+
+use crate::{
+    store::Store,
+    v4::{
+        session::NewClient,
+        turn::{Done, Turn},
+    },
+};
+
+pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
+    let is_update = is_update(args.flags)?;
+    // RFC 7862 §14.1: minor version 2 defines this flag.
+    if turn.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
+        return Err(Status4::Inval.into());
+    }
+    let owner = args.client.owner.0;
+    let confirmed = turn.nfs4.clients.confirmed(owner).map(|client| {
+        let facts = ConfirmedClient {
+            same_verifier: client.verifier == args.client.verifier,
+            same_principal: client.principal == turn.principal,
+            holds_state: turn.nfs4.holds_state(client),
+        };
+        (client.id, facts)
+    });
+    let step = decide(is_update, confirmed.map(|(_, facts)| facts));
+    let former = confirmed.map(|(id, _)| id);
+    let id = match (step, former) {
+        (ExchangeStep::Refuse(status), _) => return Err(status.into()),
+        (ExchangeStep::Confirmed | ExchangeStep::Update, Some(id)) => {
+            if let Some(waiting) = turn.nfs4.clients.unconfirmed(owner).map(|client| client.id) {
+                turn.nfs4.clients.remove(waiting);
+            }
+            id
+        }
+        (ExchangeStep::Create { drop_confirmed }, former) => {
+            if let (true, Some(former)) = (drop_confirmed, former) {
+                turn.nfs4.end_client(former);
+            }
+            add(turn, args)?
+        }
+        (ExchangeStep::Confirmed | ExchangeStep::Update, None) => {
+            return Err(Status4::ServerFault.into());
+        }
+    };
+    put(turn, id)
+}
+
+fn add<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done<u64> {
+    let new = NewClient {
+        owner: args.client.owner.0,
+        verifier: args.client.verifier,
+        principal: turn.principal,
+        now: turn.cx.now(),
+    };
+    Ok(turn.nfs4.clients.add(&new).ok_or(Status4::Delay)?)
+}
+
+fn put<S: Store>(turn: &mut Turn<'_, '_, S>, id: u64) -> Done {
+    let client = turn.nfs4.clients.get(id).ok_or(Status4::ServerFault)?;
+    let confirmed = if client.is_confirmed { exchange_flag::CONFIRMED_R } else { 0 };
+    let sequence = client.sequence.wrapping_add(1);
+    let identity = turn.nfs4.config.identity;
+    let ok = ExchangeIdOk {
+        client_id: id,
+        sequence,
+        // Linux takes an answer without a role, or with flags that it does not know, for none.
+        flags: exchange_flag::USE_NON_PNFS | confirmed,
+        // SP4_MACH_CRED and SP4_SSV need RPCSEC_GSS: they are not granted.
+        protection: GrantedProtection::None,
+        server: ServerOwner { minor: 0, major: Text(&identity) },
+        scope: Text(&identity),
+        implementation: None,
+    };
+    turn.put(&Answer::ExchangeId(Ok(ok)))
+}

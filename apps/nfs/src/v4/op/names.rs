@@ -1,0 +1,85 @@
+//! REMOVE, RENAME and LINK (RFC 8881 §18.25, §18.26, §18.9).
+
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Answer, Rename4Args, Rename4Ok, Status4},
+};
+
+use super::lookup::not_a_directory;
+use crate::{
+    store::{NameIn, Store},
+    v4::{
+        attr::change_info,
+        state::RecallScope,
+        status::check_name,
+        turn::{Done, Stop, Turn},
+    },
+};
+
+/// A directory is removed as well as any other object.
+pub(super) fn remove<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
+    let node = turn.current()?;
+    check_name(name)?;
+    let directory = node.object(Status4::RoFs)?;
+    recall_named(turn, &directory, name)?;
+    let removed = match turn.remove(&directory, name) {
+        Err(Stop::Fail(Status4::IsDir | Status4::Perm)) => turn.rmdir(&directory, name),
+        removed => removed,
+    };
+    let change = removed.map_err(|stop| explain(turn, &directory, stop))?;
+    turn.put(&Answer::Remove(Ok(change_info(&change))))
+}
+
+pub(super) fn rename<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Rename4Args<'_>) -> Done {
+    let (from, to) = (turn.saved()?, turn.current()?);
+    check_name(args.old.0)?;
+    check_name(args.new.0)?;
+    let (from, to) = (from.object(Status4::RoFs)?, to.object(Status4::RoFs)?);
+    recall_named(turn, &from, args.old.0)?;
+    recall_named(turn, &to, args.new.0)?;
+    let renamed = turn.rename(NameIn::new(&from, args.old.0), NameIn::new(&to, args.new.0));
+    let renamed = match renamed {
+        Ok(renamed) => renamed,
+        Err(Stop::Fail(Status4::NotDir)) => {
+            // RFC 8881 §18.26.4: a symbolic link is no directory, but has no status of its own.
+            return Err(Status4::NotDir.into());
+        }
+        // RFC 8881 §18.26.3: an object of another kind in the way exists.
+        Err(Stop::Fail(Status4::IsDir)) => return Err(Status4::Exist.into()),
+        Err(stop) => return Err(stop),
+    };
+    let ok = Rename4Ok { source: change_info(&renamed.from), target: change_info(&renamed.to) };
+    turn.put(&Answer::Rename(Ok(ok)))
+}
+
+pub(super) fn link<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
+    let (file, directory) = (turn.saved()?, turn.current()?);
+    check_name(name)?;
+    let (file, directory) = (file.object(Status4::IsDir)?, directory.object(Status4::RoFs)?);
+    turn.recall(&file, RecallScope::All)?;
+    let linked = match turn.link(&file, &directory, name) {
+        Ok(linked) => linked,
+        Err(stop) => return Err(explain(turn, &directory, stop)),
+    };
+    turn.put(&Answer::Link(Ok(change_info(&linked.directory))))
+}
+
+/// Recalls the delegations of the file that has a name, if there is one.
+fn recall_named<S: Store>(turn: &mut Turn<'_, '_, S>, directory: &FileHandle, name: &[u8]) -> Done {
+    if turn.nfs4.state.delegation_count() == 0 {
+        return Ok(());
+    }
+    match turn.lookup(directory, name) {
+        Ok(found) => turn.recall(&found.handle, RecallScope::All),
+        // The operation itself says what is wrong.
+        Err(_) => Ok(()),
+    }
+}
+
+/// A name in something that is no directory has a status that says more.
+fn explain<S: Store>(turn: &mut Turn<'_, '_, S>, directory: &FileHandle, stop: Stop) -> Stop {
+    match stop {
+        Stop::Fail(Status4::NotDir) => not_a_directory(turn, directory),
+        stop => stop,
+    }
+}

@@ -1,0 +1,293 @@
+//! OPEN (RFC 8881 §18.16): the name, the permission, then the state. Nothing that can be refused
+//! stands behind what cannot be undone, but for a conflict over a file that was just made.
+
+use stag_protocol::nfs::{
+    v3::{Access, FileHandle, FileKind},
+    v4::{
+        Ace, Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, Open4Args, Open4Ok, OpenClaim,
+        OpenDelegation, OpenHow, ReadDelegation, SpaceLimit, Status4, Text, WriteDelegation,
+        open_flag, share,
+    },
+};
+
+use super::lookup::not_a_directory;
+use crate::{
+    store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
+    v4::{
+        attr::{Decimal, change_info, no_change, settable_exclusively},
+        node::Node,
+        set::ToSet,
+        state::{
+            Claim, DelegationOffer, DelegationOutcome, FileRef, GrantingCall, OpenRequest,
+            RecallScope,
+        },
+        stateids::file_id,
+        status::check_name,
+        turn::{Done, Stop, Turn},
+    },
+};
+
+/// The file of an OPEN, before anything is said of its state.
+struct OpenFile {
+    handle: FileHandle,
+    attributes: FileAttributes,
+    /// The directory around the OPEN.
+    change: ChangeInfo,
+    /// Attributes that were set.
+    set: Bitmap,
+    /// The caller made it: its mode does not bind him.
+    is_new: bool,
+}
+
+pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -> Done {
+    let node = turn.current()?;
+    check_bits(args)?;
+    let claim = claim_of(args)?;
+    turn.may_open(claim)?;
+    let file = match &args.claim {
+        OpenClaim::Null(name) => {
+            check_name(name.0)?;
+            named(turn, &node, name.0, &args.how)?
+        }
+        OpenClaim::DelegateCur(under) => {
+            check_name(under.name.0)?;
+            named(turn, &node, under.name.0, &args.how)?
+        }
+        _ => current(turn, &node)?,
+    };
+    check_kind(file.attributes.kind)?;
+    if !file.is_new {
+        check_permission(turn, &file.handle, args.share_access)?;
+        truncate(turn, &file, args)?;
+    }
+    let request = OpenRequest {
+        client: turn.client_key()?,
+        file: FileRef { id: file_id(&file.handle), handle: file.handle.octets() },
+        owner: args.owner.owner.0,
+        access: args.share_access,
+        deny: args.share_deny,
+        claim,
+        offer: turn.delegation_offer(),
+    };
+    let opened = turn.with_state(|state, now| state.open(&request, now))?;
+    turn.set_current(Node::Object(file.handle));
+    turn.set_stateid(Some(opened.stateid));
+    let owner = Decimal::of(turn.caller.user.uid());
+    let delegation = delegation(&opened.delegation, &owner);
+    if let DelegationOutcome::Given(given) = &opened.delegation {
+        turn.nfs4.state.set_delegation_base(given.state, file.attributes.change);
+    }
+    let ok = Open4Ok {
+        stateid: opened.stateid,
+        change: file.change,
+        flags: open_flag::LOCKTYPE_POSIX | open_flag::MAY_NOTIFY_LOCK,
+        set: file.set,
+        delegation,
+    };
+    turn.put(&Answer::Open(Ok(ok)))
+}
+
+/// Refuses what no OPEN may ask for, before a file is made for it.
+fn check_bits(args: &Open4Args<'_>) -> Result<(), Status4> {
+    let known = share::BOTH | share::WANT_MASK | share::WANT_SIGNAL | share::WANT_PUSH;
+    let is_valid = args.share_access & share::BOTH != 0
+        && args.share_access & !known == 0
+        && args.share_access & share::WANT_MASK <= share::WANT_CANCEL
+        && args.share_deny <= share::BOTH;
+    // RFC 8881 §18.16.3: only a name can be created.
+    let is_named = matches!(args.claim, OpenClaim::Null(_));
+    let creates = matches!(args.how, OpenHow::Create(_));
+    if is_valid && (is_named || !creates) { Ok(()) } else { Err(Status4::Inval) }
+}
+
+fn claim_of(args: &Open4Args<'_>) -> Result<Claim, Status4> {
+    match &args.claim {
+        OpenClaim::Null(_) | OpenClaim::Fh => Ok(Claim::New),
+        OpenClaim::Previous(delegation) => Ok(Claim::Previous(*delegation)),
+        OpenClaim::DelegateCur(under) => Ok(Claim::Delegated(under.delegation)),
+        OpenClaim::DelegCurFh(delegation) => Ok(Claim::Delegated(*delegation)),
+        OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => Err(Status4::NotSupp),
+    }
+}
+
+/// The current object itself.
+fn current<S: Store>(turn: &mut Turn<'_, '_, S>, node: &Node) -> Done<OpenFile> {
+    let handle = node.object(Status4::IsDir)?;
+    let attributes = turn.getattr(&handle)?;
+    let change = no_change(attributes.change);
+    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+}
+
+/// A name in the current directory, which is made if it may be.
+fn named<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    node: &Node,
+    name: &[u8],
+    how: &OpenHow<'_>,
+) -> Done<OpenFile> {
+    let directory = match node {
+        Node::Root => {
+            return Err(match turn.shows(name) {
+                true => Status4::IsDir,
+                false if matches!(how, OpenHow::Create(_)) => Status4::RoFs,
+                false => Status4::NoEnt,
+            }
+            .into());
+        }
+        Node::Object(directory) => *directory,
+    };
+    let named = match how {
+        OpenHow::NoCreate => found(turn, &directory, name),
+        OpenHow::Create(CreateHow4::Unchecked(raw)) => {
+            let set = ToSet::of(raw)?;
+            match found(turn, &directory, name) {
+                Err(Stop::Fail(Status4::NoEnt)) => made(turn, &directory, name, &set),
+                // RFC 8881 §18.16.3: of a file that exists, only the size is set, and to 0.
+                found => found,
+            }
+        }
+        OpenHow::Create(CreateHow4::Guarded(raw)) => {
+            let set = ToSet::of(raw)?;
+            made(turn, &directory, name, &set)
+        }
+        OpenHow::Create(CreateHow4::Exclusive(verifier)) => {
+            made_once(turn, &directory, name, *verifier, &ToSet::default())
+        }
+        OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
+            let set = ToSet::of(&exclusive.attributes)?;
+            // RFC 8881 §18.16.3: others than suppattr_exclcreat has are invalid here.
+            if !set.mask.is_subset(&settable_exclusively()) {
+                return Err(Status4::Inval.into());
+            }
+            made_once(turn, &directory, name, exclusive.verifier, &set)
+        }
+    };
+    match named {
+        Err(Stop::Fail(Status4::NotDir)) => Err(not_a_directory(turn, &directory)),
+        named => named,
+    }
+}
+
+fn found<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+) -> Done<OpenFile> {
+    let FoundObject { handle, attributes, directory } = turn.lookup(directory, name)?;
+    let change = no_change(directory.map_or(0, |above| above.change));
+    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+}
+
+fn made<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    set: &ToSet,
+) -> Done<OpenFile> {
+    let made = turn.create(directory, name, &CreateMode::Guarded(set.attributes))?;
+    Ok(OpenFile {
+        handle: made.handle,
+        attributes: made.attributes,
+        change: change_info(&made.directory),
+        set: set.mask,
+        is_new: true,
+    })
+}
+
+/// EXCLUSIVE4 and EXCLUSIVE4_1: the verifier lies in the times of the file until its client sets
+/// them, so these are what was set, too.
+fn made_once<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    verifier: [u8; 8],
+    set: &ToSet,
+) -> Done<OpenFile> {
+    let mode = CreateMode::Exclusive { verifier, set: set.attributes };
+    let made = turn.create(directory, name, &mode)?;
+    let mut all = set.mask;
+    all.insert(Attribute::TimeAccessSet as u32);
+    all.insert(Attribute::TimeModifySet as u32);
+    Ok(OpenFile {
+        handle: made.handle,
+        attributes: made.attributes,
+        change: change_info(&made.directory),
+        set: all,
+        is_new: true,
+    })
+}
+
+/// Only regular files are opened (RFC 8881 §18.16.4).
+const fn check_kind(kind: FileKind) -> Result<(), Status4> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Status4::IsDir),
+        FileKind::Symlink => Err(Status4::Symlink),
+        _ => Err(Status4::WrongType),
+    }
+}
+
+/// Asks the store what the caller may do. A program that may be executed may be read.
+fn check_permission<S: Store>(turn: &mut Turn<'_, '_, S>, file: &FileHandle, access: u32) -> Done {
+    let asked = Access::READ | Access::MODIFY | Access::EXECUTE;
+    let (granted, _) = turn.access(file, asked)?;
+    let reads = access & share::READ != 0;
+    if reads && !granted.contains(Access::READ) && !granted.contains(Access::EXECUTE) {
+        return Err(Status4::Access.into());
+    }
+    if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
+        // A change of nothing tells a read-only export from a missing right.
+        let changed = turn.setattr(file, &NewAttributes::default());
+        let is_read_only = matches!(changed, Err(Stop::Fail(Status4::RoFs)));
+        return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
+    }
+    Ok(())
+}
+
+/// Cuts a file that exists, if the OPEN creates it with the size 0.
+fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4Args<'_>) -> Done {
+    let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(()) };
+    if ToSet::of(raw)?.attributes.size != Some(0) {
+        return Ok(());
+    }
+    turn.recall(&file.handle, RecallScope::All)?;
+    let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
+    turn.setattr(&file.handle, &set).map(drop)
+}
+
+/// The delegation as it is told. The user who opened the file may do what he opened it for; all
+/// others ask (RFC 8881 §10.4.1).
+fn delegation<'a>(outcome: &DelegationOutcome, owner: &'a Decimal) -> OpenDelegation<'a> {
+    let given = match outcome {
+        DelegationOutcome::None => return OpenDelegation::None,
+        DelegationOutcome::Refused(reason) => return OpenDelegation::NoneExt(reason.clone()),
+        DelegationOutcome::Given(given) => given,
+    };
+    let data = if given.write { ACE_READ | ACE_WRITE } else { ACE_READ };
+    let permissions = Ace { kind: 0, flags: 0, mask: data, who: Text(owner.text()) };
+    let (stateid, recall) = (given.stateid, false);
+    match given.write {
+        false => OpenDelegation::Read(ReadDelegation { stateid, recall, permissions }),
+        true => OpenDelegation::Write(WriteDelegation {
+            stateid,
+            recall,
+            space_limit: SpaceLimit::Size(u64::MAX),
+            permissions,
+        }),
+    }
+}
+
+/// Rights of an entry: to read data, and to write it (RFC 8881 §6.2.1.3.1).
+const ACE_READ: u32 = 1;
+const ACE_WRITE: u32 = 2;
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Facts about a delegation for an OPEN of this compound.
+    fn delegation_offer(&self) -> DelegationOffer {
+        let Some(slot) = self.slot else { return DelegationOffer::default() };
+        let has_back_channel = self.nfs4.has_back_channel(slot.client);
+        let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
+        let policy = self.nfs4.config.delegations;
+        DelegationOffer { policy, has_back_channel, call: Some(call) }
+    }
+}

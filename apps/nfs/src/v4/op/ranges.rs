@@ -1,0 +1,92 @@
+//! SEEK, ALLOCATE, DEALLOCATE, IO_ADVISE, COPY and CLONE (RFC 7862 §15).
+
+use stag_protocol::nfs::v4::{
+    Answer, Bitmap, CloneArgs, Copy4Args, Copy4Ok, CopyManner, CopyOutcome, FileContent, FileRange,
+    IoAdviseArgs, SeekArgs, SeekOk, Status4,
+};
+
+use super::read::wrong_type;
+use crate::{
+    store::{FilePlace, FileSpan, SeekFor, Store},
+    v4::{
+        state::IoAccess,
+        turn::{Done, Turn},
+    },
+};
+
+pub(super) fn seek<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SeekArgs) -> Done {
+    let file = turn.current()?.object(Status4::IsDir)?;
+    let what = match args.what {
+        FileContent::Data => SeekFor::Data,
+        FileContent::Hole => SeekFor::Hole,
+        // RFC 7862 §15.11.3: content of another kind is not known here.
+        FileContent::Other(_) => return Err(Status4::UnionNotSupp.into()),
+    };
+    turn.check_io(&file, args.stateid, IoAccess::Read)?;
+    let done = match turn.seek(&file, args.offset, what) {
+        Ok(done) => done,
+        Err(stop) => return Err(wrong_type(turn, &file, stop)),
+    };
+    turn.put(&Answer::Seek(Ok(SeekOk { eof: done.eof, offset: done.offset })))
+}
+
+pub(super) fn allocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange) -> Done {
+    let file = turn.current()?.object(Status4::IsDir)?;
+    turn.check_io(&file, args.stateid, IoAccess::Write)?;
+    let span = FileSpan { offset: args.offset, len: args.length };
+    if let Err(stop) = turn.allocate(&file, span) {
+        return Err(wrong_type(turn, &file, stop));
+    }
+    turn.put(&Answer::Allocate(Ok(())))
+}
+
+pub(super) fn deallocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange) -> Done {
+    let file = turn.current()?.object(Status4::IsDir)?;
+    turn.check_io(&file, args.stateid, IoAccess::Write)?;
+    let span = FileSpan { offset: args.offset, len: args.length };
+    if let Err(stop) = turn.deallocate(&file, span) {
+        return Err(wrong_type(turn, &file, stop));
+    }
+    turn.put(&Answer::Deallocate(Ok(())))
+}
+
+/// No hint is followed, which the answer says (RFC 7862 §15.5.3).
+pub(super) fn io_advise<S: Store>(turn: &mut Turn<'_, '_, S>, args: &IoAdviseArgs) -> Done {
+    let file = turn.current()?.object(Status4::IsDir)?;
+    turn.check_io(&file, args.stateid, IoAccess::Read)?;
+    turn.put(&Answer::IoAdvise(Ok(Bitmap::EMPTY)))
+}
+
+/// A copy is over when it is answered; one that is long is done in part, and the client asks for
+/// the rest (RFC 7862 §15.2.3).
+pub(super) fn copy<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Copy4Args<'_>) -> Done {
+    // RFC 7862 §15.2.3: octets of another server are not fetched.
+    if !args.servers.is_empty() {
+        return Err(Status4::NotSupp.into());
+    }
+    let (from, to) = turn.both_files(args.source, args.target)?;
+    let from = FilePlace { file: from, offset: args.source_offset };
+    let place = FilePlace { file: to, offset: args.target_offset };
+    let done = match turn.copy_octets(from, place, args.count) {
+        Ok(done) => done,
+        Err(stop) => return Err(wrong_type(turn, &to, stop)),
+    };
+    let outcome = CopyOutcome {
+        callback: None,
+        count: done.count,
+        committed: done.committed,
+        verifier: done.verifier,
+    };
+    let manner = CopyManner { consecutive: true, synchronous: true };
+    turn.put(&Answer::Copy(Ok(Copy4Ok { outcome, manner })))
+}
+
+pub(super) fn clone<S: Store>(turn: &mut Turn<'_, '_, S>, args: &CloneArgs) -> Done {
+    let (from, to) = turn.both_files(args.source, args.target)?;
+    let from = FilePlace { file: from, offset: args.source_offset };
+    let place = FilePlace { file: to, offset: args.target_offset };
+    if let Err(stop) = turn.clone_octets(from, place, args.count) {
+        return Err(wrong_type(turn, &to, stop));
+    }
+    turn.put(&Answer::Clone(Ok(())))
+}

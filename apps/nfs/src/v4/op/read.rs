@@ -1,0 +1,54 @@
+//! READ (RFC 8881 §18.22).
+
+use stag_protocol::nfs::{
+    Bulk,
+    v3::FileKind,
+    v4::{Answer, Read4Args, Read4Ok, Status4},
+};
+
+use crate::{
+    store::{ReadSpan, Store, TRANSFER_MAX},
+    v4::{
+        state::IoAccess,
+        turn::{Done, Stop, Turn},
+    },
+};
+
+/// The octets go from where the store has them straight to the caller's memory.
+pub(super) fn read<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Read4Args) -> Done {
+    let node = turn.current()?;
+    let file = node.object(Status4::IsDir)?;
+    turn.check_io(&file, args.stateid, IoAccess::Read)?;
+    let span = ReadSpan { offset: args.offset, count: args.count.min(TRANSFER_MAX) };
+    let done = match turn.read(&file, span) {
+        Ok(done) => done,
+        Err(stop) => return Err(wrong_type(turn, &file, stop)),
+    };
+    let count = u32::try_from(done.data.len()).map_err(|_| Status4::ServerFault)?;
+    turn.data.octets_read += u64::from(count);
+    turn.data.short_of_memory += u64::from(done.is_cut);
+    let ok = Read4Ok { eof: done.eof, data: Bulk::Apart(count) };
+    turn.put(&Answer::Read(Ok(ok)))?;
+    turn.put_item(done.data)
+}
+
+/// The status of an operation on the content of something that is no regular file (RFC 8881
+/// §15.1.2.9, §18.22.4).
+pub(super) fn wrong_type<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    object: &stag_protocol::nfs::v3::FileHandle,
+    stop: Stop,
+) -> Stop {
+    if stop != Stop::Fail(Status4::Inval) && stop != Stop::Fail(Status4::IsDir) {
+        return stop;
+    }
+    match turn.getattr(object) {
+        Ok(attributes) => match attributes.kind {
+            FileKind::Regular => stop,
+            FileKind::Directory => Status4::IsDir.into(),
+            FileKind::Symlink => Status4::Symlink.into(),
+            _ => Status4::WrongType.into(),
+        },
+        Err(stop) => stop,
+    }
+}

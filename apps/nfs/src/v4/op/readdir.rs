@@ -1,0 +1,285 @@
+//! READDIR (RFC 8881 §18.23).
+
+use stag_protocol::{
+    nfs::{
+        List, ListWriter,
+        v3::{FileHandle, PlusRoom, ReadDirPlusArgs},
+        v4::{
+            Attribute, AttributeValues, Bitmap, Operation, ReadDir4Args, Status4, check_readable,
+        },
+    },
+    xdr::{NoRoom, Writer},
+};
+
+use crate::{
+    store::{LISTING_MAX, ListedEntry, ListingStart, Store},
+    v4::{
+        Nfs4,
+        attr::{AttributeSource, Decimal, FileSystemFacts, ObjectFacts, owners},
+        node::Node,
+        op::lookup::not_a_directory,
+        pseudo::PseudoRoot,
+        turn::{Done, Stop, Turn},
+    },
+};
+
+/// Number, status and verifier in front of the entries.
+const HEAD_LEN: usize = 4 + 4 + 8;
+/// Octets that `max_count` measures beside the entries: verifier, end of the list, end of the
+/// directory.
+const FRAME_LEN: usize = 8 + List::<'static, ()>::END_LEN + 4;
+
+pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done {
+    let node = turn.current()?;
+    check_readable(&args.attributes)?;
+    // RFC 8881 §18.23.3: cookies 1 and 2 stand for entries that are not listed.
+    if matches!(args.cookie, 1 | 2) {
+        return Err(Status4::BadCookie.into());
+    }
+    if (args.max_count as usize) < FRAME_LEN {
+        return Err(Status4::TooSmall.into());
+    }
+    match node {
+        Node::Root => read_root(turn, args),
+        Node::Object(directory) => read_directory(turn, args, &directory),
+    }
+}
+
+/// Writes a listing: `fill` puts entries, and says if the directory ends behind the last of them.
+struct Listing<'w, 'b> {
+    list: ListWriter<'w, 'b>,
+    /// Octets in front of the list.
+    begin: usize,
+    /// Octets that the entries may have.
+    room: usize,
+    entries: u32,
+    is_full: bool,
+}
+
+impl Listing<'_, '_> {
+    fn push(&mut self, cookie: u64, name: &[u8], entry: &Entry<'_>) -> bool {
+        if self.is_full {
+            return false;
+        }
+        let room = self.room.saturating_sub(self.list.len() - self.begin);
+        let pushed = self.list.push(|writer| {
+            let before = writer.len();
+            writer.u64(cookie)?;
+            writer.opaque(name)?;
+            entry.emit(writer)?;
+            // The TRUE in front of the entry counts, too.
+            if writer.len() - before + 4 > room { Err(NoRoom) } else { Ok(()) }
+        });
+        self.is_full = pushed.is_err();
+        self.entries += u32::from(pushed.is_ok());
+        pushed.is_ok()
+    }
+}
+
+/// Attributes of an entry.
+enum Entry<'a> {
+    Known(&'a AttributeValues<'a>, &'a Bitmap),
+    /// They cannot be told.
+    Failed(Status4, &'a Bitmap),
+}
+
+impl Entry<'_> {
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        match self {
+            Self::Known(values, asked) => values.emit(asked, writer),
+            Self::Failed(status, asked) => {
+                let values =
+                    AttributeValues { rdattr_error: Some(*status), ..AttributeValues::default() };
+                values.emit(asked, writer)
+            }
+        }
+    }
+}
+
+/// Writes the results of a READDIR around entries that `fill` adds. `fill` gives the verifier, and
+/// true if the directory ends behind the last entry.
+fn write_listing<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    args: &ReadDir4Args,
+    fill: impl FnOnce(&mut Turn<'_, '_, S>, &mut Listing<'_, '_>) -> Done<([u8; 8], bool)>,
+) -> Done {
+    // The entries are written to the reply while the store is asked for them.
+    let meanwhile = turn.another_reply()?;
+    let mut reply = std::mem::replace(&mut turn.reply, meanwhile);
+    let room = (args.max_count.min(LISTING_MAX) as usize).saturating_sub(FRAME_LEN);
+    let done = reply.write(|writer| {
+        let begin = writer.len() + HEAD_LEN;
+        writer.words([Operation::ReadDir as u32, Status4::Ok as u32, 0, 0]).map_err(too_small)?;
+        let list = ListWriter::begin(writer, 4).map_err(too_small)?;
+        let mut listing = Listing { list, begin, room, entries: 0, is_full: false };
+        let filled = fill(turn, &mut listing);
+        let (entries, is_full) = (listing.entries, listing.is_full);
+        let writer = listing.list.finish();
+        let (verifier, eof) = filled?;
+        // RFC 8881 §18.23.3: not even one entry fits.
+        if entries == 0 && is_full {
+            return Err(Stop::from(Status4::TooSmall));
+        }
+        writer.bool(eof && !is_full).map_err(too_small)?;
+        let (words, _) = verifier.as_chunks::<4>();
+        for (at, word) in (begin - 8..begin).step_by(4).zip(words) {
+            writer.patch_u32(at, u32::from_be_bytes(*word)).map_err(too_small)?;
+        }
+        Ok(())
+    });
+    turn.reply = reply;
+    done
+}
+
+fn too_small(NoRoom: NoRoom) -> Stop {
+    Status4::TooSmall.into()
+}
+
+fn read_directory<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    args: &ReadDir4Args,
+    directory: &FileHandle,
+) -> Done {
+    let node = Node::Object(*directory);
+    let system = turn.file_system(&node, &args.attributes)?;
+    let lease = turn.nfs4.lease_seconds();
+    let count = args.max_count.min(LISTING_MAX);
+    let rest = EntryRest { asked: args.attributes, system, lease };
+    let listed = write_listing(turn, args, |turn, listing| {
+        let mut from = (args.cookie, args.verifier);
+        // A store that reads few entries at a time may read none but `.` and `..`.
+        loop {
+            let plus = ReadDirPlusArgs {
+                dir: *directory,
+                cookie: from.0,
+                verifier: from.1,
+                dir_count: count,
+                max_count: count,
+            };
+            let (mut failed, mut last) = (None, from.0);
+            let mut visit = |entry: &ListedEntry<'_>| match push(listing, entry, &rest) {
+                Ok(is_taken) => {
+                    if is_taken {
+                        last = entry.cookie;
+                    }
+                    is_taken
+                }
+                Err(status) => {
+                    failed = Some(status);
+                    false
+                }
+            };
+            let room = PlusRoom { names: count as usize, all: count as usize };
+            let listed = turn.list(&plus, ListingStart::plus(&plus, room), &mut visit)?;
+            if let Some(status) = failed {
+                return Err(status.into());
+            }
+            let goes_on = listing.entries == 0 && !listing.is_full && !listed.eof;
+            if !goes_on || last == from.0 {
+                return Ok((listed.verifier, listed.eof));
+            }
+            from = (last, listed.verifier);
+        }
+    });
+    match listed {
+        Err(Stop::Fail(Status4::NotDir)) => match not_a_directory(turn, directory) {
+            // RFC 8881 §18.23.4: it has no SYMLINK.
+            Stop::Fail(Status4::Symlink) => Err(Status4::NotDir.into()),
+            stop => Err(stop),
+        },
+        done => done,
+    }
+}
+
+/// Facts that all entries of a listing have in common.
+struct EntryRest {
+    asked: Bitmap,
+    system: FileSystemFacts,
+    lease: u32,
+}
+
+/// Adds an entry of a store; false when it does not fit. `.` and `..` are left out.
+fn push(
+    listing: &mut Listing<'_, '_>,
+    entry: &ListedEntry<'_>,
+    rest: &EntryRest,
+) -> Result<bool, Status4> {
+    let (cookie, name, asked) = (entry.cookie, entry.name, &rest.asked);
+    if matches!(name, b"." | b"..") {
+        return Ok(true);
+    }
+    let Some((handle, attributes)) = entry.object else {
+        // RFC 8881 §18.23.3: without rdattr_error, one entry fails them all.
+        return match asked.contains(Attribute::RdattrError as u32) {
+            true => Ok(listing.push(cookie, name, &Entry::Failed(Status4::Access, asked))),
+            false => Err(Status4::Access),
+        };
+    };
+    let node = Node::Object(handle);
+    let object = ObjectFacts { attributes, mounted_on: None };
+    let owners = owners(&attributes);
+    let values = source_of(&node, &object, &rest.system, rest.lease, &owners).values();
+    Ok(listing.push(cookie, name, &Entry::Known(&values, asked)))
+}
+
+fn source_of<'a>(
+    node: &'a Node,
+    object: &'a ObjectFacts,
+    system: &'a FileSystemFacts,
+    lease: u32,
+    owners: &'a [Decimal; 2],
+) -> AttributeSource<'a> {
+    AttributeSource { node, object, system, lease, owners }
+}
+
+/// The exports, with the attributes of their directories.
+fn read_root<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done {
+    let verifier = turn.nfs4.root.verifier();
+    if args.cookie != 0 && args.verifier != verifier {
+        return Err(Status4::NotSame.into());
+    }
+    let places = turn.nfs4.root.behind(args.cookie).ok_or(Status4::BadCookie)?;
+    let asked = args.attributes;
+    write_listing(turn, args, |turn, listing| {
+        for place in places {
+            if !push_export(turn, listing, place, &asked)? {
+                return Ok((verifier, false));
+            }
+        }
+        Ok((verifier, true))
+    })
+}
+
+fn push_export<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    listing: &mut Listing<'_, '_>,
+    place: usize,
+    asked: &Bitmap,
+) -> Done<bool> {
+    // An export is not there for whom its list does not hold.
+    if turn.admission(place).is_err() {
+        return Ok(true);
+    }
+    let found = turn.export(place).and_then(|handle| {
+        let node = Node::Object(handle);
+        let object = turn.object_facts(&node)?;
+        let system = turn.file_system(&node, asked)?;
+        Ok((node, object, system))
+    });
+    let Nfs4 { root, .. } = &*turn.nfs4;
+    let Some(entry) = root.entry(place) else { return Ok(false) };
+    let cookie = PseudoRoot::cookie(place);
+    match found {
+        Ok((node, object, system)) => {
+            let lease = turn.nfs4.lease_seconds();
+            let owners = owners(&object.attributes);
+            let values = source_of(&node, &object, &system, lease, &owners).values();
+            Ok(listing.push(cookie, &entry.name, &Entry::Known(&values, asked)))
+        }
+        // An export that cannot be opened is listed nevertheless.
+        Err(Stop::Fail(status)) if asked.contains(Attribute::RdattrError as u32) => {
+            Ok(listing.push(cookie, &entry.name, &Entry::Failed(status, asked)))
+        }
+        Err(stop) => Err(stop),
+    }
+}

@@ -1,0 +1,17 @@
+//! RECLAIM_COMPLETE (RFC 8881 §18.51).
+
+use stag_protocol::nfs::v4::Answer;
+
+use crate::{
+    store::Store,
+    v4::turn::{Done, Turn},
+};
+
+pub(super) fn reclaim_complete<S: Store>(turn: &mut Turn<'_, '_, S>, one_fs: bool) -> Done {
+    if one_fs {
+        turn.current()?;
+    }
+    let client = turn.client_key()?;
+    turn.nfs4.state.complete_reclaims(client, one_fs)?;
+    turn.put(&Answer::ReclaimComplete(Ok(())))
+}

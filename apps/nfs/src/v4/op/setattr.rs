@@ -1,0 +1,32 @@
+//! SETATTR (RFC 8881 §18.30).
+
+use stag_protocol::nfs::v4::{Answer, SetAttr4Args, SetAttr4Result, Status4};
+
+use super::read::wrong_type;
+use crate::{
+    store::Store,
+    v4::{
+        set::ToSet,
+        state::{IoAccess, RecallScope},
+        turn::{Done, Turn},
+    },
+};
+
+pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<'_>) -> Done {
+    let node = turn.current()?;
+    let set = ToSet::of(&args.attributes)?;
+    let object = node.object(Status4::RoFs)?;
+    if set.attributes.size.is_some() {
+        turn.check_io(&object, args.stateid, IoAccess::Write)?;
+    }
+    turn.recall(&object, RecallScope::All)?;
+    if let Err(stop) = turn.setattr(&object, &set.attributes) {
+        // A failure half-way is told as one that set nothing: the client asks for attributes.
+        return Err(match set.attributes.size {
+            Some(_) => wrong_type(turn, &object, stop),
+            None => stop,
+        });
+    }
+    let done = SetAttr4Result { status: Status4::Ok, set: set.mask };
+    turn.put(&Answer::SetAttr(done))
+}

@@ -1,0 +1,56 @@
+//! VERIFY and NVERIFY (RFC 8881 §18.31, §18.15).
+
+use stag_protocol::{
+    nfs::v4::{Answer, RawAttributes, Status4, attributes_len_max, check_comparable},
+    xdr::Writer,
+};
+
+use crate::{
+    store::Store,
+    v4::{
+        attr::{AttributeSource, owners, supported},
+        turn::{Done, Turn},
+    },
+};
+
+pub(super) fn verify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done {
+    match are_same(turn, values)? {
+        true => turn.put(&Answer::Verify(Ok(()))),
+        false => Err(Status4::NotSame.into()),
+    }
+}
+
+pub(super) fn nverify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done {
+    match are_same(turn, values)? {
+        true => Err(Status4::Same.into()),
+        false => turn.put(&Answer::NVerify(Ok(()))),
+    }
+}
+
+/// Compares attributes as they would be told: octet by octet.
+fn are_same<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done<bool> {
+    let node = turn.current()?;
+    check_comparable(&values.mask, &supported())?;
+    values.values().map_err(|fault| fault.status())?;
+    let object = turn.object_facts(&node)?;
+    let system = turn.file_system(&node, &values.mask)?;
+    let owners = owners(&object.attributes);
+    let lease = turn.nfs4.lease_seconds();
+    let source =
+        AttributeSource { node: &node, object: &object, system: &system, lease, owners: &owners };
+    let mut octets = [0; LEN_MAX];
+    debug_assert!(attributes_len_max(&values.mask) <= LEN_MAX, "supported attributes have room");
+    let mut writer = Writer::new(&mut octets);
+    let told = source.values();
+    let emitted =
+        stag_protocol::nfs::v4::emit_attributes(&values.mask, &mut writer, |attribute, writer| {
+            told.emit_one(attribute, writer)
+        });
+    emitted.map_err(|_| Status4::ServerFault)?;
+    let len = writer.len();
+    let behind = values.mask.wire_len() + 4;
+    Ok(octets.get(behind..len).is_some_and(|octets| octets == values.octets))
+}
+
+/// Octets of all supported attributes, and more.
+const LEN_MAX: usize = 2_048;

@@ -1,0 +1,49 @@
+//! WRITE and COMMIT (RFC 8881 §18.32, §18.3).
+
+use stag_protocol::nfs::{
+    v3::StableHow,
+    v4::{Answer, Commit4Args, Status4, Write4Args, Write4Ok},
+};
+
+use super::read::wrong_type;
+use crate::{
+    store::{Store, TRANSFER_MAX},
+    v4::{
+        state::IoAccess,
+        turn::{Done, Turn},
+    },
+};
+
+/// The octets go from the call, wherever its pieces lie, straight to the file, or become the file.
+/// More than the largest WRITE are written in part.
+pub(super) fn write<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Write4Args<'_>) -> Done {
+    let node = turn.current()?;
+    let file = node.object(Status4::IsDir)?;
+    turn.check_io(&file, args.stateid, IoAccess::Write)?;
+    let octets = args.data.octets().unwrap_or_default();
+    let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
+    let done = match turn.write_file(&file, args.offset, octets, args.stable) {
+        Ok(done) => done,
+        Err(stop) => return Err(wrong_type(turn, &file, stop)),
+    };
+    turn.data.octets_written += u64::from(done.count);
+    turn.data.unstable_writes += u64::from(done.committed == StableHow::Unstable);
+    let (count, committed, verifier) = (done.count, done.committed, done.verifier);
+    turn.put(&Answer::Write(Ok(Write4Ok { count, committed, verifier })))
+}
+
+/// The whole file is made stable, whatever range is asked for.
+pub(super) fn commit<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Commit4Args) -> Done {
+    let node = turn.current()?;
+    let file = node.object(Status4::IsDir)?;
+    // RFC 8881 §18.3.3: a range that ends behind the largest offset is invalid.
+    if args.offset.checked_add(u64::from(args.count)).is_none() {
+        return Err(Status4::Inval.into());
+    }
+    let done = match turn.commit(&file) {
+        Ok(done) => done,
+        Err(stop) => return Err(wrong_type(turn, &file, stop)),
+    };
+    turn.data.commits += 1;
+    turn.put(&Answer::Commit(Ok(done.verifier)))
+}

@@ -1,0 +1,88 @@
+//! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276 §8.4).
+
+use stag_protocol::{
+    nfs::v4::{Answer, ListXattrsArgs, Operation, SetXattrArgs, SetXattrHow, Status4, Text},
+    xdr::padded,
+};
+
+use crate::{
+    store::{Store, XATTR_NAME_MAX, XattrMode},
+    v4::{
+        attr::change_info,
+        state::RecallScope,
+        turn::{Done, Turn},
+    },
+};
+
+/// Judges the name of an attribute.
+const fn check(name: &[u8]) -> Result<(), Status4> {
+    match name.len() {
+        0 => Err(Status4::Inval),
+        len if len > XATTR_NAME_MAX => Err(Status4::NameTooLong),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn get_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
+    let object = turn.current()?.object(Status4::NoXattr)?;
+    check(name)?;
+    let value = turn.get_xattr(&object, name)?;
+    turn.put(&Answer::GetXattr(Ok(Text(&value))))
+}
+
+pub(super) fn set_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetXattrArgs<'_>) -> Done {
+    let object = turn.current()?.object(Status4::RoFs)?;
+    check(args.name.0)?;
+    turn.nfs4.state.check_grace()?;
+    turn.recall(&object, RecallScope::All)?;
+    let how = match args.how {
+        SetXattrHow::Either => XattrMode::Either,
+        SetXattrHow::Create => XattrMode::Create,
+        SetXattrHow::Replace => XattrMode::Replace,
+    };
+    let change = turn.set_xattr(&object, args.name.0, args.value.0, how)?;
+    turn.put(&Answer::SetXattr(Ok(change_info(&change))))
+}
+
+pub(super) fn remove_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
+    let object = turn.current()?.object(Status4::RoFs)?;
+    check(name)?;
+    turn.nfs4.state.check_grace()?;
+    turn.recall(&object, RecallScope::All)?;
+    let change = turn.remove_xattr(&object, name)?;
+    turn.put(&Answer::RemoveXattr(Ok(change_info(&change))))
+}
+
+/// A cookie is the number of names that the client has seen.
+pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattrsArgs) -> Done {
+    let object = turn.current()?.object(Status4::NotSupp)?;
+    let all = turn.list_xattrs(&object)?;
+    let names = || all.split(|octet| *octet == 0).filter(|name| !name.is_empty());
+    let total = names().count();
+    let from = usize::try_from(args.cookie).unwrap_or(usize::MAX);
+    if from > total {
+        return Err(Status4::BadCookie.into());
+    }
+    // Cookie, count and end stand around the names.
+    let mut room = (args.max_count as usize).saturating_sub(8 + 4 + 4);
+    let mut count = 0;
+    for name in names().skip(from) {
+        let len = padded(name.len()) + 4;
+        if len > room {
+            break;
+        }
+        (room, count) = (room - len, count + 1);
+    }
+    // RFC 8276 §8.4.3.3: not even one name fits.
+    if count == 0 && from < total {
+        return Err(Status4::TooSmall.into());
+    }
+    let end = from + count;
+    turn.write(|writer| {
+        writer.words([Operation::ListXattrs as u32, Status4::Ok as u32])?;
+        writer.u64(end as u64)?;
+        writer.u32(count as u32)?;
+        names().skip(from).take(count).try_for_each(|name| writer.opaque(name))?;
+        writer.bool(end == total)
+    })
+}

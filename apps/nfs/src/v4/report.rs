@@ -1,0 +1,120 @@
+//! Counters of version 4.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stag_protocol::nfs::v4::{Operation, Status4};
+
+/// Counters of version 4, and how much of its tables is in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Nfs4Report {
+    /// Operations carried out, failures included, by name.
+    pub operations: BTreeMap<String, u64>,
+    /// Operations that failed, by status.
+    pub errors: BTreeMap<String, u64>,
+    /// Compounds.
+    pub compounds: u64,
+    /// Replies that came from a slot.
+    pub replayed: u64,
+    /// Client records at this moment.
+    pub clients: u64,
+    /// Sessions at this moment.
+    pub sessions: u64,
+    /// Their slots.
+    pub slots: u64,
+    /// Slots in which a compound is carried out at this moment.
+    pub busy_slots: u64,
+    /// Callbacks sent, those that were sent again included.
+    pub callbacks: u64,
+    /// Callbacks that were not answered, or by a failure.
+    pub failed_callbacks: u64,
+}
+
+/// Numbers of operations end below.
+const OPERATIONS: usize = 76;
+/// Statuses below are few, and lie as they are; those of NFS alone begin at 10,000.
+const PLAIN: usize = 100;
+const STATUSES: usize = PLAIN + 100;
+
+/// The counters as they are kept: nothing is allocated to count.
+#[derive(Debug)]
+pub(super) struct Tally {
+    operations: [u64; OPERATIONS],
+    statuses: [u64; STATUSES],
+    pub(super) compounds: u64,
+    pub(super) replayed: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let (operations, statuses) = ([0; OPERATIONS], [0; STATUSES]);
+        Self { operations, statuses, compounds: 0, replayed: 0 }
+    }
+}
+
+impl Tally {
+    /// Counts an operation; none is one that is not defined.
+    pub(super) fn count(&mut self, operation: Option<Operation>, status: Status4) {
+        let place = operation.map_or(0, |operation| operation as usize);
+        if let Some(count) = self.operations.get_mut(place) {
+            *count += 1;
+        }
+        if status != Status4::Ok
+            && let Some(count) = self.statuses.get_mut(place_of(status))
+        {
+            *count += 1;
+        }
+    }
+
+    /// A copy with names.
+    pub(super) fn report(&self) -> Nfs4Report {
+        let operations = self.operations.iter().enumerate().filter(|(_, count)| **count > 0);
+        let name = |number: usize| {
+            let operation = u32::try_from(number).ok().and_then(Operation::new);
+            operation.map_or("ILLEGAL".to_owned(), |operation| format!("{operation:?}"))
+        };
+        let statuses = self.statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+        Nfs4Report {
+            operations: operations.map(|(number, count)| (name(number), *count)).collect(),
+            errors: statuses.map(|(place, count)| (status_name(place), *count)).collect(),
+            compounds: self.compounds,
+            replayed: self.replayed,
+            ..Nfs4Report::default()
+        }
+    }
+}
+
+const fn place_of(status: Status4) -> usize {
+    let number = status as usize;
+    if number >= 10_000 { PLAIN + (number - 10_000) } else { number }
+}
+
+fn status_name(place: usize) -> String {
+    use stag_protocol::xdr::{Codec, Reader};
+    let number = if place >= PLAIN { place - PLAIN + 10_000 } else { place };
+    let octets = u32::try_from(number).unwrap_or_default().to_be_bytes();
+    let status = Status4::parse(&mut Reader::new(&octets));
+    status
+        .map_or_else(|_| number.to_string(), |status| format!("NFS4ERR_{status:?}").to_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_called_and_how_it_ended_is_told_by_name() {
+        let mut tally = Tally::default();
+        tally.count(Some(Operation::GetAttr), Status4::Ok);
+        tally.count(Some(Operation::Lookup), Status4::NoEnt);
+        tally.count(Some(Operation::RemoveXattr), Status4::Xattr2Big);
+        tally.count(None, Status4::OpIllegal);
+        let report = tally.report();
+        assert_eq!(report.operations["GetAttr"], 1);
+        assert_eq!(report.operations["ILLEGAL"], 1);
+        assert_eq!(report.operations["RemoveXattr"], 1);
+        assert_eq!(report.errors["NFS4ERR_NOENT"], 1);
+        assert_eq!(report.errors["NFS4ERR_XATTR2BIG"], 1);
+        assert_eq!(report.errors.len(), 3);
+    }
+}

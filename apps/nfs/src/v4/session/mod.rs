@@ -1,0 +1,31 @@
+//! Clients and sessions of one shard (RFC 8881 §2.4, §2.10): tables of fixed size, found by what
+//! the names of their entries say.
+//!
+//! | table | entries | when it is full |
+//! |---|---|---|
+//! | clients | [`CLIENTS`] | the oldest record that nobody confirmed goes; else NFS4ERR_DELAY |
+//! | sessions | [`SESSIONS`], [`SESSIONS_OF_CLIENT`] of one client | NFS4ERR_DELAY |
+//! | slots with cells | [`SLOTS`], [`SLOTS_OF_SESSION`] of a session | fewer are granted, or none |
+
+mod back;
+mod cells;
+mod client;
+mod table;
+
+pub(super) use back::BackChannel;
+pub(super) use cells::{CELL_LEN, ReplyCells};
+pub(super) use client::{Client, Clients, NewClient, Principal};
+pub(super) use table::{SequenceFacts, Session, Sessions, SlotInUse, SlotVerdict};
+
+/// Client records, confirmed or not.
+pub(super) const CLIENTS: usize = 4_608;
+/// Client records that nobody confirmed.
+pub(super) const UNCONFIRMED: usize = 512;
+/// Sessions.
+pub(super) const SESSIONS: usize = 8_192;
+/// Sessions of one client.
+pub(super) const SESSIONS_OF_CLIENT: u32 = 16;
+/// Slots of all sessions.
+pub(super) const SLOTS: usize = 32_768;
+/// Slots of one session.
+pub(super) const SLOTS_OF_SESSION: u32 = 64;

@@ -1,0 +1,415 @@
+//! Sessions, their slots and the replies that these keep (RFC 8881 §2.10).
+
+use stag_protocol::nfs::v4::{
+    ChannelAttributes, SequenceArgs, SessionId, Status4,
+    state::{Slot, SlotCall, SlotStep, SlotTable},
+};
+
+use super::{BackChannel, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS};
+
+/// A session.
+#[derive(Debug)]
+pub(in crate::v4) struct Session {
+    /// The client that it belongs to.
+    pub(in crate::v4) client: u64,
+    /// Sizes of the fore channel.
+    pub(in crate::v4) fore: ChannelAttributes,
+    /// Minor version of its client.
+    pub(in crate::v4) minor_version: u32,
+    /// The back channel, if the client asked for one.
+    pub(in crate::v4) callbacks: Option<BackChannel>,
+    id: SessionId,
+    slots: SlotTable<Box<[Slot]>>,
+    /// The cell of each slot, and the octets of the reply in it.
+    cells: Box<[u32]>,
+    lens: Box<[u16]>,
+}
+
+/// The slot of a compound that is carried out. It is given to [`Sessions::finish`], whatever
+/// becomes of the compound.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct SlotInUse {
+    pub(in crate::v4) session: SessionId,
+    pub(in crate::v4) client: u64,
+    pub(in crate::v4) slot: u32,
+    /// Sequence ID of the request.
+    pub(in crate::v4) sequence: u32,
+    /// The reply is to be cached whole.
+    pub(in crate::v4) cache_this: bool,
+    /// Octets of the longest reply, RPC header included.
+    pub(in crate::v4) reply_max: usize,
+    /// The same of one that is cached.
+    pub(in crate::v4) cached_max: usize,
+}
+
+/// Decision about a SEQUENCE.
+#[derive(Debug)]
+pub(in crate::v4) enum SlotVerdict {
+    /// A new request: its slot is busy now.
+    New(SlotInUse),
+    /// A retry of one that is carried out.
+    InProgress,
+    /// A retry whose reply is kept.
+    Replay,
+    /// A retry whose reply is not kept.
+    ReplayUncached,
+}
+
+/// Facts of a compound that SEQUENCE is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct SequenceFacts {
+    /// User of the compound.
+    pub(in crate::v4) principal: Principal,
+    /// Octets of the call, RPC header included.
+    pub(in crate::v4) request_len: usize,
+    /// Its operations.
+    pub(in crate::v4) operations: u32,
+    /// Digest of its arguments.
+    pub(in crate::v4) digest: u64,
+}
+
+/// Octets of the shortest reply to a compound that succeeds: that of SEQUENCE alone.
+const SEQUENCE_REPLY_LEN: usize = 24 + 12 + 8 + 36;
+
+/// A place for a session.
+#[derive(Debug, Default)]
+struct SessionPlace {
+    uses: u32,
+    session: Option<Box<Session>>,
+}
+
+/// The sessions of a shard.
+#[derive(Debug)]
+pub(in crate::v4) struct Sessions {
+    epoch: u32,
+    places: Box<[SessionPlace]>,
+    free: Vec<u16>,
+    cells: ReplyCells,
+    /// Slots that carry a compound.
+    busy: usize,
+}
+
+impl Sessions {
+    /// None yet; `epoch` is not that of any other run.
+    pub(in crate::v4) fn new(epoch: u32) -> Self {
+        const { assert!(SESSIONS <= u16::MAX as usize) };
+        Self {
+            epoch,
+            places: std::iter::repeat_with(SessionPlace::default).take(SESSIONS).collect(),
+            free: (0..SESSIONS as u16).rev().collect(),
+            cells: ReplyCells::new(SLOTS),
+            busy: 0,
+        }
+    }
+
+    /// Number of sessions.
+    pub(in crate::v4) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Slots that sessions have.
+    pub(in crate::v4) fn slots(&self) -> usize {
+        SLOTS - self.cells.left()
+    }
+
+    /// Slots in which a compound is carried out.
+    pub(in crate::v4) const fn busy(&self) -> usize {
+        self.busy
+    }
+
+    /// The number of slots that a session may have which asks for `asked`; none when there are no
+    /// more. The fewer are left, the fewer anybody gets.
+    pub(in crate::v4) fn grant(&self, asked: u32) -> Option<u32> {
+        let left = self.cells.left();
+        let most = match left {
+            0 => return None,
+            left if left * 2 > SLOTS => super::SLOTS_OF_SESSION,
+            left if left * 4 > SLOTS => 16,
+            left if left * 16 > SLOTS => 4,
+            _ => 1,
+        };
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        Some(asked.clamp(1, most).min(left))
+    }
+
+    /// Adds a session with as many slots as its fore channel says. None when there is no place, or
+    /// no slots.
+    pub(in crate::v4) fn add(
+        &mut self,
+        client: u64,
+        minor_version: u32,
+        fore: ChannelAttributes,
+        callbacks: Option<BackChannel>,
+    ) -> Option<SessionId> {
+        let count = usize::try_from(fore.requests_max).ok().filter(|count| *count > 0)?;
+        let number = *self.free.last()?;
+        let cells = self.cells.take(count)?;
+        self.free.pop();
+        let place = self.places.get_mut(usize::from(number))?;
+        place.uses = place.uses.wrapping_add(1);
+        let id = session_id(self.epoch, place.uses, client, number);
+        let slots = vec![Slot::default(); count].into_boxed_slice();
+        let slots = SlotTable::new(slots, fore.requests_max);
+        let lens = vec![0; count].into_boxed_slice();
+        place.session = Some(Box::new(Session {
+            client,
+            fore,
+            minor_version,
+            callbacks,
+            id,
+            slots,
+            cells,
+            lens,
+        }));
+        Some(id)
+    }
+
+    /// The session of this ID.
+    pub(in crate::v4) fn get(&self, id: &SessionId) -> Option<&Session> {
+        let place = self.places.get(usize::from(place_of(id)))?;
+        place.session.as_deref().filter(|session| session.id == *id)
+    }
+
+    /// The session of this ID, to be changed.
+    pub(in crate::v4) fn get_mut(&mut self, id: &SessionId) -> Option<&mut Session> {
+        let place = self.places.get_mut(usize::from(place_of(id)))?;
+        place.session.as_deref_mut().filter(|session| session.id == *id)
+    }
+
+    /// The session at a place.
+    pub(in crate::v4) fn at(&self, place: u16) -> Option<&Session> {
+        self.places.get(usize::from(place))?.session.as_deref()
+    }
+
+    /// All sessions.
+    pub(in crate::v4) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.places.iter().filter_map(|place| place.session.as_deref())
+    }
+
+    /// All sessions, to be changed.
+    pub(in crate::v4) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.places.iter_mut().filter_map(|place| place.session.as_deref_mut())
+    }
+
+    /// The IDs of a client's sessions, one after the other: the first of them.
+    pub(in crate::v4) fn first_of(&self, client: u64) -> Option<SessionId> {
+        let mut all = self.places.iter().filter_map(|place| place.session.as_ref());
+        all.find(|session| session.client == client).map(|session| session.id)
+    }
+
+    /// Ends a session. Compounds in its slots go on; their replies are kept nowhere.
+    pub(in crate::v4) fn remove(&mut self, id: &SessionId) -> Option<Box<Session>> {
+        let number = place_of(id);
+        let place = self.places.get_mut(usize::from(number))?;
+        let session = place.session.take_if(|session| session.id == *id)?;
+        self.busy -= session.slots.busy();
+        self.cells.give(&session.cells);
+        self.free.push(number);
+        Some(session)
+    }
+
+    /// Judges a SEQUENCE, and begins its request if it is a new one. An error leaves no trace.
+    pub(in crate::v4) fn begin(
+        &mut self,
+        args: &SequenceArgs,
+        facts: &SequenceFacts,
+    ) -> Result<SlotVerdict, Status4> {
+        let session = self.get_mut(&args.session).ok_or(Status4::BadSession)?;
+        let user = match facts.principal {
+            Principal::Anyone => u32::MAX,
+            Principal::Unix(uid) => uid,
+        };
+        let call = SlotCall {
+            slot: args.slot,
+            sequence: args.sequence,
+            highest_slot: args.highest_slot,
+            user,
+            digest: facts.digest,
+        };
+        match session.slots.check(&call)? {
+            SlotStep::InProgress => return Ok(SlotVerdict::InProgress),
+            SlotStep::Replay => return Ok(SlotVerdict::Replay),
+            SlotStep::ReplayUncached => return Ok(SlotVerdict::ReplayUncached),
+            SlotStep::New => {}
+        }
+        // RFC 8881 §2.10.6.4: sizes are judged before the slot changes.
+        let fore = &session.fore;
+        let octets = |len: u32| usize::try_from(len).unwrap_or(usize::MAX);
+        if facts.request_len > octets(fore.request_max) {
+            return Err(Status4::ReqTooBig);
+        }
+        if facts.operations > fore.operations_max {
+            return Err(Status4::TooManyOps);
+        }
+        let cached_max = octets(fore.response_cached_max);
+        if args.cache_this && cached_max < SEQUENCE_REPLY_LEN {
+            return Err(Status4::RepTooBigToCache);
+        }
+        if octets(fore.response_max) < SEQUENCE_REPLY_LEN {
+            return Err(Status4::RepTooBig);
+        }
+        session.slots.start(&call);
+        let in_use = SlotInUse {
+            session: args.session,
+            client: session.client,
+            slot: args.slot,
+            sequence: args.sequence,
+            cache_this: args.cache_this,
+            reply_max: octets(fore.response_max),
+            cached_max,
+        };
+        self.busy += 1;
+        Ok(SlotVerdict::New(in_use))
+    }
+
+    /// Ends the request of a slot. `reply` is its reply from the status of the compound on, if it
+    /// is to be kept. A session that is gone keeps nothing.
+    pub(in crate::v4) fn finish(&mut self, used: &SlotInUse, reply: Option<&[u8]>) {
+        let place = self.places.get_mut(usize::from(place_of(&used.session)));
+        let session = place.and_then(|place| place.session.as_deref_mut());
+        let Some(session) = session.filter(|session| session.id == used.session) else { return };
+        let at = used.slot as usize;
+        let cell = session.cells.get(at).copied();
+        let kept = match (cell, reply) {
+            (Some(cell), Some(reply)) => self.cells.keep(cell, reply),
+            _ => false,
+        };
+        if let (true, Some(len)) = (kept, session.lens.get_mut(at)) {
+            const { assert!(CELL_LEN <= u16::MAX as usize) };
+            *len = reply.map_or(0, <[u8]>::len) as u16;
+        }
+        session.slots.finish(used.slot, kept);
+        self.busy -= 1;
+    }
+
+    /// The reply that a slot keeps, from the status of the compound on.
+    pub(in crate::v4) fn kept(&self, id: &SessionId, slot: u32) -> Option<&[u8]> {
+        let session = self.get(id)?;
+        let (cell, len) = (session.cells.get(slot as usize)?, session.lens.get(slot as usize)?);
+        self.cells.cell(*cell).get(..usize::from(*len))
+    }
+}
+
+impl Session {
+    /// Its ID.
+    pub(in crate::v4) const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The highest slot that the client may use, and the one that it should.
+    pub(in crate::v4) const fn highest_slots(&self) -> (u32, u32) {
+        (self.slots.highest_slot(), self.slots.target_highest_slot())
+    }
+}
+
+/// A name that no other session has, in this run or another.
+fn session_id(epoch: u32, uses: u32, client: u64, number: u16) -> SessionId {
+    let mut id = [0; 16];
+    let words = [epoch, uses, client as u32, u32::from(number)];
+    for (place, word) in id.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+    }
+    id
+}
+
+/// The place that a session ID names.
+const fn place_of(id: &SessionId) -> u16 {
+    let [.., high, low] = *id;
+    u16::from_be_bytes([high, low])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channel(slots: u32) -> ChannelAttributes {
+        ChannelAttributes {
+            header_pad: 0,
+            request_max: 4_096,
+            response_max: 4_096,
+            response_cached_max: 1_024,
+            operations_max: 8,
+            requests_max: slots,
+            rdma_ird: None,
+        }
+    }
+
+    fn args(session: SessionId, slot: u32, sequence: u32) -> SequenceArgs {
+        SequenceArgs { session, sequence, slot, highest_slot: slot, cache_this: true }
+    }
+
+    const FACTS: SequenceFacts =
+        SequenceFacts { principal: Principal::Unix(1), request_len: 200, operations: 3, digest: 0 };
+
+    fn begun(sessions: &mut Sessions, args: &SequenceArgs) -> SlotInUse {
+        match sessions.begin(args, &FACTS) {
+            Ok(SlotVerdict::New(used)) => used,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_retry_gets_the_reply_that_its_slot_keeps() {
+        let mut sessions = Sessions::new(1);
+        let id = sessions.add(5, 1, channel(2), None).unwrap();
+        let used = begun(&mut sessions, &args(id, 1, 1));
+        assert!(matches!(sessions.begin(&args(id, 1, 1), &FACTS), Ok(SlotVerdict::InProgress)));
+        sessions.finish(&used, Some(b"reply"));
+        assert!(matches!(sessions.begin(&args(id, 1, 1), &FACTS), Ok(SlotVerdict::Replay)));
+        assert_eq!(sessions.kept(&id, 1), Some(&b"reply"[..]));
+        let used = begun(&mut sessions, &args(id, 1, 2));
+        sessions.finish(&used, None);
+        let again = sessions.begin(&args(id, 1, 2), &FACTS);
+        assert!(matches!(again, Ok(SlotVerdict::ReplayUncached)));
+        assert_eq!(sessions.busy(), 0);
+    }
+
+    #[test]
+    fn a_request_that_breaks_a_limit_leaves_its_slot_as_it_was() {
+        let mut sessions = Sessions::new(1);
+        let id = sessions.add(5, 1, channel(2), None).unwrap();
+        let too_long = SequenceFacts { request_len: 4_097, ..FACTS };
+        let too_many = SequenceFacts { operations: 9, ..FACTS };
+        let first = args(id, 0, 1);
+        assert_eq!(sessions.begin(&first, &too_long).unwrap_err(), Status4::ReqTooBig);
+        assert_eq!(sessions.begin(&first, &too_many).unwrap_err(), Status4::TooManyOps);
+        assert_eq!(sessions.begin(&args(id, 2, 1), &FACTS).unwrap_err(), Status4::BadSlot);
+        assert_eq!(sessions.begin(&args(id, 0, 2), &FACTS).unwrap_err(), Status4::SeqMisordered);
+        assert_eq!(sessions.busy(), 0);
+        begun(&mut sessions, &first);
+        assert_eq!(sessions.busy(), 1);
+    }
+
+    #[test]
+    fn a_session_that_ends_gives_everything_back() {
+        let mut sessions = Sessions::new(1);
+        let id = sessions.add(5, 1, channel(64), None).unwrap();
+        assert_eq!((sessions.len(), sessions.slots()), (1, 64));
+        let used = begun(&mut sessions, &args(id, 0, 1));
+        assert!(sessions.remove(&id).is_some());
+        sessions.finish(&used, Some(b"too late"));
+        assert_eq!((sessions.len(), sessions.slots(), sessions.busy()), (0, 0, 0));
+        assert_eq!(sessions.begin(&args(id, 0, 2), &FACTS).unwrap_err(), Status4::BadSession);
+        let next = sessions.add(5, 1, channel(64), None).unwrap();
+        assert_ne!(next, id, "an ID is not given twice");
+    }
+
+    #[test]
+    fn the_fewer_slots_are_left_the_fewer_are_granted() {
+        let mut sessions = Sessions::new(1);
+        assert_eq!(
+            (sessions.grant(1_000), sessions.grant(3), sessions.grant(0)),
+            (Some(64), Some(3), Some(1))
+        );
+        let mut granted = Vec::new();
+        while let Some(slots) = sessions.grant(64) {
+            sessions.add(1, 1, channel(slots), None).unwrap();
+            granted.push(slots);
+            if sessions.len() == SESSIONS {
+                break;
+            }
+        }
+        assert!(granted.is_sorted_by(|a, b| a >= b) && granted.contains(&16));
+        assert!(sessions.slots() <= SLOTS);
+    }
+}

@@ -1,0 +1,97 @@
+//! Attributes of files that a client has a write delegation of: CB_GETATTR (RFC 8881 §10.4.3,
+//! §20.1).
+
+use super::{ClientKey, FileId, StateFault, StateKey, StateTables};
+use stag_protocol::nfs::v4::state::DelegationPhase;
+
+/// Source of a file's change attribute and size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeSource {
+    /// The store.
+    Store,
+    /// The holder of a write delegation: send CB_GETATTR, and give its answer to
+    /// [`StateTables::handle_attributes`].
+    Holder(AttributeOrder),
+}
+
+/// CB_GETATTR to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttributeOrder {
+    /// The client.
+    pub client: ClientKey,
+    /// Names the delegation here.
+    pub state: StateKey,
+    /// Filehandle of the file.
+    pub handle: Box<[u8]>,
+}
+
+/// Change attribute and size of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeAndSize {
+    /// Change attribute.
+    pub change: u64,
+    /// Size in octets.
+    pub size: u64,
+}
+
+impl StateTables {
+    /// Tells where GETATTR finds change attribute and size of a file. Nothing of the holder's own
+    /// client waits for its delegation. Allocates nothing if the answer is the store.
+    ///
+    /// # Errors
+    /// [`StateFault::AwaitRecall`] while a write delegation is on its way back,
+    /// [`StateFault::AwaitRemoval`].
+    pub fn check_attributes(
+        &self,
+        file: FileId,
+        client: Option<ClientKey>,
+    ) -> Result<AttributeSource, StateFault> {
+        let Some(entry) = self.file(file) else { return Ok(AttributeSource::Store) };
+        let client = client.map(|client| client.0);
+        let mut held = self.delegations_of(entry).filter(|(_, _, held)| held.write);
+        let Some((key, state, held)) = held.find(|(_, state, _)| Some(state.client) != client)
+        else {
+            return Ok(AttributeSource::Store);
+        };
+        let holder = ClientKey(state.client);
+        if self.is_courtesy(state.client) {
+            return Err(StateFault::AwaitRemoval(holder));
+        }
+        if held.machine.phase() != DelegationPhase::Held {
+            return Err(StateFault::AwaitRecall);
+        }
+        let handle = entry.handle.clone();
+        let order = AttributeOrder { client: holder, state: StateKey(key), handle };
+        Ok(AttributeSource::Holder(order))
+    }
+
+    /// Tells the change attribute that a file had when its write delegation was given: the holder
+    /// reports another one when it has changed the file.
+    pub fn set_delegation_base(&mut self, state: StateKey, change: u64) {
+        if let Some(held) = self.delegation_mut(state) {
+            held.change = change;
+        }
+    }
+
+    /// CB_GETATTR was answered with `told`, and the store has `here`. Returns the values to report
+    /// if the holder has changed the file; its times are those of this moment then, and the store
+    /// should have them and the change attribute, so that they never go backward. Otherwise all
+    /// comes from the store.
+    pub fn handle_attributes(
+        &mut self,
+        state: StateKey,
+        told: ChangeAndSize,
+        here: ChangeAndSize,
+    ) -> Option<ChangeAndSize> {
+        let held = self.delegation_mut(state)?;
+        // RFC 8881 §10.4.3 [8881-238]: another change attribute or another size is a change
+        held.is_modified |= told.change != held.change || told.size != here.size;
+        if !held.is_modified {
+            return None;
+        }
+        // RFC 8881 §10.4.3 [8881-239]: each report is greater than the last. The holder's own value
+        // is not taken, which could be anything.
+        held.change = held.change.max(here.change).saturating_add(1);
+        Some(ChangeAndSize { change: held.change, size: told.size })
+    }
+}

@@ -1,0 +1,251 @@
+//! Delegations that OPEN gives, and their return (RFC 8881 §10.4, §18.6, §18.16).
+
+use super::entry::{DelegationEntry, FileEntry, StateEntry, StateKind};
+use super::{
+    Claim, ClientKey, OpenRequest, StateFault, StateKey, StateRequest, StateTables, StateWork,
+    StateidKind,
+};
+use stag_pools::table::Key;
+use stag_protocol::nfs::v4::state::Delegation;
+use stag_protocol::nfs::v4::{DelegationType, NoDelegation, SessionId, Stateid, Status4, share};
+
+/// Delegations that the export of a file allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DelegationPolicy {
+    /// None: others may change its files unseen.
+    #[default]
+    Never,
+    /// For reading.
+    Read,
+    /// For reading, and for writing.
+    ReadWrite,
+}
+
+/// The request of the fore channel whose reply carries a delegation. A recall that may overtake it
+/// names it (RFC 8881 §2.10.6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantingCall {
+    /// The session.
+    pub session: SessionId,
+    /// The slot.
+    pub slot: u32,
+    /// Sequence ID of the slot.
+    pub sequence: u32,
+}
+
+/// Facts about an OPEN that decide about a delegation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelegationOffer {
+    /// Delegations that the export allows.
+    pub policy: DelegationPolicy,
+    /// True if the client can be called back.
+    pub has_back_channel: bool,
+    /// The request.
+    pub call: Option<GrantingCall>,
+}
+
+/// The delegation of an OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenDelegation {
+    /// Names it here. Tell its [base](StateTables::set_delegation_base) from attributes that are
+    /// read after the OPEN.
+    pub state: StateKey,
+    /// Its stateid.
+    pub stateid: Stateid,
+    /// True if it is for writing.
+    pub write: bool,
+}
+
+/// Outcome of the decision about a delegation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DelegationOutcome {
+    /// None, and the client did not say what it wants: OPEN_DELEGATE_NONE.
+    None,
+    /// None, and why: OPEN_DELEGATE_NONE_EXT.
+    Refused(NoDelegation),
+    /// This one.
+    Given(GivenDelegation),
+}
+
+impl StateTables {
+    /// Decides about a delegation for an open that was just given.
+    pub(super) fn decide_delegation(
+        &mut self,
+        request: &OpenRequest<'_>,
+        now: u64,
+    ) -> DelegationOutcome {
+        let given = match request.claim {
+            Claim::Delegated(_) => Err(NoDelegation::Resource(false)), // it has one
+            Claim::Previous(DelegationType::Read) => Ok(false),
+            Claim::Previous(DelegationType::Write) => Ok(true),
+            Claim::Previous(_) => Err(NoDelegation::NotWanted),
+            Claim::New => self.may_delegate(request, now),
+        };
+        match given.and_then(|write| self.give_delegation(request, write, now)) {
+            Ok(given) => DelegationOutcome::Given(given),
+            // RFC 8881 §18.16.3 [8881-228]: who said what it wants hears why it does not get it
+            Err(reason) if request.access & share::WANT_MASK != 0 => {
+                DelegationOutcome::Refused(reason)
+            }
+            Err(_) => DelegationOutcome::None,
+        }
+    }
+
+    /// The kind of delegation that an open may have: true for writing.
+    fn may_delegate(&self, request: &OpenRequest<'_>, now: u64) -> Result<bool, NoDelegation> {
+        let wanted = request.access & share::WANT_MASK;
+        match wanted {
+            // RFC 8881 §18.16.3 [8881-229]: who wants none gets none
+            share::WANT_NO_DELEGATION => return Err(NoDelegation::NotWanted),
+            share::WANT_CANCEL => return Err(NoDelegation::Cancelled),
+            _ => {}
+        }
+        let write = match request.access & share::BOTH {
+            share::READ => false,
+            // A client that holds one reads through it, so it needs the access.
+            share::BOTH => true,
+            _ => return Err(NoDelegation::Resource(false)),
+        };
+        let allows = match request.offer.policy {
+            DelegationPolicy::Never => false,
+            DelegationPolicy::Read => !write,
+            DelegationPolicy::ReadWrite => true,
+        };
+        let file = self.file(request.file.id).ok_or(NoDelegation::Resource(false))?;
+        if !allows || !request.offer.has_back_channel || self.check_grace().is_err() {
+            return Err(NoDelegation::Resource(false));
+        }
+        if self.recent.has(request.file.id, now) || self.is_contended(file, request.client, write) {
+            return Err(NoDelegation::Contention(false));
+        }
+        Ok(write)
+    }
+
+    /// Returns true if others have the file open in a way that a delegation would not allow, or
+    /// hold a delegation that excludes it.
+    pub(super) fn is_contended(&self, file: &FileEntry, client: ClientKey, write: bool) -> bool {
+        // RFC 8881 §10.4 [8881-230]: one for writing needs that no other client has the file open,
+        // one for reading that none has it open for writing
+        let excluded = file.shares.opens().iter();
+        let mut excluded = excluded.filter(|open| write || open.access() & share::WRITE != 0);
+        let is_open = excluded.any(|open| {
+            let holder = self.states.get(Key::from_bits(open.open)).map(|state| state.client);
+            holder != Some(client.0)
+        });
+        let is_delegated = self.delegations_of(file).any(|(_, state, held)| {
+            state.client != client.0 && (write || held.write || held.is_recalled())
+        });
+        is_open || is_delegated
+    }
+
+    fn give_delegation(
+        &mut self,
+        request: &OpenRequest<'_>,
+        write: bool,
+        now: u64,
+    ) -> Result<GivenDelegation, NoDelegation> {
+        let short = NoDelegation::Resource(false);
+        let client = self.clients.get(request.client.0).ok_or(NoDelegation::NotWanted)?;
+        let is_full = self.delegations >= self.limits.delegations
+            || client.delegations >= self.limits.delegations_per_client;
+        let is_full_or_held = self.file(request.file.id).is_none_or(|file| {
+            file.delegations.len() >= self.limits.delegations_per_file
+                || self.delegations_of(file).any(|(_, state, _)| state.client == request.client.0)
+        });
+        let file = self.find_file(request.file.id).filter(|_| !is_full && !is_full_or_held);
+        let Some(file) = file else { return Err(short) };
+        let entry = DelegationEntry {
+            machine: Delegation::new(),
+            write,
+            change: 0,
+            is_modified: false,
+            asked_at: 0,
+            is_revoke_asked: false,
+            given_at: now,
+            call: request.offer.call,
+        };
+        let kind = StateKind::Delegation(entry);
+        let Ok(state) = self.add_state(request.client, file, kind) else { return Err(short) };
+        self.delegations += 1;
+        if let Some(client) = self.clients.get_mut(request.client.0) {
+            client.delegations += 1;
+        }
+        if let Some(file) = self.files.get_mut(file) {
+            file.delegations.push(state.0);
+        }
+        self.show_presence(file);
+        match self.stateid(state) {
+            Some(stateid) => Ok(GivenDelegation { state, stateid, write }),
+            None => Err(short),
+        }
+    }
+
+    /// DELEGRETURN. Those who wait for it go on.
+    ///
+    /// # Errors
+    /// Those of the stateid; DELEG_REVOKED.
+    pub fn return_delegation(&mut self, request: &StateRequest) -> Result<(), StateFault> {
+        let key = self.resolve(request, Some(StateidKind::Delegation))?;
+        self.drop_state(key);
+        Ok(())
+    }
+
+    /// Judges CLAIM_DELEGATE_CUR and CLAIM_DELEG_CUR_FH by their delegation.
+    pub(super) fn check_delegated(
+        &self,
+        request: &OpenRequest<'_>,
+        stateid: Stateid,
+    ) -> Result<(), StateFault> {
+        let named = StateRequest { client: request.client, file: request.file.id, stateid };
+        // RFC 8881 §18.16.3 [8881-231]: the delegation of such a claim is the client's own
+        let key = self.resolve(&named, Some(StateidKind::Delegation))?;
+        let state = self.states.get(key).ok_or(Status4::BadStateid)?;
+        match &state.kind {
+            StateKind::Delegation(held) if held.write || request.access & share::WRITE == 0 => {
+                Ok(())
+            }
+            // RFC 8881 §18.16.3 [8881-232]: one for reading does not cover an open for writing
+            _ => Err(Status4::OpenMode.into()),
+        }
+    }
+
+    /// The delegations of a file that are not revoked.
+    pub(super) fn delegations_of(
+        &self,
+        file: &FileEntry,
+    ) -> impl Iterator<Item = (Key, &StateEntry, &DelegationEntry)> {
+        file.delegations.iter().filter_map(|key| {
+            let state = self.states.get(*key)?;
+            match &state.kind {
+                StateKind::Delegation(held) if held.machine.is_live() => Some((*key, state, held)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The delegation that a key names.
+    pub(super) fn delegation_mut(&mut self, state: StateKey) -> Option<&mut DelegationEntry> {
+        match &mut self.states.get_mut(state.0)?.kind {
+            StateKind::Delegation(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// Takes a delegation that is gone out of its file.
+    pub(super) fn end_delegation(&mut self, key: Key, entry: &StateEntry) {
+        let StateKind::Delegation(held) = &entry.kind else { return };
+        self.delegations -= 1;
+        if let Some(client) = self.clients.get_mut(entry.client) {
+            client.delegations -= 1;
+            client.revoked -= usize::from(!held.machine.is_live());
+        }
+        if let Some(file) = self.files.get_mut(entry.file) {
+            file.delegations.retain(|one| *one != key);
+        }
+        self.show_presence(entry.file);
+        if held.is_recalled() {
+            self.recalling.retain(|one| one.0 != key);
+            self.work.push(StateWork::GoOn(entry.file_id));
+        }
+    }
+}

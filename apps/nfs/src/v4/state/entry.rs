@@ -1,0 +1,248 @@
+//! Entries of the tables: clients, states and files, with what names them.
+
+use super::waiter::LockWaiter;
+use super::{DeniedLock, GrantingCall, StateidKind};
+use stag_pools::table::Key;
+use stag_protocol::nfs::v4::Status4;
+use stag_protocol::nfs::v4::state::{
+    Delegation, DelegationPhase, HeldLock, OpenShare, RangeLocks, ReclaimState, ShareTable,
+};
+
+/// Names a client of the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientKey(pub(super) Key);
+
+/// Names a state of the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StateKey(pub(super) Key);
+
+/// The identity of a file, of the caller's making: the same for all names and filehandles of a
+/// file, and never that of another file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u128);
+
+/// A file of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRef<'a> {
+    /// Its identity.
+    pub id: FileId,
+    /// The filehandle that callbacks name it by.
+    pub handle: &'a [u8],
+}
+
+/// Reason for not doing what an operation asks for; nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateFault {
+    /// The operation fails with this status.
+    Failed(Status4),
+    /// NFS4ERR_DENIED: this lock conflicts.
+    Denied(DeniedLock),
+    /// Delegations are in the way, and were recalled. [`StateWork::GoOn`](super::StateWork::GoOn)
+    /// tells when to ask again; answer NFS4ERR_DELAY if that takes long.
+    AwaitRecall,
+    /// State of a client whose lease expired is in the way. Record that it may not reclaim, release
+    /// it by [`StateTables::release_client`](super::StateTables::release_client), and ask again.
+    AwaitRemoval(ClientKey),
+}
+
+impl StateFault {
+    /// The status for a caller who does not wait.
+    pub const fn status(&self) -> Status4 {
+        match self {
+            Self::Failed(status) => *status,
+            Self::Denied(_) => Status4::Denied,
+            Self::AwaitRecall | Self::AwaitRemoval(_) => Status4::Delay,
+        }
+    }
+}
+
+impl From<Status4> for StateFault {
+    fn from(status: Status4) -> Self {
+        Self::Failed(status)
+    }
+}
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct ClientEntry {
+    /// Client ID as the wire has it.
+    pub id: u64,
+    /// Its states, in no order.
+    pub states: Vec<Key>,
+    /// Opens among them.
+    pub opens: usize,
+    /// Locked ranges.
+    pub ranges: usize,
+    /// Delegations, revoked ones among them.
+    pub delegations: usize,
+    /// Revoked delegations that it has not freed.
+    pub revoked: usize,
+    /// Its right to reclaim.
+    pub reclaim: ReclaimState,
+    /// Time of its last SEQUENCE.
+    pub renewed_at: u64,
+    /// Phase of its lease.
+    pub phase: LeasePhase,
+}
+
+/// Phase of a client's lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeasePhase {
+    /// It has not expired, or was not seen to be.
+    Active,
+    /// It has expired; its state is kept until it is in somebody's way.
+    Courtesy,
+    /// The caller was told to release the client.
+    AwaitRelease,
+}
+
+impl ClientEntry {
+    pub const fn new(id: u64, reclaim: ReclaimState, now: u64) -> Self {
+        Self {
+            id,
+            states: Vec::new(),
+            opens: 0,
+            ranges: 0,
+            delegations: 0,
+            revoked: 0,
+            reclaim,
+            renewed_at: now,
+            phase: LeasePhase::Active,
+        }
+    }
+}
+
+/// A state: what a stateid names.
+#[derive(Debug)]
+pub(super) struct StateEntry {
+    /// The client that has it.
+    pub client: Key,
+    /// Its file.
+    pub file: Key,
+    /// The identity of the file.
+    pub file_id: FileId,
+    /// The current sequence ID.
+    pub seqid: u32,
+    /// Place in the list of its client.
+    pub place: usize,
+    /// The kind, with its data.
+    pub kind: StateKind,
+}
+
+/// Kinds of state.
+#[derive(Debug)]
+pub(super) enum StateKind {
+    Open(OpenEntry),
+    Locks(LockEntry),
+    Delegation(DelegationEntry),
+}
+
+impl StateKind {
+    pub const fn tag(&self) -> StateidKind {
+        match self {
+            Self::Open(_) => StateidKind::Open,
+            Self::Locks(_) => StateidKind::Locks,
+            Self::Delegation(_) => StateidKind::Delegation,
+        }
+    }
+
+    /// Returns true for a delegation that is not revoked.
+    pub const fn is_live(&self) -> bool {
+        matches!(self, Self::Delegation(held) if held.machine.is_live())
+    }
+}
+
+/// An open. Its denial stands in the share table of its file.
+#[derive(Debug)]
+pub(super) struct OpenEntry {
+    /// The open-owner.
+    pub owner: Box<[u8]>,
+    /// Access, as the share table has it.
+    pub access: u32,
+}
+
+/// The locks of one lock-owner under one open.
+#[derive(Debug)]
+pub(super) struct LockEntry {
+    /// The open.
+    pub open: Key,
+    /// The lock-owner.
+    pub owner: Box<[u8]>,
+    /// The lock-owner in the table of ranges: the same for all of its opens of the file.
+    pub number: u64,
+}
+
+/// A delegation.
+#[derive(Debug)]
+pub(super) struct DelegationEntry {
+    /// Its life.
+    pub machine: Delegation,
+    /// True if it is for writing.
+    pub write: bool,
+    /// Change attribute of the file: that of the grant, then the last one that was reported.
+    pub change: u64,
+    /// True once the holder has reported a change.
+    pub is_modified: bool,
+    /// Time of the conflict that recalled it.
+    pub asked_at: u64,
+    /// True if the caller was asked to revoke it.
+    pub is_revoke_asked: bool,
+    /// Time of the grant.
+    pub given_at: u64,
+    /// The request whose reply carried it.
+    pub call: Option<GrantingCall>,
+}
+
+impl DelegationEntry {
+    /// Returns true while somebody waits for its return.
+    pub const fn is_recalled(&self) -> bool {
+        matches!(
+            self.machine.phase(),
+            DelegationPhase::AwaitRecallSent | DelegationPhase::AwaitReturn { .. }
+        )
+    }
+}
+
+/// A file with state.
+#[derive(Debug)]
+pub(super) struct FileEntry {
+    /// Its identity.
+    pub id: FileId,
+    /// The filehandle that callbacks name it by.
+    pub handle: Box<[u8]>,
+    /// Its opens, by the bits of their keys.
+    pub shares: ShareTable<Vec<OpenShare>>,
+    /// Its lock states, in no order.
+    pub lock_states: Vec<Key>,
+    /// Its locked ranges.
+    pub locks: RangeLocks<Vec<HeldLock>>,
+    /// Requests that wait for locks, in the order in which they came.
+    pub waiters: Vec<LockWaiter>,
+    /// True if it is in the list of files whose waiters are to be told.
+    pub is_unlocked: bool,
+    /// Its delegations, revoked ones among them.
+    pub delegations: Vec<Key>,
+    /// True if the presence filter counts it.
+    pub is_present: bool,
+}
+
+impl FileEntry {
+    pub fn new(file: &FileRef<'_>) -> Self {
+        Self {
+            id: file.id,
+            handle: file.handle.into(),
+            shares: ShareTable::new(Vec::new()),
+            lock_states: Vec::new(),
+            locks: RangeLocks::new(Vec::new()),
+            waiters: Vec::new(),
+            is_unlocked: false,
+            delegations: Vec::new(),
+            is_present: false,
+        }
+    }
+
+    /// Returns true if nobody has state of it.
+    pub fn is_empty(&self) -> bool {
+        self.shares.opens().is_empty() && self.delegations.is_empty()
+    }
+}

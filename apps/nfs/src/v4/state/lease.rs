@@ -1,0 +1,112 @@
+//! Clients and their leases: renewal, expiry, and the state of expired clients, which is kept until
+//! it is in somebody's way (RFC 8881 §8.3, §8.4.3).
+
+use super::entry::{ClientEntry, LeasePhase};
+use super::{ClientKey, StateFault, StateTables, StateWork};
+use stag_pools::table::Key;
+use stag_protocol::nfs::v4::Status4;
+use stag_protocol::nfs::v4::state::ReclaimState;
+
+/// Clients whose leases one call of [`StateTables::handle_time`] looks at.
+const CLIENTS_PER_TURN: usize = 64;
+
+/// Milliseconds for which the state of an expired client is kept when it is in nobody's way.
+pub const COURTESY_MS: u64 = 24 * 3_600_000;
+
+impl StateTables {
+    /// Adds a client with the client ID `id`, whose lease begins; `None` when the table is full.
+    /// `listed` says that the records allow it to reclaim.
+    pub fn add_client(&mut self, id: u64, listed: bool, now: u64) -> Option<ClientKey> {
+        let reclaim = ReclaimState { listed, complete: false };
+        self.clients.insert(ClientEntry::new(id, reclaim, now)).ok().map(ClientKey)
+    }
+
+    /// Drops a client and all of its state: it expired, it is destroyed, or a new incarnation of it
+    /// was confirmed.
+    pub fn release_client(&mut self, client: ClientKey) {
+        while let Some(state) = self.clients.get(client.0).and_then(|it| it.states.last()) {
+            self.drop_state(*state);
+        }
+        if let Some(mut gone) = self.clients.remove(client.0) {
+            self.recovery.forget(&mut gone.reclaim);
+        }
+    }
+
+    /// SEQUENCE: renews the lease. A client that expired and was in nobody's way goes on as if
+    /// nothing had happened. Returns false if the client was released.
+    pub fn renew(&mut self, client: ClientKey, now: u64) -> bool {
+        let Some(client) = self.clients.get_mut(client.0) else { return false };
+        // RFC 8881 §8.3 [8881-221]: SEQUENCE renews the lease
+        client.renewed_at = now;
+        client.phase = LeasePhase::Active;
+        true
+    }
+
+    /// The client ID of a client.
+    pub fn client_id(&self, client: ClientKey) -> Option<u64> {
+        self.clients.get(client.0).map(|client| client.id)
+    }
+
+    /// Number of states that a client has.
+    pub fn states_of(&self, client: ClientKey) -> usize {
+        self.clients.get(client.0).map_or(0, |it| it.states.len())
+    }
+
+    /// Returns true if the client's lease expired and its state is kept out of courtesy.
+    pub(super) fn is_courtesy(&self, client: Key) -> bool {
+        self.clients.get(client).is_some_and(|client| client.phase != LeasePhase::Active)
+    }
+
+    /// Returns true if the client was found to be expired for good, and has not come back.
+    pub(super) fn is_to_go(&self, client: ClientKey) -> bool {
+        self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
+    }
+
+    /// A client whose state may go when a table is full.
+    pub(super) fn any_courtesy(&self) -> Option<ClientKey> {
+        let expired = self.clients.iter().filter(|(key, _)| self.is_courtesy(*key));
+        expired.min_by_key(|(_, client)| client.renewed_at).map(|(key, _)| ClientKey(key))
+    }
+
+    /// The answer when a table is full.
+    pub(super) fn when_full(&self) -> StateFault {
+        self.any_courtesy().map_or(StateFault::Failed(Status4::Delay), StateFault::AwaitRemoval)
+    }
+
+    /// The answer to a request that a table refused with this status.
+    pub(super) fn refusal(&self, status: Status4) -> StateFault {
+        if status == Status4::Delay { self.when_full() } else { status.into() }
+    }
+
+    /// Time passes: looks at some clients, in turns.
+    pub(super) fn expire_clients(&mut self, now: u64) {
+        let places = self.clients.capacity();
+        for _ in 0..CLIENTS_PER_TURN.min(places) {
+            let place = self.next_client % places;
+            self.next_client = place + 1;
+            let lease = self.lease;
+            let Some((key, client)) = self.clients.entry_at(place) else { continue };
+            let idle = now.saturating_sub(client.renewed_at);
+            // RFC 8881 §8.4.1 [8881-222]: until the lease has expired, nobody gets the state
+            if client.phase == LeasePhase::Active && idle > lease {
+                client.phase = LeasePhase::Courtesy;
+            }
+            let is_over = client.states.is_empty() || idle > COURTESY_MS;
+            if client.phase == LeasePhase::Courtesy && is_over {
+                client.phase = LeasePhase::AwaitRelease;
+                self.work.push(StateWork::Expired(ClientKey(key)));
+            }
+        }
+    }
+
+    /// Time passes: leases expire, recalled delegations are due, and the grace period ends. To be
+    /// called in every pass; one call does a bounded amount.
+    pub fn handle_time(&mut self, now: u64) {
+        self.expire_clients(now);
+        self.expire_recalls(now);
+        self.recall_any(now);
+        if self.recovery.must_record(now) {
+            self.work.push(StateWork::EndGrace);
+        }
+    }
+}

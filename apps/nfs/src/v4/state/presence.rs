@@ -1,0 +1,99 @@
+//! A filter that tells other shards, and version 3, which files may have delegations or denials
+//! that an access without a stateid has to mind.
+
+use super::{FileId, StateTables};
+use stag_pools::table::Key;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+
+/// Buckets of files.
+const BUCKETS: usize = 65_536;
+
+/// One octet for each bucket of files: zero if no file of it has a delegation or denies anything.
+/// Each bucket is written by the shard that owns its files, and read by all.
+///
+/// A change without a stateid (version 3, SETATTR, REMOVE, RENAME, LINK) asks
+/// [`PresenceFilter::may_conflict`] before it is made *and* before its reply leaves. The owner sets
+/// the octet before it grants, and looks at the file's attributes after the grant. So either the
+/// change is seen by the grant, or the grant by the change.
+#[derive(Debug)]
+pub struct PresenceFilter(Box<[AtomicU8]>);
+
+impl PresenceFilter {
+    /// A filter for files without state.
+    pub fn new() -> Self {
+        Self((0..BUCKETS).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// Returns true if the owner of the file has to be asked.
+    pub fn may_conflict(&self, file: FileId) -> bool {
+        // A missing bucket cannot be; if it could, the owner would have to be asked.
+        self.0.get(bucket(file)).is_none_or(|octet| octet.load(Ordering::Relaxed) != 0)
+    }
+
+    /// The number of the shard that owns the file's state, of so many.
+    pub fn owner(file: FileId, shards: usize) -> usize {
+        bucket(file) % shards.max(1)
+    }
+
+    fn set(&self, bucket: usize, is_present: bool) {
+        if let Some(octet) = self.0.get(bucket) {
+            octet.store(u8::from(is_present), Ordering::Relaxed);
+            fence(Ordering::SeqCst); // what the owner reads of the file from here on is newer
+        }
+    }
+}
+
+impl Default for PresenceFilter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The bucket of a file.
+const fn bucket(file: FileId) -> usize {
+    let folded = (file.0 >> 64) as u64 ^ file.0 as u64;
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
+}
+
+/// The owner's side: how many files of each bucket are there.
+#[derive(Debug)]
+pub(super) struct Presence {
+    filter: Arc<PresenceFilter>,
+    counts: Box<[u32]>,
+}
+
+impl Presence {
+    pub fn new(filter: Arc<PresenceFilter>) -> Self {
+        Self { filter, counts: vec![0; BUCKETS].into() }
+    }
+
+    fn count(&mut self, file: FileId, is_present: bool) {
+        let Some(count) = self.counts.get_mut(bucket(file)) else { return };
+        let before = *count;
+        *count = if is_present { before + 1 } else { before - 1 };
+        if (before == 0) != (*count == 0) {
+            self.filter.set(bucket(file), is_present);
+        }
+    }
+}
+
+impl StateTables {
+    /// Shows in the filter if a file has delegations or denials, after any of them changed.
+    pub(super) fn show_presence(&mut self, file: Key) {
+        let states = &self.states;
+        let Some(file) = self.files.get_mut(file) else { return };
+        let is_live = |key: &Key| states.get(*key).is_some_and(|state| state.kind.is_live());
+        let is_present = file.delegations.iter().any(is_live)
+            || file.shares.opens().iter().any(|open| open.deny() != 0);
+        if file.is_present != is_present {
+            file.is_present = is_present;
+            self.presence.count(file.id, is_present);
+        }
+    }
+
+    /// The filter, for other shards and version 3.
+    pub fn presence(&self) -> Arc<PresenceFilter> {
+        Arc::clone(&self.presence.filter)
+    }
+}

@@ -1,0 +1,98 @@
+//! Reclaims after a restart, and the end of the grace period (RFC 8881 §8.4.2, §8.4.3, §18.51).
+
+use super::{ClientKey, StateFault, StateTables};
+use stag_protocol::nfs::v4::Status4;
+use stag_protocol::nfs::v4::state::{Grace, ReclaimState};
+
+/// The grace period, and the record of its end.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    grace: Grace,
+    record: GraceRecord,
+}
+
+/// The record that says which clients may reclaim after the next restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GraceRecord {
+    /// It is that of the last start.
+    LastStart,
+    /// The caller was asked to write that of this one.
+    AwaitWritten,
+    /// It is that of this start.
+    ThisStart,
+}
+
+impl Recovery {
+    /// No grace period: nobody had state.
+    pub const fn none() -> Self {
+        Self { grace: Grace::begin(0, 0), record: GraceRecord::ThisStart }
+    }
+
+    pub const fn forget(&mut self, client: &mut ReclaimState) {
+        self.grace.forget(client);
+    }
+
+    /// Returns true once, when the grace period is over and its record has to be written.
+    pub const fn must_record(&mut self, now: u64) -> bool {
+        let must = matches!(self.record, GraceRecord::LastStart) && !self.grace.is_on(now);
+        if must {
+            self.record = GraceRecord::AwaitWritten;
+        }
+        must
+    }
+
+    const fn is_over(&self) -> bool {
+        matches!(self.record, GraceRecord::ThisStart)
+    }
+}
+
+impl StateTables {
+    /// Begins the grace period of a server whose records list so many clients, until `ends_at` at
+    /// the latest. It ends as soon as all of them are complete.
+    pub const fn begin_grace(&mut self, listed: u32, ends_at: u64) {
+        if listed > 0 {
+            self.recovery =
+                Recovery { grace: Grace::begin(listed, ends_at), record: GraceRecord::LastStart };
+        }
+    }
+
+    /// The end of the grace period is recorded: clients that are not complete by now may not
+    /// reclaim after another restart.
+    pub const fn handle_grace_recorded(&mut self) {
+        self.recovery.record = GraceRecord::ThisStart;
+    }
+
+    /// RECLAIM_COMPLETE, after the client was recorded. That for one file system changes nothing.
+    ///
+    /// # Errors
+    /// COMPLETE_ALREADY.
+    pub fn complete_reclaims(&mut self, client: ClientKey, one_fs: bool) -> Result<(), Status4> {
+        let client = self.clients.get_mut(client.0).ok_or(Status4::StaleClientid)?;
+        self.recovery.grace.complete(&mut client.reclaim, one_fs)
+    }
+
+    /// Judges anything that the grace period keeps back: REMOVE, RENAME, LINK, SETATTR of the size,
+    /// I/O by special stateids.
+    ///
+    /// # Errors
+    /// GRACE.
+    pub const fn check_grace(&self) -> Result<(), Status4> {
+        // RFC 8881 §8.4.2.1 [8881-223]: in the grace period nothing may spoil a reclaim
+        if self.recovery.is_over() { Ok(()) } else { Err(Status4::Grace) }
+    }
+
+    /// Judges a request for new state.
+    pub fn check_grant(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
+        let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
+        self.recovery.grace.grant(&client.reclaim, now)?;
+        // RFC 8881 §8.4.3 [8881-224]: who may not reclaim is recorded before others get state
+        self.check_grace()?;
+        Ok(())
+    }
+
+    /// Judges a reclaim.
+    pub fn check_reclaim(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
+        let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
+        Ok(self.recovery.grace.reclaim(&client.reclaim, now)?)
+    }
+}

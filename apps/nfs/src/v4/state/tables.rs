@@ -1,0 +1,215 @@
+//! The tables of a shard, and how clients, states and files get into them and out of them.
+
+use super::entry::{ClientEntry, FileEntry, StateEntry, StateKind};
+use super::presence::{Presence, PresenceFilter};
+use super::recent::RecentRecalls;
+use super::recovery::Recovery;
+use super::work::WorkQueue;
+use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
+use stag_pools::table::{Key, Table};
+use stag_protocol::nfs::v4::{Stateid, Status4};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+/// The state that clients have at one shard.
+#[derive(Debug)]
+pub struct StateTables {
+    home: u8,
+    epoch: u16,
+    pub(super) limits: StateLimits,
+    pub(super) clients: Table<ClientEntry>,
+    pub(super) states: Table<StateEntry>,
+    pub(super) files: Table<FileEntry>,
+    by_id: HashMap<FileId, Key>,
+    /// Opens by the hash of client, file and open-owner.
+    by_owner: HashMap<u128, Key>,
+    hashers: [RandomState; 2],
+    pub(super) work: WorkQueue,
+    pub(super) recovery: Recovery,
+    /// Milliseconds of a lease.
+    pub(super) lease: u64,
+    /// Place of the client whose lease is looked at next.
+    pub(super) next_client: usize,
+    pub(super) recent: RecentRecalls,
+    pub(super) presence: Presence,
+    /// Files whose waiters are to be told. Some of them may be gone.
+    pub(super) unlocked: Vec<Key>,
+    /// Delegations that were recalled. Some of them may be gone.
+    pub(super) recalling: Vec<StateKey>,
+    /// Place of the recall that is looked at next.
+    pub(super) next_recall: usize,
+    /// Time from which CB_RECALL_ANY may be sent.
+    pub(super) next_recall_any: u64,
+    /// Delegations of all clients, revoked ones among them.
+    pub(super) delegations: usize,
+    /// Opens of all clients.
+    pub(super) opens: usize,
+    /// Lock states of all clients.
+    pub(super) lock_states: usize,
+    /// Locked ranges of all clients.
+    pub(super) ranges: usize,
+    /// Requests that wait for locks.
+    pub(super) waiters: usize,
+}
+
+/// An open as the index knows it.
+pub(super) struct OpenIndexEntry<'a> {
+    pub client: Key,
+    pub file: FileId,
+    pub owner: &'a [u8],
+}
+
+impl StateTables {
+    /// Empty tables of the shard `home`, without a grace period. `epoch` counts the starts of the
+    /// server: stateids of another epoch name nothing. `lease` is in milliseconds.
+    pub fn new(home: u8, epoch: u16, lease: u64, limits: StateLimits) -> Self {
+        Self {
+            home,
+            epoch,
+            clients: Table::new(limits.clients),
+            states: Table::new(limits.states()),
+            files: Table::new(limits.opens + limits.delegations),
+            by_id: HashMap::with_capacity(limits.opens + limits.delegations),
+            by_owner: HashMap::with_capacity(limits.opens),
+            hashers: [RandomState::new(), RandomState::new()],
+            work: WorkQueue::default(),
+            recovery: Recovery::none(),
+            lease,
+            next_client: 0,
+            recent: RecentRecalls::new(),
+            presence: Presence::new(Arc::new(PresenceFilter::new())),
+            unlocked: Vec::new(),
+            recalling: Vec::new(),
+            next_recall: 0,
+            next_recall_any: 0,
+            delegations: 0,
+            opens: 0,
+            lock_states: 0,
+            ranges: 0,
+            waiters: 0,
+            limits,
+        }
+    }
+
+    /// Shows the files that may have delegations or denials in a filter that shards have in common.
+    /// To be called before anybody has state.
+    pub fn share_presence(&mut self, filter: Arc<PresenceFilter>) {
+        assert!(self.states.is_empty(), "the filter would miss what is there");
+        self.presence = Presence::new(filter);
+    }
+
+    /// The stateid of a state with its current sequence ID.
+    pub fn stateid(&self, state: StateKey) -> Option<Stateid> {
+        let entry = self.states.get(state.0)?;
+        Some(self.name(state.0, &entry.kind).stateid(entry.seqid))
+    }
+
+    pub(super) const fn name(&self, key: Key, kind: &StateKind) -> StateName {
+        StateName { home: self.home, kind: kind.tag(), epoch: self.epoch, key }
+    }
+
+    /// Returns true if the name is of this shard and of this start of the server.
+    pub(super) const fn is_ours(&self, name: &StateName) -> bool {
+        name.home == self.home && name.epoch == self.epoch
+    }
+
+    pub(super) fn files_by_id(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// The place of a file, if it has state.
+    pub(super) fn find_file(&self, id: FileId) -> Option<Key> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn file(&self, id: FileId) -> Option<&FileEntry> {
+        self.files.get(self.find_file(id)?)
+    }
+
+    /// The place of a file, which is added if it has no state yet.
+    pub(super) fn add_file(&mut self, file: &FileRef<'_>) -> Result<Key, Status4> {
+        if let Some(key) = self.find_file(file.id) {
+            return Ok(key);
+        }
+        let key = self.files.insert(FileEntry::new(file)).map_err(|_| Status4::Delay)?;
+        self.by_id.insert(file.id, key);
+        Ok(key)
+    }
+
+    /// Drops a file that nobody has state of.
+    pub(super) fn sweep_file(&mut self, key: Key) {
+        if self.files.get(key).is_some_and(FileEntry::is_empty)
+            && let Some(file) = self.files.remove(key)
+        {
+            self.waiters -= file.waiters.len(); // for a local process: its locks are not known here
+            self.by_id.remove(&file.id);
+        }
+    }
+
+    /// The name of an open-owner's open in the index. Its hashes are secret and have 128 bits
+    /// together, so that no two are the same.
+    fn owner_hash(&self, client: Key, file: FileId, owner: &[u8]) -> u128 {
+        let [high, low] = self.hashers.each_ref().map(|one| one.hash_one((client, file, owner)));
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// The open that an open-owner has of a file.
+    pub(super) fn find_open(&self, client: Key, file: FileId, owner: &[u8]) -> Option<Key> {
+        self.by_owner.get(&self.owner_hash(client, file, owner)).copied()
+    }
+
+    /// Enters an open in the index, or takes it out.
+    pub(super) fn index_open(&mut self, entry: &OpenIndexEntry<'_>, key: Option<Key>) {
+        let hash = self.owner_hash(entry.client, entry.file, entry.owner);
+        match key {
+            Some(key) => self.by_owner.insert(hash, key),
+            None => self.by_owner.remove(&hash),
+        };
+    }
+
+    pub(super) fn opens_by_owner(&self) -> usize {
+        self.by_owner.len()
+    }
+
+    /// Adds a state with the sequence ID 1.
+    pub(super) fn add_state(
+        &mut self,
+        client: ClientKey,
+        file: Key,
+        kind: StateKind,
+    ) -> Result<StateKey, Status4> {
+        let owner = self.clients.get_mut(client.0).ok_or(Status4::StaleClientid)?;
+        let file_id = self.files.get(file).ok_or(Status4::ServerFault)?.id;
+        let place = owner.states.len();
+        let entry = StateEntry { client: client.0, file, file_id, seqid: 1, place, kind };
+        let key = self.states.insert(entry).map_err(|_| Status4::Delay)?;
+        owner.states.push(key);
+        Ok(StateKey(key))
+    }
+
+    /// Takes a state out of the table and out of its client's list.
+    pub(super) fn take_state(&mut self, key: Key) -> Option<StateEntry> {
+        let entry = self.states.remove(key)?;
+        if let Some(client) = self.clients.get_mut(entry.client) {
+            client.states.swap_remove(entry.place);
+            if let Some(moved) = client.states.get(entry.place)
+                && let Some(moved) = self.states.get_mut(*moved)
+            {
+                moved.place = entry.place;
+            }
+        }
+        Some(entry)
+    }
+
+    /// Ends a state, whatever it is.
+    pub(super) fn drop_state(&mut self, key: Key) {
+        let Some(entry) = self.take_state(key) else { return };
+        match entry.kind {
+            StateKind::Open(_) => self.end_open(key, &entry),
+            StateKind::Locks(_) => self.end_locks(key, &entry),
+            StateKind::Delegation(_) => self.end_delegation(key, &entry),
+        }
+        self.sweep_file(entry.file);
+    }
+}

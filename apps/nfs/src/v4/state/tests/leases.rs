@@ -1,0 +1,157 @@
+//! Leases, and the state of clients whose lease expired.
+
+use super::*;
+
+/// Lets time pass, and looks at all leases.
+fn pass(fixture: &mut Fixture, time: u64) -> Vec<StateWork> {
+    fixture.now += time;
+    fixture.tables.handle_time(fixture.now);
+    fixture.work()
+}
+
+/// Lets the lease of client 0 expire, and those of the others not.
+fn expire_first(fixture: &mut Fixture) -> Vec<StateWork> {
+    fixture.now += LEASE + 1;
+    for client in [1, 2] {
+        assert!(fixture.tables.renew(fixture.clients[client], fixture.now));
+    }
+    pass(fixture, 0)
+}
+
+#[test]
+fn a_client_without_state_goes_when_its_lease_has_expired_and_is_told_of_once() {
+    let mut fixture = Fixture::new();
+    assert_eq!(pass(&mut fixture, LEASE), [], "a lease lasts as long as it says");
+    let expired = fixture.clients.map(StateWork::Expired);
+    assert_eq!(pass(&mut fixture, 1), expired);
+    assert_eq!(pass(&mut fixture, LEASE), []);
+    fixture.tables.release_client(fixture.clients[1]);
+    assert!(!fixture.tables.renew(fixture.clients[1], fixture.now));
+    assert!(fixture.tables.renew(fixture.clients[0], fixture.now));
+    assert_eq!(pass(&mut fixture, LEASE + 1), [StateWork::Expired(fixture.clients[0])]);
+}
+
+#[test]
+fn a_client_that_renews_its_lease_before_it_is_told_of_stays() {
+    let mut fixture = Fixture::new();
+    fixture.now = LEASE + 1;
+    fixture.tables.handle_time(fixture.now);
+    assert!(fixture.tables.renew(fixture.clients[1], fixture.now));
+    let gone = [0, 2].map(|client| StateWork::Expired(fixture.clients[client]));
+    assert_eq!(fixture.work(), gone);
+}
+
+#[test]
+fn a_renewed_lease_keeps_the_state_from_others() {
+    let mut fixture = Fixture::new();
+    fixture.open(0, "a", READ, WRITE);
+    for _ in 0..5 {
+        assert_eq!(pass(&mut fixture, LEASE), []);
+        fixture
+            .clients
+            .iter()
+            .for_each(|client| assert!(fixture.tables.renew(*client, fixture.now)));
+        assert_eq!(fixture.open_file(1, FILE, "b", WRITE, 0), denied());
+    }
+}
+
+fn denied() -> Result<Opened, StateFault> {
+    Err(StateFault::Failed(Status4::ShareDenied))
+}
+
+#[test]
+fn the_state_of_an_expired_client_stays_until_somebody_wants_what_it_denies() {
+    let mut fixture = Fixture::new();
+    let first = fixture.open(0, "a", READ, WRITE);
+    assert_eq!(expire_first(&mut fixture), []);
+    assert!(fixture.open_file(1, FILE, "b", READ, 0).is_ok(), "it is in nobody's way");
+    let removal = StateFault::AwaitRemoval(fixture.clients[0]);
+    assert_eq!(fixture.open_file(2, FILE, "c", WRITE, 0), Err(removal));
+    assert_eq!(fixture.io(2, Stateid::ANONYMOUS, IoAccess::Write), Err(removal));
+    assert_eq!(fixture.tables.states_of(fixture.clients[0]), 1, "asking takes nothing away");
+    fixture.tables.release_client(fixture.clients[0]);
+    fixture.tables.assert_consistent();
+    assert!(fixture.open_file(2, FILE, "c", WRITE, 0).is_ok());
+    assert_eq!(fixture.io(0, first, IoAccess::Read), failed(Status4::BadStateid));
+}
+
+#[test]
+fn an_expired_client_that_comes_back_in_time_goes_on_as_if_nothing_had_happened() {
+    let mut fixture = Fixture::new();
+    let first = fixture.open(0, "a", READ, WRITE);
+    expire_first(&mut fixture);
+    assert!(fixture.tables.renew(fixture.clients[0], fixture.now));
+    assert_eq!(fixture.open_file(2, FILE, "c", WRITE, 0), denied());
+    assert_eq!(fixture.io(0, first, IoAccess::Read), Ok(IoGrant::Covered));
+}
+
+#[test]
+fn a_lock_of_an_expired_client_gives_way_and_one_of_a_living_client_does_not() {
+    let mut fixture = Fixture::new();
+    let opens = [0, 1, 2].map(|client| fixture.open(client, "a", BOTH, 0));
+    fixture.lock(0, by(opens[0], "p"), LockType::Read, 0, 10).unwrap();
+    fixture.lock(1, by(opens[1], "p"), LockType::Read, 5, 10).unwrap();
+    expire_first(&mut fixture);
+    let removal = StateFault::AwaitRemoval(fixture.clients[0]);
+    let write = |fixture: &mut Fixture, offset| {
+        fixture.lock(2, by(opens[2], "p"), LockType::Write, offset, 1)
+    };
+    assert_eq!(write(&mut fixture, 0), Err(removal));
+    let denied = write(&mut fixture, 5);
+    assert!(matches!(denied, Err(StateFault::Denied(_))), "no removal helps here: {denied:?}");
+    fixture.tables.release_client(fixture.clients[0]);
+    assert!(write(&mut fixture, 0).is_ok());
+}
+
+#[test]
+fn a_living_opener_denies_although_an_expired_one_denies_as_well() {
+    let mut fixture = Fixture::new();
+    fixture.open(0, "a", READ, WRITE);
+    fixture.open(1, "a", READ, WRITE);
+    expire_first(&mut fixture);
+    assert_eq!(fixture.open_file(2, FILE, "c", WRITE, 0), denied());
+}
+
+#[test]
+fn a_full_table_asks_for_the_client_that_has_been_away_for_longest() {
+    let mut fixture = Fixture::with(StateLimits { opens: 2, ..SMALL });
+    fixture.open(0, "a", READ, 0);
+    fixture.open(1, "a", READ, 0);
+    let full = |fixture: &mut Fixture| fixture.open_file(2, FILE, "c", READ, 0);
+    assert_eq!(full(&mut fixture), Err(StateFault::Failed(Status4::Delay)));
+    fixture.tables.renew(fixture.clients[1], 1);
+    fixture.now = LEASE + 2;
+    fixture.tables.renew(fixture.clients[2], fixture.now);
+    pass(&mut fixture, 0);
+    assert_eq!(full(&mut fixture), Err(StateFault::AwaitRemoval(fixture.clients[0])));
+    fixture.tables.release_client(fixture.clients[0]);
+    assert!(full(&mut fixture).is_ok());
+}
+
+#[test]
+fn courtesy_ends_after_a_day() {
+    let mut fixture = Fixture::new();
+    fixture.open(0, "a", READ, 0);
+    expire_first(&mut fixture);
+    fixture.now = COURTESY_MS;
+    assert!([1, 2].iter().all(|at| fixture.tables.renew(fixture.clients[*at], COURTESY_MS)));
+    assert_eq!(pass(&mut fixture, 0), []);
+    assert_eq!(pass(&mut fixture, 1), [StateWork::Expired(fixture.clients[0])]);
+}
+
+#[test]
+fn releasing_a_client_leaves_nothing_of_it() {
+    let mut fixture = Fixture::new();
+    for file in 0..4 {
+        for owner in ["a", "b", "c"] {
+            fixture.open_file(0, FileId(file), owner, BOTH, 0).unwrap();
+        }
+    }
+    let open = fixture.open(0, "a", BOTH, 0);
+    for owner in ["p", "q"] {
+        fixture.lock(0, by(open, owner), LockType::Read, 0, 5).unwrap();
+    }
+    fixture.tables.release_client(fixture.clients[0]);
+    fixture.tables.assert_consistent();
+    assert!(fixture.tables.states.is_empty() && fixture.tables.files.is_empty());
+}

@@ -1,0 +1,72 @@
+//! Work that the tables ask their caller to do: callbacks to send, and records to write.
+
+use super::{ClientKey, FileId, LockNotice, RecallOrder, StateKey, StateTables};
+use std::collections::VecDeque;
+
+/// Work for the caller. Everything in it is owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateWork {
+    /// Send CB_NOTIFY_LOCK. One that is lost costs the client a wait, and no more.
+    NotifyLock(LockNotice),
+    /// Send CB_RECALL, and tell what becomes of it by [`StateTables::handle_recall_sent`] and
+    /// [`StateTables::handle_recall_answer`].
+    Recall(RecallOrder),
+    /// Send CB_RECALL_ANY: the client is to keep so many delegations.
+    RecallAny {
+        /// The client.
+        client: ClientKey,
+        /// Delegations to keep.
+        keep: u32,
+    },
+    /// A delegation was not returned in time: record that its client may not reclaim, then
+    /// [revoke](StateTables::revoke) it.
+    Revoke(StateKey),
+    /// A delegation of the file is gone: requests that wait for it ask again.
+    GoOn(FileId),
+    /// The client's lease expired and nothing is worth keeping, or it was kept long enough: forget
+    /// its record, then [release](StateTables::release_client) it.
+    Expired(ClientKey),
+    /// The grace period is over: record it, then [tell so](StateTables::handle_grace_recorded).
+    /// Nobody gets new state before.
+    EndGrace,
+}
+
+/// Work in the order in which it came up. Callbacks that may be lost are, when many wait.
+#[derive(Debug, Default)]
+pub(super) struct WorkQueue(VecDeque<StateWork>);
+
+/// Notices that wait at most.
+const NOTICES_MAX: usize = 4_096;
+
+impl WorkQueue {
+    pub fn push(&mut self, work: StateWork) {
+        if !matches!(work, StateWork::NotifyLock(_)) || self.0.len() < NOTICES_MAX {
+            self.0.push_back(work);
+        }
+    }
+}
+
+impl StateTables {
+    /// The next work. Work that is no longer due is left out: that of a client or a delegation
+    /// that is gone.
+    pub fn poll_work(&mut self) -> Option<StateWork> {
+        self.tell_waiters();
+        loop {
+            let work = self.work.0.pop_front()?;
+            let is_there = |client: ClientKey| self.clients.get(client.0).is_some();
+            let is_due = match &work {
+                StateWork::NotifyLock(notice) => is_there(notice.client),
+                StateWork::RecallAny { client, .. } => is_there(*client),
+                // One that has renewed its lease meanwhile goes on.
+                StateWork::Expired(client) => self.is_to_go(*client),
+                StateWork::Recall(RecallOrder { state, .. }) | StateWork::Revoke(state) => {
+                    self.states.get(state.0).is_some_and(|state| state.kind.is_live())
+                }
+                StateWork::GoOn(_) | StateWork::EndGrace => true,
+            };
+            if is_due {
+                return Some(work);
+            }
+        }
+    }
+}

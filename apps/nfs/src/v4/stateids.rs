@@ -1,0 +1,147 @@
+//! The questions of operations to the tables of state (RFC 8881 §8.2).
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Stateid, Status4},
+};
+use std::hash::Hasher;
+
+use super::{
+    Nfs4,
+    state::{
+        Claim, ClientKey, DeniedLock, FileId, IoAccess, RecallScope, StateFault, StateRequest,
+        StateTables,
+    },
+    turn::{Done, Stop, Turn},
+};
+use crate::store::Store;
+
+/// Clients whose leases expired that one operation removes because their state is in its way.
+const REMOVALS: usize = 64;
+
+/// Reason for which the tables did not do what an operation asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Blocked {
+    /// A lock is in the way.
+    Denied(DeniedLock),
+    /// Anything else.
+    Stopped(Stop),
+}
+
+/// The identity of a file: a store makes one handle for all of its names. Nobody but the store
+/// makes handles, so that files share a hash by chance only.
+pub(super) fn file_id(file: &FileHandle) -> FileId {
+    let mut hash = SipHasher24::new();
+    hash.write(file.octets());
+    let both = hash.finish128();
+    FileId(u128::from(both.h1) << 64 | u128::from(both.h2))
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// The client in the tables of state.
+    ///
+    /// # Errors
+    /// NFS4ERR_OP_NOT_IN_SESSION without a session.
+    pub(super) fn client_key(&self) -> Result<ClientKey, Status4> {
+        let id = self.client()?;
+        let client = self.nfs4.clients.get(id).ok_or(Status4::StaleClientid)?;
+        client.key.ok_or(Status4::StaleClientid)
+    }
+
+    /// A stateid of an operation on a file.
+    pub(super) fn state_request(
+        &self,
+        file: &FileHandle,
+        stateid: Stateid,
+    ) -> Result<StateRequest, Status4> {
+        let stateid = self.stateid(stateid)?;
+        Ok(StateRequest { client: self.client_key()?, file: file_id(file), stateid })
+    }
+
+    /// Asks the tables of state; clients whose leases expired make way.
+    pub(super) fn try_state<T>(
+        &mut self,
+        mut act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
+    ) -> Result<T, Blocked> {
+        let now = super::milliseconds(self.cx.now());
+        for _ in 0..REMOVALS {
+            match act(&mut self.nfs4.state, now) {
+                Ok(value) => return Ok(value),
+                Err(StateFault::Failed(status)) => return Err(Blocked::Stopped(status.into())),
+                Err(StateFault::Denied(denied)) => return Err(Blocked::Denied(denied)),
+                // A delegation is on its way back: the client asks again.
+                Err(StateFault::AwaitRecall) => {
+                    return Err(Blocked::Stopped(Status4::Delay.into()));
+                }
+                Err(StateFault::AwaitRemoval(client)) => self.nfs4.remove_expired(client),
+            }
+        }
+        Err(Blocked::Stopped(Status4::Delay.into()))
+    }
+
+    /// The same for what no lock is in the way of.
+    pub(super) fn with_state<T>(
+        &mut self,
+        act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
+    ) -> Done<T> {
+        self.try_state(act).map_err(|blocked| match blocked {
+            Blocked::Denied(_) => Status4::Locked.into(),
+            Blocked::Stopped(stop) => stop,
+        })
+    }
+
+    /// Judges an access to a file by a stateid. The store judges the caller's rights in any case.
+    pub(super) fn check_io(
+        &mut self,
+        file: &FileHandle,
+        stateid: Stateid,
+        access: IoAccess,
+    ) -> Done {
+        let request = self.state_request(file, stateid)?;
+        if request.stateid.is_special() {
+            self.nfs4.state.check_grace()?;
+        }
+        self.with_state(|state, now| state.check_io(&request, access, now)).map(drop)
+    }
+
+    /// Recalls the delegations of other clients that a request cannot go beside.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY while one is on its way back.
+    pub(super) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
+        if self.nfs4.state.delegation_count() == 0 {
+            return Ok(());
+        }
+        let (file, client) = (file_id(object), Some(self.client_key()?));
+        self.with_state(|state, now| state.recall(file, client, scope, now))
+    }
+
+    /// Returns early from an OPEN that the tables would refuse whatever file it is about.
+    ///
+    /// # Errors
+    /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID.
+    pub(super) fn may_open(&self, claim: Claim) -> Done {
+        let now = super::milliseconds(self.cx.now());
+        let client = self.client_key()?;
+        let judged = match claim {
+            Claim::New => self.nfs4.state.check_grant(client, now),
+            Claim::Previous(_) => self.nfs4.state.check_reclaim(client, now),
+            Claim::Delegated(_) => Ok(()),
+        };
+        judged.map_err(|fault| match fault {
+            StateFault::Failed(status) => status.into(),
+            _ => Status4::Delay.into(),
+        })
+    }
+}
+
+impl Nfs4 {
+    /// Ends a client whose lease expired, because its state is in somebody's way.
+    pub(super) fn remove_expired(&mut self, client: ClientKey) {
+        match self.state.client_id(client) {
+            Some(id) => self.end_client(id),
+            None => self.state.release_client(client),
+        }
+    }
+}

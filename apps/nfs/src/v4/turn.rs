@@ -1,0 +1,209 @@
+//! A compound while it is carried out: its filehandles, caller, session, reply (RFC 8881
+//! §16.2.3).
+
+use stag_engine::{Cx, Pulled};
+use stag_protocol::{
+    nfs::{
+        v3,
+        v4::{Stateid, Status4},
+    },
+    xdr::{NoRoom, Writer},
+};
+
+use super::{Nfs4, node::Node, session::Principal, session::SlotInUse, status};
+use crate::{
+    drc::CallSource,
+    reply::ReplyWriter,
+    report::DataCounts,
+    store::{Caller, Failed, Store},
+};
+
+/// Reason for which an operation does not end with NFS4_OK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It fails, and its results are the status alone.
+    Fail(Status4),
+    /// It fails, and its results are written already.
+    Written(Status4),
+}
+
+impl From<Status4> for Stop {
+    fn from(status: Status4) -> Self {
+        Self::Fail(status)
+    }
+}
+
+impl From<v3::Status> for Stop {
+    fn from(status: v3::Status) -> Self {
+        Self::Fail(status::of_store(status))
+    }
+}
+
+impl<About> From<Failed<About>> for Stop {
+    fn from(failed: Failed<About>) -> Self {
+        failed.status.into()
+    }
+}
+
+/// Outcome of an operation.
+pub(super) type Done<T = ()> = Result<T, Stop>;
+
+/// Filehandles and stateids that operations hand on to each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    current: Option<Node>,
+    saved: Option<Node>,
+    /// The current stateid (RFC 8881 §16.2.3.1.2).
+    stateid: Option<Stateid>,
+    saved_stateid: Option<Stateid>,
+}
+
+/// A compound that is carried out.
+pub(super) struct Turn<'t, 'k, S> {
+    pub(super) nfs4: &'t mut Nfs4,
+    pub(super) store: &'t mut S,
+    pub(super) cx: &'t mut Cx<'k>,
+    pub(super) data: &'t mut DataCounts,
+    /// The arguments that came in Read chunks.
+    pub(super) pulled: Pulled<'t>,
+    pub(super) source: CallSource,
+    pub(super) caller: Caller,
+    pub(super) principal: Principal,
+    pub(super) minor_version: u32,
+    pub(super) reply: ReplyWriter,
+    pub(super) place: Place,
+    /// The slot of its SEQUENCE.
+    pub(super) slot: Option<SlotInUse>,
+    /// The store was told who calls.
+    pub(super) has_acted: bool,
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// The current object.
+    ///
+    /// # Errors
+    /// NFS4ERR_NOFILEHANDLE.
+    pub(super) fn current(&self) -> Result<Node, Status4> {
+        self.place.current.ok_or(Status4::NoFileHandle)
+    }
+
+    /// The saved object.
+    ///
+    /// # Errors
+    /// NFS4ERR_NOFILEHANDLE.
+    pub(super) fn saved(&self) -> Result<Node, Status4> {
+        self.place.saved.ok_or(Status4::NoFileHandle)
+    }
+
+    /// The client of the session.
+    ///
+    /// # Errors
+    /// NFS4ERR_OP_NOT_IN_SESSION without a session.
+    pub(super) fn client(&self) -> Result<u64, Status4> {
+        self.slot.map(|slot| slot.client).ok_or(Status4::OpNotInSession)
+    }
+
+    /// Makes an object the current one. No stateid belongs to it yet.
+    pub(super) fn set_current(&mut self, node: Node) {
+        self.place.current = Some(node);
+        self.place.stateid = None;
+    }
+
+    /// Sets the current stateid, or forgets it.
+    pub(super) fn set_stateid(&mut self, stateid: Option<Stateid>) {
+        self.place.stateid = stateid;
+    }
+
+    /// A stateid of the arguments, or the current one if that stands there.
+    ///
+    /// # Errors
+    /// NFS4ERR_BAD_STATEID when there is no current one.
+    pub(super) fn stateid(&self, given: Stateid) -> Result<Stateid, Status4> {
+        match given {
+            // RFC 8881 §16.2.3.1.2: this special stateid stands for the current one.
+            Stateid::CURRENT => self.place.stateid.ok_or(Status4::BadStateid),
+            given => Ok(given),
+        }
+    }
+
+    /// The stateid that was saved.
+    pub(super) const fn saved_stateid(&self) -> Option<Stateid> {
+        self.place.saved_stateid
+    }
+
+    /// Consumes the current object (RFC 8881 §18.29.3).
+    pub(super) fn drop_current(&mut self) {
+        self.place.current = None;
+        self.place.stateid = None;
+    }
+
+    /// SAVEFH: with the object, its stateid.
+    pub(super) fn save(&mut self) {
+        self.place.saved = self.place.current;
+        self.place.saved_stateid = self.place.stateid;
+    }
+
+    /// RESTOREFH.
+    pub(super) fn restore(&mut self) {
+        self.place.current = self.place.saved;
+        self.place.stateid = self.place.saved_stateid;
+    }
+
+    /// Octets of the reply so far, its item included.
+    pub(super) fn reply_len(&self) -> usize {
+        self.reply.len_with_item()
+    }
+
+    /// Writes results: number, status, and the arm that belongs to it.
+    ///
+    /// # Errors
+    /// NFS4ERR_SERVERFAULT when there is no room, which is a bug of ours: the interpreter looks for
+    /// it before an operation runs.
+    pub(super) fn write(
+        &mut self,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Done {
+        let written = self.reply.write(emit);
+        debug_assert_eq!(written, Ok(()), "results have the room that they were said to need");
+        written.map_err(|NoRoom| Status4::ServerFault.into())
+    }
+
+    /// Writes the results of an operation that succeeded.
+    pub(super) fn put(&mut self, answer: &stag_protocol::nfs::v4::Answer<'_>) -> Done {
+        use stag_protocol::nfs::v4::AnswerSet as _;
+        self.write(|writer| answer.emit(writer))
+    }
+
+    /// Adds an item whose length word was written last: apart from the message, where a Write chunk
+    /// may take it, unless there is one already or a slot has to keep the reply.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY when there is no memory for it in the message.
+    pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> Done {
+        let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
+        if !is_cached && !self.reply.has_item() {
+            self.reply.put_item(octets);
+            return Ok(());
+        }
+        if !self.reply.ensure(self.cx, octets.len().saturating_add(64)) {
+            return Err(Status4::Delay.into());
+        }
+        self.write(|writer| {
+            let mut room = writer.spare();
+            for part in &octets {
+                let (here, rest) = room.split_at_mut_checked(part.len()).ok_or(NoRoom)?;
+                here.copy_from_slice(part);
+                room = rest;
+            }
+            writer.advance(octets.len())
+        })
+    }
+
+    /// Memory for a reply, beside that of this one.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY when there is none.
+    pub(super) fn another_reply(&self) -> Result<ReplyWriter, Status4> {
+        ReplyWriter::begin(self.cx, self.reply.xid(), 0).ok_or(Status4::Delay)
+    }
+}

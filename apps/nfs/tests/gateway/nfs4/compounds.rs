@@ -1,0 +1,146 @@
+//! The interpreter: order, limits and malformed compounds (RFC 8881 §16.2).
+
+use super::client::{CONFIG, Client4, encode};
+use stag_protocol::{
+    nfs::v4::*,
+    rpc::{Accepted, Outcome, ReplyHeader},
+    xdr::Reader,
+};
+
+#[test]
+fn only_these_minor_versions_are_served() {
+    let mut client = Client4::in_memory();
+    for minor in [0, 3, u32::MAX] {
+        let octets = encode(client.credential, minor, &[Request::PutRootFh(())]);
+        let reply = client.send_octets(&octets);
+        assert_eq!(reply.status(), Status4::MinorVersMismatch);
+        assert!(reply.answers().is_empty());
+    }
+}
+
+#[test]
+fn an_operation_stands_where_it_may() {
+    let mut client = Client4::in_memory();
+    let bind = Request::BindConnToSession(BindConnArgs {
+        session: client.session,
+        wish: ChannelWish::ForeOrBoth,
+        rdma_mode: false,
+    });
+    let session = client.session;
+    for (requests, expected) in [
+        (vec![Request::PutRootFh(())], Status4::OpNotInSession),
+        (vec![bind.clone(), Request::PutRootFh(())], Status4::NotOnlyOp),
+        (vec![Request::DestroySession(session), Request::PutRootFh(())], Status4::NotOnlyOp),
+        (vec![bind.clone()], Status4::Ok),
+    ] {
+        assert_eq!(client.send(&requests).status(), expected, "{requests:?}");
+    }
+    let sequence = client.sequence_of(1, 1, false);
+    assert_eq!(client.run(&[sequence]).status(), Status4::SequencePos);
+    assert_eq!(client.run(&[bind]).status(), Status4::NotOnlyOp);
+    assert_eq!(client.send(&[]).status(), Status4::Ok, "nothing is asked, nothing is wrong");
+}
+
+#[test]
+fn a_compound_ends_with_its_first_failure() {
+    let mut client = Client4::in_memory();
+    let reply = client.run(&[
+        Request::PutRootFh(()),
+        Request::Lookup(Text(b"nothing")),
+        Request::GetFh(()),
+    ]);
+    assert_eq!(reply.status(), Status4::NoEnt);
+    assert_eq!(reply.answers().len(), 3);
+}
+
+#[test]
+fn operations_that_are_not_known_or_not_served_say_so() {
+    let mut client = Client4::in_memory();
+    for (number, minor, expected) in [
+        (0, 1, Status4::OpIllegal),
+        (2, 2, Status4::OpIllegal),
+        (76, 2, Status4::OpIllegal),
+        (59, 1, Status4::OpIllegal),
+        (u32::MAX, 1, Status4::OpIllegal),
+        (30, 1, Status4::NotSupp),
+        (46, 1, Status4::NotSupp),
+        (68, 2, Status4::NotSupp),
+    ] {
+        client.minor = minor;
+        let sequence = client.sequence(false);
+        let mut octets = client.encode(&[sequence, Request::PutRootFh(())]);
+        let at = octets.len() - 4;
+        octets[at..].copy_from_slice(&u32::to_be_bytes(number));
+        assert_eq!(client.send_octets(&octets).status(), expected, "{number}");
+    }
+}
+
+#[test]
+fn an_operation_without_a_filehandle_has_none() {
+    let mut client = Client4::in_memory();
+    let set = SetAttr4Args { stateid: Stateid::ANONYMOUS, attributes: RawAttributes::default() };
+    for request in [
+        Request::GetFh(()),
+        Request::SaveFh(()),
+        Request::RestoreFh(()),
+        Request::Lookup(Text(b"x")),
+        Request::LookupP(()),
+        Request::GetAttr(Bitmap::of([1])),
+        Request::Access(Access4Args { rights: 1 }),
+        Request::ReadLink(()),
+        Request::Remove(Text(b"x")),
+        Request::Link(Text(b"x")),
+        Request::SetAttr(set),
+        Request::SecInfo(Text(b"x")),
+        Request::SecInfoNoName(SecInfoStyle::Current),
+    ] {
+        let reply = client.run(std::slice::from_ref(&request));
+        assert_eq!(reply.status(), Status4::NoFileHandle, "{request:?}");
+    }
+}
+
+#[test]
+fn a_compound_that_is_cut_anywhere_fails_and_loses_no_slot() {
+    let mut client = Client4::in_memory();
+    let export = client.export();
+    let requests = |sequence| {
+        [
+            sequence,
+            Request::PutRootFh(()),
+            Request::Lookup(Text(export)),
+            Request::Access(Access4Args { rights: 0x1f }),
+            Request::GetAttr(Bitmap::of([1, 3, 4, 33])),
+        ]
+    };
+    let whole = client.encode(&requests(client.sequence_of(0, 1, false)));
+    let head = client.encode(&[]).len() - 4;
+    for cut in (0..whole.len() - head).step_by(4) {
+        let sequence = client.sequence(true);
+        let mut octets = client.encode(&requests(sequence));
+        octets.truncate(head + cut);
+        let reply = client.exchange(&octets);
+        let mut reader = Reader::new(&reply);
+        let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;
+        if outcome != Outcome::accepted(Accepted::Success) {
+            assert_eq!(outcome, Outcome::accepted(Accepted::GarbageArgs));
+            client.sequences[0] -= 1;
+            continue;
+        }
+        let reply = super::client::Reply4(reply[ReplyHeader::LEN..].to_vec());
+        let answers = reply.answers();
+        assert_eq!(reply.status(), Status4::BadXdr, "cut at {cut}");
+        if !matches!(answers.first(), Some(Answer::Sequence(Ok(_)))) {
+            client.sequences[0] -= 1;
+        }
+    }
+    assert_eq!(client.run(&[]).status(), Status4::Ok, "the slot serves on");
+}
+
+#[test]
+fn the_lease_is_the_one_of_the_configuration() {
+    let mut client = Client4::in_memory();
+    let reply = client.run(&[Request::PutRootFh(()), Request::GetAttr(Bitmap::of([10]))]);
+    let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!() };
+    let lease = raw.values().unwrap().lease_time.unwrap();
+    assert_eq!(u64::from(lease), CONFIG.lease.as_secs());
+}

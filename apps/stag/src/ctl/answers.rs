@@ -1,0 +1,323 @@
+//! The answers of a server to its controllers, as JSON.
+
+use super::wire::{Reply, Request};
+use crate::{
+    metrics::{Shards, object},
+    trace,
+};
+use serde_json::{Value, json};
+use stag_engine::{
+    Command, Order, Over, PeerId, Stage,
+    detail::{Detail, PeerState, RdmaState},
+    stages::WatchedCall,
+};
+use stag_protocol::rpcrdma::{Invalidation, Version};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Calls that `trace` shows, at most.
+const TRACED_MAX: usize = 4_096;
+
+/// Time that shards may take to serve again.
+const RESUME_LIMIT: Duration = Duration::from_secs(10);
+
+/// Reads the configuration again; says what changed, or why nothing did.
+pub type Reload = Box<dyn Fn() -> Result<Value, String> + Send + Sync>;
+
+/// Facts about a server, of which only the list of exports changes while it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// URLs over RDMA and shared memory.
+    pub listen: Vec<String>,
+    /// Address over TCP.
+    pub tcp: Option<String>,
+    /// URL of the metrics.
+    pub metrics: Option<String>,
+    /// Exports: name, where it comes from, and whether changes are refused.
+    pub exports: ExportList,
+}
+
+/// The exports of a server, which change when it reads its settings again.
+#[derive(Clone, Debug, Default)]
+pub struct ExportList(Arc<Mutex<Vec<ExportFacts>>>);
+
+impl ExportList {
+    /// A list of these exports.
+    pub fn new(exports: Vec<ExportFacts>) -> Self {
+        Self(Arc::new(Mutex::new(exports)))
+    }
+
+    /// The exports at this moment.
+    fn all(&self) -> Vec<ExportFacts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lists what `other` lists.
+    pub fn become_like(&self, other: &Self) {
+        let exports = other.all();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = exports;
+    }
+}
+
+/// One export.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ExportFacts {
+    /// With its slash.
+    pub name: String,
+    /// The directory, or what else there is.
+    pub source: String,
+    /// `ro` or `rw`.
+    pub mode: &'static str,
+}
+
+/// Everything that answers come from.
+pub struct Answers {
+    /// The shards.
+    pub shards: Arc<Shards>,
+    /// Facts.
+    pub facts: Facts,
+    /// Reads the configuration again, if that is possible.
+    pub reload: Option<Reload>,
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answers").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+impl Answers {
+    /// Does what `request` asks for.
+    pub fn answer(&self, request: &Request) -> Reply {
+        let done = match request {
+            Request::Status => self.status(),
+            Request::Exports => Ok(json!({ "exports": self.facts.exports.all() })),
+            Request::Reload => self.reload.as_ref().map_or_else(|| Err(no_reload()), |it| it()),
+            Request::Clients => self.clients(),
+            Request::Drop { client } => self.drop(client),
+            Request::Drain => self.drain(true),
+            Request::Resume => self.drain(false),
+            Request::Stats => self.stats(),
+            Request::Hist => self.hist(),
+            Request::Log { filter } => trace::change(filter.as_deref()),
+            Request::Memory => self.memory(),
+            Request::Trace { last } => self.trace(*last),
+        };
+        done.map_or_else(Reply::Error, Reply::Ok)
+    }
+
+    fn status(&self) -> Result<Value, String> {
+        let whole = self.stats()?;
+        let of = |pointer: &str| whole.pointer(pointer).cloned().unwrap_or(Value::Null);
+        let flag = if self.shards.is_draining() { "draining" } else { "serving" };
+        let shards = whole.get("shards").and_then(Value::as_array).into_iter().flatten();
+        let shards = shards.map(|shard| {
+            let of = |pointer: &str| shard.pointer(pointer).cloned().unwrap_or(Value::Null);
+            json!({
+                "core": of("/core"),
+                "connections": of("/engine/connections/live"),
+                "passes": of("/engine/passes/total"),
+                "sleeps": of("/engine/passes/sleeps"),
+            })
+        });
+        Ok(json!({
+            "version": of("/version"),
+            "commit": env!("STAG_COMMIT"),
+            "pid": std::process::id(),
+            "uptime_s": of("/uptime_s"),
+            "state": flag,
+            "listen": self.facts.listen,
+            "tcp": self.facts.tcp,
+            "metrics": self.facts.metrics,
+            "exports": self.facts.exports.all().len(),
+            "connections": of("/total/engine/connections/live"),
+            "waiting_calls": of("/total/app/waiting/under_way"),
+            "log": trace::filter_text(),
+            "shards": shards.collect::<Vec<_>>(),
+        }))
+    }
+
+    fn stats(&self) -> Result<Value, String> {
+        let gathered = self.shards.gather(Command::Snapshot).map_err(|it| it.to_string())?;
+        Ok(object::object(&gathered))
+    }
+
+    fn hist(&self) -> Result<Value, String> {
+        let whole = self.stats()?;
+        let every = whole.pointer("/total/stages/every").cloned().unwrap_or(Value::Null);
+        let procedures = whole.get("procedures").cloned().unwrap_or(Value::Null);
+        Ok(json!({ "every": every, "procedures": procedures }))
+    }
+
+    fn memory(&self) -> Result<Value, String> {
+        let whole = self.stats()?;
+        let shards = self.shards.ends().iter().map(|end| {
+            let parts = end.memory.iter().map(|(part, octets)| ((*part).to_owned(), json!(octets)));
+            Value::Object(parts.collect())
+        });
+        let limits = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+        Ok(json!({
+            "process": whole.get("process"),
+            "shards": shards.collect::<Vec<_>>(),
+            "memlock_limit_bytes": limits.current,
+            "duplicates_kept": whole.pointer("/total/app/duplicates/kept"),
+        }))
+    }
+
+    /// The peers and the latest calls of each shard, with the scheme of its fabric.
+    fn details(&self) -> Result<Vec<(&'static str, Detail)>, String> {
+        let gathered = self.shards.gather(Command::Detail).map_err(|it| it.to_string())?;
+        let details = gathered.shards.into_iter().filter_map(|(_, counted)| {
+            let (scheme, _) = counted.fabric;
+            Some((scheme, *counted.detail?))
+        });
+        Ok(details.collect())
+    }
+
+    fn clients(&self) -> Result<Value, String> {
+        let mut all = Vec::new();
+        for (shard, (scheme, detail)) in self.details()?.iter().enumerate() {
+            all.extend(detail.peers.iter().map(|peer| client(shard, scheme, peer)));
+        }
+        Ok(json!({ "clients": all }))
+    }
+
+    fn trace(&self, last: usize) -> Result<Value, String> {
+        let mut calls = Vec::new();
+        for (shard, (_, detail)) in self.details()?.iter().enumerate() {
+            calls.extend(
+                detail.calls.iter().map(|call| (call.came_at, traced(shard, detail, call))),
+            );
+        }
+        calls.sort_by_key(|(came_at, _)| came_at.0);
+        let skipped = calls.len().saturating_sub(last.min(TRACED_MAX));
+        let calls: Vec<_> = calls.into_iter().skip(skipped).map(|(_, call)| call).collect();
+        Ok(json!({ "calls": calls }))
+    }
+
+    fn drop(&self, client: &str) -> Result<Value, String> {
+        let mut dropped = Vec::new();
+        for (shard, (_, detail)) in self.details()?.iter().enumerate() {
+            for peer in detail.peers.iter().filter(|peer| is_meant(client, shard, peer)) {
+                let id = name(shard, peer.id);
+                if !self.shards.order(shard, Order::Drop(peer.id)) {
+                    return Err(format!("shard {shard} takes no order to drop {id}: try again"));
+                }
+                let by = "stag ctl drop";
+                tracing::info!(target: "stag", peer = %peer.address, id, by, "dropped");
+                dropped.push(id);
+            }
+        }
+        if dropped.is_empty() {
+            return Err(format!("no connection is {client:?}: 'stag ctl clients' lists them"));
+        }
+        Ok(json!({ "dropped": dropped }))
+    }
+
+    fn drain(&self, drains: bool) -> Result<Value, String> {
+        self.shards.drain(drains).map_err(|silent| silent.to_string())?;
+        if drains {
+            tracing::info!(target: "stag", by = "stag ctl drain", "draining");
+            // Shards answer while they drain; when one obeys the next question, it has begun.
+            let left = self.details()?.iter().map(|(_, detail)| detail.peers.len()).sum::<usize>();
+            return Ok(json!({ "state": "draining", "connections": left }));
+        }
+        tracing::info!(target: "stag", by = "stag ctl resume", "serving again");
+        // Whoever connects from here on is served.
+        let until = Instant::now() + RESUME_LIMIT;
+        while self.details()?.iter().any(|(_, detail)| detail.is_draining) {
+            if Instant::now() > until {
+                return Err("a core still drains: look again with 'stag ctl status'".to_owned());
+            }
+        }
+        Ok(json!({ "state": "serving" }))
+    }
+}
+
+fn no_reload() -> String {
+    "this server was started without a configuration file, so there is nothing to read again: \
+     restart it with other options"
+        .to_owned()
+}
+
+/// The name of a connection: shard, place, and how often that place was taken.
+fn name(shard: usize, peer: PeerId) -> String {
+    let bits = peer.to_bits();
+    format!("{shard}.{}.{}", bits & 0xffff_ffff, bits >> 32)
+}
+
+/// True if `client` names this connection, or all of its host's.
+fn is_meant(client: &str, shard: usize, peer: &PeerState) -> bool {
+    let address = peer.address.to_string();
+    let host = address.parse::<std::net::SocketAddr>().map(|at| at.ip());
+    client == name(shard, peer.id)
+        || client == address
+        || host.is_ok_and(|host| {
+            client
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|ip| ip.to_canonical() == host.to_canonical())
+        })
+}
+
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn client(shard: usize, scheme: &str, peer: &PeerState) -> Value {
+    let over = if peer.over == Over::Tcp { "tcp" } else { scheme };
+    let rdma = peer.rdma.as_ref().map(rdma);
+    json!({
+        "id": name(shard, peer.id),
+        "peer": peer.address.to_string(),
+        "via": over,
+        "rdma": rdma,
+        "calls": peer.calls,
+        "oldest_ms": peer.oldest.map(millis),
+        "silent_ms": (peer.over == Over::Fabric).then(|| millis(peer.silent)),
+        "octets": peer.moved,
+        "held": peer.held,
+    })
+}
+
+fn rdma(state: &RdmaState) -> Value {
+    let version = match state.version {
+        Some(Version::One) => json!(1),
+        Some(Version::Two(_)) => json!(2),
+        None => Value::Null,
+    };
+    let invalidation = match state.invalidation {
+        Invalidation::None => "none",
+        Invalidation::Chosen => "any",
+        Invalidation::Named => "named",
+    };
+    json!({
+        "version": version,
+        "credits": {
+            "requested": state.requested, "granted": state.granted, "used": state.used,
+        },
+        "inline": { "send": state.send_threshold, "receive": state.receive_threshold },
+        "invalidation": invalidation,
+    })
+}
+
+fn traced(shard: usize, detail: &Detail, call: &WatchedCall) -> Value {
+    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let stages = Stage::ALL
+        .into_iter()
+        .filter_map(|stage| Some((stage.name().to_owned(), json!(micros(call.spent(stage)?)))));
+    let named = call.name.map(|name| (name.program, name.version, name.procedure));
+    let (program, procedure) = object::name(named);
+    json!({
+        "shard": shard,
+        "age_ms": millis(detail.now.since(call.came_at)),
+        "peer": call.name.map(|name| name.from.to_string()),
+        "program": program,
+        "procedure": procedure,
+        "xid": call.name.map(|name| format!("{:08x}", name.xid)),
+        "total_us": micros(call.total()),
+        "stages_us": Value::Object(stages.collect()),
+    })
+}

@@ -1,0 +1,90 @@
+//! The controller's end of the control socket.
+
+use super::{
+    CONTROL_FILE,
+    wire::{REPLY_MAX, Reply, Request},
+};
+use crate::{Error, plain, system::default_state_dir};
+use serde_json::Value;
+use std::{
+    env,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Time that a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to a server's control socket.
+#[derive(Debug)]
+pub struct Controller {
+    reader: BufReader<UnixStream>,
+    path: PathBuf,
+}
+
+impl Controller {
+    /// Connects to `socket`, else to `$STAG_CONTROL`, else to the socket in the state directory.
+    ///
+    /// # Errors
+    /// A sentence that says which socket, and how to name another.
+    pub fn connect(socket: Option<&Path>) -> Result<Self, Error> {
+        let path = match socket {
+            Some(path) => path.to_owned(),
+            None => usual()?,
+        };
+        let stream = UnixStream::connect(&path).map_err(|error| {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound => "no server made it".to_owned(),
+                io::ErrorKind::ConnectionRefused => "its server has ended".to_owned(),
+                io::ErrorKind::PermissionDenied => {
+                    "only the server's user and root may use it (stag serve --control-group)"
+                        .to_owned()
+                }
+                _ => plain(&error),
+            };
+            Error::usage(format!(
+                "cannot use the control socket {}: {why}; give the one that the READY block of \
+                 the server names with --socket PATH",
+                path.display()
+            ))
+        })?;
+        let timed =
+            stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
+        timed.map_err(|error| Error::failure(format!("{}: {error}", path.display())))?;
+        Ok(Self { reader: BufReader::new(stream), path })
+    }
+
+    /// Asks for `request`; gives what the server says.
+    ///
+    /// # Errors
+    /// The server says that it cannot do this, or does not answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Value, Error> {
+        let lost = |why: String| Error::failure(format!("{}: {why}", self.path.display()));
+        let mut line = serde_json::to_vec(request).map_err(|error| lost(error.to_string()))?;
+        line.push(b'\n');
+        // A server that turns controllers away says so without reading; that is read below.
+        let sent = self.reader.get_mut().write_all(&line);
+        line.clear();
+        let len = self.reader.by_ref().take(REPLY_MAX as u64).read_until(b'\n', &mut line);
+        match (len, sent) {
+            (Ok(1..), _) => {}
+            (Ok(0), _) => return Err(lost("the server has ended".to_owned())),
+            (Err(error), _) => return Err(lost(format!("no answer: {}", plain(&error)))),
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Reply::Ok(value)) => Ok(value),
+            Ok(Reply::Error(why)) => Err(Error::failure(why)),
+            Err(error) => Err(lost(format!("what it says is no reply: {error}"))),
+        }
+    }
+}
+
+/// The socket of a server that was given none.
+fn usual() -> Result<PathBuf, Error> {
+    match env::var_os("STAG_CONTROL").filter(|given| !given.is_empty()) {
+        Some(given) => Ok(PathBuf::from(given)),
+        None => Ok(default_state_dir()?.join(CONTROL_FILE)),
+    }
+}

@@ -1,0 +1,54 @@
+//! `stag ctl`: watches and controls a server through its control socket; and the server's side of
+//! that.
+
+pub mod answers;
+mod caller;
+pub mod options;
+pub mod server;
+mod show;
+mod top;
+mod wire;
+
+use crate::{Error, caller::say};
+use caller::Controller;
+use options::{CtlOptions, CtlWhat};
+use std::time::Duration;
+use wire::Request;
+
+/// The texts of its `--help`.
+pub const HELP: &str = include_str!("help.txt");
+/// The name of the control socket in a state directory.
+pub const CONTROL_FILE: &str = "control.sock";
+
+/// Asks the server, and prints what it says.
+pub fn run(options: &CtlOptions) -> Result<(), Error> {
+    let mut controller = Controller::connect(options.socket.as_deref())?;
+    if let CtlWhat::Top { interval, once } = options.what {
+        return top::run(&mut controller, Duration::from_secs(interval.into()), once);
+    }
+    let request = request(&options.what);
+    let value = controller.ask(&request)?;
+    if options.json {
+        say(format!("{value:#}\n"));
+    } else {
+        say(show::text(&request, &value));
+    }
+    Ok(())
+}
+
+fn request(what: &CtlWhat) -> Request {
+    match what.clone() {
+        CtlWhat::Status | CtlWhat::Top { .. } => Request::Status,
+        CtlWhat::Exports => Request::Exports,
+        CtlWhat::Reload => Request::Reload,
+        CtlWhat::Clients => Request::Clients,
+        CtlWhat::Drop { client } => Request::Drop { client },
+        CtlWhat::Drain => Request::Drain,
+        CtlWhat::Resume => Request::Resume,
+        CtlWhat::Stats => Request::Stats,
+        CtlWhat::Hist => Request::Hist,
+        CtlWhat::Log { filter } => Request::Log { filter },
+        CtlWhat::Memory => Request::Memory,
+        CtlWhat::Trace { last } => Request::Trace { last },
+    }
+}

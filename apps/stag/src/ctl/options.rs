@@ -1,0 +1,68 @@
+//! Options of `stag ctl`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Arguments of `ctl`.
+#[derive(Debug, Args)]
+pub struct CtlOptions {
+    /// The control socket of the server [default: $STAG_CONTROL, else control.sock in the state
+    /// directory]
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Print one JSON value instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Request to the server
+    #[command(subcommand)]
+    pub what: CtlWhat,
+}
+
+/// Requests to a server.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CtlWhat {
+    /// Say what runs, where, and in which state
+    Status,
+    /// List the exports
+    Exports,
+    /// Read the configuration again
+    Reload,
+    /// List the connections: credits, thresholds, calls in progress, octets
+    Clients,
+    /// End connections, for good: the client may come back
+    Drop {
+        /// A connection's id, a client's address, or its IP:PORT
+        client: String,
+    },
+    /// Finish the calls in progress, end all connections, and take none until 'resume'
+    Drain,
+    /// Take connections again
+    Resume,
+    /// Show all numbers; docs/metrics.md explains them
+    Stats,
+    /// Show the times of watched calls, by procedure and stage
+    Hist,
+    /// Log by another filter from here on; or say by which
+    Log {
+        /// error, warn, info, debug, trace or off
+        filter: Option<String>,
+    },
+    /// Show the memory, and its limits
+    Memory,
+    /// Watch the server on a terminal of 80 columns and 24 lines, or more; q ends it
+    Top {
+        /// Seconds between two looks
+        #[arg(long, value_name = "S", default_value_t = 1,
+            value_parser = clap::value_parser!(u16).range(1..=3_600))]
+        interval: u16,
+        /// Print it once, as text
+        #[arg(long)]
+        once: bool,
+    },
+    /// Show the latest watched calls with their stages
+    Trace {
+        /// So many
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+        last: usize,
+    },
+}

@@ -1,0 +1,332 @@
+//! Replies of a server as text of at most 80 columns.
+
+use super::wire::Request;
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Columns of a terminal.
+pub const WIDTH: usize = 80;
+
+/// The reply `value` to `request`.
+pub fn text(request: &Request, value: &Value) -> String {
+    match request {
+        Request::Status => status(value),
+        Request::Exports => exports(value),
+        Request::Clients => clients(value),
+        Request::Hist => hist(value),
+        Request::Trace { .. } => trace(value),
+        Request::Memory => memory(value),
+        Request::Stats => stats(value),
+        Request::Drop { .. } => dropped(value),
+        Request::Log { .. } => format!("log {}\n", word(value, "/filter")),
+        Request::Drain => {
+            format!("draining: {} connections are left\n", word(value, "/connections"))
+        }
+        Request::Resume => "serving\n".to_owned(),
+        Request::Reload => format!("settings read again: {}\n", word(value, "/summary")),
+    }
+}
+
+/// The text of what `pointer` leads to; a dash where there is nothing.
+pub fn word(value: &Value, pointer: &str) -> String {
+    match value.pointer(pointer) {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The members of the list that `pointer` leads to.
+pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Rows under a head, each column as wide as it has to be. Columns whose head begins with a space
+/// stand at the right.
+pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    table_spaced(head, rows, "  ")
+}
+
+fn table_spaced(head: &[&str], rows: &[Vec<String>], space: &str) -> String {
+    let heads = head.iter().map(|head| head.trim_start().to_owned()).collect::<Vec<_>>();
+    let width = |column: usize| {
+        let cells = std::iter::once(&heads).chain(rows).filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&heads).chain(rows) {
+        let mut line = String::new();
+        for ((cell, head), width) in row.iter().zip(head).zip(&widths) {
+            let _ = match head.starts_with(' ') {
+                true => write!(line, "{cell:>width$}{space}"),
+                false => write!(line, "{cell:<width$}{space}"),
+            };
+        }
+        let _ = writeln!(text, "{}", cut(line.trim_end(), WIDTH));
+    }
+    text
+}
+
+/// The first `width` columns of a text; what is missing shows as `…`.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A number of octets, by powers of 1,024.
+pub fn octets(value: &Value) -> String {
+    let Some(count) = value.as_f64() else { return "-".to_owned() };
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut count, mut unit) = (count, 0);
+    while count >= 1_000.0 && unit + 1 < units.len() {
+        (count, unit) = (count / 1_024.0, unit + 1);
+    }
+    let decimals = usize::from(unit > 0 && count < 10.0);
+    format!("{count:.decimals$} {}", units.get(unit).unwrap_or(&""))
+}
+
+/// A number of microseconds, as `12.3 us` or longer units.
+pub fn micros(value: Option<&Value>) -> String {
+    let Some(micros) = value.and_then(Value::as_f64) else { return "-".to_owned() };
+    match micros {
+        0.0..1_000.0 => format!("{micros:.1} us"),
+        1_000.0..1_000_000.0 => format!("{:.1} ms", micros / 1e3),
+        _ => format!("{:.1} s", micros / 1e6),
+    }
+}
+
+/// A number of seconds, as `1 d 02:03:04`.
+pub fn uptime(value: Option<&Value>) -> String {
+    let seconds = value.and_then(Value::as_f64).unwrap_or(0.0) as u64;
+    let (days, hours) = (seconds / 86_400, seconds / 3_600 % 24);
+    let (minutes, seconds) = (seconds / 60 % 60, seconds % 60);
+    let days = if days > 0 { format!("{days} d ") } else { String::new() };
+    format!("{days}{hours:02}:{minutes:02}:{seconds:02}")
+}
+
+fn status(value: &Value) -> String {
+    let mut text = format!(
+        "stag {} ({}), pid {}, {}, up {}\n",
+        word(value, "/version"),
+        word(value, "/commit"),
+        word(value, "/pid"),
+        word(value, "/state"),
+        uptime(value.get("uptime_s")),
+    );
+    for at in list(value, "/listen") {
+        let _ = writeln!(text, "listen       {}", at.as_str().unwrap_or("-"));
+    }
+    for (name, pointer) in [
+        ("tcp", "/tcp"),
+        ("metrics", "/metrics"),
+        ("log", "/log"),
+        ("exports", "/exports"),
+        ("connections", "/connections"),
+        ("waiting", "/waiting_calls"),
+    ] {
+        let _ = writeln!(text, "{name:<12} {}", word(value, pointer));
+    }
+    let row = |(index, shard): (usize, &Value)| {
+        let of = |pointer| word(shard, pointer);
+        vec![index.to_string(), of("/core"), of("/connections"), of("/passes"), of("/sleeps")]
+    };
+    let rows: Vec<_> = list(value, "/shards").enumerate().map(row).collect();
+    text + &table(&["shard", " core", " connections", " passes", " sleeps"], &rows)
+}
+
+fn exports(value: &Value) -> String {
+    let row = |export: &Value| {
+        ["/name", "/mode", "/source"].map(|pointer| word(export, pointer)).to_vec()
+    };
+    table(&["export", "mode", "from"], &list(value, "/exports").map(row).collect::<Vec<_>>())
+}
+
+/// The heads of the table of clients.
+pub const CLIENT_HEADS: [&str; 9] =
+    ["id", "peer", "via", "ver", " credits", " inline", "inv", " calls", " octets"];
+
+/// One row of the table of clients.
+pub fn client_row(client: &Value) -> Vec<String> {
+    let of = |pointer: &str| word(client, pointer);
+    let is_rdma = client.pointer("/rdma").is_some_and(Value::is_object);
+    let credits = ["used", "granted", "requested"];
+    let credits = credits.map(|name| of(&format!("/rdma/credits/{name}"))).join("/");
+    let inline = ["send", "receive"].map(|name| of(&format!("/rdma/inline/{name}"))).join("/");
+    let dash = |text: String| if is_rdma { text } else { "-".to_owned() };
+    let calls = match client.pointer("/oldest_ms").and_then(Value::as_f64) {
+        Some(oldest) if oldest >= 1.0 => format!("{} {oldest:.0}ms", of("/calls")),
+        _ => of("/calls"),
+    };
+    vec![
+        of("/id"),
+        cut(&of("/peer"), 21),
+        of("/via"),
+        of("/rdma/version"),
+        dash(credits),
+        dash(inline),
+        of("/rdma/invalidation"),
+        calls,
+        octets(client.get("octets").unwrap_or(&Value::Null)),
+    ]
+}
+
+fn clients(value: &Value) -> String {
+    let rows: Vec<_> = list(value, "/clients").map(client_row).collect();
+    if rows.is_empty() { "no connections\n".to_owned() } else { table(&CLIENT_HEADS, &rows) }
+}
+
+fn hist(value: &Value) -> String {
+    let mut rows = Vec::new();
+    for procedure in list(value, "/procedures") {
+        for stage in list(procedure, "/stages") {
+            rows.push(vec![
+                word(procedure, "/program"),
+                word(procedure, "/procedure"),
+                word(stage, "/stage"),
+                word(stage, "/samples"),
+                micros(stage.get("p50_us")),
+                micros(stage.get("p99_us")),
+            ]);
+        }
+    }
+    if rows.is_empty() {
+        return "no watched calls: see --sample in 'stag serve --help'\n".to_owned();
+    }
+    let every = word(value, "/every");
+    let note = format!("1 call in {every} is watched; p50 and p99 are ends of buckets\n");
+    note + &table(&["program", "procedure", "stage", " samples", " p50", " p99"], &rows)
+}
+
+/// Microseconds in six columns at most.
+fn narrow(micros: f64) -> String {
+    match micros {
+        ..100.0 => format!("{micros:.1}"),
+        100.0..100_000.0 => format!("{micros:.0}"),
+        _ => format!("{:.1}s", micros / 1e6),
+    }
+}
+
+fn trace(value: &Value) -> String {
+    let stage_names = ["recv", "parse", "pull", "app", "emit", "push", "send"];
+    let row = |call: &Value| {
+        let spent = |stage: &&str| {
+            let spent = call.pointer(&format!("/stages_us/{stage}")).and_then(Value::as_f64);
+            spent.map_or_else(|| "-".to_owned(), narrow)
+        };
+        let peer = word(call, "/peer");
+        let host = peer.rsplit_once(':').map_or(peer.as_str(), |(host, _)| host);
+        let total = call.get("total_us").and_then(Value::as_f64).unwrap_or(0.0);
+        let own = [cut(host, 15), cut(&word(call, "/procedure"), 11)];
+        let all = own.into_iter().chain(stage_names.iter().map(spent));
+        all.chain([narrow(total)]).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = list(value, "/calls").map(row).collect();
+    if rows.is_empty() {
+        return "no watched calls: see --sample in 'stag serve --help'\n".to_owned();
+    }
+    let stages = [" recv", " parse", " pull", " app", " emit", " push", " send", " us"];
+    let head: Vec<_> = ["peer", "procedure"].into_iter().chain(stages).collect();
+    "microseconds by stage; --json has ports and transactions, too\n".to_owned()
+        + &table_spaced(&head, &rows, " ")
+}
+
+fn memory(value: &Value) -> String {
+    let process = value.get("process").unwrap_or(&Value::Null);
+    let of = |name: &str| octets(process.get(name).unwrap_or(&Value::Null));
+    let limit = value.get("memlock_limit_bytes").filter(|limit| limit.is_number());
+    let limit = limit.map_or_else(|| "unlimited".to_owned(), octets);
+    let mut text = format!(
+        "resident     {}\nlocked       {} of {limit} (ulimit -l)\ndescriptors  {} of {} (ulimit \
+         -n)\nreplies kept {}\n",
+        of("resident_bytes"),
+        of("locked_bytes"),
+        word(process, "/open_fds"),
+        word(process, "/max_fds"),
+        word(value, "/duplicates_kept"),
+    );
+    let row = |(index, shard): (usize, &Value)| {
+        let of = |name: &str| octets(shard.get(name).unwrap_or(&Value::Null));
+        vec![index.to_string(), of("buffers"), of("receives"), of("files")]
+    };
+    let rows: Vec<_> = list(value, "/shards").enumerate().map(row).collect();
+    text.push_str(&table(&["shard", " buffers", " receives", " files"], &rows));
+    text
+}
+
+/// Each number that is not zero, by its place in the total.
+fn stats(value: &Value) -> String {
+    let total = value.get("total").unwrap_or(&Value::Null);
+    let mut text = String::new();
+    for (keys, number) in crate::metrics::path::numbers(total) {
+        if number != 0.0 {
+            let _ =
+                writeln!(text, "{}", cut(&format!("{:<58} {number:>21}", keys.join(".")), WIDTH));
+        }
+    }
+    text
+}
+
+fn dropped(value: &Value) -> String {
+    list(value, "/dropped")
+        .fold(String::new(), |text, id| format!("{text}dropped {}\n", id.as_str().unwrap_or("-")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn widest(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn clients_fit_80_columns_whoever_they_are() {
+        let longest = json!({
+            "id": "12.1023.4294967295", "peer": "[2001:db8:1111:2222:3333:4444:5555:6666]:65535",
+            "via": "iwarp",
+            "rdma": {
+                "version": 1, "credits": {"requested": 1024, "granted": 64, "used": 64},
+                "inline": {"send": 4096, "receive": 4096}, "invalidation": "named",
+            },
+            "calls": 64, "oldest_ms": 12_345.6, "octets": 123_456_789_012_u64,
+        });
+        let over_tcp = json!({
+            "id": "0.1.1", "peer": "10.0.0.1:700", "via": "tcp", "rdma": null, "calls": 0,
+            "oldest_ms": null, "octets": 7,
+        });
+        let text = text(&Request::Clients, &json!({ "clients": [longest, over_tcp] }));
+        assert!(widest(&text) <= WIDTH, "{text}");
+        assert!(text.contains("64/64/1024") && text.contains("10.0.0.1:700"), "{text}");
+        let empty = super::text(&Request::Clients, &json!({ "clients": [] }));
+        assert_eq!(empty, "no connections\n");
+    }
+
+    #[test]
+    fn calls_with_long_times_fit_80_columns() {
+        let call = json!({
+            "xid": "ffffffff", "peer": "255.255.255.255:65535", "procedure": "READDIRPLUS",
+            "stages_us": {"recv": 1.5, "parse": 0.2, "app": 12_345.67, "emit": 0.1, "send": 3.0},
+            "total_us": 12_350.0,
+        });
+        let text = text(&Request::Trace { last: 1 }, &json!({ "calls": [call] }));
+        assert!(widest(&text) <= WIDTH && text.contains("12346"), "{text}");
+        assert!(!text.contains('…') && text.contains("\n255.255.255.255 READDIRPLUS "), "{text}");
+    }
+
+    #[test]
+    fn quantities_have_units_that_people_read() {
+        let cases =
+            [(0_u64, "0 B"), (999, "999 B"), (1_000, "1.0 KiB"), (53_687_091_200, "50 GiB")];
+        for (count, written) in cases {
+            assert_eq!(octets(&json!(count)), written);
+        }
+        assert_eq!(octets(&Value::Null), "-");
+        assert_eq!(micros(Some(&json!(12.34))), "12.3 us");
+        assert_eq!(micros(Some(&json!(2_500.0))), "2.5 ms");
+        assert_eq!(uptime(Some(&json!(93_784.5))), "1 d 02:03:04");
+    }
+}

@@ -1,0 +1,357 @@
+//! `stag ctl top`: a live view of a server on a terminal of 80 columns and 24 lines, or more.
+
+use super::{
+    caller::Controller,
+    show::{CLIENT_HEADS, client_row, list, micros, octets, uptime, word},
+    wire::Request,
+};
+use crate::{Error, caller::say, plain};
+use ratatui::{
+    Frame, Terminal,
+    backend::TestBackend,
+    crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+    layout::{Constraint, Layout},
+    style::{Modifier, Style},
+    text::Line,
+    widgets::{Row, Table},
+};
+use serde_json::{Value, json};
+use std::{
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+/// Columns and lines of a view that is printed.
+pub const SIZE: (u16, u16) = (80, 24);
+/// Lines of the table of procedures, its head included.
+const PROCEDURE_LINES: u16 = 9;
+
+/// The numbers of a server at one moment.
+#[derive(Clone, Debug)]
+struct Look {
+    stats: Value,
+    clients: Value,
+    at: Instant,
+}
+
+impl Look {
+    fn take(controller: &mut Controller) -> Result<Self, Error> {
+        let stats = controller.ask(&Request::Stats)?;
+        let clients = controller.ask(&Request::Clients)?;
+        Ok(Self { stats, clients, at: Instant::now() })
+    }
+}
+
+/// The lines and tables that are shown.
+#[derive(Clone, Debug, Default)]
+pub struct TopView {
+    lines: Vec<String>,
+    procedures: Vec<Vec<String>>,
+    clients: Vec<Vec<String>>,
+}
+
+/// Shows the server every `interval` until a key ends it; once, as text, where nobody watches.
+///
+/// # Errors
+/// An answer of the server, or a terminal that cannot be used.
+pub fn run(controller: &mut Controller, interval: Duration, once: bool) -> Result<(), Error> {
+    let mut before = Look::take(controller)?;
+    if once || !io::stdout().is_terminal() {
+        std::thread::sleep(interval);
+        let now = Look::take(controller)?;
+        say(printed(&view(&before, &now)));
+        return Ok(());
+    }
+    let failed = |error: io::Error| Error::failure(format!("the terminal: {}", plain(&error)));
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let mut shown = view(&before, &before);
+    let ended = loop {
+        if let Err(error) = terminal.draw(|frame| draw(frame, &shown)) {
+            break Err(failed(error));
+        }
+        match wants_end(interval) {
+            Ok(true) => break Ok(()),
+            Ok(false) => {}
+            Err(error) => break Err(failed(error)),
+        }
+        // A key that means nothing shows the same again.
+        if before.at.elapsed() >= interval {
+            match Look::take(controller) {
+                Ok(now) => {
+                    shown = view(&before, &now);
+                    before = now;
+                }
+                Err(error) => break Err(error),
+            }
+        }
+    };
+    let restored = ratatui::try_restore().map_err(failed);
+    ended.and(restored)
+}
+
+/// Waits for a key, at most for `patience`. True if it ends the view.
+fn wants_end(patience: Duration) -> io::Result<bool> {
+    if !event::poll(patience)? {
+        return Ok(false);
+    }
+    let Event::Key(key) = event::read()? else { return Ok(false) };
+    let is_interrupt =
+        key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+    let is_end = matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) || is_interrupt;
+    Ok(is_end && key.kind == KeyEventKind::Press)
+}
+
+/// Numbers per second between two looks.
+struct Rates<'a> {
+    before: &'a Value,
+    now: &'a Value,
+    seconds: f64,
+}
+
+impl Rates<'_> {
+    /// The rate of the number that `pointer` leads to. One that was not there before was zero.
+    fn of(&self, pointer: &str) -> f64 {
+        let at = |value: &Value| value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+        if self.seconds > 0.0 {
+            (at(self.now) - at(self.before)).max(0.0) / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+fn view(before: &Look, now: &Look) -> TopView {
+    let seconds = now.at.duration_since(before.at).as_secs_f64();
+    view_of(&Rates { before: &before.stats, now: &now.stats, seconds }, &now.clients)
+}
+
+fn view_of(rates: &Rates<'_>, clients: &Value) -> TopView {
+    let now = rates.now;
+    let procedures = ["nfs3", "mount3"].into_iter().flat_map(|program| {
+        let known = now.pointer(&format!("/total/app/{program}")).and_then(Value::as_object);
+        known.into_iter().flatten().map(move |(name, _)| (program, name.as_str()))
+    });
+    let mut procedures: Vec<_> =
+        procedures.map(|(program, name)| procedure(rates, program, name)).collect();
+    procedures.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let mut known: Vec<_> = list(clients, "/clients").collect();
+    let octets = |client: &Value| client.get("octets").and_then(Value::as_u64).unwrap_or(0);
+    known.sort_by_key(|client| std::cmp::Reverse(octets(client)));
+    TopView {
+        lines: head(rates),
+        procedures: procedures.into_iter().map(|(_, row)| row).collect(),
+        clients: known.into_iter().map(client_row).collect(),
+    }
+}
+
+fn head(rates: &Rates<'_>) -> Vec<String> {
+    let now = rates.now;
+    let state = if now.pointer("/draining").and_then(Value::as_u64) == Some(1) {
+        "draining"
+    } else {
+        "serving"
+    };
+    let per_second = |pointer: &str| octets(&json!(rates.of(pointer)));
+    let sum = |pointers: &[&str]| pointers.iter().map(|pointer| rates.of(pointer)).sum::<f64>();
+    let rdma =
+        ["short", "chunked", "long"].map(|form| format!("/total/engine/responder/calls/{form}"));
+    let rdma = sum(&rdma.each_ref().map(String::as_str));
+    let cores = rates.of("/process/cpu_ms") / 1e3;
+    let resident = octets(now.pointer("/process/resident_bytes").unwrap_or(&Value::Null));
+    vec![
+        format!(
+            "stag {}   {state}   up {}   {} connections   {cores:.2} cores   {resident}",
+            word(now, "/version"),
+            uptime(now.get("uptime_s")),
+            word(now, "/total/engine/connections/live"),
+        ),
+        format!(
+            "calls/s   RDMA {rdma:.0}   TCP {:.0}   refused {:.0}   waiting {}",
+            rates.of("/total/engine/stream/calls"),
+            sum(&["program", "version", "procedure", "arguments", "credential"]
+                .map(|why| format!("/total/app/refused/{why}"))
+                .each_ref()
+                .map(String::as_str)),
+            word(now, "/total/app/waiting/under_way"),
+        ),
+        format!(
+            "octets/s  READ {}   WRITE {}   pulled {}   pushed {}",
+            per_second("/total/app/data/octets_read"),
+            per_second("/total/app/data/octets_written"),
+            per_second("/total/engine/responder/pulled"),
+            per_second("/total/engine/responder/pushed"),
+        ),
+    ]
+}
+
+/// A row of the table of procedures, and the rate by which it is sorted.
+fn procedure(rates: &Rates<'_>, program: &str, name: &str) -> (f64, Vec<String>) {
+    let at = format!("/total/app/{program}/{name}");
+    let calls = rates.of(&format!("{at}/calls"));
+    let errors = rates.now.pointer(&format!("{at}/errors")).and_then(Value::as_object);
+    let errors =
+        errors.into_iter().flatten().map(|(status, _)| rates.of(&format!("{at}/errors/{status}")));
+    let times = list(rates.now, "/procedures")
+        .find(|it| word(it, "/program") == program && word(it, "/procedure") == name);
+    let total =
+        times.and_then(|times| list(times, "/stages").find(|it| word(it, "/stage") == "total"));
+    let of = |percentile: &str| micros(total.and_then(|total| total.get(percentile)));
+    let row = vec![
+        program.to_owned(),
+        name.to_owned(),
+        format!("{calls:.0}"),
+        format!("{:.0}", errors.fold(0.0, |sum, rate| sum + rate)),
+        of("p50_us"),
+        of("p99_us"),
+    ];
+    (calls, row)
+}
+
+fn draw(frame: &mut Frame<'_>, view: &TopView) {
+    let lines = u16::try_from(view.lines.len()).unwrap_or(0);
+    let areas = Layout::vertical([
+        Constraint::Length(lines + 1),
+        Constraint::Length(PROCEDURE_LINES),
+        Constraint::Min(2),
+        Constraint::Length(1),
+    ]);
+    let [head, procedures, clients, keys] = areas.areas(frame.area());
+    let text: Vec<_> = view.lines.iter().map(|line| Line::raw(line.as_str())).collect();
+    frame.render_widget(ratatui::widgets::Paragraph::new(text), head);
+    let heads = ["program", "procedure", " calls/s", " errors/s", " p50", " p99"];
+    table(frame, procedures, &heads, &view.procedures);
+    table(frame, clients, &CLIENT_HEADS, &view.clients);
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    frame.render_widget(
+        Line::styled("q ends; p50 and p99 since the start, of watched calls", bold),
+        keys,
+    );
+}
+
+/// A table whose columns are as wide as they have to be. Heads that begin with a space stand at the
+/// right.
+fn table(frame: &mut Frame<'_>, area: ratatui::layout::Rect, heads: &[&str], rows: &[Vec<String>]) {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
+        let cells = cells.chain(heads.get(column).copied().map(str::trim_start));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..heads.len()).map(width).collect();
+    let placed = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells = cells.zip(heads).zip(&widths).map(|((cell, head), width)| {
+            let cell = cell.trim_start();
+            if head.starts_with(' ') { format!("{cell:>width$}") } else { cell.to_owned() }
+        });
+        Row::new(cells.collect::<Vec<_>>())
+    };
+    let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    let head = placed(&mut heads.iter().copied()).style(style);
+    let body = rows.iter().map(|row| placed(&mut row.iter().map(String::as_str)));
+    let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(0)));
+    let body: Vec<_> = body.collect();
+    frame.render_widget(Table::new(body, widths).header(head).column_spacing(2), area);
+}
+
+/// The view as text of [`SIZE`].
+pub fn printed(view: &TopView) -> String {
+    let (columns, lines) = SIZE;
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, lines));
+    let Ok(_) = terminal.draw(|frame| draw(frame, view));
+    let buffer = terminal.backend().buffer();
+    let rows = buffer.content().chunks(usize::from(columns).max(1));
+    let text = |row: &[ratatui::buffer::Cell]| {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        format!("{}\n", line.trim_end())
+    };
+    rows.map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The picture of the documentation.
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/top.txt");
+
+    fn stats(factor: u64) -> Value {
+        let calls = |calls: u64| json!({"calls": calls * factor, "errors": {}});
+        let times = |name: &str, p50: f64, p99: f64| {
+            json!({"program": "nfs3", "procedure": name, "stages": [
+                {"stage": "total", "samples": 100, "p50_us": p50, "p99_us": p99}]})
+        };
+        json!({
+            "version": "0.1.0", "uptime_s": 93_784.5, "draining": 0,
+            "process": {"cpu_ms": 1_840 * factor, "resident_bytes": 612_368_384_u64},
+            "total": {
+                "engine": {
+                    "connections": {"live": 3},
+                    "responder": {
+                        "calls": {"short": 180_000 * factor, "chunked": 20_480 * factor, "long": 3},
+                        "pulled": 83_886_080 * factor, "pushed": 671_088_640 * factor,
+                    },
+                    "stream": {"calls": 95 * factor},
+                },
+                "app": {
+                    "nfs3": {
+                        "READ": calls(163_840), "GETATTR": calls(12_000), "WRITE": calls(20_480),
+                        "LOOKUP": {
+                            "calls": 3_000 * factor, "errors": {"NFS3ERR_NOENT": 40 * factor},
+                        },
+                        "ACCESS": calls(680), "COMMIT": calls(90), "READDIRPLUS": calls(12),
+                        "FSINFO": calls(0), "NULL": calls(0),
+                    },
+                    "mount3": {"MNT": calls(1)},
+                    "refused": {"arguments": 0},
+                    "data": {
+                        "octets_read": 671_088_640 * factor, "octets_written": 83_886_080 * factor,
+                    },
+                    "waiting": {"under_way": 2},
+                },
+            },
+            "procedures": [times("READ", 7.168, 16.384), times("GETATTR", 3.584, 7.168),
+                times("WRITE", 12.288, 28.672), times("LOOKUP", 4.096, 10.24),
+                times("COMMIT", 1_835.008, 4_194.304)],
+        })
+    }
+
+    fn clients() -> Value {
+        let rdma = |granted: u64, used: u64, version: u64, invalidation: &str| {
+            json!({"version": version, "invalidation": invalidation,
+                "credits": {"requested": 128, "granted": granted, "used": used},
+                "inline": {"send": 4_096, "receive": 4_096}})
+        };
+        json!({"clients": [
+            {"id": "0.0.1", "peer": "10.1.0.21:47702", "via": "iwarp",
+             "rdma": rdma(64, 31, 1, "any"),
+             "calls": 31, "oldest_ms": 0.2, "octets": 71_200_000_000_u64},
+            {"id": "0.2.7", "peer": "10.1.0.22:50210", "via": "iwarp",
+             "rdma": rdma(16, 2, 2, "named"),
+             "calls": 2, "oldest_ms": 12.5, "octets": 9_100_000_000_u64},
+            {"id": "0.1.1", "peer": "10.1.0.9:701", "via": "tcp", "rdma": null,
+             "calls": 0, "oldest_ms": null, "octets": 1_400_000},
+        ]})
+    }
+
+    #[test]
+    fn the_picture_in_the_documentation_is_what_is_shown() {
+        let rates = Rates { before: &stats(1), now: &stats(2), seconds: 1.0 };
+        let text = printed(&view_of(&rates, &clients()));
+        if std::env::var_os("STAG_PAGES").is_some() {
+            fs::write(FILE, &text).unwrap();
+        }
+        let found = fs::read_to_string(FILE).unwrap_or_default();
+        assert_eq!(text, found, "docs/top.txt is old: STAG_PAGES=1 cargo test -p stag picture");
+    }
+
+    #[test]
+    fn a_view_has_24_lines_of_80_columns_whatever_a_server_says() {
+        let many = json!({"clients": vec![clients()["clients"][0].clone(); 2_000]});
+        for (now, clients) in [(stats(2), many), (Value::Null, Value::Null)] {
+            let rates = Rates { before: &Value::Null, now: &now, seconds: 0.0 };
+            let text = printed(&view_of(&rates, &clients));
+            assert_eq!(text.lines().count(), 24);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Snapshots of all shards at one moment, for whoever watches: any thread but a shard's.
+
+use crate::trace;
+use serde_json::{Map, Value, json};
+use stag_engine::{
+    control::{Command, Handle, Order},
+    stages::Procedures,
+    stats::Snapshot,
+};
+use stag_nfs::GatewayReport;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Time that a shard may take to answer for its counters.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The way to a shard that runs.
+pub type ShardHandle = Arc<Handle<Snapshot<GatewayReport>>>;
+
+/// One shard, as seen by those who watch it.
+#[derive(Clone, Debug)]
+pub struct ShardEnd {
+    /// The way to it.
+    pub handle: ShardHandle,
+    /// The core that it is pinned to.
+    pub core: Option<usize>,
+    /// Octets that it took at start, by what they are for.
+    pub memory: Vec<(&'static str, usize)>,
+}
+
+/// All shards of a server.
+#[derive(Debug)]
+pub struct Shards {
+    began: Instant,
+    ends: Vec<ShardEnd>,
+    is_draining: AtomicBool,
+}
+
+/// A shard that did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoAnswer(pub usize);
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "shard {} does not answer within {} s: ", self.0, PATIENCE.as_secs())?;
+        f.write_str("it has stopped, or waits for a file system (docs/re-export.md)")
+    }
+}
+
+impl Shards {
+    /// The shards of a server that began at `began`.
+    pub const fn new(began: Instant, ends: Vec<ShardEnd>) -> Self {
+        Self { began, ends, is_draining: AtomicBool::new(false) }
+    }
+
+    /// Asks all shards for a snapshot; with `command` [`Command::Detail`] for their peers, too.
+    ///
+    /// # Errors
+    /// The first shard that does not answer in time.
+    pub fn gather(&self, command: Command) -> Result<Gathered, NoAnswer> {
+        let questions: Vec<_> =
+            self.ends.iter().map(|end| (end.core, end.handle.ask(command))).collect();
+        let until = Instant::now() + PATIENCE;
+        let mut shards = Vec::with_capacity(questions.len());
+        for (index, (core, question)) in questions.into_iter().enumerate() {
+            let left = until.saturating_duration_since(Instant::now());
+            shards.push((core, question.answer(left).ok_or(NoAnswer(index))?));
+        }
+        Ok(self.gathered(shards))
+    }
+
+    /// Counters of shards that were taken some other way.
+    pub fn gathered(&self, shards: Vec<(Option<usize>, Snapshot<GatewayReport>)>) -> Gathered {
+        let mut memory = Map::new();
+        for (part, octets) in self.ends.iter().flat_map(|end| &end.memory) {
+            let sum = memory.get(*part).and_then(Value::as_u64).unwrap_or(0);
+            memory.insert((*part).to_owned(), json!(sum + *octets as u64));
+        }
+        Gathered {
+            uptime: self.began.elapsed(),
+            is_draining: self.is_draining(),
+            memory: Value::Object(memory),
+            log: trace::counted(),
+            shards,
+        }
+    }
+
+    /// Gives one shard an order. False when there is no such shard, or it does not take it.
+    pub fn order(&self, shard: usize, order: Order) -> bool {
+        self.ends.get(shard).is_some_and(|end| end.handle.order(order))
+    }
+
+    /// Gives all shards the order to drain, or to resume.
+    ///
+    /// # Errors
+    /// The first shard that does not take it.
+    pub fn drain(&self, drains: bool) -> Result<(), NoAnswer> {
+        self.is_draining.store(drains, Ordering::Relaxed);
+        let order = if drains { Order::Drain } else { Order::Resume };
+        let refused = (0..self.ends.len()).find(|index| !self.order(*index, order));
+        refused.map_or(Ok(()), |index| Err(NoAnswer(index)))
+    }
+
+    /// True after [`drain`](Self::drain) until it is taken back.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    /// The shards.
+    pub fn ends(&self) -> &[ShardEnd] {
+        &self.ends
+    }
+}
+
+/// Counters of all shards.
+#[derive(Debug)]
+pub struct Gathered {
+    /// Time since the server's start.
+    pub uptime: Duration,
+    /// The server takes no connections.
+    pub is_draining: bool,
+    /// Octets of the shards, by what they are for.
+    pub memory: Value,
+    /// Events that were logged and lost.
+    pub log: Value,
+    /// Of each shard its core and its counters.
+    pub shards: Vec<(Option<usize>, Snapshot<GatewayReport>)>,
+}
+
+impl Gathered {
+    /// The times of all procedures, of all shards together.
+    pub fn procedures(&self) -> Procedures {
+        let mut all = Procedures::default();
+        for (_, counted) in &self.shards {
+            all.add(&counted.procedures);
+        }
+        all
+    }
+}

@@ -1,0 +1,143 @@
+//! Metrics of the gateway: NFS, MOUNT version 3, and the store behind them.
+
+use super::super::{Across, Metric, Unit};
+
+/// The gateway.
+pub const GATEWAY: &[Metric] = &[
+    Metric::counter(
+        "stag_nfs3_calls_total",
+        "app.nfs3.{procedure}.calls",
+        "Calls of NFS version 3 carried out, failures included.",
+    ),
+    Metric::counter(
+        "stag_nfs3_errors_total",
+        "app.nfs3.{procedure}.errors.{status}",
+        "Calls of NFS version 3 that failed, by the status of the reply.",
+    ),
+    Metric::counter(
+        "stag_nfs4_operations_total",
+        "app.nfs4.operations.{operation}",
+        "Operations of NFS version 4 carried out, failures included.",
+    ),
+    Metric::counter(
+        "stag_nfs4_errors_total",
+        "app.nfs4.errors.{status}",
+        "Operations of NFS version 4 that failed, by their status.",
+    ),
+    Metric::counter(
+        "stag_nfs4_compounds_total",
+        "app.nfs4.compounds",
+        "Compounds of NFS version 4.",
+    ),
+    Metric::counter(
+        "stag_nfs4_replayed_total",
+        "app.nfs4.replayed",
+        "Replies of NFS version 4 that came from a slot of a session.",
+    ),
+    Metric::gauge("stag_nfs4_clients", "app.nfs4.clients", "Client records of NFS version 4."),
+    Metric::gauge("stag_nfs4_sessions", "app.nfs4.sessions", "Sessions of NFS version 4."),
+    Metric::gauge("stag_nfs4_slots", "app.nfs4.slots", "Slots of all sessions."),
+    Metric::gauge(
+        "stag_nfs4_busy_slots",
+        "app.nfs4.busy_slots",
+        "Slots in which a compound is carried out.",
+    ),
+    Metric::counter(
+        "stag_nfs4_callbacks_total",
+        "app.nfs4.callbacks",
+        "Callbacks sent, those that were sent again included.",
+    ),
+    Metric::counter(
+        "stag_nfs4_callbacks_failed_total",
+        "app.nfs4.failed_callbacks",
+        "Callbacks that were not answered, or by a failure.",
+    ),
+    Metric::counter(
+        "stag_mount3_calls_total",
+        "app.mount3.{procedure}.calls",
+        "Calls of MOUNT version 3 carried out, failures included.",
+    ),
+    Metric::counter(
+        "stag_mount3_errors_total",
+        "app.mount3.{procedure}.errors.{status}",
+        "Calls of MOUNT version 3 that failed, by the status of the reply.",
+    ),
+    Metric::counter(
+        "stag_calls_refused_total",
+        "app.refused.{reason}",
+        "Calls that reached no procedure, by what was wrong with them (RFC 5531 section 9).",
+    ),
+    Metric::counter(
+        "stag_nfs3_read_bytes_total",
+        "app.data.octets_read",
+        "Octets of files that READ returned.",
+    )
+    .in_unit(Unit::Bytes),
+    Metric::counter(
+        "stag_nfs3_written_bytes_total",
+        "app.data.octets_written",
+        "Octets of files that WRITE took.",
+    )
+    .in_unit(Unit::Bytes),
+    Metric::counter(
+        "stag_nfs3_unstable_writes_total",
+        "app.data.unstable_writes",
+        "WRITEs answered with UNSTABLE.",
+    ),
+    Metric::counter("stag_nfs3_commits_total", "app.data.commits", "COMMITs that succeeded."),
+    Metric::counter(
+        "stag_nfs3_reads_total",
+        "app.data.reads_{way=cached|warmed|brought|helped|blocking|direct}",
+        "READs by the way of their octets: in memory, brought by a helper or by io_uring, read by \
+         a helper, waited for by the core, or from a file system that does not say.",
+    ),
+    Metric::counter(
+        "stag_nfs3_reads_short_of_memory_total",
+        "app.data.short_of_memory",
+        "READs cut short or put off for want of a buffer.",
+    ),
+    Metric::counter(
+        "stag_failed_syncs_total",
+        "app.failed_syncs",
+        "Syncs that failed: each changed the write verifier.",
+    )
+    .across(Across::Largest),
+    Metric::counter(
+        "stag_failed_flushes_total",
+        "app.failed_flushes",
+        "Passes whose handles could not be written to the index.",
+    ),
+    Metric::counter(
+        "stag_unanswered_calls_total",
+        "app.unanswered",
+        "Calls that had no memory for any reply: their connections were closed.",
+    ),
+    Metric::gauge(
+        "stag_duplicates_kept",
+        "app.duplicates.kept",
+        "Replies that are kept for calls that come again.",
+    ),
+    Metric::counter(
+        "stag_duplicates_total",
+        "app.duplicates.{event=replayed|busy|evicted|fetched|given|waited|asked_again|turned_away}",
+        "What happened to calls that came again, and to the replies that are kept for them.",
+    ),
+    Metric::gauge(
+        "stag_waiting_calls",
+        "app.waiting.under_way",
+        "Calls that wait for a file system.",
+    ),
+    Metric::gauge(
+        "stag_waiting_calls_oldest_seconds",
+        "app.waiting.oldest_ms",
+        "Time for which the oldest call has waited for a file system.",
+    )
+    .in_unit(Unit::Millis)
+    .across(Across::Largest),
+    Metric::counter(
+        "stag_waiting_calls_total",
+        "app.waiting.{outcome=put_off|refused|withdrawn|given_up}",
+        "Calls that were put off until a file system answers, and those of them that were \
+         answered with NFS3ERR_JUKEBOX instead.",
+    ),
+];

@@ -1,0 +1,147 @@
+//! The ways to watch a server while it runs: their options, and the sockets that are bound before
+//! it starts and answer once it is ready.
+
+pub mod options;
+mod refusals;
+
+use crate::{
+    Error,
+    caller::aside,
+    ctl::{
+        CONTROL_FILE,
+        answers::{Answers, Facts, Reload},
+        server::{ControlSocket, SocketFile},
+    },
+    metrics::{Shards, http, scrape},
+    plain,
+};
+use options::ObserveOptions;
+use refusals::RefusalWatch;
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The port of `GET /metrics`, unless another is given.
+const METRICS_PORT: u16 = 9_464;
+
+/// Sockets that are bound, and that nobody answers yet.
+#[derive(Debug)]
+pub struct Bound {
+    metrics: Option<TcpListener>,
+    control: Option<(ControlSocket, PathBuf)>,
+}
+
+/// Threads and files that last as long as a server is watched.
+#[derive(Debug)]
+pub struct Watching {
+    _file: Option<SocketFile>,
+    _refusals: RefusalWatch,
+}
+
+/// Addresses at which a server that is ready can be watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// The address of `GET /metrics`.
+    pub metrics: Option<SocketAddr>,
+    /// The socket of `stag ctl`.
+    pub control: Option<PathBuf>,
+}
+
+impl Bound {
+    /// Binds what `options` ask for. `free_ports` has ports chosen that are free, where the options
+    /// name none; `state_dir` is where the control socket lies unless they say where.
+    ///
+    /// # Errors
+    /// A sentence about what was asked for and cannot be used.
+    pub fn new(
+        options: &ObserveOptions,
+        free_ports: bool,
+        state_dir: Option<&Path>,
+    ) -> Result<Self, Error> {
+        Ok(Self { metrics: metrics(options, free_ports)?, control: control(options, state_dir)? })
+    }
+
+    /// Answers from here on, about `shards` and `facts`, for as long as what is returned with the
+    /// addresses lives. `reload` reads the configuration again, if there is one.
+    ///
+    /// # Errors
+    /// A sentence when a thread cannot be started.
+    pub fn start(
+        self,
+        shards: &Arc<Shards>,
+        facts: Facts,
+        reload: Option<Reload>,
+    ) -> Result<(Watched, Watching), Error> {
+        let failed = |error: io::Error| Error::failure(format!("cannot be watched: {error}"));
+        let scraped = Arc::clone(shards);
+        let serve = |listener| http::serve(listener, Arc::new(move || scrape(&scraped)));
+        let metrics = self.metrics.map(serve).transpose().map_err(failed)?;
+        let url = metrics.map(|at| format!("http://{at}/metrics"));
+        let facts = Facts { metrics: url, ..facts };
+        let answers = Arc::new(Answers { shards: Arc::clone(shards), facts, reload });
+        let (file, control) = match self.control {
+            Some((socket, path)) => (Some(socket.serve(answers).map_err(failed)?), Some(path)),
+            None => (None, None),
+        };
+        let refusals = refusals::watch(Arc::clone(shards)).map_err(failed)?;
+        Ok((Watched { metrics, control }, Watching { _file: file, _refusals: refusals }))
+    }
+}
+
+fn control(
+    options: &ObserveOptions,
+    state_dir: Option<&Path>,
+) -> Result<Option<(ControlSocket, PathBuf)>, Error> {
+    let group = options.control_group.as_deref();
+    let usual = || state_dir.map(|home| home.join(CONTROL_FILE));
+    let path = match options.control.as_deref() {
+        Some("none") => None,
+        Some(asked) => Some(PathBuf::from(asked)),
+        None => usual(),
+    };
+    let Some(path) = path else {
+        return match group {
+            Some(_) => Err(Error::usage(
+                "--control-group without a control socket: give --control PATH, too",
+            )),
+            None => Ok(None),
+        };
+    };
+    match ControlSocket::bind(&path, group) {
+        Ok(socket) => Ok(Some((socket, path))),
+        Err(error) if options.control.is_some() || group.is_some() => Err(error),
+        Err(error) => {
+            aside(format!("notice: {error}; 'stag ctl' cannot be used\n"));
+            Ok(None)
+        }
+    }
+}
+
+fn metrics(options: &ObserveOptions, free_ports: bool) -> Result<Option<TcpListener>, Error> {
+    let asked = match options.metrics.as_deref() {
+        Some("none") => return Ok(None),
+        asked => asked,
+    };
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, if free_ports { 0 } else { METRICS_PORT }));
+    let at = asked.map_or(Ok(usual), str::parse).map_err(|_| {
+        let asked = asked.unwrap_or_default();
+        Error::usage(format!("--metrics {asked:?}: write IP:PORT, or none"))
+    })?;
+    match TcpListener::bind(at) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if asked.is_some() => {
+            Err(Error::usage(format!("cannot listen at {at}: {} (--metrics)", plain(&error))))
+        }
+        Err(error) => {
+            aside(format!(
+                "notice: no metrics: cannot listen at {at}: {}; give --metrics IP:PORT, or \
+                 --metrics none\n",
+                plain(&error)
+            ));
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Options of `stag serve` for those who watch the server.
+
+use crate::trace::LogFormat;
+use clap::Args;
+
+/// Ways to watch a server.
+#[derive(Debug, Args)]
+pub struct ObserveOptions {
+    /// The address of metrics for Prometheus (GET /metrics), or none [default: 127.0.0.1:9464, or a
+    /// free port where the first --listen takes one]
+    #[arg(long, value_name = "IP:PORT|none")]
+    pub metrics: Option<String>,
+    /// The socket of 'stag ctl', or none [default: control.sock in the state directory; none with
+    /// --memory]
+    #[arg(long, value_name = "PATH|none")]
+    pub control: Option<String>,
+    /// A group whose members may use that socket, too, by name or number
+    #[arg(long, value_name = "GROUP")]
+    pub control_group: Option<String>,
+    /// Least level to log on standard error: error, warn, info, debug (each refused call), trace
+    /// (each call) or off [default: $STAG_LOG, else info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+    /// Form of the log
+    #[arg(
+        long,
+        value_name = "text|json",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true
+    )]
+    pub log_format: LogFormat,
+}

@@ -1,0 +1,279 @@
+//! `stag ctl` and the control socket of a server that serves.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    process::{Child, Stdio},
+};
+use support::{Home, Server, wait_for};
+
+/// The value that `stag ctl … --json` prints.
+fn ctl(home: &Home, arguments: &[&str]) -> Value {
+    let output = home.run(&[&["ctl", "--json"], arguments].concat());
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {err}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The text that `stag ctl` prints for people: no line has more than 80 columns.
+fn shown(home: &Home, arguments: &[&str]) -> String {
+    let output = home.run(&[&["ctl"], arguments].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let long = text.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(long, None, "{arguments:?}");
+    text
+}
+
+/// A load of small READs that ends with its test.
+struct Load(Child);
+
+impl Load {
+    fn start(home: &Home, url: &str) -> Self {
+        let arguments =
+            ["bench", url, "--workload", "nfs3:read", "--size", "4K", "--duration", "60"];
+        let mut command = home.stag(&arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn clients(home: &Home) -> Vec<Value> {
+    ctl(home, &["clients"])["clients"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_server_under_load_is_watched_by_several_controllers_at_once() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--sample", "1"]);
+    let socket = server.line("CONTROL");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+    let _load = Load::start(&home, &format!("{}/data", server.line("LISTEN")));
+    // Controllers that say nothing, or half a request, or do not take replies, keep nobody waiting.
+    let silent = UnixStream::connect(&socket).unwrap();
+    let mut half = UnixStream::connect(&socket).unwrap();
+    half.write_all(b"{\"comm").unwrap();
+    let mut greedy = UnixStream::connect(&socket).unwrap();
+    greedy.write_all(&b"{\"command\":\"stats\"}\n".repeat(100)).unwrap();
+    let read = |_: &()| {
+        let traced = ctl(&home, &["trace", "-n", "200"]);
+        let calls = traced["calls"].as_array().unwrap().iter();
+        calls.filter(|call| call["procedure"] == "READ").count()
+    };
+    wait_for("READs", || read(&()) > 100);
+    let all = clients(&home);
+    assert!(!all.is_empty());
+    let client = &all[0];
+    assert_eq!((&client["via"], &client["rdma"]["version"]), (&json!("iwarp"), &json!(1)));
+    assert_eq!(client["rdma"]["invalidation"], "any");
+    assert_eq!(client["rdma"]["inline"], json!({"send": 4096, "receive": 4096}));
+    let granted = client["rdma"]["credits"]["granted"].as_u64().unwrap();
+    assert!(granted >= 1);
+    wait_for("octets", || clients(&home).iter().any(|it| it["octets"].as_u64() > Some(400_000)));
+
+    let status = ctl(&home, &["status"]);
+    assert_eq!((&status["state"], &status["exports"]), (&json!("serving"), &json!(1)));
+    assert_eq!(status["listen"], json!([server.line("LISTEN")]));
+    let exports = ctl(&home, &["exports"]);
+    assert_eq!(exports["exports"][0]["name"], "/data");
+    let hist = ctl(&home, &["hist"]);
+    let reads = hist["procedures"].as_array().unwrap().iter().find(|it| it["procedure"] == "READ");
+    let stages: Vec<_> =
+        reads.unwrap()["stages"].as_array().unwrap().iter().map(|it| &it["stage"]).collect();
+    assert_eq!(stages, ["recv", "parse", "app", "emit", "push", "send", "total"]);
+    let stats = ctl(&home, &["stats"]);
+    assert!(stats["total"]["app"]["nfs3"]["READ"]["calls"].as_u64().unwrap() > 100);
+    let memory = ctl(&home, &["memory"]);
+    assert!(memory["shards"][0]["buffers"].as_u64().unwrap() > 1 << 20);
+
+    for (words, part) in [
+        (&["status"][..], "serving"),
+        (&["exports"], "/data"),
+        (&["clients"], "iwarp"),
+        (&["hist"], "READ"),
+        (&["trace"], "READ"),
+        (&["memory"], "buffers"),
+        (&["stats"], "app.nfs3.READ.calls"),
+        (&["log"], "log info"),
+        (&["top", "--once"], "nfs3     READ"),
+    ] {
+        let text = shown(&home, words);
+        assert!(text.contains(part), "{words:?}: {text}");
+    }
+    drop((silent, half, greedy));
+}
+
+#[test]
+fn a_client_that_is_dropped_is_gone_and_comes_back() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    let tcp = server.line("TCP");
+    let mut connected = TcpStream::connect(&tcp).unwrap();
+    wait_for("the connection", || clients(&home).len() == 1);
+    let id = clients(&home)[0]["id"].as_str().unwrap().to_owned();
+    let own = connected.local_addr().unwrap().to_string();
+    assert_eq!(clients(&home)[0]["peer"], own);
+    assert_eq!(ctl(&home, &["drop", &own]), json!({"dropped": [id]}));
+    assert_eq!(connected.read(&mut [0]).unwrap_or(0), 0, "its connection ends");
+    wait_for("the end", || clients(&home).is_empty());
+    let output = home.run(&["ctl", "drop", &id]);
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.contains("no connection is") && err.contains("stag ctl clients"), "{err}");
+    let _both = [TcpStream::connect(&tcp).unwrap(), TcpStream::connect(&tcp).unwrap()];
+    wait_for("two connections", || clients(&home).len() == 2);
+    let dropped = ctl(&home, &["drop", "127.0.0.1"]);
+    assert_eq!(dropped["dropped"].as_array().unwrap().len(), 2);
+    assert!(server.err().contains("dropped peer=127.0.0.1:"), "{}", server.err());
+}
+
+#[test]
+fn a_server_that_drains_ends_all_connections_and_serves_again_when_told() {
+    let home = Home::new();
+    let mut server = home.serve(&["data"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    fs::write(home.path("data/file"), "content").unwrap();
+    let get = |home: &Home| home.run(&["call", &url, "ls", "--timeout", "2"]).status.code();
+    let _load = Load::start(&home, &url);
+    wait_for("load", || !clients(&home).is_empty());
+    assert_eq!(ctl(&home, &["drain"])["state"], "draining");
+    wait_for("the end of all connections", || clients(&home).is_empty());
+    assert_eq!(ctl(&home, &["status"])["state"], "draining");
+    assert_ne!(get(&home), Some(0), "nobody may connect");
+    assert!(clients(&home).is_empty());
+    assert_eq!(ctl(&home, &["resume"])["state"], "serving");
+    assert_eq!(get(&home), Some(0));
+    ctl(&home, &["drain"]);
+    server.signal(Signal::TERM);
+    assert_eq!(
+        server.wait(),
+        Some(0),
+        "a server that drained stops as any other: {}",
+        server.err()
+    );
+    assert!(!fs::exists(server.line("CONTROL")).unwrap(), "its socket is gone");
+}
+
+#[test]
+fn no_write_is_lost_while_a_server_drains_under_64_calls() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    // Larger than what is under way at any moment, so that the server drains amid it.
+    let octets: Vec<u8> = (0..96 << 18_u32).flat_map(|word: u32| word.to_le_bytes()).collect();
+    fs::write(home.path("file"), &octets).unwrap();
+    let written = || {
+        let stats = ctl(&home, &["stats"]);
+        stats["total"]["app"]["data"]["octets_written"].as_u64().unwrap()
+    };
+    // A host that is busy elsewhere may let one be over before the server drains.
+    let is_amid = (0..10).any(|_| {
+        let before = written();
+        let mut put = home.stag(&["call", &url, "put", "--depth", "64", "file"]);
+        put.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let put = put.spawn().unwrap();
+        wait_for("WRITEs", || written() > before);
+        ctl(&home, &["drain"]);
+        wait_for("the end of all connections", || clients(&home).is_empty());
+        let is_amid = written() - before < octets.len() as u64;
+        ctl(&home, &["resume"]);
+        let output = put.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(fs::read(home.path("data/file")).unwrap() == octets, "every octet is there");
+        is_amid
+    });
+    assert!(is_amid, "the server drained while a file was written");
+}
+
+#[test]
+fn the_log_says_more_when_told_and_a_bad_filter_changes_nothing() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--log", "warn"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    let list = |home: &Home| assert_eq!(home.run(&["call", &url, "ls"]).status.code(), Some(0));
+    list(&home);
+    assert!(!server.err().contains("connected"), "{}", server.err());
+    assert_eq!(ctl(&home, &["log", "trace"]), json!({"filter": "trace"}));
+    list(&home);
+    wait_for("calls in the log", || server.err().contains("procedure=READDIR"));
+    assert!(server.err().contains("connected peer=127.0.0.1:"), "{}", server.err());
+    let output = home.run(&["ctl", "log", "loud"]);
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err.contains("\"loud\" is no level: write error, warn, info"), "{err}");
+    assert_eq!(ctl(&home, &["log"]), json!({"filter": "trace"}));
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_controllers_are_limited() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    let socket = server.line("CONTROL");
+    let ask = |line: &[u8]| {
+        let mut controller = UnixStream::connect(&socket).unwrap();
+        controller.write_all(line).unwrap();
+        let mut reply = String::new();
+        BufReader::new(controller).read_line(&mut reply).unwrap();
+        reply
+    };
+    for line in [&b"hello\n"[..], b"{}\n", b"[1]\n", b"{\"command\":\"halt\"}\n", b"\xff\n"] {
+        let reply = ask(line);
+        assert!(reply.starts_with("{\"error\":\"no request: "), "{reply}");
+    }
+    let reply = ask(&b"x".repeat(4_096));
+    assert!(reply.contains("a request ends with a newline, within 4096 octets"), "{reply}");
+    let reply = ask(b"{\"command\":\"reload\"}\n");
+    assert!(reply.contains("without a configuration file"), "{reply}");
+    let held: Vec<_> = (0..8).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let mut told = String::new();
+    wait_for("a refusal", || {
+        told.clear();
+        let ninth = UnixStream::connect(&socket).unwrap();
+        BufReader::new(ninth).read_line(&mut told).is_ok() && told.contains("controllers are")
+    });
+    drop(held);
+}
+
+#[test]
+fn a_socket_that_is_missing_is_named_with_the_way_to_another() {
+    let home = Home::new();
+    let refused = home.refused(&["ctl", "status"]);
+    assert!(refused.contains("state/control.sock: no server made it"), "{refused}");
+    assert!(refused.contains("--socket PATH"), "{refused}");
+    let refused = home.refused(&["serve", "data", "--control-group", "no-such-group"]);
+    assert!(refused.contains("/etc/group has no such group"), "{refused}");
+    let refused = home.refused(&["serve", "--memory", "8M", "--control-group", "0"]);
+    assert!(refused.contains("give --control PATH, too"), "{refused}");
+    let path = home.text("gw.sock");
+    let server = Server::start(
+        &home,
+        home.stag(&[
+            "serve",
+            "--memory",
+            "8M",
+            "--control",
+            &path,
+            "--listen",
+            "iwarp://127.0.0.1:0",
+        ]),
+    );
+    assert_eq!(server.line("CONTROL"), path);
+    let output = home.stag(&["ctl", "status"]).env("STAG_CONTROL", &path).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let socket = ["--socket", &path];
+    assert_eq!(ctl(&home, &[&["status"], &socket[..]].concat())["exports"], 1);
+}

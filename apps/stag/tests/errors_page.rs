@@ -1,0 +1,127 @@
+//! `docs/errors.md` explains every message of the log, and every reason for which a peer is turned
+//! away.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_engine::{Cause, ConnectLimit};
+use stag_verbs::{FabricFault, Terminate};
+use std::{collections::BTreeSet, fs, path::Path};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The string literals of `code`, as the compiler reads them.
+fn literals(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut chars = code.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '"' {
+            continue;
+        }
+        let mut text = String::new();
+        while let Some(c) = chars.next().filter(|c| *c != '"') {
+            match c {
+                '\\' if chars.next_if_eq(&'\n').is_some() => {
+                    while chars.next_if(|c| c.is_whitespace()).is_some() {}
+                }
+                '\\' => text.extend(chars.next()),
+                c => text.push(c),
+            }
+        }
+        found.push(text);
+    }
+    found
+}
+
+/// The messages of all events in the source below `folder`, with their levels.
+fn messages(folder: &Path, found: &mut BTreeSet<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            if !["tests", "target", "examples"].iter().any(|name| path.ends_with(name)) {
+                messages(&path, found);
+            }
+            continue;
+        }
+        if path.extension().is_none_or(|ending| ending != "rs") {
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap();
+        let code =
+            source.split_once("\n#[cfg(test)]\nmod tests {").map_or(&*source, |(code, _)| code);
+        for event in code.split("tracing::").skip(1) {
+            let Some((level, rest)) = event.split_once("!(") else { continue };
+            if !["error", "warn", "info", "debug", "trace"].contains(&level) {
+                continue;
+            }
+            let message = literals(rest.split(");").next().unwrap()).pop().unwrap();
+            found.insert((level.to_owned(), message));
+        }
+    }
+}
+
+fn page() -> String {
+    fs::read_to_string(format!("{ROOT}/docs/errors.md")).unwrap()
+}
+
+#[test]
+fn every_message_of_the_log_is_explained() {
+    let mut found = BTreeSet::new();
+    for folder in ["apps", "engine"] {
+        messages(&Path::new(ROOT).join(folder), &mut found);
+    }
+    assert!(found.len() > 20, "{found:?}");
+    let page = page();
+    let explained = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let explained: BTreeSet<_> = explained
+        .filter_map(|(message, rest)| {
+            let (level, _) = rest.split_once(" | ")?;
+            Some((level.to_owned(), message.to_owned()))
+        })
+        .filter(|(level, _)| ["error", "warn", "info", "debug", "trace"].contains(&level.as_str()))
+        .collect();
+    let missing: Vec<_> = found.difference(&explained).collect();
+    let extra: Vec<_> = explained.difference(&found).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "missing: {missing:#?} extra: {extra:#?}");
+}
+
+#[test]
+fn every_reason_for_the_end_of_a_connection_is_explained() {
+    let terminate = Terminate { layer: stag_verbs::Layer::Ddp, etype: 1, code: 2 };
+    let faults = [
+        FabricFault::Refused,
+        FabricFault::TimedOut,
+        FabricFault::Lost,
+        FabricFault::AddressInUse,
+        FabricFault::BadAddress,
+        FabricFault::Exhausted,
+        FabricFault::Denied,
+        FabricFault::Corrupt,
+    ];
+    let causes = [
+        Cause::Local,
+        Cause::Slow,
+        Cause::Stalled,
+        Cause::Peer,
+        Cause::Rejected,
+        Cause::PeerFault(terminate),
+        Cause::Terminated(terminate),
+        Cause::Handshake,
+    ];
+    let limits = [
+        ConnectLimit::Receives,
+        ConnectLimit::Peers,
+        ConnectLimit::Fabric,
+        ConnectLimit::Descriptors,
+        ConnectLimit::Stopping,
+    ];
+    let page = page();
+    let causes = causes.into_iter().chain(faults.map(Cause::Fabric)).map(|cause| cause.to_string());
+    for text in causes.chain(limits.map(|limit| limit.sentence().to_owned())) {
+        let text = text.replace(&terminate.to_string(), "L/T/CC");
+        assert!(page.contains(&format!("| `{text}` |")), "{text}");
+    }
+    let admission = fs::read_to_string(format!("{ROOT}/apps/stag/src/admission.rs")).unwrap();
+    let refusals = admission.split_once("impl fmt::Display for Refusal").unwrap().1;
+    for text in literals(refusals.split_once("\n}\n").unwrap().0) {
+        assert!(page.contains(&format!("| `{text}` |")), "{text}");
+    }
+}

@@ -1,0 +1,269 @@
+//! Histograms by procedure and stage, of bounded size: a peer cannot make them grow.
+
+use super::{Stage, WatchedCall};
+
+/// A program whose procedures are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchedProgram {
+    /// Number of the program (RFC 5531 §9).
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// Its procedures are numbered from 0 to one less than this.
+    pub procedures: u32,
+}
+
+/// Times, counted by powers of two of nanoseconds, each divided by four.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeBuckets {
+    counts: [u64; Self::COUNT],
+    /// Nanoseconds of all together.
+    sum: u64,
+}
+
+impl Default for TimeBuckets {
+    fn default() -> Self {
+        Self { counts: [0; Self::COUNT], sum: 0 }
+    }
+}
+
+impl TimeBuckets {
+    /// The first bucket takes times below 2⁸ ns, the last one those of 2³⁶ ns (69 s) and more.
+    const FIRST: u32 = 8;
+    const LAST: u32 = 36;
+    const COUNT: usize = 4 * (Self::LAST - Self::FIRST) as usize + 2;
+
+    fn place(nanos: u64) -> usize {
+        match nanos.checked_ilog2() {
+            Some(power @ Self::FIRST..Self::LAST) => {
+                let quarter = nanos >> (power - 2) & 3;
+                1 + 4 * (power - Self::FIRST) as usize + quarter as usize
+            }
+            Some(Self::LAST..) => Self::COUNT - 1,
+            _ => 0,
+        }
+    }
+
+    fn record(&mut self, nanos: u64) {
+        if let Some(count) = self.counts.get_mut(Self::place(nanos)) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(nanos);
+    }
+
+    /// Adds what another shard counted.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.saturating_add(*more);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// Number of times.
+    pub fn len(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// True without times.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Nanoseconds of all times together.
+    pub const fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The times below `2^power` nanoseconds, `power` from 8 to 36.
+    pub fn below(&self, power: u32) -> u64 {
+        let buckets = 1 + 4 * power.clamp(Self::FIRST, Self::LAST).saturating_sub(Self::FIRST);
+        self.counts.iter().take(buckets as usize).sum()
+    }
+
+    /// The nanoseconds that `hundredths` in a hundred of all times do not exceed, rounded up to the
+    /// end of a bucket: by less than a fifth. None without times, or when the last bucket has it.
+    pub fn percentile(&self, hundredths: u64) -> Option<u64> {
+        let wanted = (self.len().checked_mul(hundredths)?).div_ceil(100).max(1);
+        let mut seen = 0;
+        let place = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        })?;
+        Self::end(place)
+    }
+
+    /// End of the bucket at `place`, in nanoseconds. None for the last one, which has none.
+    fn end(place: usize) -> Option<u64> {
+        let Some(place) = place.checked_sub(1) else { return Some(1 << Self::FIRST) };
+        let place = u32::try_from(place).ok().filter(|place| *place < 4 * (36 - 8))?;
+        let (power, quarter) = (Self::FIRST + place / 4, u64::from(place % 4));
+        Some((1 << power) + ((quarter + 1) << (power - 2)))
+    }
+}
+
+/// The times of the calls of one procedure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcedureTimes {
+    /// The program and its version, and the procedure. None for all other programs together, and
+    /// for procedures that a program does not have.
+    pub name: Option<(u32, u32, u32)>,
+    /// From message to reply.
+    pub total: TimeBuckets,
+    /// By stage, in the order of [`Stage::ALL`]; of calls that went through it.
+    pub stages: [TimeBuckets; Stage::ALL.len()],
+}
+
+impl ProcedureTimes {
+    fn new(name: Option<(u32, u32, u32)>) -> Self {
+        Self { name, total: TimeBuckets::default(), stages: Default::default() }
+    }
+
+    fn record(&mut self, call: &WatchedCall) {
+        self.total.record(nanos(call.total()));
+        for (stage, times) in Stage::ALL.into_iter().zip(&mut self.stages) {
+            if let Some(spent) = call.spent(stage) {
+                times.record(nanos(spent));
+            }
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.total.add(&other.total);
+        for (times, more) in self.stages.iter_mut().zip(&other.stages) {
+            times.add(more);
+        }
+    }
+}
+
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The times of all procedures that were called.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Procedures {
+    programs: &'static [WatchedProgram],
+    /// One for each procedure of the programs, and one for all others.
+    times: Vec<ProcedureTimes>,
+}
+
+/// A copy has those that were called, which are few.
+impl Clone for Procedures {
+    fn clone(&self) -> Self {
+        let called = self.times.iter().filter(|times| !times.total.is_empty());
+        Self { programs: &[], times: called.cloned().collect() }
+    }
+}
+
+impl Procedures {
+    /// Empty histograms for the procedures of `programs`. None without programs.
+    pub(super) fn new(programs: &'static [WatchedProgram]) -> Self {
+        let all = programs.iter().flat_map(|known| {
+            (0..known.procedures).map(|procedure| Some((known.program, known.version, procedure)))
+        });
+        let others = (!programs.is_empty()).then_some(None);
+        Self { programs, times: all.chain(others).map(ProcedureTimes::new).collect() }
+    }
+
+    /// Counts a call.
+    pub(super) fn record(&mut self, call: &WatchedCall) {
+        let mut place = 0;
+        let mut found = None;
+        for known in self.programs {
+            let is_it = call.name.filter(|name| {
+                (name.program, name.version) == (known.program, known.version)
+                    && name.procedure < known.procedures
+            });
+            if let Some(name) = is_it {
+                found = Some(place + name.procedure as usize);
+                break;
+            }
+            place += known.procedures as usize;
+        }
+        if let Some(times) = self.times.get_mut(found.unwrap_or(place)) {
+            times.record(call);
+        }
+    }
+
+    /// Those that were called, in the order of their programs.
+    pub fn iter(&self) -> impl Iterator<Item = &ProcedureTimes> {
+        self.times.iter().filter(|times| !times.total.is_empty())
+    }
+
+    /// Adds what another shard counted.
+    pub fn add(&mut self, other: &Self) {
+        for more in other.iter() {
+            match self.times.iter_mut().find(|known| known.name == more.name) {
+                Some(known) => known.add(more),
+                None => self.times.push(more.clone()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::CallName;
+    use stag_verbs::{PeerAddress, Time};
+
+    #[test]
+    fn every_time_lies_in_the_bucket_that_ends_behind_it() {
+        let places = (0..=37).flat_map(|power| [0, 1, 2, 3].map(|part| (power, part)));
+        for (power, part) in places {
+            for nanos in [(1_u64 << power) + (part << power) / 4, (1_u64 << power).max(1) - 1] {
+                let place = TimeBuckets::place(nanos);
+                let end = TimeBuckets::end(place).unwrap_or(u64::MAX);
+                assert!(nanos < end, "{nanos} < {end}");
+                let before = place.checked_sub(1).and_then(TimeBuckets::end).unwrap_or(0);
+                assert!(nanos >= before, "{nanos} >= {before}");
+            }
+        }
+        assert_eq!(TimeBuckets::place(u64::MAX), TimeBuckets::COUNT - 1);
+        assert_eq!(TimeBuckets::end(TimeBuckets::COUNT - 1), None);
+    }
+
+    #[test]
+    fn a_percentile_is_the_end_of_its_bucket() {
+        let mut times = TimeBuckets::default();
+        assert_eq!(times.percentile(50), None);
+        (0..99).for_each(|_| times.record(1_000));
+        times.record(1_000_000);
+        assert_eq!((times.percentile(50), times.percentile(99)), (Some(1_024), Some(1_024)));
+        assert_eq!(times.percentile(100), Some(1_048_576));
+        assert_eq!((times.len(), times.sum()), (100, 1_099_000));
+        assert_eq!((times.below(8), times.below(10), times.below(20)), (0, 99, 100));
+        times.record(u64::MAX);
+        assert_eq!((times.percentile(100), times.below(36)), (None, 100));
+    }
+
+    fn call(program: u32, version: u32, procedure: u32) -> WatchedCall {
+        let from = PeerAddress::Simulated;
+        let name = CallName { program, version, procedure, xid: 1, from };
+        WatchedCall::new(Some(name), Time(0), [300, 0, 0, 4_000, 0, 0, 0], 0b1001)
+    }
+
+    #[test]
+    fn procedures_are_told_apart_and_what_is_unknown_is_counted_together() {
+        const PROGRAMS: [WatchedProgram; 2] = [
+            WatchedProgram { program: 9, version: 3, procedures: 2 },
+            WatchedProgram { program: 5, version: 1, procedures: 1 },
+        ];
+        let mut counted = Procedures::new(&PROGRAMS);
+        for known in [call(9, 3, 1), call(5, 1, 0), call(9, 3, 1)] {
+            counted.record(&known);
+        }
+        for other in [call(9, 3, 2), call(9, 4, 1), call(7, 1, 0), call(5, 1, u32::MAX)] {
+            counted.record(&other);
+        }
+        let mut both = counted.clone();
+        both.add(&counted);
+        let found = both.iter().map(|times| (times.name, times.total.len()));
+        let expected = [(Some((9, 3, 1)), 4), (Some((5, 1, 0)), 2), (None, 8)];
+        assert!(found.eq(expected), "{both:?}");
+        let app = &both.iter().next().expect("it was called").stages[Stage::App as usize];
+        assert_eq!((app.len(), app.sum()), (4, 16_000));
+        let none = Procedures::new(&[]);
+        assert_eq!(none.times.len(), 0, "nothing is kept where nothing is watched");
+    }
+}
