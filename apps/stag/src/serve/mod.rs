@@ -13,6 +13,7 @@ mod need;
 mod nfs4;
 pub mod options;
 mod plan;
+mod privileges;
 mod ready_file;
 mod reload;
 mod sentences;
@@ -142,13 +143,13 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         return check(&settings);
     }
     let arguments = &settings.options;
-    let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
     let mut plan = Plan::new(&settings, PlanPurpose::Start)?;
-    jitter::wait(arguments.start_jitter);
     // Nothing that this process might ever execute gets more rights than it has.
-    if let Err(error) = set_no_new_privs(true) {
-        plan.notices.push(format!("no_new_privs cannot be set: {error}"));
+    if let Err(error) = set_no_new_privs(true).and_then(|()| privileges::give_up(&plan)) {
+        plan.notices.push(format!("privileges that are not needed stay: {error}"));
     }
+    let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
+    jitter::wait(arguments.start_jitter);
     let source = source(&plan)?;
     distrust(&mut plan, &source)?;
     let notices = match &source {
