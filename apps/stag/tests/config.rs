@@ -53,7 +53,10 @@ fn a_file_says_what_is_served_under_which_names_and_to_whom() {
 
 #[test]
 fn flags_override_the_file() {
-    let home = home(&format!("{FREE}[[export]]\npath = \"data\"\n"));
+    let home = home(&format!(
+        "{FREE}nfs = [3, 4]\nlease = 40\n[log]\nlevel = \"debug\"\n\
+         [[export]]\npath = \"data\"\n"
+    ));
     let server = serve(&home, &["x=other/data"]);
     assert_eq!(exports(&server), ["/x rw"], "directories of the command line are all there is");
     let output = home.run(&["config", "show", "--config", "stag.toml", "--sample", "7"]);
@@ -63,7 +66,12 @@ fn flags_override_the_file() {
         "tcp = \"127.0.0.1:0\"  # stag.toml:2",
         "sample = 7  # flag",
         "cores = 1  # default",
-        "[[export]]  # stag.toml:5",
+        "nfs = [\"3\",\"4\"]  # stag.toml:5",
+        "lease = 40  # stag.toml:6",
+        "level = \"debug\"  # stag.toml:8",
+        "format = \"text\"  # default",
+        "# metrics is not set",
+        "[[export]]  # stag.toml:9",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
     }
@@ -99,6 +107,12 @@ fn a_file_that_is_wrong_stops_the_start_with_its_line_and_what_to_write() {
         ("clienst = []", "stag.toml:1: nothing is called \"clienst\" here: is it \"clients\"?"),
         ("\n[limits]\nconections = 1", "stag.toml:3: nothing is called \"conections\" here: is it"),
         ("credits = 1", "stag.toml:1: credits stands in the table [limits]"),
+        ("log = \"debug\"", "stag.toml:1: log stands in the table [log], as level"),
+        ("[log]\nlevel = \"loud\"", "stag.toml:2: --log: \"loud\" is no level: write error, warn"),
+        ("[log]\nlog = \"info\"", "stag.toml:2: log stands in the table [log], as level"),
+        ("[log]\nformat = \"xml\"", "stag.toml:2: invalid value 'xml' for '--log-format"),
+        ("nfs = [5]", "stag.toml:1: "),
+        ("lease = 5", "stag.toml:1: invalid value '5' for '--lease <SECONDS>'"),
         ("[limits]\ncores = 1", "stag.toml:2: cores stands at the top of the file"),
         ("cores = 1\ncores = 2", "stag.toml:2: duplicate key"),
         ("cores = ", "stag.toml:1: "),

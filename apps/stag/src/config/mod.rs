@@ -73,7 +73,7 @@ mod tests {
     fn the_example_has_every_flag_that_a_file_can_hold() {
         let command = ServeOptions::augment_args(clap::Command::new("serve"));
         for flag in show::shown(&command) {
-            let key = flag.get_long().unwrap();
+            let key = settings::key_of(flag);
             let is_there = in_force()
                 .lines()
                 .any(|line| line.split_once('=').is_some_and(|(left, _)| left.trim() == key));

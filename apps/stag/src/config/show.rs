@@ -1,7 +1,7 @@
 //! Settings as text, which is a file of settings with a comment behind each value, and as JSON.
 
 use super::options::ShowSettings;
-use crate::settings::{ExportEntry, Merged, Origins, ValueOrigin, section_of};
+use crate::settings::{ExportEntry, ListenEntry, Merged, Origins, ValueOrigin, key_of, section_of};
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Value, json};
 use stag_nfs::{
@@ -38,9 +38,11 @@ fn settings(merged: &Merged<ShowSettings>, command: &Command) -> Vec<Setting> {
 }
 
 fn setting(merged: &Merged<ShowSettings>, flag: &Arg) -> Setting {
-    let key = flag.get_long().unwrap_or_default().to_owned();
+    let name = flag.get_long().unwrap_or_default();
     let id = flag.get_id().as_str();
-    let value = if matches!(flag.get_action(), ArgAction::SetTrue) {
+    let value = if name == "listen" && !merged.listen.is_empty() {
+        Some(merged.listen.iter().map(listener).collect())
+    } else if matches!(flag.get_action(), ArgAction::SetTrue) {
         Some(Value::Bool(merged.matches.get_flag(id)))
     } else {
         let raw = merged.matches.get_raw(id);
@@ -50,7 +52,16 @@ fn setting(merged: &Merged<ShowSettings>, flag: &Arg) -> Setting {
             _ => scalar(&words.collect::<Vec<_>>().join(",")),
         })
     };
-    Setting { origin: merged.origins.of_flag(&key), section: section_of(flag), key, value }
+    let (origin, section) = (merged.origins.of_flag(name), section_of(flag));
+    Setting { origin, section, key: key_of(flag), value }
+}
+
+/// A listener with its cores, if it says how many.
+fn listener(entry: &ListenEntry) -> Value {
+    match entry.cores {
+        Some(cores) => json!({ "url": entry.url, "cores": cores }),
+        None => json!({ "url": entry.url }),
+    }
 }
 
 /// A number where it is one.
@@ -70,7 +81,11 @@ pub fn text(merged: &Merged<ShowSettings>, command: &Command) -> String {
         }
         let place = place(&merged.origins, setting.origin);
         let _ = match &setting.value {
-            // JSON's texts, numbers and lists are TOML's.
+            // JSON's texts, numbers and lists are TOML's; its tables are not.
+            Some(Value::Array(all)) if all.iter().any(Value::is_object) => {
+                let all: Vec<_> = all.iter().map(inline).collect();
+                writeln!(text, "{} = [{}]  # {place}", setting.key, all.join(", "))
+            }
             Some(value) => writeln!(text, "{} = {value}  # {place}", setting.key),
             None => writeln!(text, "# {} is not set", setting.key),
         };

@@ -21,7 +21,7 @@ use crate::{
     descriptors::{self, Share, Wanted},
     replace,
     settings::{ExportEntry, Merged},
-    size,
+    size, trace,
 };
 use ipnet::IpNet;
 use stag_fabrics::FabricAddress;
@@ -139,6 +139,7 @@ impl Plan {
             Some(text) => address::tcp(text)?,
             None => ips.first().copied().map(tcp_beside),
         };
+        arguments.observe.log.as_deref().map_or(Ok(()), trace::check)?;
         let clients = connecting(cidr::clients(&arguments.clients)?, &settings.exports);
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
         let fabrics =

@@ -13,6 +13,7 @@ use crate::{
     ctl::answers::{ExportList, Reload},
     metrics::Shards,
     settings::{self, Merged},
+    trace,
 };
 use sd_notify::NotifyState;
 use serde_json::{Value, json};
@@ -137,6 +138,8 @@ pub struct Reloader {
     words: Vec<OsString>,
     source: StoreSource,
     admission: Arc<AdmissionTable>,
+    /// The log's level, as the file and the command line had it last.
+    log: Option<String>,
     /// Settings that cannot change, as they were at the start.
     fixed: Vec<(&'static str, String)>,
     exports: Vec<String>,
@@ -158,7 +161,8 @@ impl Reloader {
             words,
             source: source.clone(),
             admission: Arc::clone(admission),
-            fixed: fixed(plan),
+            fixed: fixed(plan, &settings.options),
+            log: settings.options.observe.log.clone(),
             exports: copies(plan),
             clients: format!("{:?}", plan.clients),
         })
@@ -172,7 +176,7 @@ impl Reloader {
     fn reload(&mut self, listed: &ExportList) -> Result<Changes, Refused> {
         let settings = settings::merge::<ServeOptions>(&self.words, Some(&self.file))?;
         let mut plan = Plan::new(&settings, PlanPurpose::Check)?;
-        let before = self.fixed.iter().zip(fixed(&plan));
+        let before = self.fixed.iter().zip(fixed(&plan, &settings.options));
         if let Some((_, (name, _))) = before.into_iter().find(|(old, new)| *old != new) {
             let sentence = format!(
                 "--{name} cannot change while the server runs: start it again, or write what it \
@@ -201,12 +205,18 @@ impl Reloader {
             self.admission.replace(plan.clients);
             self.clients = clients;
         }
+        let log = settings.options.observe.log;
+        if log != self.log {
+            // The plan's checks know every filter that can be used.
+            let _ = trace::change(Some(log.as_deref().unwrap_or("info")));
+            self.log = log;
+        }
         Ok(Changes { exports, clients: has_changed })
     }
 }
 
 /// Settings that shards are built of, by their flags.
-fn fixed(plan: &Plan) -> Vec<(&'static str, String)> {
+fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
     let store = match &plan.store {
         StorePlan::Files { state_dir, callers, cluster, waiting } => {
             let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
@@ -243,6 +253,11 @@ fn fixed(plan: &Plan) -> Vec<(&'static str, String)> {
         ("sample", format!("{:?}", plan.sample)),
         ("stages", format!("{:?}", plan.tells_stages)),
         ("nfs", format!("{:?}", plan.nfs)),
+        ("metrics", format!("{:?}", options.observe.metrics)),
+        ("control", format!("{:?}", options.observe.control)),
+        ("control-group", format!("{:?}", options.observe.control_group)),
+        ("log-format", format!("{:?}", options.observe.log_format)),
+        ("exit-with", format!("{:?}", options.exit_with)),
         ("stats", format!("{:?}", plan.stats)),
         ("rpcbind", format!("{:?}", plan.rpcbind)),
         ("ready-file", format!("{:?}", plan.ready_file)),

@@ -2,7 +2,7 @@
 
 use super::{
     exports::{self, ExportEntry, ListenEntry},
-    origin::{Place, name_of, section_of},
+    origin::{Place, key_of, name_of, section_of},
     value::{self, FileFault, Placed},
 };
 use crate::Error;
@@ -101,33 +101,33 @@ impl Reader<'_> {
         value: &Placed<'_>,
         section: Option<&str>,
     ) -> Result<(), FileFault> {
-        let flag = self
-            .flags()
-            .find(|flag| flag.get_long() == Some(key) && section_of(flag).as_deref() == section);
+        let flag =
+            self.flags().find(|flag| key_of(flag) == key && section_of(flag).as_deref() == section);
         let Some(flag) = flag else {
             return Err(FileFault::new(span, self.stranger(key, section)));
         };
+        let name = name_of(flag);
         let takes_value = flag.get_action().takes_values();
         let takes_list = matches!(flag.get_action(), clap::ArgAction::Append);
         let bad = |why: &str| FileFault::new(value.span(), format!("{key} has to be {why}"));
         let texts = match value.get_ref() {
             DeValue::Boolean(is_set) if !takes_value => {
                 if *is_set {
-                    vec![format!("--{key}")]
+                    vec![format!("--{name}")]
                 } else {
                     Vec::new()
                 }
             }
             DeValue::Boolean(is_set) if takes_value => {
                 // `private-data = true` is `--private-data yes`.
-                vec![format!("--{key}={}", if *is_set { "yes" } else { "no" })]
+                vec![format!("--{name}={}", if *is_set { "yes" } else { "no" })]
             }
             _ if !takes_value => return Err(bad("true or false")),
             DeValue::Array(items) if takes_list => {
                 let words = items.iter().map(|item| value::word(item.get_ref()));
                 let words = words.collect::<Option<Vec<_>>>();
                 let words = words.ok_or_else(|| bad("a list of texts or numbers"))?;
-                words.iter().map(|word| format!("--{key}={word}")).collect()
+                words.iter().map(|word| format!("--{name}={word}")).collect()
             }
             other => {
                 let kinds = if takes_list {
@@ -135,15 +135,12 @@ impl Reader<'_> {
                 } else {
                     "a text or a number"
                 };
-                vec![format!("--{key}={}", value::word(other).ok_or_else(|| bad(kinds))?)]
+                vec![format!("--{name}={}", value::word(other).ok_or_else(|| bad(kinds))?)]
             }
         };
         let line = line_of(self.text, &span);
-        let words = texts.into_iter().map(|text| FileWord {
-            flag: key.to_owned(),
-            text: text.into(),
-            line,
-        });
+        let words =
+            texts.into_iter().map(|text| FileWord { flag: name.clone(), text: text.into(), line });
         self.content.words.extend(words);
         Ok(())
     }
@@ -152,12 +149,15 @@ impl Reader<'_> {
     fn stranger(&self, key: &str, section: Option<&str>) -> String {
         if let Some(flag) = self.flags().find(|flag| flag.get_long() == Some(key)) {
             return match section_of(flag) {
+                Some(table) if key_of(flag) != key => {
+                    format!("{key} stands in the table [{table}], as {}", key_of(flag))
+                }
                 Some(table) => format!("{key} stands in the table [{table}]"),
                 None => format!("{key} stands at the top of the file, before all tables"),
             };
         }
         let is_near = |flag: &&Arg| section_of(flag).as_deref() == section;
-        let mut known: Vec<_> = self.flags().filter(is_near).map(name_of).collect();
+        let mut known: Vec<_> = self.flags().filter(is_near).map(key_of).collect();
         if section.is_none() {
             let mut sections: Vec<_> = self.flags().filter_map(section_of).collect();
             sections.sort();

@@ -4,7 +4,8 @@
 //! A key of the file is a flag's long name, and its value is read as the flag's: whatever the
 //! command line takes, the file takes, with the same sentences for what is wrong. Flags that
 //! `--help` lists under a heading stand in the table of that name, `--credits` under Limits as
-//! `credits` in `[limits]`. Only listeners and exports have tables of their own ([`exports`]).
+//! `credits` in `[limits]`; where the table says it already, the key is shorter, `level` in `[log]`
+//! for `--log`. Only listeners and exports have tables of their own ([`exports`]).
 
 mod exports;
 mod file;
@@ -12,7 +13,7 @@ mod origin;
 mod value;
 
 pub use exports::{ExportEntry, ListenEntry};
-pub use origin::{Origins, ValueOrigin, section_of};
+pub use origin::{Origins, ValueOrigin, key_of, section_of};
 
 use crate::Error;
 use clap::{ArgMatches, Args, Command, FromArgMatches};

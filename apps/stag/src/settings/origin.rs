@@ -101,6 +101,16 @@ pub(super) fn name_of(flag: &Arg) -> String {
     flag.get_long().unwrap_or_else(|| flag.get_id().as_str()).to_owned()
 }
 
+/// Keys of flags that the name of their table says already.
+const KEYS: [(&str, &str); 2] = [("log", "level"), ("log-format", "format")];
+
+/// The key of a flag in its table.
+pub fn key_of(flag: &Arg) -> String {
+    let name = name_of(flag);
+    let key = KEYS.iter().find(|(long, _)| *long == name);
+    key.map_or(name, |(_, key)| (*key).to_owned())
+}
+
 /// The table of the file in which a flag stands; none at its top.
 pub fn section_of(flag: &Arg) -> Option<String> {
     flag.get_help_heading().map(str::to_lowercase)
