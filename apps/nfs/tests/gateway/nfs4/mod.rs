@@ -2,7 +2,7 @@
 //! and over TCP.
 
 mod access;
-mod client;
+pub mod client;
 mod compounds;
 mod files;
 mod locks;
