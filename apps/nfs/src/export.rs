@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
 use rustix::io::Errno;
-use stag_protocol::nfs::v3::FileHandle;
+use stag_protocol::nfs::{mount::Path as MountPath, v3::FileHandle};
 
 use crate::cluster::Cluster;
 use crate::handle::{Birth, FileId, Identity};
@@ -123,6 +123,13 @@ impl Export {
         }
     }
 
+    /// True if both are the same directory under the same name and path, to be read or written
+    /// alike.
+    fn is_same_as(&self, other: &Self) -> bool {
+        let key = |export: &Self| (export.id, export.place, export.mount, export.read_only);
+        key(self) == key(other) && self.path == other.path
+    }
+
     /// The limits of the export's file system.
     pub(crate) fn limits(&self) -> FileSystemLimits {
         self.limits
@@ -171,11 +178,38 @@ impl Exports {
         let mut register = Register::read(state, cluster)?;
         let mut exports = Vec::with_capacity(configs.len());
         for config in configs {
-            check_name(&config.name)?;
+            path_of_name(&config.name)?;
             if !names.insert(config.name.as_str()) {
                 return Err(StartError(format!("two exports have the name {}", config.name)));
             }
             exports.push(Arc::new(open(config, state, &mut register)?));
+        }
+        register.save(state)?;
+        Ok(Self(exports))
+    }
+
+    /// The exports that are to be served instead of these. One that is the same as before is the
+    /// same object.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn replaced(
+        &self,
+        configs: &[ExportConfig],
+        state: &StateDirectory,
+        cluster: Option<&Cluster>,
+    ) -> Result<Self, StartError> {
+        let mut names = HashSet::new();
+        let mut register = Register::read(state, cluster)?;
+        let mut exports = Vec::with_capacity(configs.len());
+        for config in configs {
+            path_of_name(&config.name)?;
+            if !names.insert(config.name.as_str()) {
+                return Err(StartError(format!("two exports have the name {}", config.name)));
+            }
+            let opened = open(config, state, &mut register)?;
+            let same = self.0.iter().find(|known| known.is_same_as(&opened));
+            exports.push(same.map_or_else(|| Arc::new(opened), Arc::clone));
         }
         register.save(state)?;
         Ok(Self(exports))
@@ -219,6 +253,17 @@ impl Exports {
         self.iter().find(|export| export.name.as_bytes() == name)
     }
 
+    /// The export that a path of MOUNT leads to, and the rest of the path, from there on. Of
+    /// several whose names the path begins with, that is the one with the longest.
+    pub fn by_path<'p>(&self, path: &'p [u8]) -> Option<(&Export, Components<'p>)> {
+        let rest = |export: &Export| {
+            let mut rest = components(path);
+            export.name.split('/').all(|name| rest.next() == Some(name.as_bytes())).then_some(rest)
+        };
+        let found = self.iter().filter_map(|export| Some((export, rest(export)?)));
+        found.max_by_key(|(export, _)| export.name.len())
+    }
+
     /// All exports, to be kept.
     pub(crate) fn shared(&self) -> impl Iterator<Item = &Arc<Export>> {
         self.0.iter()
@@ -230,14 +275,44 @@ impl Exports {
     }
 }
 
+/// Components of a path.
+pub type Components<'p> =
+    core::iter::Filter<core::slice::Split<'p, u8, fn(&u8) -> bool>, fn(&&'p [u8]) -> bool>;
+
+fn components(path: &[u8]) -> Components<'_> {
+    let is_slash: fn(&u8) -> bool = |octet| *octet == b'/';
+    let is_name: fn(&&[u8]) -> bool = |name| !name.is_empty();
+    path.split(is_slash).filter(is_name)
+}
+
 pub(crate) fn check_name(name: &str) -> Result<(), StartError> {
-    let unfit = name.is_empty() || name.len() > 255 || matches!(name, "." | "..");
-    if unfit || name.contains('/') || name.contains(char::is_control) {
-        return Err(StartError(format!(
-            "{name:?} cannot name an export: 1 to 255 octets, no slash, no control character"
-        )));
+    if is_component(name) {
+        return Ok(());
     }
-    Ok(())
+    Err(StartError(format!(
+        "{name:?} cannot name an export: 1 to 255 octets, no slash, no control character"
+    )))
+}
+
+fn is_component(name: &str) -> bool {
+    let unfit = name.is_empty() || name.len() > 255 || matches!(name, "." | "..");
+    !unfit && !name.contains('/') && !name.contains(char::is_control)
+}
+
+/// Components of the name of an exported directory, as `projects/alpha`: it is mounted by the path
+/// of that name.
+///
+/// # Errors
+/// A sentence when no client could mount it.
+pub fn path_of_name(name: &str) -> Result<usize, StartError> {
+    if name.len() < MountPath::MAX && name.split('/').all(is_component) {
+        return Ok(name.split('/').count());
+    }
+    Err(StartError(format!(
+        "{name:?} cannot name an export: components of 1 to 255 octets with a slash between them, \
+         no control character, and {} octets at most",
+        MountPath::MAX - 1
+    )))
 }
 
 /// A directory that was opened.
@@ -443,7 +518,7 @@ mod tests {
     fn a_name_that_cannot_be_mounted_stops_the_start() {
         let home = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(&home.path().join("state")).unwrap();
-        for name in ["", ".", "..", "a/b", "a\nb", "a\0b", &"x".repeat(256)] {
+        for name in ["", ".", "..", "a//b", "/a", "a/", "a\nb", "a\0b", &"x".repeat(256)] {
             std::fs::create_dir_all(home.path().join("a")).unwrap();
             assert!(
                 Exports::open(&[config(name, home.path().join("a"))], &state, None).is_err(),

@@ -8,9 +8,9 @@
 //! of procedures that change nothing are written where they are sent from. The message of any other
 //! reply is taken before the procedure runs, so that whatever was done can be answered.
 
-use stag_engine::{
-    Answer, App, Call, CallId, Cause, Cx, Outcome, PeerAddress, PeerId, Pulled, Time, config,
-};
+use std::sync::Arc;
+
+use stag_engine::{Answer, App, Call, CallId, Cause, Cx, Outcome, PeerId, Pulled, Time, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
@@ -21,20 +21,24 @@ use stag_protocol::{
     xdr::NoRoom,
 };
 
+mod mounts;
 mod nfs4;
+mod peers;
 mod put_off;
 mod route;
 
 use crate::deferred::{Deferred, DeferredReads};
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
+use crate::mounted::MountList;
 use crate::parked::{ParkedCalls, ParkedLimits};
 use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
 use crate::v4::Nfs4;
+use peers::ConnectedPeers;
 use put_off::PutOff;
-use route::{CallTarget, ServedVersions, caller, route};
+use route::{CallTarget, ServedVersions, route};
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -47,6 +51,8 @@ pub struct Gateway<S = Files> {
     cache: ShardCache,
     reads: DeferredReads,
     parked: ParkedCalls,
+    peers: ConnectedPeers,
+    mounts: Arc<MountList>,
     /// Version 3 is served.
     serves_3: bool,
     /// Version 4, if it is served.
@@ -79,6 +85,8 @@ impl<S: Store> Gateway<S> {
             cache,
             reads: DeferredReads::new(),
             parked,
+            peers: ConnectedPeers::default(),
+            mounts: Arc::default(),
             serves_3: true,
             nfs4: None,
             next_look: Time(0),
@@ -122,7 +130,7 @@ impl<S: Store> Gateway<S> {
                 Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
                     return self.put_off_mount(cx, source, header, path.0);
                 }
-                Ok(call) => self.mount(cx, header, &call),
+                Ok(call) => self.mount(cx, source, header, &call),
                 Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
             // The calls of which there are most go by themselves.
@@ -157,9 +165,7 @@ impl<S: Store> Gateway<S> {
                 Ok(nfs) if crate::v3::is_small(procedure) => {
                     return self.nfs_small(cx, source, header, &nfs);
                 }
-                Ok(nfs) => {
-                    self.nfs(CallMemory { cx, pulled: call.pulled }, call.from, header, &nfs)
-                }
+                Ok(nfs) => self.nfs(CallMemory { cx, pulled: call.pulled }, source, header, &nfs),
                 // RFC 8166 §4.5.2 [8166-53]: arguments that cannot be parsed get GARBAGE_ARGS
                 // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
                 // RFC 5531 §8.1 [5531-11]: arguments that cannot be decoded get GARBAGE_ARGS
@@ -170,29 +176,17 @@ impl<S: Store> Gateway<S> {
         answer.ok_or(NoMessage::Dropped)
     }
 
-    fn mount(
-        &mut self,
-        cx: &Cx<'_>,
-        header: &CallHeader<'_>,
-        call: &mount::Call<'_>,
-    ) -> Option<Answer> {
-        let len = crate::mount::results_len(&self.store, call);
-        let mut reply = ReplyWriter::begin(cx, header.xid, len)?;
-        let outcome = crate::mount::answer(&mut self.store, call, &mut reply);
-        self.counters.count_mount(call.procedure(), outcome);
-        Some(reply.finish())
-    }
-
     fn nfs(
         &mut self,
         memory: CallMemory<'_, '_>,
-        from: PeerAddress,
+        source: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
         let len = crate::v3::results_len(call);
         let mut reply = ReplyWriter::begin(memory.cx, header.xid, len)?;
-        self.store.now().act_as(&caller(&header.credential, from));
+        let caller = self.caller(source, header);
+        self.store.now().act_as(&caller);
         let data = &mut self.counters.data;
         let status = crate::v3::answer(self.store.now(), data, memory, call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
@@ -204,11 +198,12 @@ impl<S: Store> Gateway<S> {
     fn nfs_small(
         &mut self,
         cx: &mut Cx<'_>,
-        CallSource { id, from, .. }: CallSource,
+        source: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Result<Answer, NoMessage> {
-        self.store.now().act_as(&caller(&header.credential, from));
+        let (id, caller) = (source.id, self.caller(source, header));
+        self.store.now().act_as(&caller);
         let Self { store, counters, is_flush_failing, .. } = self;
         let mut status = Status::Ok;
         let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
@@ -226,11 +221,12 @@ impl<S: Store> Gateway<S> {
     fn getattr(
         &mut self,
         cx: &mut Cx<'_>,
-        CallSource { id, from, .. }: CallSource,
+        source: CallSource,
         header: &CallHeader<'_>,
         args: &GetAttrArgs,
     ) -> Result<Answer, NoMessage> {
-        self.store.now().act_as(&caller(&header.credential, from));
+        let (id, caller) = (source.id, self.caller(source, header));
+        self.store.now().act_as(&caller);
         let mut status = Status::Ok;
         let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
             let mut results = ShortResults::new(writer);
@@ -245,11 +241,12 @@ impl<S: Store> Gateway<S> {
     fn read(
         &mut self,
         cx: &Cx<'_>,
-        CallSource { id, peer, from }: CallSource,
+        source: CallSource,
         header: &CallHeader<'_>,
         args: &ReadArgs,
     ) -> Result<Answer, NoMessage> {
-        let (xid, caller) = (header.xid, caller(&header.credential, from));
+        let CallSource { id, peer, .. } = source;
+        let (xid, caller) = (header.xid, self.caller(source, header));
         let attempt = ReadAttempt { args, turn: Turn::First(self.reads.next_ticket()) };
         let answer = self.attempt(cx, xid, &caller, attempt);
         if let Err(NoMessage::Waits) = answer {
@@ -301,24 +298,25 @@ impl<S: Store> Gateway<S> {
             let waits = self.cache.wait(cx, source, header, call);
             return Err(waits.map_or(NoMessage::Dropped, |()| NoMessage::Waits));
         }
-        self.carry_out_once(cx, source.from, header, call).ok_or(NoMessage::Dropped)
+        self.carry_out_once(cx, source, header, call).ok_or(NoMessage::Dropped)
     }
 
     fn carry_out_once(
         &mut self,
         cx: &Cx<'_>,
-        from: PeerAddress,
+        source: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
         // RFC 5531 §5 [5531-4]: a repeated call gets its first reply
         let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
-        match self.cache.judge(from, header, call, cx.now()) {
+        match self.cache.judge(source.from, header, call, cx.now()) {
             // RFC 1813 §4.5 [1813-103]: a repeated call gets its first reply, not a second run
             CacheVerdict::Replay(octets) => reply.replace(octets),
             CacheVerdict::Busy => return None,
             CacheVerdict::Execute(ticket) => {
-                self.store.now().act_as(&caller(&header.credential, from));
+                let caller = self.caller(source, header);
+                self.store.now().act_as(&caller);
                 let memory = CallMemory { cx, pulled: Pulled::default() };
                 let data = &mut self.counters.data;
                 let status = crate::v3::answer(self.store.now(), data, memory, call, &mut reply);
@@ -358,11 +356,12 @@ impl<S: Store> Gateway<S> {
         while let Some(waiting) = self.cache.next_ready(cx.now()) {
             let (header, call) = waiting.call();
             let WaitingCall { id, peer, from, .. } = waiting;
+            let source = CallSource { id, peer, from };
             let answer = if self.waits(&call) {
-                let (source, pulled) = (CallSource { id, peer, from }, Pulled::default());
+                let pulled = Pulled::default();
                 self.put_off(cx, PutOff { source, header: &header, call: &call, pulled })
             } else {
-                self.carry_out_once(cx, from, &header, &call).ok_or(NoMessage::Dropped)
+                self.carry_out_once(cx, source, &header, &call).ok_or(NoMessage::Dropped)
             };
             self.conclude(cx, id, peer, answer);
         }
@@ -467,10 +466,15 @@ impl<S: Store> App for Gateway<S> {
         }
     }
 
+    fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        self.peers.add(cx, peer);
+    }
+
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
         self.cache.forget(peer);
         self.reads.forget(peer);
         self.parked.forget(peer);
+        self.peers.remove(peer);
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.forget_peer(peer);
         }
@@ -482,6 +486,7 @@ impl<S: Store> App for Gateway<S> {
         if S::MAY_WAIT {
             self.resume_calls(cx);
         }
+        self.peers.review(cx);
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
             nfs4.call_back(cx);

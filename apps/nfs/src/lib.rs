@@ -12,6 +12,7 @@
     reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
 )]
 
+pub mod access;
 pub mod cluster;
 mod deferred;
 pub mod drc;
@@ -23,8 +24,10 @@ mod inbox;
 pub mod index;
 mod limits;
 mod mount;
+mod mounted;
 mod parked;
 mod patience;
+mod policy;
 pub mod records;
 mod reply;
 pub mod report;
@@ -36,6 +39,8 @@ pub mod v4;
 
 pub use gateway::Gateway;
 pub use inbox::Wakeup;
+pub use mounted::MountList;
+pub use policy::ConnectionPolicy;
 pub use report::GatewayReport;
 pub use store::helpers;
 pub use v4::{Nfs4Config, Nfs4Report};

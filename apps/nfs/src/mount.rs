@@ -1,18 +1,19 @@
 //! MOUNT version 3: from an export's name to its file handle (RFC 1813 §5).
 //!
-//! The gateway remembers no mounts: DUMP lists none, and UMNT and UMNTALL have nothing to take
-//! away. A list kept in memory would be wrong after every restart and every client that was
-//! switched off, and nothing depends on it (RFC 1813 §5.2.2).
+//! DUMP tells the mounts that are remembered ([`crate::mounted`]): a hint for people, on which
+//! nothing depends (RFC 1813 §5.2.2).
 
+use stag_engine::PeerAddress;
 use stag_protocol::{
     nfs::{
         List, ListWriter,
-        mount::{Call, Flavors, MntOk, MntResult, Path, Status, push_export},
+        mount::{Call, Flavors, HostName, MntOk, MntResult, Mount, Path, Status, push_export},
         v3,
     },
     xdr::{Codec, NoRoom, Reader, padded},
 };
 
+use crate::mounted::{MountEntry, MountList};
 use crate::reply::ReplyWriter;
 use crate::store::{Procedures as _, Store};
 
@@ -22,35 +23,69 @@ const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
 /// Octets of the results of MNT at most.
 pub(crate) const MNT_LEN: usize = 4 + 4 + v3::FileHandle::MAX + FLAVORS.len();
 
-/// Octets of the results of `call` at most.
-pub(crate) fn results_len(store: &impl Store, call: &Call<'_>) -> usize {
-    match call {
-        // TRUE, length, "/" and the name, an empty list of groups.
-        Call::Export => store.exports().map(|name| 12 + padded(1 + name.len())).sum::<usize>() + 4,
-        Call::Mnt(_) => MNT_LEN,
-        Call::Null | Call::Dump | Call::Umnt(_) | Call::UmntAll => List::<'_, ()>::END_LEN,
+/// A call of MOUNT, with what it is answered from beside the store.
+pub(crate) struct MountCall<'a> {
+    pub call: &'a Call<'a>,
+    pub from: PeerAddress,
+    pub mounts: &'a MountList,
+    /// The mounts at this moment, for DUMP.
+    pub told: Vec<MountEntry>,
+}
+
+impl<'a> MountCall<'a> {
+    pub fn new(call: &'a Call<'a>, from: PeerAddress, mounts: &'a MountList) -> Self {
+        let told = if *call == Call::Dump { mounts.all() } else { Vec::new() };
+        Self { call, from, mounts, told }
+    }
+
+    /// Octets of the results at most.
+    pub fn results_len(&self, store: &impl Store) -> usize {
+        // TRUE and the length of a text, or of two.
+        match self.call {
+            Call::Export => store.exports().map(|name| export_len(store, name)).sum::<usize>() + 4,
+            Call::Mnt(_) => MNT_LEN,
+            Call::Dump => {
+                let len = |it: &MountEntry| {
+                    12 + padded(it.client.to_string().len()) + padded(it.path.len())
+                };
+                self.told.iter().map(len).sum::<usize>() + 4
+            }
+            Call::Null | Call::Umnt(_) | Call::UmntAll => List::<'_, ()>::END_LEN,
+        }
+    }
+
+    /// Carries out the call and writes its results.
+    pub fn answer(&self, store: &mut impl Store, reply: &mut ReplyWriter) -> Result<(), Status> {
+        match self.call {
+            // RFC 1813 §5.2.3 [1813-111]: the replies to UMNT and UMNTALL have no results
+            Call::Null => Ok(()),
+            Call::Umnt(path) => {
+                self.mounts.remove(self.from, Some(path.0));
+                Ok(())
+            }
+            Call::UmntAll => {
+                self.mounts.remove(self.from, None);
+                Ok(())
+            }
+            Call::Mnt(path) => {
+                let mounted = store.now().mount(path.0);
+                if mounted.is_ok() {
+                    self.mounts.add(self.from, path.0);
+                }
+                answer_mounted(mounted, reply)
+            }
+            Call::Dump => written(reply, |list| list_mounts(&self.told, list)),
+            Call::Export => written(reply, |list| list_exports(store, list)),
+        }
     }
 }
 
-/// Carries out `call` and writes its results.
-pub(crate) fn answer(
-    store: &mut impl Store,
-    call: &Call<'_>,
-    reply: &mut ReplyWriter,
-) -> Result<(), Status> {
-    match call {
-        // RFC 1813 §5.2.3 [1813-111]: the replies to UMNT and UMNTALL have no results
-        Call::Null | Call::Umnt(_) | Call::UmntAll => Ok(()),
-        Call::Mnt(path) => {
-            let mounted = store.now().mount(path.0);
-            answer_mounted(mounted, reply)
-        }
-        Call::Dump => {
-            reply.put(&false);
-            Ok(())
-        }
-        Call::Export => list_exports(store, reply),
-    }
+/// Octets of one export in the results of EXPORT.
+fn export_len(store: &impl Store, name: &str) -> usize {
+    let groups = store.client_networks(name);
+    let groups: usize = groups.iter().map(|group| 8 + padded(group.len())).sum();
+    // TRUE, length, "/" and the name, the end of the groups.
+    12 + padded(1 + name.len()) + groups
 }
 
 /// Writes the results of a MNT.
@@ -68,15 +103,15 @@ pub(crate) fn answer_mounted(
     mounted.map(drop)
 }
 
-/// An incomplete list would be a lie: without memory for all of it, it is the server that failed.
-fn list_exports(store: &impl Store, reply: &mut ReplyWriter) -> Result<(), Status> {
+/// Writes a list. An incomplete one would be a lie: without memory for all of it, it is the server
+/// that failed.
+fn written(
+    reply: &mut ReplyWriter,
+    fill: impl FnOnce(&mut ListWriter<'_, '_>) -> Result<(), NoRoom>,
+) -> Result<(), Status> {
     let written: Result<(), NoRoom> = reply.write(|writer| {
         let mut list = ListWriter::begin(writer, 0)?;
-        // RFC 1813 §5.2.5 [1813-112]: an EXPORT lists each export with the hosts it admits
-        for name in store.exports() {
-            let path = format!("/{name}");
-            push_export(&mut list, Path(path.as_bytes()), [])?;
-        }
+        fill(&mut list)?;
         list.finish();
         Ok(())
     });
@@ -84,6 +119,25 @@ fn list_exports(store: &impl Store, reply: &mut ReplyWriter) -> Result<(), Statu
         reply.fail();
         Status::ServerFault
     })
+}
+
+fn list_exports(store: &impl Store, list: &mut ListWriter<'_, '_>) -> Result<(), NoRoom> {
+    // RFC 1813 §5.2.5 [1813-112]: an EXPORT lists each export with the hosts it admits
+    for name in store.exports() {
+        let (path, groups) = (format!("/{name}"), store.client_networks(name));
+        let groups = groups.iter().map(|group| HostName(group.as_bytes()));
+        push_export(list, Path(path.as_bytes()), groups)?;
+    }
+    Ok(())
+}
+
+fn list_mounts(mounts: &[MountEntry], list: &mut ListWriter<'_, '_>) -> Result<(), NoRoom> {
+    for MountEntry { client, path } in mounts {
+        let client = client.to_string();
+        let mount = Mount { host: HostName(client.as_bytes()), directory: Path(path) };
+        list.push(|writer| mount.emit(writer))?;
+    }
+    Ok(())
 }
 
 /// Why a directory cannot be mounted, in the fewer words that MOUNT has.

@@ -3,11 +3,17 @@
 use crate::cidr;
 use ipnet::IpNet;
 use stag_engine::{Admission, Over};
+use stag_nfs::ConnectionPolicy;
 use stag_verbs::{PeerAddress, source};
 use std::{
     cell::Cell,
+    collections::HashMap,
     fmt, fs,
     net::{IpAddr, SocketAddr, UdpSocket},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -21,6 +27,8 @@ pub struct Clients {
     networks: Vec<IpNet>,
     /// Callers have to prove that they are privileged on their host.
     pub must_be_privileged: bool,
+    /// Connections of one address at a time, if there is a limit.
+    per_address: Option<u32>,
 }
 
 /// The reason for which a peer is refused.
@@ -30,6 +38,7 @@ enum Refusal {
     Port,
     LocalPort,
     User(u32),
+    Crowd(u32),
 }
 
 impl fmt::Display for Refusal {
@@ -44,6 +53,9 @@ impl fmt::Display for Refusal {
                 "it calls from this host, by a port above 1023, which any user can take (see WHO \
                  MAY CONNECT in --help)",
             ),
+            Self::Crowd(most) => {
+                write!(f, "its address has {most} connections already (--connections-per-address)")
+            }
             Self::User(uid) => {
                 write!(
                     f,
@@ -57,8 +69,8 @@ impl fmt::Display for Refusal {
 
 impl Clients {
     /// Peers from `networks`, from any port.
-    pub const fn new(networks: Vec<IpNet>) -> Self {
-        Self { networks, must_be_privileged: false }
+    pub const fn new(networks: Vec<IpNet>, per_address: Option<u32>) -> Self {
+        Self { networks, must_be_privileged: false, per_address }
     }
 
     /// True if this host is among the clients.
@@ -97,10 +109,65 @@ impl Clients {
         }
     }
 
-    /// The same as a shard asks it. Refusals are logged, at most one a second.
+    /// True if the user who called is root of his host, as far as a connection can prove that.
+    fn is_proven(&self, peer: PeerAddress, over: Over) -> bool {
+        let asked = Self { must_be_privileged: true, ..self.clone() };
+        !matches!(
+            asked.judge(peer, over, is_of_this_host),
+            Err(Refusal::Port | Refusal::LocalPort | Refusal::User(_))
+        )
+    }
+
+    /// The same as a shard asks it, for lists that do not change.
     pub fn admission(self, over: Over) -> Admission {
+        Arc::new(AdmissionTable::new(self)).admission(over)
+    }
+}
+
+/// The peers that may connect, which may change, and how many connections each address has: one
+/// table for all shards.
+#[derive(Debug)]
+pub struct AdmissionTable {
+    clients: RwLock<Clients>,
+    edition: AtomicU64,
+    /// Connections that are up, by address. No more than all shards together can have.
+    open: Mutex<HashMap<IpAddr, u32>>,
+}
+
+impl AdmissionTable {
+    /// A table that admits `clients`.
+    pub fn new(clients: Clients) -> Self {
+        let clients = RwLock::new(clients);
+        Self { clients, edition: AtomicU64::new(0), open: Mutex::default() }
+    }
+
+    /// Admits other clients from here on. Each shard disconnects those that are not among them in
+    /// one of its next passes.
+    pub fn replace(&self, clients: Clients) {
+        *self.clients.write().unwrap_or_else(PoisonError::into_inner) = clients;
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
+    fn clients(&self) -> RwLockReadGuard<'_, Clients> {
+        self.clients.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, peer: PeerAddress, over: Over) -> Result<(), Refusal> {
+        let clients = self.clients();
+        clients.judge(peer, over, is_of_this_host)?;
+        let (Some(most), PeerAddress::Ip(at)) = (clients.per_address, peer) else { return Ok(()) };
+        let has = self.open().get(&at.ip().to_canonical()).copied().unwrap_or(0);
+        if has < most { Ok(()) } else { Err(Refusal::Crowd(most)) }
+    }
+
+    /// The judge of peers that ask to connect. Refusals are logged, at most one a second.
+    pub fn admission(self: Arc<Self>, over: Over) -> Admission {
         let logged = Cell::new(None::<Instant>);
-        Box::new(move |peer| match self.judge(peer, over, is_of_this_host) {
+        Box::new(move |peer| match self.judge(peer, over) {
             Ok(()) => true,
             Err(why) => {
                 if logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
@@ -110,6 +177,40 @@ impl Clients {
                 false
             }
         })
+    }
+}
+
+impl ConnectionPolicy for AdmissionTable {
+    fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    fn admits(&self, peer: PeerAddress, over: Over) -> bool {
+        self.clients().judge(peer, over, is_of_this_host).is_ok()
+    }
+
+    fn is_proven(&self, peer: PeerAddress, over: Over) -> bool {
+        self.clients().is_proven(peer, over)
+    }
+
+    fn opened(&self, peer: PeerAddress) -> bool {
+        let PeerAddress::Ip(at) = peer else { return true };
+        let most = self.clients().per_address.unwrap_or(u32::MAX);
+        let mut open = self.open();
+        let count = open.entry(at.ip().to_canonical()).or_default();
+        *count = count.saturating_add(1);
+        *count <= most
+    }
+
+    fn closed(&self, peer: PeerAddress) {
+        let PeerAddress::Ip(at) = peer else { return };
+        let (ip, mut open) = (at.ip().to_canonical(), self.open());
+        if let Some(count) = open.get_mut(&ip) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                open.remove(&ip);
+            }
+        }
     }
 }
 
@@ -139,7 +240,7 @@ mod tests {
     fn clients(networks: &[&str], must_be_privileged: bool) -> Clients {
         let networks =
             networks.iter().map(|text| cidr::parse(text, "--clients").unwrap()).collect();
-        Clients { networks, must_be_privileged }
+        Clients { networks, must_be_privileged, per_address: None }
     }
 
     fn peer(address: &str, port: u16) -> PeerAddress {
@@ -194,6 +295,56 @@ mod tests {
         let process =
             |uid| clients.judge(PeerAddress::Process { pid: 9, uid }, Over::Fabric, |_| true);
         assert_eq!((process(0), process(1_000)), (Ok(()), Err(Refusal::User(1_000))));
+    }
+
+    #[test]
+    fn one_connection_too_many_of_an_address_is_refused_until_another_of_it_ends() {
+        let clients = Clients { per_address: Some(2), ..clients(&["10.0.0.0/8"], false) };
+        let table = Arc::new(AdmissionTable::new(clients));
+        let admits = || Arc::clone(&table).admission(Over::Tcp);
+        let (one, other) = (peer("10.0.0.1", 40_000), peer("10.0.0.2", 40_000));
+        for address in ["10.0.0.1", "::ffff:10.0.0.1"] {
+            assert!(admits()(one) && table.opened(peer(address, 1)), "{address}");
+        }
+        assert!(!admits()(one) && admits()(other));
+        assert!(!table.opened(one), "one that was admitted at the same moment");
+        table.closed(one);
+        assert!(!admits()(one));
+        table.closed(one);
+        assert!(admits()(one));
+        table.closed(one);
+        table.closed(one);
+        assert!(table.open().is_empty(), "addresses without connections take no memory");
+        assert!(admits()(one) && !admits()(peer("127.0.0.1", 1)));
+    }
+
+    #[test]
+    fn lists_that_are_replaced_count_from_then_on_and_in_a_new_edition() {
+        let table = AdmissionTable::new(clients(&["10.0.0.0/8"], false));
+        let edition = table.edition();
+        assert!(table.admits(peer("10.0.0.1", 9), Over::Fabric));
+        table.replace(clients(&["10.1.0.0/16"], false));
+        assert!(table.edition() != edition && !table.admits(peer("10.0.0.1", 9), Over::Fabric));
+        assert!(table.admits(peer("10.1.0.1", 9), Over::Fabric));
+    }
+
+    #[test]
+    fn a_connection_proves_root_of_its_host_by_a_port_or_as_the_kernel_says() {
+        let table = AdmissionTable::new(clients(&["0.0.0.0/0"], false));
+        for (peer, over, expected) in [
+            (peer("10.0.0.7", 700), Over::Tcp, true),
+            (peer("10.0.0.7", 7_000), Over::Tcp, false),
+            (peer("192.0.2.7", 7_000), Over::Fabric, true),
+            (peer("127.0.0.1", 7_000), Over::Fabric, false),
+            (PeerAddress::Process { pid: 1, uid: 0 }, Over::Fabric, true),
+            (PeerAddress::Process { pid: 1, uid: 7 }, Over::Fabric, false),
+        ] {
+            let believed = fs::read_to_string("/proc/sys/net/ipv4/ip_nonlocal_bind");
+            if believed.is_ok_and(|text| text.trim() != "0") && expected {
+                continue;
+            }
+            assert_eq!(table.is_proven(peer, over), expected, "{peer}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::{
     check::{self, options::CheckOptions},
     cluster::{self, options::ClusterOptions},
     completions::{self, options::CompletionsOptions},
+    config::{self, options::ConfigOptions},
     ctl::{self, options::CtlOptions},
     demo::{self, options::DemoOptions},
     echo::{self, options::EchoOptions},
@@ -55,6 +56,9 @@ pub enum Command {
     /// Serve directories over NFS version 3
     #[command(long_about = about(serve::HELP), after_long_help = more(serve::HELP))]
     Serve(Box<ServeOptions>),
+    /// Print an example of a file of settings, or the settings that a server would have
+    #[command(long_about = about(config::HELP), after_long_help = more(config::HELP))]
+    Config(Box<ConfigOptions>),
     /// Show everything on this host: no root, no device, no configuration
     #[command(long_about = about(demo::HELP), after_long_help = more(demo::HELP))]
     Demo(DemoOptions),
@@ -212,8 +216,8 @@ mod tests {
         };
         assert_eq!(
             wrong(&["stag", "serve"]),
-            "the following required arguments were not provided: <DIR[:ro]>...; see 'stag serve \
-             --help'"
+            "the following required arguments were not provided: <[NAME=]DIR[:ro]>...; see \
+             'stag serve --help'"
         );
         for (arguments, help) in [
             (&["stag"][..], "stag"),

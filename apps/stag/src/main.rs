@@ -16,6 +16,7 @@ mod cidr;
 mod cli;
 mod cluster;
 mod completions;
+mod config;
 mod ctl;
 mod demo;
 mod descriptors;
@@ -28,7 +29,9 @@ mod probe;
 mod progress;
 mod quote;
 mod replace;
+mod rpcbind;
 mod serve;
+mod settings;
 mod signals;
 mod size;
 mod stop;
@@ -114,6 +117,7 @@ fn run() -> u8 {
     }
     let result = match cli.command {
         cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Config(arguments) => config::run(&arguments),
         cli::Command::Ctl(arguments) => ctl::run(&arguments),
         cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Call(arguments) => call::run(&arguments),

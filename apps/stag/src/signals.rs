@@ -6,9 +6,19 @@ use signal_hook::{
 };
 use std::{fs, io, sync::Arc};
 
+/// The first real-time signal that a program has for itself: C libraries keep two or three.
+const REAL_TIME_FIRST: i32 = if cfg!(target_env = "musl") { 35 } else { 34 };
+/// The last one.
+const REAL_TIME_LAST: i32 = 64;
+/// SIGSTKFLT and SIGPWR (signal(7)), which nobody sends to a command on purpose.
+const UNUSED: [i32; 2] = [16, 30];
+
 /// Signals that mean nothing to any command, and that would kill it: what it holds on a server, or
 /// for its clients, would stay behind.
-pub const STRAYS: [i32; 5] = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
+pub fn strays() -> Vec<i32> {
+    let named = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
+    named.into_iter().chain(UNUSED).chain(REAL_TIME_FIRST..=REAL_TIME_LAST).collect()
+}
 
 /// Signals that ask for the end. SIGHUP is one, when the terminal is gone, unless whoever started
 /// this process has it ignored (`nohup`).

@@ -27,7 +27,7 @@ impl Stop {
                 .and_then(|_| flag::register(signal, Arc::clone(&stop.0)))
                 .map_err(failed)?;
         }
-        signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(failed)?;
+        signals::ignore(signals::strays().into_iter().chain([SIGUSR1])).map_err(failed)?;
         Ok(stop)
     }
 

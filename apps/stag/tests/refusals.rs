@@ -15,9 +15,9 @@ fn every_bad_argument_has_its_sentence() {
     fs::write(home.path("file"), b"").unwrap();
     fs::create_dir_all(home.path("other/data")).unwrap();
     for (arguments, expected) in [
-        (&[][..], "a command is missing: serve or demo or call or check"),
+        (&[][..], "a command is missing: serve or config or demo or call"),
         (&["serv"], "unrecognized subcommand 'serv'"),
-        (&["serve"], "the following required arguments were not provided: <DIR[:ro]>"),
+        (&["serve"], "the following required arguments were not provided: <[NAME=]DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
         (&["serve", "data", "--slow", "nope"], "--slow nope: no export has that name"),
         (&["serve", "data", "--helpers", "0"], "invalid value '0' for '--helpers <N>'"),
@@ -30,8 +30,8 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "data", "other/data"], "/other/data would both be exported as /data"),
         (&["serve", "data", "data"], "would both be exported as /data"),
         (&["serve", "data", "other", "--name", "x"], "--name is for a single DIR"),
-        (&["serve", "data", "--name", "a/b"], "cannot name an export"),
-        (&["serve", "/"], "/ has no name that it could be exported by: give one with --name"),
+        (&["serve", "data", "--name", "a//b"], "cannot name an export"),
+        (&["serve", "/"], "/ has no name that it could be exported by: give one, as NAME=/"),
         (
             &["serve", "data", "--listen", "udp://127.0.0.1:20049"],
             "no scheme udp://, only iwarp://",

@@ -47,6 +47,49 @@ fn is_answered(server: &Server, program: u32) -> bool {
     sent.is_ok() && read.is_ok() && reply.len() == 28
 }
 
+/// Capabilities that are effective or can be made so, of each thread (proc_pid_status(5)).
+fn capabilities(server: &Server) -> Vec<u64> {
+    let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
+    let of = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
+        u64::from_str_radix(line.trim(), 16).unwrap()
+    };
+    // A thread may end meanwhile.
+    let texts =
+        threads.filter_map(|thread| fs::read_to_string(thread.unwrap().path().join("status")).ok());
+    texts.map(of).collect()
+}
+
+#[test]
+fn a_server_of_root_keeps_the_capabilities_that_it_needs_and_no_other() {
+    if !is_root() {
+        return;
+    }
+    // capabilities(7): files, then CAP_SETGID and CAP_SETUID, CAP_NET_BIND_SERVICE, CAP_IPC_LOCK.
+    const FILES: u64 = 0x1f | 1 << 9 | 1 << 14 | 1 << 24 | 1 << 27 | 1 << 32;
+    const USERS: u64 = 1 << 6 | 1 << 7;
+    const LOW_PORTS: u64 = 1 << 10;
+    let home = Home::new();
+    for (arguments, more) in [
+        (&["data", "--mode", "unprivileged", "--insecure"][..], 0),
+        (&["data", "--mode", "privileged", "--insecure"], USERS),
+        (&["--memory", "8M"], 0),
+    ] {
+        let server = home.serve_as_given(arguments);
+        let all = capabilities(&server);
+        assert!(!all.is_empty());
+        for kept in all {
+            // A container may have fewer to begin with.
+            assert_eq!(kept & !(FILES | more), 0, "{arguments:?}: {kept:x}");
+        }
+    }
+    let arguments = ["serve", "data", "--mode", "unprivileged", "--insecure", "--tcp", "none"];
+    let server = Server::start(&home, home.stag(&[&arguments[..], &["--listen", LOW]].concat()));
+    assert!(capabilities(&server).iter().all(|kept| kept & !(FILES | LOW_PORTS) == 0));
+}
+
+/// A port that only root can take, of a loopback address of its own.
+const LOW: &str = "iwarp://127.77.0.1:1023";
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 
@@ -155,7 +198,13 @@ fn loopback_is_no_exception_to_a_list_of_clients() {
 #[test]
 fn the_first_check_of_the_manual_passes_whoever_runs_it() {
     let home = Home::new();
-    let server = home.serve_as_given(&["data"]);
+    // A server of root that is told nothing lets nobody write.
+    let mode: &[&str] = if rustix::process::geteuid().is_root() {
+        &["data", "--mode", "privileged"]
+    } else {
+        &["data"]
+    };
+    let server = home.serve_as_given(mode);
     let output =
         home.run(&["check", &format!("{}/data", server.line("LISTEN")), "--entries", "60"]);
     let (out, err) =

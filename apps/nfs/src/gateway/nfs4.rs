@@ -3,7 +3,7 @@
 use stag_engine::{Answer, Call, Cx};
 use stag_protocol::rpc::Accepted;
 
-use super::{Gateway, NoMessage, caller, write_header};
+use super::{Gateway, NoMessage, write_header};
 use crate::drc::CallSource;
 use crate::store::Store;
 use crate::v4::{CompoundCall, Nfs4, Nfs4Config, NoReply};
@@ -12,7 +12,7 @@ impl<S: Store> Gateway<S> {
     /// Serves version 4, too. Its clients are this shard's alone.
     #[must_use]
     pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
-        self.nfs4 = Some(Box::new(Nfs4::new(config, self.store.exports())));
+        self.nfs4 = Some(Box::new(Nfs4::new(config, &self.store)));
         self
     }
 
@@ -39,8 +39,8 @@ impl<S: Store> Gateway<S> {
         call: Call<'_>,
     ) -> Result<Answer, NoMessage> {
         let Call { id, header, arguments, pulled, .. } = call;
+        let caller = self.caller(source, &header);
         let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
-        let caller = caller(&header.credential, source.from);
         let call = CompoundCall { source, header: &header, arguments, pulled, caller };
         match nfs4.compound(cx, &mut self.store, &mut self.counters.data, call) {
             Ok(answer) => Ok(answer),

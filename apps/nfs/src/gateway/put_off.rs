@@ -24,7 +24,7 @@ use stag_protocol::{
     rpc::CallHeader,
 };
 
-use super::{Gateway, NoMessage, caller};
+use super::{Gateway, NoMessage};
 use crate::deferred::Deferred;
 use crate::drc::{self, CallSource};
 use crate::parked::{Asker, CallMemories, ParkedCall};
@@ -110,12 +110,8 @@ impl<S: Store> Gateway<S> {
             message,
             memories: CallMemories::default(),
         };
-        let call = StoreCall {
-            caller: caller(&header.credential, source.from),
-            operation,
-            room: None,
-            payload: None,
-        };
+        let call =
+            StoreCall { caller: self.caller(source, header), operation, room: None, payload: None };
         self.begin(cx, parked, call, payload)
     }
 
@@ -139,7 +135,7 @@ impl<S: Store> Gateway<S> {
             memories: CallMemories::default(),
         };
         let call = StoreCall {
-            caller: caller(&header.credential, source.from),
+            caller: self.caller(source, header),
             operation: StoreOperation::Mount,
             room: None,
             payload: None,

@@ -22,13 +22,17 @@ pub(super) enum CallTarget {
     Compound,
 }
 
-/// Describes a caller to the store, by credential and address.
-pub(super) fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
+/// Describes a caller to the store, by credential and address, and by what his connection proves.
+pub(super) fn caller(
+    credential: &Credential<'_>,
+    address: PeerAddress,
+    is_proven: bool,
+) -> store::Caller {
     let user = match credential {
         Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
         Credential::None | Credential::Other(_) => User::Anyone,
     };
-    store::Caller { user, address }
+    store::Caller { user, address, is_proven }
 }
 
 /// Versions of NFS that are served.

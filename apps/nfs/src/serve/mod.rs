@@ -4,8 +4,10 @@
 mod logged;
 mod rate;
 mod shard;
+mod sizes;
 
-pub use shard::{CONNECTIONS, ConnectionShare, NfsVersions, STREAMS, ServeShard, shard_buffers};
+pub use shard::{ConnectionShare, NfsVersions, ServeShard};
+pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 
 use crate::{
     Nfs4Config, drc,

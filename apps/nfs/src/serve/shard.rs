@@ -1,9 +1,9 @@
 //! One shard on its core: it is built there, says what it is made of, runs until it is told to
 //! stop, and leaves its counters.
 
-use super::{Copied, ServeError, Started, StoreSource, logged::Logged};
+use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
-    Gateway, GatewayReport, Nfs4Config,
+    ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -27,24 +27,11 @@ use stag_protocol::{
 use stag_verbs::FabricFault;
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-/// RDMA connections of one shard, if its descriptors allow as many.
-pub const CONNECTIONS: usize = 1_024;
-/// Its TCP connections.
-pub const STREAMS: usize = 1_024;
-/// Receives of one shard: one call at a time for each connection, and many for those that use them.
-const RECEIVES: usize = 4_160;
-const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
-/// Calls over TCP at a time.
-const STREAM_CALLS: usize = 1_024;
-/// Calls of ours: callbacks of version 4.
-const OUTBOUND: usize = 512;
-/// Callbacks that one client has at a time, as with Linux' server: receives are reserved for them.
-const CALLBACKS: u32 = 2;
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
-/// READs that wait for the disk with a buffer of theirs: at most a quarter of the large ones.
-/// Helpers bring the rest.
-const RING_READS: u16 = 48;
+/// READs that wait for the disk with a buffer of theirs, at most; and no more than a quarter of the
+/// large ones. Helpers bring the rest.
+const RING_READS: usize = 48;
 
 /// The programs whose procedures are told apart where time is told.
 const WATCHED: [WatchedProgram; 2] = [
@@ -100,6 +87,12 @@ pub struct ServeShard {
     pub is_shared: bool,
     /// Makes the judge of peers, over the fabric and over TCP.
     pub admission: Arc<dyn Fn(Over) -> Admission + Send + Sync>,
+    /// Lists and limits of connections.
+    pub policy: Arc<dyn ConnectionPolicy>,
+    /// Mounts of all shards' clients.
+    pub mounts: Arc<MountList>,
+    /// Its sizes.
+    pub sizes: ShardSizes,
     /// Its part of the process' descriptors.
     pub share: ConnectionShare,
     /// Tell clients while they connect what they may send.
@@ -122,21 +115,6 @@ pub struct ServeShard {
     pub clock: Clock,
 }
 
-/// The sizes of a server's shard. Grants follow use, from receives that all connections share
-/// (DESIGN D8).
-fn config(xid_seed: u32) -> Config {
-    let config = Config { peers: CONNECTIONS, ..Config::default() };
-    let receives = RECEIVES;
-    let inbound = receives + STREAM_CALLS;
-    let (outbound, reverse_calls_max) = (OUTBOUND, CALLBACKS);
-    Config { receives, inbound, outbound, reverse_calls_max, xid_seed, ..config }
-}
-
-/// Octets of the buffers of one shard.
-pub fn shard_buffers() -> usize {
-    config(0).octets()
-}
-
 /// A shard, and what it says of itself.
 type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Started);
 
@@ -155,7 +133,7 @@ impl ServeShard {
                 if let Some(helpers) = self.helpers.take() {
                     files = files.with_helpers(helpers);
                 }
-                match Ring::new(RING_READS, control.waker()) {
+                match Ring::new(self.ring_reads(), control.waker()) {
                     Ok(ring) => files = files.with_ring(ring),
                     Err(error) => notes.ring_fault = Some(error),
                 }
@@ -203,8 +181,10 @@ impl ServeShard {
             .map_err(|error| ServeError::Random(error.into()))?;
         let (seed, xid_seed) = (random.first_chunk::<32>(), random.last_chunk::<4>());
         let seed = *seed.expect("36 octets hold 32");
-        let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
-        let gateway = gateway.with_slots(config.slots);
+        let mut config =
+            self.sizes.config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
+        let gateway = gateway.with_slots(config.slots).with_policy(Arc::clone(&self.policy));
+        let gateway = gateway.with_mounts(Arc::clone(&self.mounts));
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
@@ -229,7 +209,13 @@ impl ServeShard {
 
     /// RDMA connections at a time: only those over TCP take descriptors.
     fn connections(&self) -> usize {
-        if self.fabric.info().is_over_tcp { self.share.connections } else { CONNECTIONS }
+        if self.fabric.info().is_over_tcp { self.share.connections } else { self.sizes.connections }
+    }
+
+    /// READs that wait for the disk with a buffer of theirs.
+    fn ring_reads(&self) -> u16 {
+        let [_, _, large] = self.sizes.slots;
+        u16::try_from(RING_READS.min(large / 4).max(1)).unwrap_or(u16::MAX)
     }
 
     const fn short(&self, error: io::Error) -> ServeError {
@@ -331,15 +317,5 @@ impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
             .run(control, move || clock.now())
             .map_err(|error| ServeError::Stopped { index, why: error.to_string() })?;
         Ok(shard.snapshot())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_that_wait_for_the_disk_leave_large_buffers_to_others() {
-        assert!(usize::from(RING_READS) * 4 <= config(0).slots[2]);
     }
 }

@@ -71,6 +71,8 @@ pub struct Caller {
     pub user: User,
     /// From where.
     pub address: PeerAddress,
+    /// True if he is root of his host, as far as his connection proves that, or nobody asks.
+    pub is_proven: bool,
 }
 
 /// As whom somebody calls, as far as he says.
@@ -209,6 +211,31 @@ pub trait Store {
 
     /// The names of the exports, without the slash before them.
     fn exports(&self) -> impl Iterator<Item = &str>;
+
+    /// Networks whose hosts alone may mount an export, for EXPORT; none when all may that may
+    /// connect.
+    fn client_networks(&self, _export: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns true if it depends on a caller's proof what he may do.
+    fn asks_for_proof(&self) -> bool {
+        false
+    }
+
+    /// Judges whether a caller is one of an export's clients. Another store than a list's has all
+    /// that may connect.
+    ///
+    /// # Errors
+    /// [`Status::Acces`] when it is not, [`Status::Perm`] when its port proves nothing.
+    fn admits(&self, _export: &str, _caller: &Caller) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Number of changes of the exports or their clients since the start.
+    fn edition(&self) -> u64 {
+        0
+    }
 
     /// The exports with all that a pseudo file system tells of them (RFC 8881 §7.3). An export
     /// whose directory was made again has another number. Not for each call: it allocates.

@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn every_supported_attribute_has_a_value_but_for_those_that_are_only_set() {
-        let root = super::super::pseudo::PseudoRoot::new(["a"].into_iter(), 1);
+        let root = super::super::pseudo::PseudoRoot::new(["a"].into_iter(), 1, 0);
         let object = ObjectFacts { attributes: root.attributes(), mounted_on: None };
         let source = AttributeSource {
             node: &Node::Root,

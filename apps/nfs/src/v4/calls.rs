@@ -26,9 +26,13 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// The directory of an export.
+    /// The directory of an export, for whom its list admits. The store itself looks for it, so that
+    /// it has to be told again who calls.
     pub(super) fn mount(&mut self, path: &[u8]) -> Done<FileHandle> {
-        Ok(self.store.now().mount(path)?)
+        self.act();
+        let mounted = self.store.now().mount(path);
+        self.has_acted = false;
+        Ok(mounted?)
     }
 
     pub(super) fn getattr(&mut self, object: &FileHandle) -> Done<FileAttributes> {

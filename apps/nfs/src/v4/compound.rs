@@ -69,6 +69,7 @@ impl Nfs4 {
         self.tally.compounds += 1;
         // Leases end by time alone, and there may have been no pass since.
         self.tidy(cx.now());
+        self.renew_root(store);
         let (arguments_len, request_len) = lengths(header, &arguments);
         let operations = Compound::parse(arguments).map_err(|_: Error| NoReply::Garbage)?;
         let count = operations.head().operations;

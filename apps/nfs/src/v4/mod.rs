@@ -29,7 +29,7 @@ use stag_protocol::nfs::{
 pub(crate) use compound::{CompoundCall, NoReply};
 pub use report::Nfs4Report;
 
-use crate::store::{LISTING_MAX, TRANSFER_MAX};
+use crate::store::{LISTING_MAX, Store, TRANSFER_MAX};
 use callbacks::Callbacks;
 use pseudo::PseudoRoot;
 use report::Tally;
@@ -98,6 +98,8 @@ pub(crate) struct Nfs4 {
     clients: Clients,
     sessions: Sessions,
     root: PseudoRoot,
+    /// Edition of the exports that the root shows.
+    edition: u64,
     state: StateTables,
     callbacks: Callbacks,
     tally: Box<Tally>,
@@ -106,13 +108,14 @@ pub(crate) struct Nfs4 {
 }
 
 impl Nfs4 {
-    /// Nobody is known yet. `exports` are the names of the exports.
-    pub(crate) fn new<'a>(config: Nfs4Config, exports: impl Iterator<Item = &'a str>) -> Self {
+    /// Nobody is known yet. `store` has the exports.
+    pub(crate) fn new(config: Nfs4Config, store: &impl Store) -> Self {
         Self {
             config,
             clients: Clients::new(config.epoch),
             sessions: Sessions::new(config.epoch),
-            root: PseudoRoot::new(exports, config.started),
+            root: PseudoRoot::new(store.exports(), config.started, store.edition()),
+            edition: store.edition(),
             state: StateTables::new(
                 0,
                 config.epoch as u16,
@@ -122,6 +125,14 @@ impl Nfs4 {
             callbacks: Callbacks::default(),
             tally: Box::default(),
             next_look: Time(0),
+        }
+    }
+
+    /// Shows the exports that are served now, if they are others than those of the last call.
+    fn renew_root(&mut self, store: &impl Store) {
+        if self.edition != store.edition() {
+            self.edition = store.edition();
+            self.root = PseudoRoot::new(store.exports(), self.config.started, self.edition);
         }
     }
 
@@ -209,11 +220,6 @@ impl Nfs4 {
     fn has_back_channel(&self, client: u64) -> bool {
         let mut all = self.sessions.iter().filter(|session| session.client == client);
         all.any(|session| session.callbacks.as_ref().is_some_and(|back| back.peer.is_some()))
-    }
-
-    /// Returns true if there is an export of this name.
-    fn exports(&self, name: &[u8]) -> bool {
-        self.root.find(name).is_some()
     }
 
     /// Results of a SEQUENCE, or of one that is sent again.

@@ -32,13 +32,15 @@ pub(super) struct PseudoRoot {
     entries: Vec<ExportEntry>,
     /// The exports' directories.
     roots: HashMap<FileHandle, usize>,
+    /// Tells listings of other lists of exports apart.
+    listing: u64,
     change: u64,
     made: FileTime,
 }
 
 impl PseudoRoot {
-    /// A root with these exports, made `made` seconds after 1970.
-    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, made: u32) -> Self {
+    /// A root with these exports, made `made` seconds after 1970 and changed `edition` times.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, made: u32, edition: u64) -> Self {
         let mut all = SipHasher24::new();
         let entry = |name: &str| {
             let mut hash = SipHasher24::new();
@@ -50,9 +52,11 @@ impl PseudoRoot {
             ExportEntry { name: name.as_bytes().into(), number, handle: None }
         };
         let entries: Vec<_> = names.map(entry).collect();
-        let change = all.finish128().h1 ^ u64::from(made) << 24;
+        let listing = all.finish128().h1 ^ u64::from(made) << 24;
+        // Who is shown an export may have changed, too.
+        let change = listing.wrapping_add(edition);
         let made = FileTime { seconds: made.into(), nanos: 0 };
-        Self { entries, roots: HashMap::new(), change, made }
+        Self { entries, roots: HashMap::new(), listing, change, made }
     }
 
     /// The place of an export, by its name.
@@ -99,7 +103,7 @@ impl PseudoRoot {
 
     /// Tells listings of other lists of exports apart.
     pub(super) const fn verifier(&self) -> [u8; 8] {
-        self.change.to_be_bytes()
+        self.listing.to_be_bytes()
     }
 
     /// Attributes of the root.
@@ -132,8 +136,8 @@ mod tests {
     #[test]
     fn an_entry_has_its_number_whatever_stands_beside_it() {
         let (few, many) = (["b"], ["a", "b", "c"]);
-        let few = PseudoRoot::new(few.into_iter(), 7);
-        let many = PseudoRoot::new(many.into_iter(), 7);
+        let few = PseudoRoot::new(few.into_iter(), 7, 0);
+        let many = PseudoRoot::new(many.into_iter(), 7, 0);
         let number = |root: &PseudoRoot, name| root.entry(root.find(name).unwrap()).unwrap().number;
         assert_eq!(number(&few, b"b"), number(&many, b"b"));
         assert_ne!(number(&many, b"a"), number(&many, b"b"));
@@ -142,7 +146,7 @@ mod tests {
 
     #[test]
     fn every_cookie_goes_on_behind_its_entry_and_no_other_is_taken() {
-        let root = PseudoRoot::new(["a", "b"].into_iter(), 7);
+        let root = PseudoRoot::new(["a", "b"].into_iter(), 7, 0);
         assert_eq!(root.behind(0), Some(0..2));
         assert_eq!(root.behind(PseudoRoot::cookie(0)), Some(1..2));
         assert_eq!(root.behind(PseudoRoot::cookie(1)), Some(2..2));
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_was_made_again_is_found_by_its_new_handle() {
-        let mut root = PseudoRoot::new(["a"].into_iter(), 7);
+        let mut root = PseudoRoot::new(["a"].into_iter(), 7, 0);
         let handles = [1, 2].map(|octet| FileHandle::new(&[octet; 32]).unwrap());
         for handle in handles {
             root.learn(0, handle);

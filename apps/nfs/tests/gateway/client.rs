@@ -22,7 +22,7 @@ use stag_protocol::{
     rpcrdma::Xid,
     xdr::{Reader, Writer},
 };
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 use tempfile::TempDir;
 
 /// One user's credential, as a Linux client sends it.
@@ -68,6 +68,13 @@ impl Home {
 
     /// The store of such a gateway.
     pub fn store_after(&self, between: impl FnOnce()) -> Files {
+        let shared = self.shared();
+        between();
+        Files::open(&shared, 0).unwrap()
+    }
+
+    /// The parts that the stores of all shards have in common.
+    pub fn shared(&self) -> Arc<SharedFiles> {
         let export = |name: &str, read_only| ExportConfig {
             name: name.to_owned(),
             path: self.path(name),
@@ -82,9 +89,7 @@ impl Home {
             open_files: Some(64),
             cluster: None,
         };
-        let shared = SharedFiles::open(&config).unwrap();
-        between();
-        Files::open(&shared, 0).unwrap()
+        SharedFiles::open(&config).unwrap()
     }
 }
 

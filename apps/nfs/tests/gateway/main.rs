@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
 mod callers;
+mod canary;
 mod client;
 mod errors;
 mod files;

@@ -12,15 +12,22 @@ use stag_engine::{
     stages::WatchedCall,
 };
 use stag_protocol::rpcrdma::{Invalidation, Version};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// Calls that `trace` shows, at most.
 const TRACED_MAX: usize = 4_096;
 
+/// Time that shards may take to serve again.
+const RESUME_LIMIT: Duration = Duration::from_secs(10);
+
 /// Reads the configuration again; says what changed, or why nothing did.
 pub type Reload = Box<dyn Fn() -> Result<Value, String> + Send + Sync>;
 
-/// Facts about a server that do not change while it runs.
+/// Facts about a server, of which only the list of exports changes while it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// URLs over RDMA and shared memory.
@@ -30,7 +37,29 @@ pub struct Facts {
     /// URL of the metrics.
     pub metrics: Option<String>,
     /// Exports: name, where it comes from, and whether changes are refused.
-    pub exports: Vec<ExportFacts>,
+    pub exports: ExportList,
+}
+
+/// The exports of a server, which change when it reads its settings again.
+#[derive(Clone, Debug, Default)]
+pub struct ExportList(Arc<Mutex<Vec<ExportFacts>>>);
+
+impl ExportList {
+    /// A list of these exports.
+    pub fn new(exports: Vec<ExportFacts>) -> Self {
+        Self(Arc::new(Mutex::new(exports)))
+    }
+
+    /// The exports at this moment.
+    fn all(&self) -> Vec<ExportFacts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lists what `other` lists.
+    pub fn become_like(&self, other: &Self) {
+        let exports = other.all();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = exports;
+    }
 }
 
 /// One export.
@@ -48,7 +77,7 @@ pub struct ExportFacts {
 pub struct Answers {
     /// The shards.
     pub shards: Arc<Shards>,
-    /// Facts that do not change.
+    /// Facts.
     pub facts: Facts,
     /// Reads the configuration again, if that is possible.
     pub reload: Option<Reload>,
@@ -65,7 +94,7 @@ impl Answers {
     pub fn answer(&self, request: &Request) -> Reply {
         let done = match request {
             Request::Status => self.status(),
-            Request::Exports => Ok(json!({ "exports": self.facts.exports })),
+            Request::Exports => Ok(json!({ "exports": self.facts.exports.all() })),
             Request::Reload => self.reload.as_ref().map_or_else(|| Err(no_reload()), |it| it()),
             Request::Clients => self.clients(),
             Request::Drop { client } => self.drop(client),
@@ -103,7 +132,7 @@ impl Answers {
             "listen": self.facts.listen,
             "tcp": self.facts.tcp,
             "metrics": self.facts.metrics,
-            "exports": self.facts.exports.len(),
+            "exports": self.facts.exports.all().len(),
             "connections": of("/total/engine/connections/live"),
             "waiting_calls": of("/total/app/waiting/under_way"),
             "log": trace::filter_text(),
@@ -197,6 +226,13 @@ impl Answers {
             return Ok(json!({ "state": "draining", "connections": left }));
         }
         tracing::info!(target: "stag", by = "stag ctl resume", "serving again");
+        // Whoever connects from here on is served.
+        let until = Instant::now() + RESUME_LIMIT;
+        while self.details()?.iter().any(|(_, detail)| detail.is_draining) {
+            if Instant::now() > until {
+                return Err("a core still drains: look again with 'stag ctl status'".to_owned());
+            }
+        }
         Ok(json!({ "state": "serving" }))
     }
 }

@@ -23,7 +23,7 @@ pub fn text(request: &Request, value: &Value) -> String {
             format!("draining: {} connections are left\n", word(value, "/connections"))
         }
         Request::Resume => "serving\n".to_owned(),
-        Request::Reload => format!("{value:#}\n"),
+        Request::Reload => format!("settings read again: {}\n", word(value, "/summary")),
     }
 }
 

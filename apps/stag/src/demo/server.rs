@@ -58,7 +58,7 @@ impl Custody {
         let custody = Self(Arc::new(Mutex::new(Held { child: None, home: Some(home) })));
         let failed =
             |error: std::io::Error| Error::failure(format!("cannot wait for signals: {error}"));
-        signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(failed)?;
+        signals::ignore(signals::strays().into_iter().chain([SIGUSR1])).map_err(failed)?;
         let mut signals = Signals::new(signals::stopping()).map_err(failed)?;
         let held = custody.clone();
         let wait = move || {

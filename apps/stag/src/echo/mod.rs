@@ -44,7 +44,7 @@ pub fn run(arguments: &options::EchoOptions) -> Result<(), Error> {
     }
     let peers = if at.info().is_over_tcp { share.connections } else { defaults.peers };
     let echo =
-        Server { tcp, clients: Clients::new(clients), share, peers, every: arguments.sample };
+        Server { tcp, clients: Clients::new(clients, None), share, peers, every: arguments.sample };
     let core = launch::cores().first().copied();
     let serve = move |_| at.visit(echo);
     let failed = |error: io::Error| Error::failure(format!("cannot start a thread: {error}"));
@@ -108,7 +108,7 @@ fn serve<P: Fabric>(server: Server, at: &P::Address) -> Result<(), Error> {
         ready.push_str(&format!("TCP {taken}\n"));
     }
     let (control, handle) = control::pair().map_err(short)?;
-    signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(short)?;
+    signals::ignore(signals::strays().into_iter().chain([SIGUSR1])).map_err(short)?;
     let mut signals = Signals::new(signals::stopping()).map_err(short)?;
     let stop = move || signals.forever().for_each(|_| handle.tell(Command::Stop));
     thread::Builder::new().name("signals".to_owned()).spawn(stop).map_err(short)?;

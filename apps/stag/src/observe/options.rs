@@ -3,6 +3,9 @@
 use crate::trace::LogFormat;
 use clap::Args;
 
+/// Heading of flags: a table of the file.
+const LOG: &str = "Log";
+
 /// Ways to watch a server.
 #[derive(Debug, Args)]
 pub struct ObserveOptions {
@@ -19,12 +22,13 @@ pub struct ObserveOptions {
     pub control_group: Option<String>,
     /// Least level to log on standard error: error, warn, info, debug (each refused call), trace
     /// (each call) or off [default: $STAG_LOG, else info]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", help_heading = LOG)]
     pub log: Option<String>,
     /// Form of the log
     #[arg(
         long,
         value_name = "text|json",
+        help_heading = LOG,
         value_enum,
         default_value_t,
         hide_possible_values = true

@@ -3,7 +3,8 @@
 
 use super::{
     Addresses,
-    plan::{Exported, Plan, StorePlan},
+    exports::Exported,
+    plan::{Plan, StorePlan},
 };
 use crate::quote;
 use rustix::{process::geteuid, system::uname};
@@ -58,7 +59,7 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
         }
     }
     let is_ceph = matches!(plan.store, StorePlan::Ceph { .. });
-    for Exported { name, path, read_only } in plan.exports.iter().filter(|_| !is_ceph) {
+    for Exported { name, path, read_only, .. } in plan.exports.iter().filter(|_| !is_ceph) {
         let (mode, of) = (
             mode(*read_only),
             if matches!(plan.store, StorePlan::Files { .. }) { "" } else { "a copy of " },

@@ -3,9 +3,17 @@
 //! Options belong to the mount, which all exports share, so each is said once.
 
 use super::options::ServeOptions;
-use crate::Error;
+use crate::{
+    Error,
+    settings::{ExportEntry, Origins},
+};
 use stag_nfs::store::ceph::{CephExportConfig, INODES};
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+};
 
 /// Exports of one file system, and the client that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +29,23 @@ pub struct CephPlan {
 }
 
 /// Plans exports on CephFS, if there are any.
-pub fn of(arguments: &ServeOptions) -> Result<Option<CephPlan>, Error> {
-    if !arguments.directories.iter().any(|argument| is_ceph(argument)) {
+pub fn of(
+    arguments: &ServeOptions,
+    entries: &[ExportEntry],
+    origins: &Origins,
+) -> Result<Option<CephPlan>, Error> {
+    let mut all = arguments.directories.clone();
+    all.extend(entries.iter().map(as_argument));
+    if !all.iter().any(|argument| is_ceph(argument)) {
         return Ok(None);
+    }
+    let is_more =
+        |entry: &&ExportEntry| !entry.rules.are_usual() || entry.name.is_some() || entry.is_slow;
+    if let Some(entry) = entries.iter().find(is_more) {
+        return Err(Error::usage(format!(
+            "{}: an export on CephFS has path and access, and nothing else: leave the rest out",
+            origins.at(entry.line)
+        )));
     }
     if arguments.memory.is_some() {
         return Err(Error::usage(
@@ -41,10 +63,19 @@ pub fn of(arguments: &ServeOptions) -> Result<Option<CephPlan>, Error> {
             "--slow means nothing on CephFS, all calls of which may wait: leave it out",
         ));
     }
-    if arguments.name.is_some() && arguments.directories.len() > 1 {
+    if arguments.name.is_some() && all.len() > 1 {
         return Err(Error::usage("--name is for a single export: leave it out"));
     }
-    plan(&arguments.directories, arguments.name.as_deref()).map(Some)
+    plan(&all, arguments.name.as_deref()).map(Some)
+}
+
+/// An export of the file as it would stand on the command line.
+fn as_argument(entry: &ExportEntry) -> OsString {
+    let mut text = OsString::from(&entry.path);
+    if entry.read_only {
+        text.push(":ro");
+    }
+    text
 }
 
 /// Returns true if an argument names an export on CephFS.

@@ -1,10 +1,10 @@
 //! Combinations of what was asked for that no server can serve.
 
-use super::{options::ServeOptions, plan::Exported};
+use super::{exports::Exported, options::ServeOptions, shards::FabricShards};
 use crate::{Error, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
-use stag_fabrics::{FabricGroup, Sharing};
+use stag_fabrics::Sharing;
 use stag_nfs::cluster::Cluster;
 use std::{
     fs,
@@ -32,9 +32,17 @@ pub fn cluster_of(given: Option<&Path>, exports: &[Exported]) -> Result<Option<C
 }
 
 /// Each shard needs a core of its own.
-pub fn check_cores(wanted: usize, fabrics: usize) -> Result<(), Error> {
+pub fn check_cores(fabrics: &[FabricShards]) -> Result<(), Error> {
     let usable = launch::cores().len();
-    let needed = wanted * fabrics;
+    let needed: usize = fabrics.iter().map(|fabric| fabric.cores).sum();
+    let wanted = fabrics.first().map_or(0, |fabric| fabric.cores);
+    if fabrics.iter().any(|fabric| fabric.cores != wanted) && needed > usable {
+        return Err(Error::usage(format!(
+            "the listeners ask for {needed} cores, more than the {usable} that this process may \
+             use: give lower numbers"
+        )));
+    }
+    let fabrics = fabrics.len();
     // One shard runs also where no core can be pinned.
     if needed > usable.max(1) {
         let each =
@@ -48,27 +56,38 @@ pub fn check_cores(wanted: usize, fabrics: usize) -> Result<(), Error> {
 }
 
 /// Refuses several shards where only one can listen.
-pub fn check_sharing(cores: usize, fabrics: &[FabricGroup]) -> Result<(), Error> {
+pub fn check_sharing(fabrics: &[FabricShards]) -> Result<(), Error> {
+    let several = fabrics.iter().filter(|fabric| fabric.cores > 1);
     let mut alone =
-        fabrics.iter().map(FabricGroup::info).filter(|info| info.sharing == Sharing::Nobody);
+        several.map(|fabric| fabric.group.info()).filter(|info| info.sharing == Sharing::Nobody);
     match alone.next() {
-        Some(info) if cores > 1 => Err(Error::usage(format!(
+        Some(info) => Err(Error::usage(format!(
             "{}:// is served by one core: leave --cores out, or start a server for each port",
             info.scheme
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
 /// Refuses arguments that have no meaning for a store in memory.
-pub fn check_memory(arguments: &ServeOptions, fabrics: &[FabricGroup]) -> Result<(), Error> {
+pub fn check_memory(
+    arguments: &ServeOptions,
+    fabrics: &[FabricShards],
+    exports: &[Exported],
+) -> Result<(), Error> {
+    if exports.iter().any(|export| !export.rules.are_usual() || export.is_slow) {
+        return Err(Error::usage(
+            "--memory has one list of clients for all exports, and no options of theirs: leave \
+             them out, or serve the directories themselves",
+        ));
+    }
     if fabrics.len() > 1 {
         return Err(Error::usage(
             "--memory is served by one core, and each fabric has its own: give --listen of one \
              scheme, or serve the directory itself",
         ));
     }
-    if arguments.cores > 1 {
+    if fabrics.iter().any(|fabric| fabric.cores > 1) {
         return Err(Error::usage(
             "--memory is served by one core: leave --cores out, or serve the directory itself",
         ));

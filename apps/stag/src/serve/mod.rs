@@ -1,16 +1,25 @@
 //! `stag serve`: one thread per shard, and this one, which watches over them (DESIGN D11).
 
 mod announce;
+mod callers;
 mod ceph_start;
 mod ceph_url;
 mod checks;
+mod ends;
+mod exports;
 mod jitter;
+mod limits;
 mod need;
 mod nfs4;
 pub mod options;
 mod plan;
+mod privileges;
 mod ready_file;
+mod reload;
 mod sentences;
+mod shards;
+mod sources;
+mod state_dir;
 mod watchdog;
 mod watching;
 
@@ -19,51 +28,44 @@ pub use sentences::cannot_listen;
 
 use crate::{
     Error,
+    admission::AdmissionTable,
     caller::{aside, say},
     metrics::{ShardEnd, Shards},
     observe::Watched,
-    plain, signals, trace,
+    rpcbind::{Registration, TransportKind},
+    settings::{self, Merged},
+    trace,
 };
-use plan::{Plan, StorePlan};
+use plan::{Plan, PlanPurpose};
 use ready_file::ReadyFile;
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-    process::{Pid, PidfdFlags, geteuid, pidfd_open},
-};
+use reload::{Reloader, Reloading};
+use rustix::{process::geteuid, thread::set_no_new_privs};
 use sd_notify::NotifyState;
 use sentences::{cannot_serve, without_ring};
-use signal_hook::{
-    consts::{SIGTERM, SIGUSR1},
-    iterator::Signals,
-};
+use shards::FabricShards;
+use signal_hook::consts::{SIGHUP, SIGUSR1};
+use sources::{helpers, source};
 use stag_engine::{
     clock::Clock,
     control::{self, Command},
     launch::{self, CoreId},
     stats::Snapshot,
 };
-use stag_fabrics::{FabricAddress, FabricGroup, Sharing};
+use stag_fabrics::{FabricAddress, Sharing};
 use stag_nfs::{
-    GatewayReport,
+    ConnectionPolicy, GatewayReport, MountList,
     drc::CacheHandle,
-    helpers::{HelperConfig, Helpers},
     serve::{ConnectionShare, ServeShard, Started, StoreSource},
-    store::{
-        Backend,
-        files::{self, FilesBackend, SharedFiles},
-        memory,
-    },
 };
 use stag_verbs::FabricFault;
 use std::{
-    io,
+    env, io,
     net::{SocketAddr, TcpListener},
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
     },
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -121,6 +123,10 @@ impl Addresses {
 /// All shards.
 struct Server {
     plan: Plan,
+    /// The peers that may connect.
+    admission: Arc<AdmissionTable>,
+    /// SIGHUP reads the file of settings again.
+    reloads: bool,
     began: Instant,
     running: Vec<Running>,
     sender: Sender<Message>,
@@ -131,36 +137,54 @@ struct Server {
 
 /// Serves until a signal comes.
 pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
+    // The command line behind `stag serve`.
+    let words: Vec<_> = env::args_os().skip(2).collect();
+    let settings = settings::merge::<options::ServeOptions>(&words, arguments.config.as_deref())?;
+    if arguments.check {
+        return check(&settings);
+    }
+    let arguments = &settings.options;
+    let mut plan = Plan::new(&settings, PlanPurpose::Start)?;
+    // Nothing that this process might ever execute gets more rights than it has.
+    if let Err(error) = set_no_new_privs(true).and_then(|()| privileges::give_up(&plan)) {
+        plan.notices.push(format!("privileges that are not needed stay: {error}"));
+    }
     let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
-    let mut plan = Plan::new(arguments)?;
     jitter::wait(arguments.start_jitter);
     let source = source(&plan)?;
+    distrust(&mut plan, &source)?;
     let notices = match &source {
         StoreSource::Files(shared) => {
-            if let Some(who) = named_at_will(shared.is_privileged()) {
-                plan.distrust(who)?;
-            }
+            let set = plan.export_set();
+            shared.replace_exports(&set).map_err(|error| Error::usage(error.to_string()))?;
             shared.notices()
         }
-        StoreSource::Memory(_) => &[],
-        StoreSource::Ceph(_) => {
-            plan.distrust("any other user")?;
-            &[]
-        }
+        StoreSource::Memory(_) | StoreSource::Ceph(_) => &[],
     };
     let bound = watching::bind(&arguments.observe, &plan)?;
     aside(announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
-    forward_signals(sender.clone())?;
+    let reloads = arguments.config.is_some();
+    ends::forward_signals(sender.clone(), reloads)?;
     if arguments.while_stdin {
-        stop_without_stdin(sender.clone())?;
+        ends::stop_without_stdin(sender.clone())?;
     }
     if let Some(pid) = arguments.exit_with {
-        stop_with(pid, sender.clone())?;
+        ends::stop_with(pid, sender.clone())?;
     }
     let began = Instant::now();
-    let mut server =
-        Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
+    let admission = Arc::new(AdmissionTable::new(plan.clients.clone()));
+    let reloader = Reloader::of(&settings, words, &source, &admission, &plan);
+    let mut server = Server {
+        plan,
+        admission,
+        reloads,
+        began,
+        running: Vec::new(),
+        sender,
+        receiver,
+        is_stopping: false,
+    };
     let mut first = match server.start(&source) {
         Ok(first) => first,
         Err(error) => {
@@ -169,16 +193,28 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
             return Err(server.join().err().unwrap_or(error));
         }
     };
+    let _registration = match server.register(&first).transpose() {
+        Ok(registration) => registration,
+        Err(error) => {
+            server.stop();
+            return server.join().and(Err(error));
+        }
+    };
     let shards = Arc::new(server.shards());
-    let (watched, _watching) = watching::start(bound, &server.plan, &first, &shards)?;
+    let exports = watching::exports(&server.plan);
+    let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
+    let reload = reloading.clone().map(Reloading::for_controllers);
+    let facts = watching::facts(&first, exports);
+    let (watched, _watching) = bound.start(&shards, facts, reload)?;
     first.watched = watched;
+    watchdog::start(&shards)?;
     let block = announce::ready(&server.plan, &first);
     let ready_file = server.plan.ready_file.take();
     let _ready_file = ready_file.map(|file| ReadyFile::write(file, &block)).transpose()?;
     say(block);
     aside(announce::STOPPING);
     tell_systemd(&NotifyState::Ready);
-    let ended = server.watch(&shards);
+    let ended = server.watch(&shards, reloading.as_deref());
     if let StoreSource::Ceph(backend) = &source
         && !backend.close(PARTING)
     {
@@ -187,108 +223,30 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     ended
 }
 
+/// Says what would be served, or the first thing that stands in the way.
+fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
+    let plan = Plan::new(settings, PlanPurpose::Check)?;
+    say(announce::introduction(&plan, &[]));
+    say("checked: nothing stands in the way that can be seen without a start\n");
+    Ok(())
+}
+
+/// Asks connections for proofs where callers could act as more than they are.
+fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
+    let who = match source {
+        StoreSource::Files(shared) => named_at_will(plan, shared.is_privileged()),
+        StoreSource::Memory(_) => None,
+        StoreSource::Ceph(_) => Some("any other user"),
+    };
+    who.map_or(Ok(()), |who| plan.distrust(who))
+}
+
 /// The user that a caller can act as by naming him, beyond the user of this server.
-fn named_at_will(is_privileged: bool) -> Option<&'static str> {
+fn named_at_will(plan: &Plan, is_privileged: bool) -> Option<&'static str> {
     match is_privileged {
-        true => Some("any other user"),
+        true => plan.takes_words().then_some("any other user"),
         false => geteuid().is_root().then_some("root"),
     }
-}
-
-/// Makes the source of the shards' stores.
-fn source(plan: &Plan) -> Result<StoreSource, Error> {
-    match &plan.store {
-        StorePlan::Files { state_dir, callers, cluster, waiting } => {
-            let config = files::FilesConfig {
-                state_dir: state_dir.clone(),
-                exports: plan.directories(),
-                shards: plan.shards(),
-                sync_directories: true,
-                callers: callers.clone(),
-                open_files: Some(plan.share.files),
-                cluster: cluster.clone(),
-            };
-            SharedFiles::open_waiting(&config, waiting)
-                .map(StoreSource::Files)
-                .map_err(|error| Error::usage(error.to_string()))
-        }
-        StorePlan::Ceph { ceph, state_dir, callers, cluster, .. } => {
-            ceph_start::open(plan, ceph, state_dir, callers, cluster.as_ref())
-                .map(StoreSource::Ceph)
-        }
-        StorePlan::Memory { capacity } => {
-            Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
-        }
-    }
-}
-
-/// Threads that wait for file systems instead of the shards, on the cores that these leave free; a
-/// store in memory needs none.
-fn helpers(source: &StoreSource, plan: &Plan, cores: &[CoreId]) -> Result<Vec<Helpers>, Error> {
-    let (threads, backend) = match (source, &plan.store) {
-        (StoreSource::Files(shared), StorePlan::Files { waiting, .. }) => {
-            let backend = FilesBackend::of(shared).map(|files| Arc::new(files) as Arc<dyn Backend>);
-            (waiting.helpers, backend)
-        }
-        (StoreSource::Ceph(backend), StorePlan::Ceph { helpers, .. }) => {
-            (*helpers, Some(Arc::new(backend.clone()) as Arc<dyn Backend>))
-        }
-        _ => return Ok(Vec::new()),
-    };
-    let shards = plan.shards();
-    let cores = cores.iter().skip(shards).map(|core| core.id).collect();
-    let config = HelperConfig { threads, backend, cores, ..HelperConfig::new(shards) };
-    Helpers::start_for(config).map_err(|error| {
-        Error::failure(format!("cannot start threads that wait for file systems: {error}"))
-    })
-}
-
-/// Signals become messages, so that one thread waits for one thing.
-fn forward_signals(sender: Sender<Message>) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
-    let strays = signals::STRAYS;
-    let known = signals::stopping().into_iter().chain([SIGUSR1]).chain(strays);
-    let mut signals = Signals::new(known).map_err(failed)?;
-    let forward = move || {
-        for signal in signals.forever() {
-            if strays.contains(&signal) {
-                tracing::warn!(target: "stag", signal, "a signal that means nothing here");
-            } else if sender.send(Message::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    thread::Builder::new().name("signals".to_owned()).spawn(forward).map(drop).map_err(failed)
-}
-
-/// The end of standard input is a signal to stop: whoever started this command is gone.
-fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
-    let wait = move || {
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        let _ = sender.send(Message::Signal(SIGTERM));
-    };
-    let failed =
-        |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
-    thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
-}
-
-/// The end of the process `pid` is a signal to stop.
-fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
-    let bad = |why: &str| Error::usage(format!("--exit-with {pid}: {why}"));
-    let process = Pid::from_raw(pid).ok_or_else(|| bad("give the number of a process"))?;
-    let process = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
-        Errno::SRCH => bad("there is no such process; give the number of one that runs"),
-        Errno::INVAL => bad("this is a thread; give the number of its process"),
-        error => bad(&format!("cannot watch that process: {}", plain(&error.into()))),
-    })?;
-    let wait = move || {
-        // A process that has ended can be read from (pidfd_open(2)).
-        while let Err(Errno::INTR) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {}
-        tracing::info!(target: "stag", pid, "the process of --exit-with ended");
-        let _ = sender.send(Message::Signal(SIGTERM));
-    };
-    let failed = |error: io::Error| Error::failure(format!("cannot wait for {pid}: {error}"));
-    thread::Builder::new().name("exit-with".to_owned()).spawn(wait).map(drop).map_err(failed)
 }
 
 fn tell_systemd(state: &NotifyState<'_>) {
@@ -306,29 +264,36 @@ impl Server {
     fn start(&mut self, source: &StoreSource) -> Result<Addresses, Error> {
         let (cores, clock) = (launch::cores(), Clock::start());
         let fabrics = self.plan.fabrics.clone();
-        if self.plan.cores > 1 {
-            let shared = fabrics.iter().filter(|fabric| fabric.info().sharing == Sharing::Port);
-            check_free(shared.flat_map(FabricGroup::ips).chain(self.plan.tcp))?;
-        }
+        let mounts = Arc::new(MountList::default());
+        let shared = fabrics
+            .iter()
+            .filter(|fabric| fabric.cores > 1 && fabric.group.info().sharing == Sharing::Port);
+        let tcp = self.plan.tcp.filter(|_| fabrics.first().is_some_and(|it| it.cores > 1));
+        check_free(shared.flat_map(|fabric| fabric.group.ips()).chain(tcp))?;
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
-        for (number, mut fabric) in fabrics.into_iter().enumerate() {
+        for (number, FabricShards { group: mut fabric, cores: places }) in
+            fabrics.into_iter().enumerate()
+        {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);
-            for place in 0..self.plan.cores {
+            for place in 0..places {
                 let index = self.running.len();
                 let branch = parts.next().expect("one for each shard");
                 let plan = &self.plan;
                 let share = plan.share;
-                let clients = plan.clients.clone();
+                let admission = Arc::clone(&self.admission);
                 let seat = ServeShard {
                     index,
                     place,
                     fabric: fabric.clone(),
                     shm_allow: plan.shm_allow.clone(),
                     tcp,
-                    is_shared: plan.cores > 1,
-                    admission: Arc::new(move |over| clients.clone().admission(over)),
+                    is_shared: places > 1,
+                    sizes: plan.sizes,
+                    admission: Arc::new(move |over| Arc::clone(&admission).admission(over)),
+                    policy: Arc::clone(&self.admission) as Arc<dyn ConnectionPolicy>,
+                    mounts: Arc::clone(&mounts),
                     share: ConnectionShare {
                         connections: share.connections,
                         streams: share.streams,
@@ -411,6 +376,8 @@ impl Server {
                     return Ok(*started);
                 }
                 Ok(Message::Signal(SIGUSR1)) => {}
+                // The file was just read.
+                Ok(Message::Signal(SIGHUP)) if self.reloads => {}
                 Ok(Message::Signal(_)) => self.is_stopping = true,
                 Ok(Message::Ended) | Err(_) => {
                     return Err(Error::failure("a shard stopped while the server was started"));
@@ -420,7 +387,7 @@ impl Server {
     }
 
     /// Waits for signals and for the end of all shards, then writes the last statistics.
-    fn watch(mut self, shards: &Shards) -> Result<(), Error> {
+    fn watch(mut self, shards: &Shards, reloading: Option<&Reloading>) -> Result<(), Error> {
         if self.is_stopping {
             self.stop();
         }
@@ -428,6 +395,12 @@ impl Server {
         while live > 0 {
             match self.receiver.recv() {
                 Ok(Message::Signal(SIGUSR1)) => self.write_current(shards),
+                Ok(Message::Signal(SIGHUP)) if self.reloads => {
+                    if !self.is_stopping {
+                        // Its outcome is logged.
+                        let _ = reloading.map(Reloading::reload);
+                    }
+                }
                 Ok(Message::Signal(_)) if self.is_stopping => {
                     return Err(Error::failure(
                         "stopped at once: calls in progress are lost, no statistics are written",
@@ -450,6 +423,15 @@ impl Server {
         let file = self.plan.stats.clone();
         let counted = self.join()?;
         file.map_or(Ok(()), |file| watching::write(&file, &shards.gathered(counted)))
+    }
+
+    /// Registers the addresses with rpcbind, if that is asked for.
+    fn register(&self, found: &Addresses) -> Option<Result<Registration, Error>> {
+        let fabrics = found.listen.iter().filter_map(FabricAddress::ip);
+        let fabrics = fabrics.map(|at| (TransportKind::Rdma, at));
+        let all: Vec<_> =
+            found.tcp.map(|at| (TransportKind::Tcp, at)).into_iter().chain(fabrics).collect();
+        self.plan.rpcbind.then(|| Registration::new(&all))
     }
 
     /// The shards, for those who watch them.
@@ -489,8 +471,8 @@ impl Server {
     }
 }
 
-/// Several shards share their ports, and would do so with another server of the same user: that is
-/// found out by listening alone for a moment.
+/// Several shards share their ports, and would share them with another server of the same user as
+/// well: that is found out by listening alone for a moment.
 fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
     for at in addresses.filter(|at| at.port() != 0) {
         TcpListener::bind(at)

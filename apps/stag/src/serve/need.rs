@@ -2,27 +2,36 @@
 //! at start, and not under load.
 
 use crate::Error;
-use stag_nfs::{serve, store::memory::MemoryConfig};
+use stag_nfs::store::memory::MemoryConfig;
 
 /// Memory that a server takes at start, in octets.
 #[derive(Clone, Copy, Debug)]
-struct Need {
+pub struct Need {
     /// Shards.
-    shards: usize,
+    pub shards: usize,
     /// Of the buffers of all shards.
-    buffers: usize,
+    pub buffers: usize,
     /// For files in memory.
-    files: usize,
+    pub files: usize,
 }
 
-/// Checks that `shards` shards, with `files` octets for files in memory, fit into what this process
-/// can have: the host's memory, or its control group's limit. Gives the sentence that says both.
+/// Checks that a need fits into what this process can have, the host's memory or its control
+/// group's limit, and into the octets that it was told to take at most. Gives the sentence that
+/// says need and limit.
 ///
 /// # Errors
 /// A sentence with the need, the limit, and the way out.
-pub fn check(shards: usize, files: usize) -> Result<String, Error> {
-    let buffers = serve::shard_buffers().saturating_mul(shards);
-    Need { shards, buffers, files }.within(MemoryConfig::host_memory())
+pub fn check(need: Need, most: Option<usize>) -> Result<String, Error> {
+    let all = need.buffers.saturating_add(need.files);
+    if let Some(most) = most.filter(|most| all > *most) {
+        return Err(Error::usage(format!(
+            "this server needs {} MiB, and --memory-max is {} MiB: give more, or fewer --buffers, \
+             --cores or --memory",
+            all.div_ceil(1 << 20),
+            most >> 20
+        )));
+    }
+    need.within(MemoryConfig::host_memory())
 }
 
 impl Need {
@@ -46,6 +55,7 @@ impl Need {
         if shards > 1 {
             ways.push("fewer --cores");
         }
+        ways.push("fewer --buffers");
         ways.push("this process more memory (memory.max of its control group)");
         Err(Error::usage(format!(
             "this server needs {need}, and this process can have {limit_mib} MiB: give {}",

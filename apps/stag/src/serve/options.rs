@@ -10,10 +10,16 @@ use std::{ffi::OsString, path::PathBuf};
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeOptions {
-    /// A directory to export as /NAME, its last component, or ceph:/PATH; with :ro every change is
-    /// refused
-    #[arg(required_unless_present = "memory", value_name = "DIR[:ro]")]
+    /// A directory to export as /NAME, or ceph:/PATH; without NAME= it is the last component; with
+    /// :ro every change is refused
+    #[arg(required_unless_present_any = ["memory", "config"], value_name = "[NAME=]DIR[:ro]")]
     pub directories: Vec<OsString>,
+    /// A file of settings in TOML; flags override it, and SIGHUP reads it again (see SETTINGS)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check everything that can be wrong with what was given, and start nothing
+    #[arg(long)]
+    pub check: bool,
     /// Keep files in memory, at most SIZE octets (K, M, G, T behind the number); auto: an eighth of
     /// the host's, at most 1G
     #[arg(long, value_name = "SIZE")]
@@ -102,6 +108,10 @@ pub struct ServeOptions {
     /// Stop, as SIGTERM does, when the process PID ends: a job's shell, for example
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub exit_with: Option<i32>,
+    /// Register MOUNT and NFS with this host's rpcbind until the server ends: clients need no ports
+    /// then, and showmount works
+    #[arg(long)]
+    pub rpcbind: bool,
     /// Wait up to so many seconds, by chance, before anything is opened: for servers that start at
     /// once on many nodes before one metadata server or cluster
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=3600))]
@@ -111,7 +121,55 @@ pub struct ServeOptions {
     pub stats: Option<PathBuf>,
     #[command(flatten)]
     pub observe: ObserveOptions,
+    /// Sizes of each core, and what all cores share.
+    #[command(flatten)]
+    pub limits: LimitOptions,
 }
+
+/// Limits, and how long what is waited for.
+#[derive(Debug, Default, Args)]
+pub struct LimitOptions {
+    /// RDMA connections at a time on each core [default: 1024, or as many as descriptors allow]
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
+    pub connections: Option<usize>,
+    /// TCP connections at a time on each core [default: 1024, or as many as descriptors allow]
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
+    pub tcp_connections: Option<usize>,
+    /// Connections of one address at a time, of all kinds and on all cores [default: no limit]
+    #[arg(long, value_name = "N", help_heading = LIMITS,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections_per_address: Option<u32>,
+    /// Calls that one connection may have under way: its credits [default: 64]
+    #[arg(long, value_name = "N", help_heading = LIMITS,
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub credits: Option<u32>,
+    /// Calls in progress at a time on each core [default: 1024 more than receives]
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
+    pub calls: Option<usize>,
+    /// Receives of each core, which its connections share [default: 4 for each connection, at least
+    /// 4160]
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
+    pub receives: Option<usize>,
+    /// Octets of each core's buffers for messages and payload [default: 273M]
+    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
+    pub buffers: Option<String>,
+    /// Octets that buffers, receives and files in memory may take of this process, on all cores
+    /// [default: what the host or the control group has]
+    #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
+    pub memory_max: Option<String>,
+    /// Seconds that calls in progress have when the server stops [default: 3]
+    #[arg(long, value_name = "SECONDS", help_heading = TIMEOUTS)]
+    pub drain: Option<f64>,
+    /// Microseconds that a core looks for work before it sleeps [default: 100]
+    #[arg(long, value_name = "MICROSECONDS", help_heading = IDLE,
+        value_parser = clap::value_parser!(u32).range(..=60_000_000))]
+    pub spin: Option<u32>,
+}
+
+/// Headings of flags: tables of the file.
+const LIMITS: &str = "Limits";
+const TIMEOUTS: &str = "Timeouts";
+const IDLE: &str = "Idle";
 
 /// Answer to the question whether callers act as themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -2,46 +2,45 @@
 //! before anything starts.
 
 use super::{
+    callers::{self, Reach, callers},
     ceph_url::{self, CephPlan},
     checks::{check_cores, check_memory, check_once, check_open, check_sharing, cluster_of},
-    need,
+    exports::{self, Exported},
+    limits,
+    need::{self, Need},
     nfs4::NfsPlan,
-    options::{ModeOption, ServeOptions, SquashOption, SquashRule},
+    options::ServeOptions,
     ready_file,
+    shards::FabricShards,
+    state_dir::state_dir,
 };
 use crate::{
     Error, address,
     admission::{self, Clients},
     cidr,
     descriptors::{self, Share, Wanted},
-    plain, replace, size,
-    system::default_state_dir,
+    replace,
+    settings::{ExportEntry, Merged},
+    size, trace,
 };
-use stag_fabrics::{FabricAddress, FabricGroup};
+use ipnet::IpNet;
+use stag_fabrics::FabricAddress;
 use stag_nfs::{
+    access::{ClientOptions, ExportRules},
     cluster::Cluster,
     export::ExportConfig,
-    serve,
+    serve::ShardSizes,
     store::{
         ceph::CephExportConfig,
-        files::{self, CallerMode, Callers, NetworkSquash, SlowExports, Squash, WaitingConfig},
+        files::{self, Callers, ExportSet, RuledExport, SlowExports, Squash, WaitingConfig},
         memory::{self, MemoryExport},
     },
 };
 use stag_protocol::rpcrdma::Versions;
-use std::{
-    ffi::OsStr,
-    fs::{self, DirBuilder},
-    io::ErrorKind,
-    net::SocketAddr,
-    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
-    path::{Path, PathBuf},
-};
+use std::{net::SocketAddr, path::PathBuf};
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
 const TCP_PORT: u16 = 2_049;
-/// The name of an export in memory, unless another is given.
-const MEMORY_NAME: &str = "memory";
 
 /// Plan of what to serve and where.
 #[derive(Debug)]
@@ -50,15 +49,17 @@ pub struct Plan {
     pub exports: Vec<Exported>,
     pub store: StorePlan,
     /// Addresses to listen at, by fabric: each fabric has shards of its own.
-    pub fabrics: Vec<FabricGroup>,
+    pub fabrics: Vec<FabricShards>,
     pub tcp: Option<SocketAddr>,
     pub clients: Clients,
     /// Callers may come from any port, whoever they can act as.
     pub insecure: bool,
+    /// Callers can act as more than they are, so that their connections have to prove something.
+    is_distrustful: bool,
     /// Users whose processes may connect by shared memory, beside our own and root.
     pub shm_allow: Vec<u32>,
-    /// Shards of each fabric, each on a core of its own.
-    pub cores: usize,
+    /// Sizes of each shard.
+    pub sizes: ShardSizes,
     /// Tell clients while they connect what they may send.
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
@@ -70,6 +71,8 @@ pub struct Plan {
     /// Whoever asks is told how long calls take.
     pub tells_stages: bool,
     pub stats: Option<PathBuf>,
+    /// Register with rpcbind.
+    pub rpcbind: bool,
     /// A file that holds the READY block while the server serves.
     pub ready_file: Option<PathBuf>,
     /// Each shard's part of the process' descriptors.
@@ -78,16 +81,6 @@ pub struct Plan {
     pub memory: String,
     /// Sentences about whatever is less than it could be.
     pub notices: Vec<String>,
-}
-
-/// Export to serve.
-#[derive(Clone, Debug)]
-pub struct Exported {
-    /// Without the slash.
-    pub name: String,
-    /// The directory; none for an empty export in memory.
-    pub path: Option<PathBuf>,
-    pub read_only: bool,
 }
 
 /// Kind of store that serves the files.
@@ -113,9 +106,29 @@ pub enum StorePlan {
     Memory { capacity: usize },
 }
 
+/// Purpose of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanPurpose {
+    /// A start: the state directory is made, and an old READY block removed.
+    Start,
+    /// A look: nothing is changed.
+    Check,
+}
+
 impl Plan {
-    /// Checks the arguments. Makes the state directory.
-    pub fn new(arguments: &ServeOptions) -> Result<Self, Error> {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// A sentence about the first thing that is wrong, with its place in the file if it has one.
+    pub fn new(settings: &Merged<ServeOptions>, purpose: PlanPurpose) -> Result<Self, Error> {
+        Self::checked(settings, purpose).map_err(|error| match error {
+            Error::Usage(sentence) => Error::Usage(settings.origins.place(&sentence)),
+            other => other,
+        })
+    }
+
+    fn checked(settings: &Merged<ServeOptions>, purpose: PlanPurpose) -> Result<Self, Error> {
+        let (arguments, origins) = (&settings.options, &settings.origins);
         let listen = arguments
             .listen
             .iter()
@@ -126,57 +139,75 @@ impl Plan {
             Some(text) => address::tcp(text)?,
             None => ips.first().copied().map(tcp_beside),
         };
-        let clients = cidr::clients(&arguments.clients)?;
+        arguments.observe.log.as_deref().map_or(Ok(()), trace::check)?;
+        let clients = connecting(cidr::clients(&arguments.clients)?, &settings.exports);
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
-        let fabrics = FabricGroup::all(listen);
+        let fabrics =
+            FabricShards::all(listen, &settings.listen, usize::from(arguments.cores), origins)?;
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
-        let ceph = ceph_url::of(arguments)?;
+        let ceph = ceph_url::of(arguments, &settings.exports, origins)?;
         let exports = match &ceph {
             Some(ceph) => ceph.exports.iter().map(exported).collect(),
-            None => exports(arguments)?,
+            None => exports::all(arguments, &settings.exports, origins)?,
         };
-        let cores = usize::from(arguments.cores);
-        check_cores(cores, fabrics.len())?;
-        check_sharing(cores, &fabrics)?;
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
+        exports::check_names(&exports, capacity.is_none() && ceph.is_none())?;
+        check_cores(&fabrics)?;
+        check_sharing(&fabrics)?;
+        let sizes = limits::sizes(&arguments.limits)?;
         if capacity.is_some() {
-            check_memory(arguments, &fabrics)?;
+            check_memory(arguments, &fabrics, &exports)?;
         }
         if let Some(file) = &arguments.stats {
             replace::check(file, "statistics")?;
         }
         if let Some(file) = &arguments.ready_file {
-            ready_file::clear(file)?;
+            ready_file::check(file)?;
+            if purpose == PlanPurpose::Start {
+                ready_file::clear(file)?;
+            }
         }
+        let shards = fabrics.iter().map(|fabric| fabric.cores).sum();
+        let state_dir = || state_dir(arguments.state_dir.as_deref(), &exports, purpose);
+        let reach = Reach {
+            is_of_this_host,
+            has_addresses: !addresses.is_empty(),
+            is_unasked: clients.is_empty() && exports.iter().all(|it| it.rules.are_usual()),
+        };
         let store = match (capacity, ceph) {
             (Some(capacity), _) => StorePlan::Memory { capacity },
             (None, Some(ceph)) => StorePlan::Ceph {
                 ceph,
-                state_dir: state_dir(arguments.state_dir.as_deref(), &exports)?,
-                callers: callers(arguments, is_of_this_host)?,
+                state_dir: state_dir()?,
+                callers: callers(arguments, reach)?,
                 cluster: cluster_of(arguments.cluster.as_deref(), &exports)?,
                 helpers: usize::from(arguments.helpers),
             },
             (None, None) => {
-                let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
+                let state_dir = state_dir()?;
                 let cluster = cluster_of(arguments.cluster.as_deref(), &exports)?;
-                let callers = callers(arguments, is_of_this_host)?;
+                let callers = callers(arguments, reach)?;
                 let waiting = waiting(arguments, &exports)?;
                 StorePlan::Files { state_dir, callers, cluster, waiting }
             }
         };
-        let memory = need::check(cores * fabrics.len(), capacity.unwrap_or(0))?;
-        let (limit, wanted) =
-            (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
+        let need = Need { shards, buffers: sizes.octets() * shards, files: capacity.unwrap_or(0) };
+        let memory = need::check(need, limits::memory_max(&arguments.limits)?)?;
+        limits::check_locked(&fabrics, &sizes)?;
+        let (limit, wanted) = (descriptors::raise(), wanted(shards, tcp.is_some(), &sizes, &store));
         let share = Share::of(limit, wanted)?;
-        let notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
-        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store)?;
+        limits::check_descriptors(&arguments.limits, &share, limit)?;
+        let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
+        notices.extend(exports::overlaps(&exports));
+        notices.extend(callers::notice(arguments, reach, &store));
+        let nfs = NfsPlan::new(arguments, shards, &store)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
-        let (clients, shm_allow) = (Clients::new(clients), arguments.shm_allow.clone());
+        let clients = Clients::new(clients, arguments.limits.connections_per_address);
+        let shm_allow = arguments.shm_allow.clone();
         Ok(Self {
             exports,
             store,
@@ -185,13 +216,15 @@ impl Plan {
             tcp,
             clients,
             insecure: arguments.insecure,
-            cores,
+            is_distrustful: false,
+            sizes,
             private_data,
             versions,
             nfs,
             sample,
             tells_stages,
             stats,
+            rpcbind: arguments.rpcbind,
             ready_file: arguments.ready_file.clone(),
             share,
             memory,
@@ -208,6 +241,7 @@ impl Plan {
         let first = admission::first_open_port();
         let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
         if self.insecure {
+            self.is_distrustful = self.mixes_ports();
             self.notices
                 .push(format!("--insecure: every user of a client's host can act as {acts_as}"));
             return Ok(());
@@ -218,13 +252,22 @@ impl Plan {
                  if they may, or --mode unprivileged as another user than root"
             )));
         }
+        self.is_distrustful = true;
+        if self.mixes_ports() {
+            self.notices.push(
+                "callers of exports that are not insecure have to call from ports below 1024, \
+                 which only root of their host can take"
+                    .to_owned(),
+            );
+            return Ok(());
+        }
         self.clients.must_be_privileged = true;
         self.notices.push(
             "callers have to connect from ports below 1024, which only root of their host can \
              take (see WHO MAY CONNECT in --help)"
                 .to_owned(),
         );
-        if self.fabrics.iter().flat_map(FabricGroup::ips).any(|at| is_open(&at)) {
+        if self.fabrics.iter().flat_map(|fabric| fabric.group.ips()).any(|at| is_open(&at)) {
             self.notices.push(format!(
                 "over RDMA other hosts may use any port, because Linux's NFS does: every user of \
                  a host in --clients can act as {acts_as}"
@@ -239,14 +282,54 @@ impl Plan {
         Ok(())
     }
 
+    /// True if any caller acts as a user that he names.
+    pub fn takes_words(&self) -> bool {
+        let StorePlan::Files { callers, .. } = &self.store else { return true };
+        let is_named = |squash: Squash| squash != Squash::All;
+        let of_rules = |rules: &ExportRules| {
+            let clients = rules.clients.iter().map(|rule| rule.options);
+            clients.chain([rules.options]).any(|it| it.squash.is_some_and(is_named))
+        };
+        is_named(callers.squash)
+            || callers.networks.iter().any(|rule| is_named(rule.squash))
+            || self.exports.iter().any(|export| of_rules(&export.rules))
+    }
+
+    /// True if an export, or clients of one, are insecure where the server is not, or the other way
+    /// round: then each export looks at ports, and no listener does.
+    fn mixes_ports(&self) -> bool {
+        let differs = |options: &ClientOptions| {
+            options.insecure.is_some_and(|insecure| insecure != self.insecure)
+        };
+        self.exports.iter().any(|export| {
+            let clients = export.rules.clients.iter().map(|rule| rule.options);
+            clients.chain([export.rules.options]).any(|options| differs(&options))
+        })
+    }
+
+    /// The exports with their rules, as the store of directories takes them.
+    pub fn export_set(&self) -> ExportSet {
+        let slow = match &self.store {
+            StorePlan::Files { waiting, .. } => waiting.slow.clone(),
+            _ => SlowExports::None,
+        };
+        let exports = self.exports.iter().filter_map(|export| {
+            let (name, path) = (export.name.clone(), export.path.clone()?);
+            let config = ExportConfig { name, path, read_only: export.read_only };
+            Some(RuledExport { config, rules: export.rules.clone() })
+        });
+        let is_insecure = self.insecure || !self.is_distrustful;
+        ExportSet { exports: exports.collect(), slow, is_insecure }
+    }
+
     /// Shards of all fabrics.
-    pub const fn shards(&self) -> usize {
-        self.cores * self.fabrics.len()
+    pub fn shards(&self) -> usize {
+        self.fabrics.iter().map(|fabric| fabric.cores).sum()
     }
 
     /// The exports as the store of directories takes them.
     pub fn directories(&self) -> Vec<ExportConfig> {
-        let directory = |Exported { name, path, read_only }: &Exported| {
+        let directory = |Exported { name, path, read_only, .. }: &Exported| {
             Some(ExportConfig { name: name.clone(), path: path.clone()?, read_only: *read_only })
         };
         self.exports.iter().filter_map(directory).collect()
@@ -254,7 +337,7 @@ impl Plan {
 
     /// The exports as the store in memory takes them.
     pub fn copies(&self) -> Vec<MemoryExport> {
-        let copy = |Exported { name, path, read_only }: &Exported| MemoryExport {
+        let copy = |Exported { name, path, read_only, .. }: &Exported| MemoryExport {
             name: name.clone(),
             copy_of: path.clone(),
             read_only: *read_only,
@@ -264,7 +347,22 @@ impl Plan {
 }
 
 fn exported(export: &CephExportConfig) -> Exported {
-    Exported { name: export.name.clone(), path: None, read_only: export.read_only }
+    Exported::new(export.name.clone(), None, export.read_only)
+}
+
+/// The networks that may connect: those that were given, else those of the exports, when each
+/// export has some.
+fn connecting(given: Vec<IpNet>, exports: &[ExportEntry]) -> Vec<IpNet> {
+    if !given.is_empty() || exports.iter().any(|export| export.rules.clients.is_empty()) {
+        return given;
+    }
+    let mut networks: Vec<_> = exports
+        .iter()
+        .flat_map(|export| export.rules.clients.iter().map(|rule| rule.network))
+        .collect();
+    networks.sort();
+    networks.dedup();
+    networks
 }
 
 /// The address for TCP beside the first one for RDMA, unless one is given: where a free port is
@@ -274,72 +372,20 @@ const fn tcp_beside(first: SocketAddr) -> SocketAddr {
 }
 
 /// Counts what a server wants to promise: connections of each shard, and files that it keeps open.
-fn wanted(shards: usize, has_tcp: bool, store: &StorePlan) -> Wanted {
+fn wanted(shards: usize, has_tcp: bool, sizes: &ShardSizes, store: &StorePlan) -> Wanted {
     let files = if matches!(store, StorePlan::Files { .. }) { files::OPEN_FILES_MAX } else { 0 };
-    let streams = if has_tcp { serve::STREAMS } else { 0 };
-    let connections = serve::CONNECTIONS;
+    let streams = if has_tcp { sizes.streams } else { 0 };
+    let connections = sizes.connections;
     Wanted { shards, connections, streams, files, per_file: files::DESCRIPTORS_PER_FILE }
-}
-
-/// Decides whom callers act as. Root of this host may do everything here anyway: it is not squashed
-/// where nobody else can say that he is root.
-fn callers(arguments: &ServeOptions, is_of_this_host: bool) -> Result<Callers, Error> {
-    let is_squashing =
-        !arguments.squash.is_empty() || arguments.anonuid.is_some() || arguments.anongid.is_some();
-    let is_proven = is_of_this_host && !arguments.insecure && admission::first_open_port() >= 1_024;
-    let usual = if is_proven && !is_squashing { SquashOption::None } else { SquashOption::Root };
-    if arguments.mode == Some(ModeOption::Unprivileged) && is_squashing {
-        return Err(Error::usage(
-            "--squash, --anonuid and --anongid mean nothing with --mode unprivileged: leave them \
-             out",
-        ));
-    }
-    let mode = match arguments.mode.unwrap_or(ModeOption::Auto) {
-        ModeOption::Auto => CallerMode::Auto,
-        ModeOption::Privileged => CallerMode::Privileged,
-        ModeOption::Unprivileged => CallerMode::Unprivileged,
-    };
-    let (squash, networks) = squashed(&arguments.squash, usual)?;
-    let Callers { anon_uid, anon_gid, .. } = Callers::default();
-    let (anon_uid, anon_gid) =
-        (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
-    Ok(Callers { mode, squash, networks, anon_uid, anon_gid })
-}
-
-/// The rule of all callers, `usual` if none is given, and those of networks.
-fn squashed(
-    rules: &[SquashRule],
-    usual: SquashOption,
-) -> Result<(Squash, Vec<NetworkSquash>), Error> {
-    let store_word = |squash| match squash {
-        SquashOption::Root => Squash::Root,
-        SquashOption::None => Squash::None,
-        SquashOption::All => Squash::All,
-    };
-    let mut of_all = None;
-    let mut networks: Vec<NetworkSquash> = Vec::new();
-    for SquashRule { network, squash } in rules {
-        let squash = store_word(*squash);
-        let is_new = match network {
-            None => of_all.replace(squash).is_none(),
-            Some(network) => {
-                let is_new = networks.iter().all(|rule| rule.network != *network);
-                networks.push(NetworkSquash { network: *network, squash });
-                is_new
-            }
-        };
-        if !is_new {
-            let of = network.map_or_else(|| "all callers".to_owned(), |it| it.to_string());
-            return Err(Error::usage(format!("--squash has two rules for {of}: leave one out")));
-        }
-    }
-    Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
 }
 
 /// Helpers, and the exports whose calls they make.
 fn waiting(arguments: &ServeOptions, exports: &[Exported]) -> Result<WaitingConfig, Error> {
     let helpers = usize::from(arguments.helpers);
-    let names = arguments.slow.as_slice();
+    let slow_in_file = exports.iter().filter(|it| it.is_slow).map(|it| it.name.clone());
+    let mut names = arguments.slow.clone();
+    names.extend(slow_in_file);
+    let names = names.as_slice();
     let unknown = |name: &&String| exports.iter().all(|export| export.name != **name);
     let slow = match names {
         [] => SlowExports::ByFileSystem,
@@ -380,99 +426,6 @@ fn capacity(text: &str) -> Result<usize, Error> {
         }
         Err(why) => Err(Error::usage(format!("--memory: {why}; or auto"))),
     }
-}
-
-fn exports(arguments: &ServeOptions) -> Result<Vec<Exported>, Error> {
-    if arguments.name.is_some() && arguments.directories.len() > 1 {
-        return Err(Error::usage(
-            "--name is for a single DIR: start a server for each, or rename the directories",
-        ));
-    }
-    if arguments.directories.is_empty() {
-        let name =
-            arguments.name.as_deref().unwrap_or(MEMORY_NAME).trim_start_matches('/').to_owned();
-        return Ok(vec![Exported { name, path: None, read_only: false }]);
-    }
-    let mut exports: Vec<Exported> = Vec::new();
-    for directory in &arguments.directories {
-        let export = export(directory, arguments.name.as_deref())?;
-        if let Some(other) = exports.iter().find(|other| other.name == export.name) {
-            return Err(Error::usage(format!(
-                "{} and {} would both be exported as /{}: rename one of them, or serve one alone \
-                 with --name",
-                shown(other),
-                shown(&export),
-                export.name
-            )));
-        }
-        exports.push(export);
-    }
-    Ok(exports)
-}
-
-/// Formats the location of an export's content.
-fn shown(export: &Exported) -> String {
-    export.path.as_ref().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
-}
-
-fn export(directory: &OsStr, name: Option<&str>) -> Result<Exported, Error> {
-    let (given, read_only) = match directory.as_bytes().strip_suffix(b":ro") {
-        Some(path) => (Path::new(OsStr::from_bytes(path)), true),
-        None => (Path::new(directory), false),
-    };
-    let shown = given.display();
-    let found = fs::metadata(given).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::usage(format!(
-            "the directory {shown} does not exist: make it, or give another one"
-        )),
-        _ => Error::usage(format!("cannot look at the directory {shown}: {}", plain(&error))),
-    })?;
-    if !found.is_dir() {
-        return Err(Error::usage(format!(
-            "{shown} is not a directory: give the directory that holds it"
-        )));
-    }
-    let path = fs::canonicalize(given).and_then(|path| fs::read_dir(&path).map(|_| path)).map_err(
-        |error| Error::usage(format!("cannot read the directory {shown}: {}", plain(&error))),
-    )?;
-    let name = match name {
-        Some(name) => name.trim_start_matches('/').to_owned(),
-        None => path.file_name().and_then(OsStr::to_str).map(str::to_owned).ok_or_else(|| {
-            Error::usage(format!(
-                "{shown} has no name that it could be exported by: give one with --name"
-            ))
-        })?,
-    };
-    Ok(Exported { name, path: Some(path), read_only })
-}
-
-/// Finds or makes the state directory. What would lie under an export is not made.
-fn state_dir(given: Option<&Path>, exports: &[Exported]) -> Result<PathBuf, Error> {
-    let directory = match given {
-        Some(given) => given.to_owned(),
-        None => default_state_dir()?,
-    };
-    let directory = std::path::absolute(&directory).map_err(|error| {
-        Error::usage(format!("cannot use the state directory {directory:?}: {error}"))
-    })?;
-    let existing = directory.ancestors().find_map(|above| fs::canonicalize(above).ok());
-    let is_under = |path: &&PathBuf| existing.as_ref().is_some_and(|above| above.starts_with(path));
-    if let Some(path) = exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
-        return Err(Error::usage(format!(
-            "the state directory {} lies under {}, so that clients could read the key of the file \
-             handles: choose another with --state-dir",
-            directory.display(),
-            path.display()
-        )));
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        Error::usage(format!(
-            "cannot make the state directory {}: {}; choose another with --state-dir",
-            directory.display(),
-            plain(&error)
-        ))
-    })?;
-    Ok(directory)
 }
 
 #[cfg(test)]

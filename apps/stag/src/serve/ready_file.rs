@@ -14,12 +14,11 @@ pub struct ReadyFile {
     block: String,
 }
 
-/// Checks that `file` can be written, and removes what an earlier server left there: it said where
-/// that one listened.
+/// Checks that `file` can be written, and replaced.
 ///
 /// # Errors
 /// A sentence about the file.
-pub fn clear(file: &Path) -> Result<(), Error> {
+pub fn check(file: &Path) -> Result<(), Error> {
     replace::check(file, "the READY block")?;
     if fs::read(file).is_ok_and(|found| !found.is_empty() && !found.starts_with(b"READY ")) {
         return Err(Error::usage(format!(
@@ -27,6 +26,14 @@ pub fn clear(file: &Path) -> Result<(), Error> {
             file.display()
         )));
     }
+    Ok(())
+}
+
+/// Removes what an earlier server left in `file`: it said where that one listened.
+///
+/// # Errors
+/// A sentence about the file.
+pub fn clear(file: &Path) -> Result<(), Error> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::usage(format!(
             "cannot remove {}, which an earlier server left: {}",
@@ -80,9 +87,9 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "READY 2\nEND\n");
         drop(other);
         fs::write(&file, "somebody's").unwrap();
-        assert!(clear(&file).unwrap_err().to_string().contains("is not replaced"));
+        assert!(check(&file).unwrap_err().to_string().contains("is not replaced"));
         assert_eq!(fs::read_to_string(&file).unwrap(), "somebody's");
         let nowhere = home.path().join("no/ready");
-        assert!(clear(&nowhere).unwrap_err().to_string().contains("does not exist"));
+        assert!(check(&nowhere).unwrap_err().to_string().contains("does not exist"));
     }
 }

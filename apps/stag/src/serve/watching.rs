@@ -2,25 +2,24 @@
 
 use super::{
     Addresses,
-    plan::{Exported, Plan, StorePlan},
-    watchdog,
+    exports::Exported,
+    plan::{Plan, StorePlan},
 };
 use crate::{
     Error,
-    ctl::answers::{ExportFacts, Facts},
-    metrics::{Gathered, Shards, object},
-    observe::{Bound, Watched, Watching, options::ObserveOptions},
+    ctl::answers::{ExportFacts, ExportList, Facts},
+    metrics::{Gathered, object},
+    observe::{Bound, options::ObserveOptions},
 };
-use stag_fabrics::FabricGroup;
 use stag_nfs::serve::Started;
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 /// Binds the sockets of those who watch.
 ///
 /// # Errors
 /// A sentence about one that was asked for and cannot be used.
 pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
-    let first = plan.fabrics.iter().flat_map(FabricGroup::ips).next();
+    let first = plan.fabrics.iter().flat_map(|fabric| fabric.group.ips()).next();
     Bound::new(options, first.is_some_and(|at| at.port() == 0), state_dir(plan))
 }
 
@@ -32,36 +31,26 @@ fn state_dir(plan: &Plan) -> Option<&Path> {
     }
 }
 
-/// Answers those who watch from here on, for as long as what is returned with the addresses lives.
-///
-/// # Errors
-/// A sentence when a thread cannot be started.
-pub fn start(
-    bound: Bound,
-    plan: &Plan,
-    found: &Addresses,
-    shards: &Arc<Shards>,
-) -> Result<(Watched, Watching), Error> {
-    watchdog::start(shards)?;
-    // There is no file to read again.
-    bound.start(shards, facts(plan, found), None)
-}
-
-/// Facts for controllers.
-fn facts(plan: &Plan, found: &Addresses) -> Facts {
+/// The exports of a plan, for controllers.
+pub fn exports(plan: &Plan) -> ExportList {
     let source = |export: &Exported| {
         export.path.as_ref().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
     };
-    let exports = plan.exports.iter().map(|export| ExportFacts {
+    let export = |export: &Exported| ExportFacts {
         name: format!("/{}", export.name),
         source: source(export),
         mode: if export.read_only { "ro" } else { "rw" },
-    });
+    };
+    ExportList::new(plan.exports.iter().map(export).collect())
+}
+
+/// Facts for controllers.
+pub fn facts(found: &Addresses, exports: ExportList) -> Facts {
     Facts {
         listen: found.listen.iter().map(ToString::to_string).collect(),
         tcp: found.tcp.map(|at| at.to_string()),
         metrics: None,
-        exports: exports.collect(),
+        exports,
     }
 }
 

@@ -84,6 +84,14 @@ fn install(filter: Targets, text: &str, format: LogFormat, lines: Lines) {
     tracing_subscriber::registry().with(filter).with(events).init();
 }
 
+/// Checks a filter.
+///
+/// # Errors
+/// A sentence about one that means nothing, with the words that do.
+pub fn check(wanted: &str) -> Result<(), Error> {
+    filter(wanted).map(drop).map_err(|why| Error::usage(format!("--log: {why}")))
+}
+
 /// Filters by `wanted` from here on; without it nothing changes. Returns the filter in use.
 ///
 /// # Errors

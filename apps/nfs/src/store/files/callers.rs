@@ -7,6 +7,7 @@ use stag_engine::PeerAddress;
 use stag_nfs_os::{User, user};
 
 use crate::state::StartError;
+use crate::store::User as CallerUser;
 
 /// Users a shard remembers the rights of; see [`super::rights`].
 const KNOWN_MAX: usize = 64;
@@ -155,15 +156,17 @@ impl Policy {
 
     /// User of a caller that says it is this user, squashed like this.
     pub fn user(&self, uid: u32, gid: u32, groups: &[u32], squash: Squash) -> User {
-        if squash == Squash::All {
-            return self.anonymous;
+        squashed(self.anonymous, uid, gid, groups, squash)
+    }
+
+    /// User of a caller, squashed like this, where `anonymous` is the anonymous user.
+    pub fn acting(&self, caller: &CallerUser, squash: Squash, anonymous: User) -> User {
+        match caller {
+            CallerUser::Unix { uid, gid, gids } => {
+                squashed(anonymous, *uid, *gid, gids.list(), squash)
+            }
+            CallerUser::Anyone => anonymous,
         }
-        // All ones is nobody's number: who names it names nobody.
-        // RFC 1813 §4.4 [1813-102]: user 0 becomes nobody unless configured otherwise
-        let is_squashed = |id: u32| id == u32::MAX || (id == 0 && squash == Squash::Root);
-        let uid = if is_squashed(uid) { self.anonymous.uid() } else { uid };
-        let group = |gid: u32| if is_squashed(gid) { self.anonymous.gid() } else { gid };
-        User::new(uid, group(gid), groups.iter().copied().map(group))
     }
 
     fn notice(&self) -> String {
@@ -183,6 +186,19 @@ impl Policy {
         }
         notice
     }
+}
+
+/// The user that a caller acts as who names a user and his group, and other groups.
+fn squashed(anonymous: User, uid: u32, gid: u32, groups: &[u32], squash: Squash) -> User {
+    if squash == Squash::All {
+        return anonymous;
+    }
+    // All ones is nobody's number: who names it names nobody.
+    // RFC 1813 §4.4 [1813-102]: user 0 becomes nobody unless configured otherwise
+    let is_squashed = |id: u32| id == u32::MAX || (id == 0 && squash == Squash::Root);
+    let uid = if is_squashed(uid) { anonymous.uid() } else { uid };
+    let group = |gid: u32| if is_squashed(gid) { anonymous.gid() } else { gid };
+    User::new(uid, group(gid), groups.iter().copied().map(group))
 }
 
 /// Stands for a user with his groups; never for another one, also when its user is forgotten.

@@ -36,12 +36,14 @@ mod create;
 mod data;
 pub mod directory;
 mod errno;
+mod guests;
 mod idle;
 mod kernel;
 mod namespace;
 mod object;
 mod pins;
 mod ranges;
+mod reload;
 mod resolve;
 mod rights;
 mod serving;
@@ -78,8 +80,10 @@ use attributes::attributes;
 use cache::{FileCache, FileSlotId};
 use callers::Acting;
 pub use data::ReadDone;
+use guests::Guest;
 use idle::Rounds;
 pub use object::ReadlinkDone;
+pub use reload::{ExportChanges, ExportSet, RuledExport};
 use serving::Serving;
 pub use shared::{FilesConfig, SharedFiles};
 use siblings::Letters;
@@ -158,6 +162,7 @@ pub struct Files {
     letters: Letters,
     index: Index,
     acting: Acting,
+    guest: Guest,
     /// Ring that waits for the disk instead of this shard.
     ring: Option<Ring<Late>>,
     /// Threads that wait for the disk where there is no ring, or where there is too much for the
@@ -230,6 +235,7 @@ impl Files {
             letters: shared.siblings.open(shard),
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
+            guest: Guest::default(),
             ring: None,
             helpers: None,
             late: LateCalls::default(),
@@ -320,16 +326,16 @@ impl Files {
 
     /// The same for a caller at an address, whose network may have a rule of its own.
     pub(super) fn act_as_caller(&mut self, caller: &Caller) {
+        if self.serving.access.is_some() {
+            return self.await_export(Some(*caller));
+        }
         let Some(policy) = &self.shared.policy else { return };
         self.act_squashed(&caller.user, policy.squash_at(caller.address));
     }
 
     fn act_squashed(&mut self, user: &User, squash: Squash) {
         let Some(policy) = &self.shared.policy else { return };
-        let user = match user {
-            User::Unix { uid, gid, gids } => policy.user(*uid, *gid, gids.list(), squash),
-            User::Anyone => policy.anonymous(),
-        };
+        let user = policy.acting(user, squash, policy.anonymous());
         // The store then acts as nobody, and refuses.
         let _ = self.acting.become_user(&user);
     }

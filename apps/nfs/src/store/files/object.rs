@@ -177,14 +177,12 @@ impl Files {
     pub fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
         // The server itself walks, whoever acted last; what it finds is nobody's right yet.
         self.revive();
+        let (export, names) = self.serving.exports.by_path(path).ok_or(Status::NoEnt)?;
+        let (id, mut handle) = (export.id(), self.root_handle(export));
+        self.enter(id)?;
+        self.await_export(None);
         self.act_as(&User::Anyone);
         let _raised = self.search_anywhere()?;
-        let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
-        let export = names
-            .next()
-            .and_then(|name| self.serving.exports.by_name(name))
-            .ok_or(Status::NoEnt)?;
-        let mut handle = self.root_handle(export);
         for name in names {
             handle = self.lookup(&handle, name).map_err(|failed| failed.status)?.handle;
         }
@@ -207,7 +205,7 @@ impl Files {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
         // RFC 1813 §3.3.4 [1813-31]: an ACCESS reply holds for this credential and export
-        let read_only = self.export_of(slot).is_read_only();
+        let read_only = self.is_read_only(slot);
         let mut granted = Access::NONE;
         for (right, need, changes) in rights(found.kind) {
             // RFC 1813 §3.3.4 [1813-30]: an ACCESS reply grants only rights that were asked for

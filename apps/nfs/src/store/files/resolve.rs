@@ -72,8 +72,10 @@ impl Files {
             // Another shard may have met a directory that was made again.
             self.renew();
         }
-        let export = self.serving.export(named.file().export).ok_or(Status::Stale)?;
-        if intent == Intent::Change && export.is_read_only() {
+        let id = named.file().export;
+        self.serving.export(id).ok_or(Status::Stale)?;
+        let is_read_only = self.enter(id)?;
+        if intent == Intent::Change && is_read_only {
             return Err(Status::RoFs);
         }
         self.must_act_as_someone()?;

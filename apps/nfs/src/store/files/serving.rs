@@ -9,6 +9,7 @@ use stag_nfs_os::user;
 use stag_protocol::nfs::v3::{FileHandle, FileKind};
 
 use super::cache::OpenFile;
+use super::guests::AccessTable;
 use super::kernel::Mounts;
 use super::waits::SlowExports;
 use super::{Files, SharedFiles};
@@ -22,7 +23,11 @@ pub(super) struct Serving {
     pub mounts: Arc<Mounts>,
     /// Exports whose calls may wait, and are carried out by helpers.
     pub waiting: Arc<[ExportId]>,
-    edition: u64,
+    /// Those rules by which `waiting` was found.
+    pub slow: Arc<SlowExports>,
+    /// Rules of exports for their clients; none where the server decides alone.
+    pub access: Option<Arc<AccessTable>>,
+    pub edition: u64,
 }
 
 /// The exports that all shards copy theirs from. No call looks at it, but for one with the handle
@@ -31,10 +36,8 @@ pub(super) struct Serving {
 pub(super) struct Roster {
     serving: Mutex<Serving>,
     edition: AtomicU64,
-    slow: SlowExports,
-    /// Held by whoever looks for directories that were made again: that may take long, and nobody
-    /// waits for it.
-    reviving: Mutex<()>,
+    /// Held by whoever makes a new edition: that may take long. No shard waits for it.
+    pub reviving: Mutex<()>,
 }
 
 impl Roster {
@@ -42,21 +45,25 @@ impl Roster {
     pub fn new(exports: Exports, mounts: Mounts, slow: SlowExports) -> Self {
         let serving = Serving {
             waiting: slow.of(&exports),
+            slow: Arc::new(slow),
             exports: Arc::new(exports),
             mounts: Arc::new(mounts),
+            access: None,
             edition: 0,
         };
-        Self {
-            serving: Mutex::new(serving),
-            edition: AtomicU64::new(0),
-            slow,
-            reviving: Mutex::new(()),
-        }
+        Self { serving: Mutex::new(serving), edition: AtomicU64::new(0), reviving: Mutex::new(()) }
     }
 
     /// The present ones.
     pub fn serving(&self) -> Serving {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets all shards serve another edition.
+    pub(super) fn publish(&self, serving: Serving) {
+        let edition = serving.edition;
+        *self.serving.lock().unwrap_or_else(PoisonError::into_inner) = serving;
+        self.edition.store(edition, Ordering::Release);
     }
 
     pub(super) fn has_changed_since(&self, serving: &Serving) -> bool {
@@ -88,15 +95,18 @@ impl SharedFiles {
             Some(_) => serving.mounts.renewed(&exports),
             None => Mounts::default(),
         };
-        let edition = serving.edition + 1;
-        let serving = Serving {
-            waiting: self.roster.slow.of(&exports),
+        let access = serving.access.as_ref().map(|table| {
+            let ids = serving.exports.iter().zip(exports.iter());
+            Arc::new(table.renamed(ids.map(|(old, new)| (old.id(), new.id()))))
+        });
+        self.roster.publish(Serving {
+            waiting: serving.slow.of(&exports),
             exports: Arc::new(exports),
             mounts: Arc::new(mounts),
-            edition,
-        };
-        *self.roster.serving.lock().unwrap_or_else(PoisonError::into_inner) = serving;
-        self.roster.edition.store(edition, Ordering::Release);
+            access,
+            slow: serving.slow,
+            edition: serving.edition + 1,
+        });
     }
 }
 
@@ -114,6 +124,7 @@ impl Files {
             return;
         }
         let old = core::mem::replace(&mut self.serving, self.shared.roster.serving());
+        self.forget_guest();
         let is_over = |id: ExportId| match (old.export(id), self.serving.export(id)) {
             (Some(old), Some(new)) => !core::ptr::eq(old, new),
             _ => true,

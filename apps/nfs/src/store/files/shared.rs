@@ -66,6 +66,8 @@ pub struct SharedFiles {
     pub(super) epoch: Epoch,
     pub(super) sync_directories: bool,
     pub(super) open_files: usize,
+    /// Exports at a time, each of which keeps its root open.
+    pub(super) exports_max: usize,
     /// The stores of helpers: their first number, how many there are, and the files of each.
     pub(super) helping: HelpingStores,
     /// `/proc/self/fd`: through it a descriptor opened by path only becomes one for content.
@@ -118,6 +120,10 @@ impl SharedFiles {
         let weak = notices(&exports, &mounts, &base, policy.is_none());
         let slow = if helpers > 0 { waiting.slow.clone() } else { SlowExports::None };
         let (open_files, helped) = open_files(config, helpers)?;
+        // Every store keeps the roots open beside the files of its calls.
+        let least = if helpers > 0 { helped.min(open_files) } else { open_files };
+        let exports_max =
+            exports.iter().count() + least.saturating_sub(HELPED_FILES_MIN as usize) / 2;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = Path::new("/proc/self/fd");
         let descriptors = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open", path))?;
@@ -134,6 +140,7 @@ impl SharedFiles {
             epoch: Epoch::of_now()?,
             sync_directories: config.sync_directories,
             open_files,
+            exports_max,
             helping: HelpingStores { first: config.shards, count: helpers, open_files: helped },
             descriptors,
             state,
@@ -217,7 +224,11 @@ fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: boo
 
 /// Refuses what only one gateway could serve: files that are found by an index of their names,
 /// which each gateway has for itself.
-fn check_cluster(cluster: &Cluster, exports: &Exports, mounts: &Mounts) -> Result<(), StartError> {
+pub(super) fn check_cluster(
+    cluster: &Cluster,
+    exports: &Exports,
+    mounts: &Mounts,
+) -> Result<(), StartError> {
     match exports.iter().find(|export| mounts.root(export.id()).is_none()) {
         None => Ok(()),
         Some(export) => Err(StartError(format!(
@@ -230,7 +241,7 @@ fn check_cluster(cluster: &Cluster, exports: &Exports, mounts: &Mounts) -> Resul
     }
 }
 
-fn check_openat2(export: &Export) -> Result<(), StartError> {
+pub(super) fn check_openat2(export: &Export) -> Result<(), StartError> {
     match open_beneath(export.root(), c".", OFlags::PATH, Mode::empty()) {
         Ok(_) => Ok(()),
         Err(Errno::NOSYS) => {

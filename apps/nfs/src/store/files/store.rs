@@ -91,6 +91,22 @@ impl Store for Files {
         self.serving.exports.iter().map(|export| export.name())
     }
 
+    fn client_networks(&self, export: &str) -> Vec<String> {
+        self.clients_of(export)
+    }
+
+    fn asks_for_proof(&self) -> bool {
+        self.serving.access.is_some()
+    }
+
+    fn admits(&self, export: &str, caller: &Caller) -> Result<(), Status> {
+        self.judge_client(export, caller)
+    }
+
+    fn edition(&self) -> u64 {
+        self.serving.edition
+    }
+
     fn export_roots(&self) -> Vec<ExportRoot> {
         let exports = self.serving.exports.iter();
         exports.map(|export| export.root_with(Some(self.root_handle(export)))).collect()

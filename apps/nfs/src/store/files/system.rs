@@ -44,13 +44,14 @@ impl Files {
     /// The status of the reply.
     pub fn fsinfo(&mut self, object: &FileHandle) -> FsAttributes<FsInfo> {
         let slot = self.resolve(object, Intent::Look)?;
+        let (read_max, write_max) = self.transfer_sizes(slot, TRANSFER_MAX);
         let fsinfo = FsInfo {
-            read_max: TRANSFER_MAX,
+            read_max,
             // RFC 1813 §3.3.19 [1813-90]: the preferred sizes are the largest ones
-            read_preferred: TRANSFER_MAX,
+            read_preferred: read_max,
             read_multiple: 4096,
-            write_max: TRANSFER_MAX,
-            write_preferred: TRANSFER_MAX,
+            write_max,
+            write_preferred: write_max,
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
             // RFC 1813 §3.3.19 [1813-93]: maxfilesize is the size of the largest file

@@ -144,6 +144,8 @@ struct FilesHelper {
 
 impl HelperStore for FilesHelper {
     fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
+        // No file is in use between two calls.
+        self.files.renew();
         let outcome = perform(&mut self.files, call);
         // The reply may carry a handle.
         self.flush();

@@ -414,7 +414,8 @@ mod tests {
     }
 
     fn call(operation: StoreOperation) -> StoreCall {
-        let caller = Caller { user: User::Anyone, address: PeerAddress::Simulated };
+        let caller =
+            Caller { user: User::Anyone, address: PeerAddress::Simulated, is_proven: true };
         StoreCall { caller, operation, room: None, payload: None }
     }
 

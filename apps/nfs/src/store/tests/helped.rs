@@ -22,7 +22,8 @@ pub(super) struct Helped<S> {
 
 impl<S: FillRoom> Helped<S> {
     pub(super) fn new(store: S) -> Self {
-        let caller = Caller { user: User::Anyone, address: PeerAddress::Simulated };
+        let caller =
+            Caller { user: User::Anyone, address: PeerAddress::Simulated, is_proven: true };
         let pool = Pool::new(&[Class { slot_len: 1 << 20, count: 4 }]).unwrap();
         Self { store, caller, pool }
     }

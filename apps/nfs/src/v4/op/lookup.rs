@@ -6,7 +6,7 @@ use stag_protocol::nfs::{
 };
 
 use crate::{
-    store::Store,
+    store::{Status, Store},
     v4::{
         node::Node,
         status::check_name,
@@ -32,7 +32,12 @@ pub(super) fn find<S: Store>(
     match directory {
         Node::Root => {
             let place = turn.nfs4.root.find(name).ok_or(Status4::NoEnt)?;
-            turn.export(place).map(Node::Object)
+            let found = turn.export(place).map(Node::Object);
+            match turn.admission(place) {
+                // An export is not there for whom its list does not hold.
+                Err(Status::Acces) => Err(Status4::NoEnt.into()),
+                _ => found,
+            }
         }
         Node::Object(directory) => match turn.lookup(directory, name) {
             Ok(found) => Ok(Node::Object(found.handle)),
@@ -84,6 +89,18 @@ impl<S: Store> Turn<'_, '_, S> {
         let handle = self.mount(path.get(..len).unwrap_or_default())?;
         self.nfs4.root.learn(place, handle);
         Ok(handle)
+    }
+
+    /// Returns true if the caller sees an export of this name.
+    pub(super) fn shows(&self, name: &[u8]) -> bool {
+        self.nfs4.root.find(name).is_some_and(|place| self.admission(place).is_ok())
+    }
+
+    /// Judges whether the list of the export at a place admits the caller.
+    pub(super) fn admission(&self, place: usize) -> Result<(), Status> {
+        let entry = self.nfs4.root.entry(place).ok_or(Status::NoEnt)?;
+        let name = core::str::from_utf8(&entry.name).map_err(|_| Status::NoEnt)?;
+        self.store.admits(name, &self.caller)
     }
 
     /// Finds out the handles of all exports, so that their directories are known for such.

@@ -127,7 +127,7 @@ fn named<S: Store>(
 ) -> Done<OpenFile> {
     let directory = match node {
         Node::Root => {
-            return Err(match turn.nfs4.exports(name) {
+            return Err(match turn.shows(name) {
                 true => Status4::IsDir,
                 false if matches!(how, OpenHow::Create(_)) => Status4::RoFs,
                 false => Status4::NoEnt,

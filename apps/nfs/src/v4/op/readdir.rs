@@ -256,6 +256,10 @@ fn push_export<S: Store>(
     place: usize,
     asked: &Bitmap,
 ) -> Done<bool> {
+    // An export is not there for whom its list does not hold.
+    if turn.admission(place).is_err() {
+        return Ok(true);
+    }
     let found = turn.export(place).and_then(|handle| {
         let node = Node::Object(handle);
         let object = turn.object_facts(&node)?;

@@ -95,7 +95,7 @@ impl Client4 {
         vec![Self::in_memory(), over_tcp, Self::on(fabric, Some(home), minor)]
     }
 
-    fn on(wire: Box<dyn Wire>, home: Option<crate::client::Home>, minor: u32) -> Self {
+    pub fn on(wire: Box<dyn Wire>, home: Option<crate::client::Home>, minor: u32) -> Self {
         let mut client = Self {
             wire,
             minor,

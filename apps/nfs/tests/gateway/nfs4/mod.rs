@@ -1,7 +1,8 @@
 //! Version 4 of the gateway: compounds built by the protocol's encoders, over the simulated fabric
 //! and over TCP.
 
-mod client;
+mod access;
+pub mod client;
 mod compounds;
 mod files;
 mod locks;

@@ -12,6 +12,7 @@ mod namespace;
 mod object;
 mod privilege;
 mod privileged;
+mod reload;
 mod rfc1813;
 mod ring;
 mod space;

@@ -1,0 +1,92 @@
+//! Connected peers of one shard: where they are, and what their connections prove.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use stag_engine::{Cx, Over, PeerAddress, PeerId};
+
+use crate::policy::ConnectionPolicy;
+
+/// One connected peer.
+#[derive(Clone, Copy, Debug)]
+struct ConnectedPeer {
+    address: PeerAddress,
+    over: Over,
+    is_proven: bool,
+}
+
+/// Peers that are connected, and the policy that judges them. Without a policy, everybody is
+/// believed and nobody is counted.
+#[derive(Default)]
+pub(super) struct ConnectedPeers {
+    policy: Option<Arc<dyn ConnectionPolicy>>,
+    /// The policy's edition that all peers were judged by.
+    edition: u64,
+    peers: HashMap<PeerId, ConnectedPeer>,
+}
+
+impl fmt::Debug for ConnectedPeers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectedPeers").field("peers", &self.peers).finish_non_exhaustive()
+    }
+}
+
+impl ConnectedPeers {
+    /// Peers that `policy` judges.
+    pub fn new(policy: Arc<dyn ConnectionPolicy>) -> Self {
+        Self { edition: policy.edition(), policy: Some(policy), peers: HashMap::new() }
+    }
+
+    /// True if a peer's user is root of its host, or nobody asks for that.
+    pub fn is_proven(&self, peer: PeerId) -> bool {
+        self.policy.is_none() || self.peers.get(&peer).is_some_and(|peer| peer.is_proven)
+    }
+
+    /// Notes a peer that connected. One too many of its address has to leave again.
+    pub fn add(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        let (Some(policy), Some((address, over))) = (&self.policy, cx.whereabouts(peer)) else {
+            return;
+        };
+        let is_proven = policy.is_proven(address, over);
+        // The lists may have changed since it was admitted.
+        let is_wanted = policy.opened(address) && policy.admits(address, over);
+        if let Some(before) = self.peers.insert(peer, ConnectedPeer { address, over, is_proven }) {
+            policy.closed(before.address);
+        }
+        if !is_wanted {
+            cx.disconnect(peer);
+        }
+    }
+
+    /// Forgets a peer that is gone.
+    pub fn remove(&mut self, peer: PeerId) {
+        if let (Some(policy), Some(gone)) = (&self.policy, self.peers.remove(&peer)) {
+            policy.closed(gone.address);
+        }
+    }
+
+    /// Disconnects peers that the lists admit no more, once after each change.
+    pub fn review(&mut self, cx: &mut Cx<'_>) {
+        let Some(policy) = &self.policy else { return };
+        let edition = policy.edition();
+        if edition == self.edition {
+            return;
+        }
+        self.edition = edition;
+        for (id, peer) in &mut self.peers {
+            peer.is_proven = policy.is_proven(peer.address, peer.over);
+            if !policy.admits(peer.address, peer.over) {
+                tracing::warn!(target: "stag", peer = %peer.address, "not a client any more");
+                cx.disconnect(*id);
+            }
+        }
+    }
+}
+
+impl Drop for ConnectedPeers {
+    fn drop(&mut self) {
+        let Some(policy) = &self.policy else { return };
+        self.peers.values().for_each(|peer| policy.closed(peer.address));
+    }
+}

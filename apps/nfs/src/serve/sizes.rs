@@ -1,0 +1,207 @@
+//! Sizes of one shard of a server (DESIGN D14): its tables, its buffers, and its patience.
+
+use stag_engine::Config;
+use std::time::Duration;
+
+/// RDMA connections of one shard, if its descriptors allow as many.
+pub const CONNECTIONS: usize = 1_024;
+/// Its TCP connections.
+pub const STREAMS: usize = 1_024;
+/// Receives of one shard: one call at a time for each connection, and many for those that use them.
+const RECEIVES: usize = 4_160;
+const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
+/// Calls over TCP at a time.
+const STREAM_CALLS: usize = 1_024;
+/// Calls of ours: callbacks of version 4.
+const OUTBOUND: usize = 512;
+/// Callbacks that one client has at a time, as with Linux' server: receives are reserved for them.
+const CALLBACKS: u32 = 2;
+/// Slots of each class at least: several calls at a time have what one of them can need.
+const SLOTS_MIN: [usize; 3] = [256, 16, 16];
+
+/// Sizes of one shard. `Default` has those of a server that was told nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardSizes {
+    /// Connections over its fabric at a time.
+    pub connections: usize,
+    /// TCP connections at a time.
+    pub streams: usize,
+    /// Calls that one connection may have outstanding at most (RFC 8166 §3.3.1).
+    pub credits: u32,
+    /// Receives, which all connections share.
+    pub receives: usize,
+    /// Calls in progress at a time, on all connections.
+    pub calls: usize,
+    /// Message, medium and large slots.
+    pub slots: [usize; 3],
+    /// Time that calls in progress have when the server stops.
+    pub drain: Duration,
+    /// Time that a core spins without work before it sleeps.
+    pub spin: Duration,
+}
+
+impl Default for ShardSizes {
+    fn default() -> Self {
+        let Config { grant, slots, drain, spin, .. } = Config::default();
+        Self {
+            connections: CONNECTIONS,
+            streams: STREAMS,
+            credits: grant,
+            receives: RECEIVES,
+            calls: RECEIVES + STREAM_CALLS,
+            slots,
+            drain,
+            spin,
+        }
+    }
+}
+
+impl ShardSizes {
+    /// As many receives as so many connections need, and places for the calls in them.
+    #[must_use]
+    pub fn for_connections(self, connections: usize) -> Self {
+        let receives = connections.saturating_mul(4).max(RECEIVES);
+        Self { connections, ..self.with_receives(receives) }
+    }
+
+    /// So many receives, and places for the calls in them.
+    #[must_use]
+    pub fn with_receives(self, receives: usize) -> Self {
+        Self { receives, calls: receives.saturating_add(STREAM_CALLS), ..self }
+    }
+
+    /// Slots of all classes that together have about `octets`, in the usual proportion.
+    #[must_use]
+    pub fn with_buffers(self, octets: usize) -> Self {
+        let usual = Config::default();
+        let all: usize = usual.classes().iter().map(|class| class.slot_len * class.count).sum();
+        let share = |slots: usize| {
+            let slots = slots as u128 * octets as u128 / all as u128;
+            usize::try_from(slots).unwrap_or(usize::MAX)
+        };
+        Self { slots: usual.slots.map(share), ..self }
+    }
+
+    /// The configuration of a shard with these sizes. Grants follow use, from receives that all
+    /// connections share (DESIGN D8).
+    pub(super) fn config(&self, xid_seed: u32) -> Config {
+        Config {
+            peers: self.connections,
+            streams: self.streams,
+            grant: self.credits,
+            receives: self.receives,
+            inbound: self.calls,
+            outbound: OUTBOUND,
+            reverse_calls_max: CALLBACKS,
+            slots: self.slots,
+            drain: self.drain,
+            spin: self.spin,
+            xid_seed,
+            ..Config::default()
+        }
+    }
+
+    /// Octets of the buffers of one shard.
+    pub fn octets(&self) -> usize {
+        self.config(0).octets()
+    }
+
+    /// Octets of the slots alone.
+    pub fn slot_octets(&self) -> usize {
+        self.config(0).classes().iter().map(|class| class.slot_len * class.count).sum()
+    }
+
+    /// Checks that the sizes agree with each other.
+    ///
+    /// # Errors
+    /// A sentence that names the size by its flag, and a value that would do.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some(least) = self.too_few_slots() {
+            return Err(format!(
+                "--buffers of {} KiB are too few: give at least {} KiB for each core",
+                self.slot_octets() >> 10,
+                least.div_ceil(1 << 10)
+            ));
+        }
+        // Every connection has a receive of its own, and those that make calls have more.
+        let least = self.connections.saturating_mul(2).saturating_add(1);
+        if self.receives < least {
+            return Err(format!(
+                "--receives {} is too few for {} connections on each core: give at least {least}, \
+                 or fewer --connections",
+                self.receives, self.connections
+            ));
+        }
+        if self.calls < self.receives {
+            return Err(format!(
+                "--calls {} is less than the {} receives of each core, any of which can bring a \
+                 call: give at least as many",
+                self.calls, self.receives
+            ));
+        }
+        self.config(0).check_sizes().map_err(|fault| {
+            let flag = match fault.field {
+                "peers" => "--connections",
+                "streams" => "--tcp-connections",
+                "inbound" => "--calls",
+                "slots" => "--buffers",
+                field => field,
+            };
+            format!("{flag} cannot be kept: {fault}")
+        })
+    }
+
+    /// Octets that would be enough, if there are too few.
+    fn too_few_slots(&self) -> Option<usize> {
+        let is_short = self.slots.iter().zip(SLOTS_MIN).any(|(slots, least)| *slots < least);
+        is_short.then(|| {
+            let usual = Self::default();
+            let ratio =
+                |(least, usual): (usize, usize)| (least * usual_octets()).div_ceil(usual.max(1));
+            SLOTS_MIN.into_iter().zip(usual.slots).map(ratio).max().unwrap_or(0)
+        })
+    }
+}
+
+fn usual_octets() -> usize {
+    ShardSizes::default().slot_octets()
+}
+
+/// Octets of the buffers of one shard of a server that was told nothing.
+pub fn shard_buffers() -> usize {
+    ShardSizes::default().octets()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_sizes_agree_and_so_do_those_that_follow_from_one_of_them() {
+        let usual = ShardSizes::default();
+        assert_eq!(usual.check(), Ok(()));
+        for connections in [1, 16, 1_024, 16_000] {
+            assert_eq!(usual.for_connections(connections).check(), Ok(()), "{connections}");
+        }
+        let octets = usual.slot_octets();
+        assert_eq!(usual.with_buffers(octets), usual);
+        let half = usual.with_buffers(octets / 2);
+        assert!(half.check() == Ok(()) && half.slot_octets() <= octets / 2, "{half:?}");
+        assert!(usual.with_receives(9_000).octets() > usual.octets());
+    }
+
+    #[test]
+    fn too_few_of_anything_is_said_with_a_number_that_does() {
+        let usual = ShardSizes::default();
+        let few = usual.with_buffers(1 << 20).check().unwrap_err();
+        assert!(few.starts_with("--buffers of ") && few.contains("give at least"), "{few}");
+        let least = usual.with_buffers(1).too_few_slots().unwrap();
+        assert_eq!(usual.with_buffers(least).check(), Ok(()), "what it says is enough");
+        let few = usual.with_receives(2_048).check().unwrap_err();
+        assert!(few.contains("give at least 2049"), "{few}");
+        let few = ShardSizes { calls: 10, ..usual }.check().unwrap_err();
+        assert!(few.starts_with("--calls 10 is less than the 4160 receives"), "{few}");
+        let none = ShardSizes { connections: 0, ..usual }.check().unwrap_err();
+        assert!(none.starts_with("--connections cannot be kept: peers is 0"), "{none}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Callers at the door of an export: whom it admits, and whom they act as there.
+//!
+//! Where every export leaves all of it to the server, this is decided when the caller is known
+//! ([`Files::act_as_caller`]). Else the export decides, which the first handle of a call names.
+
+use std::time::{Duration, Instant};
+
+use stag_nfs_os::User as ActingUser;
+use stag_protocol::nfs::v3::Status;
+
+use super::cache::FileSlotId;
+use super::{Files, Squash};
+use crate::access::{AccessFault, ExportRules, Grant, UsualGrant};
+use crate::export::ExportId;
+use crate::store::Caller;
+
+/// A stranger who keeps asking fills no log.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Rules of all exports.
+#[derive(Debug)]
+pub(super) struct AccessTable {
+    rules: Vec<(ExportId, ExportRules)>,
+    /// Callers may come from any port where an export does not say otherwise.
+    is_insecure: bool,
+}
+
+impl AccessTable {
+    /// The rules of exports; none when all of them leave everything to the server.
+    pub fn of(rules: Vec<(ExportId, ExportRules)>, is_insecure: bool) -> Option<Self> {
+        let has_own = rules.iter().any(|(_, rules)| !rules.are_usual());
+        has_own.then_some(Self { rules, is_insecure })
+    }
+
+    /// The same rules for exports of other ids, given as the old id and the new one.
+    pub fn renamed(&self, ids: impl Iterator<Item = (ExportId, ExportId)>) -> Self {
+        let rules = ids.filter_map(|(old, new)| Some((new, self.of_export(old)?.clone())));
+        Self { rules: rules.collect(), is_insecure: self.is_insecure }
+    }
+
+    fn of_export(&self, id: ExportId) -> Option<&ExportRules> {
+        self.rules.iter().find(|(of, _)| *of == id).map(|(_, rules)| rules)
+    }
+}
+
+/// The caller of the moment, as the exports see it.
+#[derive(Debug, Default)]
+pub(super) struct Guest {
+    /// None: the server itself walks.
+    caller: Option<Caller>,
+    /// The export that the present call is about, and the caller's rights there.
+    granted: Option<(ExportId, Grant)>,
+    /// The exports changed in the middle of a call: its caller was not noted for them.
+    is_outdated: bool,
+    logged: Option<Instant>,
+}
+
+impl Files {
+    /// Lets the export decide on a caller that its first handle names.
+    pub(super) fn await_export(&mut self, caller: Option<Caller>) {
+        (self.guest.caller, self.guest.granted) = (caller, None);
+        self.guest.is_outdated = false;
+    }
+
+    /// Lets no caller in that was known before the exports changed.
+    pub(super) fn forget_guest(&mut self) {
+        (self.guest.caller, self.guest.granted) = (None, None);
+        self.guest.is_outdated = true;
+    }
+
+    /// Lets the present caller in, or not; true if it may change nothing there.
+    ///
+    /// # Errors
+    /// [`Status::Acces`] for a caller that is none of the export's clients, [`Status::Perm`] for
+    /// one whose port proves nothing, [`Status::Jukebox`] when the exports changed meanwhile.
+    pub(super) fn enter(&mut self, id: ExportId) -> Result<bool, Status> {
+        let is_read_only = self.serving.export(id).is_some_and(|export| export.is_read_only());
+        let (Some(_), Some(caller)) = (&self.serving.access, self.guest.caller) else {
+            // A call in which the exports changed has to come again.
+            let is_lost = self.serving.access.is_some() && self.guest.is_outdated;
+            return if is_lost { Err(Status::Jukebox) } else { Ok(is_read_only) };
+        };
+        if let Some((_, grant)) = self.guest.granted.filter(|(known, _)| *known == id) {
+            return Ok(grant.read_only);
+        }
+        let judged = self.grant(id, &caller);
+        let grant = judged.map_err(|fault| self.turn_away(id, &caller, fault))?;
+        if let Some(policy) = &self.shared.policy {
+            let user = policy.acting(&caller.user, grant.squash, grant.anonymous);
+            // The store then acts as nobody, and refuses.
+            let _ = self.acting.become_user(&user);
+        }
+        self.guest.granted = Some((id, grant));
+        Ok(grant.read_only)
+    }
+
+    /// Judges whether a caller is one of an export's clients.
+    ///
+    /// # Errors
+    /// [`Status::NoEnt`] when no export has that name; else as [`Files::enter`].
+    pub(super) fn judge_client(&self, export: &str, caller: &Caller) -> Result<(), Status> {
+        let export = self.serving.exports.by_name(export.as_bytes()).ok_or(Status::NoEnt)?;
+        self.grant(export.id(), caller).map(drop).map_err(status_of)
+    }
+
+    /// Rights of a caller on an export.
+    fn grant(&self, id: ExportId, caller: &Caller) -> Result<Grant, AccessFault> {
+        let is_read_only = self.serving.export(id).is_some_and(|export| export.is_read_only());
+        let usual = self.usual_grant(caller, is_read_only);
+        let Some(table) = &self.serving.access else { return Ok(usual) };
+        let usual = UsualGrant { grant: usual, insecure: table.is_insecure };
+        let rules = table.of_export(id);
+        rules.map_or(Ok(usual.grant), |rules| rules.grant(caller.address, caller.is_proven, &usual))
+    }
+
+    /// Rights where no rule of an export says otherwise.
+    fn usual_grant(&self, caller: &Caller, read_only: bool) -> Grant {
+        match &self.shared.policy {
+            Some(policy) => Grant {
+                read_only,
+                squash: policy.squash_at(caller.address),
+                anonymous: policy.anonymous(),
+            },
+            // Nobody acts as anybody.
+            None => Grant {
+                read_only,
+                squash: Squash::None,
+                anonymous: ActingUser::new(u32::MAX - 1, u32::MAX - 1, []),
+            },
+        }
+    }
+
+    fn turn_away(&mut self, id: ExportId, caller: &Caller, fault: AccessFault) -> Status {
+        let now = Instant::now();
+        let is_due = |at: Instant| now.duration_since(at) >= LOG_INTERVAL;
+        if self.guest.logged.is_none_or(is_due) {
+            self.guest.logged = Some(now);
+            let name = self.serving.export(id).map_or("", |export| export.name());
+            tracing::warn!(
+                target: "stag", peer = %caller.address, export = name, "refused: {fault}"
+            );
+        }
+        status_of(fault)
+    }
+
+    /// True if the present caller may change nothing in a file's export.
+    pub(super) fn is_read_only(&self, slot: FileSlotId) -> bool {
+        let export = self.export_of(slot);
+        let granted = self.guest.granted.filter(|(id, _)| *id == export.id());
+        granted.map_or(export.is_read_only(), |(_, grant)| grant.read_only)
+    }
+
+    /// Networks whose hosts alone may mount an export.
+    pub(super) fn clients_of(&self, export: &str) -> Vec<String> {
+        let export = self.serving.exports.by_name(export.as_bytes());
+        let table = self.serving.access.as_ref();
+        let rules = export.zip(table).and_then(|(export, table)| table.of_export(export.id()));
+        let networks = rules.into_iter().flat_map(|rules| &rules.clients);
+        networks.map(|rule| rule.network.to_string()).collect()
+    }
+
+    /// Octets of the largest READ and WRITE that clients of a file's export are told to make;
+    /// `most` where it says nothing.
+    pub(super) fn transfer_sizes(&self, slot: FileSlotId, most: u32) -> (u32, u32) {
+        let id = self.export_of(slot).id();
+        let rules = self.serving.access.as_ref().and_then(|table| table.of_export(id));
+        let limit = |size: Option<u32>| size.map_or(most, |size| size.min(most));
+        rules.map_or((most, most), |rules| (limit(rules.read_max), limit(rules.write_max)))
+    }
+}
+
+/// The status of a call whose caller is turned away.
+const fn status_of(fault: AccessFault) -> Status {
+    match fault {
+        AccessFault::Unlisted => Status::Acces,
+        AccessFault::Unproven => Status::Perm,
+    }
+}

@@ -1,0 +1,258 @@
+//! Rules of exports for their clients hold for version 4 as for version 3: whom an export's list
+//! does not hold, the root of all exports shows nothing of it, and its handles open nothing
+//! (RFC 8881 §7.3, §15.1.6.1).
+
+use super::client::{CONFIG, Client4, open_args};
+use crate::client::Home;
+use crate::wire::OverTcp;
+use stag_engine::{Config, Over, PeerAddress};
+use stag_nfs::{
+    ConnectionPolicy, Gateway,
+    access::{ClientOptions, ClientRule, ExportRules},
+    export::ExportConfig,
+    store::files::{
+        CallerMode, Callers, ExportSet, Files, RuledExport, SharedFiles, SlowExports, Squash,
+    },
+};
+use stag_protocol::nfs::v4::*;
+use std::{
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Everybody may connect, and nobody's port proves anything.
+struct OpenPorts;
+
+impl ConnectionPolicy for OpenPorts {
+    fn edition(&self) -> u64 {
+        0
+    }
+
+    fn admits(&self, _: PeerAddress, _: Over) -> bool {
+        true
+    }
+
+    fn is_proven(&self, _: PeerAddress, _: Over) -> bool {
+        false
+    }
+
+    fn opened(&self, _: PeerAddress) -> bool {
+        true
+    }
+
+    fn closed(&self, _: PeerAddress) {}
+}
+
+/// A server of `/data` and the read-only `/fixed`, whose rules may change, and a client of it over
+/// TCP from 127.0.0.1.
+struct Ruled {
+    client: Client4,
+    shared: Arc<SharedFiles>,
+    places: [ExportConfig; 2],
+}
+
+impl Ruled {
+    fn new(data: ExportRules) -> Self {
+        Self::within(Home::new(), data)
+    }
+
+    fn within(home: Home, data: ExportRules) -> Self {
+        let shared = home.shared();
+        let place = |name: &str, read_only| ExportConfig {
+            name: name.to_owned(),
+            path: home.path(name),
+            read_only,
+        };
+        let places = [place("data", false), place("fixed", true)];
+        shared.replace_exports(&set(&places, data)).unwrap();
+        let gateway: Gateway<Files> = Gateway::new(Files::open(&shared, 0).unwrap());
+        let gateway = gateway.with_policy(Arc::new(OpenPorts)).with_nfs4(CONFIG);
+        let wire = Box::new(OverTcp::new(gateway, Config::small()));
+        Self { client: Client4::on(wire, Some(home), 2), shared, places }
+    }
+
+    /// Serves `/data` by other rules, and waits until the shard does.
+    fn change(&mut self, data: ExportRules, is_there: impl Fn(&mut Client4) -> bool) {
+        // The simulated shard runs in this thread, as whom it was called for last.
+        stag_nfs_os::user::leave().unwrap();
+        self.shared.replace_exports(&set(&self.places, data)).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !is_there(&mut self.client) {
+            assert!(Instant::now() < until, "the rules do not change within twenty seconds");
+        }
+    }
+}
+
+/// `/data` by these rules, and `/fixed` for everybody.
+fn set(places: &[ExportConfig; 2], data: ExportRules) -> ExportSet {
+    let [first, second] = places.clone();
+    let open = ExportRules { options: insecure(true), ..ExportRules::default() };
+    let exports = vec![
+        RuledExport { config: first, rules: data },
+        RuledExport { config: second, rules: open },
+    ];
+    ExportSet { exports, slow: SlowExports::None, is_insecure: false }
+}
+
+fn insecure(is_insecure: bool) -> ClientOptions {
+    ClientOptions { insecure: Some(is_insecure), ..ClientOptions::default() }
+}
+
+/// Clients of one network, from any port.
+fn only(network: &str, options: ClientOptions) -> ExportRules {
+    let clients = vec![ClientRule { network: network.parse().unwrap(), options }];
+    ExportRules { clients, options: insecure(true), ..ExportRules::default() }
+}
+
+fn here(options: ClientOptions) -> ExportRules {
+    only("127.0.0.0/8", options)
+}
+
+fn elsewhere() -> ExportRules {
+    only("192.0.2.0/24", ClientOptions::default())
+}
+
+fn listed(client: &mut Client4) -> Vec<Vec<u8>> {
+    let list = Request::ReadDir(ReadDir4Args {
+        cookie: 0,
+        verifier: [0; 8],
+        dir_count: 4_096,
+        max_count: 4_096,
+        attributes: Bitmap::of([1, 20]),
+    });
+    let reply = client.run(&[Request::PutRootFh(()), list]);
+    let Answer::ReadDir(Ok(ok)) = reply.last() else { panic!("{:?}", reply.last()) };
+    let mut names: Vec<_> = ok.entries.map(|entry| entry.name.0.to_vec()).collect();
+    names.sort();
+    names
+}
+
+fn lookup(client: &mut Client4, name: &[u8]) -> Status4 {
+    client.run(&[Request::PutRootFh(()), Request::Lookup(Text(name))]).status()
+}
+
+fn at(client: &mut Client4, handle: &[u8], request: Request<'_>) -> Status4 {
+    client.run(&[Request::PutFh(Text(handle)), request]).status()
+}
+
+fn getattr() -> Request<'static> {
+    Request::GetAttr(Bitmap::of([1, 3, 4]))
+}
+
+fn directory(name: &[u8]) -> Create4Args<'_> {
+    let attributes = RawAttributes::default();
+    Create4Args { kind: CreateKind::Directory, name: Text(name), attributes }
+}
+
+#[test]
+fn an_export_is_not_there_for_whom_its_list_does_not_hold() {
+    let mut ruled = Ruled::new(elsewhere());
+    let client = &mut ruled.client;
+    assert_eq!(listed(client), [b"fixed".to_vec()]);
+    assert_eq!(lookup(client, b"fixed"), Status4::Ok);
+    assert_eq!(lookup(client, b"data"), Status4::NoEnt);
+    for request in
+        [Request::SecInfo(Text(b"data")), Request::Open(open_args(b"data", share::READ, false))]
+    {
+        let reply = client.run(&[Request::PutRootFh(()), request.clone()]);
+        assert_eq!(reply.status(), Status4::NoEnt, "{request:?}");
+    }
+    ruled.change(here(ClientOptions::default()), |client| lookup(client, b"data") == Status4::Ok);
+    assert_eq!(listed(&mut ruled.client), [b"data".to_vec(), b"fixed".to_vec()]);
+}
+
+#[test]
+fn handles_and_opens_of_an_export_end_with_its_list() {
+    let mut ruled = Ruled::new(here(ClientOptions::default()));
+    let (stateid, file) = ruled.client.open(b"f");
+    let write = super::client::write_args(stateid, 0, b"hello");
+    assert_eq!(at(&mut ruled.client, &file, write.clone()), Status4::Ok);
+    ruled.change(elsewhere(), |client| lookup(client, b"data") == Status4::NoEnt);
+    let client = &mut ruled.client;
+    for request in [
+        getattr(),
+        write,
+        super::client::read_args(stateid, 0, 5),
+        Request::Access(Access4Args { rights: 1 }),
+        Request::Open(Open4Args { claim: OpenClaim::Fh, ..open_args(b"", share::READ, false) }),
+    ] {
+        assert_eq!(at(client, &file, request.clone()), Status4::Access, "{request:?}");
+    }
+    // A way into another export is none into this one.
+    let other = [Request::PutRootFh(()), Request::Lookup(Text(b"fixed"))];
+    let there = [Request::PutFh(Text(&file)), getattr()];
+    assert_eq!(client.run(&[&other[..], &there[..]].concat()).status(), Status4::Access);
+    ruled.change(here(ClientOptions::default()), |client| lookup(client, b"data") == Status4::Ok);
+    let read = super::client::read_args(stateid, 0, 5);
+    assert_eq!(at(&mut ruled.client, &file, read), Status4::Ok, "the open was never closed");
+}
+
+#[test]
+fn a_client_that_may_only_read_changes_nothing() {
+    let read_only = ClientOptions { read_only: Some(true), ..ClientOptions::default() };
+    let mut ruled = Ruled::new(here(read_only));
+    let client = &mut ruled.client;
+    for request in [
+        Request::Create(directory(b"d")),
+        Request::Open(open_args(b"f", share::BOTH, true)),
+        Request::Remove(Text(b"x")),
+    ] {
+        assert_eq!(
+            client.at_export(std::slice::from_ref(&request)).status(),
+            Status4::RoFs,
+            "{request:?}"
+        );
+    }
+    let rights = Request::Access(Access4Args { rights: 0x1f });
+    let reply = client.at_export(std::slice::from_ref(&rights));
+    let Answer::Access(Ok(ok)) = reply.last() else { panic!("{:?}", reply.last()) };
+    assert_eq!(ok.granted & 0x1c, 0, "no right to modify, extend or delete");
+    ruled.change(here(ClientOptions::default()), |client| {
+        client.at_export(&[Request::Open(open_args(b"f", share::BOTH, true))]).status()
+            == Status4::Ok
+    });
+}
+
+#[test]
+fn a_port_of_anybody_is_refused_unless_the_export_is_insecure() {
+    let rules = ExportRules { options: insecure(false), ..here(ClientOptions::default()) };
+    let mut ruled = Ruled::new(rules.clone());
+    assert_eq!(lookup(&mut ruled.client, b"data"), Status4::Perm);
+    assert_eq!(listed(&mut ruled.client), [b"fixed".to_vec()], "what cannot be entered");
+    ruled.change(here(ClientOptions::default()), |client| lookup(client, b"data") == Status4::Ok);
+    let (_, file) = ruled.client.open(b"f");
+    ruled.change(rules, |client| lookup(client, b"data") == Status4::Perm);
+    assert_eq!(at(&mut ruled.client, &file, getattr()), Status4::Perm);
+}
+
+#[test]
+fn callers_are_squashed_as_the_export_says() {
+    if let Err(lack) = stag_nfs_os::user::check(&stag_nfs_os::User::new(1000, 1000, [])) {
+        return eprintln!("skipped: {lack}");
+    }
+    let mut home = Home::new();
+    home.callers = Callers { mode: CallerMode::Privileged, ..Callers::default() };
+    for (name, mode) in [("", 0o755), ("data", 0o777), ("fixed", 0o755)] {
+        std::fs::set_permissions(home.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let data = home.path("data");
+    let all = ClientOptions {
+        squash: Some(Squash::All),
+        anon_uid: Some(4_711),
+        anon_gid: Some(4_712),
+        ..ClientOptions::default()
+    };
+    let mut ruled = Ruled::within(home, here(all));
+    ruled.client.open(b"squashed");
+    let none = ClientOptions { squash: Some(Squash::None), ..ClientOptions::default() };
+    ruled.change(here(none), |client| {
+        client.at_export(&[Request::Create(directory(b"own"))]);
+        stag_nfs_os::user::leave().unwrap();
+        let is_own = std::fs::metadata(data.join("own")).unwrap().uid() == 1_000;
+        std::fs::remove_dir(data.join("own")).unwrap();
+        is_own
+    });
+    let squashed = std::fs::metadata(data.join("squashed")).unwrap();
+    assert_eq!((squashed.uid(), squashed.gid()), (4_711, 4_712));
+}

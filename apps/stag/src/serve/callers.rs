@@ -1,0 +1,101 @@
+//! Users that callers act as, by the settings.
+
+use super::{
+    options::{ModeOption, ServeOptions, SquashOption, SquashRule},
+    plan::StorePlan,
+};
+use crate::{Error, admission};
+use rustix::process::geteuid;
+use stag_nfs::store::files::{CallerMode, Callers, NetworkSquash, Squash};
+
+/// Facts that decide on callers beside their own flags: from where the server can be reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    /// True if all addresses are loopback ones.
+    pub is_of_this_host: bool,
+    /// True if there is an address, and not shared memory alone.
+    pub has_addresses: bool,
+    /// True if nobody said who may connect, nor whom an export's clients act as.
+    pub is_unasked: bool,
+}
+
+/// Decides whom callers act as.
+///
+/// A server of root that was told nothing takes nobody's word: every caller acts as the anonymous
+/// user. In privileged mode, root of this host may do everything here anyway: it is not squashed
+/// where nobody else can say that he is root.
+pub fn callers(arguments: &ServeOptions, reach: Reach) -> Result<Callers, Error> {
+    let is_proven =
+        reach.is_of_this_host && !arguments.insecure && admission::first_open_port() >= 1_024;
+    let usual = match () {
+        () if takes_nobodys_word(arguments, reach) => SquashOption::All,
+        () if is_proven && !is_squashing(arguments) => SquashOption::None,
+        () => SquashOption::Root,
+    };
+    if arguments.mode == Some(ModeOption::Unprivileged) && is_squashing(arguments) {
+        return Err(Error::usage(
+            "--squash, --anonuid and --anongid mean nothing with --mode unprivileged: leave them \
+             out",
+        ));
+    }
+    let mode = match arguments.mode.unwrap_or(ModeOption::Auto) {
+        ModeOption::Auto => CallerMode::Auto,
+        ModeOption::Privileged => CallerMode::Privileged,
+        ModeOption::Unprivileged => CallerMode::Unprivileged,
+    };
+    let (squash, networks) = squashed(&arguments.squash, usual)?;
+    let Callers { anon_uid, anon_gid, .. } = Callers::default();
+    let (anon_uid, anon_gid) =
+        (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
+    Ok(Callers { mode, squash, networks, anon_uid, anon_gid })
+}
+
+fn is_squashing(arguments: &ServeOptions) -> bool {
+    !arguments.squash.is_empty() || arguments.anonuid.is_some() || arguments.anongid.is_some()
+}
+
+/// True for a server of root that nobody told whom its callers are.
+fn takes_nobodys_word(arguments: &ServeOptions, reach: Reach) -> bool {
+    let is_told = arguments.mode.is_some() || is_squashing(arguments) || !reach.is_unasked;
+    geteuid().is_root() && reach.has_addresses && !is_told
+}
+
+/// The sentence that says how callers can act as themselves, where they could and do not.
+pub fn notice(arguments: &ServeOptions, reach: Reach, store: &StorePlan) -> Option<String> {
+    let is_of_files = matches!(store, StorePlan::Files { .. });
+    (is_of_files && takes_nobodys_word(arguments, reach)).then(|| {
+        "no --clients are given, so every caller acts as the anonymous user: --mode privileged \
+         lets each act as the user it names, --squash says who does not"
+            .to_owned()
+    })
+}
+
+/// The rule of all callers, `usual` if none is given, and those of networks.
+fn squashed(
+    rules: &[SquashRule],
+    usual: SquashOption,
+) -> Result<(Squash, Vec<NetworkSquash>), Error> {
+    let store_word = |squash| match squash {
+        SquashOption::Root => Squash::Root,
+        SquashOption::None => Squash::None,
+        SquashOption::All => Squash::All,
+    };
+    let mut of_all = None;
+    let mut networks: Vec<NetworkSquash> = Vec::new();
+    for SquashRule { network, squash } in rules {
+        let squash = store_word(*squash);
+        let is_new = match network {
+            None => of_all.replace(squash).is_none(),
+            Some(network) => {
+                let is_new = networks.iter().all(|rule| rule.network != *network);
+                networks.push(NetworkSquash { network: *network, squash });
+                is_new
+            }
+        };
+        if !is_new {
+            let of = network.map_or_else(|| "all callers".to_owned(), |it| it.to_string());
+            return Err(Error::usage(format!("--squash has two rules for {of}: leave one out")));
+        }
+    }
+    Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
+}

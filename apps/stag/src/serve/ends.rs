@@ -1,0 +1,66 @@
+//! Events that end a server, or have it read its settings again: signals, the end of standard
+//! input, and the end of another process.
+
+use super::Message;
+use crate::{Error, plain, signals};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+use signal_hook::{
+    consts::{SIGHUP, SIGTERM, SIGUSR1},
+    iterator::Signals,
+};
+use std::{io, sync::mpsc::Sender, thread};
+
+/// Signals become messages, so that one thread waits for one thing. SIGHUP is among them also where
+/// it is ignored, when it means to read settings again.
+pub fn forward_signals(sender: Sender<Message>, reloads: bool) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
+    let strays = signals::strays();
+    let hup = reloads.then_some(SIGHUP);
+    let known = signals::stopping().into_iter().chain([SIGUSR1]).chain(hup);
+    let known = known.chain(strays.iter().copied());
+    let mut signals = Signals::new(known).map_err(failed)?;
+    let forward = move || {
+        for signal in signals.forever() {
+            if strays.contains(&signal) {
+                tracing::warn!(target: "stag", signal, "a signal that means nothing here");
+            } else if sender.send(Message::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(forward).map(drop).map_err(failed)
+}
+
+/// The end of standard input is a signal to stop: whoever started this command is gone.
+pub fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
+    let wait = move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        let _ = sender.send(Message::Signal(SIGTERM));
+    };
+    let failed =
+        |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
+    thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
+}
+
+/// The end of the process `pid` is a signal to stop.
+pub fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
+    let bad = |why: &str| Error::usage(format!("--exit-with {pid}: {why}"));
+    let process = Pid::from_raw(pid).ok_or_else(|| bad("give the number of a process"))?;
+    let process = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
+        Errno::SRCH => bad("there is no such process; give the number of one that runs"),
+        Errno::INVAL => bad("this is a thread; give the number of its process"),
+        error => bad(&format!("cannot watch that process: {}", plain(&error.into()))),
+    })?;
+    let wait = move || {
+        // A process that has ended can be read from (pidfd_open(2)).
+        while let Err(Errno::INTR) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {}
+        tracing::info!(target: "stag", pid, "the process of --exit-with ended");
+        let _ = sender.send(Message::Signal(SIGTERM));
+    };
+    let failed = |error: io::Error| Error::failure(format!("cannot wait for {pid}: {error}"));
+    thread::Builder::new().name("exit-with".to_owned()).spawn(wait).map(drop).map_err(failed)
+}

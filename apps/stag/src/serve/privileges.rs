@@ -1,0 +1,60 @@
+//! Capabilities of a server's process (capabilities(7)): those that its mode needs. The others go
+//! before there is a second thread, so that no thread has them, and `no_new_privs` keeps them away.
+
+use super::plan::{Plan, StorePlan};
+use rustix::{
+    io,
+    thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
+};
+use stag_nfs::store::files::CallerMode;
+
+/// The first port that any user may take, as Linux has it unless it is told otherwise.
+const PORT_OF_ANYBODY: u16 = 1_024;
+
+/// Capabilities that override the permissions of files and quotas: with them, a server of root
+/// serves what root can read, and callers are served as root where they are root.
+const FILES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::MAC_OVERRIDE);
+
+/// Capabilities to act as other users.
+const USERS: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
+
+/// Gives up all capabilities but those that `plan` needs. To be called while the process has one
+/// thread.
+///
+/// # Errors
+/// The kernel's.
+pub fn give_up(plan: &Plan) -> io::Result<()> {
+    let kept = needed(plan);
+    let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
+    let sets = CapabilitySets {
+        effective: effective & kept,
+        permitted: permitted & kept,
+        inheritable: inheritable & kept,
+    };
+    set_capabilities(None, sets)
+}
+
+fn needed(plan: &Plan) -> CapabilitySet {
+    // Memory that a device reaches is locked.
+    let mut needed = FILES | CapabilitySet::IPC_LOCK;
+    if let StorePlan::Files { callers, .. } = &plan.store
+        && callers.mode != CallerMode::Unprivileged
+    {
+        needed |= USERS;
+    }
+    let fabrics = plan.fabrics.iter().flat_map(|fabric| fabric.group.ips());
+    let is_low = |port: u16| port != 0 && port < PORT_OF_ANYBODY;
+    // rpcbind takes registrations from low ports only.
+    if plan.rpcbind || fabrics.chain(plan.tcp).any(|at| is_low(at.port())) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    needed
+}

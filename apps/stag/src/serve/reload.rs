@@ -1,0 +1,274 @@
+//! Settings that are read again while the server runs: exports, their clients, and who may connect.
+//! All of a file counts from then on, or nothing of it.
+
+use super::{
+    distrust,
+    options::ServeOptions,
+    plan::{Plan, PlanPurpose, StorePlan},
+    tell_systemd, watching,
+};
+use crate::{
+    Error,
+    admission::AdmissionTable,
+    ctl::answers::{ExportList, Reload},
+    metrics::Shards,
+    settings::{self, Merged},
+    trace,
+};
+use sd_notify::NotifyState;
+use serde_json::{Value, json};
+use stag_nfs::{serve::StoreSource, store::files::ExportChanges};
+use std::{
+    ffi::OsString,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Difference that a file made that was read again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub exports: ExportChanges,
+    /// True if other clients may connect than before.
+    pub clients: bool,
+}
+
+impl Changes {
+    fn json(&self) -> Value {
+        let ExportChanges { added, removed, reopened } = &self.exports;
+        let paths = |names: &[String]| names.iter().map(|name| format!("/{name}")).collect();
+        let [added, removed, changed]: [Vec<_>; 3] =
+            [paths(added), paths(removed), paths(reopened)];
+        json!({
+            "summary": self.to_string(),
+            "added": added,
+            "removed": removed,
+            "changed": changed,
+            "clients_changed": self.clients,
+        })
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExportChanges { added, removed, reopened } = &self.exports;
+        let lists = [("added", added), ("removed", removed), ("changed", reopened)];
+        let mut parts = Vec::new();
+        for (word, names) in lists.into_iter().filter(|(_, names)| !names.is_empty()) {
+            let names: Vec<_> = names.iter().map(|name| format!("/{name}")).collect();
+            parts.push(format!("{word} {}", names.join(", ")));
+        }
+        if self.clients {
+            parts.push("other clients may connect".to_owned());
+        }
+        match parts.as_slice() {
+            [] => f.write_str("the same exports, with the options that they have now"),
+            parts => f.write_str(&parts.join("; ")),
+        }
+    }
+}
+
+/// Reason for which everything stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The way to have a server that runs read its settings again, for signals and for controllers: one
+/// of them at a time.
+#[derive(Debug)]
+pub struct Reloading {
+    reloader: Mutex<Reloader>,
+    shards: Arc<Shards>,
+    exports: ExportList,
+}
+
+impl Reloading {
+    /// The way to `shards`, whose exports controllers see in `exports`.
+    pub fn new(reloader: Reloader, shards: &Arc<Shards>, exports: &ExportList) -> Arc<Self> {
+        let (shards, exports) = (Arc::clone(shards), exports.clone());
+        Arc::new(Self { reloader: Mutex::new(reloader), shards, exports })
+    }
+
+    /// Reads the file of settings again, and logs what that changed.
+    ///
+    /// # Errors
+    /// As [`Reloader::reload`].
+    pub fn reload(&self) -> Result<Changes, Refused> {
+        let mut reloader = self.reloader.lock().unwrap_or_else(PoisonError::into_inner);
+        tell_systemd(&NotifyState::Reloading);
+        let outcome = reloader.reload(&self.exports);
+        match &outcome {
+            Ok(changes) => {
+                self.shards.ends().iter().for_each(|end| end.handle.waker().wake());
+                tracing::info!(target: "stag", "settings read again: {changes}");
+            }
+            Err(refused) => {
+                tracing::error!(target: "stag", "settings stay as they are: {refused}");
+            }
+        }
+        tell_systemd(&NotifyState::Ready);
+        outcome
+    }
+
+    /// The same as controllers ask for it.
+    pub fn for_controllers(self: Arc<Self>) -> Reload {
+        Box::new(move || match self.reload() {
+            Ok(changes) => Ok(changes.json()),
+            Err(refused) => Err(format!("settings stay as they are: {refused}")),
+        })
+    }
+}
+
+/// Reader of a file of settings for a server that runs.
+#[derive(Debug)]
+pub struct Reloader {
+    file: PathBuf,
+    /// The command line, which overrides the file as it did at the start.
+    words: Vec<OsString>,
+    source: StoreSource,
+    admission: Arc<AdmissionTable>,
+    /// The log's level, as the file and the command line had it last.
+    log: Option<String>,
+    /// Settings that cannot change, as they were at the start.
+    fixed: Vec<(&'static str, String)>,
+    exports: Vec<String>,
+    clients: String,
+}
+
+impl Reloader {
+    /// One for a server that was started with these settings; none without a file.
+    pub fn of(
+        settings: &Merged<ServeOptions>,
+        words: Vec<OsString>,
+        source: &StoreSource,
+        admission: &Arc<AdmissionTable>,
+        plan: &Plan,
+    ) -> Option<Self> {
+        let file = settings.options.config.clone()?;
+        Some(Self {
+            file,
+            words,
+            source: source.clone(),
+            admission: Arc::clone(admission),
+            fixed: fixed(plan, &settings.options),
+            log: settings.options.observe.log.clone(),
+            exports: copies(plan),
+            clients: format!("{:?}", plan.clients),
+        })
+    }
+
+    /// Reads the file, and serves by it from here on; `listed` then lists the exports. Shards take
+    /// up what is new in one of their next passes; nothing waits for them.
+    ///
+    /// # Errors
+    /// The reason, with the file's name and line where it stands there. Nothing has changed then.
+    fn reload(&mut self, listed: &ExportList) -> Result<Changes, Refused> {
+        let settings = settings::merge::<ServeOptions>(&self.words, Some(&self.file))?;
+        let mut plan = Plan::new(&settings, PlanPurpose::Check)?;
+        let before = self.fixed.iter().zip(fixed(&plan, &settings.options));
+        if let Some((_, (name, _))) = before.into_iter().find(|(old, new)| *old != new) {
+            let sentence = format!(
+                "--{name} cannot change while the server runs: start it again, or write what it \
+                 was started with"
+            );
+            return Err(Refused(settings.origins.place(&sentence)));
+        }
+        distrust(&mut plan, &self.source)?;
+        let exports = match &self.source {
+            StoreSource::Files(shared) => shared
+                .replace_exports(&plan.export_set())
+                .map_err(|error| Refused(format!("{}: {error}", self.file.display())))?,
+            _ if copies(&plan) != self.exports => {
+                return Err(Refused(
+                    "exports in memory and on CephFS are those of the start: start the server \
+                     again"
+                        .to_owned(),
+                ));
+            }
+            _ => ExportChanges::default(),
+        };
+        listed.become_like(&watching::exports(&plan));
+        let clients = format!("{:?}", plan.clients);
+        let has_changed = clients != self.clients;
+        if has_changed {
+            self.admission.replace(plan.clients);
+            self.clients = clients;
+        }
+        let log = settings.options.observe.log;
+        if log != self.log {
+            // The plan's checks know every filter that can be used.
+            let _ = trace::change(Some(log.as_deref().unwrap_or("info")));
+            self.log = log;
+        }
+        Ok(Changes { exports, clients: has_changed })
+    }
+}
+
+/// Settings that shards are built of, by their flags.
+fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
+    let store = match &plan.store {
+        StorePlan::Files { state_dir, callers, cluster, waiting } => {
+            let name = cluster.as_ref().map(|cluster| cluster.name().to_owned());
+            vec![
+                ("state-dir", format!("{state_dir:?}")),
+                ("mode", format!("{:?}", callers.mode)),
+                ("squash", format!("{callers:?}")),
+                ("cluster", format!("{name:?}")),
+                ("helpers", format!("{:?}", waiting.helpers)),
+            ]
+        }
+        StorePlan::Ceph { state_dir, callers, helpers, .. } => vec![
+            ("state-dir", format!("{state_dir:?}")),
+            ("squash", format!("{callers:?}")),
+            ("helpers", format!("{helpers:?}")),
+        ],
+        StorePlan::Memory { capacity } => vec![("memory", format!("{capacity}"))],
+    };
+    let sizes = plan.sizes;
+    let own = vec![
+        ("listen", format!("{:?}", plan.fabrics)),
+        ("tcp", format!("{:?}", plan.tcp)),
+        ("shm-allow", format!("{:?}", plan.shm_allow)),
+        ("buffers", format!("{:?}", sizes.slots)),
+        ("receives", format!("{:?}", sizes.receives)),
+        ("connections", format!("{:?}", sizes.connections)),
+        ("tcp-connections", format!("{:?}", sizes.streams)),
+        ("credits", format!("{:?}", sizes.credits)),
+        ("calls", format!("{:?}", sizes.calls)),
+        ("drain", format!("{:?}", sizes.drain)),
+        ("spin", format!("{:?}", sizes.spin)),
+        ("private-data", format!("{:?}", plan.private_data)),
+        ("rdma-version", format!("{:?}", plan.versions)),
+        ("sample", format!("{:?}", plan.sample)),
+        ("stages", format!("{:?}", plan.tells_stages)),
+        ("nfs", format!("{:?}", plan.nfs)),
+        ("metrics", format!("{:?}", options.observe.metrics)),
+        ("control", format!("{:?}", options.observe.control)),
+        ("control-group", format!("{:?}", options.observe.control_group)),
+        ("log-format", format!("{:?}", options.observe.log_format)),
+        ("exit-with", format!("{:?}", options.exit_with)),
+        ("stats", format!("{:?}", plan.stats)),
+        ("rpcbind", format!("{:?}", plan.rpcbind)),
+        ("ready-file", format!("{:?}", plan.ready_file)),
+    ];
+    own.into_iter().chain(store).collect()
+}
+
+/// The exports, for stores that cannot exchange them.
+fn copies(plan: &Plan) -> Vec<String> {
+    let copy = |export: &super::exports::Exported| {
+        format!("{} {:?} {}", export.name, export.path, export.read_only)
+    };
+    plan.exports.iter().map(copy).collect()
+}

@@ -1,0 +1,67 @@
+//! Stores of a server, as its plan says: the sources that shards open theirs from, and the threads
+//! that wait for file systems.
+
+use super::{
+    ceph_start,
+    plan::{Plan, StorePlan},
+};
+use crate::Error;
+use stag_engine::launch::CoreId;
+use stag_nfs::{
+    helpers::{HelperConfig, Helpers},
+    serve::StoreSource,
+    store::{
+        Backend,
+        files::{self, FilesBackend, SharedFiles},
+        memory,
+    },
+};
+use std::sync::Arc;
+
+/// Makes the source of the shards' stores.
+pub fn source(plan: &Plan) -> Result<StoreSource, Error> {
+    match &plan.store {
+        StorePlan::Files { state_dir, callers, cluster, waiting } => {
+            let config = files::FilesConfig {
+                state_dir: state_dir.clone(),
+                exports: plan.directories(),
+                shards: plan.shards(),
+                sync_directories: true,
+                callers: callers.clone(),
+                open_files: Some(plan.share.files),
+                cluster: cluster.clone(),
+            };
+            SharedFiles::open_waiting(&config, waiting)
+                .map(StoreSource::Files)
+                .map_err(|error| Error::usage(error.to_string()))
+        }
+        StorePlan::Ceph { ceph, state_dir, callers, cluster, .. } => {
+            ceph_start::open(plan, ceph, state_dir, callers, cluster.as_ref())
+                .map(StoreSource::Ceph)
+        }
+        StorePlan::Memory { capacity } => {
+            Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
+        }
+    }
+}
+
+/// Threads that wait for file systems instead of the shards, on the cores that these leave free; a
+/// store in memory needs none.
+pub fn helpers(source: &StoreSource, plan: &Plan, cores: &[CoreId]) -> Result<Vec<Helpers>, Error> {
+    let (threads, backend) = match (source, &plan.store) {
+        (StoreSource::Files(shared), StorePlan::Files { waiting, .. }) => {
+            let backend = FilesBackend::of(shared).map(|files| Arc::new(files) as Arc<dyn Backend>);
+            (waiting.helpers, backend)
+        }
+        (StoreSource::Ceph(backend), StorePlan::Ceph { helpers, .. }) => {
+            (*helpers, Some(Arc::new(backend.clone()) as Arc<dyn Backend>))
+        }
+        _ => return Ok(Vec::new()),
+    };
+    let shards = plan.shards();
+    let cores = cores.iter().skip(shards).map(|core| core.id).collect();
+    let config = HelperConfig { threads, backend, cores, ..HelperConfig::new(shards) };
+    Helpers::start_for(config).map_err(|error| {
+        Error::failure(format!("cannot start threads that wait for file systems: {error}"))
+    })
+}

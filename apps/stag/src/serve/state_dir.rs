@@ -1,0 +1,45 @@
+//! The state directory of a server: where it is, and that no client can read it.
+
+use super::{exports::Exported, plan::PlanPurpose};
+use crate::{Error, plain, system::default_state_dir};
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+/// Finds or makes the state directory. What would lie under an export is not made.
+pub fn state_dir(
+    given: Option<&Path>,
+    exports: &[Exported],
+    purpose: PlanPurpose,
+) -> Result<PathBuf, Error> {
+    let directory = match given {
+        Some(given) => given.to_owned(),
+        None => default_state_dir()?,
+    };
+    let directory = std::path::absolute(&directory).map_err(|error| {
+        Error::usage(format!("cannot use the state directory {directory:?}: {error}"))
+    })?;
+    let existing = directory.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    let is_under = |path: &&PathBuf| existing.as_ref().is_some_and(|above| above.starts_with(path));
+    if let Some(path) = exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
+        return Err(Error::usage(format!(
+            "the state directory {} lies under {}, so that clients could read the key of the file \
+             handles: choose another with --state-dir",
+            directory.display(),
+            path.display()
+        )));
+    }
+    if purpose == PlanPurpose::Check {
+        return Ok(directory);
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+        Error::usage(format!(
+            "cannot make the state directory {}: {}; choose another with --state-dir",
+            directory.display(),
+            plain(&error)
+        ))
+    })?;
+    Ok(directory)
+}

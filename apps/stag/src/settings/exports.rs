@@ -1,0 +1,211 @@
+//! Tables of a file that no flag can say: exports with their clients, and listeners with cores.
+
+use super::value::{self, FileFault, Placed};
+use crate::{cidr, size};
+use stag_nfs::{
+    access::{ClientOptions, ClientRule, ExportRules},
+    store::{TRANSFER_MAX, files::Squash},
+};
+use toml::de::{DeTable, DeValue};
+
+/// Octets of the least READ or WRITE that an export can ask clients to make.
+const TRANSFER_MIN: usize = 4_096;
+
+/// Keys of one listener.
+pub const LISTEN_KEYS: [&str; 2] = ["url", "cores"];
+/// Keys of one export.
+pub const EXPORT_KEYS: [&str; 11] = [
+    "path",
+    "name",
+    "access",
+    "clients",
+    "squash",
+    "anonuid",
+    "anongid",
+    "insecure",
+    "slow",
+    "read-max",
+    "write-max",
+];
+/// Keys of a rule for clients of one export.
+pub const CLIENT_KEYS: [&str; 6] =
+    ["networks", "access", "squash", "anonuid", "anongid", "insecure"];
+
+/// A listener of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenEntry {
+    pub url: String,
+    /// Cores of its scheme, if it says how many.
+    pub cores: Option<u16>,
+    pub line: usize,
+}
+
+/// An export of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportEntry {
+    pub line: usize,
+    /// A directory, or `ceph:/PATH`.
+    pub path: String,
+    /// None: the last component of the path.
+    pub name: Option<String>,
+    pub read_only: bool,
+    /// All its calls are made by threads that may wait.
+    pub is_slow: bool,
+    pub rules: ExportRules,
+}
+
+/// Reads a table of `[[listen]]`.
+pub(super) fn listener(value: &Placed<'_>, line: usize) -> Result<ListenEntry, FileFault> {
+    let table = value::table(value, "listen")?;
+    let (mut url, mut cores) = (None, None);
+    for (key, value) in table {
+        match key.get_ref().as_ref() {
+            "url" => url = Some(value::text(value, "url")?.to_owned()),
+            "cores" => {
+                let count = value::number(value, "cores")?;
+                let count = u16::try_from(count).ok().filter(|count| (1..=1_024).contains(count));
+                let fault = || FileFault::new(value.span(), "cores has to be from 1 to 1024");
+                cores = Some(count.ok_or_else(fault)?);
+            }
+            other => return Err(stranger(other, key.span(), &LISTEN_KEYS)),
+        }
+    }
+    let url = url.ok_or_else(|| FileFault::new(value.span(), "this listener has no url"))?;
+    Ok(ListenEntry { url, cores, line })
+}
+
+/// Reads a table of `[[export]]`.
+pub(super) fn export(value: &Placed<'_>, line: usize) -> Result<ExportEntry, FileFault> {
+    let table = value::table(value, "export")?;
+    let mut export = ExportEntry { line, ..ExportEntry::default() };
+    for (key, value) in table {
+        match key.get_ref().as_ref() {
+            "path" => export.path = value::text(value, "path")?.to_owned(),
+            "name" => export.name = Some(value::text(value, "name")?.to_owned()),
+            "access" => export.read_only = is_read_only(value)?,
+            "clients" => export.rules.clients = clients(value)?,
+            "slow" => export.is_slow = value::boolean(value, "slow")?,
+            "read-max" => export.rules.read_max = Some(transfer(value, "read-max")?),
+            "write-max" => export.rules.write_max = Some(transfer(value, "write-max")?),
+            other => {
+                let is_known = option(&mut export.rules.options, other, value)?;
+                if !is_known {
+                    return Err(stranger(other, key.span(), &EXPORT_KEYS));
+                }
+            }
+        }
+    }
+    if export.path.is_empty() {
+        return Err(FileFault::new(value.span(), "this export has no path"));
+    }
+    Ok(export)
+}
+
+/// Reads clients: networks, and tables of networks with options.
+fn clients(value: &Placed<'_>) -> Result<Vec<ClientRule>, FileFault> {
+    let mut rules: Vec<ClientRule> = Vec::new();
+    let mut add = |value: &Placed<'_>, options| {
+        let text = value::text(value, "a network")?;
+        let parsed = cidr::parse(text, "clients");
+        let network = parsed.map_err(|why| FileFault::new(value.span(), why))?;
+        if rules.iter().any(|rule| rule.network == network) {
+            let why = format!("{network} is given twice among the clients of this export");
+            return Err(FileFault::new(value.span(), why));
+        }
+        rules.push(ClientRule { network, options });
+        Ok(())
+    };
+    for item in value::list(value, "clients")? {
+        match item.get_ref() {
+            DeValue::Table(table) => {
+                let options = client_options(table)?;
+                let networks = table.iter().find(|(key, _)| key.get_ref() == "networks");
+                let (_, networks) = networks
+                    .ok_or_else(|| FileFault::new(item.span(), "these clients have no networks"))?;
+                for network in value::list(networks, "networks")? {
+                    add(network, options)?;
+                }
+            }
+            _ => add(item, ClientOptions::default())?,
+        }
+    }
+    if rules.is_empty() {
+        let why = "an empty list admits nobody: leave clients out to admit whoever may connect";
+        return Err(FileFault::new(value.span(), why));
+    }
+    Ok(rules)
+}
+
+fn client_options(table: &DeTable<'_>) -> Result<ClientOptions, FileFault> {
+    let mut options = ClientOptions::default();
+    for (key, value) in table {
+        match key.get_ref().as_ref() {
+            "networks" => {}
+            "access" => options.read_only = Some(is_read_only(value)?),
+            other => {
+                if !option(&mut options, other, value)? {
+                    return Err(stranger(other, key.span(), &CLIENT_KEYS));
+                }
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// Reads an option that exports and their clients have; false for any other key.
+fn option(options: &mut ClientOptions, key: &str, value: &Placed<'_>) -> Result<bool, FileFault> {
+    match key {
+        "squash" => options.squash = Some(squash(value)?),
+        "anonuid" => options.anon_uid = Some(id(value, key)?),
+        "anongid" => options.anon_gid = Some(id(value, key)?),
+        "insecure" => options.insecure = Some(value::boolean(value, key)?),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn id(value: &Placed<'_>, key: &str) -> Result<u32, FileFault> {
+    let fault = || FileFault::new(value.span(), format!("{key}: {} is nobody's number", u32::MAX));
+    Some(value::number(value, key)?).filter(|id| *id != u32::MAX).ok_or_else(fault)
+}
+
+fn squash(value: &Placed<'_>) -> Result<Squash, FileFault> {
+    match value::text(value, "squash")? {
+        "root" => Ok(Squash::Root),
+        "none" => Ok(Squash::None),
+        "all" => Ok(Squash::All),
+        other => {
+            let why = format!("write \"root\", \"none\" or \"all\" instead of {other:?}");
+            Err(FileFault::new(value.span(), why))
+        }
+    }
+}
+
+fn is_read_only(value: &Placed<'_>) -> Result<bool, FileFault> {
+    match value::text(value, "access")? {
+        "ro" => Ok(true),
+        "rw" => Ok(false),
+        other => Err(FileFault::new(
+            value.span(),
+            format!("write \"ro\" or \"rw\" instead of {other:?}"),
+        )),
+    }
+}
+
+/// Octets of the largest READ or WRITE: a power of two, as clients round to one.
+fn transfer(value: &Placed<'_>, key: &str) -> Result<u32, FileFault> {
+    let fault = |why: String| FileFault::new(value.span(), format!("{key}: {why}"));
+    let text = value::word(value.get_ref()).unwrap_or_default();
+    let octets = size::octets(&text).map_err(fault)?;
+    let fits = (TRANSFER_MIN..=TRANSFER_MAX as usize).contains(&octets) && octets.is_power_of_two();
+    if !fits {
+        let why = format!("{text} has to be a power of two from 4K to {}K", TRANSFER_MAX >> 10);
+        return Err(fault(why));
+    }
+    Ok(u32::try_from(octets).unwrap_or(TRANSFER_MAX))
+}
+
+fn stranger(key: &str, span: std::ops::Range<usize>, known: &[&str]) -> FileFault {
+    let known: Vec<_> = known.iter().map(|key| (*key).to_owned()).collect();
+    FileFault::new(span, value::unknown(key, &known))
+}

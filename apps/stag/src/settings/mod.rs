@@ -1,0 +1,99 @@
+//! Settings of a server: the flags of its command line, and those of a file in TOML that the
+//! command line overrides.
+//!
+//! A key of the file is a flag's long name, and its value is read as the flag's: whatever the
+//! command line takes, the file takes, with the same sentences for what is wrong. Flags that
+//! `--help` lists under a heading stand in the table of that name, `--credits` under Limits as
+//! `credits` in `[limits]`; where the table says it already, the key is shorter, `level` in `[log]`
+//! for `--log`. Only listeners and exports have tables of their own ([`exports`]).
+
+mod exports;
+mod file;
+mod origin;
+mod value;
+
+pub use exports::{ExportEntry, ListenEntry};
+pub use origin::{Origins, ValueOrigin, key_of, section_of};
+
+use crate::Error;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
+
+/// Settings as a whole: the options, and what only a file can say.
+#[derive(Debug)]
+pub struct Merged<A> {
+    /// The options, those of the file included.
+    pub options: A,
+    /// The options as clap has them, to be shown.
+    pub matches: ArgMatches,
+    /// Listeners with options of their own; none when the command line says where to listen.
+    pub listen: Vec<ListenEntry>,
+    /// Exports of the file; none when the command line names directories.
+    pub exports: Vec<ExportEntry>,
+    /// The place that each value comes from.
+    pub origins: Origins,
+}
+
+/// Reads `words`, the command line behind the name of the subcommand, and `file` behind it, if
+/// there is one.
+///
+/// # Errors
+/// A sentence about what is wrong, with the file's name and line where it is there.
+pub fn merge<A: Args + FromArgMatches>(
+    words: &[OsString],
+    file: Option<&Path>,
+) -> Result<Merged<A>, Error> {
+    let command = A::augment_args(Command::new("stag"));
+    let given = parse(&command, words, &Origins::default())?;
+    let mut origins = Origins::of(&command, &given);
+    let Some(path) = file else {
+        return finish(given, Vec::new(), Vec::new(), origins);
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::usage(format!(
+            "cannot read {}: {}; 'stag config example' prints a file to begin with",
+            path.display(),
+            crate::plain(&error)
+        ))
+    })?;
+    let found = file::read(path, &text, &command)?;
+    origins.add_file(path, &found.words);
+    let overridden = |flag: &str| origins.of_flag(flag) == ValueOrigin::Flag;
+    let listen = if overridden("listen") { Vec::new() } else { found.listen };
+    let exports = if overridden("directories") { Vec::new() } else { found.exports };
+    // Behind the command line's own words could be `--`, after which nothing is a flag.
+    let from_file =
+        found.words.iter().filter(|word| !overridden(&word.flag)).map(|word| word.text.clone());
+    let all: Vec<_> = from_file.chain(words.iter().cloned()).collect();
+    let matches = parse(&command, &all, &origins)?;
+    finish(matches, listen, exports, origins)
+}
+
+fn finish<A: FromArgMatches>(
+    matches: ArgMatches,
+    listen: Vec<ListenEntry>,
+    exports: Vec<ExportEntry>,
+    origins: Origins,
+) -> Result<Merged<A>, Error> {
+    let options = A::from_arg_matches(&matches);
+    let options = options.map_err(|error| Error::usage(error.to_string()))?;
+    Ok(Merged { options, matches, listen, exports, origins })
+}
+
+fn parse(command: &Command, words: &[OsString], origins: &Origins) -> Result<ArgMatches, Error> {
+    let name = OsStr::new("stag").to_owned();
+    let matches = command.clone().try_get_matches_from([name].into_iter().chain(words.to_vec()));
+    matches.map_err(|error| Error::usage(origins.place(&one_line(&error))))
+}
+
+/// The first sentence of clap's text: what is wrong, and the values that would be right.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim);
+    let lines = lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For "));
+    let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
+    lines.join("; ").trim_start_matches("error: ").to_owned()
+}

@@ -1,0 +1,181 @@
+//! Settings in a file: what it says is served, flags override it, and what is wrong is said with
+//! file and line before anything starts.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use std::{fs, os::unix::fs::symlink};
+use support::{Home, Server};
+
+const FREE: &str = "listen = [\"iwarp://127.0.0.1:0\"]\ntcp = \"127.0.0.1:0\"\ninsecure = true\n\
+                    mode = \"unprivileged\"\n";
+
+/// A home with a file of settings.
+fn home(settings: &str) -> Home {
+    let home = Home::new();
+    fs::create_dir_all(home.path("other/data")).unwrap();
+    fs::write(home.path("stag.toml"), settings).unwrap();
+    home
+}
+
+fn serve(home: &Home, arguments: &[&str]) -> Server {
+    let all = [&["serve", "--config", "stag.toml"], arguments].concat();
+    Server::start(home, home.stag(&all))
+}
+
+fn exports(server: &Server) -> Vec<String> {
+    let out = server.out();
+    out.lines().filter_map(|line| line.strip_prefix("EXPORT ")).map(str::to_owned).collect()
+}
+
+/// Lists an export; the exit code.
+fn ls(home: &Home, server: &Server, export: &str) -> Option<i32> {
+    let url = format!("tcp://{}/{export}", server.line("TCP"));
+    home.run(&["call", &url, "ls"]).status.code()
+}
+
+#[test]
+fn a_file_says_what_is_served_under_which_names_and_to_whom() {
+    let home = home(&format!(
+        "{FREE}\n[limits]\nconnections = 16\nbuffers = \"32M\"\n\
+         [[export]]\npath = \"data\"\nname = \"p/alpha\"\n\
+         [[export]]\npath = \"other/data\"\naccess = \"ro\"\nclients = [\"10.0.0.0/8\"]\n"
+    ));
+    let server = serve(&home, &[]);
+    assert_eq!(exports(&server), ["/p/alpha rw", "/data ro"]);
+    assert_eq!(ls(&home, &server, "p/alpha"), Some(0), "{}", server.err());
+    assert_ne!(ls(&home, &server, "data"), Some(0), "127.0.0.1 is none of its clients");
+    assert!(server.err().contains("refused: not among the export's clients"), "{}", server.err());
+    assert!(server.err().contains("at most 16 RDMA connections"), "{}", server.err());
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+}
+
+#[test]
+fn flags_override_the_file() {
+    let home = home(&format!(
+        "{FREE}nfs = [3, 4]\nlease = 40\n[log]\nlevel = \"debug\"\n\
+         [[export]]\npath = \"data\"\n"
+    ));
+    let server = serve(&home, &["x=other/data"]);
+    assert_eq!(exports(&server), ["/x rw"], "directories of the command line are all there is");
+    let output = home.run(&["config", "show", "--config", "stag.toml", "--sample", "7"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "listen = [\"iwarp://127.0.0.1:0\"]  # stag.toml:1",
+        "tcp = \"127.0.0.1:0\"  # stag.toml:2",
+        "sample = 7  # flag",
+        "cores = 1  # default",
+        "nfs = [\"3\",\"4\"]  # stag.toml:5",
+        "lease = 40  # stag.toml:6",
+        "level = \"debug\"  # stag.toml:8",
+        "format = \"text\"  # default",
+        "# metrics is not set",
+        "[[export]]  # stag.toml:9",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
+    }
+    fs::write(home.path("shown.toml"), &text).unwrap();
+    let output = home.run(&["config", "show", "--config", "shown.toml", "--json"]);
+    assert!(output.status.success(), "what is shown can be read again: {output:?}");
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let settings = shown["settings"].as_array().unwrap();
+    let sample = settings.iter().find(|setting| setting["key"] == "sample").unwrap();
+    assert_eq!((&sample["value"], &sample["from"]["kind"]), (&7.into(), &"file".into()));
+}
+
+#[test]
+fn two_directories_of_one_last_name_and_a_symbolic_link_have_names_of_their_own() {
+    let home = home("");
+    symlink("other/data", home.path("link")).unwrap();
+    let server = home.serve(&["data", "q/beta=other/data:ro", "link"]);
+    assert_eq!(exports(&server), ["/data rw", "/q/beta ro", "/link rw"]);
+    for export in ["data", "q/beta", "link"] {
+        assert_eq!(ls(&home, &server, export), Some(0), "{export}: {}", server.err());
+    }
+    let said = "notice: /q/beta and /link are one directory";
+    assert!(
+        server.err().contains(said) || server.err().contains("/link and /q/beta"),
+        "{}",
+        server.err()
+    );
+}
+
+#[test]
+fn a_file_that_is_wrong_stops_the_start_with_its_line_and_what_to_write() {
+    for (text, expected) in [
+        ("clienst = []", "stag.toml:1: nothing is called \"clienst\" here: is it \"clients\"?"),
+        ("\n[limits]\nconections = 1", "stag.toml:3: nothing is called \"conections\" here: is it"),
+        ("credits = 1", "stag.toml:1: credits stands in the table [limits]"),
+        ("log = \"debug\"", "stag.toml:1: log stands in the table [log], as level"),
+        ("[log]\nlevel = \"loud\"", "stag.toml:2: --log: \"loud\" is no level: write error, warn"),
+        ("[log]\nlog = \"info\"", "stag.toml:2: log stands in the table [log], as level"),
+        ("[log]\nformat = \"xml\"", "stag.toml:2: invalid value 'xml' for '--log-format"),
+        ("nfs = [5]", "stag.toml:1: "),
+        ("lease = 5", "stag.toml:1: invalid value '5' for '--lease <SECONDS>'"),
+        ("[limits]\ncores = 1", "stag.toml:2: cores stands at the top of the file"),
+        ("cores = 1\ncores = 2", "stag.toml:2: duplicate key"),
+        ("cores = ", "stag.toml:1: "),
+        ("cores = 0", "stag.toml:1: invalid value '0' for '--cores <N>'"),
+        ("cores = true", "stag.toml:1: invalid value"),
+        ("stages = 1", "stag.toml:1: stages has to be true or false"),
+        ("clients = [\"10.0.0.1/8\"]", "stag.toml:1: 10.0.0.1/8 in --clients has bits behind"),
+        ("insecure = false", "there is nothing to serve: add an export, [[export]]"),
+        ("[limits]\nbuffers = \"1M\"", "stag.toml:2: --buffers of "),
+        ("[limits]\nmemory-max = \"1M\"", "stag.toml:2: this server needs "),
+        ("[limits]\nconnections = 99999999", "stag.toml:2: "),
+        ("export = 1", "write each export as a table of its own, [[export]]"),
+        ("[[export]]\nname = \"x\"", "stag.toml:1: this export has no path"),
+        ("[[export]]\npath = \"gone\"", "stag.toml:1: the directory gone does not exist"),
+        ("[[export]]\npath = \"data\"\nname = \"a//b\"", "cannot name an export"),
+        ("[[export]]\npath = \"data\"\nacess = \"ro\"", "stag.toml:3: nothing is called \"acess\""),
+        ("[[export]]\npath = \"data\"\naccess = \"r\"", "stag.toml:3: write \"ro\" or \"rw\""),
+        ("[[export]]\npath = \"data\"\nread-max = \"5K\"", "stag.toml:3: read-max: 5K has to be a"),
+        ("[[export]]\npath = \"data\"\nclients = []", "stag.toml:3: an empty list admits nobody"),
+        (
+            "[[export]]\npath = \"data\"\nclients = [{ squash = \"all\" }]",
+            "stag.toml:3: these clients have no networks",
+        ),
+        (
+            "[[export]]\npath = \"data\"\nclients = [\"::1\", \"::1\"]",
+            "stag.toml:3: ::1/128 is given twice",
+        ),
+        ("[[export]]\npath = \"data\"\n\n[[export]]\npath = \"other/data\"", "stag.toml:4: "),
+        (
+            "[[listen]]\nurl = \"iwarp://127.0.0.1:0\"\ncores = 1\n[[listen]]\nurl = \
+             \"iwarp://127.0.0.1:0\"\ncores = 2\n[[export]]\npath = \"data\"",
+            "stag.toml:4: all listeners of iwarp:// share its cores, and line 1 says 1",
+        ),
+    ] {
+        let needs_export = text.starts_with("[limits]") || text.starts_with("clients");
+        let rest = if needs_export { "\n[[export]]\npath = \"data\"\n" } else { "" };
+        let home = home(&format!("{text}{rest}"));
+        for more in [&[][..], &["--check"]] {
+            let sentence = home.refused(&[&["serve", "--config", "stag.toml"], more].concat());
+            assert!(sentence.contains(expected), "{text}: {sentence}");
+        }
+    }
+    let home = home("");
+    let sentence = home.refused(&["serve", "--config", "none.toml"]);
+    assert!(sentence.contains("'stag config example' prints a file"), "{sentence}");
+}
+
+#[test]
+fn a_check_changes_nothing_and_says_what_would_be_served() {
+    let home = home(&format!("{FREE}[[export]]\npath = \"data\"\n"));
+    let output = home.run(&["serve", "--config", "stag.toml", "--check"]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(out.contains("export /data = ") && out.ends_with("without a start\n"), "{out}");
+    assert!(!home.path("state").exists());
+}
+
+#[test]
+fn the_example_is_a_file_that_a_server_could_be_started_with() {
+    let home = home("");
+    let example = home.run(&["config", "example"]).stdout;
+    let text = String::from_utf8(example).unwrap().replace("/srv/data", &home.text("data"));
+    fs::write(home.path("stag.toml"), text).unwrap();
+    let output = home.run(&["serve", "--config", "stag.toml", "--check"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}

@@ -1,0 +1,192 @@
+//! Settings that are read again while calls are under way.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use rustix::process::Signal;
+use stag_client::{ClientConfig, Error, NfsClient};
+use stag_engine::clock::Clock;
+use stag_iwarp::{Iwarp, IwarpConfig};
+use stag_protocol::nfs::v3::FileHandle;
+use std::fs;
+use support::{Home, PATIENCE, Server, wait_for};
+
+/// Times that the settings are read again under load.
+const RELOADS: usize = 1_000;
+/// Calls between two of them, at least.
+const CALLS: usize = 4;
+
+const HEAD: &str = "listen = [\"iwarp://127.0.0.1:0\"]\ntcp = \"127.0.0.1:0\"\n\
+                    mode = \"unprivileged\"\ninsecure = true\n";
+const DATA: &str = "[[export]]\npath = \"data\"\n";
+
+fn settings(home: &Home, text: &str) {
+    // As a whole: a file that is half written is another test.
+    fs::write(home.path("new.toml"), text).unwrap();
+    fs::rename(home.path("new.toml"), home.path("stag.toml")).unwrap();
+}
+
+fn server(home: &Home, text: &str) -> Server {
+    fs::create_dir_all(home.path("more")).unwrap();
+    settings(home, text);
+    Server::start(home, home.stag(&["serve", "--config", "stag.toml"]))
+}
+
+/// A client over iWARP, from a port that any user can take.
+fn client(server: &Server) -> NfsClient<Iwarp> {
+    let (clock, mut config) = (Clock::start(), ClientConfig::new(1));
+    (config.timeout, config.shard.reserved_port) = (PATIENCE, false);
+    let fabric = IwarpConfig::new(config.limits(), [1; 32], clock.now());
+    let mut client =
+        NfsClient::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
+    client.connect(&server.line("LISTEN").parse().unwrap()).unwrap();
+    client
+}
+
+fn said(server: &Server, text: &str) -> usize {
+    server.err().matches(text).count()
+}
+
+/// Has the settings read again, and waits until the log says `expected` once more.
+fn reload(server: &Server, expected: &str) {
+    let before = said(server, expected);
+    server.signal(Signal::HUP);
+    wait_for(expected, || said(server, expected) > before);
+}
+
+/// Mounts an export as soon as the shard has the new ones.
+fn mounts(client: &mut NfsClient<Iwarp>, path: &str) -> FileHandle {
+    let mut root = None;
+    wait_for(path, || {
+        root = client.mount(path).ok();
+        root.is_some()
+    });
+    root.unwrap()
+}
+
+fn descriptors(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count()
+}
+
+fn threads(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap().count()
+}
+
+#[test]
+fn exports_come_and_go_while_others_are_used_and_a_bad_file_changes_nothing() {
+    let home = Home::new();
+    let mut server = server(&home, &format!("{HEAD}{DATA}"));
+    let mut client = client(&server);
+    let data = client.mount("/data").unwrap();
+    settings(&home, &format!("{HEAD}{DATA}[[export]]\npath = \"more\"\nname = \"p/more\"\n"));
+    reload(&server, "settings read again: added /p/more");
+    let more = mounts(&mut client, "/p/more");
+    for (text, why) in [
+        ("cores = \n", "stag.toml:10: "),
+        ("access = \"no\"\n", "stag.toml:10: write \"ro\" or \"rw\""),
+        ("[[export]]\npath = \"gone\"\n", "stag.toml:10: the directory gone does not exist"),
+        ("[idle]\nspin = 7\n", "stag.toml:11: --spin cannot change while the server runs"),
+    ] {
+        let good = fs::read_to_string(home.path("stag.toml")).unwrap();
+        settings(&home, &format!("{good}{text}"));
+        reload(&server, &format!("settings stay as they are: {why}"));
+        settings(&home, &good);
+        assert!(client.getattr(data).is_ok() && client.getattr(more).is_ok(), "{text}");
+    }
+    settings(&home, &format!("{HEAD}{DATA}access = \"ro\"\n"));
+    reload(&server, "settings read again: removed /p/more; changed /data");
+    wait_for("the end of an export", || client.getattr(more).is_err());
+    wait_for("a read-only export", || client.mkdir(data, b"made", 0o755).is_err());
+    assert!(client.getattr(data).is_ok());
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+}
+
+#[test]
+fn who_is_no_client_any_more_is_disconnected_and_cannot_come_back() {
+    let home = Home::new();
+    let with = |clients: &str| format!("clients = [{clients}]\n{HEAD}{DATA}");
+    let server = server(&home, &with("\"127.0.0.0/8\""));
+    let mut first = client(&server);
+    let data = first.mount("/data").unwrap();
+    settings(&home, &with("\"10.0.0.0/8\""));
+    reload(&server, "other clients may connect");
+    wait_for("the end of the connection", || first.getattr(data).is_err());
+    let again = first.connect(&server.line("LISTEN").parse().unwrap());
+    assert!(matches!(again, Err(Error::NotConnected(_))), "{again:?}");
+    assert!(server.err().contains("not a client any more"), "{}", server.err());
+    settings(&home, &with("\"10.0.0.0/8\", \"127.0.0.1\""));
+    reload(&server, "other clients may connect");
+    assert!(client(&server).getattr(data).is_ok());
+}
+
+#[test]
+fn a_thousand_reloads_under_load_lose_no_call_and_leak_nothing() {
+    let home = Home::new();
+    let files = [
+        format!("{HEAD}{DATA}"),
+        format!("{HEAD}{DATA}[[export]]\npath = \"more\"\nclients = [\"10.0.0.0/8\"]\n"),
+    ];
+    let server = server(&home, &files[0]);
+    let mut client = client(&server);
+    let data = client.mount("/data").unwrap();
+    // The first round opens what stays open.
+    let round = |client: &mut NfsClient<Iwarp>, number: usize| {
+        settings(&home, &files[(number + 1) % 2]);
+        let before = said(&server, "settings read again");
+        server.signal(Signal::HUP);
+        let mut calls = 0;
+        while calls < CALLS || said(&server, "settings read again") == before {
+            client.getattr(data).unwrap();
+            calls += 1;
+        }
+    };
+    (0..2).for_each(|number| round(&mut client, number));
+    let before = (descriptors(&server), threads(&server));
+    (0..RELOADS).for_each(|number| round(&mut client, number));
+    assert_eq!(said(&server, "settings stay as they are"), 0, "{}", server.err());
+    wait_for("no more descriptors and threads than before", || {
+        descriptors(&server) <= before.0 && threads(&server) <= before.1
+    });
+}
+
+/// The JSON that `stag ctl` prints, or the text of its complaint.
+fn ctl(home: &Home, command: &str) -> Result<serde_json::Value, String> {
+    let output = home.run(&["ctl", "--json", command]);
+    match output.status.code() {
+        Some(0) => Ok(serde_json::from_slice(&output.stdout).unwrap()),
+        _ => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+fn listed(home: &Home) -> Vec<String> {
+    let exports = ctl(home, "exports").unwrap();
+    let exports = exports["exports"].as_array().unwrap();
+    exports.iter().map(|export| export["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_controller_has_the_settings_read_again_and_sees_the_exports_of_that_moment() {
+    let home = Home::new();
+    let server = server(&home, &format!("{HEAD}{DATA}"));
+    let mut client = client(&server);
+    let data = client.mount("/data").unwrap();
+    assert_eq!(listed(&home), ["/data"]);
+    let more = format!("{HEAD}{DATA}[[export]]\npath = \"more\"\n");
+    settings(&home, &more);
+    let changes = ctl(&home, "reload").unwrap();
+    assert_eq!(changes["summary"], "added /more");
+    assert_eq!(
+        (&changes["added"][0], &changes["clients_changed"]),
+        (&"/more".into(), &false.into())
+    );
+    assert_eq!(listed(&home), ["/data", "/more"]);
+    mounts(&mut client, "/more");
+    settings(&home, &format!("{more}access = \"no\"\n"));
+    let refused = ctl(&home, "reload").unwrap_err();
+    assert!(refused.contains("stay as they are: stag.toml:9: write \"ro\" or \"rw\""), "{refused}");
+    assert_eq!(listed(&home), ["/data", "/more"], "nothing changed");
+    assert!(client.getattr(data).is_ok());
+    let logged = "settings read again: added /more";
+    assert!(server.err().contains(logged), "{}", server.err());
+}
