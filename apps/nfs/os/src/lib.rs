@@ -1,13 +1,14 @@
 //! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: files named
 //! by the kernel's own handles ([`handle`]), octets that two files share ([`mod@clone`]), a thread
-//! that acts as another user ([`user`]), files that are opened for their owner whatever their mode
-//! ([`owner`]), reads that nobody waits for ([`ring`]), memory of a shard that another thread works
-//! on ([`lent`]), a file size limit that ends no process ([`signal`]), and failures of write-back
-//! ([`writeback`]).
+//! that acts as another user ([`user`]), threads that take the core from nobody ([`batch`]), files
+//! that are opened for their owner whatever their mode ([`owner`]), reads that nobody waits for
+//! ([`ring`]), memory of a shard that another thread works on ([`lent`]), a file size limit that
+//! ends no process ([`signal`]), and failures of write-back ([`writeback`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per
 //! block, but for lent memory.
 
+pub mod batch;
 pub mod clone;
 pub mod handle;
 pub mod lent;
@@ -17,6 +18,7 @@ pub mod signal;
 pub mod user;
 pub mod writeback;
 
+pub use batch::BatchThread;
 pub use handle::KernelHandle;
 pub use lent::{LentOctets, LentRoom, OctetsKeeper, RoomKeeper};
 pub use ring::{Done, ReadRange, Ring};

@@ -29,7 +29,17 @@ const EXPORT: &str = "/export";
 #[derive(Clone, Debug)]
 enum GaneshaStore {
     Memory,
-    Ceph(SharedCluster),
+    Ceph(SharedCluster, ObjectCache),
+}
+
+/// The object cache of libcephfs under NFS-Ganesha: octets that were read lately stay in the
+/// server. Later versions of NFS-Ganesha leave it off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectCache {
+    /// On for this version, as it comes.
+    AsItComes,
+    /// Every READ asks a data daemon.
+    Off,
 }
 
 /// NFS-Ganesha, and how it is called.
@@ -50,8 +60,8 @@ impl Ganesha {
     }
 
     /// The same with the root of a cluster's file system, through libcephfs.
-    pub fn on_ceph(cluster: &SharedCluster, bench: StagBench) -> Self {
-        Self::of(GaneshaStore::Ceph(cluster.clone()), bench)
+    pub fn on_ceph(cluster: &SharedCluster, cache: ObjectCache, bench: StagBench) -> Self {
+        Self::of(GaneshaStore::Ceph(cluster.clone(), cache), bench)
     }
 
     const fn of(store: GaneshaStore, bench: StagBench) -> Self {
@@ -63,7 +73,8 @@ impl Contender for Ganesha {
     fn name(&self) -> String {
         let store = match self.store {
             GaneshaStore::Memory => "MEM",
-            GaneshaStore::Ceph(_) => "CEPH",
+            GaneshaStore::Ceph(_, ObjectCache::AsItComes) => "CEPH",
+            GaneshaStore::Ceph(_, ObjectCache::Off) => "CEPH, no object cache",
         };
         format!("NFS-Ganesha (TCP, {store}), same client")
     }
@@ -77,18 +88,27 @@ impl Contender for Ganesha {
         let unshare = site.find("unshare", "util-linux")?;
         let (module, package) = match self.store {
             GaneshaStore::Memory => ("libfsalmem.so", "nfs-ganesha-mem"),
-            GaneshaStore::Ceph(_) => ("libfsalceph.so", "nfs-ganesha-ceph"),
+            GaneshaStore::Ceph(..) => ("libfsalceph.so", "nfs-ganesha-ceph"),
         };
         if !has_module(Path::new("/usr"), module) {
             let (program, package) = (module.to_owned(), package.to_owned());
             return Err(Absence::Missing { program, package });
         }
-        let store = match &self.store {
-            GaneshaStore::Memory => GaneshaBlocks::memory(),
-            GaneshaStore::Ceph(cluster) => GaneshaBlocks::ceph(&cluster.configuration(site)?),
-        };
         let home = site.home().join(format!("ganesha-{}", unique()));
         fs::create_dir(&home).map_err(Absence::failed)?;
+        let store = match &self.store {
+            GaneshaStore::Memory => GaneshaBlocks::memory(),
+            GaneshaStore::Ceph(cluster, ObjectCache::AsItComes) => {
+                GaneshaBlocks::ceph(&cluster.configuration(site)?)
+            }
+            GaneshaStore::Ceph(cluster, ObjectCache::Off) => {
+                let text = fs::read_to_string(cluster.configuration(site)?);
+                let text = text.map_err(Absence::failed)? + "\n[client]\nclient_oc = false\n";
+                let changed = home.join("ceph.conf");
+                fs::write(&changed, text).map_err(Absence::failed)?;
+                GaneshaBlocks::ceph(&changed)
+            }
+        };
         let (nfs, mount) =
             (free_port().map_err(Absence::failed)?, free_port().map_err(Absence::failed)?);
         let configuration = home.join("ganesha.conf");

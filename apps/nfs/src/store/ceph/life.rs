@@ -7,6 +7,7 @@ use stag_ceph::{
     CephInode, CephMount, Library, MountSettings, PreparedMount, Reclaimed, UserPerm, Vino,
     await_unmounts, live_mounts,
 };
+use stag_nfs_os::BatchThread;
 use stag_protocol::nfs::v3::Status;
 use std::{
     ffi::CString,
@@ -49,6 +50,8 @@ impl MountRecipe {
             file_system: self.file_system.as_deref(),
             options: &[],
         };
+        // For the library's threads, which inherit it: a call passes four of them.
+        let _batch = BatchThread::begin();
         PreparedMount::new(self.library, &settings).map_err(|error| StartError(error.to_string()))
     }
 
@@ -179,6 +182,7 @@ impl MountLife {
     }
 
     fn mount_until_it_is_there(&self, mut prepared: Option<PreparedMount>) {
+        let _batch = BatchThread::begin();
         let [mut pause, longest] = RETRY;
         loop {
             let made = match prepared.take() {

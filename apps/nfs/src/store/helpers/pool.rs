@@ -5,6 +5,9 @@
 //! wakes the next helper. So jobs that wait run at once, and of many short ones most are carried
 //! out by a helper that is awake.
 //!
+//! Helpers are batch threads: one that wakes does not take the core from a shard, nor from the
+//! helper that woke it.
+//!
 //! Jobs of one lane have three quarters of the threads at most: when a file system does not answer,
 //! the others still find helpers. A job is refused when the queue is full, and when nothing of its
 //! lane moved for [`PATIENCE`] although the lane has all the threads that it may have: it would
@@ -20,6 +23,7 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stag_engine::Time;
+use stag_nfs_os::BatchThread;
 
 use super::{
     Fetch, HelperConfig, QUEUE_LEN, THREADS_MAX,
@@ -206,6 +210,7 @@ impl HelperPool {
     /// Runs a helper until all shards are gone.
     fn work(&self, number: usize) {
         self.keep_off_shards();
+        let _batch = BatchThread::begin();
         let mut desk = HelperDesk::new(number, &*self.fetch, self.backend.as_deref());
         let began = Instant::now();
         let mut ended = None;
