@@ -54,9 +54,9 @@ make_base() {
 }
 
 # Boots `root` in namespaces of its own, without a network but loopback; `inside` runs a command there.
-start_container() {
+start_container() { # options of systemd-nspawn
   SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --keep-unit --register=no --private-network --directory "$root" --boot \
-    --console=pipe </dev/null >"$work/console" 2>&1 &
+    --console=pipe "$@" </dev/null >"$work/console" 2>&1 &
   nspawn=$!
   for _ in $(seq 300); do
     # The first process of the container is a child of nspawn.
@@ -77,4 +77,18 @@ stop_container() {
   for _ in $(seq 100); do kill -0 "$nspawn" 2>/dev/null || break; sleep 0.1; done
   kill -KILL "$leader" 2>/dev/null || true
   wait "$nspawn" 2>/dev/null || true
+}
+
+# A Python with the packages named, as `python`; made once and kept.
+make_python() {
+  local what=$1
+  shift
+  python=$cache/python/bin
+  local missing=''
+  for package in "$@"; do [ -d "$(echo "$cache"/python/lib/python3*/site-packages/"${package//-/_}")" ] || missing=yes; done
+  [ -n "$missing" ] || return 0
+  command -v python3 >/dev/null || skip "$what: python3 is missing (fix: apt-get install python3-venv)"
+  mkdir -p "$cache"
+  { [ -x "$python/pip" ] || python3 -m venv "$cache/python"; } >/dev/null 2>&1 && "$python/pip" install --quiet "$@" >"$cache/pip.log" 2>&1 ||
+    skip "$what: $* cannot be installed (see $cache/pip.log)"
 }

@@ -36,6 +36,7 @@ pub const TOPICS: &[Topic] = topics! {
     "troubleshooting" => "guide/troubleshooting.md",
     "operating" => "operating.md",
     "permissions" => "permissions.md",
+    "security" => "security.md",
     "tuning" => "tuning.md",
     "cluster" => "cluster.md",
     "re-export" => "re-export.md",

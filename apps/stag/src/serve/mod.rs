@@ -208,6 +208,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let facts = watching::facts(&first, exports);
     let (watched, _watching) = bound.start(&shards, facts, reload)?;
     first.watched = watched;
+    watchdog::start(&shards)?;
     let block = announce::ready(&server.plan, &first);
     let ready_file = server.plan.ready_file.take();
     let _ready_file = ready_file.map(|file| ReadyFile::write(file, &block)).transpose()?;
