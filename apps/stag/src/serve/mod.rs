@@ -149,6 +149,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     };
     let bound = watching::bind(&arguments.observe, &plan)?;
     aside(announce::introduction(&plan, notices));
+    let _settings = crate::caller::settle();
     let (sender, receiver) = channel();
     forward_signals(sender.clone())?;
     if arguments.while_stdin {
