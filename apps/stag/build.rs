@@ -1,5 +1,6 @@
-//! Tells the command which commit it is built from, for `--version`: `STAG_COMMIT` if that is set,
-//! else what git says of this directory. Where there is neither, nobody knows.
+//! Tells the command which commit it is built from, and for which target, for `--version`. The
+//! commit is `STAG_COMMIT` if that is set, else what git says of this directory. Where there is
+//! neither, nobody knows.
 
 use std::{env, path::Path, process::Command};
 
@@ -19,6 +20,8 @@ fn main() {
         git(&["rev-parse", "--short=12", "HEAD"])
     });
     println!("cargo:rustc-env=STAG_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    let target = env::var("TARGET").unwrap_or_else(|_| "unknown".to_owned());
+    println!("cargo:rustc-env=STAG_TARGET={target}");
 }
 
 /// The first line that git prints. None without git, and outside of a repository.

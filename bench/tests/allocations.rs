@@ -193,6 +193,7 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
         files: None,
         versions: Versions::One,
         sampling: Sampling { every: 3, ..Sampling::default() },
+        reconnects: false,
     };
     let admit = Box::new(|_| true) as Box<_>;
     let mut server =

@@ -145,6 +145,11 @@ fn row(scene: &Scene, check: &HostCheck) -> ReportRow {
     }
 }
 
+/// Returns true if `check` needs no second in which the host is watched.
+pub(crate) fn is_quick(check: &HostCheck) -> bool {
+    !OF_STALLS.contains(&check.id) && !OF_SAMPLES.contains(&check.id)
+}
+
 /// Makes the scene of this host for `checks`: watches counters and cores for a second if some of
 /// them judge that. A recording is left as it is.
 #[must_use]

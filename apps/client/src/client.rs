@@ -1,5 +1,6 @@
 //! Calls of NFS and its neighbours over a [`RawClient`]: one by one, or several at a time.
 
+use crate::reconnect::Reconnect;
 use stag_protocol::{
     nfs::{acl, mount, v3},
     rpc::{Accepted, AuthSys, Credential, Denied, Gids},
@@ -157,6 +158,7 @@ pub struct NfsClient<P: Provider = AnyProvider> {
     user: (u32, u32),
     /// The arguments that are being written, so that the call takes a buffer for as many.
     scratch: Vec<u8>,
+    pub(crate) reconnect: Reconnect,
 }
 
 impl<P: Provider> fmt::Debug for NfsClient<P> {
@@ -180,15 +182,19 @@ impl NfsClient {
         let clock = Clock::start();
         let raw = RawClient::on_fabric(at, shard, clock, timeout)?;
         let scratch = vec![0; ARGUMENTS_LEN_MAX];
-        Ok((Self { raw, user, scratch }, clock))
+        Ok((Self { raw, user, scratch, reconnect: Reconnect::default() }, clock))
     }
 
-    /// Connects to `to`: over a fabric again whenever the connection is lost, over TCP once.
+    /// Connects to `to`, and again whenever the connection is lost
+    /// ([`NfsClient::keep_connected`], [`NfsClient::keep_connected_tcp`]).
     ///
     /// # Errors
     /// As [`NfsClient::connect`].
     pub fn reach(&mut self, to: &Endpoint) -> Result<(), Error> {
-        Ok(self.raw.connect_endpoint(to, true)?)
+        match to {
+            Endpoint::Fabric(at) => self.keep_connected(at),
+            Endpoint::Tcp(at) => self.keep_connected_tcp(*at),
+        }
     }
 }
 
@@ -204,7 +210,8 @@ impl<P: Provider> NfsClient<P> {
         now: impl FnMut() -> Time + 'static,
     ) -> Result<Self, SetupError> {
         let raw = RawClient::new(provider, config.shard, config.timeout, now)?;
-        Ok(Self { raw, user: config.user, scratch: vec![0; ARGUMENTS_LEN_MAX] })
+        let (user, scratch) = (config.user, vec![0; ARGUMENTS_LEN_MAX]);
+        Ok(Self { raw, user, scratch, reconnect: Reconnect::default() })
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is left first.
@@ -214,6 +221,7 @@ impl<P: Provider> NfsClient<P> {
     /// [`Error::Fabric`] and [`Error::NotConnected`] with the cause; [`Error::Call`] when
     /// it takes too long.
     pub fn connect(&mut self, to: &P::Address) -> Result<(), Error> {
+        self.reconnect.forget();
         Ok(self.raw.connect(to)?)
     }
 
@@ -224,6 +232,7 @@ impl<P: Provider> NfsClient<P> {
     /// # Errors
     /// As [`NfsClient::connect`].
     pub fn keep_connected(&mut self, to: &P::Address) -> Result<(), Error> {
+        self.reconnect.forget();
         Ok(self.raw.keep_connected(to)?)
     }
 
@@ -233,17 +242,23 @@ impl<P: Provider> NfsClient<P> {
     /// # Errors
     /// As [`NfsClient::connect`].
     pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<(), Error> {
+        self.reconnect.forget();
         Ok(self.raw.connect_tcp(to)?)
     }
 
     /// Disconnects in order, and waits for it.
     pub fn disconnect(&mut self) {
+        self.reconnect.forget();
         self.raw.disconnect();
     }
 
     /// The client below: its connection, its counters and its time.
     pub const fn raw(&self) -> &RawClient<P> {
         &self.raw
+    }
+
+    pub(crate) const fn raw_mut(&mut self) -> &mut RawClient<P> {
+        &mut self.raw
     }
 
     /// Lets calls, and connections, take no longer than `timeout` from now on.
@@ -289,11 +304,30 @@ impl<P: Provider> NfsClient<P> {
     }
 
     /// Makes a call and gives its results to `read`: `emit` writes the arguments, `read` takes the
-    /// results.
+    /// results. Over a TCP connection that is kept, a call without a reply is made again.
     pub(crate) fn call<T>(
         &mut self,
         call: &RawCall<'_>,
-        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,
+        emit: impl Fn(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,
+        read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut read = Some(read);
+        loop {
+            let called = self.call_once(call, &emit, |results| {
+                read.take()
+                    .map_or(Err(Error::Nonsense("two replies to one call")), |read| read(results))
+            });
+            match called {
+                Err(error) if read.is_some() && self.recovers(error) => {}
+                called => return called,
+            }
+        }
+    }
+
+    fn call_once<T>(
+        &mut self,
+        call: &RawCall<'_>,
+        emit: impl Fn(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,
         read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let token = self.send(call, emit)?;
@@ -317,6 +351,9 @@ impl<P: Provider> NfsClient<P> {
         done: FinishedCall,
         read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if done.reply.is_ok() {
+            self.reconnect.note_reply();
+        }
         let read = done.read_results(read).map_err(|error| self.explained(error));
         self.raw.give(done);
         read

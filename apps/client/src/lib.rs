@@ -16,6 +16,7 @@ mod acl;
 pub mod client;
 mod nfs3;
 mod ports;
+mod reconnect;
 mod results;
 pub mod transfer;
 

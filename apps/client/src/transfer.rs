@@ -3,11 +3,15 @@
 //! Data written UNSTABLE is the server's word only until COMMIT answers with the verifier that
 //! the WRITEs were answered with: what came with another one is written again, from its source.
 
+mod reading;
+
+pub use reading::{FileRest, get, get_rest};
+
 use crate::{CallTicket, Error, NfsClient};
 use stag_protocol::nfs::v3::{FileHandle, StableHow, Status, Verifier};
 use stag_rpc::Provider;
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     fmt, io,
     time::Duration,
 };
@@ -209,8 +213,15 @@ impl FileWriter {
             };
             source(range.offset, piece).map_err(local)?;
             let begun = client.begin_write(self.file, range.offset, piece, StableHow::Unstable);
-            let ticket = begun
-                .map_err(|error| TransferFailure::call(step("WRITE", range.offset, len), error))?;
+            let ticket = match begun {
+                Err(error) if client.recovers(error) => {
+                    self.to_write.push_front(FileRange { offset: range.offset, len });
+                    continue;
+                }
+                begun => begun.map_err(|error| {
+                    TransferFailure::call(step("WRITE", range.offset, len), error)
+                })?,
+            };
             self.moved.calls += 1;
             self.outstanding.insert(ticket, FileRange { offset: range.offset, len });
         }
@@ -226,6 +237,10 @@ impl FileWriter {
         let wrote = match client.finish_write(finished, asked, StableHow::Unstable) {
             // RFC 1813 §2.6 [1813-10]: after NFS3ERR_JUKEBOX a client waits, then calls again
             Err(Error::Nfs(Status::Jukebox)) if is_patient(&mut self.postponed) => {
+                self.to_write.push_front(range);
+                return Ok(0);
+            }
+            Err(error) if client.recovers(error) => {
                 self.to_write.push_front(range);
                 return Ok(0);
             }
@@ -300,151 +315,6 @@ pub fn put<P: Provider>(
 ) -> Result<TransferTotals, TransferFailure> {
     let range = FileRange { offset: 0, len: file.len };
     FileWriter::new(file.file, flow).write(client, range, source, progress)
-}
-
-/// READs that are in progress, and what came before its turn.
-struct IncomingReads {
-    outstanding: HashMap<CallTicket, FileRange>,
-    /// Pieces whose predecessors are still on their way, by offset: at most as many as may be
-    /// outstanding.
-    early: BTreeMap<u64, Vec<u8>>,
-    /// Remainders of READs that gave less than was asked for, by offset. The first is asked for
-    /// first, because the pieces that wait for it take the places of further READs.
-    missing: BTreeMap<u64, u64>,
-    spare: Vec<Vec<u8>>,
-    /// Offset of the next READ, number of octets that the sink has, and end of the file as far as
-    /// it is known.
-    next: u64,
-    delivered: u64,
-    end: Option<u64>,
-    /// Times that the server asked for more time.
-    postponed: u32,
-}
-
-/// Reads `file` to its end, wherever that is by now, and gives it to
-/// `sink` in order. `progress` hears how many octets the sink has.
-///
-/// # Errors
-/// [`TransferFailure`] names the step.
-pub fn get<P: Provider>(
-    client: &mut NfsClient<P>,
-    file: SizedFile,
-    flow: TransferFlow,
-    sink: &mut FileSink<'_>,
-    progress: &mut dyn FnMut(u64),
-) -> Result<TransferTotals, TransferFailure> {
-    let SizedFile { file, len } = file;
-    let mut incoming = IncomingReads {
-        outstanding: HashMap::new(),
-        early: BTreeMap::new(),
-        missing: BTreeMap::new(),
-        spare: Vec::new(),
-        next: 0,
-        delivered: 0,
-        end: None,
-        postponed: 0,
-    };
-    let mut moved = TransferTotals::default();
-    loop {
-        while incoming.outstanding.len() + incoming.early.len() < flow.depth
-            && let Some(range) = incoming.wanted(len, flow)
-        {
-            let count = u32::try_from(range.len).unwrap_or(flow.piece);
-            let ticket = client.begin_read(file, range.offset, count).map_err(|error| {
-                TransferFailure::call(step("READ", range.offset, range.len), error)
-            })?;
-            moved.calls += 1;
-            incoming.outstanding.insert(ticket, range);
-        }
-        if incoming.outstanding.is_empty() {
-            debug_assert!(
-                incoming.early.is_empty() && incoming.missing.is_empty(),
-                "a READ brings what is next"
-            );
-            moved.octets = incoming.delivered;
-            return Ok(moved);
-        }
-        incoming.finish(client)?;
-        incoming.deliver(sink)?;
-        progress(incoming.delivered);
-    }
-}
-
-impl IncomingReads {
-    /// Returns the next range to ask for. Behind the known length one READ at a time looks for the
-    /// end.
-    fn wanted(&mut self, len: u64, flow: TransferFlow) -> Option<FileRange> {
-        if let Some((offset, len)) = self.missing.pop_first() {
-            return Some(FileRange { offset, len });
-        }
-        let is_within = self.next < len || self.outstanding.is_empty() && self.early.is_empty();
-        if self.end.is_some() || !is_within {
-            return None;
-        }
-        let range = FileRange { offset: self.next, len: flow.piece.into() };
-        self.next += range.len;
-        Some(range)
-    }
-
-    fn finish<P: Provider>(&mut self, client: &mut NfsClient<P>) -> Result<(), TransferFailure> {
-        let finished = client.finish().map_err(|error| TransferFailure::call("READ", error))?;
-        let Some(FileRange { offset, len }) = self.outstanding.remove(&finished.ticket()) else {
-            return Ok(());
-        };
-        let mut room = self.spare.pop().unwrap_or_default();
-        room.resize(usize::try_from(len).unwrap_or(0), 0);
-        let failed = |error| TransferFailure::call(step("READ", offset, len), error);
-        let read = match client.finish_read(finished, &mut room) {
-            Err(Error::Nfs(Status::Jukebox)) if is_patient(&mut self.postponed) => {
-                self.missing.insert(offset, len);
-                self.spare.push(room);
-                return Ok(());
-            }
-            read => read.map_err(failed)?,
-        };
-        let count = read.count as u64;
-        room.truncate(read.count);
-        if read.eof {
-            self.end = Some(self.end.map_or(offset + count, |end| end.min(offset + count)));
-        } else if count == 0 {
-            return Err(failed(Error::Nonsense(
-                "the server read nothing, and it is not the end of the file",
-            )));
-        } else if count < len {
-            // RFC 1813 §3.3.6 [1813-40]: after a short READ without eof a client reads the rest
-            self.missing.insert(offset + count, len - count);
-        }
-        self.early.insert(offset, room);
-        Ok(())
-    }
-
-    /// Gives the sink what is next.
-    fn deliver(&mut self, sink: &mut FileSink<'_>) -> Result<(), TransferFailure> {
-        while let Some(room) = self.early.remove(&self.delivered) {
-            let offset = self.delivered;
-            self.delivered += room.len() as u64;
-            if !room.is_empty() {
-                let local = |error| {
-                    TransferFailure::local(
-                        format!("storing {} octets at {offset}", room.len()),
-                        error,
-                    )
-                };
-                sink(offset, &room).map_err(local)?;
-            }
-            let is_over = room.is_empty();
-            self.spare.push(room);
-            if is_over {
-                break;
-            }
-        }
-        // A READ that began behind the end is not waited for by anybody.
-        if self.end.is_some_and(|end| self.delivered >= end) {
-            self.early.clear();
-            self.missing.clear();
-        }
-        Ok(())
-    }
 }
 
 /// Returns true if a server that needs more time (NFS3ERR_JUKEBOX, RFC 1813 §2.6) is to be asked

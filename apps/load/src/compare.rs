@@ -8,11 +8,14 @@
 use crate::{
     floor::middle,
     outcome::{RunOutcome, SecondFigures},
+    schedule::Random,
 };
 use serde::Serialize;
 use statrs::function::erf::erfc;
 use std::f64::consts::SQRT_2;
 
+/// Times that the seconds of two runs are drawn again for an interval.
+const DRAWS: usize = 2_000;
 /// Whole seconds that each run has to have.
 pub const SECONDS_MIN: usize = 5;
 /// Largest accepted ratio between the floors of two runs; runs that took turns may differ more.
@@ -58,6 +61,8 @@ pub struct Change {
     pub after: f64,
     /// `after / before - 1`.
     pub change: f64,
+    /// The change lies between these with a confidence of 95 %.
+    pub interval: [f64; 2],
     /// Probability that chance alone ranks the seconds at least as clearly.
     pub p: f64,
     /// Verdict on the quantity.
@@ -104,6 +109,12 @@ pub fn compare(
 /// Returns true if any quantity is worse.
 pub fn is_worse(changes: &[Change]) -> bool {
     changes.iter().any(|change| change.verdict == Verdict::Worse)
+}
+
+/// Checks of the host (`stag tune check`) that had another state in the other run, by id.
+pub fn settings(before: &RunOutcome, after: &RunOutcome) -> Vec<String> {
+    let both = before.check.as_ref().zip(after.check.as_ref());
+    both.map(|(one, other)| one.differences(other)).unwrap_or_default()
 }
 
 /// The runs were made alike, wherever the server was.
@@ -156,7 +167,7 @@ fn change(
     if one.len() < SECONDS_MIN || other.len() < SECONDS_MIN {
         return None;
     }
-    let p = mann_whitney(&one, &other);
+    let (p, interval) = (mann_whitney(&one, &other), interval(&one, &other));
     let (before, after) = (middle(one)?, middle(other)?);
     let change = if before > 0.0 { after / before - 1.0 } else { 0.0 };
     let verdict = match change.abs() > rules.noise && p < rules.alpha {
@@ -164,7 +175,23 @@ fn change(
         true if (change > 0.0) == more_is_better => Verdict::Better,
         true => Verdict::Worse,
     };
-    Some(Change { quantity, before, after, change, p, verdict })
+    Some(Change { quantity, before, after, change, interval, p, verdict })
+}
+
+/// The change between the middles of two samples with a confidence of 95 %: both are drawn again
+/// from themselves many times, and the middle 95 % of what that gives are taken (the percentile
+/// bootstrap). The same samples give the same interval.
+fn interval(one: &[f64], other: &[f64]) -> [f64; 2] {
+    let mut random = Random::new(0);
+    let mut again = |values: &[f64]| {
+        let draw = |_| values.get(random.below(values.len() as u64) as usize).copied();
+        middle((0..values.len()).filter_map(draw).collect()).unwrap_or(0.0)
+    };
+    let change = |(one, other): (f64, f64)| if one > 0.0 { other / one - 1.0 } else { 0.0 };
+    let mut changes: Vec<_> = (0..DRAWS).map(|_| change((again(one), again(other)))).collect();
+    changes.sort_by(f64::total_cmp);
+    let at = |part: f64| changes.get((part * DRAWS as f64) as usize).copied().unwrap_or(0.0);
+    [at(0.025), at(0.975)]
 }
 
 /// The probability that two samples of one population rank at least as differently as these
@@ -218,6 +245,21 @@ mod tests {
         let interleaved: (Vec<_>, Vec<_>) =
             (0..20).map(f64::from).partition(|value| value % 2.0 == 0.0);
         assert!(mann_whitney(&interleaved.0, &interleaved.1) > 0.5);
+    }
+
+    #[test]
+    fn an_interval_holds_the_change_and_shrinks_with_its_samples() {
+        let values = |count: u32, scale: f64| -> Vec<_> {
+            (0..count).map(|at| (100.0 + f64::from(at * 7 % 10)) * scale).collect()
+        };
+        let width = |count| {
+            let [low, high] = interval(&values(count, 1.0), &values(count, 1.2));
+            assert!(low < 0.2 && 0.2 < high, "{low} {high}");
+            high - low
+        };
+        assert!(width(200) < width(10));
+        assert_eq!(interval(&[1.0; 5], &[2.0; 5]), [1.0, 1.0]);
+        assert_eq!(interval(&[0.0; 5], &[2.0; 5]), [0.0, 0.0]);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct LoadPlan {
     pub versions: Versions,
     /// Selection of the calls that are watched from stage to stage.
     pub sampling: Sampling,
+    /// A lost connection over a fabric is made again, and its calls wait for that.
+    pub reconnects: bool,
 }
 
 impl LoadPlan {
@@ -65,6 +67,7 @@ impl LoadPlan {
             files: None,
             versions: Versions::One,
             sampling: Sampling::default(),
+            reconnects: false,
         }
     }
 
@@ -134,6 +137,7 @@ pub struct Load<P: Provider> {
     to: Option<To<P::Address>>,
     /// Set by the first reply: what is spoken, or that it is none.
     spoken: Option<Option<Version>>,
+    reconnects: bool,
 }
 
 impl<P: Provider> fmt::Debug for Load<P> {
@@ -155,10 +159,15 @@ fn connect<P: Provider>(
 impl<P: Provider> Load<P> {
     /// One that is not connected. Fails as `mmap(2)` and `epoll_create(2)` do.
     pub fn new(provider: P, plan: &LoadPlan) -> io::Result<Self> {
-        let generator = Generator::new(plan.maker(), plan.seed, plan.connections, plan.sampling);
+        let mut generator =
+            Generator::new(plan.maker(), plan.seed, plan.connections, plan.sampling);
+        if plan.reconnects {
+            generator.keep_on();
+        }
         let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
         let connections = if plan.workload == Workload::ConnStorm { 0 } else { plan.connections };
-        Ok(Self { shard, timeout: plan.timeout, connections, to: None, spoken: None })
+        let (timeout, reconnects) = (plan.timeout, plan.reconnects);
+        Ok(Self { shard, timeout, connections, to: None, spoken: None, reconnects })
     }
 
     /// Begins to connect; passes have to be run until [`Load::is_connected`].
@@ -167,7 +176,10 @@ impl<P: Provider> Load<P> {
     /// As the fabric gives them.
     pub fn connect(&mut self, to: &To<P::Address>) -> Result<(), FabricFault> {
         for _ in 0..self.connections {
-            let peer = connect(&mut self.shard, to)?;
+            let peer = match to {
+                To::Fabric(at) if self.reconnects => self.shard.keep_connected(at)?,
+                to => connect(&mut self.shard, to)?,
+            };
             self.shard.with_app(|generator, _| generator.add_peer(peer));
         }
         self.to = (self.connections == 0).then(|| to.clone());

@@ -5,13 +5,18 @@ use crate::{
     latency::{CallRecord, Times, at, encode},
     schedule::Arrivals,
     stages::Stages,
+    steady::{self, Drift},
     workload::Workload,
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use stag_tuning::HostDigest;
 
 /// The form of a result. A member that changes its meaning changes this; one that comes does not.
 pub const SCHEMA: &str = "stag-bench/1";
+
+/// Outages that notes tell of one by one.
+const OUTAGES_SAID: usize = 5;
 
 /// Parameters of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,6 +151,15 @@ pub struct ClientSide {
     pub doubts: Vec<String>,
 }
 
+/// Time without an answer, because a connection was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Seconds from when measuring began to the loss; below 0 in the warm-up.
+    pub at_s: f64,
+    /// Seconds from the loss to the next reply of that thread.
+    pub lasted_s: f64,
+}
+
 /// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
@@ -201,6 +215,16 @@ pub struct RunOutcome {
     /// Time spent in each stage, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<Stages>,
+    /// State of the host's settings before the run, as `stag tune check` finds it; none of
+    /// several hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<HostDigest>,
+    /// Cores that the server's process kept busy, where it was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_cores: Option<f64>,
+    /// Outages, of a run that goes on behind them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
     /// Results with the same one took turns: they met the same states of their host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<String>,
@@ -209,19 +233,23 @@ pub struct RunOutcome {
 }
 
 impl RunOutcome {
-    /// Reads the results in a file: one, a list of them, or the two of `stag bench versus`.
+    /// Reads the results in a file: one, a list of them, the two of `stag bench versus`, or the
+    /// joined ones of several nodes.
     ///
     /// # Errors
     /// A sentence that names the fault of the text.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
+        /// The form of several runs, with whole results in it.
         #[derive(Deserialize)]
-        struct Versus<'a> {
+        struct Several<'a> {
             schema: String,
             #[serde(borrow)]
             results: Vec<&'a serde_json::value::RawValue>,
         }
-        let all = match serde_json::from_str::<Versus<'_>>(text) {
-            Ok(versus) if versus.schema == crate::versus::SCHEMA => Ok(versus.results),
+        let is_known =
+            |schema: &str| [crate::versus::SCHEMA, crate::nodes::SCHEMA].contains(&schema);
+        let all = match serde_json::from_str::<Several<'_>>(text) {
+            Ok(several) if is_known(&several.schema) => Ok(several.results),
             _ => serde_json::from_str(text),
         };
         match all {
@@ -273,6 +301,23 @@ impl RunOutcome {
                 "the host changed: a word took {before:.0} ns from one core to another and back \
                  before the run, and {after:.0} ns after it"
             ));
+        }
+        if let Some(Drift { quantity, change }) = steady::drift(self) {
+            notes.push(format!(
+                "the run was not steady: {quantity} changed by {:+.0} % from its first third to \
+                 its last; a longer --warm-up may help",
+                change * 100.0
+            ));
+        }
+        for Outage { at_s, lasted_s } in self.outages.iter().take(OUTAGES_SAID) {
+            notes.push(format!(
+                "a connection was lost {at_s:.3} s after measuring began, and the next reply came \
+                 {:.1} ms later",
+                lasted_s * 1e3
+            ));
+        }
+        if self.outages.len() > OUTAGES_SAID {
+            notes.push(format!("{} outages in all", self.outages.len()));
         }
         if let Some(at) = self.gave_up_s {
             let when = if at < 0.0 {
@@ -367,6 +412,9 @@ mod tests {
             service: Times::default(),
             response: Times::default(),
             connected: None,
+            check: None,
+            server_cores: None,
+            outages: Vec::new(),
             turns: None,
             client: ClientSide { pinned: 2, ..ClientSide::default() },
             stages: None,

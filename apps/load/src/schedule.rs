@@ -5,23 +5,58 @@ use std::time::Duration;
 
 /// Distribution of the times between calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String", into = "String")]
 pub enum Arrivals {
     /// All the same.
     #[default]
     Uniform,
     /// As independent callers come: exponential, from the seed.
     Poisson,
+    /// So many at once, and then none for as long as they would have taken.
+    Burst(u32),
 }
+
+/// Calls of a burst at most.
+const BURST_MAX: u32 = 1 << 20;
 
 impl std::str::FromStr for Arrivals {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let burst =
+            |count: &str| count.parse().ok().filter(|count| (1..=BURST_MAX).contains(count));
         match text {
             "uniform" => Ok(Self::Uniform),
             "poisson" => Ok(Self::Poisson),
-            _ => Err("write uniform or poisson"),
+            _ => text
+                .strip_prefix("burst:")
+                .and_then(burst)
+                .map(Self::Burst)
+                .ok_or("write uniform, poisson or burst:N, with 1 to 1048576 calls"),
+        }
+    }
+}
+
+impl TryFrom<String> for Arrivals {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Arrivals> for String {
+    fn from(arrivals: Arrivals) -> Self {
+        arrivals.to_string()
+    }
+}
+
+impl std::fmt::Display for Arrivals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Poisson => f.write_str("poisson"),
+            Self::Burst(count) => write!(f, "burst:{count}"),
         }
     }
 }
@@ -126,7 +161,7 @@ impl Schedule {
 
     fn first(&mut self) -> f64 {
         match self.arrivals {
-            Arrivals::Uniform => self.phase * self.mean,
+            Arrivals::Uniform | Arrivals::Burst(_) => self.phase * self.mean,
             Arrivals::Poisson => self.gap(),
         }
     }
@@ -155,6 +190,10 @@ impl Schedule {
         self.taken += 1;
         self.at = match self.arrivals {
             Arrivals::Uniform => (self.taken as f64 + self.phase) * self.mean,
+            Arrivals::Burst(count) => {
+                let count = u64::from(count.max(1));
+                ((self.taken / count * count) as f64 + self.phase) * self.mean
+            }
             Arrivals::Poisson => self.at + self.gap(),
         };
     }
@@ -191,6 +230,28 @@ mod tests {
         let mut all: Vec<_> = parts.iter_mut().flat_map(|part| times(part, 100)).collect();
         all.sort_unstable();
         assert!(all.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000));
+    }
+
+    #[test]
+    fn bursts_come_together_and_keep_the_rate() {
+        let mut schedule =
+            Schedule::new(Time(500), 1_000.0, Arrivals::Burst(4), 1, SchedulePart::ALL);
+        let times = times(&mut schedule, 4_000);
+        assert_eq!(times[..5], [500, 500, 500, 500, 4_000_500]);
+        assert!(times.chunks(4).all(|burst| burst.iter().all(|time| *time == burst[0])));
+        assert_eq!(times[3_996], 500 + 3_996_000_000);
+    }
+
+    #[test]
+    fn arrivals_are_written_as_they_are_read() {
+        for arrivals in [Arrivals::Uniform, Arrivals::Poisson, Arrivals::Burst(16)] {
+            assert_eq!(arrivals.to_string().parse(), Ok(arrivals));
+            let text = serde_json::to_string(&arrivals).unwrap();
+            assert_eq!(serde_json::from_str::<Arrivals>(&text).unwrap(), arrivals);
+        }
+        for wrong in ["", "burst", "burst:0", "burst:x", "burst:2000000", "Uniform"] {
+            assert!(wrong.parse::<Arrivals>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

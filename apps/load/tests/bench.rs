@@ -234,6 +234,9 @@ fn result(seed: u64, seconds: u64, slower: f64) -> RunOutcome {
         response: Times::new(&all.response),
         connected: None,
         client: ClientSide::default(),
+        check: None,
+        server_cores: None,
+        outages: Vec::new(),
         turns: None,
         stages: None,
         seconds: (0..)

@@ -6,6 +6,7 @@ use stag_client::{ClientConfig, NfsClient};
 use stag_engine::{Config, clock::Clock};
 use stag_fabrics::FabricAddress;
 use stag_protocol::rpcrdma::Versions;
+use stag_tuning::ProcessSettings;
 use std::{
     io::{self, Write},
     time::Duration,
@@ -31,6 +32,14 @@ pub fn client(
     let shard = Config { call_versions: versions, ..config.shard };
     NfsClient::on_fabric(at, ClientConfig { shard, ..config })
         .map_err(|error| Error::failure(format!("cannot call: {error}")))
+}
+
+/// Gives this process what it can give itself, and says so. Threads that are started from here on
+/// inherit it, for as long as the settings live.
+pub fn settle() -> ProcessSettings {
+    let settings = ProcessSettings::take(true);
+    aside(settings.line() + "\n");
+    settings
 }
 
 /// Writes to standard error. Whoever reads may be gone: nobody dies of that.

@@ -20,8 +20,8 @@ use clap::{Parser, Subcommand};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use std::ffi::OsString;
 
-/// The text of `--version`: also the commit and the features that the command was built from.
-const VERSION: &str = concat!(
+/// The text of `--version`: also the commit, the features and the target of the build.
+pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
     env!("STAG_COMMIT"),
@@ -30,6 +30,8 @@ const VERSION: &str = concat!(
         feature = "verbs" => "verbs",
         _ => "none",
     },
+    "; target: ",
+    env!("STAG_TARGET"),
     ")"
 );
 

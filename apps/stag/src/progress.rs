@@ -4,6 +4,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
     io::{IsTerminal, stderr},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -22,13 +23,12 @@ pub struct Progress {
 impl Progress {
     /// With `lines`, each step leaves one also where no live line can be shown.
     pub fn new(lines: bool) -> Self {
-        let bar = stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            bar.set_style(spinner());
-            bar.enable_steady_tick(TICK);
-            bar
-        });
-        Self { bar, lines, began: Instant::now() }
+        Self { bar: live_line(), lines, began: Instant::now() }
+    }
+
+    /// Returns true if there is a terminal to show a live line on.
+    pub fn is_live(&self) -> bool {
+        self.bar.is_some()
     }
 
     /// A step begins. With `octets` it moves so many.
@@ -75,6 +75,88 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Progress of many files at a time, which several threads move: one line for all of them.
+#[derive(Debug)]
+pub struct TransferProgress {
+    bar: Option<ProgressBar>,
+    found: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl TransferProgress {
+    /// A live line on a terminal, and nothing elsewhere.
+    pub fn new() -> Self {
+        let bar = live_line();
+        if let Some(bar) = &bar {
+            bar.set_style(moving());
+            bar.set_length(0);
+        }
+        Self { bar, found: AtomicU64::new(0), ended: AtomicU64::new(0) }
+    }
+
+    /// A file of `len` octets is to be moved.
+    pub fn find(&self, len: u64) {
+        self.found.fetch_add(1, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.inc_length(len);
+        }
+        self.show();
+    }
+
+    /// A file is over, however it ended.
+    pub fn end_file(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.show();
+    }
+
+    /// A file of `len` octets is left as it is.
+    pub fn leave(&self, len: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(len);
+        }
+    }
+
+    /// Follows one file of which `from` octets are there: it is told how many are there by now.
+    pub fn moving(&self, from: u64) -> impl FnMut(u64) + use<> {
+        let bar = self.bar.clone();
+        if let Some(bar) = &bar {
+            bar.inc(from);
+        }
+        let mut last = from;
+        move |at| {
+            if let Some(bar) = &bar {
+                bar.inc(at.saturating_sub(last));
+            }
+            last = last.max(at);
+        }
+    }
+
+    fn show(&self) {
+        if let Some(bar) = &self.bar {
+            let [ended, found] =
+                [&self.ended, &self.found].map(|count| count.load(Ordering::Relaxed));
+            bar.set_message(format!("{ended} of {found} files"));
+        }
+    }
+
+    /// Takes the live line away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A live line, where standard error is a terminal.
+fn live_line() -> Option<ProgressBar> {
+    stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(spinner());
+        bar.enable_steady_tick(TICK);
+        bar
+    })
 }
 
 fn spinner() -> ProgressStyle {

@@ -225,7 +225,8 @@ fn connections_are_measured_on_each_fabric() {
     assert_eq!(result["calls"].as_u64().unwrap() + result["unsent"].as_u64().unwrap(), 200);
     assert_eq!(result["rdma_version"], 2);
     let table = home.run(&[&["bench", &tcp], &storm[..], &SHORT].concat());
-    assert!(String::from_utf8(table.stdout).unwrap().contains("\nconnected        200 "));
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("\nus           connected      service     response\n"), "{table}");
     assert!(
         home.refused(&["bench", &shm, "--workload", "connstorm", "--depth", "2"])
             .contains("--connections")
@@ -368,6 +369,46 @@ fn a_run_that_is_stopped_says_what_was_measured_and_leaves_nothing_behind() {
         );
         assert_eq!(home.run(&["call", &url, "ls"]).stdout, b"");
     }
+}
+
+#[test]
+fn the_cores_that_a_server_keeps_busy_stand_beside_its_rate() {
+    let home = Home::new();
+    let (server, [url, _]) = echo(&home);
+    let pid = server.pid().to_string();
+    let output = home.run(&[&["bench", &url, "--server-pid", &pid, "--top"], &SHORT[..]].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("\nserver: ") && table.contains(" cores busy, "), "{table}");
+    // Without a terminal seconds scroll by.
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("    1 s "), "{error}");
+    assert!(home.refused(&["bench", &url, "--server-pid", "4194304"]).contains("no such process"));
+}
+
+#[test]
+fn an_outage_is_measured_when_the_run_is_to_go_on() {
+    let home = Home::new();
+    let listen = |at: &str| home.stag(&["echo", "--listen", at]);
+    let mut server = Server::start(&home, listen("iwarp://127.0.0.1:0"));
+    let url = server.line("LISTEN");
+    let open = ["--rate", "200", "--arrivals", "uniform", "--warm-up", "0", "--duration", "4"];
+    let more = ["--reconnect", "--json", "-"];
+    let child = started(&home, &[&[url.as_str()], &open[..], &more].concat());
+    std::thread::sleep(Duration::from_millis(1_200));
+    server.signal(Signal::KILL);
+    server.wait();
+    server = Server::start(&home, listen(&url));
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counts = ["calls", "unsent", "failed"].map(|name| result[name].as_u64().unwrap());
+    assert_eq!((counts[0] + counts[1], counts[2]), (800, 0), "{result}");
+    let outage = &result["outages"][0];
+    assert!(outage["lasted_s"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["response"]["max_us"].as_f64().unwrap() > 0.0);
+    drop(server);
+    assert!(home.refused(&["bench", "tcp://127.0.0.1:1", "--reconnect"]).contains("over a fabric"));
 }
 
 #[test]
@@ -714,6 +755,10 @@ fn the_time_of_calls_is_shown_by_stage_here_and_at_the_server() {
     }
     let table = home.run(&[&["bench", &urls[0], "--stages"], &SHORT[..]].concat());
     let table = String::from_utf8(table.stdout).unwrap();
+    let tables = table.lines().skip(1).filter(|line| !line.starts_with("note: "));
+    for line in tables.filter(|line| !line.contains("shm://") && !line.starts_with("host: ")) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
     let row = |name: &str| table.lines().position(|line| line.starts_with(name)).unwrap();
     assert!(
         row("queue") < row("verify") && row("verify") < row("recv") && row("recv") < row("app"),

@@ -248,11 +248,12 @@ fn a_link_that_a_server_had_us_make_leads_nothing_out_of_the_tree() {
     fs::create_dir(home.path("outside")).unwrap();
     symlink(home.path("outside"), home.path("here/tree/way")).unwrap();
     let server = home.serve(&["data"]);
-    let sentence = failed(
-        &home,
-        &["call", &format!("{}/data/tree", server.line("LISTEN")), "get", "-r", "here"],
-    );
-    assert!(sentence.contains("cannot make the directory"), "{sentence}");
+    let output =
+        home.run(&["call", &format!("{}/data/tree", server.line("LISTEN")), "get", "-r", "here"]);
+    let err = String::from_utf8(output.stderr).unwrap();
+    let last = err.lines().last().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(last.starts_with("stag: cannot make the directory here/tree/way"), "{err}");
     assert_eq!(fs::read_dir(home.path("outside")).unwrap().count(), 0);
 }
 
@@ -333,7 +334,11 @@ fn a_url_without_an_export_lists_what_there_is() {
             listed,
             serde_json::json!({ "export": null, "handle": null, "exports": ["/data", "/other"] })
         );
-        let sentence = home.refused(&["call", &url, "ls"]);
+        assert_eq!(done(&home, &["call", &url, "ls"]).0, b"/data\n/other\n");
+        let listed = done(&home, &["call", &url, "ls", "--json"]).0;
+        let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+        assert_eq!(listed[1]["url"], format!("{url}/other"));
+        let sentence = home.refused(&["call", &url, "stat"]);
         assert!(
             sentence.contains("names no export: put one of these behind it: /data, /other"),
             "{sentence}"

@@ -208,7 +208,7 @@ fn help_goes_to_standard_output_and_reads_like_a_manual() {
             &["ctl", "--help"],
             &["EXAMPLES", "COLUMNS", "THE SOCKET", "EXIT CODES", "--socket", "top"],
         ),
-        (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", "; features: "]),
+        (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", "; features: ", "; target: "]),
     ] {
         let output = home.run(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
@@ -232,6 +232,25 @@ fn what_is_wrong_names_the_help_that_knows_better() {
         let sentence = home.refused(arguments);
         assert!(sentence.ends_with(help), "{sentence}");
     }
+}
+
+#[test]
+fn a_report_has_all_of_the_host_and_nothing_of_the_environment() {
+    let home = Home::new();
+    let mut probe = home.stag(&["probe", "--report", "host.json"]);
+    let output = probe.env("STAG_SECRET", "do not tell 4711").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = std::fs::read_to_string(home.path("host.json")).unwrap();
+    assert!(!text.contains("4711"), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["schema"], "stag-report/1");
+    assert!(report["stag"].as_str().unwrap().contains("; target: "));
+    for part in ["check", "client_check"] {
+        assert!(report[part]["checks"].as_array().unwrap().len() > 4, "{part}");
+    }
+    assert!(report["probe"]["check"]["pass"].as_u64().unwrap() > 0);
+    let sentence = home.refused(&["probe", "--report", "no/host.json"]);
+    assert!(sentence.contains("its directory does not exist"), "{sentence}");
 }
 
 #[test]

@@ -100,6 +100,7 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
             files: Some(files),
             versions: Versions::One,
             sampling: stag_engine::Sampling::default(),
+            reconnects: false,
         };
         // What WRITE leaves is not what READ expects.
         if workload == Workload::Write {

@@ -6,6 +6,7 @@
 //! allocated for a call.
 
 mod calls;
+mod outage;
 mod reverse;
 mod storm;
 mod unsent;
@@ -16,6 +17,7 @@ use crate::{
     stages::{ClientStages, Stage, Watcher},
     workload::{self, Ask, Maker, Workload},
 };
+use outage::Outages;
 use reverse::Laps;
 use stag_client::Error;
 use stag_engine::{
@@ -121,6 +123,7 @@ pub struct Generator {
     laps: Option<Laps>,
     /// Of a workload whose calls have a connection each.
     storm: Option<Storm>,
+    outages: Outages,
 }
 
 /// The call that asks a server for its stages: no place has this number.
@@ -169,6 +172,7 @@ impl Generator {
             told: None,
             laps,
             storm,
+            outages: Outages::default(),
         }
     }
 
@@ -303,6 +307,7 @@ impl Generator {
             };
         if self.phase == GeneratorPhase::AwaitReplies && self.free.len() == self.slots.len() {
             self.phase = GeneratorPhase::Over;
+            self.outages.close(now);
         }
         worked || made > 0
     }
@@ -360,6 +365,7 @@ impl Generator {
         if trips.count > 0 {
             trips.note(&mut self.second.1, now);
             self.last_reply = now;
+            self.outages.answer(now);
         }
         if let Some(storm) = &self.storm
             && self.watch.gave_up.is_some()
@@ -480,6 +486,9 @@ impl App for Generator {
         }
         self.up = self.up.saturating_sub(1);
         self.down = Some(cause);
+        if self.outages.is_wanted && self.phase != GeneratorPhase::AwaitStart {
+            return self.outages.lose(cx.now());
+        }
         if self.phase == GeneratorPhase::Running {
             self.failure.get_or_insert(("the connection", Error::NotConnected(Some(cause))));
             self.give_up(cx.now());

@@ -236,7 +236,7 @@ const CONFIGURATION: [Fact; 14] = [
     }),
     ("loop", |outcome| match (outcome.setup.rate, outcome.setup.arrivals) {
         (Some(rate), Some(arrivals)) => {
-            format!("open, {} calls/s, {}", number(rate), format!("{arrivals:?}").to_lowercase())
+            format!("open, {} calls/s, {arrivals}", number(rate))
         }
         _ => "closed".to_owned(),
     }),

@@ -8,9 +8,10 @@ use super::{
 use crate::{
     doubts,
     latency::{CallRecord, Times},
-    outcome::{ClientSide, HostFacts, RunOutcome, RunSetup, SCHEMA, SecondFigures},
+    outcome::{ClientSide, HostFacts, Outage, RunOutcome, RunSetup, SCHEMA, SecondFigures},
     stages::{self, ClientStages},
 };
+use stag_verbs::Time;
 use std::{collections::BTreeMap, sync::mpsc::Receiver};
 
 /// Measurements of all threads.
@@ -147,6 +148,9 @@ impl Gathered {
             response,
             connected: self.all.connected.as_deref().map(Times::new),
             client,
+            check: None,
+            server_cores: None,
+            outages: outages(&reports, began),
             turns: None,
             stages: watched(reports.iter_mut().filter_map(|report| report.stages.take())),
             seconds: self.seconds,
@@ -155,6 +159,19 @@ impl Gathered {
         let written = reports.into_iter().map(|report| report.written).collect();
         Ok(Measured { outcome, failure, written })
     }
+}
+
+/// Outages that any thread met, in the order of their beginnings.
+fn outages(reports: &[WorkerReport], began: Time) -> Vec<Outage> {
+    let seconds = |at: Time| (at.0 as f64 - began.0 as f64) / 1e9;
+    let all = reports.iter().flat_map(|report| &report.outages);
+    let outage = |(from, until): &(Time, Time)| Outage {
+        at_s: seconds(*from),
+        lasted_s: until.since(*from).as_secs_f64(),
+    };
+    let mut outages: Vec<_> = all.map(outage).collect();
+    outages.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
+    outages
 }
 
 /// Merges the stage times that all threads know.

@@ -24,8 +24,8 @@ use std::{
 };
 use worker::{Crew, Worker, WorkerMessage};
 
-/// From when all are connected to the first call.
-const LEAD: Duration = Duration::from_millis(5);
+/// From when all are connected to the first call, of a run for which nobody else waits.
+pub const LEAD: Duration = Duration::from_millis(5);
 
 /// A run that is to be made.
 #[derive(Clone, Debug)]
@@ -68,6 +68,8 @@ pub enum RunError {
     Ended,
     /// A thread panicked.
     Panicked,
+    /// Whoever was to say when it begins did not.
+    Unwanted,
 }
 
 impl RunError {
@@ -86,6 +88,7 @@ impl fmt::Display for RunError {
             Self::Connect(error) => error.fmt(f),
             Self::Ended => f.write_str("a generator ended early"),
             Self::Panicked => f.write_str("a generator panicked"),
+            Self::Unwanted => f.write_str("nobody said when it begins"),
         }
     }
 }
@@ -99,6 +102,20 @@ impl RunPlan {
     /// # Errors
     /// Nothing was measured.
     pub fn measure(self, live: &mut dyn FnMut(&SecondFigures)) -> Result<Measured, RunError> {
+        self.measure_from(&mut || Some(LEAD), live)
+    }
+
+    /// Measures as [`RunPlan::measure`] does. `begin` is asked when all are connected, and says
+    /// after which time the first call goes out: several generators may begin together. None means
+    /// that they do not.
+    ///
+    /// # Errors
+    /// Nothing was measured.
+    pub fn measure_from(
+        self,
+        begin: &mut dyn FnMut() -> Option<Duration>,
+        live: &mut dyn FnMut(&SecondFigures),
+    ) -> Result<Measured, RunError> {
         let mut host = host::describe();
         host.floors_ns[0] = floor::measure();
         let (to, from) = channel();
@@ -113,8 +130,9 @@ impl RunPlan {
                 _ => return Err(RunError::Ended),
             }
         }
+        let lead = begin().ok_or(RunError::Unwanted)?;
+        let start = clock.now() + lead;
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let start = clock.now() + LEAD;
         for worker in &workers {
             let _ = worker.start.send(start);
         }

@@ -44,6 +44,7 @@ pub(super) struct WorkerReport {
     pub(super) written: Vec<bool>,
     pub(super) version: Option<u32>,
     pub(super) stages: Option<Box<Watched>>,
+    pub(super) outages: Vec<(Time, Time)>,
 }
 
 /// Stages that a thread knows of, when that was asked for.
@@ -160,6 +161,7 @@ impl WorkerSeat {
             failure: generator.failure(),
             written: generator.written().to_vec(),
             version: load.version(),
+            outages: generator.outages().to_vec(),
             stages,
         };
         let _ = self.to.send(WorkerMessage::Over(self.part, report));

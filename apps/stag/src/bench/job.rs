@@ -33,6 +33,9 @@ impl Job {
                 job.url = Some(url.to_owned());
                 continue;
             }
+            if ROLES.contains(&key.as_str()) {
+                continue;
+            }
             let flag = command
                 .get_arguments()
                 .find(|flag| flag.get_long() == Some(key) && is_of_jobs(key));
@@ -57,8 +60,11 @@ impl Job {
     }
 }
 
+/// Keys that say which tasks of a Slurm step do what: `--slurm` reads them.
+const ROLES: [&str; 2] = ["servers", "serve"];
+
 fn is_of_jobs(key: &str) -> bool {
-    !["job", "help", "version"].contains(&key)
+    !["job", "slurm", "help", "version"].contains(&key)
 }
 
 fn unknown(key: &str, command: &Command) -> String {

@@ -1,33 +1,36 @@
 //! `stag bench`: measures a server.
 
+mod agent;
 mod files;
 mod job;
 pub mod options;
 mod result_file;
 mod run;
+mod server_cpu;
 mod show;
 mod versus;
 
 use crate::{
     Error,
     call::Url,
-    caller::{self, say},
+    caller::{self, aside, say},
     cli, descriptors,
     progress::Progress,
     stop::Stop,
 };
+use agent::{Nodes, SharedRun};
 use clap::{Parser, Subcommand};
 use job::Job;
 use options::{BenchOptions, BenchWhat, CompareOptions, ReportFormat, ReportOptions, RunOptions};
 use result_file::ResultFile;
-use run::Point;
+use run::{Point, RunHooks};
 pub use show::served;
 
 use serde::Serialize;
 use serde_json::json;
 use stag_echo::driver::DEPTH_MAX;
 use stag_load::{
-    RunOutcome, Workload,
+    NodesRun, RunOutcome, Workload,
     compare::{self, Rules},
     export, html,
     ladder::{LadderStep, Promise, Search},
@@ -68,14 +71,22 @@ pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
         Some(BenchWhat::Report(arguments)) => return report(arguments),
         None => {}
     }
+    if let Some(file) = &arguments.run.slurm {
+        return agent::run_by_rank(file);
+    }
+    if let Some(at) = arguments.run.agent {
+        return agent::serve(&arguments.run, at);
+    }
     let stop = Stop::by_signals()?;
     let file = arguments.run.json.as_deref().map(ResultFile::open).transpose()?;
-    let outcomes = measure(&arguments.run, &stop)?;
+    let _settings = caller::settle();
+    let Series { outcomes, shared } = measure(&arguments.run, &stop)?;
     if arguments.run.json.as_deref() != Some(Path::new("-")) {
         // Where nothing was answered there are no figures.
         if outcomes.iter().any(|outcome| outcome.calls > 0) {
             say(show::table(&outcomes));
         }
+        shared.iter().for_each(|run| say(agent::table(run)));
         if arguments.run.perftest_compat {
             say(format!(
                 "\nAs perftest: HALF of the full round trips, service times\n{}",
@@ -87,9 +98,14 @@ pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
         }
     }
     // What failed at the server is said, whatever becomes of the file.
-    let written = file.map_or(Ok(()), |file| file.write(json(&outcomes)?));
-    let failures =
-        failure(&outcomes).into_iter().chain(written.err().map(|error| error.to_string()));
+    let written = file.map_or(Ok(()), |file| match shared.is_empty() {
+        true => file.write(json(&outcomes)?),
+        false => file.write(json_or_failure(&agent::document(&shared, &outcomes))?),
+    });
+    let failures = failure(&outcomes)
+        .into_iter()
+        .chain(agent::missing(&shared))
+        .chain(written.err().map(|error| error.to_string()));
     match failures.reduce(|one, other| format!("{one}; {other}")) {
         Some(sentence) => Err(Error::failure(sentence)),
         None if stop.is_asked() => Err(Error::Stopped(
@@ -140,8 +156,15 @@ fn with_file(given: &BenchOptions, file: &Path) -> Result<BenchOptions, Error> {
     }
 }
 
+/// Outcomes of one run after the other; of runs of several nodes, also each node's.
+#[derive(Default)]
+struct Series {
+    outcomes: Vec<RunOutcome>,
+    shared: Vec<NodesRun>,
+}
+
 /// One run for each size and rate.
-fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Vec<RunOutcome>, Error> {
+fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
     let url = arguments.url.as_deref().ok_or_else(|| {
         Error::usage(
             "say what to measure: 'stag bench URL --workload NAME', for example against \
@@ -149,7 +172,14 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Vec<RunOutcome>, Error
         )
     })?;
     let url = Url::parse(url)?;
-    check(arguments, &url)?;
+    let mut nodes = match &arguments.nodes {
+        Some(names) => Some(Nodes::meet(arguments, &names.0, stop)?),
+        None => {
+            check(arguments, &url)?;
+            None
+        }
+    };
+    let mut shared = Vec::new();
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
@@ -159,33 +189,40 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Vec<RunOutcome>, Error
         Some(rates) => rates.0.iter().copied().map(Some).collect(),
         None => vec![None],
     };
-    let one = |size, rate| {
-        let mut progress = Progress::new(false);
-        let mut live = |second: &SecondFigures| progress.begin(&show::live(second), None);
-        run::run(
-            arguments,
-            &url,
-            stop,
-            run::setup(arguments, &url, Point { size, rate, seed }),
-            &mut live,
-        )
+    let mut one = |size, rate| {
+        let point = Point { size, rate, seed };
+        let mut top = arguments.top.then(|| Progress::new(false)).filter(Progress::is_live);
+        let mut live = |second: &SecondFigures| match &mut top {
+            Some(top) => top.begin(&show::live(second), None),
+            None => aside(show::live(second) + "\n"),
+        };
+        if let Some(nodes) = &mut nodes {
+            let run = SharedRun { arguments, url: &url, point, nodes: nodes.count() };
+            let run = nodes.run(&|number| run.share(number), stop, &mut live)?;
+            let outcome = run.result.clone();
+            shared.push(run);
+            return Ok(outcome);
+        }
+        let mut hooks = RunHooks { begin: &mut || Some(run::LEAD), live: &mut live };
+        run::run(arguments, &url, stop, run::setup(arguments, &url, point), &mut hooks)
     };
+    let mut outcomes = Vec::new();
     if let Some(promise) = &arguments.slo {
         let size = sizes.first().copied().unwrap_or(0);
-        return search(arguments, promise, |rate| one(size, Some(rate)));
+        outcomes = search(arguments, promise, |rate| one(size, Some(rate)))?;
+        return Ok(Series { outcomes, shared });
     }
-    let mut outcomes = Vec::new();
-    for size in sizes {
+    'ladder: for size in sizes {
         for rate in &rates {
-            let outcome = one(size, *rate)?;
+            let outcome: RunOutcome = one(size, *rate)?;
             let is_last = outcome.failure.is_some() || outcome.stopped;
             outcomes.push(outcome);
             if is_last {
-                return Ok(outcomes);
+                break 'ladder;
             }
         }
     }
-    Ok(outcomes)
+    Ok(Series { outcomes, shared })
 }
 
 /// Octets of payload to be tried.
@@ -311,6 +348,13 @@ fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
             "--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out",
         ));
     }
+    let is_kept = !matches!(arguments.workload, Workload::Reverse | Workload::ConnStorm);
+    if arguments.reconnect && (url.server.fabric().is_none() || !is_kept) {
+        return Err(Error::usage(
+            "--reconnect is of calls over a fabric (iwarp://, shm://, rdma://) whose connections \
+             last: leave it out",
+        ));
+    }
     if arguments.stages && matches!(arguments.workload, Workload::Reverse | Workload::ConnStorm) {
         let why = "--stages follows calls of ours over connections that last";
         return Err(Error::usage(format!("{why}: leave it out with {}", arguments.workload)));
@@ -380,12 +424,21 @@ fn compare(arguments: &CompareOptions) -> Result<(), Error> {
     let rules = Rules { noise: arguments.noise / 100.0, alpha, interleaved };
     let after_url = after.setup.url.clone();
     let changes = compare::compare(&before, &after, rules).map_err(Error::Refused)?;
+    let settings = compare::settings(&before, &after);
     let is_worse = compare::is_worse(&changes);
     if arguments.json {
-        let value = json!({ "rules": rules, "changes": changes, "worse": is_worse });
+        let value = json!({
+            "rules": rules, "changes": changes, "settings": settings, "worse": is_worse,
+        });
         say(format!("{value:#}\n"));
     } else {
         say(show::changes(&changes));
+        if !settings.is_empty() {
+            say(format!(
+                "note: the host had other settings: {} ('stag tune check --explain ID')\n",
+                settings.join(", ")
+            ));
+        }
     }
     match is_worse {
         true => Err(Error::failure(match &arguments.after {

@@ -1,13 +1,13 @@
 //! Options of `stag bench`.
 
 use crate::{
-    cli::versions,
+    cli::{versions, written},
     size::{self, octets as size},
 };
 use clap::{Args, Subcommand};
 use stag_load::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
 use stag_protocol::rpcrdma::Versions;
-use std::{path::PathBuf, str::FromStr};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
@@ -143,7 +143,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "P=US", value_parser = promise)]
     pub slo: Option<Promise>,
     /// Distribution of the times between calls of an open loop
-    #[arg(long, value_name = "uniform|poisson", default_value = "poisson")]
+    #[arg(long, value_name = "uniform|poisson|burst:N", default_value = "poisson")]
     pub arrivals: Arrivals,
     /// Seconds in front that do not count [default: 2, of each run of versus 0.5]
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -171,6 +171,38 @@ pub struct RunOptions {
     /// the result says which it was
     #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
+    /// Show the last second in a live line, instead of a line for each, where there is a terminal
+    #[arg(long)]
+    pub top: bool,
+    /// Process of the server on this host: say how many cores it keeps busy
+    #[arg(long, value_name = "PID", conflicts_with = "nodes")]
+    pub server_pid: Option<u32>,
+    /// Go on when a connection over a fabric is lost: make it again, and say how long nothing was
+    /// answered
+    #[arg(long)]
+    pub reconnect: bool,
+    /// Nodes that make the run together, each with its --connections and --cores and its part of
+    /// --rate and --calls: there runs 'stag bench --agent'
+    #[arg(long, value_name = "HOST[:PORT],…", value_parser = names)]
+    pub nodes: Option<List<String>>,
+    /// Command that starts the agents of --nodes: ssh, or one with {} for the host; it gets the
+    /// token on its standard input
+    #[arg(long, value_name = "COMMAND", requires = "nodes")]
+    pub start: Option<String>,
+    /// Be an agent: make runs for a coordinator that connects here [default: 0.0.0.0:20051]
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1, require_equals = true,
+        default_missing_value = "0.0.0.0:20051", conflicts_with_all = ["url", "nodes", "json"])]
+    pub agent: Option<SocketAddr>,
+    /// End with the first coordinator
+    #[arg(long, requires = "agent")]
+    pub once: bool,
+    /// Take a role by the rank of this task in a Slurm step: serve, or measure as an agent or their
+    /// coordinator
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "nodes", "json", "job", "agent"])]
+    pub slurm: Option<PathBuf>,
+    /// File with what agents and their coordinator have to know, mode 0600; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Take options from a file in TOML, by their long names; those of the command line override
     /// them
     #[arg(long, value_name = "FILE")]
@@ -185,6 +217,35 @@ pub struct RunOptions {
     /// Write the result to FILE as JSON, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+impl RunOptions {
+    /// The arguments of one run at another node, but for its payload, rate, calls and seed.
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = self.url.iter().cloned().collect();
+        words.extend([
+            format!("--workload={}", self.workload),
+            format!("--connections={}", self.connections),
+            format!("--cores={}", self.cores),
+            format!("--arrivals={}", self.arrivals),
+            format!("--file-size={}", self.file_size),
+            format!("--timeout={}", self.timeout),
+            format!("--rdma-version={}", written(self.rdma_version)),
+        ]);
+        words.extend(self.depth.map(|depth| format!("--depth={depth}")));
+        words.extend(self.warm_up.map(|seconds| format!("--warm-up={seconds}")));
+        words.extend(self.duration.map(|seconds| format!("--duration={seconds}")));
+        words.extend(self.no_verify.then(|| "--no-verify".to_owned()));
+        words.extend(self.reconnect.then(|| "--reconnect".to_owned()));
+        words
+    }
+}
+
+fn names(text: &str) -> Result<List<String>, String> {
+    list(text, |part| match part.is_empty() {
+        true => Err("a name of a node is empty".to_owned()),
+        false => Ok(part.to_owned()),
+    })
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -1,6 +1,6 @@
 //! One run of `stag bench`: how it is made of the options, and the sentences about it.
 
-use super::{files::Ground, options::RunOptions};
+use super::{files::Ground, options::RunOptions, server_cpu::ServerCpu};
 use crate::{
     Error,
     call::{Url, cannot_connect},
@@ -14,13 +14,16 @@ use stag_load::{
     run::{Measured, RunError, RunPlan},
 };
 use stag_protocol::rpc::Accepted;
-use std::time::Duration;
+use stag_tuning::{HostDigest, HostPlan};
+use std::{sync::OnceLock, time::Duration};
 
 /// Calls outstanding on a connection of an open loop, unless told otherwise.
 const OPEN_DEPTH: u16 = 64;
 /// Seconds that do not count, and that do, unless told otherwise.
 const WARM_UP: f64 = 2.0;
 pub const DURATION: f64 = 10.0;
+/// From when all are connected to the first call, of a run that nobody else waits for.
+pub const LEAD: Duration = stag_load::run::LEAD;
 
 /// A point of a ladder of runs.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +34,14 @@ pub struct Point {
     pub rate: Option<f64>,
     /// The run's seed.
     pub seed: u64,
+}
+
+/// Calls back to whoever has a run made.
+pub struct RunHooks<'a> {
+    /// Asked when all is connected; says after which time the first call goes out.
+    pub begin: &'a mut dyn FnMut() -> Option<Duration>,
+    /// Told of each second.
+    pub live: &'a mut dyn FnMut(&SecondFigures),
 }
 
 /// Returns the parameters of a run.
@@ -66,13 +77,17 @@ pub fn run(
     url: &Url,
     stop: &Stop,
     setup: RunSetup,
-    live: &mut dyn FnMut(&SecondFigures),
+    hooks: &mut RunHooks<'_>,
 ) -> Result<RunOutcome, Error> {
+    // Before anything is busy.
+    let check = host_check().clone();
     let mut ground = match arguments.workload.is_nfs() {
         true => Some(Ground::make(arguments, url, setup.size.max(1), stop)?),
         false => None,
     };
-    let measured = gather(arguments, url, stop, setup, ground.as_ref(), live);
+    let server = arguments.server_pid.map(ServerCpu::watch).transpose()?;
+    let measured = gather(arguments, url, stop, setup, ground.as_ref(), hooks);
+    let server_cores = server.and_then(|server| server.cores());
     let compared = match (&measured, &mut ground) {
         (Ok(Measured { outcome, written, .. }), Some(ground))
             if outcome.setup.verified && outcome.failure.is_none() =>
@@ -87,12 +102,20 @@ pub fn run(
     let is_alive = measured.as_ref().is_ok_and(|measured| measured.outcome.failure.is_none());
     let removed = ground.map_or(Ok(()), |ground| ground.remove(is_alive));
     let mut outcome = measured?.outcome;
+    outcome.check = Some(check);
+    outcome.server_cores = server_cores;
     // What was measured is told in any case.
     if let Err(error) = compared {
         outcome.failure.get_or_insert(error.to_string());
     }
     outcome.left_behind = removed.err().map(|error| error.to_string());
     Ok(outcome)
+}
+
+/// The state of this host, looked at once: a ladder has many runs.
+fn host_check() -> &'static HostDigest {
+    static CHECK: OnceLock<HostDigest> = OnceLock::new();
+    CHECK.get_or_init(|| HostDigest::of_this_host(HostPlan::default()))
 }
 
 /// Runs the generators.
@@ -102,7 +125,7 @@ fn gather(
     stop: &Stop,
     setup: RunSetup,
     ground: Option<&Ground>,
-    live: &mut dyn FnMut(&SecondFigures),
+    hooks: &mut RunHooks<'_>,
 ) -> Result<Measured, Error> {
     let clock = Clock::start();
     let files = ground.map(Ground::files).unwrap_or_default();
@@ -113,7 +136,8 @@ fn gather(
     let plans = (0..setup.cores).map(plan).collect();
     let workload = setup.workload;
     let run = RunPlan { server: url.server.clone(), setup, plans, clock, stop: stop.flag() };
-    let mut measured = run.measure(live).map_err(|error| cannot(url, error, stop))?;
+    let mut measured =
+        run.measure_from(hooks.begin, hooks.live).map_err(|error| cannot(url, error, stop))?;
     measured.outcome.failure = measured.failure.map(|(call, error)| told(workload, call, error));
     Ok(measured)
 }
@@ -157,6 +181,7 @@ fn plan(
         is_nfs: url.path != b"/",
         files: None,
         versions: arguments.rdma_version,
+        reconnects: arguments.reconnect,
         sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
     }
 }

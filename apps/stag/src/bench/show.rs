@@ -23,13 +23,13 @@ pub fn live(second: &SecondFigures) -> String {
         ..
     } = second;
     let mut line = format!(
-        "{:>4} s {calls:>10} calls/s   response p50 {:>9} p99 {:>9} max {response_max_us:>9.1} us",
+        "{:>5} s {calls:>10} calls/s  p50 {:>8} p99 {:>8} max {response_max_us:>9.1} us",
         second + 1,
         micros(*response_p50_us),
         micros(*response_p99_us)
     );
     if *failed > 0 {
-        let _ = write!(line, "   {failed} FAILED");
+        let _ = write!(line, " {failed} FAILED");
     }
     line
 }
@@ -64,7 +64,7 @@ fn head(outcome: &RunOutcome) -> String {
     let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
     let pace = match (setup.rate, setup.arrivals) {
         (Some(rate), Some(arrivals)) => {
-            format!("open loop of {rate} calls/s, {}", format!("{arrivals:?}").to_lowercase())
+            format!("open loop of {rate} calls/s, {arrivals}")
         }
         _ => "closed loop".to_owned(),
     };
@@ -98,22 +98,43 @@ fn single(text: &mut String, outcome: &RunOutcome) {
         "seconds",
         octets_per_s / f64::from(1 << 20),
     );
-    heading(text);
-    if let Some(connected) = &outcome.connected {
-        row(text, "connected", connected);
-    }
-    row(text, "service", &outcome.service);
-    row(text, "response", &outcome.response);
-    if outcome.setup.rate.is_some() {
-        row(text, "send lag", &outcome.client.lag);
-    }
+    let lag = outcome.setup.rate.map(|_| ("send lag", &outcome.client.lag));
+    let connected = outcome.connected.as_ref().map(|connected| ("connected", connected));
+    let times = [("service", &outcome.service), ("response", &outcome.response)];
+    columns(text, &connected.into_iter().chain(times).chain(lag).collect::<Vec<_>>());
     outcome.stages.iter().for_each(|known| stages(text, known));
     text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
+    if let Some(cores) = outcome.server_cores {
+        let each = calls_per_s / cores.max(1e-9);
+        let _ = writeln!(text, "server: {cores:.2} cores busy, {each:.0} calls/s for each");
+    }
+    if let Some(check) = &outcome.check {
+        let _ = writeln!(text, "host: {check} ('stag tune check')");
+    }
+}
+
+/// Writes times below each other, a column for each: all percentiles fit a terminal.
+fn columns(text: &mut String, all: &[(&str, &Times)]) {
+    let _ = write!(text, "{:<9}", "us");
+    all.iter().for_each(|(name, _)| text.push_str(&format!(" {name:>12}")));
+    let mut line = |name: &str, of: &dyn Fn(&Times) -> String| {
+        let _ = write!(text, "\n{name:<9}");
+        all.iter().for_each(|(_, times)| text.push_str(&format!(" {:>12}", of(times))));
+    };
+    line("samples", &|times| times.samples.to_string());
+    line("min", &|times| format!("{:.1}", times.min_us));
+    line("mean", &|times| format!("{:.1}", times.mean_us));
+    for (name, _) in PERCENTILES {
+        line(name, &|times| micros(times.percentile(name)));
+    }
+    line("max", &|times| format!("{:.1}", times.max_us));
+    text.push('\n');
 }
 
 /// Writes the time spent in each stage, in the order of a call's way.
 fn stages(text: &mut String, stages: &Stages) {
     let _ = writeln!(text, "\nstages here, 1 call in {}", stages.every);
+    heading(text);
     stages.client.iter().for_each(|StageTimes { stage, times }| row(text, stage, times));
     if let Some(server) = &stages.server {
         let shards = if server.shards == 1 { "shard" } else { "shards" };
@@ -142,17 +163,22 @@ pub fn served(stages: &stag_engine::Stages) -> String {
     text
 }
 
+/// Percentiles of a row; the longest ones are in the JSON.
+const OF_ROWS: [&str; 4] = ["p50", "p90", "p99", "p99.9"];
+
 fn heading(text: &mut String) {
-    let _ = write!(text, "{:<9} {:>10} {:>9} {:>9}", "us", "samples", "min", "mean");
-    PERCENTILES.iter().for_each(|(name, _)| text.push_str(&format!(" {name:>9}")));
-    let _ = writeln!(text, " {:>10}", "max");
+    let _ = write!(text, "{:<9} {:>10} {:>9}", "us", "samples", "mean");
+    OF_ROWS.iter().for_each(|name| text.push_str(&format!(" {name:>9}")));
+    let _ = writeln!(text, " {:>9}", "max");
 }
 
 fn row(text: &mut String, name: &str, times: &Times) {
-    let Times { samples, min_us, mean_us, max_us, percentiles_us, .. } = times;
-    let _ = write!(text, "{name:<9} {samples:>10} {min_us:>9.1} {mean_us:>9.1}");
-    percentiles_us.iter().for_each(|value| text.push_str(&format!(" {:>9}", micros(*value))));
-    let _ = writeln!(text, " {max_us:>10.1}");
+    let Times { samples, mean_us, max_us, .. } = times;
+    let _ = write!(text, "{name:<9} {samples:>10} {mean_us:>9.1}");
+    OF_ROWS.iter().for_each(|name| {
+        text.push_str(&format!(" {:>9}", micros(times.percentile(name))));
+    });
+    let _ = writeln!(text, " {max_us:>9.1}");
 }
 
 /// Formats the parameters that tell a run of a ladder from the others.
@@ -171,31 +197,25 @@ fn ladder(text: &mut String, outcomes: &[RunOutcome]) {
         text,
         "{workload} to {url}{spoken}; connections {connections}, depth {depth}, cores {cores}\n"
     );
-    let _ = writeln!(
-        text,
-        "{:>9} {:>12} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}",
-        "octets",
-        "meant/s",
-        "calls/s",
-        "MiB/s",
-        "service",
-        "response",
-        "response",
-        "response",
-        "unsent"
-    );
-    let _ = writeln!(
-        text,
-        "{:>9} {:>12} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11}",
-        "", "", "", "", "p50 us", "p50 us", "p99 us", "p99.9 us"
-    );
+    for heads in [
+        ["octets", "meant/s", "calls/s", "MiB/s", "service", "response", "response", "response"],
+        ["", "", "", "", "p50 us", "p50 us", "p99 us", "p99.9 us"],
+    ] {
+        let [size, meant, calls, mib, service, p50, p99, p999] = heads;
+        let unsent = if size.is_empty() { "" } else { "unsent" };
+        let _ = writeln!(
+            text,
+            "{size:>7} {meant:>9} {calls:>9} {mib:>7} {service:>8} {p50:>8} {p99:>8} {p999:>8} \
+             {unsent:>8}"
+        );
+    }
     for outcome in outcomes {
         let response = |name: &str| micros(outcome.response.percentile(name));
         let _ = writeln!(
             text,
-            "{:>9} {:>12} {:>12.1} {:>10.1} {:>11} {:>11} {:>11} {:>11} {:>11}",
+            "{:>7} {:>9} {:>9.0} {:>7.1} {:>8} {:>8} {:>8} {:>8} {:>8}",
             outcome.setup.size,
-            outcome.setup.rate.map_or_else(|| "closed".to_owned(), |rate| format!("{rate:.1}")),
+            outcome.setup.rate.map_or_else(|| "closed".to_owned(), |rate| format!("{rate:.0}")),
             outcome.calls_per_s,
             outcome.octets_per_s / f64::from(1 << 20),
             micros(outcome.service.percentile("p50")),
@@ -237,15 +257,15 @@ pub fn versus(urls: [&str; 2], rounds: &[Round], ratios: &[Ratio]) -> String {
     }
     let _ = writeln!(
         text,
-        "\n{:<16} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9}  B is",
-        "middle of rounds", "A", "B", "B/A", "lowest", "highest", "p"
+        "\n{:<15} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7}  B is",
+        "middle", "A", "B", "B/A", "lowest", "highest", "p"
     );
     for Ratio { quantity, before, after, ratio, lowest, highest, p, verdict, .. } in ratios {
         let verdict = format!("{verdict:?}").to_lowercase();
         let _ = writeln!(
             text,
-            "{quantity:<16} {before:>12.1} {after:>12.1} {ratio:>9.3} {lowest:>9.3} \
-             {highest:>9.3} {p:>9.4}  {verdict}"
+            "{quantity:<15} {before:>10.1} {after:>10.1} {ratio:>7.3} {lowest:>7.3} \
+             {highest:>7.3} {p:>7.4}  {verdict}"
         );
     }
     text
@@ -254,19 +274,23 @@ pub fn versus(urls: [&str; 2], rounds: &[Round], ratios: &[Ratio]) -> String {
 /// Formats the changes between two runs.
 pub fn changes(changes: &[Change]) -> String {
     let mut text = format!(
-        "{:<16} {:>12} {:>12} {:>9} {:>9}  verdict\n",
-        "per second", "before", "after", "change %", "p"
+        "{:<15} {:>10} {:>10} {:>8} {:>16} {:>7}  verdict\n",
+        "per second", "before", "after", "change %", "95 % of it", "p"
     );
-    for Change { quantity, before, after, change, p, verdict } in changes {
+    for Change { quantity, before, after, change, interval, p, verdict } in changes {
         let (percent, verdict) = (change * 100.0, format!("{verdict:?}").to_lowercase());
+        let [low, high] = interval.map(|change| change * 100.0);
+        let interval = format!("{low:+.1} to {high:+.1}");
         let _ = writeln!(
             text,
-            "{quantity:<16} {before:>12.1} {after:>12.1} {percent:>+9.1} {p:>9.4}  {verdict}"
+            "{quantity:<15} {before:>10.1} {after:>10.1} {percent:>+8.1} {interval:>16} {p:>7.4}  \
+             {verdict}"
         );
     }
     text
 }
 
-fn micros(value: Option<f64>) -> String {
+/// A time as tables have it.
+pub fn micros(value: Option<f64>) -> String {
     value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.1}"))
 }

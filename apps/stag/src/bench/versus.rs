@@ -85,6 +85,9 @@ pub fn in_turns(arguments: &VersusOptions) -> Result<(), Error> {
 /// Refuses arguments that cannot be combined.
 fn check_both(arguments: &VersusOptions, run: &RunOptions, urls: [&Url; 2]) -> Result<(), Error> {
     urls.iter().try_for_each(|url| check(run, url))?;
+    if run.nodes.is_some() {
+        return Err(Error::usage("versus measures from this host: leave --nodes out"));
+    }
     let is_ladder = run.size.as_ref().is_some_and(|sizes| sizes.0.len() > 1)
         || run.rate.as_ref().is_some_and(|rates| rates.0.len() > 1);
     if is_ladder || run.slo.is_some() {
@@ -128,7 +131,9 @@ fn rounds(
                 );
                 progress.begin(&line, None);
             };
-            run::run(run, url, stop, first_setup(run, url, seed), &mut live)
+            let begin = &mut || Some(run::LEAD);
+            let mut hooks = run::RunHooks { begin, live: &mut live };
+            run::run(run, url, stop, first_setup(run, url, seed), &mut hooks)
         };
         // Who is first is so in every second round.
         let (before, after) = match number % 2 {

@@ -1,35 +1,40 @@
 //! `stag call`: an NFS version 3 client where one cannot mount.
 
+mod crew;
+mod moved;
+mod mover;
 pub mod options;
+mod part;
 mod ports;
 mod remote;
 mod show;
+mod streams;
 mod tree;
 mod url;
 
 use crate::{
     Error,
     caller::{aside, say},
+    progress::TransferProgress,
 };
-use options::{CallOptions, CallWhat};
+use moved::TreeOutcome;
+use mover::RemotePlace;
+use options::{CallOptions, CallWhat, TransferOptions};
 use remote::Object;
 use serde_json::{Value, json};
-use stag_client::{
-    Error as NfsError,
-    transfer::{self, SizedFile},
-};
+use stag_client::Error as NfsError;
 use stag_engine::{Health, OptionFault};
 use stag_protocol::{
     nfs::v3::{FileKind, Status},
     rpcrdma::option::NoOption,
 };
 use std::{
-    io::{self, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Instant,
 };
-use tree::{Tree, TreeWay};
+use tree::{Tree, below};
 
 pub use remote::{Remote, cannot_connect, connect, failed, meet_mount, shown, split, unheard};
 pub use url::Url;
@@ -45,24 +50,33 @@ struct Said {
     text: Vec<u8>,
     value: Value,
     aside: String,
+    /// Sentence about what failed beside that, if something did.
+    failure: Option<String>,
 }
 
 impl Said {
     fn new(text: String, value: Value) -> Self {
-        Self { text: text.into_bytes(), value, aside: String::new() }
+        Self { text: text.into_bytes(), value, aside: String::new(), failure: None }
     }
 }
 
 /// Calls the server.
 pub fn run(arguments: &CallOptions) -> Result<(), Error> {
     let url = Url::parse(&arguments.url)?;
-    if arguments.json && matches!(arguments.what, CallWhat::Cat) {
-        return Err(Error::usage("cat writes the file itself: leave --json out"));
+    let is_to_output = match &arguments.what {
+        CallWhat::Get { to, .. } => to.as_deref() == Some(Path::new("-")),
+        what => matches!(what, CallWhat::Cat),
+    };
+    if arguments.json && is_to_output {
+        return Err(Error::usage("the file itself goes to standard output: leave --json out"));
     }
     let said = match &arguments.what {
         CallWhat::Null { count } => null(&url, arguments, *count)?,
         CallWhat::Health => health(&url, arguments)?,
         CallWhat::Mount if url.path == b"/" => exports(&url, arguments)?,
+        CallWhat::Ls { .. } if url.path == b"/" && names_none(&url, arguments)? => {
+            list_exports(&url, arguments)?
+        }
         what => {
             let mut remote = Remote::mount(&url, arguments)?;
             let said = mounted(&mut remote, what)?;
@@ -77,7 +91,7 @@ pub fn run(arguments: &CallOptions) -> Result<(), Error> {
         say(&said.text);
         aside(&said.aside);
     }
-    Ok(())
+    said.failure.map_or(Ok(()), |sentence| Err(Error::Failure(sentence)))
 }
 
 fn mounted(remote: &mut Remote, what: &CallWhat) -> Result<Said, Error> {
@@ -85,15 +99,17 @@ fn mounted(remote: &mut Remote, what: &CallWhat) -> Result<Said, Error> {
         CallWhat::Null { .. } | CallWhat::Health => unreachable!("they need no mount"),
         CallWhat::Mount => Ok(mount(remote)),
         CallWhat::Ls { long } => list(remote, *long),
-        CallWhat::Cat => cat(remote),
+        CallWhat::Cat => streams::cat(remote),
         CallWhat::Stat => stat(remote),
         CallWhat::Df => df(remote),
-        CallWhat::Get { recursive, verify, to } => {
-            get(remote, TreeWay { is_recursive: *recursive, is_verified: *verify }, to.as_deref())
-        }
-        CallWhat::Put { recursive, verify, from } => {
-            put(remote, TreeWay { is_recursive: *recursive, is_verified: *verify }, from)
-        }
+        CallWhat::Get { way, to } => match to.as_deref() {
+            Some(to) if to == Path::new("-") => streams::get(remote, way),
+            to => get(remote, way, to.unwrap_or(Path::new("."))),
+        },
+        CallWhat::Put { way, from } => match from.as_slice() {
+            [from] if from == Path::new("-") => streams::put(remote, way),
+            from => put(remote, way, from),
+        },
         CallWhat::Rm { recursive } => rm(remote, *recursive),
         CallWhat::Mkdir { parents } => mkdir(remote, *parents),
     }
@@ -156,6 +172,21 @@ fn exports(url: &Url, arguments: &CallOptions) -> Result<Said, Error> {
     Ok(Said::new(text, json!({ "export": null, "handle": null, "exports": exports })))
 }
 
+/// Returns true if the URL names no export, and the server has none that is called `/`.
+fn names_none(url: &Url, arguments: &CallOptions) -> Result<bool, Error> {
+    Ok(remote::is_none(url, &Remote::exports(url, arguments)?))
+}
+
+/// Lists the exports of a server as `ls` lists names.
+fn list_exports(url: &Url, arguments: &CallOptions) -> Result<Said, Error> {
+    let exports = Remote::exports(url, arguments)?;
+    let text = exports.iter().map(|export| shown(export) + "\n").collect();
+    let values = exports.iter().map(
+        |export| json!({ "name": shown(export), "kind": "export", "url": url.of_path(export) }),
+    );
+    Ok(Said::new(text, values.collect()))
+}
+
 fn mount(remote: &Remote) -> Said {
     let (export, handle) = (shown(&remote.export), show::hex(remote.root.octets()));
     let exports: Vec<_> = remote.exports.iter().map(|export| shown(export)).collect();
@@ -174,8 +205,9 @@ fn link(remote: &mut Remote, object: &Object) -> Result<Option<Vec<u8>>, Error> 
 }
 
 fn list(remote: &mut Remote, long: bool) -> Result<Said, Error> {
-    let target = remote.target()?;
-    let entries = if target.is_directory() { remote.list(&target)? } else { vec![target] };
+    let (target, at) = (remote.target()?, remote.path());
+    let is_within = target.is_directory();
+    let entries = if is_within { remote.list(&target)? } else { vec![target] };
     let (mut text, mut values) = (String::new(), Vec::new());
     for entry in &entries {
         let path = if long { link(remote, entry)? } else { None };
@@ -183,32 +215,18 @@ fn list(remote: &mut Remote, long: bool) -> Result<Said, Error> {
             true => text.push_str(&show::line(entry, path.as_deref())),
             false => text.push_str(&(shown(&entry.name) + "\n")),
         }
-        values.push(show::object(entry, path.as_deref()));
+        let url =
+            if is_within { remote.url_of(&below(&at, &entry.name)) } else { remote.url_of(&at) };
+        values.push(show::object(entry, path.as_deref(), &url));
     }
     Ok(Said::new(text, json!(values)))
 }
 
 fn stat(remote: &mut Remote) -> Result<Said, Error> {
     let target = remote.target()?;
-    let path = link(remote, &target)?;
-    Ok(Said::new(show::stat(&target, path.as_deref()), show::object(&target, path.as_deref())))
-}
-
-fn cat(remote: &mut Remote) -> Result<Said, Error> {
-    let target = remote.target()?;
-    if target.attributes.kind != FileKind::Regular {
-        return Err(Error::failure(format!(
-            "{} is no file that could be read",
-            shown(&target.name)
-        )));
-    }
-    let (reads, _) = remote.flows()?;
-    let mut out = io::stdout().lock();
-    let mut sink = |_, octets: &[u8]| out.write_all(octets);
-    let source = SizedFile { file: target.handle, len: target.attributes.size };
-    transfer::get(&mut remote.client, source, reads, &mut sink, &mut |_| {})?;
-    out.flush().map_err(|error| Error::failure(format!("standard output: {error}")))?;
-    Ok(Said::new(String::new(), Value::Null))
+    let (path, url) = (link(remote, &target)?, remote.url_of(&remote.path()));
+    let value = show::object(&target, path.as_deref(), &url);
+    Ok(Said::new(show::stat(&target, path.as_deref()), value))
 }
 
 fn df(remote: &mut Remote) -> Result<Said, Error> {
@@ -241,14 +259,16 @@ fn df(remote: &mut Remote) -> Result<Said, Error> {
     Ok(Said::new(text, value))
 }
 
-fn get(remote: &mut Remote, way: TreeWay, to: Option<&Path>) -> Result<Said, Error> {
-    let target = remote.target()?;
-    let mut tree = Tree::new(remote, way)?;
-    tree.get(&target, to.unwrap_or(Path::new(".")))?;
-    Ok(moved(&tree))
+fn get(remote: &mut Remote, way: &TransferOptions, to: &Path) -> Result<Said, Error> {
+    let (target, at) = (remote.target()?, remote.path());
+    let progress = Arc::new(TransferProgress::new());
+    let mut tree = Tree::new(remote, way, &progress)?;
+    tree.get(&target, &at, to)?;
+    let outcome = tree.finish();
+    moved(remote, &outcome)
 }
 
-fn put(remote: &mut Remote, way: TreeWay, from: &[PathBuf]) -> Result<Said, Error> {
+fn put(remote: &mut Remote, way: &TransferOptions, from: &[PathBuf]) -> Result<Said, Error> {
     let (found, directory, name) = remote.target_or_place()?;
     let into = found.filter(Object::is_directory);
     if from.len() > 1 && into.is_none() {
@@ -257,7 +277,8 @@ fn put(remote: &mut Remote, way: TreeWay, from: &[PathBuf]) -> Result<Said, Erro
             shown(&name)
         )));
     }
-    let mut tree = Tree::new(remote, way)?;
+    let (at, progress) = (remote.path(), Arc::new(TransferProgress::new()));
+    let mut tree = Tree::new(remote, way, &progress)?;
     for from in from {
         match &into {
             Some(into) => {
@@ -270,17 +291,29 @@ fn put(remote: &mut Remote, way: TreeWay, from: &[PathBuf]) -> Result<Said, Erro
                         from.display()
                     ))
                 })?;
-                tree.put(from, into.handle, last.as_bytes())?;
+                let (name, at) = (last.as_bytes(), below(&at, last.as_bytes()));
+                tree.put(from, RemotePlace { directory: into.handle, name, at: &at })?;
             }
-            None => tree.put(from, directory.handle, &name)?,
+            None => {
+                let (directory, name) = (directory.handle, name.as_slice());
+                tree.put(from, RemotePlace { directory, name, at: &at })?;
+            }
         }
     }
-    Ok(moved(&tree))
+    let outcome = tree.finish();
+    moved(remote, &outcome)
 }
 
-fn moved(tree: &Tree<'_>) -> Said {
-    let (text, aside) = tree.text();
-    Said { text, value: tree.object(), aside }
+/// Output about a tree that was moved. Of a single file that failed there is only the error.
+fn moved(remote: &Remote, outcome: &TreeOutcome) -> Result<Said, Error> {
+    let failure = outcome.failure();
+    if outcome.is_nothing()
+        && let Some(sentence) = failure
+    {
+        return Err(Error::Failure(sentence));
+    }
+    let (text, aside) = outcome.text();
+    Ok(Said { text, value: outcome.object(|path| remote.url_of(path)), aside, failure })
 }
 
 fn rm(remote: &mut Remote, recursive: bool) -> Result<Said, Error> {

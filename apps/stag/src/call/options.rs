@@ -46,7 +46,7 @@ pub enum CallWhat {
     Health,
     /// Show the export's handle, and what else is exported
     Mount,
-    /// List a directory, or show a file
+    /// List a directory, or show a file; of a URL without an export, list the exports
     Ls {
         /// With mode, owner, size and time
         #[arg(short)]
@@ -58,25 +58,20 @@ pub enum CallWhat {
     Stat,
     /// Get a file, or with -r a directory; prints checksums as sha256sum does
     Get {
-        /// Directories too
-        #[arg(short)]
-        recursive: bool,
-        /// Read what was stored, and compare
-        #[arg(long)]
-        verify: bool,
-        /// A directory to get it into, or another name for it [default: this directory]
+        /// Choices for moving.
+        #[command(flatten)]
+        way: TransferOptions,
+        /// A directory to get it into, or another name for it; - writes a file to standard output
+        /// [default: this directory]
         to: Option<PathBuf>,
     },
     /// Put files, or with -r directories; prints checksums as sha256sum does
     Put {
-        /// Directories too
-        #[arg(short)]
-        recursive: bool,
-        /// Read them back from the server, and compare
-        #[arg(long)]
-        verify: bool,
+        /// Choices for moving.
+        #[command(flatten)]
+        way: TransferOptions,
         /// Files or directories to put: into the URL's directory, or one of them under the URL's
-        /// name
+        /// name; - puts standard input there
         #[arg(required = true)]
         from: Vec<PathBuf>,
     },
@@ -94,4 +89,30 @@ pub enum CallWhat {
     },
     /// Show how full the file system is
     Df,
+}
+
+/// Choices for moving files and trees.
+#[derive(Clone, Debug, Args)]
+pub struct TransferOptions {
+    /// Directories too; an entry that fails does not stop the others
+    #[arg(short)]
+    pub recursive: bool,
+    /// Read what was stored, and compare
+    #[arg(long)]
+    pub verify: bool,
+    /// Keep times of modification, and the modes of directories
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// Go on with what an earlier run left unfinished: files that are there and not older are left,
+    /// and one that was cut off is continued
+    #[arg(long)]
+    pub resume: bool,
+    /// Write files under their own names from the beginning on, for directories in which no names
+    /// can be made
+    #[arg(long, conflicts_with = "resume")]
+    pub in_place: bool,
+    /// Files moved at a time, each over a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub files: u16,
 }

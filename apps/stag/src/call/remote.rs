@@ -25,7 +25,29 @@ pub struct Remote {
     pub exports: Vec<Vec<u8>>,
     /// The path below the export, by component.
     pub below: Vec<Vec<u8>>,
+    plan: RemotePlan,
+}
+
+/// Everything that a further connection to a mounted server needs.
+#[derive(Clone, Debug)]
+pub struct RemotePlan {
+    /// The server and the path on it.
+    pub url: Url,
+    root: FileHandle,
     depth: usize,
+    timeout: Duration,
+    versions: Versions,
+}
+
+impl RemotePlan {
+    /// One more connection to the server, which is not asked to mount again.
+    pub fn connect(&self) -> Result<Remote, Error> {
+        let at = self.url.server.fabric();
+        let (mut client, _) = caller::client(at, self.depth, self.timeout, self.versions)?;
+        connect(&mut client, &self.url)?;
+        let (export, exports, below) = Default::default();
+        Ok(Remote { client, export, root: self.root, exports, below, plan: self.clone() })
+    }
 }
 
 /// Something on the server.
@@ -90,7 +112,31 @@ impl Remote {
         if elsewhere {
             connect(&mut client, url)?;
         }
-        Ok(Self { client, export, root, exports, below, depth })
+        let plan = RemotePlan { url: url.clone(), root, depth, timeout, versions };
+        Ok(Self { client, export, root, exports, below, plan })
+    }
+
+    /// Everything that a further connection needs.
+    pub fn plan(&self) -> RemotePlan {
+        self.plan.clone()
+    }
+
+    /// The path that the URL names, without slashes that mean nothing.
+    pub fn path(&self) -> Vec<u8> {
+        let export = self.export.strip_suffix(b"/").unwrap_or(&self.export);
+        let below = self.below.iter().flat_map(|name| [b"/".as_slice(), name]);
+        let path = [export].into_iter().chain(below).collect::<Vec<_>>().concat();
+        if path.is_empty() { b"/".to_vec() } else { path }
+    }
+
+    /// The URL of `path`, which begins with an export.
+    pub fn url_of(&self, path: &[u8]) -> String {
+        self.plan.url.of_path(path)
+    }
+
+    /// Returns true if no call can succeed before the connection is made again.
+    pub fn is_lost(&self) -> bool {
+        !self.client.raw().is_up()
     }
 
     /// All exports of a server, without mounting one.
@@ -191,8 +237,8 @@ impl Remote {
     pub fn flows(&mut self) -> Result<(TransferFlow, TransferFlow), Error> {
         let info = self.client.fsinfo(self.root).map_err(failed("FSINFO"))?;
         Ok((
-            TransferFlow::new(self.depth, info.read_max),
-            TransferFlow::new(self.depth, info.write_max),
+            TransferFlow::new(self.plan.depth, info.read_max),
+            TransferFlow::new(self.plan.depth, info.write_max),
         ))
     }
 }
@@ -239,7 +285,7 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
     }
 }
 
-/// Connects a client to what is called; over RDMA again whenever that connection is lost.
+/// Connects a client to what is called, and again whenever that connection is lost.
 pub fn connect(client: &mut NfsClient, url: &Url) -> Result<(), Error> {
     client.reach(&url.server).map_err(|error| cannot_connect(url, error))
 }

@@ -87,12 +87,13 @@ pub fn stat(object: &Object, path: Option<&[u8]>) -> String {
     text
 }
 
-/// As a JSON object.
-pub fn object(object: &Object, path: Option<&[u8]>) -> Value {
+/// As a JSON object. `url` is where it can be called.
+pub fn object(object: &Object, path: Option<&[u8]>, url: &str) -> Value {
     let attributes = object.attributes;
     let at = |time: Time| json!({ "seconds": time.seconds, "nanos": time.nanos });
     json!({
         "name": shown(&object.name),
+        "url": url,
         "kind": kind(attributes.kind).1,
         "target": path.map(shown),
         "mode": attributes.mode & 0o7777,

@@ -1,114 +1,127 @@
-//! `get` and `put`: files and trees, with the SHA-256 of each file.
+//! `get` and `put` of trees: directories are walked, links are made, and files are handed to those
+//! who move them. An entry that fails does not stop the others.
 
 use super::{
+    crew::FileCrew,
+    moved::TreeOutcome,
+    mover::{FileJob, FileMover, RemotePlace, local, local_times, remote_time},
+    options::TransferOptions,
     remote::{Object, Remote, failed, shown},
-    show::hex,
 };
-use crate::{Error, progress::Progress};
-use rustix::fs::OFlags;
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use stag_client::transfer::{self, SizedFile, TransferFlow, TransferTotals};
-use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, Status};
+use crate::{Error, progress::TransferProgress};
+use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, SetAttributes, Status};
 use std::{
     ffi::OsStr,
-    fs::{self, File, Permissions},
-    io::{self, Read, Write},
+    fs::{self, File, Metadata, Permissions},
+    io,
     os::unix::{
         ffi::OsStrExt,
-        fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink},
+        fs::{PermissionsExt, symlink},
     },
     path::{Path, PathBuf},
-    time::Instant,
+    sync::Arc,
 };
 
 /// Directories in each other: more is a tree that has no end.
 const DEPTH_MAX: usize = 128;
-/// Octets of a local file that are read at a time to be hashed.
-const HASHED: usize = 1 << 17;
+/// The bits of a mode that a directory needs for names to be made in it.
+const OPEN: u32 = 0o700;
 
 /// A tree on its way.
 pub struct Tree<'a> {
-    remote: &'a mut Remote,
-    progress: Progress,
-    reads: TransferFlow,
-    writes: TransferFlow,
-    is_recursive: bool,
-    is_verified: bool,
-    began: Instant,
-    files: Vec<Sum>,
-    directories: u64,
-    links: u64,
-    skipped: Vec<String>,
-    moved: TransferTotals,
+    mover: FileMover<'a>,
+    crew: FileCrew,
+    progress: &'a TransferProgress,
+    way: TransferOptions,
+    outcome: TreeOutcome,
+    /// Number of the next entry.
+    number: usize,
+    /// Directories that get their attributes when everything in them is there.
+    late: Vec<LateDirectory>,
 }
 
-/// A file that was moved.
-struct Sum {
-    path: PathBuf,
-    octets: u64,
-    sha256: String,
+/// A directory whose attributes would change while names are made in it.
+enum LateDirectory {
+    Here(PathBuf, Box<Attributes>),
+    There(String, FileHandle, SetAttributes),
 }
 
 type Outcome = Result<(), Error>;
 
-/// Choices for moving a tree.
-#[derive(Clone, Copy, Debug)]
-pub struct TreeWay {
-    /// Directories are moved too.
-    pub is_recursive: bool,
-    /// Files are read back and compared.
-    pub is_verified: bool,
+/// An entry on the server that is to be got.
+struct Got<'a> {
+    object: &'a Object,
+    /// Its path there.
+    at: &'a [u8],
+    /// Its path here.
+    to: &'a Path,
+    depth: usize,
 }
 
 impl<'a> Tree<'a> {
     /// Nothing is moved yet.
-    pub fn new(remote: &'a mut Remote, way: TreeWay) -> Result<Self, Error> {
-        let TreeWay { is_recursive, is_verified } = way;
-        let (reads, writes) = remote.flows()?;
+    pub fn new(
+        remote: &'a mut Remote,
+        way: &TransferOptions,
+        progress: &'a Arc<TransferProgress>,
+    ) -> Result<Self, Error> {
+        let crew = FileCrew::new(remote.plan(), way.clone(), Arc::clone(progress));
         Ok(Self {
-            remote,
-            progress: Progress::new(false),
-            reads,
-            writes,
-            is_recursive,
-            is_verified,
-            began: Instant::now(),
-            files: Vec::new(),
-            directories: 0,
-            links: 0,
-            skipped: Vec::new(),
-            moved: TransferTotals::default(),
+            mover: FileMover::new(remote, way.clone(), progress)?,
+            crew,
+            progress,
+            way: way.clone(),
+            outcome: TreeOutcome::new(way.verify),
+            number: 0,
+            late: Vec::new(),
         })
     }
 
-    /// Gets `object`. Into `to` when that is a directory, else under that name.
-    pub fn get(&mut self, object: &Object, to: &Path) -> Outcome {
+    /// Gets `object`, whose path on the server is `at`. Into `to` when that is a directory, else
+    /// under that name.
+    pub fn get(&mut self, object: &Object, at: &[u8], to: &Path) -> Outcome {
         let is_into = fs::metadata(to).is_ok_and(|found| found.is_dir());
-        match is_into && !object.name.is_empty() {
-            true => self.get_object(object, &to.join(local_name(&object.name)?), 0),
-            false => self.get_object(object, to, 0),
-        }
+        let within;
+        let to = match is_into && !object.name.is_empty() {
+            true => {
+                within = to.join(local_name(&object.name)?);
+                &within
+            }
+            false => to,
+        };
+        let got = self.get_object(&Got { object, at, to, depth: 0 });
+        self.note(got)
     }
 
-    fn get_object(&mut self, object: &Object, to: &Path, depth: usize) -> Outcome {
+    fn get_object(&mut self, got: &Got<'_>) -> Outcome {
+        let Got { object, at, to, depth } = *got;
         match object.attributes.kind {
-            FileKind::Regular => self.get_file(object, to),
-            FileKind::Directory => self.get_directory(object, to, depth),
+            FileKind::Regular => {
+                let (object, at) = (Box::new(object.clone()), at.to_vec());
+                let len = object.attributes.size;
+                self.submit(len, FileJob::Get { object, at, to: to.to_owned() });
+                Ok(())
+            }
+            FileKind::Directory => self.get_directory(object, at, to, depth),
             FileKind::Symlink => {
-                let path = self.remote.client.readlink(object.handle);
+                let path = self.mover.remote.client.readlink(object.handle);
                 let path =
                     path.map_err(failed(format_args!("READLINK of {}", shown(&object.name))))?;
-                symlink(OsStr::from_bytes(&path), to)
-                    .map_err(local("make the symbolic link", to))?;
-                self.links += 1;
+                let path = OsStr::from_bytes(&path);
+                match symlink(path, to) {
+                    Err(error)
+                        if error.kind() == io::ErrorKind::AlreadyExists
+                            && fs::read_link(to).is_ok_and(|there| there == path) => {}
+                    made => made.map_err(local("make the symbolic link", to))?,
+                }
+                self.outcome.links += 1;
                 Ok(())
             }
             _ => self.skip(format!("{}: no file, directory or symbolic link", shown(&object.name))),
         }
     }
 
-    fn get_directory(&mut self, object: &Object, to: &Path, depth: usize) -> Outcome {
+    fn get_directory(&mut self, object: &Object, at: &[u8], to: &Path, depth: usize) -> Outcome {
         self.check_directory(&shown(&object.name), depth)?;
         if let Err(error) = fs::create_dir(to) {
             // A link that the server had us make must not lead out of the tree.
@@ -117,176 +130,134 @@ impl<'a> Tree<'a> {
                 return Err(local("make the directory", to)(error));
             }
         }
-        self.directories += 1;
-        for entry in self.remote.list(object)? {
-            self.get_object(&entry, &to.join(local_name(&entry.name)?), depth + 1)?;
+        self.outcome.directories += 1;
+        if self.way.preserve {
+            let attributes = Box::new(object.attributes);
+            self.late.push(LateDirectory::Here(to.to_owned(), attributes));
         }
-        Ok(())
-    }
-
-    fn get_file(&mut self, object: &Object, to: &Path) -> Outcome {
-        let name = shown(&object.name);
-        let mut options = File::options();
-        options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-        let mut file = options.open(to).map_err(local("open", to))?;
-        let size = object.attributes.size;
-        self.progress.begin(&name, Some(size));
-        let (mut hash, progress) = (Sha256::new(), &self.progress);
-        let mut sink = |_, octets: &[u8]| {
-            hash.update(octets);
-            file.write_all(octets)
-        };
-        let source = SizedFile { file: object.handle, len: size };
-        let moved =
-            transfer::get(&mut self.remote.client, source, self.reads, &mut sink, &mut |at| {
-                progress.at(at)
+        for entry in self.mover.remote.list(object)? {
+            let ended = local_name(&entry.name).and_then(|name| {
+                let (at, to) = (below(at, &entry.name), to.join(name));
+                self.get_object(&Got { object: &entry, at: &at, to: &to, depth: depth + 1 })
             });
-        let moved = moved.map_err(|failure| Error::failure(format!("{name}: {failure}")))?;
-        let mode = Permissions::from_mode(object.attributes.mode & 0o777);
-        file.set_permissions(mode).map_err(local("set the mode of", to))?;
-        let sha256 = hex(&hash.finalize());
-        if self.is_verified && hash_of(to).map_err(local("read back", to))? != sha256 {
-            return Err(Error::failure(format!(
-                "{}: what was stored is not what came",
-                to.display()
-            )));
+            if self.is_over(ended) {
+                break;
+            }
         }
-        self.add(to, moved, sha256);
         Ok(())
     }
 
-    /// Puts `from` under `name` into `directory`.
-    pub fn put(&mut self, from: &Path, directory: FileHandle, name: &[u8]) -> Outcome {
-        self.put_object(from, directory, name, 0)
+    /// Puts `from` into a directory of the server.
+    pub fn put(&mut self, from: &Path, place: RemotePlace<'_>) -> Outcome {
+        let put = self.put_object(from, place, 0);
+        self.note(put)
     }
 
-    fn put_object(
-        &mut self,
-        from: &Path,
-        directory: FileHandle,
-        name: &[u8],
-        depth: usize,
-    ) -> Outcome {
+    fn put_object(&mut self, from: &Path, place: RemotePlace<'_>, depth: usize) -> Outcome {
         let found = fs::symlink_metadata(from).map_err(local("look at", from))?;
+        let RemotePlace { directory, name, at } = place;
         if found.is_file() {
-            self.put_file(from, directory, name, found.permissions().mode() & 0o777)
+            let (name, at) = (name.to_vec(), at.to_vec());
+            self.submit(found.len(), FileJob::Put { from: from.to_owned(), directory, name, at });
+            Ok(())
         } else if found.is_dir() {
-            self.put_directory(from, directory, name, found.permissions().mode() & 0o777, depth)
+            self.put_directory(from, place, &found, depth)
         } else if found.is_symlink() {
             let path = fs::read_link(from).map_err(local("read the symbolic link", from))?;
-            let made = self.remote.client.symlink(directory, name, path.as_os_str().as_bytes());
-            made.map_err(failed(format_args!("SYMLINK {}", shown(name))))?;
-            self.links += 1;
+            let path = path.as_os_str().as_bytes();
+            match self.mover.remote.client.symlink(directory, name, path) {
+                Err(stag_client::Error::Nfs(Status::Exist)) if self.is_link(place, path)? => {}
+                made => drop(made.map_err(failed(format_args!("SYMLINK {}", shown(name))))?),
+            }
+            self.outcome.links += 1;
             Ok(())
         } else {
             self.skip(format!("{}: no file, directory or symbolic link", from.display()))
         }
     }
 
+    /// Returns true if there is a symbolic link to `path` at `place` already.
+    fn is_link(&mut self, place: RemotePlace<'_>, path: &[u8]) -> Result<bool, Error> {
+        let found = self.mover.remote.find(place.directory, place.name)?;
+        let Some(found) = found.filter(|found| found.attributes.kind == FileKind::Symlink) else {
+            return Ok(false);
+        };
+        Ok(self.mover.remote.client.readlink(found.handle).is_ok_and(|there| there == path))
+    }
+
     fn put_directory(
         &mut self,
         from: &Path,
-        directory: FileHandle,
-        name: &[u8],
-        mode: u32,
+        place: RemotePlace<'_>,
+        found: &Metadata,
         depth: usize,
     ) -> Outcome {
+        let name = shown(place.name);
         self.check_directory(&from.display().to_string(), depth)?;
-        let made = self.remote.client.mkdir(directory, name, mode);
-        let made = match made {
-            Err(stag_client::Error::Nfs(Status::Exist)) => None,
-            made => made.map_err(failed(format_args!("MKDIR {}", shown(name))))?.object,
+        let mode = found.permissions().mode() & 0o777;
+        let made = self.mover.remote.client.mkdir(place.directory, place.name, mode | OPEN);
+        let (made, is_new) = match made {
+            Err(stag_client::Error::Nfs(Status::Exist)) => (None, false),
+            made => (made.map_err(failed(format_args!("MKDIR {name}")))?.object, true),
         };
         let handle = match made {
             Some(handle) => handle,
-            None => match self.remote.find(directory, name)? {
+            None => match self.mover.remote.find(place.directory, place.name)? {
                 Some(found) if found.is_directory() => found.handle,
-                _ => {
-                    return Err(Error::failure(format!(
-                        "MKDIR {}: the name is no directory",
-                        shown(name)
-                    )));
-                }
+                _ => return Err(Error::failure(format!("MKDIR {name}: the name is no directory"))),
             },
         };
-        self.directories += 1;
+        self.outcome.directories += 1;
+        if self.way.preserve || is_new && mode & OPEN != OPEN {
+            let mtime = if self.way.preserve { remote_time(found) } else { Default::default() };
+            let attributes = SetAttributes { mode: Some(mode), mtime, ..SetAttributes::default() };
+            self.late.push(LateDirectory::There(name, handle, attributes));
+        }
         let entries =
             fs::read_dir(from).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
         let mut entries = entries.map_err(local("read the directory", from))?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
-            self.put_object(&entry.path(), handle, entry.file_name().as_bytes(), depth + 1)?;
-        }
-        Ok(())
-    }
-
-    fn put_file(&mut self, from: &Path, directory: FileHandle, name: &[u8], mode: u32) -> Outcome {
-        let what = from.display().to_string();
-        let file = File::open(from).map_err(local("open", from))?;
-        let size = file.metadata().map_err(local("look at", from))?.len();
-        let how = SetAttributes { mode: Some(mode), size: Some(0), ..SetAttributes::default() };
-        let made = self.remote.client.create(directory, name, CreateHow::Unchecked(how));
-        let made = made.map_err(failed(format_args!("CREATE {}", shown(name))))?;
-        let handle = match made.object {
-            Some(handle) => handle,
-            None => match self.remote.find(directory, name)? {
-                Some(found) => found.handle,
-                None => {
-                    return Err(Error::failure(format!("CREATE {}: it is not there", shown(name))));
-                }
-            },
-        };
-        self.progress.begin(&what, Some(size));
-        let (mut hash, mut hashed, progress) = (Sha256::new(), 0, &self.progress);
-        let mut source = |offset, room: &mut [u8]| {
-            file.read_exact_at(room, offset)?;
-            // What is written again was hashed before.
-            if offset == hashed {
-                hash.update(&room);
-                hashed += room.len() as u64;
+            let name = entry.file_name();
+            let (name, at) = (name.as_bytes(), below(place.at, name.as_bytes()));
+            let within = RemotePlace { directory: handle, name, at: &at };
+            let ended = self.put_object(&entry.path(), within, depth + 1);
+            if self.is_over(ended) {
+                break;
             }
-            Ok(())
-        };
-        let target = SizedFile { file: handle, len: size };
-        let moved =
-            transfer::put(&mut self.remote.client, target, self.writes, &mut source, &mut |at| {
-                progress.at(at)
-            });
-        let moved = moved.map_err(|failure| Error::failure(format!("{what}: {failure}")))?;
-        let sha256 = hex(&hash.finalize());
-        if self.is_verified {
-            self.read_back(handle, size, &what, &sha256)?;
         }
-        self.add(from, moved, sha256);
         Ok(())
     }
 
-    fn read_back(&mut self, file: FileHandle, size: u64, what: &str, sha256: &str) -> Outcome {
-        let mut hash = Sha256::new();
-        let mut sink = |_, octets: &[u8]| {
-            hash.update(octets);
-            Ok(())
-        };
-        transfer::get(
-            &mut self.remote.client,
-            SizedFile { file, len: size },
-            self.reads,
-            &mut sink,
-            &mut |_| {},
-        )
-        .map_err(|failure| Error::failure(format!("{what}, read back: {failure}")))?;
-        if hex(&hash.finalize()) == sha256 {
-            return Ok(());
+    fn submit(&mut self, len: u64, job: FileJob) {
+        self.progress.find(len);
+        self.number += 1;
+        self.crew.submit(&mut self.mover, self.number, job);
+    }
+
+    /// Writes down the end of an entry in a directory. Returns true if no other can be moved.
+    fn is_over(&mut self, ended: Outcome) -> bool {
+        if let Err(error) = ended {
+            self.number += 1;
+            self.outcome.failures.push((self.number, error.to_string()));
+            if self.mover.remote.is_lost() {
+                self.crew.give_up();
+            }
         }
-        Err(Error::failure(format!("{what}: what the server has is not what was sent")))
+        self.crew.is_lost()
+    }
+
+    /// The same for an entry that was named: it is refused by itself when it makes no sense.
+    fn note(&mut self, ended: Outcome) -> Outcome {
+        if let Err(Error::Usage(_)) = ended {
+            return ended;
+        }
+        self.is_over(ended);
+        Ok(())
     }
 
     fn check_directory(&self, name: &str, depth: usize) -> Outcome {
-        if !self.is_recursive {
+        if !self.way.recursive {
             return Err(Error::usage(format!("{name} is a directory: add -r")));
         }
         if depth > DEPTH_MAX {
@@ -298,87 +269,59 @@ impl<'a> Tree<'a> {
     }
 
     fn skip(&mut self, what: String) -> Outcome {
-        self.skipped.push(what);
+        self.outcome.skipped.push(what);
         Ok(())
     }
 
-    fn add(&mut self, path: &Path, moved: TransferTotals, sha256: String) {
-        self.moved.octets += moved.octets;
-        self.moved.calls += moved.calls;
-        self.moved.replayed += moved.replayed;
-        self.files.push(Sum { path: path.to_owned(), octets: moved.octets, sha256 });
-    }
-
-    /// Lines as `sha256sum` writes them, for standard output; and what was moved, for standard
-    /// error.
-    pub fn text(&self) -> (Vec<u8>, String) {
-        self.progress.finish();
-        let TransferTotals { octets, replayed, .. } = self.moved;
-        let seconds = self.began.elapsed().as_secs_f64();
-        let mut summary = format!(
-            "{} files, {} directories, {} symbolic links: {octets} octets in {seconds:.2} s, \
-             {:.1} MiB/s",
-            self.files.len(),
-            self.directories,
-            self.links,
-            octets as f64 / 1_048_576.0 / seconds.max(1e-9)
-        );
-        if replayed > 0 {
-            summary.push_str(&format!(
-                "; {replayed} octets written again after a restart of the server"
-            ));
+    /// Waits until all files are moved.
+    pub fn finish(self) -> TreeOutcome {
+        let Self { mut mover, crew, mut outcome, late, progress, mut number, .. } = self;
+        let (ends, untried) = crew.finish(&mut mover);
+        outcome.untried = untried;
+        for (number, end) in ends {
+            match end {
+                Ok(end) => outcome.add(number, end),
+                Err(why) => outcome.failures.push((number, why)),
+            }
         }
-        if self.is_verified {
-            summary.push_str("; read back and compared");
+        // The innermost first: a change within changes the time of the one around.
+        for directory in late.into_iter().rev() {
+            if untried == 0
+                && let Err(error) = directory.set(mover.remote)
+            {
+                number += 1;
+                outcome.failures.push((number, error.to_string()));
+            }
         }
-        summary.push('\n');
-        self.skipped.iter().for_each(|what| summary.push_str(&format!("skipped: {what}\n")));
-        (
-            self.files
-                .iter()
-                .flat_map(|sum| line(sum.path.as_os_str().as_bytes(), &sum.sha256))
-                .collect(),
-            summary,
-        )
-    }
-
-    /// The same as a JSON object.
-    pub fn object(&self) -> Value {
-        let file = |Sum { path, octets, sha256 }: &Sum| {
-            let path = path.to_string_lossy();
-            json!({ "path": path, "octets": octets, "sha256": sha256 })
-        };
-        json!({
-            "files": self.files.iter().map(file).collect::<Vec<_>>(),
-            "directories": self.directories,
-            "symbolic_links": self.links,
-            "skipped": self.skipped,
-            "octets": self.moved.octets,
-            "calls": self.moved.calls,
-            "replayed": self.moved.replayed,
-            "verified": self.is_verified,
-            "elapsed_s": self.began.elapsed().as_secs_f64(),
-        })
+        outcome.sort();
+        progress.finish();
+        outcome
     }
 }
 
-/// A line that `sha256sum -c` understands: a name that would break it is escaped, which a backslash
-/// in front says.
-fn line(path: &[u8], sha256: &str) -> Vec<u8> {
-    let is_odd = path.iter().any(|octet| matches!(octet, b'\\' | b'\n' | b'\r'));
-    let mut line = if is_odd { vec![b'\\'] } else { Vec::new() };
-    line.extend_from_slice(sha256.as_bytes());
-    line.extend_from_slice(b"  ");
-    for octet in path {
-        match octet {
-            b'\\' => line.extend_from_slice(br"\\"),
-            b'\n' => line.extend_from_slice(br"\n"),
-            b'\r' => line.extend_from_slice(br"\r"),
-            octet => line.push(*octet),
+impl LateDirectory {
+    fn set(&self, remote: &mut Remote) -> Outcome {
+        match self {
+            Self::Here(path, attributes) => {
+                let directory = File::open(path).map_err(local("open", path))?;
+                let mode = Permissions::from_mode(attributes.mode & 0o777);
+                let times = directory.set_times(local_times(attributes));
+                times
+                    .and_then(|()| directory.set_permissions(mode))
+                    .map_err(local("set the times of", path))
+            }
+            Self::There(name, handle, attributes) => {
+                let set = remote.client.setattr(*handle, *attributes, None);
+                set.map(drop).map_err(failed(format_args!("SETATTR of {name}")))
+            }
         }
     }
-    line.push(b'\n');
-    line
+}
+
+/// The path of `name` in the directory `at`.
+pub fn below(at: &[u8], name: &[u8]) -> Vec<u8> {
+    let at = at.strip_suffix(b"/").unwrap_or(at);
+    [at, b"/", name].concat()
 }
 
 /// A name that a server gave, as one component of a local path: it must not lead anywhere else.
@@ -397,31 +340,9 @@ fn local_name(name: &[u8]) -> Result<&OsStr, Error> {
     Ok(OsStr::from_bytes(name))
 }
 
-fn local(what: &str, path: &Path) -> impl Fn(io::Error) -> Error {
-    let what = format!("cannot {what} {}", path.display());
-    move |error| Error::failure(format!("{what}: {error}"))
-}
-
-fn hash_of(path: &Path) -> io::Result<String> {
-    let (mut file, mut hash, mut room) = (File::open(path)?, Sha256::new(), vec![0; HASHED]);
-    loop {
-        let count = file.read(&mut room)?;
-        if count == 0 {
-            return Ok(hex(&hash.finalize()));
-        }
-        hash.update(room.get(..count).unwrap_or_default());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_those_of_sha256sum() {
-        assert_eq!(line(b"a b", "77"), b"77  a b\n");
-        assert_eq!(line(b"a\n\\\xff", "77"), b"\\77  a\\n\\\\\xff\n");
-    }
 
     #[test]
     fn no_name_of_a_server_leads_out_of_the_tree() {
@@ -431,5 +352,12 @@ mod tests {
         for name in [&b"a"[..], b"...", b" ", b"\xff", b"-r", b"a\nb"] {
             assert_eq!(local_name(name).unwrap().as_bytes(), name);
         }
+    }
+
+    #[test]
+    fn paths_have_one_slash_between_names() {
+        assert_eq!(below(b"/data", b"a"), b"/data/a");
+        assert_eq!(below(b"/", b"a"), b"/a");
+        assert_eq!(below(b"/data/", b"a"), b"/data/a");
     }
 }

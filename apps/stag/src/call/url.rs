@@ -3,12 +3,16 @@
 
 use super::ports::{self, Ports};
 use crate::{Error, address};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
 };
+
+/// Octets of a path that a URL has as `%XX`: all but those that mean themselves everywhere.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +36,18 @@ impl Url {
     /// `%25`. For `tcp://` without a port the host's port mapper is asked.
     pub fn parse(url: &str) -> Result<Self, Error> {
         Self::parse_asking(url, ports::ask)
+    }
+
+    /// The URL of another path on the same server, as [`Url::parse`] reads it.
+    pub fn of_path(&self, path: &[u8]) -> String {
+        let (path, server) = (percent_encode(path, ESCAPED), self.server.to_string());
+        if self.server.ip().is_none() {
+            let (socket, query) = server.split_once('?').unwrap_or((&server, ""));
+            let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+            return format!("{socket}:{path}{query}");
+        }
+        let port = self.mount.map(|at| format!("?mountport={}", at.port()));
+        format!("{server}{path}{}", port.unwrap_or_default())
     }
 
     /// The same, with whom to ask for ports.
@@ -153,6 +169,24 @@ mod tests {
             Url::parse("tcp://127.0.0.1:1/x%3Fy%25%e4%zz%2").unwrap().path,
             b"/x?y%\xe4%zz%2"
         );
+    }
+
+    #[test]
+    fn a_path_of_any_octets_becomes_a_url_and_comes_back() {
+        let every: Vec<u8> = (1..=255).collect();
+        for base in [
+            "iwarp://127.0.0.1:20049/data",
+            "tcp://[::1]:2049/srv?mountport=20048",
+            "shm:///run/a b.sock:/data?trust=uid",
+            "shm:///run/stag.sock:/data",
+        ] {
+            let base = Url::parse(base).unwrap();
+            for path in [&b"/data/a b/c?d%41"[..], b"/", &[b"/x/", &every[..]].concat()] {
+                let url = base.of_path(path);
+                let back = Url::parse(&url).unwrap();
+                assert_eq!(back, Url { path: path.to_vec(), ..base.clone() }, "{url}");
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::{
     Error, address,
     admission::Clients,
     bench,
-    caller::{aside, random, say},
+    caller::{aside, random, say, settle},
     cidr,
     descriptors::{self, Share, Wanted},
     serve::{cannot_listen, check_open},
@@ -45,6 +45,7 @@ pub fn run(arguments: &options::EchoOptions) -> Result<(), Error> {
     let peers = if at.info().is_over_tcp { share.connections } else { defaults.peers };
     let echo =
         Server { tcp, clients: Clients::new(clients, None), share, peers, every: arguments.sample };
+    let _settings = settle();
     let core = launch::cores().first().copied();
     let serve = move |_| at.visit(echo);
     let failed = |error: io::Error| Error::failure(format!("cannot start a thread: {error}"));

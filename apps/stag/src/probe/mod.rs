@@ -5,6 +5,7 @@
 
 pub mod options;
 mod ports;
+mod report;
 
 use crate::{Error, caller};
 use rustix::process::{Resource, getrlimit};
@@ -14,6 +15,7 @@ use stag_fabrics::{
     ABSENT, Absent, AnyProvider, FabricAddress, FabricInfo, Here, Notation, Settings,
 };
 use stag_pools::{Class, Pool};
+use stag_tuning::{HostDigest, HostPlan};
 use stag_verbs::{Cause, Event, Limits, Provider, Tag};
 use std::{
     env,
@@ -52,6 +54,8 @@ struct Found {
     version: &'static str,
     fabrics: Vec<FabricFound>,
     host: Host,
+    /// State of the host's settings, by the checks that need no time.
+    check: HostDigest,
 }
 
 /// One fabric.
@@ -126,7 +130,12 @@ pub fn run(arguments: &options::ProbeOptions) -> Result<(), Error> {
     if let Some(fabric) = fabrics.iter_mut().find(|fabric| fabric.scheme == WITH_PORTS) {
         fabric.ports = ports::here().iter().map(ToString::to_string).collect();
     }
-    let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here() };
+    let check = HostDigest::of_this_host(HostPlan::default());
+    let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here(), check };
+    if let Some(file) = &arguments.report {
+        report::write(file, &found)?;
+        caller::aside(format!("{} is written: attach it\n", file.display()));
+    }
     if arguments.json {
         let text = serde_json::to_string_pretty(&found);
         caller::say(text.map_err(|error| Error::failure(error.to_string()))? + "\n");
@@ -370,6 +379,7 @@ impl Found {
                  systemd unit"
             );
         }
+        let _ = writeln!(text, "        settings: {}; 'stag tune check' says more", self.check);
         text
     }
 }
@@ -412,7 +422,8 @@ mod tests {
         let at = crate::address::listen("shm:///no/such/directory/socket").unwrap();
         let found = judge("shm", Ok(Here { at, facts: Vec::new() }));
         assert!(!found.works && found.limits.is_none());
-        let found = Found { version: "x", fabrics: vec![found], host: Host::here() };
+        let (fabrics, host, check) = (vec![found], Host::here(), HostDigest::default());
+        let found = Found { version: "x", fabrics, host, check };
         assert!(found.text().starts_with("shm     does not work: "), "{}", found.text());
     }
 
@@ -420,7 +431,8 @@ mod tests {
     fn the_host_says_what_it_offers() {
         let host = Host::here();
         assert!(host.cores > 0 && host.shard_buffers > 1 << 20);
-        let found = Found { version: "x", fabrics: Vec::new(), host };
+        let (fabrics, check) = (Vec::new(), HostDigest::default());
+        let found = Found { version: "x", fabrics, host, check };
         assert!(found.text().contains("cores") && found.text().contains("locked memory"));
     }
 }

@@ -1,6 +1,7 @@
 //! Options of `stag probe`.
 
 use clap::Args;
+use std::path::PathBuf;
 
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
@@ -8,6 +9,10 @@ pub struct ProbeOptions {
     /// Fabrics that have to work: iwarp, shm, rdma [default: iwarp]
     #[arg(value_name = "SCHEME")]
     pub schemes: Vec<String>,
+    /// Write one file about this host and this build, to attach to the report of a fault: it has
+    /// no environment, no configuration and no name of the host
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -163,6 +163,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     };
     let bound = watching::bind(&arguments.observe, &plan)?;
     aside(announce::introduction(&plan, notices));
+    let _settings = crate::caller::settle();
     let (sender, receiver) = channel();
     let reloads = arguments.config.is_some();
     ends::forward_signals(sender.clone(), reloads)?;

@@ -1,0 +1,290 @@
+//! `stag bench --agent`: a generator that a coordinator on another host runs.
+//!
+//! One coordinator at a time is heard, and one run at a time is made: others wait. A coordinator
+//! that goes away ends its run.
+
+mod coordinator;
+mod shared_run;
+mod slurm;
+mod wire;
+
+pub use coordinator::Nodes;
+pub use shared_run::{SharedRun, document, missing, table};
+pub use slurm::run as run_by_rank;
+
+use super::{
+    check,
+    options::{BenchOptions, RunOptions},
+    run::{self, Point, RunHooks},
+};
+use crate::{
+    Error,
+    call::Url,
+    caller::{self, aside, say},
+    cli,
+    stop::Stop,
+};
+use clap::Parser;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stag_load::RunOutcome;
+use std::{
+    ffi::OsString,
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, channel},
+    },
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use wire::{AgentWord, ControlLine, CoordinatorWord, LineFault, SharedToken, say as tell};
+
+/// The port of agents, unless another one is given.
+pub const PORT: u16 = 20_051;
+/// Interval at which an agent looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+/// Time that a coordinator may be silent between runs.
+const IDLE_MAX: Duration = Duration::from_secs(3_600);
+/// Time from when an agent is ready to when it is told to begin: others may still be connecting.
+const BEGIN_MAX: Duration = Duration::from_secs(300);
+
+/// Serves coordinators until a signal comes; one of them with `--once`.
+pub fn serve(arguments: &RunOptions, at: SocketAddr) -> Result<(), Error> {
+    let stop = Stop::by_signals()?;
+    let token = SharedToken::read(token_file(arguments)?)?;
+    let failed = |error: io::Error| {
+        Error::usage(format!("cannot listen on {at}: {}; --agent=IP:PORT", crate::plain(&error)))
+    };
+    let listener = TcpListener::bind(at).map_err(failed)?;
+    let at = listener.local_addr().map_err(failed)?;
+    say(format!("AGENT {at}\nEND\n"));
+    hear_all(&listener, &token, &stop, arguments.once)
+}
+
+/// Hears coordinators, one after the other, until a signal comes; a single one if `once`.
+fn hear_all(
+    listener: &TcpListener,
+    token: &SharedToken,
+    stop: &Stop,
+    once: bool,
+) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::failure(format!("no coordinator is heard: {error}"));
+    while !stop.is_asked() {
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        let mut ready = [PollFd::new(listener, PollFlags::IN)];
+        // Interrupted by a signal, or nobody came: the flag is looked at again.
+        if !poll(&mut ready, Some(&look)).is_ok_and(|count| count > 0) {
+            continue;
+        }
+        let (stream, from) = listener.accept().map_err(failed)?;
+        match hear(stream, token, stop) {
+            Ok(runs) => {
+                aside(format!("coordinator {from}: {runs} runs\n"));
+                if once {
+                    return Ok(());
+                }
+            }
+            Err(why) => aside(format!("coordinator {from}: {why}\n")),
+        }
+    }
+    Ok(())
+}
+
+/// The file with the token.
+pub fn token_file(arguments: &RunOptions) -> Result<&Path, Error> {
+    arguments.token_file.as_deref().ok_or_else(|| {
+        Error::usage(
+            "agents and their coordinator need --token-file FILE, the same content on every node: \
+             (umask 077; openssl rand -hex 32 > FILE)",
+        )
+    })
+}
+
+/// Does what one coordinator says, until it goes. Gives the number of runs.
+fn hear(stream: TcpStream, token: &SharedToken, stop: &Stop) -> Result<u32, String> {
+    let mut line = ControlLine::new(stream).map_err(|error| error.to_string())?;
+    line.accept(token)?;
+    let mut runs = 0;
+    let mut silent_at = Instant::now() + IDLE_MAX;
+    while !stop.is_asked() {
+        let word = match line.hear(Instant::now() + LOOK) {
+            Err(LineFault::Silent) if Instant::now() < silent_at => continue,
+            Err(LineFault::Ended) => break,
+            Err(fault) => return Err(fault.to_string()),
+            Ok(word) => word,
+        };
+        match word {
+            CoordinatorWord::Clock => {
+                let unix_ns = unix_ns(SystemTime::now());
+                line.say(&AgentWord::Clock { unix_ns }).map_err(|error| error.to_string())?;
+            }
+            CoordinatorWord::Run { words } => {
+                runs += 1;
+                let last = match run_once(&words, &mut line, stop) {
+                    Ok(outcome) => AgentWord::Over { outcome: Box::new(outcome) },
+                    Err(error) => AgentWord::Failed { why: error.to_string() },
+                };
+                line.say(&last).map_err(|error| error.to_string())?;
+            }
+            CoordinatorWord::Stop => {}
+            CoordinatorWord::Hello { .. } | CoordinatorWord::Begin { .. } => {
+                return Err("it said something out of turn".to_owned());
+            }
+        }
+        silent_at = Instant::now() + IDLE_MAX;
+    }
+    Ok(runs)
+}
+
+/// Makes one run. Its seconds are told as they end, and are not in the outcome.
+fn run_once(words: &[String], line: &mut ControlLine, stop: &Stop) -> Result<RunOutcome, Error> {
+    let arguments = parse(words)?;
+    let url = arguments.url.as_deref().ok_or_else(|| Error::usage("a URL is missing"))?;
+    let url = Url::parse(url)?;
+    check(&arguments, &url)?;
+    let first = |rates: &super::options::List<f64>| rates.0.first().copied();
+    let point = Point {
+        size: super::sizes(&arguments).first().copied().unwrap_or(super::SIZE),
+        rate: arguments.rate.as_ref().and_then(first),
+        seed: match arguments.seed {
+            Some(seed) => seed,
+            None => u64::from_ne_bytes(caller::random()?),
+        },
+    };
+    let network = |error: io::Error| Error::failure(error.to_string());
+    let speaker = line.speaker().map_err(network)?;
+    let (own, is_over) = (Stop::default(), AtomicBool::new(false));
+    let (begins, begin) = channel();
+    let setup = run::setup(&arguments, &url, point);
+    let mut outcome = thread::scope(|scope| {
+        let listener = Listener { line, own: &own, all: stop, is_over: &is_over };
+        scope.spawn(move || {
+            listener.listen(|at| {
+                let _ = begins.send(at);
+            });
+        });
+        let mut hooks = RunHooks {
+            begin: &mut || {
+                tell(&speaker, &AgentWord::Ready).ok()?;
+                await_begin(&begin, &own)
+            },
+            live: &mut |second| {
+                // A coordinator that is gone is noticed by the listener.
+                let _ = tell(&speaker, &AgentWord::Second { figures: Box::new(second.clone()) });
+            },
+        };
+        let outcome = run::run(&arguments, &url, &own, setup, &mut hooks);
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    outcome.seconds.clear();
+    Ok(outcome)
+}
+
+/// Hears what a coordinator says while a run is made.
+struct Listener<'a> {
+    line: &'a mut ControlLine,
+    own: &'a Stop,
+    all: &'a Stop,
+    is_over: &'a AtomicBool,
+}
+
+impl Listener<'_> {
+    fn listen(self, mut begin: impl FnMut(u64)) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            match self.line.hear(Instant::now() + LOOK) {
+                Ok(CoordinatorWord::Begin { at_unix_ns }) => begin(at_unix_ns),
+                Err(LineFault::Silent) if !self.all.is_asked() => {}
+                // It is stopped, gone, or talks nonsense.
+                _ => return self.own.flag().store(true, Ordering::Relaxed),
+            }
+        }
+    }
+}
+
+/// Waits until the coordinator says when the first call goes out. The time until then.
+fn await_begin(begin: &Receiver<u64>, stop: &Stop) -> Option<Duration> {
+    let patience = Instant::now() + BEGIN_MAX;
+    while !stop.is_asked() && Instant::now() < patience {
+        if let Ok(at) = begin.recv_timeout(LOOK) {
+            let at = UNIX_EPOCH.checked_add(Duration::from_nanos(at))?;
+            let left = at.duration_since(SystemTime::now()).unwrap_or_default();
+            return (left <= BEGIN_MAX).then_some(left);
+        }
+    }
+    None
+}
+
+/// The arguments of a run, as a coordinator gives them. Nothing among them writes a file here.
+fn parse(words: &[String]) -> Result<RunOptions, Error> {
+    let own = ["stag", "bench"].into_iter().map(OsString::from);
+    let words: Vec<OsString> = own.chain(words.iter().map(OsString::from)).collect();
+    let cli = cli::Cli::try_parse_from(&words).map_err(|error| {
+        let command = <cli::Cli as clap::CommandFactory>::command();
+        Error::usage(cli::sentence(&error, &command, &words))
+    })?;
+    match cli.command {
+        cli::Command::Bench(bench) => match *bench {
+            BenchOptions { what: None, run } if is_harmless(&run) => Ok(run),
+            _ => Err(Error::usage("an agent makes runs, and nothing else")),
+        },
+        _ => unreachable!("the words begin with bench"),
+    }
+}
+
+const fn is_harmless(run: &RunOptions) -> bool {
+    run.json.is_none()
+        && run.job.is_none()
+        && run.agent.is_none()
+        && run.token_file.is_none()
+        && run.nodes.is_none()
+        && run.start.is_none()
+        && run.slurm.is_none()
+}
+
+/// Nanoseconds since 1970.
+fn unix_ns(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_coordinator_can_have_runs_made_and_no_files_written() {
+        let run = parse(&words("tcp://127.0.0.1:1/x --workload nfs3:read --rate 5K")).unwrap();
+        assert_eq!(run.rate.unwrap().0, [5_000.0]);
+        for refused in [
+            "tcp://127.0.0.1:1/x --json /etc/passwd",
+            "tcp://127.0.0.1:1/x --job /etc/shadow",
+            "--agent",
+            "tcp://127.0.0.1:1/x --nodes other",
+            "report /etc/shadow --html /x",
+            "tcp://127.0.0.1:1/x --workload nonsense",
+        ] {
+            assert!(parse(&words(refused)).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_nobody_begins_is_not_made() {
+        let (begins, begin) = channel();
+        let stop = Stop::default();
+        begins.send(unix_ns(SystemTime::now() + Duration::from_secs(60))).unwrap();
+        assert!(await_begin(&begin, &stop).unwrap() > Duration::from_secs(50));
+        begins.send(u64::MAX).unwrap();
+        assert_eq!(await_begin(&begin, &stop), None, "it would never begin");
+        begins.send(0).unwrap();
+        assert_eq!(await_begin(&begin, &stop), Some(Duration::ZERO));
+        stop.flag().store(true, Ordering::Relaxed);
+        assert_eq!(await_begin(&begin, &stop), None);
+    }
+}

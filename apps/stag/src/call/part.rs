@@ -1,0 +1,187 @@
+//! Files that are being written under another name, until they are whole: a reader never finds a
+//! part of one, and a later run goes on where an earlier one was cut off.
+//!
+//! The name of a part says of which content it is the beginning. When the source changes in
+//! between, the part of the earlier content has another name and is not used.
+
+use super::remote::shown;
+use crate::Error;
+use rustix::{fs::OFlags, process::geteuid};
+use sha2::{Digest, Sha256};
+use std::{
+    fs::{self, File, Metadata, TryLockError},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Octets of the digest that a name has.
+const DIGEST: usize = 8;
+
+/// The content that a part is the beginning of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceMark {
+    /// Its octets.
+    pub len: u64,
+    /// Time of its last change, in seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds beyond.
+    pub nanos: i64,
+}
+
+impl SourceMark {
+    /// Of a local file.
+    pub fn of(found: &Metadata) -> Self {
+        Self { len: found.len(), seconds: found.mtime(), nanos: found.mtime_nsec() }
+    }
+}
+
+/// The name of the part of `name`, whose content is `mark`'s. It is short enough wherever `name`
+/// is, and hidden.
+pub fn part_name(name: &[u8], mark: SourceMark) -> String {
+    let mut hash = Sha256::new();
+    hash.update(name);
+    for number in [mark.len.to_be_bytes(), mark.seconds.to_be_bytes(), mark.nanos.to_be_bytes()] {
+        hash.update(number);
+    }
+    let digest = hash.finalize();
+    let hex: String = digest.iter().take(DIGEST).map(|octet| format!("{octet:02x}")).collect();
+    format!(".stag-part-{hex}")
+}
+
+/// A local file that is being written.
+#[derive(Debug)]
+pub struct LocalPart {
+    /// Opened for reading and writing, and locked.
+    pub file: File,
+    /// Its path until it is whole.
+    pub path: PathBuf,
+    /// Its path from then on.
+    to: PathBuf,
+}
+
+impl LocalPart {
+    /// Opens the part of `to`, or `to` itself when `mark` is none. What is in it is left, if
+    /// `resumes` says so.
+    pub fn open(to: &Path, mark: Option<SourceMark>, resumes: bool) -> Result<Self, Error> {
+        refuse_special(to)?;
+        let bad = |path: &Path, why: &str| Error::failure(format!("{}: {why}", path.display()));
+        let path = match mark {
+            Some(mark) => {
+                let name = to.file_name().unwrap_or_default().as_encoded_bytes();
+                to.with_file_name(part_name(name, mark))
+            }
+            None => to.to_owned(),
+        };
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        // A link that the server had us make must not lead out of the tree.
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        if mark.is_some() {
+            options.mode(0o600);
+        }
+        let file = options.open(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => bad(to, "its directory does not exist"),
+            _ => bad(to, &format!("cannot be written: {}", crate::plain(&error))),
+        })?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(bad(to, "another process writes it")),
+            // A file system without locks: nobody else is expected there.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        let found = file.metadata().map_err(|error| bad(to, &crate::plain(&error)))?;
+        let is_named = fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == found.ino());
+        if mark.is_some() && (!is_named || found.uid() != geteuid().as_raw()) {
+            return Err(bad(&path, "it belongs to another user, or another process just had it"));
+        }
+        if !resumes {
+            file.set_len(0).map_err(|error| bad(to, &crate::plain(&error)))?;
+        }
+        Ok(Self { file, path, to: to.to_owned() })
+    }
+
+    /// Gives the file its name.
+    pub fn finish(self) -> Result<(), Error> {
+        if self.path == self.to {
+            return Ok(());
+        }
+        fs::rename(&self.path, &self.to).map_err(|error| {
+            Error::failure(format!("{}: {}", self.to.display(), crate::plain(&error)))
+        })
+    }
+
+    /// Ends it early. Octets that may be of use for a later run stay if `is_kept`; their number.
+    pub fn leave(self, is_kept: bool) -> u64 {
+        let len = self.file.metadata().map_or(0, |found| found.len());
+        let is_kept = is_kept && len > 0 && self.path != self.to;
+        if !is_kept && self.path != self.to {
+            let _ = fs::remove_file(&self.path);
+        }
+        if is_kept { len } else { 0 }
+    }
+}
+
+/// Refuses to replace anything but a regular file.
+fn refuse_special(to: &Path) -> Result<(), Error> {
+    match fs::symlink_metadata(to) {
+        Ok(found) if !found.is_file() => Err(Error::failure(format!(
+            "{} is there, and no regular file: remove it, give another name, or - for standard \
+             output",
+            shown(to.as_os_str().as_encoded_bytes())
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{io::Write, os::unix::fs::symlink};
+
+    const MARK: SourceMark = SourceMark { len: 5, seconds: 7, nanos: 9 };
+
+    #[test]
+    fn a_part_has_another_name_when_its_content_is_another() {
+        let name = part_name(b"a", MARK);
+        assert_eq!(name, part_name(b"a", MARK));
+        for other in [
+            SourceMark { len: 6, ..MARK },
+            SourceMark { seconds: 8, ..MARK },
+            SourceMark { nanos: 8, ..MARK },
+        ] {
+            assert_ne!(name, part_name(b"a", other));
+        }
+        assert_ne!(name, part_name(b"b", MARK));
+        assert!(name.starts_with(".stag-part-") && name.len() < 32);
+    }
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_whole_and_not_before() {
+        let home = tempfile::tempdir().unwrap();
+        let to = home.path().join("x".repeat(255));
+        let mut part = LocalPart::open(&to, Some(MARK), false).unwrap();
+        part.file.write_all(b"hel").unwrap();
+        assert!(!to.exists());
+        let held = LocalPart::open(&to, Some(MARK), false).unwrap_err().to_string();
+        assert!(held.contains("another process writes it"), "{held}");
+        assert_eq!(part.leave(true), 3);
+        let part = LocalPart::open(&to, Some(MARK), true).unwrap();
+        assert_eq!(part.file.metadata().unwrap().len(), 3);
+        part.finish().unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"hel");
+        let part = LocalPart::open(&to, Some(MARK), false).unwrap();
+        assert_eq!(part.leave(true), 0, "nothing is in it");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn nothing_but_a_regular_file_is_replaced() {
+        let home = tempfile::tempdir().unwrap();
+        let link = home.path().join("link");
+        symlink("/dev/null", &link).unwrap();
+        for to in [&link, Path::new("/dev/null"), home.path()] {
+            let refused = LocalPart::open(to, Some(MARK), false).unwrap_err().to_string();
+            assert!(refused.contains("no regular file"), "{refused}");
+        }
+    }
+}
