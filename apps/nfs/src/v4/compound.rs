@@ -201,6 +201,7 @@ impl<S: Store> Turn<'_, '_, S> {
         while let Some(next) = operations.next() {
             let step = Step { is_first: course.count == 0, left: operations.left(), facts };
             let before = self.reply.len();
+            let place = S::MAY_WAIT.then_some(self.place);
             let (operation, done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(Stop::Fail(status)))
@@ -218,8 +219,9 @@ impl<S: Store> Turn<'_, '_, S> {
                 Flow::Usual | Flow::NotKept => {}
             }
             if self.journal.is_waiting() {
-                // Its results are written when it runs again.
+                // It runs again from its first line, where it began.
                 self.reply.truncate(before);
+                self.place = place.unwrap_or(self.place);
                 return RunEnd::Waits;
             }
             course.count += 1;

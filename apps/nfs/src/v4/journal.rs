@@ -7,7 +7,8 @@
 //! So an operation reads as if it never waited. Four rules make that right:
 //!
 //! - While there is a wish, nothing is asked and no state changes: an operation that goes on
-//!   although it has to wait does nothing.
+//!   although it has to wait does nothing. Its results, and the filehandles that it set, are those
+//!   of its last run.
 //! - A check of state that passed is not made again: what was done behind it stays done.
 //! - Changes of state come behind the last question to the store.
 //! - What decides if a question is asked is the same in each run: the arguments, earlier answers,
