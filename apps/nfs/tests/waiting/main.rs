@@ -6,6 +6,7 @@
 mod client4;
 mod compounds;
 mod counted;
+mod recalls;
 #[path = "../losses/requester.rs"]
 mod requester;
 mod seeds;
