@@ -6,18 +6,35 @@ use stag_protocol::{nfs::v3::ReadArgs, rpc::Xid};
 use crate::{
     helpers::{ReadTicket, TICKETS},
     store::Caller,
+    v4::CompoundId,
 };
+
+/// A READ that was put off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deferred {
+    pub(crate) read: DeferredRead,
+    /// Time at which it was put off.
+    pub(crate) began: Time,
+}
 
 /// All that is needed to carry it out later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deferred {
+#[allow(clippy::large_enum_variant, reason = "boxing would allocate")]
+pub(crate) enum DeferredRead {
+    /// One of version 3.
+    Call(DeferredCall),
+    /// One of the compound that waits for it.
+    Compound(CompoundId),
+}
+
+/// A READ of version 3.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeferredCall {
     pub(crate) id: CallId,
     pub(crate) peer: PeerId,
     pub(crate) xid: Xid,
     pub(crate) args: ReadArgs,
     pub(crate) caller: Caller,
-    /// Time at which it was put off.
-    pub(crate) began: Time,
 }
 
 /// Those of one shard: a fixed number.
@@ -71,10 +88,14 @@ impl DeferredReads {
         self.entries.iter_mut().find_map(|entry| entry.take_if(is_older))
     }
 
-    /// Nobody can be answered any more.
+    /// Nobody can be answered any more. A compound goes on nevertheless.
     pub(crate) fn forget(&mut self, peer: PeerId) {
+        let is_of = |deferred: &mut Deferred| match &deferred.read {
+            DeferredRead::Call(call) => call.peer == peer,
+            DeferredRead::Compound(_) => false,
+        };
         for entry in &mut self.entries {
-            entry.take_if(|deferred| deferred.peer == peer);
+            entry.take_if(is_of);
         }
     }
 }

@@ -17,7 +17,7 @@ use stag_protocol::{
         mount,
         v3::{self, GetAttrArgs, Procedure, ReadArgs, Status},
     },
-    rpc::{Accepted, CallHeader, ReplyHeader, Xid},
+    rpc::{Accepted, CallHeader, ReplyHeader},
     xdr::NoRoom,
 };
 
@@ -25,16 +25,17 @@ mod mounts;
 mod nfs4;
 mod peers;
 mod put_off;
+mod reads;
 mod route;
 
-use crate::deferred::{Deferred, DeferredReads};
+use crate::deferred::DeferredReads;
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
 use crate::mounted::MountList;
-use crate::parked::{ParkedCalls, ParkedLimits};
+use crate::parked::{BufferLimits, ParkedCalls};
 use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
-use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
-use crate::v3::{CallMemory, ReadAttempt, Turn};
+use crate::store::{Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
+use crate::v3::CallMemory;
 use crate::v4::Nfs4;
 use peers::ConnectedPeers;
 use put_off::PutOff;
@@ -78,7 +79,7 @@ impl<S: Store> Gateway<S> {
     pub fn new(store: S) -> Self {
         let counters = GatewayCounters::new(store.verifier());
         let cache = ShardCache::new(CacheHandle::alone(), drc::REPLIES);
-        let parked = ParkedCalls::new(ParkedLimits::of(config::Config::default().slots));
+        let parked = ParkedCalls::new(BufferLimits::of(config::Config::default().slots));
         Self {
             store,
             counters,
@@ -98,7 +99,7 @@ impl<S: Store> Gateway<S> {
     /// buffers; `slots` are those of its configuration.
     #[must_use]
     pub fn with_slots(mut self, slots: [usize; 3]) -> Self {
-        self.parked = ParkedCalls::new(ParkedLimits::of(slots));
+        self.parked = ParkedCalls::new(BufferLimits::of(slots));
         self
     }
 
@@ -235,54 +236,6 @@ impl<S: Store> Gateway<S> {
         });
         self.counters.count_nfs(Procedure::GetAttr, status);
         conclude_short(cx, id, header, written)
-    }
-
-    /// As [`nfs`](Self::nfs), but a READ whose octets are not in memory is put off.
-    fn read(
-        &mut self,
-        cx: &Cx<'_>,
-        source: CallSource,
-        header: &CallHeader<'_>,
-        args: &ReadArgs,
-    ) -> Result<Answer, NoMessage> {
-        let CallSource { id, peer, .. } = source;
-        let (xid, caller) = (header.xid, self.caller(source, header));
-        let attempt = ReadAttempt { args, turn: Turn::First(self.reads.next_ticket()) };
-        let answer = self.attempt(cx, xid, &caller, attempt);
-        if let Err(NoMessage::Waits) = answer {
-            self.reads.put(Deferred { id, peer, xid, args: *args, caller, began: cx.now() });
-        }
-        answer
-    }
-
-    fn attempt(
-        &mut self,
-        cx: &Cx<'_>,
-        xid: Xid,
-        caller: &store::Caller,
-        attempt: ReadAttempt<'_>,
-    ) -> Result<Answer, NoMessage> {
-        let mut reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoMessage::Dropped)?;
-        self.store.now().act_as(caller);
-        let data = &mut self.counters.data;
-        let status = crate::v3::read(self.store.now(), data, cx, attempt, &mut reply);
-        self.counters.count_nfs(Procedure::Read, status.ok_or(NoMessage::Waits)?);
-        Ok(reply.finish())
-    }
-
-    /// Carries on the READs whose octets were brought.
-    fn resume_reads(&mut self, cx: &mut Cx<'_>) {
-        while let Some(fetched) = self.store.next_fetched() {
-            if let Some(read) = self.reads.take(fetched.ticket) {
-                let attempt = ReadAttempt { args: &read.args, turn: Turn::Again(fetched.brought) };
-                let answer = self.attempt(cx, read.xid, &read.caller, attempt);
-                debug_assert!(
-                    !matches!(answer, Err(NoMessage::Waits)),
-                    "a READ that was put off once is carried out"
-                );
-                self.conclude(cx, read.id, read.peer, answer);
-            }
-        }
     }
 
     /// As [`nfs`](Self::nfs), but a call that comes again gets the reply that it got the first
@@ -491,6 +444,7 @@ impl<S: Store> App for Gateway<S> {
             nfs4.tidy(cx.now());
             nfs4.call_back(cx);
         }
+        self.resume_recalls(cx);
         self.store.tidy(cx.now());
         self.write_index();
     }

@@ -10,6 +10,7 @@ use crate::{
     drc::UnderWay,
     helpers::TICKETS,
     store::{StoreCall, WaitTicket},
+    v4::CompoundId,
 };
 
 /// Somebody who is to be answered.
@@ -62,6 +63,8 @@ pub(crate) struct ParkedCall {
     pub(crate) xid: Xid,
     /// The procedure of NFS; none for MNT.
     pub(crate) procedure: Option<Procedure>,
+    /// The compound that waits for it; none for calls of version 3, and when it was told to go on.
+    pub(crate) compound: Option<CompoundId>,
     /// Its name in the duplicate request cache; none for MNT.
     pub(crate) name: Option<UnderWay>,
     /// It changes nothing.
@@ -74,15 +77,28 @@ pub(crate) struct ParkedCall {
     pub(crate) memories: CallMemories,
 }
 
-/// Limits of the memory that calls under way may hold: a quarter of the shard's medium and large
-/// buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ParkedLimits([usize; 2]);
+impl ParkedCall {
+    /// Returns true if somebody waits for it.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        self.asker.is_some() || self.compound.is_some()
+    }
+}
 
-impl ParkedLimits {
+/// Limits of the memory that calls under way may hold, and compounds that wait: each a quarter of
+/// the shard's medium and large buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BufferLimits([usize; 2]);
+
+impl BufferLimits {
     /// A quarter of the buffers of a shard with so many message, medium and large ones.
     pub(crate) const fn of([_, medium, large]: [usize; 3]) -> Self {
         Self([medium / 4, large / 4])
+    }
+
+    /// Returns true if `more` medium and large buffers may be held beside those that are.
+    pub(crate) fn allow(self, held: [usize; 2], more: [usize; 2]) -> bool {
+        let sums = held.iter().zip(more).map(|(held, more)| held + more);
+        more == [0; 2] || sums.zip(self.0).all(|(sum, limit)| sum <= limit)
     }
 }
 
@@ -93,13 +109,13 @@ pub(crate) struct ParkedCalls {
     entries: Box<[Option<ParkedCall>]>,
     /// Tickets that nobody holds.
     free: Vec<WaitTicket>,
-    limits: ParkedLimits,
+    limits: BufferLimits,
     held: [usize; 2],
 }
 
 impl ParkedCalls {
     /// Room for [`TICKETS`].
-    pub(crate) fn new(limits: ParkedLimits) -> Self {
+    pub(crate) fn new(limits: BufferLimits) -> Self {
         let entries = std::iter::repeat_with(|| None).take(TICKETS).collect();
         let free = (0..TICKETS).rev().map(|number| WaitTicket(number as u16)).collect();
         Self { entries, free, limits, held: [0; 2] }
@@ -122,9 +138,12 @@ impl ParkedCalls {
 
     /// Returns true if calls may hold this memory, too.
     pub(crate) fn may_hold(&self, memories: &CallMemories) -> bool {
-        let ParkedLimits(limits) = self.limits;
-        let sums = self.held.iter().zip(memories.slots()).map(|(held, more)| held + more);
-        memories.slots() == [0; 2] || sums.zip(limits).all(|(sum, limit)| sum <= limit)
+        self.limits.allow(self.held, memories.slots())
+    }
+
+    /// The limits.
+    pub(crate) const fn limits(&self) -> BufferLimits {
+        self.limits
     }
 
     /// Keeps a call that has the next ticket.

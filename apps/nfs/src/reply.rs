@@ -86,6 +86,13 @@ impl ReplyWriter {
         self.xid
     }
 
+    /// Makes it the answer to another transaction: the same call, sent again.
+    pub(crate) fn readdress(&mut self, xid: Xid) {
+        self.xid = xid;
+        // RFC 5531 §9: the XID is the first word of a message.
+        self.patch_u32(0, xid.0);
+    }
+
     /// Octets of the message so far.
     pub(crate) fn len(&self) -> usize {
         self.message.len()

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::export::HostInode;
+use crate::export::{ExportId, HostInode};
 use crate::handle::HandleKey;
 
 /// Why the gateway cannot start: one sentence for the person who starts it.
@@ -116,6 +116,19 @@ impl StateDirectory {
     /// The key of the file handles.
     pub fn handles(&self) -> HandleKey {
         HandleKey::new(&self.handle_key())
+    }
+
+    /// Sixteen octets that tell this server from all others, also from those of its cluster, and
+    /// are the same after a restart.
+    pub fn identity(&self) -> [u8; 16] {
+        let handles = self.handles();
+        // No export has these numbers.
+        let words = [u32::MAX, u32::MAX - 1].map(|number| handles.fsid(ExportId(number)));
+        let mut identity = [0; 16];
+        for (place, word) in identity.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *place = word.to_be_bytes();
+        }
+        identity
     }
 
     fn handle_key(&self) -> [u8; HandleKey::LEN] {

@@ -1,12 +1,18 @@
-//! Version 4 at the gateway: NULL and COMPOUND (RFC 8881 §16).
+//! Version 4 at the gateway: NULL and COMPOUND (RFC 8881 §16), and the waiting that compounds wish
+//! for.
 
 use stag_engine::{Answer, Call, Cx};
-use stag_protocol::rpc::Accepted;
+use stag_protocol::rpc::{Accepted, Xid};
 
-use super::{Gateway, NoMessage, write_header};
+use super::{Gateway, NoMessage, put_off::Payload, put_off::lend, write_header};
+use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
-use crate::store::Store;
-use crate::v4::{CompoundCall, Nfs4, Nfs4Config, NoReply};
+use crate::parked::{Asker, CallMemories, ParkedCall};
+use crate::store::{Answered, Begun, Status, Store, StoreCall, StoreCallDone};
+use crate::v4::{
+    CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, NoReply, Resumption, StoreWish, Told,
+    WaitMeans, Wish,
+};
 
 impl<S: Store> Gateway<S> {
     /// Serves version 4, too. Its clients are this shard's alone.
@@ -39,13 +45,131 @@ impl<S: Store> Gateway<S> {
         call: Call<'_>,
     ) -> Result<Answer, NoMessage> {
         let Call { id, header, arguments, pulled, .. } = call;
+        let means = self.means();
         let caller = self.caller(source, &header);
         let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
-        let call = CompoundCall { source, header: &header, arguments, pulled, caller };
+        let call = CompoundCall { source, header: &header, arguments, pulled, caller, means };
         match nfs4.compound(cx, &mut self.store, &mut self.counters.data, call) {
-            Ok(answer) => Ok(answer),
+            Ok(CompoundStep::Done(answer)) => Ok(answer),
+            Ok(step) => self.follow(cx, step),
             Err(NoReply::Garbage) => self.refuse(cx, id, header.reply(Accepted::GarbageArgs)),
             Err(NoReply::NoMemory) => Err(NoMessage::Dropped),
         }
     }
+
+    /// Means of a compound to wait.
+    fn means(&self) -> WaitMeans {
+        let read_ticket = if S::MAY_WAIT { self.reads.next_ticket() } else { None };
+        WaitMeans { read_ticket, limits: self.parked.limits() }
+    }
+
+    /// Does what a compound wishes for, until it is over or waits.
+    fn follow(&mut self, cx: &mut Cx<'_>, mut step: CompoundStep) -> Result<Answer, NoMessage> {
+        loop {
+            let (id, wish) = match step {
+                CompoundStep::Done(answer) => return Ok(answer),
+                CompoundStep::Silent => return Err(NoMessage::Waits),
+                CompoundStep::Waits(id, wish) => (id, wish),
+            };
+            let answered = match wish {
+                Wish::Store(wish) => self.begin_for(cx, id, wish),
+                Wish::Fetch => {
+                    let read = DeferredRead::Compound(id);
+                    self.reads.put(Deferred { read, began: cx.now() });
+                    None
+                }
+                Wish::Recall => None,
+            };
+            let Some(answered) = answered else { return Err(NoMessage::Waits) };
+            step = self.step(cx, id, Told::Answered(answered)).1;
+        }
+    }
+
+    /// Carries a compound on: whoever is to be answered, and the state that it gets to.
+    fn step(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: CompoundId,
+        told: Told,
+    ) -> (Option<Asker>, CompoundStep) {
+        let means = self.means();
+        let resumption = Resumption { id, told, means };
+        match &mut self.nfs4 {
+            Some(nfs4) => nfs4.resume(cx, &mut self.store, &mut self.counters.data, resumption),
+            None => (None, CompoundStep::Silent),
+        }
+    }
+
+    /// Carries a compound on whose wish was fulfilled, and answers it when it is over.
+    pub(super) fn resume_compound(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
+        let (asker, step) = self.step(cx, id, told);
+        let answer = self.follow(cx, step);
+        if let Some(Asker { id, peer }) = asker {
+            self.conclude(cx, id, peer, answer);
+        }
+    }
+
+    /// Carries on compounds that waited for delegations.
+    pub(super) fn resume_recalls(&mut self, cx: &mut Cx<'_>) {
+        let Some(nfs4) = self.nfs4.as_mut().filter(|nfs4| nfs4.awaits_recalls()) else { return };
+        let has_returned = nfs4.take_return();
+        for id in CompoundId::all() {
+            let due = self.nfs4.as_ref();
+            if due.is_some_and(|nfs4| nfs4.is_recall_due(id, cx.now(), has_returned)) {
+                self.resume_compound(cx, id, Told::Recalled);
+            }
+        }
+    }
+
+    /// Begins a call in the store for a compound. Its answer, if there is one at once.
+    fn begin_for(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: CompoundId,
+        StoreWish { operation, payload }: StoreWish,
+    ) -> Option<Answered> {
+        let caller = self.nfs4.as_ref().and_then(|nfs4| nfs4.caller_of(id))?;
+        let is_harmless = operation.is_harmless();
+        let mut parked = ParkedCall {
+            asker: None,
+            xid: Xid(0),
+            procedure: None,
+            compound: Some(id),
+            name: None,
+            is_harmless,
+            is_started: false,
+            began: cx.now(),
+            message: None,
+            memories: CallMemories::default(),
+        };
+        let mut call = StoreCall { caller, operation, room: None, payload: None };
+        let octets = payload.as_deref().unwrap_or_default();
+        let payload = Payload { octets, shared: payload.clone() };
+        let lent = lend(cx, &mut parked.memories, &mut call, payload);
+        let begun = match (self.parked.next_ticket(), lent) {
+            (Some(ticket), Some(())) if self.parked.may_hold(&parked.memories) => {
+                self.store.begin(call, ticket)
+            }
+            _ => Begun::Refused(call),
+        };
+        match begun {
+            Begun::Later => {
+                self.counters.waiting.put_off += 1;
+                self.parked.put(parked);
+                None
+            }
+            Begun::Done(done) => Some(answered(parked, done)),
+            Begun::Refused(call) => {
+                self.counters.waiting.refused += 1;
+                drop(parked.memories.regain(call));
+                Some(Answered::failed(Status::Jukebox))
+            }
+        }
+    }
+}
+
+/// The answer of a call that is over, with the memory that was lent for it.
+pub(super) fn answered(parked: ParkedCall, done: StoreCallDone) -> Answered {
+    let StoreCallDone { call, outcome, .. } = done;
+    Answered::new(outcome, parked.memories.regain(call))
 }

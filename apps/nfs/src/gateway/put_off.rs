@@ -24,8 +24,8 @@ use stag_protocol::{
     rpc::CallHeader,
 };
 
-use super::{Gateway, NoMessage};
-use crate::deferred::Deferred;
+use super::{Gateway, NoMessage, nfs4::answered};
+use crate::deferred::{Deferred, DeferredCall, DeferredRead};
 use crate::drc::{self, CallSource};
 use crate::parked::{Asker, CallMemories, ParkedCall};
 use crate::reply::ReplyWriter;
@@ -34,6 +34,7 @@ use crate::store::{
     TRANSFER_MAX, WaitTicket, objects,
 };
 use crate::v3::CallMemory;
+use crate::v4::Told;
 
 /// Time after which a call that nobody has begun is taken back.
 pub(super) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
@@ -103,6 +104,7 @@ impl<S: Store> Gateway<S> {
             asker: Some(Asker { id: source.id, peer: source.peer }),
             xid: header.xid,
             procedure: Some(procedure),
+            compound: None,
             name: Some(name),
             is_harmless,
             is_started: false,
@@ -127,6 +129,7 @@ impl<S: Store> Gateway<S> {
             asker: Some(Asker { id: source.id, peer: source.peer }),
             xid: header.xid,
             procedure: None,
+            compound: None,
             name: None,
             is_harmless: true,
             is_started: false,
@@ -190,6 +193,11 @@ impl<S: Store> Gateway<S> {
                 debug_assert!(false, "a ticket comes back once");
                 continue;
             };
+            if let Some(compound) = parked.compound {
+                let told = Told::Answered(answered(parked, done));
+                self.resume_compound(cx, compound, told);
+                continue;
+            }
             let asker = parked.asker;
             let answer = self.settle(cx, parked, done);
             if let Some(Asker { id, peer }) = asker {
@@ -319,7 +327,7 @@ impl<S: Store> Gateway<S> {
             let age = now.since(parked.began);
             if age >= UNSTARTED_MAX && !parked.is_started {
                 self.withdraw(cx, ticket);
-            } else if age >= HARMLESS_MAX && parked.is_harmless && parked.asker.is_some() {
+            } else if age >= HARMLESS_MAX && parked.is_harmless && parked.is_awaited() {
                 self.give_up(cx, ticket);
             }
         }
@@ -329,11 +337,16 @@ impl<S: Store> Gateway<S> {
     fn give_up_reads(&mut self, cx: &mut Cx<'_>) {
         let patience = HARMLESS_MAX.as_nanos() as u64;
         let Some(began) = cx.now().0.checked_sub(patience) else { return };
-        while let Some(Deferred { id, peer, xid, .. }) = self.reads.take_older(Time(began)) {
+        while let Some(Deferred { read, .. }) = self.reads.take_older(Time(began)) {
             self.counters.waiting.given_up += 1;
-            let reply = ReplyWriter::begin(cx, xid, 0);
-            let answer = reply.map(|reply| self.ask_again(reply, Some(Procedure::Read)));
-            self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
+            match read {
+                DeferredRead::Call(DeferredCall { id, peer, xid, .. }) => {
+                    let reply = ReplyWriter::begin(cx, xid, 0);
+                    let answer = reply.map(|reply| self.ask_again(reply, Some(Procedure::Read)));
+                    self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
+                }
+                DeferredRead::Compound(id) => self.resume_compound(cx, id, Told::busy()),
+            }
         }
     }
 
@@ -347,6 +360,10 @@ impl<S: Store> Gateway<S> {
         };
         let Some(parked) = self.parked.take(ticket) else { return };
         self.counters.waiting.withdrawn += 1;
+        if let Some(compound) = parked.compound {
+            drop(parked.memories.regain(call));
+            return self.resume_compound(cx, compound, Told::busy());
+        }
         let asker = parked.asker;
         self.end(cx.now(), &parked, None);
         let answer = self.turn_away(cx, parked, call);
@@ -359,9 +376,12 @@ impl<S: Store> Gateway<S> {
     /// on, and holds its memory.
     fn give_up(&mut self, cx: &mut Cx<'_>, ticket: WaitTicket) {
         let Some(parked) = self.parked.get_mut(ticket) else { return };
+        self.counters.waiting.given_up += 1;
+        if let Some(compound) = parked.compound.take() {
+            return self.resume_compound(cx, compound, Told::busy());
+        }
         let Some(Asker { id, peer }) = parked.asker.take() else { return };
         let (xid, procedure) = (parked.xid, parked.procedure);
-        self.counters.waiting.given_up += 1;
         let reply = ReplyWriter::begin(cx, xid, 0);
         let answer = reply.map(|reply| self.ask_again(reply, procedure));
         self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
@@ -383,15 +403,15 @@ fn take_place(cx: &mut Cx<'_>, earlier: Option<Asker>, asker: Asker) -> Result<A
 }
 
 /// The octets that a call brings.
-struct Payload<'a> {
-    octets: &'a [u8],
+pub(super) struct Payload<'a> {
+    pub(super) octets: &'a [u8],
     /// The same in memory that can be kept.
-    shared: Option<Extent>,
+    pub(super) shared: Option<Extent>,
 }
 
 /// Lends the memory that a call needs: what it brings, and room for what it asks for. None when the
 /// shard has too little.
-fn lend(
+pub(super) fn lend(
     cx: &Cx<'_>,
     memories: &mut CallMemories,
     call: &mut StoreCall,

@@ -162,7 +162,8 @@ pub fn nfs4_config(
     own.iter_mut().zip(identity).for_each(|(to, from)| *to = *from);
     let identity = match source {
         StoreSource::Files(shared) => shared.identity(),
-        StoreSource::Ceph(_) | StoreSource::Memory(_) => own,
+        StoreSource::Ceph(backend) => backend.identity(),
+        StoreSource::Memory(_) => own,
     };
     // Whoever else changes a file, on the host or by version 3, would not be seen.
     let delegations = match source {

@@ -16,11 +16,11 @@ use super::{
 };
 
 /// See the module. A procedure that it has no outcome of is told to ask again later.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answered {
     outcome: StoreOutcome,
-    /// The buffer that was filled for it.
-    filled: Option<Buf>,
+    /// The octets that came with it.
+    octets: Option<Extent>,
 }
 
 /// Takes the outcome of one kind, or fails.
@@ -34,14 +34,36 @@ macro_rules! outcome {
 }
 
 impl Answered {
-    /// An outcome, and the buffer that was filled for it.
-    pub(crate) const fn new(outcome: StoreOutcome, filled: Option<Buf>) -> Self {
-        Self { outcome, filled }
+    /// An outcome, and the buffer that was filled for it: whoever filled it counted its octets.
+    pub(crate) fn new(outcome: StoreOutcome, filled: Option<Buf>) -> Self {
+        let len = match &outcome {
+            StoreOutcome::Read(Ok(done)) => done.count as usize,
+            StoreOutcome::ReadLink(Ok(done)) => done.count as usize,
+            StoreOutcome::Listed(Ok(done)) => done.len,
+            StoreOutcome::Xattr(Ok(count)) => *count as usize,
+            _ => 0,
+        };
+        let filled = filled.filter(|filled| len <= filled.spare_len());
+        let octets = filled.map(|mut filled| {
+            filled.extend(len);
+            filled.freeze()
+        });
+        Self { outcome, octets }
     }
 
     /// Every procedure fails with this status, and knows no attributes.
     pub(crate) const fn failed(status: Status) -> Self {
-        Self::new(StoreOutcome::Failed(status), None)
+        Self { outcome: StoreOutcome::Failed(status), octets: None }
+    }
+
+    /// The outcome.
+    pub(crate) const fn outcome(&self) -> &StoreOutcome {
+        &self.outcome
+    }
+
+    /// Returns true if nobody carried the call out to the end.
+    pub(crate) const fn is_failure(&self) -> bool {
+        matches!(self.outcome, StoreOutcome::Failed(_))
     }
 
     const fn failure(&self) -> Status {
@@ -51,14 +73,10 @@ impl Answered {
         }
     }
 
-    /// The first `count` octets of the buffer, which whoever filled it counted.
+    /// The `count` octets that came with the outcome.
     fn octets(&mut self, count: usize) -> Result<Extent, Status> {
-        let mut filled = self.filled.take().ok_or(Status::ServerFault)?;
-        if count > filled.spare_len() {
-            return Err(Status::ServerFault);
-        }
-        filled.extend(count);
-        Ok(filled.freeze())
+        let octets = self.octets.take().filter(|octets| octets.len() == count);
+        octets.ok_or(Status::ServerFault)
     }
 
     fn xattr(&mut self, lender: &Lender<'_>) -> StoreResult<Extent> {

@@ -67,7 +67,9 @@ pub(super) struct Callbacks {
 impl Nfs4 {
     /// Returns true while callbacks wait for a slot, or for time.
     pub(crate) fn has_work(&self) -> bool {
-        !self.callbacks.queue.is_empty() || self.callbacks.has_again
+        !self.callbacks.queue.is_empty()
+            || self.callbacks.has_again
+            || self.suspended.await_recalls()
     }
 
     /// Does what the tables of state ask for, and sends callbacks. Called once in a pass.
@@ -94,8 +96,7 @@ impl Nfs4 {
                 self.queue(Callback::RecallAny { client, keep });
             }
             StateWork::Revoke(state) => self.state.revoke(state),
-            // Requests do not wait here: their clients ask again.
-            StateWork::GoOn(_) => {}
+            StateWork::GoOn(_) => self.suspended.note_return(),
             StateWork::Expired(key) => self.remove_expired(key),
             StateWork::EndGrace => self.state.handle_grace_recorded(),
         }

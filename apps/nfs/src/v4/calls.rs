@@ -1,46 +1,94 @@
-//! The calls that operations make to the store, as the caller of their compound.
+//! The calls that operations make to the store, as the caller of their compound. Each is answered
+//! at once, or from the operation's journal (`journal`), or has to be waited for (`waits`).
 
 use stag_protocol::nfs::v3::{
-    Access, FileHandle, FsInfo, FsStat, PathConf, ReadDirPlusArgs, StableHow,
+    Access, AccessArgs, CommitArgs, FileHandle, FsInfo, FsStat, GetAttrArgs, PathConf, ReadArgs,
+    ReadDirPlusArgs, ReadLinkArgs, StableHow, SystemArgs,
 };
 
-use super::turn::{Done, Turn};
-use crate::store::{
-    CommitDone, CreateMode, DeviceNode, FileAttributes, FoundObject, Lender, Linked, Listed,
-    ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan,
-    ReadlinkDone, Renamed, SetDone, Store, Visitor, WriteDone, WritePayload, make_node,
+use super::{
+    turn::{Done, Turn},
+    waits::Answerer,
 };
+use crate::store::{
+    CommitDone, CreateMode, DeviceNode, Effort, FileAttributes, FoundObject, Lender, Linked,
+    Listed, ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, OwnedName,
+    Procedures as _, ReadDone, ReadSpan, ReadlinkDone, Renamed, SetDone, Store, StoreOperation,
+    StoreOutcome, Visitor, WriteDone, WritePayload, make_node,
+};
+
+/// Asks whoever answers, and notes what the store answers at once: all of it, or of an answer with
+/// octets only the failure.
+macro_rules! ask {
+    (@note $turn:ident $result:ident $outcome:ident) => {
+        $turn.journal.note(StoreOutcome::$outcome($result))
+    };
+    (@note $turn:ident $result:ident $outcome:ident octets) => {
+        match &$result {
+            Ok(_) => $turn.journal.leave_gap(),
+            Err(failed) => $turn.journal.note(StoreOutcome::$outcome(Err(*failed))),
+        }
+    };
+    (
+        $turn:ident, $answerer:expr, $outcome:ident $($octets:ident)?,
+        |$store:ident, $lender:pat_param| $run:expr
+    ) => {
+        match $answerer {
+            Answerer::Journal(mut answer) => {
+                debug_assert!(
+                    answer.is_failure() || matches!(answer.outcome(), StoreOutcome::$outcome(_)),
+                    "each run of an operation asks the same"
+                );
+                let $store = &mut answer;
+                let cx = &*$turn.cx;
+                let $lender: &Lender<'_> = &|len| cx.take(len);
+                $run
+            }
+            Answerer::Store => {
+                $turn.act();
+                let cx = &*$turn.cx;
+                let $lender: &Lender<'_> = &|len| cx.take(len);
+                let $store = $turn.store.now();
+                let result = $run;
+                if S::MAY_WAIT {
+                    ask!(@note $turn result $outcome $($octets)?);
+                }
+                result
+            }
+        }
+    };
+}
+pub(super) use ask;
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Lets the store carry out a call.
-    fn ask<T>(&mut self, run: impl FnOnce(&mut dyn Procedures, &Lender<'_>) -> T) -> Done<T> {
-        self.act();
-        let cx = &*self.cx;
-        Ok(run(self.store.now(), &|len| cx.take(len)))
-    }
-
     /// Tells the store who calls, once in a compound.
+    #[inline]
     pub(super) fn act(&mut self) {
         if !std::mem::replace(&mut self.has_acted, true) {
             self.store.now().act_as(&self.caller);
         }
     }
 
-    /// The directory of an export, for whom its list admits. The store itself looks for it, so that
-    /// it has to be told again who calls.
+    /// The directory of an export, for whom its list admits. The server itself walks the path, so
+    /// that the next call has to say again who calls.
     pub(super) fn mount(&mut self, path: &[u8]) -> Done<FileHandle> {
+        let answerer = self.judge(|store| store.mount_waits(), path, || StoreOperation::Mount)?;
         self.act();
-        let mounted = self.store.now().mount(path);
+        let mounted = ask!(self, answerer, Mounted, |store, _| store.mount(path));
         self.has_acted = false;
         Ok(mounted?)
     }
 
     pub(super) fn getattr(&mut self, object: &FileHandle) -> Done<FileAttributes> {
-        Ok(self.ask(|store, _| store.getattr(object))??)
+        let operation = || StoreOperation::GetAttr(GetAttrArgs { object: *object });
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Attributes, |store, _| store.getattr(object))?)
     }
 
     pub(super) fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Done<FoundObject> {
-        Ok(self.ask(|store, _| store.lookup(directory, name))??)
+        let operation = || StoreOperation::Lookup(OwnedName::new(*directory, name));
+        let answerer = self.answerer([directory], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Found, |store, _| store.lookup(directory, name))?)
     }
 
     pub(super) fn access(
@@ -48,16 +96,53 @@ impl<S: Store> Turn<'_, '_, S> {
         object: &FileHandle,
         asked: Access,
     ) -> Done<(Access, FileAttributes)> {
-        Ok(self.ask(|store, _| store.access(object, asked))??)
+        let operation = || StoreOperation::Access(AccessArgs { object: *object, access: asked });
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Access, |store, _| store.access(object, asked))?)
     }
 
     pub(super) fn readlink(&mut self, symlink: &FileHandle) -> Done<ReadlinkDone> {
-        Ok(self.ask(|store, lender| store.readlink(lender, symlink))??)
+        let operation = || StoreOperation::ReadLink(ReadLinkArgs { symlink: *symlink });
+        let answerer = self.answerer([symlink], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, ReadLink octets, |store, lender| store.readlink(lender, symlink))?)
     }
 
+    /// READ. What a disk has to bring is waited for.
     pub(super) fn read(&mut self, file: &FileHandle, span: ReadSpan) -> Done<ReadDone> {
         let ReadSpan { offset, count } = span;
-        Ok(self.ask(|store, lender| store.read(lender, file, offset, count))??)
+        let operation = || StoreOperation::Read(ReadArgs { file: *file, offset, count });
+        let answerer = self.answerer([file], Effort::Plain, operation)?;
+        if S::MAY_WAIT
+            && matches!(answerer, Answerer::Store)
+            && let Some(done) = self.read_from_disk(file, span)?
+        {
+            self.journal.leave_gap();
+            return Ok(done);
+        }
+        let read = ask!(self, answerer, Read octets, |store, lender| {
+            store.read(lender, file, offset, count)
+        });
+        Ok(read?)
+    }
+
+    /// A READ that a disk may have to bring: the second attempt, with what was brought, or the
+    /// first. None when it cannot be put off.
+    fn read_from_disk(&mut self, file: &FileHandle, span: ReadSpan) -> Done<Option<ReadDone>> {
+        if let Some(brought) = self.journal.take_brought() {
+            self.act();
+            let cx = &*self.cx;
+            let done = self.store.now().end_read(&|len| cx.take(len), file, span, brought)?;
+            return Ok(Some(done));
+        }
+        let Some(ticket) = self.means.read_ticket.filter(|_| self.can_wait()) else {
+            return Ok(None);
+        };
+        self.act();
+        let cx = &*self.cx;
+        match self.store.now().begin_read(&|len| cx.take(len), file, span, ticket)? {
+            Some(done) => Ok(Some(done)),
+            None => Err(self.wait_for_fetch()),
+        }
     }
 
     pub(super) fn write_file(
@@ -67,16 +152,28 @@ impl<S: Store> Turn<'_, '_, S> {
         octets: &[u8],
         stable: StableHow,
     ) -> Done<WriteDone> {
-        let payload = WritePayload { octets, shared: self.pulled.share(octets) };
-        Ok(self.ask(|store, _| store.write(file, offset, payload, stable))??)
+        let effort = if stable == StableHow::Unstable { Effort::Plain } else { Effort::Sync };
+        let operation = || StoreOperation::Write { file: *file, offset, stable };
+        let answerer = self.answerer_with([file], effort, octets, operation)?;
+        self.has_changed = true;
+        let shared = self.pulled.share(octets);
+        let payload = WritePayload { octets, shared };
+        let written = ask!(self, answerer, Written, |store, _| {
+            store.write(file, offset, payload, stable)
+        });
+        Ok(written?)
     }
 
     pub(super) fn commit(&mut self, file: &FileHandle) -> Done<CommitDone> {
-        Ok(self.ask(|store, _| store.commit(file))??)
+        let operation = || StoreOperation::Commit(CommitArgs { file: *file, offset: 0, count: 0 });
+        let answerer = self.answerer([file], Effort::Sync, operation)?;
+        Ok(ask!(self, answerer, Committed, |store, _| store.commit(file))?)
     }
 
     pub(super) fn setattr(&mut self, object: &FileHandle, set: &NewAttributes) -> Done<SetDone> {
-        Ok(self.ask(|store, _| store.setattr(object, set, None))??)
+        let operation = || StoreOperation::SetAttr { file: *object, set: *set, guard: None };
+        let answerer = self.answerer([object], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Set, |store, _| store.setattr(object, set, None))?)
     }
 
     pub(super) fn create(
@@ -85,7 +182,9 @@ impl<S: Store> Turn<'_, '_, S> {
         name: &[u8],
         how: &CreateMode,
     ) -> Done<MadeObject> {
-        Ok(self.ask(|store, _| store.create(directory, name, how))??)
+        let operation = || StoreOperation::Create(OwnedName::new(*directory, name), *how);
+        let answerer = self.answerer([directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Made, |store, _| store.create(directory, name, how))?)
     }
 
     pub(super) fn mkdir(
@@ -94,7 +193,9 @@ impl<S: Store> Turn<'_, '_, S> {
         name: &[u8],
         set: &NewAttributes,
     ) -> Done<MadeObject> {
-        Ok(self.ask(|store, _| store.mkdir(directory, name, set))??)
+        let operation = || StoreOperation::MkDir(OwnedName::new(*directory, name), *set);
+        let answerer = self.answerer([directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Made, |store, _| store.mkdir(directory, name, set))?)
     }
 
     pub(super) fn symlink(
@@ -104,7 +205,9 @@ impl<S: Store> Turn<'_, '_, S> {
         target: &[u8],
         set: &NewAttributes,
     ) -> Done<MadeObject> {
-        Ok(self.ask(|store, _| store.symlink(directory, name, target, set))??)
+        let operation = || StoreOperation::Symlink(OwnedName::new(*directory, name), *set);
+        let answerer = self.answerer_with([directory], Effort::Change, target, operation)?;
+        Ok(ask!(self, answerer, Made, |store, _| store.symlink(directory, name, target, set))?)
     }
 
     pub(super) fn make_node(
@@ -113,15 +216,22 @@ impl<S: Store> Turn<'_, '_, S> {
         node: DeviceNode,
         set: &NewAttributes,
     ) -> Done<MadeObject> {
-        Ok(self.ask(|store, _| make_node(store, place, node, set))??)
+        let NameIn { directory, name } = place;
+        let operation = || StoreOperation::MkNod(OwnedName::new(*directory, name), node, *set);
+        let answerer = self.answerer([directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Made, |store, _| make_node(store, place, node, set))?)
     }
 
     pub(super) fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Done<ObjectChange> {
-        Ok(self.ask(|store, _| store.remove(directory, name))??)
+        let operation = || StoreOperation::Remove(OwnedName::new(*directory, name));
+        let answerer = self.answerer([directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Changed, |store, _| store.remove(directory, name))?)
     }
 
     pub(super) fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Done<ObjectChange> {
-        Ok(self.ask(|store, _| store.rmdir(directory, name))??)
+        let operation = || StoreOperation::RmDir(OwnedName::new(*directory, name));
+        let answerer = self.answerer([directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Changed, |store, _| store.rmdir(directory, name))?)
     }
 
     pub(super) fn rename(
@@ -129,7 +239,10 @@ impl<S: Store> Turn<'_, '_, S> {
         from: NameIn<'_, &FileHandle>,
         to: NameIn<'_, &FileHandle>,
     ) -> Done<Renamed> {
-        Ok(self.ask(|store, _| store.rename(from, to))??)
+        let owned = |at: NameIn<'_, &FileHandle>| OwnedName::new(*at.directory, at.name);
+        let operation = || StoreOperation::Rename(owned(from), owned(to));
+        let answerer = self.answerer([from.directory, to.directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Renamed, |store, _| store.rename(from, to))?)
     }
 
     pub(super) fn link(
@@ -138,7 +251,9 @@ impl<S: Store> Turn<'_, '_, S> {
         directory: &FileHandle,
         name: &[u8],
     ) -> Done<Linked> {
-        Ok(self.ask(|store, _| store.link(file, directory, name))??)
+        let operation = || StoreOperation::Link(*file, OwnedName::new(*directory, name));
+        let answerer = self.answerer([file, directory], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Linked, |store, _| store.link(file, directory, name))?)
     }
 
     /// Shows the entries of a directory with their objects to `visit`.
@@ -148,18 +263,35 @@ impl<S: Store> Turn<'_, '_, S> {
         start: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> Done<Listed> {
-        Ok(self.ask(|store, _| store.readdirplus(&args.dir, start, visit))??)
+        let operation = || StoreOperation::ReadDirPlus(*args);
+        let answerer = self.answerer([&args.dir], Effort::Plain, operation)?;
+        match answerer {
+            Answerer::Journal(mut answer) => Ok(answer.readdirplus(&args.dir, start, visit)?),
+            Answerer::Store => {
+                self.act();
+                if S::MAY_WAIT {
+                    self.journal.leave_gap();
+                }
+                Ok(self.store.now().readdirplus(&args.dir, start, visit)?)
+            }
+        }
     }
 
     pub(super) fn fsstat(&mut self, object: &FileHandle) -> Done<FsStat> {
-        Ok(self.ask(|store, _| store.fsstat(object))??.0)
+        let operation = || StoreOperation::FsStat(SystemArgs { object: *object });
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, FsStat, |store, _| store.fsstat(object))?.0)
     }
 
     pub(super) fn fsinfo(&mut self, object: &FileHandle) -> Done<FsInfo> {
-        Ok(self.ask(|store, _| store.fsinfo(object))??.0)
+        let operation = || StoreOperation::FsInfo(SystemArgs { object: *object });
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, FsInfo, |store, _| store.fsinfo(object))?.0)
     }
 
     pub(super) fn pathconf(&mut self, object: &FileHandle) -> Done<PathConf> {
-        Ok(self.ask(|store, _| store.pathconf(object))??.0)
+        let operation = || StoreOperation::PathConf(SystemArgs { object: *object });
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, PathConf, |store, _| store.pathconf(object))?.0)
     }
 }

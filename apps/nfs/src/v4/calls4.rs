@@ -7,36 +7,40 @@ use stag_protocol::nfs::{
 };
 
 use super::{
+    calls::ask,
     state::IoAccess,
     turn::{Done, Stop, Turn},
+    waits::Answerer,
 };
 use crate::store::{
-    CopyDone, FilePlace, FileSpan, FoundObject, Lender, ObjectChange, Procedures4, SeekDone,
-    SeekFor, Store, StoreLimits, XattrMode,
+    CopyDone, Effort, FilePlace, FileSpan, FoundObject, Lender, ObjectChange, OwnedName,
+    Procedures4 as _, SeekDone, SeekFor, Store, StoreLimits, StoreOperation, StoreOutcome,
+    XattrMode,
 };
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Lets the store carry out a call.
-    fn ask4<T>(&mut self, run: impl FnOnce(&mut dyn Procedures4, &Lender<'_>) -> T) -> T {
-        self.act();
-        let cx = &*self.cx;
-        run(self.store.now(), &|len| cx.take(len))
-    }
-
     pub(super) fn parent_of(&mut self, directory: &FileHandle) -> Done<FoundObject> {
-        Ok(self.ask4(|store, _| store.lookupp(directory))?)
+        let operation = || StoreOperation::LookupParent(*directory);
+        let answerer = self.answerer([directory], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Found, |store, _| store.lookupp(directory))?)
     }
 
     pub(super) fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> Done<SeekDone> {
-        Ok(self.ask4(|store, _| store.seek(file, offset, what))?)
+        let operation = || StoreOperation::Seek(*file, offset, what);
+        let answerer = self.answerer([file], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Sought, |store, _| store.seek(file, offset, what))?)
     }
 
     pub(super) fn allocate(&mut self, file: &FileHandle, span: FileSpan) -> Done<ObjectChange> {
-        Ok(self.ask4(|store, _| store.allocate(file, span))?)
+        let operation = || StoreOperation::Allocate(*file, span);
+        let answerer = self.answerer([file], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Changed, |store, _| store.allocate(file, span))?)
     }
 
     pub(super) fn deallocate(&mut self, file: &FileHandle, span: FileSpan) -> Done<ObjectChange> {
-        Ok(self.ask4(|store, _| store.deallocate(file, span))?)
+        let operation = || StoreOperation::Deallocate(*file, span);
+        let answerer = self.answerer([file], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Changed, |store, _| store.deallocate(file, span))?)
     }
 
     pub(super) fn copy_octets(
@@ -45,7 +49,9 @@ impl<S: Store> Turn<'_, '_, S> {
         to: FilePlace,
         count: u64,
     ) -> Done<CopyDone> {
-        Ok(self.ask4(|store, _| store.copy(from, to, count))?)
+        let operation = || StoreOperation::Copy { from, to, count };
+        let answerer = self.answerer([&from.file, &to.file], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Copied, |store, _| store.copy(from, to, count))?)
     }
 
     pub(super) fn clone_octets(
@@ -54,15 +60,23 @@ impl<S: Store> Turn<'_, '_, S> {
         to: FilePlace,
         count: u64,
     ) -> Done<ObjectChange> {
-        Ok(self.ask4(|store, _| store.clone_range(from, to, count))?)
+        let operation = || StoreOperation::Clone { from, to, count };
+        let answerer = self.answerer([&from.file, &to.file], Effort::Change, operation)?;
+        Ok(ask!(self, answerer, Changed, |store, _| store.clone_range(from, to, count))?)
     }
 
     pub(super) fn get_xattr(&mut self, file: &FileHandle, name: &[u8]) -> Done<Extent> {
-        self.ask4(|store, lender| store.get_xattr(lender, file, name)).map_err(of_xattr)
+        let operation = || StoreOperation::GetXattr(OwnedName::new(*file, name));
+        let answerer = self.answerer([file], Effort::Plain, operation)?;
+        ask!(self, answerer, Xattr octets, |store, lender| store.get_xattr(lender, file, name))
+            .map_err(of_xattr)
     }
 
     pub(super) fn list_xattrs(&mut self, file: &FileHandle) -> Done<Extent> {
-        self.ask4(|store, lender| store.list_xattrs(lender, file)).map_err(of_xattr)
+        let operation = || StoreOperation::ListXattrs(*file);
+        let answerer = self.answerer([file], Effort::Plain, operation)?;
+        ask!(self, answerer, Xattr octets, |store, lender| store.list_xattrs(lender, file))
+            .map_err(of_xattr)
     }
 
     pub(super) fn set_xattr(
@@ -72,15 +86,22 @@ impl<S: Store> Turn<'_, '_, S> {
         value: &[u8],
         how: XattrMode,
     ) -> Done<ObjectChange> {
-        self.ask4(|store, _| store.set_xattr(file, name, value, how)).map_err(of_xattr)
+        let operation = || StoreOperation::SetXattr(OwnedName::new(*file, name), how);
+        let answerer = self.answerer_with([file], Effort::Change, value, operation)?;
+        ask!(self, answerer, Changed, |store, _| store.set_xattr(file, name, value, how))
+            .map_err(of_xattr)
     }
 
     pub(super) fn remove_xattr(&mut self, file: &FileHandle, name: &[u8]) -> Done<ObjectChange> {
-        self.ask4(|store, _| store.remove_xattr(file, name)).map_err(of_xattr)
+        let operation = || StoreOperation::RemoveXattr(OwnedName::new(*file, name));
+        let answerer = self.answerer([file], Effort::Change, operation)?;
+        ask!(self, answerer, Changed, |store, _| store.remove_xattr(file, name)).map_err(of_xattr)
     }
 
     pub(super) fn limits(&mut self, object: &FileHandle) -> Done<StoreLimits> {
-        Ok(self.ask4(|store, _| store.limits(object))?)
+        let operation = || StoreOperation::Limits(*object);
+        let answerer = self.answerer([object], Effort::Plain, operation)?;
+        Ok(ask!(self, answerer, Limits, |store, _| store.limits(object))?)
     }
 
     /// The saved and the current file of a copy, both judged by their stateids (RFC 7862 §15.2.3).

@@ -1,5 +1,6 @@
 //! COMPOUND (RFC 8881 §16.2): operations are read and carried out one after the other, and their
-//! results written behind each other, until one fails.
+//! results written behind each other, until one fails. One that has to wait puts its compound aside
+//! (`suspend`), and runs again when what it waits for is there (`journal`).
 
 use stag_engine::{Answer, Cx, Pulled};
 use stag_protocol::{
@@ -10,13 +11,16 @@ use stag_protocol::{
 
 use super::{
     LIMITS, Nfs4,
+    journal::{Journal, Wish},
     node::Node,
     op,
     session::{CELL_LEN, Principal, SequenceFacts, SlotVerdict},
-    turn::{Done, Place, Stop, Turn},
+    suspend::CompoundId,
+    turn::{Done, Place, Stop, Turn, WaitMeans},
 };
 use crate::{
     drc::CallSource,
+    parked::Asker,
     reply::ReplyWriter,
     report::DataCounts,
     store::{Caller, Store},
@@ -34,6 +38,7 @@ pub(crate) struct CompoundCall<'a> {
     pub(crate) arguments: Reader<'a>,
     pub(crate) pulled: Pulled<'a>,
     pub(crate) caller: Caller,
+    pub(crate) means: WaitMeans,
 }
 
 /// Reason for which a compound gets no reply of its own.
@@ -45,33 +50,68 @@ pub(crate) enum NoReply {
     NoMemory,
 }
 
+/// The state that a compound got to.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+pub(crate) enum CompoundStep {
+    /// It is over: its reply.
+    Done(Answer),
+    /// It gets no reply now: its caller is gone, or it was sent again while it waits, and is
+    /// answered when that is over.
+    Silent,
+    /// It was put aside, and wishes for something.
+    Waits(CompoundId, Wish),
+}
+
 /// Course of a compound behind its SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+pub(super) enum Flow {
     /// Operations are carried out.
     Usual,
     /// The reply was taken from the slot: it is whole.
     Replayed,
     /// Its reply was not kept: the next operation fails.
     NotKept,
+    /// It waits already, and this caller took the place of the one before.
+    Joined,
+}
+
+/// The part of a compound that is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    /// Operations whose results are written.
+    pub(super) count: u32,
+    /// Place of their number in the reply.
+    count_at: usize,
+}
+
+/// End of a run of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunEnd {
+    /// The reply is whole.
+    Over,
+    /// It waits already, and is answered later.
+    Joined,
+    /// The next operation waits.
+    Waits,
 }
 
 impl Nfs4 {
-    /// Carries out a compound.
+    /// Carries out a compound, as far as it gets without waiting.
     pub(crate) fn compound<S: Store>(
         &mut self,
         cx: &mut Cx<'_>,
         store: &mut S,
         data: &mut DataCounts,
         call: CompoundCall<'_>,
-    ) -> Result<Answer, NoReply> {
-        let CompoundCall { source, header, arguments, pulled, caller } = call;
+    ) -> Result<CompoundStep, NoReply> {
+        let CompoundCall { source, header, arguments, pulled, caller, means } = call;
         self.tally.compounds += 1;
         // Leases end by time alone, and there may have been no pass since.
         self.tidy(cx.now());
         self.renew_root(store);
         let (arguments_len, request_len) = lengths(header, &arguments);
-        let operations = Compound::parse(arguments).map_err(|_: Error| NoReply::Garbage)?;
+        let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
         let count = operations.head().operations;
         let principal = Principal::from(&header.credential);
         let facts = SequenceFacts {
@@ -83,12 +123,20 @@ impl Nfs4 {
         };
         let reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoReply::NoMemory)?;
         let minor_version = operations.head().minor_version;
+        let journal = self.journal::<S>();
         let mut turn = Turn {
             nfs4: self,
             store,
             cx,
             data,
+            arguments,
             pulled,
+            kept: None,
+            journal,
+            means,
+            recall_until: None,
+            has_changed: false,
+            asker: Some(Asker { id: source.id, peer: source.peer }),
             source,
             caller,
             principal,
@@ -98,9 +146,18 @@ impl Nfs4 {
             slot: None,
             has_acted: false,
         };
-        turn.run(operations, &facts);
-        turn.release_slot();
-        Ok(turn.reply.finish())
+        let mut course = turn.begin(&operations);
+        let end = turn.run(operations, &facts, &mut course);
+        Ok(turn.conclude_run(end, course, facts))
+    }
+
+    /// A journal for operations of a compound, where operations may wait for the store.
+    fn journal<S: Store>(&mut self) -> Journal {
+        if S::MAY_WAIT {
+            Journal::in_memory_of(self.journals.pop().unwrap_or_default())
+        } else {
+            Journal::default()
+        }
     }
 }
 
@@ -117,8 +174,9 @@ fn lengths(header: &CallHeader<'_>, arguments: &Reader<'_>) -> (usize, usize) {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    fn run(&mut self, mut operations: Compound<'_>, facts: &SequenceFacts) {
-        let (tag, minor_version) = (operations.head().tag, operations.head().minor_version);
+    /// Writes the head of the reply.
+    fn begin(&mut self, operations: &Compound<'_>) -> Course {
+        let tag = operations.head().tag;
         let head = self.reply.write(|writer| {
             writer.u32(0)?;
             // RFC 8881 §16.2.3: the tag of the request comes back.
@@ -126,14 +184,25 @@ impl<S: Store> Turn<'_, '_, S> {
             writer.u32(0)
         });
         debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
-        let count_at = self.reply.len() - 4;
-        if !(1..=2).contains(&minor_version) {
-            return self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
+        Course { count: 0, count_at: self.reply.len() - 4 }
+    }
+
+    /// Carries out operations until one fails or waits.
+    pub(super) fn run(
+        &mut self,
+        mut operations: Compound<'_>,
+        facts: &SequenceFacts,
+        course: &mut Course,
+    ) -> RunEnd {
+        let (mut status, mut flow) = (Status4::Ok, Flow::Usual);
+        if !(1..=2).contains(&self.minor_version) {
+            self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
+            return RunEnd::Over;
         }
-        let (mut status, mut count, mut flow) = (Status4::Ok, 0, Flow::Usual);
         while let Some(next) = operations.next() {
-            let step = Step { is_first: count == 0, left: operations.left(), facts };
+            let step = Step { is_first: course.count == 0, left: operations.left(), facts };
             let before = self.reply.len();
+            let place = S::MAY_WAIT.then_some(self.place);
             let (operation, done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(Stop::Fail(status)))
@@ -145,18 +214,51 @@ impl<S: Store> Turn<'_, '_, S> {
                     (Some(request.operation()), self.step(&request, &step, &mut flow))
                 }
             };
-            if flow == Flow::Replayed {
-                return;
+            match flow {
+                Flow::Replayed => return RunEnd::Over,
+                Flow::Joined => return RunEnd::Joined,
+                Flow::Usual | Flow::NotKept => {}
             }
-            count += 1;
+            if self.journal.is_waiting() {
+                // It runs again from its first line, where it began.
+                self.reply.truncate(before);
+                self.place = place.unwrap_or(self.place);
+                return RunEnd::Waits;
+            }
+            course.count += 1;
             status = self.conclude(before, operation, done);
             self.nfs4.tally.count(operation, status);
             if status != Status4::Ok {
                 break;
             }
+            self.has_changed = false;
+            if S::MAY_WAIT {
+                self.journal.clear();
+            }
         }
         self.reply.patch_u32(STATUS_AT, status as u32);
-        self.reply.patch_u32(count_at, count);
+        self.reply.patch_u32(course.count_at, course.count);
+        RunEnd::Over
+    }
+
+    /// Ends a compound that is over, and puts one aside that waits.
+    pub(super) fn conclude_run(
+        mut self,
+        end: RunEnd,
+        course: Course,
+        facts: SequenceFacts,
+    ) -> CompoundStep {
+        if end == RunEnd::Waits {
+            return self.put_aside(course, facts);
+        }
+        self.release_slot();
+        if S::MAY_WAIT {
+            self.nfs4.journals.push(self.journal.into_memory());
+        }
+        match end {
+            RunEnd::Over => CompoundStep::Done(self.reply.finish()),
+            RunEnd::Joined | RunEnd::Waits => CompoundStep::Silent,
+        }
     }
 
     /// Sees to it that the results of an operation are there, and gives its status.
@@ -165,6 +267,10 @@ impl<S: Store> Turn<'_, '_, S> {
             Ok(()) => return Status4::Ok,
             Err(Stop::Written(status)) => return status,
             Err(Stop::Fail(status)) => status,
+            Err(Stop::Wait) => {
+                debug_assert!(false, "an operation waits for something");
+                Status4::ServerFault
+            }
         };
         // Nothing of what a failed operation wrote stays.
         self.reply.truncate(before);
@@ -237,7 +343,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 }
                 Flow::Usual
             }
-            SlotVerdict::InProgress => return Err(Status4::Delay.into()),
+            SlotVerdict::InProgress => return self.join(args),
             SlotVerdict::Replay => {
                 self.nfs4.tally.replayed += 1;
                 let kept = self.nfs4.sessions.kept(&args.session, args.slot).unwrap_or_default();
@@ -254,7 +360,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Ends the request of the slot, with its reply if that is to be kept.
-    fn release_slot(&mut self) {
+    pub(super) fn release_slot(&mut self) {
         let Some(slot) = self.slot.take() else { return };
         let is_kept = slot.cache_this && !self.reply.has_item();
         let reply = self.reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);

@@ -2,21 +2,26 @@
 //! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
 //! root of all exports (`pseudo`).
 
+mod arguments;
 mod attr;
 mod callbacks;
 mod calls;
 mod calls4;
 mod compound;
+mod journal;
 mod node;
 mod op;
 mod pseudo;
 mod report;
+mod resume;
 mod session;
 mod set;
 pub mod state;
 mod stateids;
 mod status;
+mod suspend;
 mod turn;
+mod waits;
 
 use std::time::Duration;
 
@@ -26,15 +31,20 @@ use stag_protocol::nfs::{
     v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX, sequence_flag},
 };
 
-pub(crate) use compound::{CompoundCall, NoReply};
+pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
+pub(crate) use journal::{StoreWish, Wish};
 pub use report::Nfs4Report;
+pub(crate) use resume::{Resumption, Told};
+pub(crate) use suspend::CompoundId;
+pub(crate) use turn::WaitMeans;
 
-use crate::store::{LISTING_MAX, Store, TRANSFER_MAX};
+use crate::store::{Answered, LISTING_MAX, Store, TRANSFER_MAX};
 use callbacks::Callbacks;
 use pseudo::PseudoRoot;
 use report::Tally;
 use session::{Client, Clients, Sessions};
 use state::{DelegationPolicy, StateLimits, StateTables};
+use suspend::SuspendedCompounds;
 
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +112,9 @@ pub(crate) struct Nfs4 {
     edition: u64,
     state: StateTables,
     callbacks: Callbacks,
+    suspended: SuspendedCompounds,
+    /// Memory of journals that nobody uses.
+    journals: Vec<Vec<Answered>>,
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
@@ -123,14 +136,18 @@ impl Nfs4 {
                 STATE_LIMITS,
             ),
             callbacks: Callbacks::default(),
+            suspended: SuspendedCompounds::new(),
+            journals: Vec::new(),
             tally: Box::default(),
             next_look: Time(0),
         }
     }
 
-    /// Shows the exports that are served now, if they are others than those of the last call.
+    /// Shows the exports that are served now, if they are others than those of the last call. An
+    /// operation that waits has to find those that it found before, so that this waits for it; whom
+    /// an export admits is judged by its rules of the moment in any case.
     fn renew_root(&mut self, store: &impl Store) {
-        if self.edition != store.edition() {
+        if self.edition != store.edition() && self.suspended.len() == 0 {
             self.edition = store.edition();
             self.root = PseudoRoot::new(store.exports(), self.config.started, self.edition);
         }
@@ -141,8 +158,9 @@ impl Nfs4 {
         u32::try_from(self.config.lease.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// A connection is gone: no callback goes over it.
+    /// A connection is gone: no callback goes over it, and nobody there is answered.
     pub(crate) fn forget_peer(&mut self, peer: PeerId) {
+        self.suspended.forget(peer);
         for session in self.sessions.iter_mut() {
             if let Some(callbacks) = &mut session.callbacks {
                 callbacks.peer.take_if(|bound| *bound == peer);
@@ -247,6 +265,7 @@ impl Nfs4 {
             sessions: self.sessions.len() as u64,
             slots: self.sessions.slots() as u64,
             busy_slots: self.sessions.busy() as u64,
+            suspended: self.suspended.len() as u64,
             callbacks: self.callbacks.sent,
             failed_callbacks: self.callbacks.failed,
             ..self.tally.report()

@@ -24,6 +24,15 @@ pub(super) struct ExportEntry {
     pub(super) number: u64,
     /// The directory's handle, once it is known.
     pub(super) handle: Option<FileHandle>,
+    /// Edition in which it came to be known.
+    learned: u64,
+}
+
+impl ExportEntry {
+    /// Returns true if the directory's handle was known in this edition of the root.
+    pub(super) const fn was_known(&self, edition: u64) -> bool {
+        self.handle.is_some() && self.learned <= edition
+    }
 }
 
 /// The root.
@@ -36,6 +45,8 @@ pub(super) struct PseudoRoot {
     listing: u64,
     change: u64,
     made: FileTime,
+    /// Counts handles that came to be known.
+    edition: u64,
 }
 
 impl PseudoRoot {
@@ -49,14 +60,14 @@ impl PseudoRoot {
             all.write_u8(0);
             // The root's own number is no entry's, and a signed number is positive for everybody.
             let number = (hash.finish128().h1 >> 1).max(ROOT_NUMBER + 1);
-            ExportEntry { name: name.as_bytes().into(), number, handle: None }
+            ExportEntry { name: name.as_bytes().into(), number, handle: None, learned: 0 }
         };
         let entries: Vec<_> = names.map(entry).collect();
         let listing = all.finish128().h1 ^ u64::from(made) << 24;
         // Who is shown an export may have changed, too.
         let change = listing.wrapping_add(edition);
         let made = FileTime { seconds: made.into(), nanos: 0 };
-        Self { entries, roots: HashMap::new(), listing, change, made }
+        Self { entries, roots: HashMap::new(), listing, change, made, edition: 0 }
     }
 
     /// The place of an export, by its name.
@@ -75,10 +86,17 @@ impl PseudoRoot {
         if entry.handle == Some(handle) {
             return;
         }
+        self.edition += 1;
+        entry.learned = self.edition;
         if let Some(former) = entry.handle.replace(handle) {
             self.roots.remove(&former);
         }
         self.roots.insert(handle, place);
+    }
+
+    /// Number of the handles that came to be known so far.
+    pub(super) const fn edition(&self) -> u64 {
+        self.edition
     }
 
     /// The entry of an export's directory; none for any other object.

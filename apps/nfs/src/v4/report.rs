@@ -24,6 +24,12 @@ pub struct Nfs4Report {
     pub slots: u64,
     /// Slots in which a compound is carried out at this moment.
     pub busy_slots: u64,
+    /// Compounds that wait at this moment: for the store, or for delegations of others.
+    pub suspended: u64,
+    /// Times that a compound had to wait.
+    pub suspensions: u64,
+    /// Compounds that were sent again over another connection while they waited.
+    pub joined: u64,
     /// Callbacks sent, those that were sent again included.
     pub callbacks: u64,
     /// Callbacks that were not answered, or by a failure.
@@ -43,12 +49,14 @@ pub(super) struct Tally {
     statuses: [u64; STATUSES],
     pub(super) compounds: u64,
     pub(super) replayed: u64,
+    pub(super) suspensions: u64,
+    pub(super) joined: u64,
 }
 
 impl Default for Tally {
     fn default() -> Self {
         let (operations, statuses) = ([0; OPERATIONS], [0; STATUSES]);
-        Self { operations, statuses, compounds: 0, replayed: 0 }
+        Self { operations, statuses, compounds: 0, replayed: 0, suspensions: 0, joined: 0 }
     }
 }
 
@@ -79,6 +87,8 @@ impl Tally {
             errors: statuses.map(|(place, count)| (status_name(place), *count)).collect(),
             compounds: self.compounds,
             replayed: self.replayed,
+            suspensions: self.suspensions,
+            joined: self.joined,
             ..Nfs4Report::default()
         }
     }

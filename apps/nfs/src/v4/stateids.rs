@@ -64,15 +64,16 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         mut act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
     ) -> Result<T, Blocked> {
+        self.journal.go_on().map_err(Blocked::Stopped)?;
         let now = super::milliseconds(self.cx.now());
         for _ in 0..REMOVALS {
             match act(&mut self.nfs4.state, now) {
                 Ok(value) => return Ok(value),
                 Err(StateFault::Failed(status)) => return Err(Blocked::Stopped(status.into())),
                 Err(StateFault::Denied(denied)) => return Err(Blocked::Denied(denied)),
-                // A delegation is on its way back: the client asks again.
+                // A delegation is on its way back.
                 Err(StateFault::AwaitRecall) => {
-                    return Err(Blocked::Stopped(Status4::Delay.into()));
+                    return Err(Blocked::Stopped(self.wait_for_recall()));
                 }
                 Err(StateFault::AwaitRemoval(client)) => self.nfs4.remove_expired(client),
             }
@@ -98,23 +99,35 @@ impl<S: Store> Turn<'_, '_, S> {
         stateid: Stateid,
         access: IoAccess,
     ) -> Done {
-        let request = self.state_request(file, stateid)?;
-        if request.stateid.is_special() {
-            self.nfs4.state.check_grace()?;
-        }
-        self.with_state(|state, now| state.check_io(&request, access, now)).map(drop)
+        self.check_once(|turn| {
+            let request = turn.state_request(file, stateid)?;
+            if request.stateid.is_special() {
+                turn.nfs4.state.check_grace()?;
+            }
+            turn.with_state(|state, now| state.check_io(&request, access, now)).map(drop)
+        })
     }
 
-    /// Recalls the delegations of other clients that a request cannot go beside.
+    /// Recalls the delegations of other clients that a request cannot go beside, and waits for
+    /// them for a moment.
     ///
     /// # Errors
-    /// NFS4ERR_DELAY while one is on its way back.
+    /// [`Stop::Wait`], and then NFS4ERR_DELAY, while one is on its way back.
     pub(super) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
-        if self.nfs4.state.delegation_count() == 0 {
+        if !self.sees_delegations() {
             return Ok(());
         }
-        let (file, client) = (file_id(object), Some(self.client_key()?));
-        self.with_state(|state, now| state.recall(file, client, scope, now))
+        self.check_once(|turn| {
+            let (file, client) = (file_id(object), Some(turn.client_key()?));
+            turn.with_state(|state, now| state.recall(file, client, scope, now))
+        })
+    }
+
+    /// Returns true if there are delegations: in each run of an operation what the first one saw.
+    #[inline]
+    pub(super) fn sees_delegations(&mut self) -> bool {
+        let are_there = self.nfs4.state.delegation_count() > 0;
+        if S::MAY_WAIT { self.journal.sees_delegations(are_there) } else { are_there }
     }
 
     /// Returns early from an OPEN that the tables would refuse whatever file it is about.

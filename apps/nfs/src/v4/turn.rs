@@ -1,18 +1,23 @@
 //! A compound while it is carried out: its filehandles, caller, session, reply (RFC 8881
 //! §16.2.3).
 
-use stag_engine::{Cx, Pulled};
+use stag_engine::{Cx, Pulled, Time};
 use stag_protocol::{
     nfs::{
         v3,
         v4::{Stateid, Status4},
     },
-    xdr::{NoRoom, Writer},
+    xdr::{NoRoom, Reader, Writer},
 };
 
-use super::{Nfs4, node::Node, session::Principal, session::SlotInUse, status};
+use super::{
+    Nfs4, arguments::KeptArguments, journal::Journal, node::Node, session::Principal,
+    session::SlotInUse, status,
+};
 use crate::{
     drc::CallSource,
+    helpers::ReadTicket,
+    parked::{Asker, BufferLimits},
     reply::ReplyWriter,
     report::DataCounts,
     store::{Caller, Failed, Store},
@@ -25,6 +30,8 @@ pub(super) enum Stop {
     Fail(Status4),
     /// It fails, and its results are written already.
     Written(Status4),
+    /// It has to wait, and runs again when what it waits for is there (`journal`).
+    Wait,
 }
 
 impl From<Status4> for Stop {
@@ -58,14 +65,36 @@ pub(super) struct Place {
     saved_stateid: Option<Stateid>,
 }
 
+/// Means of a compound to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitMeans {
+    /// The ticket of the next READ that is put off, if there is one.
+    pub(crate) read_ticket: Option<ReadTicket>,
+    /// Limits of the memory that compounds may hold which wait.
+    pub(crate) limits: BufferLimits,
+}
+
 /// A compound that is carried out.
 pub(super) struct Turn<'t, 'k, S> {
     pub(super) nfs4: &'t mut Nfs4,
     pub(super) store: &'t mut S,
     pub(super) cx: &'t mut Cx<'k>,
     pub(super) data: &'t mut DataCounts,
-    /// The arguments that came in Read chunks.
+    /// All arguments of the compound.
+    pub(super) arguments: Reader<'t>,
+    /// Those that came in Read chunks.
     pub(super) pulled: Pulled<'t>,
+    /// The arguments in memory of their own, once it may have to wait.
+    pub(super) kept: Option<KeptArguments>,
+    /// The journal of the operation.
+    pub(super) journal: Journal,
+    pub(super) means: WaitMeans,
+    /// Time up to which it waits for delegations, once it does.
+    pub(super) recall_until: Option<Time>,
+    /// The operation has asked the store for a change.
+    pub(super) has_changed: bool,
+    /// Whoever is to be answered.
+    pub(super) asker: Option<Asker>,
     pub(super) source: CallSource,
     pub(super) caller: Caller,
     pub(super) principal: Principal,

@@ -2,13 +2,14 @@
 //! system of our own hangs on command. Needs root and `/dev/fuse`; skipped, with a word, elsewhere.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
+mod compounds;
 mod fuse;
 mod world;
 
 use fuse::Fuse;
 use stag_engine::{Config, Shard};
 use stag_nfs::{
-    Gateway, GatewayReport,
+    Gateway, GatewayReport, Nfs4Config,
     export::ExportConfig,
     helpers::{HelperConfig, Helpers},
     store::{
@@ -17,6 +18,7 @@ use stag_nfs::{
             Callers, Files, FilesBackend, FilesConfig, SharedFiles, SlowExports, WaitingConfig,
         },
     },
+    v4::state::DelegationPolicy,
 };
 use stag_protocol::{
     nfs::{
@@ -26,6 +28,7 @@ use stag_protocol::{
             Procedure, ReadArgs, ReadDirPlusArgs, Reply, SetAttributes, StableHow, Status,
             WriteArgs,
         },
+        v4,
     },
     rpc::{Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, Xid, record::Fragment},
     xdr::{NoRoom, Reader, Writer},

@@ -6,6 +6,15 @@ use super::*;
 pub const LIMITS: Limits =
     Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 
+/// Properties of version 4 in the tests.
+pub const NFS4: Nfs4Config = Nfs4Config {
+    lease: Duration::from_secs(90),
+    epoch: 7,
+    identity: [5; 16],
+    delegations: DelegationPolicy::Never,
+    started: 1_000,
+};
+
 pub struct World {
     pub shard: Shard<Sim, Gateway>,
     pub port: SocketAddr,
@@ -64,7 +73,7 @@ impl World {
         let store = Files::open(&shared, 0).unwrap().with_helpers(ways.remove(0));
         let fabric = Fabric::new(1, Faults::DELAYS);
         let config = Config { slots: [1024, 256, 192], streams: 128, ..Config::small() };
-        let gateway = Gateway::new(store).with_slots(config.slots);
+        let gateway = Gateway::new(store).with_nfs4(NFS4).with_slots(config.slots);
         let end = fabric.end("server", LIMITS);
         let mut shard = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
         let port = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
@@ -189,6 +198,17 @@ impl Caller {
     pub fn call_as(&mut self, xid: u32, call: &Call<'_>) {
         let header = call_header(xid, 100_003, call.procedure().number(), user());
         self.send(&header, |writer| call.emit(writer));
+    }
+
+    /// Sends a compound of version 4.
+    pub fn compound(&mut self, requests: &[v4::Request<'_>]) {
+        let header = call_header(self.next_xid(), 100_003, v4::COMPOUND, user());
+        let header = CallHeader { version: 4, ..header };
+        self.send(&header, |writer| {
+            writer.opaque(b"")?;
+            writer.words([1, requests.len() as u32])?;
+            requests.iter().try_for_each(|request| request.emit(writer))
+        });
     }
 
     fn send(

@@ -3,9 +3,13 @@
 //! comes back, and whoever asks for something else does not notice; that, counted over iWARP, too.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
+mod client4;
+mod compounds;
 mod counted;
+mod recalls;
 #[path = "../losses/requester.rs"]
 mod requester;
 mod seeds;
+mod seeds4;
 mod store;
 mod world;

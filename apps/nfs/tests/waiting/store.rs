@@ -103,6 +103,7 @@ impl SlowStore {
                 StoreOperation::Create(at, _) => format!("create {at:?}"),
                 StoreOperation::MkDir(at, _) => format!("mkdir {at:?}"),
                 StoreOperation::Remove(at) => format!("remove {at:?}"),
+                StoreOperation::SetAttr { set, .. } => format!("setattr {set:?}"),
                 StoreOperation::Rename(from, to) => format!("rename {from:?} {to:?}"),
                 other => panic!("{other:?}"),
             };

@@ -4,7 +4,7 @@ use crate::{
     requester::{Requester, request},
     store::{Shared, SlowStore},
 };
-use stag_engine::{Config, PeerId, Shard, Token};
+use stag_engine::{Config, Cx, PeerId, Request, Shard, Token};
 use stag_nfs::{Gateway, GatewayReport, store::Procedures as _};
 use stag_protocol::nfs::v3::{Call, CreateHow, FileHandle, SetAttributes};
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -12,7 +12,7 @@ use stag_verbs::{Limits, Time};
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
 const LIMITS: Limits =
-    Limits { connections: 8, send_queue: 128, receives: 256, windows: 128, ..stag_sim::LIMITS };
+    Limits { connections: 8, send_queue: 128, receives: 512, windows: 256, ..stag_sim::LIMITS };
 const PORT: Port = Port(2049);
 /// Connections of a client.
 pub const CONNECTIONS: usize = 2;
@@ -22,10 +22,10 @@ fn sizes() -> Config {
         grant: 64,
         grant_first: 48,
         calls_max: 64,
-        receives: 256,
+        receives: 512,
         peers: 8,
-        inbound: 256,
-        outbound: 64,
+        inbound: 512,
+        outbound: 128,
         slots: [512, 64, 32],
         ..Config::small()
     }
@@ -46,6 +46,11 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64) -> Self {
+        Self::with(seed, |gateway| gateway)
+    }
+
+    /// As [`new`](Self::new), with another gateway made of that.
+    pub fn with(seed: u64, make: impl FnOnce(Gateway<SlowStore>) -> Gateway<SlowStore>) -> Self {
         let (mut store, shared) = SlowStore::new(seed);
         let slow = store.memory().mount(b"/slow").unwrap();
         let fast = store.memory().mount(b"/fast").unwrap();
@@ -54,7 +59,7 @@ impl World {
         let pool = stag_nfs::store::Store::pool(&store).cloned();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let config = sizes();
-        let gateway = Gateway::new(store).with_slots(config.slots);
+        let gateway = make(Gateway::new(store)).with_slots(config.slots);
         let end = fabric.end("server", LIMITS);
         let mut server = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
         if let Some(pool) = &pool {
@@ -77,6 +82,20 @@ impl World {
         let peer = self.peers[client][token as usize % CONNECTIONS];
         self.clients[client].with_app(|_, cx| {
             let request = request(cx, Token(token), call);
+            cx.call(peer, request);
+        });
+    }
+
+    /// Makes a call that `make` writes.
+    pub fn send(
+        &mut self,
+        client: usize,
+        token: u64,
+        make: impl FnOnce(&Cx<'_>, Token) -> Request,
+    ) {
+        let peer = self.peers[client][token as usize % CONNECTIONS];
+        self.clients[client].with_app(|_, cx| {
+            let request = make(cx, Token(token));
             cx.call(peer, request);
         });
     }

@@ -1,10 +1,6 @@
 //! Versions of NFS that a server serves.
 
-use super::{
-    options::ServeOptions,
-    plan::{Plan, StorePlan},
-    sentences::cannot_serve,
-};
+use super::{options::ServeOptions, plan::Plan, sentences::cannot_serve};
 use crate::Error;
 use stag_nfs::serve::{NfsVersions, StoreSource, nfs4_config};
 
@@ -22,20 +18,19 @@ impl NfsPlan {
     ///
     /// # Errors
     /// When version 4 is asked for and cannot be served.
-    pub fn new(arguments: &ServeOptions, shards: usize, store: &StorePlan) -> Result<Self, Error> {
+    pub fn new(arguments: &ServeOptions, shards: usize) -> Result<Self, Error> {
         let asked = &arguments.nfs;
         let three = asked.contains(&3);
         if !asked.contains(&4) {
             return Ok(Self { three, four: None });
         }
-        let why = match store {
-            StorePlan::Ceph { .. } => "an export on CephFS, which version 4 does not serve yet",
-            _ if shards > 1 => "more than one core or fabric, and version 4 is served by one shard",
-            _ => return Ok(Self { three, four: Some(arguments.lease) }),
-        };
-        Err(Error::usage(format!(
-            "--nfs 4 cannot be served: there is {why}; leave one of them out"
-        )))
+        if shards > 1 {
+            return Err(Error::usage(
+                "--nfs 4 cannot be served: there is more than one core or fabric, and version 4 is \
+                 served by one shard; leave one of them out",
+            ));
+        }
+        Ok(Self { three, four: Some(arguments.lease) })
     }
 }
 

@@ -129,7 +129,7 @@ struct CephShared {
     pins: CephPins,
     /// Space, and when a monitor told it.
     space: Mutex<Option<(Instant, SpaceUse)>>,
-    _state: StateDirectory,
+    state: StateDirectory,
     /// Keeps other processes of this host from the gateway's name.
     _name: UnixListener,
 }
@@ -169,9 +169,15 @@ impl CephBackend {
             snapshots: config.snapshots,
             pins: CephPins::default(),
             space: Mutex::new(None),
-            _state: state,
+            state,
             _name: lock,
         })))
+    }
+
+    /// Sixteen octets that tell this gateway from all others, also from those of its cluster, and
+    /// are the same after a restart.
+    pub fn identity(&self) -> [u8; 16] {
+        self.0.state.identity()
     }
 
     /// Waits until the file system is mounted; false when it is not in time.

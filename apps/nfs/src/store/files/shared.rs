@@ -19,7 +19,7 @@ use super::sync::Epoch;
 use super::waits::{HelpingStores, SlowExports, WaitingConfig};
 use super::{DESCRIPTORS_RESERVED, OPEN_FILES_MAX, OPEN_FILES_MIN, open_beneath};
 use crate::cluster::Cluster;
-use crate::export::{Export, ExportConfig, ExportId, Exports, HostInode};
+use crate::export::{Export, ExportConfig, Exports, HostInode};
 use crate::handle::{Birth, HandleKey};
 use crate::index::Base;
 use crate::patience::{START_LIMIT, within};
@@ -184,14 +184,7 @@ impl SharedFiles {
     /// Sixteen octets that tell this server from all others, also from those of its cluster, and
     /// are the same after a restart.
     pub fn identity(&self) -> [u8; 16] {
-        let handles = self.state.handles();
-        // No export has these numbers.
-        let words = [u32::MAX, u32::MAX - 1].map(|number| handles.fsid(ExportId(number)));
-        let mut identity = [0; 16];
-        for (place, word) in identity.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *place = word.to_be_bytes();
-        }
-        identity
+        self.state.identity()
     }
 
     /// The write verifier at this moment (RFC 1813 §3.3.7).

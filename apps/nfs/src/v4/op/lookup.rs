@@ -105,10 +105,15 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// Finds out the handles of all exports, so that their directories are known for such.
     fn learn_exports(&mut self) {
+        let mut edition = self.nfs4.root.edition();
+        if S::MAY_WAIT {
+            // An operation that waited asks for those that it asked for before.
+            edition = self.journal.exports_edition(edition);
+        }
         for place in 0.. {
             match self.nfs4.root.entry(place) {
                 None => return,
-                Some(entry) if entry.handle.is_none() => {
+                Some(entry) if !entry.was_known(edition) => {
                     // An export that cannot be opened is not the current directory.
                     let _ = self.export(place);
                 }

@@ -66,7 +66,7 @@ pub(super) fn link<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
 
 /// Recalls the delegations of the file that has a name, if there is one.
 fn recall_named<S: Store>(turn: &mut Turn<'_, '_, S>, directory: &FileHandle, name: &[u8]) -> Done {
-    if turn.nfs4.state.delegation_count() == 0 {
+    if !turn.sees_delegations() {
         return Ok(());
     }
     match turn.lookup(directory, name) {

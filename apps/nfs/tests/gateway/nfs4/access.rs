@@ -2,7 +2,7 @@
 //! does not hold, the root of all exports shows nothing of it, and its handles open nothing
 //! (RFC 8881 §7.3, §15.1.6.1).
 
-use super::client::{CONFIG, Client4, open_args};
+use super::client::{CONFIG, Client4, ServedExport, open_args};
 use crate::client::Home;
 use crate::wire::OverTcp;
 use stag_engine::{Config, Over, PeerAddress};
@@ -69,7 +69,7 @@ impl Ruled {
         let gateway: Gateway<Files> = Gateway::new(Files::open(&shared, 0).unwrap());
         let gateway = gateway.with_policy(Arc::new(OpenPorts)).with_nfs4(CONFIG);
         let wire = Box::new(OverTcp::new(gateway, Config::small()));
-        Self { client: Client4::on(wire, Some(home), 2), shared, places }
+        Self { client: Client4::on(wire, ServedExport::new(b"data", home), 2), shared, places }
     }
 
     /// Serves `/data` by other rules, and waits until the shard does.

@@ -27,6 +27,13 @@ pub const CONFIG: Nfs4Config = Nfs4Config {
     started: 1_000,
 };
 
+/// An export that can be written to.
+pub struct ServedExport {
+    pub name: &'static [u8],
+    /// Everything that its server needs to stay.
+    pub home: Box<dyn std::any::Any>,
+}
+
 pub struct Client4 {
     pub wire: Box<dyn Wire>,
     pub minor: u32,
@@ -38,8 +45,16 @@ pub struct Client4 {
     pub result_max: usize,
     /// The last sequence ID of each slot.
     pub sequences: [u32; 64],
-    /// The files that the server serves, if they lie in a directory.
-    home: Option<crate::client::Home>,
+    /// The name of an export that can be written to.
+    pub export: &'static [u8],
+    /// Everything that the server needs to stay.
+    _home: Box<dyn std::any::Any>,
+}
+
+impl ServedExport {
+    pub fn new(name: &'static [u8], home: impl std::any::Any) -> Self {
+        Self { name, home: Box::new(home) }
+    }
 }
 
 /// A reply: its octets from the status of the compound on.
@@ -77,10 +92,14 @@ impl Client4 {
     /// On a server in memory, over the fabric.
     pub fn in_memory() -> Self {
         let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
-        Self::on(Box::new(OverFabric::new(gateway, Config::small())), None, 1)
+        Self::on(
+            Box::new(OverFabric::new(gateway, Config::small())),
+            ServedExport::new(b"memory", ()),
+            1,
+        )
     }
 
-    /// On servers of both kinds, over both transports, in both minor versions.
+    /// On servers of all kinds, over both transports, in both minor versions.
     pub fn all() -> Vec<Self> {
         let on_files = |minor| {
             let home = crate::client::Home::new();
@@ -89,13 +108,15 @@ impl Client4 {
         };
         let (gateway, home, minor) = on_files(2);
         let tcp = Box::new(OverTcp::new(gateway, Config::small()));
-        let over_tcp = Self::on(tcp, Some(home), minor);
+        let over_tcp = Self::on(tcp, ServedExport::new(b"data", home), minor);
         let (gateway, home, minor) = on_files(1);
         let fabric = Box::new(OverFabric::new(gateway, Config::small()));
-        vec![Self::in_memory(), over_tcp, Self::on(fabric, Some(home), minor)]
+        let over_fabric = Self::on(fabric, ServedExport::new(b"data", home), minor);
+        vec![Self::in_memory(), over_tcp, over_fabric, super::ceph::client(2)]
     }
 
-    pub fn on(wire: Box<dyn Wire>, home: Option<crate::client::Home>, minor: u32) -> Self {
+    /// Of a server over this wire that has an export.
+    pub fn on(wire: Box<dyn Wire>, export: ServedExport, minor: u32) -> Self {
         let mut client = Self {
             wire,
             minor,
@@ -104,7 +125,8 @@ impl Client4 {
             credential: user(),
             result_max: 0,
             sequences: [0; 64],
-            home,
+            export: export.name,
+            _home: export.home,
         };
         client.id = client.exchange_id(b"client", 1).unwrap().0;
         client.session = client.create_session(1).unwrap().session;
@@ -115,7 +137,7 @@ impl Client4 {
 
     /// The name of an export that can be written to.
     pub fn export(&self) -> &'static [u8] {
-        if self.home.is_some() { b"data" } else { b"memory" }
+        self.export
     }
 
     /// Sends a compound as it stands, and takes its reply.

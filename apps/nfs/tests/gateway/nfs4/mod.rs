@@ -2,6 +2,7 @@
 //! and over TCP.
 
 mod access;
+mod ceph;
 pub mod client;
 mod compounds;
 mod files;

@@ -42,6 +42,21 @@ pub const GATEWAY: &[Metric] = &[
         "app.nfs4.busy_slots",
         "Slots in which a compound is carried out.",
     ),
+    Metric::gauge(
+        "stag_nfs4_suspended",
+        "app.nfs4.suspended",
+        "Compounds that wait for the store or for delegations.",
+    ),
+    Metric::counter(
+        "stag_nfs4_suspensions_total",
+        "app.nfs4.suspensions",
+        "Times that a compound had to wait.",
+    ),
+    Metric::counter(
+        "stag_nfs4_joined_total",
+        "app.nfs4.joined",
+        "Compounds that were sent again over another connection while they waited.",
+    ),
     Metric::counter(
         "stag_nfs4_callbacks_total",
         "app.nfs4.callbacks",

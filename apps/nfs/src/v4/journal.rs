@@ -1,0 +1,228 @@
+//! The journal of an operation that may wait.
+//!
+//! An operation that has to wait ends with [`Stop::Wait`](super::turn::Stop::Wait), and its
+//! compound is put aside with a wish: what it waits for. When that is there, the operation runs
+//! again from its first line. Its journal then tells it what it was told before, in the same order,
+//! and then what it waited for: the store is asked each question once, and a change is made once.
+//! So an operation reads as if it never waited. Four rules make that right:
+//!
+//! - While there is a wish, nothing is asked and no state changes: an operation that goes on
+//!   although it has to wait does nothing. Its results, and the filehandles that it set, are those
+//!   of its last run.
+//! - A check of state that passed is not made again: what was done behind it stays done.
+//! - Changes of state come behind the last question to the store.
+//! - What decides if a question is asked is the same in each run: the arguments, earlier answers,
+//!   and facts that the journal keeps.
+
+use stag_pools::Extent;
+
+use super::turn::Stop;
+use crate::store::{Answered, Brought, StoreOperation, StoreOutcome};
+
+/// Answers that an operation may get before it waits. Behind so many it is told NFS4ERR_DELAY
+/// instead of waiting.
+const ANSWERS_MAX: usize = 64;
+/// Answers that a journal has room for from its beginning. Hardly any operation gets more.
+const ANSWERS: usize = 8;
+
+/// Thing that a compound waits for.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "boxing would allocate")]
+pub(crate) enum Wish {
+    /// A call to the store, to be begun.
+    Store(StoreWish),
+    /// A READ that the store has put off under the next ticket.
+    Fetch,
+    /// Delegations of other clients that are on their way back.
+    Recall,
+}
+
+/// A call that the store has to begin.
+#[derive(Debug)]
+pub(crate) struct StoreWish {
+    pub(crate) operation: StoreOperation,
+    /// The octets that it brings.
+    pub(crate) payload: Option<Extent>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    answers: Vec<Answered>,
+    /// Answers that this run has been told.
+    told: usize,
+    /// Checks that passed, and those of them that this run has come to.
+    passed: u32,
+    checked: u32,
+    /// An answer is not in the journal, so nothing behind it can wait.
+    has_gap: bool,
+    /// There were delegations when the operation first looked.
+    sees_delegations: Option<bool>,
+    /// Edition of the list of exports when the operation first looked at it.
+    exports_edition: Option<u64>,
+    /// Octets that were brought for a READ, which is to be carried out.
+    brought: Option<Option<Brought>>,
+    wish: Option<Wish>,
+}
+
+impl Journal {
+    /// A journal in the memory of an earlier one.
+    pub(super) fn in_memory_of(answers: Vec<Answered>) -> Self {
+        Self { answers, ..Self::default() }
+    }
+
+    /// Its memory, for another one.
+    pub(super) fn into_memory(mut self) -> Vec<Answered> {
+        self.answers.clear();
+        self.answers
+    }
+
+    /// Forgets everything: the next operation begins.
+    pub(super) fn clear(&mut self) {
+        self.answers.clear();
+        (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
+        (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
+        debug_assert!(self.wish.is_none(), "an operation that waits is not over");
+    }
+
+    /// The operation runs again, from its first line.
+    pub(super) fn rewind(&mut self) {
+        (self.told, self.checked) = (0, 0);
+        debug_assert!(self.wish.is_none(), "what it waited for is there");
+    }
+
+    /// Returns true while there is a wish.
+    #[inline]
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.wish.is_some()
+    }
+
+    /// Goes on only if there is no wish.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`].
+    #[inline]
+    pub(super) const fn go_on(&self) -> Result<(), Stop> {
+        if self.is_waiting() { Err(Stop::Wait) } else { Ok(()) }
+    }
+
+    /// Returns true if the operation may wait here.
+    pub(super) const fn may_wait(&self) -> bool {
+        !self.has_gap && self.answers.len() < ANSWERS_MAX
+    }
+
+    /// Wishes for something.
+    pub(super) fn wait_for(&mut self, wish: Wish) -> Stop {
+        debug_assert!(self.wish.is_none(), "an operation waits for one thing");
+        self.wish = Some(wish);
+        Stop::Wait
+    }
+
+    /// Takes the wish.
+    pub(super) fn take_wish(&mut self) -> Option<Wish> {
+        self.wish.take()
+    }
+
+    /// The answer to the next question, if it was asked before.
+    pub(super) fn next_answer(&mut self) -> Option<Answered> {
+        let answer = self.answers.get(self.told)?.clone();
+        self.told += 1;
+        Some(answer)
+    }
+
+    /// Notes an answer that the store gave at once.
+    pub(super) fn note(&mut self, outcome: StoreOutcome) {
+        debug_assert_eq!(self.told, self.answers.len(), "questions have an order");
+        self.add(Answered::new(outcome, None));
+        self.told = self.answers.len();
+    }
+
+    /// Adds the answer that was waited for.
+    pub(super) fn add(&mut self, answer: Answered) {
+        if self.answers.capacity() == 0 {
+            self.answers.reserve_exact(ANSWERS);
+        }
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push(answer);
+        } else {
+            self.has_gap = true;
+        }
+    }
+
+    /// An answer is not noted, as its octets lie elsewhere.
+    pub(super) const fn leave_gap(&mut self) {
+        self.has_gap = true;
+    }
+
+    /// Octets were brought for the READ that was put off.
+    pub(super) fn bring(&mut self, brought: Option<Brought>) {
+        self.brought = Some(brought);
+    }
+
+    /// Takes the octets that were brought.
+    pub(super) fn take_brought(&mut self) -> Option<Option<Brought>> {
+        self.brought.take()
+    }
+
+    /// Returns true if there were delegations when the operation first looked.
+    pub(super) fn sees_delegations(&mut self, are_there: bool) -> bool {
+        *self.sees_delegations.get_or_insert(are_there)
+    }
+
+    /// Edition of the list of exports when the operation first looked at it.
+    pub(super) fn exports_edition(&mut self, edition: u64) -> u64 {
+        *self.exports_edition.get_or_insert(edition)
+    }
+
+    /// Returns true if the next check has passed before.
+    pub(super) const fn has_passed(&mut self) -> bool {
+        let has_passed = self.checked < self.passed;
+        self.checked += has_passed as u32;
+        has_passed
+    }
+
+    /// Notes that a check passed.
+    pub(super) const fn pass(&mut self) {
+        (self.passed, self.checked) = (self.passed + 1, self.checked + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Status;
+
+    #[test]
+    fn a_second_run_is_told_what_the_first_was_told_and_then_what_it_waited_for() {
+        let mut journal = Journal::default();
+        assert!(journal.next_answer().is_none() && !journal.has_passed());
+        journal.pass();
+        journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        assert!(journal.next_answer().is_none(), "the next question is a new one");
+        assert_eq!(journal.wait_for(Wish::Recall), Stop::Wait);
+        assert_eq!(journal.go_on(), Err(Stop::Wait));
+        assert!(journal.take_wish().is_some() && journal.go_on().is_ok());
+        journal.add(Answered::failed(Status::Jukebox));
+        journal.rewind();
+        assert!(journal.has_passed() && !journal.has_passed(), "one check passed");
+        assert!(journal.next_answer().is_some() && journal.next_answer().is_some());
+        assert!(journal.next_answer().is_none());
+        journal.clear();
+        assert!(journal.next_answer().is_none() && !journal.has_passed());
+    }
+
+    #[test]
+    fn behind_an_answer_that_is_not_noted_nothing_waits() {
+        let mut journal = Journal::default();
+        journal.leave_gap();
+        assert!(!journal.may_wait());
+        journal.clear();
+        for _ in 0..ANSWERS_MAX {
+            assert!(journal.may_wait());
+            journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        }
+        assert!(!journal.may_wait());
+        journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        assert!(!journal.may_wait() && journal.answers.len() == ANSWERS_MAX);
+    }
+}

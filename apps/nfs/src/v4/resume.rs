@@ -1,0 +1,135 @@
+//! Compounds that go on: when what they waited for is there, and over another connection when they
+//! are sent again (RFC 8881 §2.10.6.2).
+
+use stag_engine::{Cx, Pulled};
+use stag_protocol::{
+    nfs::v4::{Compound, SequenceArgs, Status4},
+    xdr::Reader,
+};
+
+use super::{
+    Nfs4,
+    compound::{CompoundStep, Flow},
+    suspend::{CompoundId, SuspendedCompound},
+    turn::{Done, Turn, WaitMeans},
+};
+use crate::{
+    parked::Asker,
+    report::DataCounts,
+    store::{Answered, Brought, Status, Store},
+};
+
+/// A compound that goes on.
+#[derive(Debug)]
+pub(crate) struct Resumption {
+    pub(crate) id: CompoundId,
+    pub(crate) told: Told,
+    pub(crate) means: WaitMeans,
+}
+
+/// Thing that a compound waited for.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is given")]
+pub(crate) enum Told {
+    /// The answer of the store.
+    Answered(Answered),
+    /// Octets of a READ were brought, to the system's memory or to ours.
+    Fetched(Option<Brought>),
+    /// Delegations may be back, or it has waited for them long enough.
+    Recalled,
+}
+
+impl Told {
+    /// Nothing was done: the client may ask again later.
+    pub(crate) const fn busy() -> Self {
+        Self::Answered(Answered::failed(Status::Jukebox))
+    }
+}
+
+impl Nfs4 {
+    /// Goes on with a compound that waited: whoever is to be answered now, and the state that it
+    /// gets to.
+    pub(crate) fn resume<S: Store>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        store: &mut S,
+        data: &mut DataCounts,
+        Resumption { id, told, means }: Resumption,
+    ) -> (Option<Asker>, CompoundStep) {
+        let Some(compound) = self.suspended.take(id) else {
+            debug_assert!(false, "a compound goes on once");
+            return (None, CompoundStep::Silent);
+        };
+        let SuspendedCompound { asker, facts, mut course, mut journal, .. } = compound;
+        match told {
+            Told::Answered(answer) => journal.add(answer),
+            Told::Fetched(brought) => journal.bring(brought),
+            Told::Recalled => {}
+        }
+        journal.rewind();
+        let arguments = compound.arguments.clone();
+        let pieces = arguments.pieces();
+        let arguments = Reader::over(&pieces);
+        let mut turn = Turn {
+            nfs4: self,
+            store,
+            cx,
+            data,
+            arguments: arguments.clone(),
+            pulled: Pulled::default(),
+            kept: Some(compound.arguments),
+            journal,
+            means,
+            recall_until: compound.recall_until,
+            has_changed: false,
+            asker,
+            source: compound.source,
+            caller: compound.caller,
+            principal: compound.principal,
+            minor_version: compound.minor_version,
+            reply: compound.reply,
+            place: compound.place,
+            slot: Some(compound.slot),
+            has_acted: false,
+        };
+        // They were parsed before: what is done already is passed over.
+        let Ok(mut operations) = Compound::parse(arguments) else {
+            debug_assert!(false, "arguments are kept as they were");
+            turn.release_slot();
+            return (asker, CompoundStep::Silent);
+        };
+        for _ in 0..course.count {
+            operations.next();
+        }
+        let end = turn.run(operations, &facts, &mut course);
+        let step = turn.conclude_run(end, course, facts);
+        match (asker, step) {
+            // The reply is in the slot, if it is to be cached there.
+            (None, CompoundStep::Done(_)) => (None, CompoundStep::Silent),
+            (asker, step) => (asker, step),
+        }
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Lets this caller take the place of the one who sent the same request before.
+    pub(super) fn join(&mut self, args: &SequenceArgs) -> Done<Flow> {
+        let asker = Asker { id: self.source.id, peer: self.source.peer };
+        let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
+        // RFC 8881 §2.10.6.2: who keeps the connection waits for the reply.
+        let is_new = |former: Option<Asker>| former.is_none_or(|former| former.peer != asker.peer);
+        let Some(waiting) = waiting.filter(|waiting| is_new(waiting.asker)) else {
+            return Err(Status4::Delay.into());
+        };
+        waiting.reply.readdress(self.reply.xid());
+        waiting.source = self.source;
+        let former = waiting.asker.replace(asker);
+        self.nfs4.tally.joined += 1;
+        if let Some(former) = former {
+            // He sends it again because he has lost this connection: nothing that he still waits
+            // for there can be answered.
+            self.cx.disconnect(former.peer);
+        }
+        Ok(Flow::Joined)
+    }
+}

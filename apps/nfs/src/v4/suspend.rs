@@ -1,0 +1,211 @@
+//! Compounds that wait: a table of fixed size for each shard.
+//!
+//! A compound that waits holds its slot, whose reply has its cell already, its arguments, and the
+//! part of its reply that is written. Its client may lose the connection meanwhile: the compound
+//! goes on, and whoever sends it again over another connection takes the place of the first caller
+//! (RFC 8881 §2.10.6.2).
+//!
+//! | what is full | what happens |
+//! |---|---|
+//! | the table, or a client's part of it | the operation is told NFS4ERR_DELAY |
+//! | the memory of their arguments: a quarter of the medium and large buffers | the same |
+
+use std::time::Duration;
+
+use stag_engine::{PeerId, Time};
+use stag_protocol::nfs::v4::SessionId;
+
+use super::{
+    Nfs4,
+    arguments::KeptArguments,
+    compound::Course,
+    journal::Journal,
+    session::{Principal, SequenceFacts, SlotInUse},
+    turn::Place,
+};
+use crate::{
+    drc::CallSource,
+    parked::{Asker, BufferLimits},
+    reply::ReplyWriter,
+    store::Caller,
+};
+
+/// Compounds that wait in a shard.
+pub(super) const SUSPENDED: usize = 256;
+/// Compounds of one client among them.
+const SUSPENDED_OF_CLIENT: usize = 64;
+
+/// Time for which a compound waits for delegations to come back. Linux' clients return one within a
+/// few milliseconds, and ask again a tenth of a second after NFS4ERR_DELAY.
+pub(super) const RECALL_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Stands for a compound that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompoundId(u16);
+
+const _: () = assert!(SUSPENDED <= 1 << 16);
+
+impl CompoundId {
+    /// All that a shard can have.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..SUSPENDED).map(|place| Self(place as u16))
+    }
+}
+
+/// A compound that waits.
+#[derive(Debug)]
+pub(super) struct SuspendedCompound {
+    /// Whoever asked last; none when he is gone.
+    pub(super) asker: Option<Asker>,
+    pub(super) source: CallSource,
+    pub(super) caller: Caller,
+    pub(super) principal: Principal,
+    pub(super) facts: SequenceFacts,
+    pub(super) minor_version: u32,
+    pub(super) reply: ReplyWriter,
+    pub(super) place: Place,
+    pub(super) slot: SlotInUse,
+    pub(super) arguments: KeptArguments,
+    pub(super) course: Course,
+    pub(super) journal: Journal,
+    /// Time up to which it waits for delegations, once it does.
+    pub(super) recall_until: Option<Time>,
+    /// It waits for delegations, and for nothing else.
+    pub(super) awaits_recall: bool,
+}
+
+/// Those of a shard.
+#[derive(Debug)]
+pub(super) struct SuspendedCompounds {
+    entries: Box<[Option<SuspendedCompound>]>,
+    free: Vec<CompoundId>,
+    /// Medium and large buffers that hold arguments.
+    held: [usize; 2],
+    /// Number of those that wait for delegations.
+    recalls: usize,
+    /// A delegation came back since somebody looked.
+    has_returned: bool,
+}
+
+impl SuspendedCompounds {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        let mut free: Vec<_> = CompoundId::all().collect();
+        free.reverse();
+        Self {
+            entries: std::iter::repeat_with(|| None).take(SUSPENDED).collect(),
+            free,
+            held: [0; 2],
+            recalls: 0,
+            has_returned: false,
+        }
+    }
+
+    /// Number of compounds that wait.
+    pub(super) const fn len(&self) -> usize {
+        SUSPENDED - self.free.len()
+    }
+
+    /// Returns true if one more compound of this client may wait.
+    pub(super) fn has_room(&self, client: u64) -> bool {
+        let of_client = |entry: &&SuspendedCompound| entry.slot.client == client;
+        !self.free.is_empty()
+            && (self.len() < SUSPENDED_OF_CLIENT
+                || self.entries.iter().flatten().filter(of_client).count() < SUSPENDED_OF_CLIENT)
+    }
+
+    /// Returns true if compounds may hold the memory of these arguments, too.
+    pub(super) fn may_hold(&self, arguments: &KeptArguments, limits: BufferLimits) -> bool {
+        limits.allow(self.held, arguments.buffers())
+    }
+
+    /// Puts a compound aside that [has room](Self::has_room).
+    pub(super) fn put(&mut self, compound: SuspendedCompound) -> CompoundId {
+        let id = self.free.pop().expect("a compound waits only if there is room");
+        let more = compound.arguments.buffers();
+        self.held.iter_mut().zip(more).for_each(|(held, more)| *held += more);
+        self.recalls += usize::from(compound.awaits_recall);
+        let place = self.entries.get_mut(usize::from(id.0));
+        let earlier = place.and_then(|place| place.replace(compound));
+        debug_assert!(earlier.is_none(), "an ID stands for one compound");
+        id
+    }
+
+    /// Takes a compound out, to go on.
+    pub(super) fn take(&mut self, id: CompoundId) -> Option<SuspendedCompound> {
+        let compound = self.entries.get_mut(usize::from(id.0))?.take()?;
+        let less = compound.arguments.buffers();
+        self.held.iter_mut().zip(less).for_each(|(held, less)| *held -= less);
+        self.recalls -= usize::from(compound.awaits_recall);
+        self.free.push(id);
+        Some(compound)
+    }
+
+    /// A compound that waits.
+    pub(super) fn get(&self, id: CompoundId) -> Option<&SuspendedCompound> {
+        self.entries.get(usize::from(id.0))?.as_ref()
+    }
+
+    /// The compound in a slot.
+    pub(super) fn in_slot(
+        &mut self,
+        session: &SessionId,
+        slot: u32,
+    ) -> Option<&mut SuspendedCompound> {
+        let mut all = self.entries.iter_mut().flatten();
+        all.find(|entry| entry.slot.slot == slot && entry.slot.session == *session)
+    }
+
+    /// Nobody at this peer can be answered any more. What was asked for is done nevertheless.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        for entry in self.entries.iter_mut().flatten() {
+            entry.asker.take_if(|asker| asker.peer == peer);
+        }
+    }
+
+    /// Returns true while compounds wait for delegations.
+    pub(super) const fn await_recalls(&self) -> bool {
+        self.recalls > 0
+    }
+
+    /// Returns true if a compound is to look again if delegations are back that it waits for: one
+    /// `has_returned`, or it has waited long enough.
+    pub(super) fn is_recall_due(&self, id: CompoundId, now: Time, has_returned: bool) -> bool {
+        self.get(id).is_some_and(|compound| {
+            let is_over = compound.recall_until.is_none_or(|until| now >= until);
+            compound.awaits_recall && (has_returned || is_over)
+        })
+    }
+
+    /// A delegation came back, or was revoked: those who wait for one look again.
+    pub(super) const fn note_return(&mut self) {
+        self.has_returned = true;
+    }
+
+    /// Returns true once after a delegation came back.
+    pub(super) const fn take_return(&mut self) -> bool {
+        std::mem::replace(&mut self.has_returned, false)
+    }
+}
+
+impl Nfs4 {
+    /// Returns true while compounds wait for delegations.
+    pub(crate) const fn awaits_recalls(&self) -> bool {
+        self.suspended.await_recalls()
+    }
+
+    /// Returns true once after a delegation came back.
+    pub(crate) const fn take_return(&mut self) -> bool {
+        self.suspended.take_return()
+    }
+
+    /// See [`SuspendedCompounds::is_recall_due`].
+    pub(crate) fn is_recall_due(&self, id: CompoundId, now: Time, has_returned: bool) -> bool {
+        self.suspended.is_recall_due(id, now, has_returned)
+    }
+
+    /// The caller of a compound that waits.
+    pub(crate) fn caller_of(&self, id: CompoundId) -> Option<Caller> {
+        self.suspended.get(id).map(|compound| compound.caller)
+    }
+}

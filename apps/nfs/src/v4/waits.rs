@@ -1,0 +1,169 @@
+//! Operations that have to wait: for the store, for octets that a disk brings, for delegations.
+
+use stag_pools::Extent;
+use stag_protocol::nfs::{v3::FileHandle, v4::Status4};
+
+use super::{
+    arguments::KeptArguments,
+    compound::{CompoundStep, Course},
+    journal::{StoreWish, Wish},
+    session::SequenceFacts,
+    suspend::{RECALL_PATIENCE, SuspendedCompound},
+    turn::{Done, Stop, Turn},
+};
+use crate::store::{Answered, Effort, Store, StoreOperation};
+
+/// Whoever answers a question of an operation.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+pub(super) enum Answerer {
+    /// The journal: it was asked before, or waited for.
+    Journal(Answered),
+    /// The store, at once.
+    Store,
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Finds out who answers a question about these objects.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] when the store has to begin it: then it is wished for.
+    #[inline]
+    pub(super) fn answerer<const N: usize>(
+        &mut self,
+        objects: [&FileHandle; N],
+        effort: Effort,
+        operation: impl FnOnce() -> StoreOperation,
+    ) -> Done<Answerer> {
+        self.answerer_with(objects, effort, &[], operation)
+    }
+
+    /// The same for one that brings octets.
+    #[inline]
+    pub(super) fn answerer_with<const N: usize>(
+        &mut self,
+        objects: [&FileHandle; N],
+        effort: Effort,
+        octets: &[u8],
+        operation: impl FnOnce() -> StoreOperation,
+    ) -> Done<Answerer> {
+        let waits = |store: &S| objects.into_iter().any(|object| store.waits(object, effort));
+        self.has_changed |= effort != Effort::Plain;
+        self.judge(waits, octets, operation)
+    }
+
+    /// Finds out who answers a question, which the store has to begin if `waits` says so.
+    #[inline]
+    pub(super) fn judge(
+        &mut self,
+        waits: impl FnOnce(&S) -> bool,
+        octets: &[u8],
+        operation: impl FnOnce() -> StoreOperation,
+    ) -> Done<Answerer> {
+        self.journal.go_on()?;
+        if S::MAY_WAIT {
+            if let Some(answer) = self.journal.next_answer() {
+                return Ok(Answerer::Journal(answer));
+            }
+            if waits(self.store) {
+                return Err(self.wait_for_store(operation(), octets));
+            }
+        }
+        Ok(Answerer::Store)
+    }
+
+    #[cold]
+    fn wait_for_store(&mut self, operation: StoreOperation, octets: &[u8]) -> Stop {
+        if !self.can_wait() {
+            return Status4::Delay.into();
+        }
+        let payload = match self.payload(octets) {
+            Ok(payload) => payload,
+            Err(status) => return status.into(),
+        };
+        self.journal.wait_for(Wish::Store(StoreWish { operation, payload }))
+    }
+
+    /// Octets of an argument in memory that can be lent.
+    fn payload(&self, octets: &[u8]) -> Result<Option<Extent>, Status4> {
+        if octets.is_empty() {
+            return Ok(None);
+        }
+        let kept = self.kept.as_ref().and_then(|kept| kept.share(&self.arguments, octets));
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let mut copy = self.cx.take(octets.len()).ok_or(Status4::Delay)?;
+        copy.append(octets).map_err(|_| Status4::Delay)?;
+        Ok(Some(copy.freeze()))
+    }
+
+    /// Waits for the READ that the store has put off, whose compound [can wait](Self::can_wait).
+    pub(super) fn wait_for_fetch(&mut self) -> Stop {
+        self.journal.wait_for(Wish::Fetch)
+    }
+
+    /// Waits for delegations of others that were recalled; not for long, and not behind a change
+    /// that would be made again.
+    pub(super) fn wait_for_recall(&mut self) -> Stop {
+        let now = self.cx.now();
+        let until = *self.recall_until.get_or_insert(now + RECALL_PATIENCE);
+        let is_done_once = S::MAY_WAIT || !self.has_changed;
+        if now >= until || !is_done_once || !self.can_wait() {
+            return Status4::Delay.into();
+        }
+        self.journal.wait_for(Wish::Recall)
+    }
+
+    /// Returns true if the compound can be put aside: its arguments are kept then.
+    pub(super) fn can_wait(&mut self) -> bool {
+        let Some(slot) = self.slot else { return false };
+        if !self.journal.may_wait() || !self.nfs4.suspended.has_room(slot.client) {
+            return false;
+        }
+        if self.kept.is_none() {
+            let kept = KeptArguments::of(self.cx, &self.arguments, self.pulled);
+            let limits = self.means.limits;
+            self.kept = kept.filter(|kept| self.nfs4.suspended.may_hold(kept, limits));
+        }
+        self.kept.is_some()
+    }
+
+    /// Puts the compound aside, with what its operation wishes for.
+    pub(super) fn put_aside(mut self, course: Course, facts: SequenceFacts) -> CompoundStep {
+        let wish = self.journal.take_wish().expect("an operation waits for something");
+        let slot = self.slot.expect("only a compound with a slot waits");
+        let arguments = self.kept.take().expect("arguments are kept before an operation waits");
+        self.nfs4.tally.suspensions += 1;
+        let id = self.nfs4.suspended.put(SuspendedCompound {
+            asker: self.asker,
+            source: self.source,
+            caller: self.caller,
+            principal: self.principal,
+            facts,
+            minor_version: self.minor_version,
+            reply: self.reply,
+            place: self.place,
+            slot,
+            arguments,
+            course,
+            journal: self.journal,
+            recall_until: self.recall_until,
+            awaits_recall: matches!(wish, Wish::Recall),
+        });
+        CompoundStep::Waits(id, wish)
+    }
+
+    /// Makes a check of state, if it has not passed in an earlier run of the operation: what was
+    /// done behind it stays done.
+    pub(super) fn check_once(&mut self, check: impl FnOnce(&mut Self) -> Done) -> Done {
+        self.journal.go_on()?;
+        if S::MAY_WAIT && self.journal.has_passed() {
+            return Ok(());
+        }
+        check(self)?;
+        if S::MAY_WAIT {
+            self.journal.pass();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,319 @@
+//! One seed is one run, by version 4: compounds of several operations each of which may wait,
+//! connections that are lost meanwhile, and slots.
+
+use crate::{
+    client4::{CONFIG, Reply4, Session4, create, look, make_directory, put, read, request},
+    world::World,
+};
+use fastrand::Rng;
+use stag_protocol::nfs::{
+    Bulk,
+    v3::StableHow,
+    v4::{
+        Answer, Bitmap, Commit4Args, ReadDir4Args, Rename4Args, Request, Stateid, Status4, Text,
+        Write4Args,
+    },
+};
+use stag_sim::Faults;
+use stag_verbs::Time;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+const ACTORS: usize = 6;
+const TASKS: usize = 20;
+/// Octets from one place of the file to the next.
+const STRIDE: u64 = 16_384;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Task {
+    Write,
+    Commit,
+    Read,
+    Look,
+    List,
+    Find(String),
+    Create(String),
+    MkDir(String),
+    Remove(String),
+    Rename(String, String),
+}
+
+impl Task {
+    /// Their replies are kept: what they do is done once.
+    const fn is_kept(&self) -> bool {
+        !matches!(self, Self::Read | Self::Look | Self::List | Self::Find(_))
+    }
+
+    /// Place of the operation that counts.
+    const fn place(&self) -> usize {
+        if matches!(self, Self::Rename(..)) { 4 } else { 2 }
+    }
+}
+
+/// Does one thing after the other in its slot, each until it is done.
+struct Actor {
+    number: usize,
+    left: usize,
+    task: Option<Task>,
+    version: u32,
+    names: Vec<String>,
+    fresh: usize,
+    /// Time before which it asks nothing; none while it waits for a reply.
+    rests_until: Option<Time>,
+    /// The request is a new one for its slot.
+    is_new: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    calls: u64,
+    changes: u64,
+    refusals: u64,
+    losses: u64,
+    suspensions: u64,
+    joined: u64,
+    replayed: u64,
+    hung: u64,
+    /// Replies that were not kept, and asked for again.
+    unkept: u64,
+}
+
+impl Actor {
+    fn new(number: usize) -> Self {
+        let (names, version, fresh) = (vec![], 0, 0);
+        let (rests_until, is_new) = (Some(Time(0)), true);
+        Self { number, left: TASKS, task: None, version, names, fresh, rests_until, is_new }
+    }
+
+    fn choose(&mut self, dice: &mut Rng) -> Task {
+        let mut fresh = || {
+            self.fresh += 1;
+            format!("name-{}-{}", self.number, self.fresh)
+        };
+        match dice.usize(..12) {
+            0..3 => {
+                self.version += 1;
+                Task::Write
+            }
+            3 => Task::Commit,
+            4 => Task::Read,
+            5 => Task::Look,
+            6 => Task::List,
+            7 => Task::MkDir(fresh()),
+            8 if !self.names.is_empty() => {
+                Task::Find(self.names[dice.usize(..self.names.len())].clone())
+            }
+            9 if !self.names.is_empty() => Task::Remove(self.names.pop().unwrap()),
+            10 if !self.names.is_empty() => Task::Rename(self.names.pop().unwrap(), fresh()),
+            _ => Task::Create(fresh()),
+        }
+    }
+
+    fn octets(&self) -> Vec<u8> {
+        let len = 600 + self.number * 2_000;
+        self.version.to_be_bytes().into_iter().chain(vec![self.version as u8; len]).collect()
+    }
+
+    fn send(&self, world: &mut World, session: &mut Session4) {
+        let (slow, file) = (world.slow, world.file);
+        let octets = self.octets();
+        let offset = self.number as u64 * STRIDE;
+        let task = self.task.as_ref().unwrap();
+        let is_kept = task.is_kept();
+        let sequence = match self.is_new {
+            true => session.next(self.number, is_kept),
+            false => session.again(self.number, is_kept),
+        };
+        let name = |name: &String| name.as_bytes().to_vec();
+        let requests = match task {
+            Task::Write => {
+                let (stateid, stable) = (Stateid::ANONYMOUS, StableHow::Unstable);
+                let data = Bulk::Inline(&octets[..]);
+                let write = Request::Write(Write4Args { stateid, offset, stable, data });
+                vec![sequence, put(&file), write]
+            }
+            Task::Commit => {
+                vec![sequence, put(&file), Request::Commit(Commit4Args { offset: 0, count: 0 })]
+            }
+            Task::Read => vec![sequence, put(&file), read(offset, STRIDE as u32)],
+            Task::Look => vec![sequence, put(&slow), look(), look()],
+            Task::List => {
+                let args = ReadDir4Args {
+                    cookie: 0,
+                    verifier: [0; 8],
+                    dir_count: 2_000,
+                    max_count: 6_000,
+                    attributes: Bitmap::of([1, 3, 4, 19, 20, 33]),
+                };
+                vec![sequence, put(&slow), Request::ReadDir(args)]
+            }
+            Task::Find(of) => {
+                let found = name(of).leak();
+                vec![sequence, put(&slow), Request::Lookup(Text(found)), look()]
+            }
+            Task::Create(of) => {
+                let made = create(name(of).leak());
+                vec![sequence, put(&slow), made, Request::GetFh(()), look()]
+            }
+            Task::MkDir(of) => vec![sequence, put(&slow), make_directory(name(of).leak()), look()],
+            Task::Remove(of) => {
+                vec![sequence, put(&slow), Request::Remove(Text(name(of).leak())), look()]
+            }
+            Task::Rename(from, to) => {
+                let (old, new) = (Text(&*name(from).leak()), Text(&*name(to).leak()));
+                let rename = Request::Rename(Rename4Args { old, new });
+                vec![sequence, put(&slow), Request::SaveFh(()), put(&slow), rename]
+            }
+        };
+        world.send(0, self.number as u64, |cx, token| request(cx, token, &requests));
+    }
+
+    /// Takes the reply to its task.
+    fn conclude(&mut self, reply: &Reply4, now: Time, sum: &mut Sum) {
+        let task = self.task.clone().unwrap();
+        let answers = reply.answers();
+        let status = |place: usize| answers.get(place).map(status_of);
+        self.rests_until = Some(now + Duration::from_millis(500));
+        self.is_new = true;
+        match (status(0), status(task.place())) {
+            // The slot is as it was.
+            (Some(Status4::Delay), None) => {
+                self.is_new = false;
+                sum.refusals += 1;
+                return;
+            }
+            (Some(Status4::Ok), _) => {}
+            other => panic!("{task:?}: {other:?}"),
+        }
+        if status(1) == Some(Status4::RetryUncachedRep) {
+            assert!(!task.is_kept(), "{task:?} is done once");
+            sum.unkept += 1;
+            return;
+        }
+        match status(task.place()) {
+            Some(Status4::Ok) => {}
+            Some(Status4::Delay) => {
+                sum.refusals += 1;
+                return;
+            }
+            other => panic!("{task:?}: {other:?} {answers:?}"),
+        }
+        match (&task, &answers[task.place()]) {
+            (Task::Read, Answer::Read(Ok(read))) => {
+                let octets = read.data.octets().unwrap();
+                let mine = self.octets();
+                let end = mine.len().min(octets.len());
+                assert!(self.version == 0 || octets[..end] == mine[..end], "what was written");
+            }
+            (Task::Create(name) | Task::Rename(_, name), _) => self.names.push(name.clone()),
+            _ => {}
+        }
+        self.task = None;
+        self.rests_until = Some(now);
+    }
+}
+
+fn status_of(answer: &Answer<'_>) -> Status4 {
+    use stag_protocol::nfs::v4::AnswerSet as _;
+    answer.status()
+}
+
+fn play(seed: u64) -> Sum {
+    let mut dice = Rng::with_seed(seed);
+    let mut world = World::with(seed, |gateway| gateway.with_nfs4(CONFIG));
+    let mut session = Session4::open(&mut world, 0);
+    let mut actors: Vec<_> = (0..ACTORS).map(Actor::new).collect();
+    let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
+    world.fabric.set_faults(Faults { lost, ..Faults::DELAYS });
+    // The first slot has carried a request.
+    let mut sum = Sum::default();
+    while actors.iter().any(|actor| actor.left > 0 || actor.task.is_some()) {
+        for actor in &mut actors {
+            if actor.rests_until.is_none_or(|until| until > world.now) {
+                continue;
+            }
+            if actor.task.is_none() {
+                if actor.left == 0 {
+                    continue;
+                }
+                actor.left -= 1;
+                actor.task = Some(actor.choose(&mut dice));
+            }
+            actor.rests_until = None;
+            sum.calls += 1;
+            actor.send(&mut world, &mut session);
+        }
+        world.step();
+        while let Some((number, reply)) = world.take(0) {
+            let now = world.now;
+            actors[number as usize].conclude(&Reply4::of(&reply), now, &mut sum);
+        }
+    }
+    world.fabric.set_faults(Faults::DELAYS);
+    world.end();
+    let report = world.report();
+    assert_eq!((report.nfs4.suspended, report.nfs4.busy_slots), (0, 0), "no slot is lost");
+    let shared = world.shared.borrow();
+    for (what, times) in &shared.done {
+        assert_eq!(*times, 1, "{what} was carried out more than once");
+    }
+    assert_eq!(shared.again, 0, "a WRITE whose reply is kept is carried out once");
+    for actor in &actors {
+        let last = shared.versions.get(&(actor.number as u64 * STRIDE)).copied().unwrap_or(0);
+        assert_eq!(last, actor.version, "each version was written");
+    }
+    sum.changes = shared.done.len() as u64;
+    sum.losses = world.losses();
+    sum.suspensions = report.nfs4.suspensions;
+    (sum.joined, sum.replayed) = (report.nfs4.joined, report.nfs4.replayed);
+    sum.hung = shared.hung;
+    sum
+}
+
+impl std::ops::AddAssign for Sum {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.changes += other.changes;
+        self.refusals += other.refusals;
+        self.losses += other.losses;
+        self.suspensions += other.suspensions;
+        self.joined += other.joined;
+        self.replayed += other.replayed;
+        self.hung += other.hung;
+        self.unkept += other.unkept;
+    }
+}
+
+#[test]
+fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot_is_lost() {
+    let usual = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 2_000 } else { 200 };
+    let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
+    let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let next = AtomicU64::new(first);
+    let work = || {
+        let mut sum = Sum::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count {
+                return sum;
+            }
+            sum += play(seed);
+        }
+    };
+    let mut sum = Sum::default();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
+    println!("{count} seeds: {sum:?}");
+    if count >= 100 {
+        assert!(sum.suspensions > sum.calls / 2, "{sum:?}");
+        assert!(sum.joined > 0 && sum.replayed > 0 && sum.hung > count / 2, "{sum:?}");
+        assert!(sum.losses > 0 && sum.refusals > 0 && sum.unkept > 0, "{sum:?}");
+    }
+}
