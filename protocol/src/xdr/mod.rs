@@ -115,6 +115,11 @@ impl<'a> Reader<'a> {
             .fold(self.piece.octets().len(), |sum, piece| sum.saturating_add(piece.octets().len()))
     }
 
+    /// The octets that are not read yet, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'a>> {
+        core::iter::once(self.piece).chain(self.rest.iter().copied())
+    }
+
     /// The item that is all that remains.
     #[inline]
     pub fn whole<T: Codec<'a>>(mut self) -> Result<T, Error> {

@@ -69,17 +69,11 @@ impl Nfs4 {
         self.tally.compounds += 1;
         // Leases end by time alone, and there may have been no pass since.
         self.tidy(cx.now());
-        let (arguments_len, request_len) = lengths(header, &arguments);
-        let operations = Compound::parse(arguments).map_err(|_: Error| NoReply::Garbage)?;
+        let request_len = request_len(header, &arguments);
+        let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
         let count = operations.head().operations;
         let principal = Principal::from(&header.credential);
-        let facts = SequenceFacts {
-            principal,
-            request_len,
-            operations: count,
-            // Requests of other lengths, or with other operations, are no retries.
-            digest: (arguments_len as u64) << 32 | u64::from(count),
-        };
+        let facts = SequenceFacts { principal, request_len, operations: count, arguments };
         let reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoReply::NoMemory)?;
         let minor_version = operations.head().minor_version;
         let mut turn = Turn {
@@ -103,20 +97,19 @@ impl Nfs4 {
     }
 }
 
-/// Octets of a call's arguments, and of the whole call.
-fn lengths(header: &CallHeader<'_>, arguments: &Reader<'_>) -> (usize, usize) {
+/// Octets of the whole call.
+fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> usize {
     use stag_protocol::rpc::Credential;
     let credential = match &header.credential {
         Credential::None => 0,
         Credential::Sys(sys) => sys.wire_len() as usize,
         Credential::Other(auth) => padded(auth.body.len()),
     };
-    let arguments = arguments.remaining();
-    (arguments, arguments.saturating_add(credential).saturating_add(40))
+    arguments.remaining().saturating_add(credential).saturating_add(40)
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    fn run(&mut self, mut operations: Compound<'_>, facts: &SequenceFacts) {
+    fn run(&mut self, mut operations: Compound<'_>, facts: &SequenceFacts<'_>) {
         let (tag, minor_version) = (operations.head().tag, operations.head().minor_version);
         let head = self.reply.write(|writer| {
             writer.u32(0)?;
@@ -126,6 +119,7 @@ impl<S: Store> Turn<'_, '_, S> {
         });
         debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
         let count_at = self.reply.len() - 4;
+        // RFC 8881 §16.2.3 [8881-324]: other minor versions are not served
         if !(1..=2).contains(&minor_version) {
             return self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
         }
@@ -150,6 +144,7 @@ impl<S: Store> Turn<'_, '_, S> {
             count += 1;
             status = self.conclude(before, operation, done);
             self.nfs4.tally.count(operation, status);
+            // RFC 8881 §16.2.3 [8881-325]: nothing is done behind a failure
             if status != Status4::Ok {
                 break;
             }
@@ -214,9 +209,11 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Checks that a reply of so many octets is within the limits of the session.
     fn check_len(&self, len: usize) -> Result<(), Status4> {
         let Some(slot) = self.slot else { return Ok(()) };
+        // RFC 8881 §2.10.6.4 [8881-322]: a reply keeps to the session's limit
         if len > slot.reply_max {
             return Err(Status4::RepTooBig);
         }
+        // RFC 8881 §2.10.6.4 [8881-323]: so does one that is to be cached
         if slot.cache_this && len > slot.cached_max.min(CELL_LEN) {
             return Err(Status4::RepTooBigToCache);
         }
@@ -224,7 +221,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
-    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts) -> Done<Flow> {
+    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts<'_>) -> Done<Flow> {
         let flow = match self.nfs4.sessions.begin(args, facts)? {
             SlotVerdict::New(slot) => {
                 self.slot = Some(slot);
@@ -272,7 +269,7 @@ struct Step<'a> {
     is_first: bool,
     /// Operations behind it.
     left: u32,
-    facts: &'a SequenceFacts,
+    facts: &'a SequenceFacts<'a>,
 }
 
 impl Step<'_> {
@@ -291,12 +288,15 @@ impl Step<'_> {
                 | Request::DestroySession(_)
                 | Request::DestroyClientid(_) => match self.left {
                     0 => Ok(()),
+                    // RFC 8881 §18.35.3 [8881-321]: it is the only operation
                     _ => Err(Status4::NotOnlyOp),
                 },
+                // RFC 8881 §2.10.2 [8881-320]: all but these need a session
                 _ => Err(Status4::OpNotInSession),
             };
         }
         match request {
+            // RFC 8881 §18.46.3 [8881-319]: SEQUENCE is the first operation
             Request::Sequence(_) => Err(Status4::SequencePos),
             Request::BindConnToSession(_) => Err(Status4::NotOnlyOp),
             // RFC 8881 §18.37.3: the session of the compound ends with it.

@@ -42,6 +42,13 @@ pub struct Client4 {
     home: Option<crate::client::Home>,
 }
 
+/// The difference between clients on the same connection.
+pub struct Identity {
+    id: u64,
+    session: SessionId,
+    sequences: [u32; 64],
+}
+
 /// A reply: its octets from the status of the compound on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply4(pub Vec<u8>);
@@ -93,6 +100,41 @@ impl Client4 {
         let (gateway, home, minor) = on_files(1);
         let fabric = Box::new(OverFabric::new(gateway, Config::small()));
         vec![Self::in_memory(), over_tcp, Self::on(fabric, Some(home), minor)]
+    }
+
+    /// On a server in memory that gives delegations, over the fabric.
+    pub fn delegated(minor: u32) -> Self {
+        let config = Nfs4Config { delegations: DelegationPolicy::ReadWrite, ..CONFIG };
+        let gateway = Gateway::new(memory()).with_nfs4(config);
+        Self::on(Box::new(OverFabric::new(gateway, Config::small())), None, minor)
+    }
+
+    /// Goes on as another client over the same connection, whose state is kept in `other`; the
+    /// first time, that client is made.
+    pub fn swap(&mut self, other: &mut Option<Identity>) {
+        let made = other.take();
+        let now = Identity { id: self.id, session: self.session, sequences: self.sequences };
+        *other = Some(now);
+        if let Some(Identity { id, session, sequences }) = made {
+            (self.id, self.session, self.sequences) = (id, session, sequences);
+            return;
+        }
+        let (id, sequence) = self.exchange_id(b"the other client", 1).unwrap();
+        self.id = id;
+        self.session = self.create_session(sequence).unwrap().session;
+        self.sequences = [0; 64];
+        let complete = self.run(&[Request::ReclaimComplete(false)]);
+        assert_eq!(complete.status(), Status4::Ok);
+    }
+
+    /// On servers of both kinds, in minor version 2.
+    pub fn newest() -> Vec<Self> {
+        let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
+        let fabric = Box::new(OverFabric::new(gateway, Config::small()));
+        let home = crate::client::Home::new();
+        let files: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
+        let tcp = Box::new(OverTcp::new(files, Config::small()));
+        vec![Self::on(fabric, None, 2), Self::on(tcp, Some(home), 2)]
     }
 
     fn on(wire: Box<dyn Wire>, home: Option<crate::client::Home>, minor: u32) -> Self {

@@ -1,9 +1,13 @@
 //! Version 4 of the gateway: compounds built by the protocol's encoders, over the simulated fabric
 //! and over TCP.
 
+mod callbacks;
 mod client;
 mod compounds;
 mod files;
 mod locks;
 mod names;
+mod ranges;
+mod refusals;
 mod sessions;
+mod xattrs;
