@@ -50,7 +50,7 @@ const fn slow(
 }
 
 /// All targets.
-pub static TARGETS: [FuzzTarget; 33] = [
+pub static TARGETS: [FuzzTarget; 34] = [
     fast("xdr", Words, xdr::cursor, make::words),
     fast("types", Words, xdr::types, make::typed),
     fast("rpc_call", Words, rpc::call, make::rpc_call),
@@ -81,6 +81,7 @@ pub static TARGETS: [FuzzTarget; 33] = [
     fast("file_handle", Words, nfs::file_handle, make::file_handle),
     slow("stages", Words, stages::answer, make::stages),
     slow("shard", Parts, shard::gateway, make::shard),
+    slow("compound", Parts, shard::compound, make::compound),
     slow("shard_requester", Parts, shard::requester, make::replies),
     slow("shard_tcp", Words, tcp::gateway, make::tcp),
     slow("shm_link", Parts, shm::link, make::shm),

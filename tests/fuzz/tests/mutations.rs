@@ -74,6 +74,7 @@ each!(
     file_handle,
     stages,
     shard,
+    compound,
     shard_requester,
     shard_tcp,
     shm_link,

@@ -114,6 +114,11 @@ fn every_bit_of_what_clients_of_version_4_ask_of_its_state_may_be_wrong() {
 }
 
 #[test]
+fn every_bit_of_the_compounds_of_a_client_of_version_4_may_be_wrong() {
+    sweep_all(&["compound"]);
+}
+
+#[test]
 fn every_target_is_swept() {
     let this = include_str!("sweeps.rs");
     for target in &TARGETS {

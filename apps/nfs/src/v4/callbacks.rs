@@ -178,6 +178,7 @@ impl Nfs4 {
         }
         self.callbacks.sent += 1;
         let token = token(session, slot);
+        // RFC 8267 §6.5.2 [8267-16]: nothing of a callback needs a chunk
         let (item, result, reply_max, timeout) = (None, None, REPLY_MAX, TIMEOUT);
         cx.call(peer, CallRequest { message, item, reply_max, result, timeout, token });
     }

@@ -117,6 +117,7 @@ impl<S: Store> Turn<'_, '_, S> {
             Stateid::CURRENT => self.saved_stateid().ok_or(Status4::BadStateid)?,
             source => source,
         };
+        // RFC 7862 §15.2.3 [7862-13]: both stateids have to cover what is done with their files
         self.check_io(&from, source, IoAccess::Read)?;
         self.check_io(&to, target, IoAccess::Write)?;
         Ok((from, to))
@@ -126,6 +127,7 @@ impl<S: Store> Turn<'_, '_, S> {
 /// Statuses of extended attributes (RFC 8276 §8.5), which stores tell by others.
 fn of_xattr<About>(failed: crate::store::Failed<About>) -> Stop {
     match Stop::from(failed.status) {
+        // RFC 8276 §8.4.1.3 [8276-2]: an attribute that is not there has a status of its own
         Stop::Fail(Status4::NoEnt) => Status4::NoXattr.into(),
         Stop::Fail(Status4::TooSmall) => Status4::Xattr2Big.into(),
         stop => stop,

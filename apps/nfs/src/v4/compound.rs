@@ -110,7 +110,7 @@ impl Nfs4 {
         // Leases end by time alone, and there may have been no pass since.
         self.tidy(cx.now());
         self.renew_root(store);
-        let (arguments_len, request_len) = lengths(header, &arguments);
+        let request_len = request_len(header, &arguments);
         let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
         let count = operations.head().operations;
         let principal = Principal::from(&header.credential);
@@ -118,8 +118,7 @@ impl Nfs4 {
             principal,
             request_len,
             operations: count,
-            // Requests of other lengths, or with other operations, are no retries.
-            digest: (arguments_len as u64) << 32 | u64::from(count),
+            arguments: arguments.clone(),
         };
         let reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoReply::NoMemory)?;
         let minor_version = operations.head().minor_version;
@@ -148,7 +147,7 @@ impl Nfs4 {
         };
         let mut course = turn.begin(&operations);
         let end = turn.run(operations, &facts, &mut course);
-        Ok(turn.conclude_run(end, course, facts))
+        Ok(turn.conclude_run(end, course, &facts))
     }
 
     /// A journal for operations of a compound, where operations may wait for the store.
@@ -161,16 +160,15 @@ impl Nfs4 {
     }
 }
 
-/// Octets of a call's arguments, and of the whole call.
-fn lengths(header: &CallHeader<'_>, arguments: &Reader<'_>) -> (usize, usize) {
+/// Octets of the whole call.
+fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> usize {
     use stag_protocol::rpc::Credential;
     let credential = match &header.credential {
         Credential::None => 0,
         Credential::Sys(sys) => sys.wire_len() as usize,
         Credential::Other(auth) => padded(auth.body.len()),
     };
-    let arguments = arguments.remaining();
-    (arguments, arguments.saturating_add(credential).saturating_add(40))
+    arguments.remaining().saturating_add(credential).saturating_add(40)
 }
 
 impl<S: Store> Turn<'_, '_, S> {
@@ -191,10 +189,11 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn run(
         &mut self,
         mut operations: Compound<'_>,
-        facts: &SequenceFacts,
+        facts: &SequenceFacts<'_>,
         course: &mut Course,
     ) -> RunEnd {
         let (mut status, mut flow) = (Status4::Ok, Flow::Usual);
+        // RFC 8881 §16.2.3 [8881-324]: other minor versions are not served
         if !(1..=2).contains(&self.minor_version) {
             self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
             return RunEnd::Over;
@@ -228,6 +227,7 @@ impl<S: Store> Turn<'_, '_, S> {
             course.count += 1;
             status = self.conclude(before, operation, done);
             self.nfs4.tally.count(operation, status);
+            // RFC 8881 §16.2.3 [8881-325]: nothing is done behind a failure
             if status != Status4::Ok {
                 break;
             }
@@ -246,7 +246,7 @@ impl<S: Store> Turn<'_, '_, S> {
         mut self,
         end: RunEnd,
         course: Course,
-        facts: SequenceFacts,
+        facts: &SequenceFacts<'_>,
     ) -> CompoundStep {
         if end == RunEnd::Waits {
             return self.put_aside(course, facts);
@@ -321,9 +321,11 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Checks that a reply of so many octets is within the limits of the session.
     fn check_len(&self, len: usize) -> Result<(), Status4> {
         let Some(slot) = self.slot else { return Ok(()) };
+        // RFC 8881 §2.10.6.4 [8881-322]: a reply keeps to the session's limit
         if len > slot.reply_max {
             return Err(Status4::RepTooBig);
         }
+        // RFC 8881 §2.10.6.4 [8881-323]: so does one that is to be cached
         if slot.cache_this && len > slot.cached_max.min(CELL_LEN) {
             return Err(Status4::RepTooBigToCache);
         }
@@ -331,7 +333,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
-    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts) -> Done<Flow> {
+    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts<'_>) -> Done<Flow> {
         let flow = match self.nfs4.sessions.begin(args, facts)? {
             SlotVerdict::New(slot) => {
                 self.slot = Some(slot);
@@ -379,7 +381,7 @@ struct Step<'a> {
     is_first: bool,
     /// Operations behind it.
     left: u32,
-    facts: &'a SequenceFacts,
+    facts: &'a SequenceFacts<'a>,
 }
 
 impl Step<'_> {
@@ -398,12 +400,15 @@ impl Step<'_> {
                 | Request::DestroySession(_)
                 | Request::DestroyClientid(_) => match self.left {
                     0 => Ok(()),
+                    // RFC 8881 §18.35.3 [8881-321]: it is the only operation
                     _ => Err(Status4::NotOnlyOp),
                 },
+                // RFC 8881 §2.10.2 [8881-320]: all but these need a session
                 _ => Err(Status4::OpNotInSession),
             };
         }
         match request {
+            // RFC 8881 §18.46.3 [8881-319]: SEQUENCE is the first operation
             Request::Sequence(_) => Err(Status4::SequencePos),
             Request::BindConnToSession(_) => Err(Status4::NotOnlyOp),
             // RFC 8881 §18.37.3: the session of the compound ends with it.

@@ -80,7 +80,7 @@ const LOOKS: usize = 64;
 
 /// Sizes of the tables of state.
 const STATE_LIMITS: StateLimits = StateLimits {
-    clients: 4_096,
+    clients: 10_240,
     opens: 65_536,
     opens_per_client: 32_768,
     opens_per_file: 16_384,

@@ -10,6 +10,7 @@ use stag_protocol::{
 use super::{
     Nfs4,
     compound::{CompoundStep, Flow},
+    session::SequenceFacts,
     suspend::{CompoundId, SuspendedCompound},
     turn::{Done, Turn, WaitMeans},
 };
@@ -60,7 +61,7 @@ impl Nfs4 {
             debug_assert!(false, "a compound goes on once");
             return (None, CompoundStep::Silent);
         };
-        let SuspendedCompound { asker, facts, mut course, mut journal, .. } = compound;
+        let SuspendedCompound { asker, mut course, mut journal, .. } = compound;
         match told {
             Told::Answered(answer) => journal.add(answer),
             Told::Fetched(brought) => journal.bring(brought),
@@ -70,6 +71,12 @@ impl Nfs4 {
         let arguments = compound.arguments.clone();
         let pieces = arguments.pieces();
         let arguments = Reader::over(&pieces);
+        let facts = SequenceFacts {
+            principal: compound.principal,
+            request_len: compound.request_len,
+            operations: compound.operations,
+            arguments: arguments.clone(),
+        };
         let mut turn = Turn {
             nfs4: self,
             store,
@@ -102,7 +109,7 @@ impl Nfs4 {
             operations.next();
         }
         let end = turn.run(operations, &facts, &mut course);
-        let step = turn.conclude_run(end, course, facts);
+        let step = turn.conclude_run(end, course, &facts);
         match (asker, step) {
             // The reply is in the slot, if it is to be cached there.
             (None, CompoundStep::Done(_)) => (None, CompoundStep::Silent),

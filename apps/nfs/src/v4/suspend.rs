@@ -20,7 +20,7 @@ use super::{
     arguments::KeptArguments,
     compound::Course,
     journal::Journal,
-    session::{Principal, SequenceFacts, SlotInUse},
+    session::{Principal, SlotInUse},
     turn::Place,
 };
 use crate::{
@@ -60,7 +60,9 @@ pub(super) struct SuspendedCompound {
     pub(super) source: CallSource,
     pub(super) caller: Caller,
     pub(super) principal: Principal,
-    pub(super) facts: SequenceFacts,
+    /// Octets of the call, and its operations, as SEQUENCE was judged by them.
+    pub(super) request_len: usize,
+    pub(super) operations: u32,
     pub(super) minor_version: u32,
     pub(super) reply: ReplyWriter,
     pub(super) place: Place,

@@ -210,6 +210,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// NFS4ERR_DELAY when there is no memory for it in the message.
     pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> Done {
         let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
+        // RFC 8267 §6.4.1 [8267-9]: a READ for which no Write chunk is left is answered inline
         if !is_cached && !self.reply.has_item() {
             self.reply.put_item(octets);
             return Ok(());

@@ -129,7 +129,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Puts the compound aside, with what its operation wishes for.
-    pub(super) fn put_aside(mut self, course: Course, facts: SequenceFacts) -> CompoundStep {
+    pub(super) fn put_aside(mut self, course: Course, facts: &SequenceFacts<'_>) -> CompoundStep {
         let wish = self.journal.take_wish().expect("an operation waits for something");
         let slot = self.slot.expect("only a compound with a slot waits");
         let arguments = self.kept.take().expect("arguments are kept before an operation waits");
@@ -139,7 +139,8 @@ impl<S: Store> Turn<'_, '_, S> {
             source: self.source,
             caller: self.caller,
             principal: self.principal,
-            facts,
+            request_len: facts.request_len,
+            operations: facts.operations,
             minor_version: self.minor_version,
             reply: self.reply,
             place: self.place,

@@ -1,10 +1,18 @@
 //! Two ways to bring a call to a gateway: over the simulated fabric, and over a TCP socket.
 
 use stag_engine::{
-    App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem, Shard, Token,
+    Answer, App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem, Shard,
+    Token,
 };
 use stag_nfs::GatewayReport;
-use stag_protocol::{rpc::record::Fragment, xdr::pad};
+use stag_protocol::{
+    nfs::v4::{
+        CallbackAnswer, CallbackCompound, CallbackOperation, CallbackRequest, CbSequenceOk,
+        ResultsWriter, Stateid,
+    },
+    rpc::{Accepted, record::Fragment},
+    xdr::{Writer, pad},
+};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::{
@@ -32,15 +40,49 @@ pub trait Wire {
         self.exchange_all(&[message]).pop().expect("every call has an outcome")
     }
     fn report(&self) -> GatewayReport;
+    /// The callbacks that came since the last time, but for CB_SEQUENCE.
+    fn called(&mut self) -> Vec<Callback> {
+        Vec::new()
+    }
     /// Octets that the server pulled from the client's memory and pushed to it.
     fn moved(&self) -> (u64, u64);
 }
 
-/// Keeps how calls ended.
+/// A callback of version 4, and the stateid of a recall.
+pub type Callback = (CallbackOperation, Option<Stateid>);
+
+/// Keeps how calls ended, and takes callbacks.
 #[derive(Default)]
 struct Requester {
     peer: Option<PeerId>,
     done: Vec<Result<Vec<u8>, CallFault>>,
+    called: Vec<Callback>,
+}
+
+impl Requester {
+    /// The answer to a callback that is executed.
+    fn execute<'a>(&mut self, request: CallbackRequest<'a>) -> CallbackAnswer<'a> {
+        let stateid = match &request {
+            CallbackRequest::Recall(args) => Some(args.delegation),
+            _ => None,
+        };
+        if !matches!(request, CallbackRequest::Sequence(_)) {
+            self.called.push((request.operation(), stateid));
+        }
+        match request {
+            CallbackRequest::Sequence(args) => CallbackAnswer::Sequence(Ok(CbSequenceOk {
+                session: args.session,
+                sequence: args.sequence,
+                slot: args.slot,
+                highest_slot: 7,
+                target_highest_slot: 7,
+            })),
+            CallbackRequest::Recall(_) => CallbackAnswer::Recall(Ok(())),
+            CallbackRequest::RecallAny(_) => CallbackAnswer::RecallAny(Ok(())),
+            CallbackRequest::NotifyLock(_) => CallbackAnswer::NotifyLock(Ok(())),
+            other => panic!("{other:?} is not expected"),
+        }
+    }
 }
 
 impl App for Requester {
@@ -48,8 +90,19 @@ impl App for Requester {
 
     fn report(&self) {}
 
-    fn on_call(&mut self, _cx: &mut Cx<'_>, _call: Call<'_>) {
-        panic!("the gateway calls nobody");
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        let mut message = cx.message(2_048).unwrap();
+        let mut writer = Writer::new(message.spare_mut());
+        call.header.reply(Accepted::Success).emit(&mut writer).unwrap();
+        let requests = CallbackCompound::parse(call.arguments).unwrap();
+        let mut written = ResultsWriter::begin(&mut writer, requests.head().tag).unwrap();
+        for request in requests {
+            written.push(&self.execute(request.unwrap())).unwrap();
+        }
+        written.finish();
+        let len = writer.len();
+        message.extend(len);
+        cx.answer(call.id, Answer { message, item: None });
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
@@ -163,6 +216,10 @@ impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
 
     fn report(&self) -> GatewayReport {
         self.server.snapshot().app
+    }
+
+    fn called(&mut self) -> Vec<Callback> {
+        self.client.with_app(|app, _| std::mem::take(&mut app.called))
     }
 
     fn moved(&self) -> (u64, u64) {

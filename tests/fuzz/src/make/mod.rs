@@ -1,6 +1,7 @@
 //! Inputs made from a structure: what a peer that keeps the rules may send, and sometimes a little
 //! beside it.
 
+mod compound;
 mod gateway;
 mod iwarp;
 mod nfs4;
@@ -30,6 +31,7 @@ use crate::{
 };
 
 pub use crate::octets::emitted;
+pub use compound::compound;
 pub use gateway::{replies, shard, tcp};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
 pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply, nfs4_state};

@@ -17,7 +17,7 @@ fn tag(random: &mut FuzzRandom) -> &'static [u8] {
 }
 
 /// Operations with arguments, and how many.
-fn arguments(random: &mut FuzzRandom) -> (u32, Vec<u8>) {
+pub(super) fn arguments(random: &mut FuzzRandom) -> (u32, Vec<u8>) {
     let (count, mut body) = (random.below(4), Vec::new());
     for _ in 0..count {
         let operation = random.pick(Operation::ALL);

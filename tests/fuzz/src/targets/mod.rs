@@ -25,7 +25,7 @@ use stag_protocol::xdr::{NoRoom, Writer};
 pub use iwarp::append as append_fpdu;
 pub use nfs::HANDLE_KEY;
 pub use nfs4_state::STEP as STATE_STEP;
-pub use shard::{FILE, ROOT, good_replies};
+pub use shard::{CACHE_THIS, FILE, ROOT, STAND_INS, TWICE, WHOLE, good_replies};
 pub use shm::{TRUST as SHM_TRUST, WE_CONNECT as SHM_WE_CONNECT, windows as shm_windows};
 pub use xdr::TYPES;
 

@@ -23,6 +23,7 @@ const XATTR_LIST: u32 = 0x100;
 const LOOK: u32 = Access::READ.0 | Access::LOOKUP.0;
 
 pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -> Done {
+    // RFC 8276 §8.2 [8276-1]: minor version 2 has three more rights
     let xattrs = if turn.minor_version < 2 { 0 } else { XATTR_READ | XATTR_WRITE | XATTR_LIST };
     if args.rights & !(ALL | xattrs) != 0 {
         return Err(Status4::Inval.into());
@@ -34,6 +35,7 @@ pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -
             (args.rights & (meaningful(attributes.kind) | xattrs), with_xattrs(granted.0))
         }
     };
+    // RFC 8881 §18.1.3 [8881-318]: what is not supported is not granted
     let granted = granted & supported;
     turn.put(&Answer::Access(Ok(Access4Ok { supported, granted })))
 }

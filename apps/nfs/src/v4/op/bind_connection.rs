@@ -21,7 +21,7 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
             if wish == ChannelWish::Back { ChannelGrant::Back } else { ChannelGrant::Both }
         }
         (ChannelWish::ForeOrBoth | ChannelWish::BackOrBoth, None) => ChannelGrant::Fore,
-        // RFC 8881 §18.34.3: a session without a back channel has none to bind.
+        // RFC 8881 §18.34.3 [8881-307]: a session without a back channel has none to bind
         (ChannelWish::Back, None) => return Err(Status4::Inval.into()),
     };
     if grant != ChannelGrant::Fore {

@@ -19,7 +19,7 @@ use crate::{
 
 pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_>) -> Done {
     let node = turn.current()?;
-    // RFC 8881 §18.4.3: a regular file is made by OPEN.
+    // RFC 8881 §18.4.3 [8881-302]: a regular file is made by OPEN
     if matches!(args.kind, CreateKind::Other(_)) {
         return Err(Status4::BadType.into());
     }
@@ -34,7 +34,7 @@ pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_
         CreateKind::Directory => turn.mkdir(&directory, name, &attributes),
         CreateKind::Link(path) => {
             let target = path.octets().unwrap_or_default();
-            // RFC 8881 §18.4.3: a link leads somewhere.
+            // RFC 8881 §18.4.3 [8881-303]: a link leads somewhere
             if target.is_empty() {
                 return Err(Status4::Inval.into());
             }

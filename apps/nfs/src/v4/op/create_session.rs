@@ -45,7 +45,7 @@ pub(super) fn create_session<S: Store>(
     }
     match sequence_order(client.sequence, args.sequence) {
         SequenceOrder::New => {}
-        // RFC 8881 §18.36.4: a retry gets the reply of the first time.
+        // RFC 8881 §18.36.4 [8881-304]: a retry gets the reply of the first time
         SequenceOrder::Retry => match client.created {
             Some(Ok(ok)) => return turn.put(&Answer::CreateSession(Ok(ok))),
             Some(Err(status)) => return Err(status.into()),
@@ -53,7 +53,7 @@ pub(super) fn create_session<S: Store>(
         },
         SequenceOrder::Misordered => return Err(Status4::SeqMisordered.into()),
     }
-    // RFC 8881 §18.36.4: only the user that made the record confirms it.
+    // RFC 8881 §18.36.4 [8881-305]: only the user that made the record confirms it
     if !client.is_confirmed && client.principal != turn.principal {
         return Err(Status4::ClidInUse.into());
     }
@@ -109,6 +109,7 @@ fn make<S: Store>(
         return Err(status);
     }
     if is_back {
+        // RFC 8267 §6.5.2 [8267-15]: callbacks are calls in the reverse direction (RFC 8167)
         turn.cx.ready(peer);
         nfs4.resume_callbacks();
     }
@@ -126,7 +127,7 @@ pub(super) fn callback_user(security: &Array<'_, CallbackSecurity<'_>>) -> Optio
 }
 
 fn fore_channel(asked: &ChannelAttributes) -> Result<ChannelAttributes, Status4> {
-    // RFC 8881 §18.36.3: sizes that are good for nothing are TOOSMALL.
+    // RFC 8881 §18.36.3 [8881-306]: sizes that are good for nothing are TOOSMALL
     if asked.request_max < MESSAGE_MIN || asked.response_max < MESSAGE_MIN {
         return Err(Status4::TooSmall);
     }

@@ -15,7 +15,7 @@ pub(super) fn destroy_session<S: Store>(turn: &mut Turn<'_, '_, S>, id: &Session
 
 pub(super) fn destroy_clientid<S: Store>(turn: &mut Turn<'_, '_, S>, id: u64) -> Done {
     let client = turn.nfs4.clients.get(id).ok_or(Status4::StaleClientid)?;
-    // RFC 8881 §18.50.3: a client with sessions or state stays.
+    // RFC 8881 §18.50.3 [8881-309]: a client with sessions or state stays
     if turn.nfs4.holds_state(client) {
         return Err(Status4::ClientidBusy.into());
     }

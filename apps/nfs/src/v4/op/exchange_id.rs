@@ -16,7 +16,7 @@ use crate::{
 
 pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
     let is_update = is_update(args.flags)?;
-    // RFC 7862 §14.1: minor version 2 defines this flag.
+    // RFC 7862 §14.1 [7862-17]: minor version 2 defines this flag
     if turn.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
         return Err(Status4::Inval.into());
     }

@@ -23,6 +23,7 @@ const HELD: [Attribute; 5] = [
 
 pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> Done {
     let node = turn.current()?;
+    // RFC 8881 §5.5 [8881-326]: what is set only cannot be asked for
     check_readable(asked)?;
     if let Node::Object(object) = &node
         && HELD.iter().any(|attribute| asked.contains(*attribute as u32))

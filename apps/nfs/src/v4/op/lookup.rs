@@ -31,6 +31,7 @@ pub(super) fn find<S: Store>(
 ) -> Done<Node> {
     match directory {
         Node::Root => {
+            // RFC 8881 §7.3 [8881-317]: an entry of the root leads over to an export
             let place = turn.nfs4.root.find(name).ok_or(Status4::NoEnt)?;
             let found = turn.export(place).map(Node::Object);
             match turn.admission(place) {
@@ -50,6 +51,7 @@ pub(super) fn find<S: Store>(
 /// The status of a name in something that is no directory (RFC 8881 §18.13.4).
 pub(super) fn not_a_directory<S: Store>(turn: &mut Turn<'_, '_, S>, object: &FileHandle) -> Stop {
     match turn.getattr(object) {
+        // RFC 8881 §18.13.4 [8881-315]: a link is told from what else is no directory
         Ok(attributes) if attributes.kind == FileKind::Symlink => Status4::Symlink.into(),
         _ => Status4::NotDir.into(),
     }
@@ -64,6 +66,7 @@ pub(super) fn lookupp<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done {
 /// The parent of the current object, which is a directory.
 pub(super) fn parent<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<Node> {
     let object = match turn.current()? {
+        // RFC 8881 §18.14.3 [8881-316]: nothing is above the root
         Node::Root => return Err(Status4::NoEnt.into()),
         Node::Object(object) => object,
     };

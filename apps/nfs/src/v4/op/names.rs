@@ -44,7 +44,7 @@ pub(super) fn rename<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Rename4Args<'_
             // RFC 8881 §18.26.4: a symbolic link is no directory, but has no status of its own.
             return Err(Status4::NotDir.into());
         }
-        // RFC 8881 §18.26.3: an object of another kind in the way exists.
+        // RFC 8881 §18.26.3 [8881-310]: an object of another kind in the way exists
         Err(Stop::Fail(Status4::IsDir)) => return Err(Status4::Exist.into()),
         Err(stop) => return Err(stop),
     };

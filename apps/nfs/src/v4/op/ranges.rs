@@ -19,7 +19,7 @@ pub(super) fn seek<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SeekArgs) -> Don
     let what = match args.what {
         FileContent::Data => SeekFor::Data,
         FileContent::Hole => SeekFor::Hole,
-        // RFC 7862 §15.11.3: content of another kind is not known here.
+        // RFC 7862 §15.11.3 [7862-10]: content of another kind is not known here
         FileContent::Other(_) => return Err(Status4::UnionNotSupp.into()),
     };
     turn.check_io(&file, args.stateid, IoAccess::Read)?;
@@ -32,6 +32,7 @@ pub(super) fn seek<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SeekArgs) -> Don
 
 pub(super) fn allocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange) -> Done {
     let file = turn.current()?.object(Status4::IsDir)?;
+    // RFC 7862 §15.1.3 [7862-15]: room is taken by who may write
     turn.check_io(&file, args.stateid, IoAccess::Write)?;
     let span = FileSpan { offset: args.offset, len: args.length };
     if let Err(stop) = turn.allocate(&file, span) {
@@ -42,6 +43,7 @@ pub(super) fn allocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange) -
 
 pub(super) fn deallocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange) -> Done {
     let file = turn.current()?.object(Status4::IsDir)?;
+    // RFC 7862 §15.4.3 [7862-16]: room is given back by who may write
     turn.check_io(&file, args.stateid, IoAccess::Write)?;
     let span = FileSpan { offset: args.offset, len: args.length };
     if let Err(stop) = turn.deallocate(&file, span) {
@@ -54,13 +56,14 @@ pub(super) fn deallocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange)
 pub(super) fn io_advise<S: Store>(turn: &mut Turn<'_, '_, S>, args: &IoAdviseArgs) -> Done {
     let file = turn.current()?.object(Status4::IsDir)?;
     turn.check_io(&file, args.stateid, IoAccess::Read)?;
+    // RFC 7862 §15.5.3 [7862-14]: the answer names the hints that are followed
     turn.put(&Answer::IoAdvise(Ok(Bitmap::EMPTY)))
 }
 
 /// A copy is over when it is answered; one that is long is done in part, and the client asks for
 /// the rest (RFC 7862 §15.2.3).
 pub(super) fn copy<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Copy4Args<'_>) -> Done {
-    // RFC 7862 §15.2.3: octets of another server are not fetched.
+    // RFC 7862 §15.2.3 [7862-12]: octets of another server are not fetched
     if !args.servers.is_empty() {
         return Err(Status4::NotSupp.into());
     }

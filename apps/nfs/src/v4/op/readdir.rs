@@ -32,7 +32,7 @@ const FRAME_LEN: usize = 8 + List::<'static, ()>::END_LEN + 4;
 pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done {
     let node = turn.current()?;
     check_readable(&args.attributes)?;
-    // RFC 8881 §18.23.3: cookies 1 and 2 stand for entries that are not listed.
+    // RFC 8881 §18.23.3 [8881-312]: cookies 1 and 2 stand for entries that are not listed
     if matches!(args.cookie, 1 | 2) {
         return Err(Status4::BadCookie.into());
     }
@@ -116,7 +116,7 @@ fn write_listing<S: Store>(
         let (entries, is_full) = (listing.entries, listing.is_full);
         let writer = listing.list.finish();
         let (verifier, eof) = filled?;
-        // RFC 8881 §18.23.3: not even one entry fits.
+        // RFC 8881 §18.23.3 [8881-313]: not even one entry fits
         if entries == 0 && is_full {
             return Err(Stop::from(Status4::TooSmall));
         }
@@ -183,7 +183,7 @@ fn read_directory<S: Store>(
     });
     match listed {
         Err(Stop::Fail(Status4::NotDir)) => match not_a_directory(turn, directory) {
-            // RFC 8881 §18.23.4: it has no SYMLINK.
+            // RFC 8881 §18.23.4 [8881-314]: it has no SYMLINK
             Stop::Fail(Status4::Symlink) => Err(Status4::NotDir.into()),
             stop => Err(stop),
         },

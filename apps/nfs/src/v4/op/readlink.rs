@@ -16,7 +16,7 @@ pub(super) fn readlink<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done {
     let path = match turn.readlink(&link) {
         Ok(done) => done.target,
         Err(Stop::Fail(Status4::Inval)) => {
-            // RFC 8881 §18.24.3: an object of another type is WRONG_TYPE.
+            // RFC 8881 §18.24.3 [8881-311]: an object of another type is WRONG_TYPE
             let attributes = turn.getattr(&link)?;
             let is_link = attributes.kind == FileKind::Symlink;
             return Err(if is_link { Status4::Inval } else { Status4::WrongType }.into());

@@ -22,7 +22,7 @@ pub(super) fn secinfo<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done
     let node = turn.current()?;
     check_name(name)?;
     find(turn, &node, name)?;
-    // RFC 8881 §18.29.3: a success consumes the current filehandle.
+    // RFC 8881 §18.29.3 [8881-308]: a success consumes the current filehandle
     turn.drop_current();
     turn.put(&Answer::SecInfo(Ok(Array::of(&FLAVORS))))
 }

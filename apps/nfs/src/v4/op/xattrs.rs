@@ -35,12 +35,14 @@ pub(super) fn set_xattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetXattrArg
     check(args.name.0)?;
     turn.nfs4.state.check_grace()?;
     turn.recall(&object, RecallScope::All)?;
+    // RFC 8276 §8.4.2.3 [8276-4]: one that must not be there is no replacement
     let how = match args.how {
         SetXattrHow::Either => XattrMode::Either,
         SetXattrHow::Create => XattrMode::Create,
         SetXattrHow::Replace => XattrMode::Replace,
     };
     let change = turn.set_xattr(&object, args.name.0, args.value.0, how)?;
+    // RFC 8276 §8.4.2.3 [8276-3]: the object has changed
     turn.put(&Answer::SetXattr(Ok(change_info(&change))))
 }
 
@@ -60,6 +62,7 @@ pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattr
     let names = || all.split(|octet| *octet == 0).filter(|name| !name.is_empty());
     let total = names().count();
     let from = usize::try_from(args.cookie).unwrap_or(usize::MAX);
+    // RFC 8276 §8.4.3.3 [8276-6]: a cookie behind the last name was not given
     if from > total {
         return Err(Status4::BadCookie.into());
     }
@@ -73,7 +76,7 @@ pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattr
         }
         (room, count) = (room - len, count + 1);
     }
-    // RFC 8276 §8.4.3.3: not even one name fits.
+    // RFC 8276 §8.4.3.3 [8276-5]: not even one name fits
     if count == 0 && from < total {
         return Err(Status4::TooSmall.into());
     }

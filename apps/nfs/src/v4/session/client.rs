@@ -84,6 +84,11 @@ struct ClientPlace {
     client: Option<Client>,
 }
 
+/// Octets of a record and its place in the list of owners, without the owner's name.
+#[cfg(test)]
+pub(super) const RECORD_LEN: usize =
+    size_of::<ClientPlace>() + size_of::<OwnerRecords>() + size_of::<Box<[u8]>>();
+
 /// All client records of a shard.
 #[derive(Debug)]
 pub(in crate::v4) struct Clients {

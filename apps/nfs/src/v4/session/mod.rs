@@ -10,6 +10,7 @@
 mod back;
 mod cells;
 mod client;
+mod digest;
 mod table;
 
 pub(super) use back::BackChannel;
@@ -18,14 +19,14 @@ pub(super) use client::{Client, Clients, NewClient, Principal};
 pub(super) use table::{SequenceFacts, Session, Sessions, SlotInUse, SlotVerdict};
 
 /// Client records, confirmed or not.
-pub(super) const CLIENTS: usize = 4_608;
+pub(super) const CLIENTS: usize = 10_752;
 /// Client records that nobody confirmed.
 pub(super) const UNCONFIRMED: usize = 512;
 /// Sessions.
-pub(super) const SESSIONS: usize = 8_192;
+pub(super) const SESSIONS: usize = 16_384;
 /// Sessions of one client.
 pub(super) const SESSIONS_OF_CLIENT: u32 = 16;
 /// Slots of all sessions.
-pub(super) const SLOTS: usize = 32_768;
+pub(super) const SLOTS: usize = 65_536;
 /// Slots of one session.
 pub(super) const SLOTS_OF_SESSION: u32 = 64;

@@ -1,11 +1,14 @@
 //! Sessions, their slots and the replies that these keep (RFC 8881 §2.10).
 
-use stag_protocol::nfs::v4::{
-    ChannelAttributes, SequenceArgs, SessionId, Status4,
-    state::{Slot, SlotCall, SlotStep, SlotTable},
+use stag_protocol::{
+    nfs::v4::{
+        ChannelAttributes, SequenceArgs, SessionId, Status4,
+        state::{Slot, SlotCall, SlotStep, SlotTable},
+    },
+    xdr::Reader,
 };
 
-use super::{BackChannel, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS};
+use super::{BackChannel, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, digest::digest};
 
 /// A session.
 #[derive(Debug)]
@@ -56,16 +59,16 @@ pub(in crate::v4) enum SlotVerdict {
 }
 
 /// Facts of a compound that SEQUENCE is judged by.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::v4) struct SequenceFacts {
+#[derive(Clone, Debug)]
+pub(in crate::v4) struct SequenceFacts<'a> {
     /// User of the compound.
     pub(in crate::v4) principal: Principal,
     /// Octets of the call, RPC header included.
     pub(in crate::v4) request_len: usize,
     /// Its operations.
     pub(in crate::v4) operations: u32,
-    /// Digest of its arguments.
-    pub(in crate::v4) digest: u64,
+    /// Its arguments.
+    pub(in crate::v4) arguments: Reader<'a>,
 }
 
 /// Octets of the shortest reply to a compound that succeeds: that of SEQUENCE alone.
@@ -125,7 +128,7 @@ impl Sessions {
             0 => return None,
             left if left * 2 > SLOTS => super::SLOTS_OF_SESSION,
             left if left * 4 > SLOTS => 16,
-            left if left * 16 > SLOTS => 4,
+            left if left * 8 > SLOTS => 4,
             _ => 1,
         };
         let left = u32::try_from(left).unwrap_or(u32::MAX);
@@ -212,7 +215,7 @@ impl Sessions {
     pub(in crate::v4) fn begin(
         &mut self,
         args: &SequenceArgs,
-        facts: &SequenceFacts,
+        facts: &SequenceFacts<'_>,
     ) -> Result<SlotVerdict, Status4> {
         let session = self.get_mut(&args.session).ok_or(Status4::BadSession)?;
         let user = match facts.principal {
@@ -224,7 +227,8 @@ impl Sessions {
             sequence: args.sequence,
             highest_slot: args.highest_slot,
             user,
-            digest: facts.digest,
+            // RFC 8881 §2.10.6.1.3.1 [8881-300]: a retry has the arguments of the first request
+            digest: digest(facts, args.cache_this),
         };
         match session.slots.check(&call)? {
             SlotStep::InProgress => return Ok(SlotVerdict::InProgress),
@@ -338,8 +342,12 @@ mod tests {
         SequenceArgs { session, sequence, slot, highest_slot: slot, cache_this: true }
     }
 
-    const FACTS: SequenceFacts =
-        SequenceFacts { principal: Principal::Unix(1), request_len: 200, operations: 3, digest: 0 };
+    const FACTS: SequenceFacts<'static> = SequenceFacts {
+        principal: Principal::Unix(1),
+        request_len: 200,
+        operations: 3,
+        arguments: Reader::new(&[]),
+    };
 
     fn begun(sessions: &mut Sessions, args: &SequenceArgs) -> SlotInUse {
         match sessions.begin(args, &FACTS) {
@@ -392,6 +400,18 @@ mod tests {
         assert_eq!(sessions.begin(&args(id, 0, 2), &FACTS).unwrap_err(), Status4::BadSession);
         let next = sessions.add(5, 1, channel(64), None).unwrap();
         assert_ne!(next, id, "an ID is not given twice");
+    }
+
+    #[test]
+    fn a_client_with_a_session_takes_eight_kibibytes_beyond_its_slots() {
+        use super::super::client;
+        let session = size_of::<SessionPlace>() + size_of::<Session>() + size_of::<BackChannel>();
+        // Its owner's name stands in the record, and in the list of owners.
+        let client = client::RECORD_LEN + 2 * 1_024;
+        // And eight callbacks that wait for their outcome.
+        assert!(session + client + 8 * 256 <= 8_192, "{session} and {client} octets");
+        let slot = size_of::<Slot>() + size_of::<u32>() + size_of::<u16>();
+        assert!(slot <= 64, "{slot} octets beside its cell");
     }
 
     #[test]

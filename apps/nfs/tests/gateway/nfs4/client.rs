@@ -57,6 +57,13 @@ impl ServedExport {
     }
 }
 
+/// The difference between clients on the same connection.
+pub struct Identity {
+    id: u64,
+    session: SessionId,
+    sequences: [u32; 64],
+}
+
 /// A reply: its octets from the status of the compound on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply4(pub Vec<u8>);
@@ -113,6 +120,43 @@ impl Client4 {
         let fabric = Box::new(OverFabric::new(gateway, Config::small()));
         let over_fabric = Self::on(fabric, ServedExport::new(b"data", home), minor);
         vec![Self::in_memory(), over_tcp, over_fabric, super::ceph::client(2)]
+    }
+
+    /// On a server in memory that gives delegations, over the fabric.
+    pub fn delegated(minor: u32) -> Self {
+        let config = Nfs4Config { delegations: DelegationPolicy::ReadWrite, ..CONFIG };
+        let gateway = Gateway::new(memory()).with_nfs4(config);
+        let fabric = Box::new(OverFabric::new(gateway, Config::small()));
+        Self::on(fabric, ServedExport::new(b"memory", ()), minor)
+    }
+
+    /// Goes on as another client over the same connection, whose state is kept in `other`; the
+    /// first time, that client is made.
+    pub fn swap(&mut self, other: &mut Option<Identity>) {
+        let made = other.take();
+        let now = Identity { id: self.id, session: self.session, sequences: self.sequences };
+        *other = Some(now);
+        if let Some(Identity { id, session, sequences }) = made {
+            (self.id, self.session, self.sequences) = (id, session, sequences);
+            return;
+        }
+        let (id, sequence) = self.exchange_id(b"the other client", 1).unwrap();
+        self.id = id;
+        self.session = self.create_session(sequence).unwrap().session;
+        self.sequences = [0; 64];
+        let complete = self.run(&[Request::ReclaimComplete(false)]);
+        assert_eq!(complete.status(), Status4::Ok);
+    }
+
+    /// On servers of both kinds, in minor version 2.
+    pub fn newest() -> Vec<Self> {
+        let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
+        let fabric = Box::new(OverFabric::new(gateway, Config::small()));
+        let home = crate::client::Home::new();
+        let files: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
+        let tcp = Box::new(OverTcp::new(files, Config::small()));
+        let in_memory = Self::on(fabric, ServedExport::new(b"memory", ()), 2);
+        vec![in_memory, Self::on(tcp, ServedExport::new(b"data", home), 2)]
     }
 
     /// Of a server over this wire that has an export.

@@ -2,10 +2,14 @@
 //! and over TCP.
 
 mod access;
+mod callbacks;
 mod ceph;
 pub mod client;
 mod compounds;
 mod files;
 mod locks;
 mod names;
+mod ranges;
+mod refusals;
 mod sessions;
+mod xattrs;

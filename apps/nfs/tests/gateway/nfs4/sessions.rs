@@ -95,6 +95,8 @@ fn a_retry_that_differs_is_a_false_one() {
     let same = [sequence.clone(), Request::PutRootFh(()), Request::GetFh(())];
     assert_eq!(client.send(&same).status(), Status4::SeqFalseRetry, "another user");
     client.credential = own;
+    let twin = [sequence.clone(), Request::PutPubFh(()), Request::GetFh(())];
+    assert_eq!(client.send(&twin).status(), Status4::SeqFalseRetry, "no octet but one differs");
     assert_eq!(client.send(&same), first, "nothing of it touched the slot");
 }
 
@@ -208,4 +210,36 @@ fn reclaims_are_complete_once() {
     assert_eq!(again.status(), Status4::CompleteAlready);
     let one = client.run(&[Request::PutRootFh(()), Request::ReclaimComplete(true)]);
     assert_eq!(one.status(), Status4::Ok);
+}
+
+#[test]
+fn a_flag_of_minor_version_2_is_none_of_minor_version_1() {
+    for (minor, expected) in [(1, Status4::Inval), (2, Status4::Ok)] {
+        let mut client = Client4::in_memory();
+        client.minor = minor;
+        let args = ExchangeIdArgs {
+            client: ClientOwner { verifier: [1; 8], owner: Text(b"fencing") },
+            flags: exchange_flag::SUPP_FENCE_OPS,
+            protection: StateProtection::None,
+            implementation: None,
+        };
+        assert_eq!(client.send(&[Request::ExchangeId(args)]).status(), expected);
+    }
+}
+
+#[test]
+fn ten_thousand_clients_have_a_session_each() {
+    let mut client = Client4::in_memory();
+    let mut slots = 0;
+    for number in 0..10_000_u32 {
+        let owner = format!("client {number} of a large cluster");
+        let (id, sequence) = client.exchange_id(owner.as_bytes(), 1).unwrap();
+        let ok = client.create_session_of(session_args(id, sequence)).unwrap();
+        assert!(ok.fore.requests_max >= 1, "everybody gets a slot");
+        slots = ok.fore.requests_max;
+    }
+    assert!(slots < 64, "the later ones get fewer");
+    let report = client.wire.report().nfs4;
+    assert_eq!((report.clients, report.sessions), (10_001, 10_001));
+    assert_eq!(client.run(&[]).status(), Status4::Ok, "the first is served on");
 }

@@ -22,11 +22,13 @@ use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Cause, Limits, Provider};
 
 mod calls;
+mod compound;
 mod raw;
 
 use calls::HANDLE_LEN;
 pub use calls::{FILE, ROOT};
 pub(in crate::targets) use calls::{create_call, created, mount_call, mounted, with_handles};
+pub use compound::{CACHE_THIS, STAND_INS, TWICE, WHOLE, compound};
 use raw::Raw;
 
 use super::InputVerdict;
@@ -111,11 +113,16 @@ struct ShardServer {
     file: Vec<u8>,
 }
 
-/// A gateway over memory, with one export.
-pub(super) fn gateway_app() -> Gateway<Memory> {
+/// A store with one export.
+fn gateway_store() -> Memory {
     let export = MemoryExport { name: "data".to_owned(), copy_of: None, read_only: false };
     let config = memory::MemoryConfig::new(vec![export], memory::CAPACITY_MIN);
-    Gateway::new(Memory::new(&config, &mut |_| ()).expect("a MiB"))
+    Memory::new(&config, &mut |_| ()).expect("a MiB")
+}
+
+/// A gateway over memory, with one export.
+pub(super) fn gateway_app() -> Gateway<Memory> {
+    Gateway::new(gateway_store())
 }
 
 impl ShardServer {
@@ -163,6 +170,7 @@ thread_local! {
 pub(super) fn forget() {
     SERVER.set(None);
     CALLER.set(None);
+    compound::forget();
 }
 
 /// A connection to a gateway's shard: private data, then messages. The first of the four octets in

@@ -1,0 +1,116 @@
+//! Delegations and what calls them back, in the reverse direction of the connection (RFC 8881
+//! §10.2, §20; RFC 8267 §6.5.2).
+
+use super::client::{Client4, open_args, write_args};
+use crate::wire::Callback;
+use stag_protocol::nfs::v4::*;
+
+/// Opens a file: its stateid, its delegation, its handle.
+fn open(client: &mut Client4, access: u32) -> (Stateid, Option<Stateid>, Vec<u8>) {
+    let open = Request::Open(open_args(b"f", access, true));
+    let reply = client.at_export(&[open, Request::GetFh(())]);
+    let answers = reply.answers();
+    let [.., Answer::Open(Ok(open)), Answer::GetFh(Ok(handle))] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    let delegation = match &open.delegation {
+        OpenDelegation::Read(read) => Some(read.stateid),
+        OpenDelegation::Write(write) => Some(write.stateid),
+        _ => None,
+    };
+    (open.stateid, delegation, handle.0.to_vec())
+}
+
+/// A recall. Its stateid has no sequence ID (RFC 8881 §8.2.2).
+fn recall(delegation: Stateid) -> Callback {
+    (CallbackOperation::Recall, Some(Stateid { seqid: 0, ..delegation }))
+}
+
+#[test]
+fn a_delegation_is_recalled_in_a_short_message_and_returned_before_another_client_goes_on() {
+    for minor in [1, 2] {
+        let mut client = Client4::delegated(minor);
+        let (stateid, delegation, handle) = open(&mut client, share::BOTH);
+        let delegation = delegation.expect("nobody else has the file");
+        let put = Request::PutFh(Text(&handle));
+        let written = client.run(&[put.clone(), write_args(delegation, 0, b"under it")]);
+        assert_eq!(written.status(), Status4::Ok, "a delegation covers it");
+        let mut other = None;
+        client.swap(&mut other);
+        assert!(client.wire.called().is_empty());
+        let conflict = Request::Open(open_args(b"f", share::READ, false));
+        let refused = client.at_export(std::slice::from_ref(&conflict));
+        assert_eq!(refused.status(), Status4::Delay);
+        assert_eq!(client.wire.called(), [recall(delegation)]);
+        assert_eq!(client.at_export(std::slice::from_ref(&conflict)).status(), Status4::Delay);
+        assert!(client.wire.called().is_empty(), "it is recalled once");
+        client.swap(&mut other);
+        let back = [put.clone(), Request::DelegReturn(delegation)];
+        assert_eq!(client.run(&back).status(), Status4::Ok);
+        assert_eq!(client.run(&back).status(), Status4::BadStateid);
+        let close = Request::Close(Close4Args { seqid: 0, open: stateid });
+        assert_eq!(client.run(&[put, close]).status(), Status4::Ok);
+        client.swap(&mut other);
+        assert_eq!(client.at_export(&[conflict]).status(), Status4::Ok);
+        let report = client.wire.report().nfs4;
+        assert_eq!((report.callbacks, report.failed_callbacks), (1, 0));
+    }
+}
+
+#[test]
+fn what_changes_a_file_or_its_names_recalls_its_delegations_and_those_of_the_caller_stay() {
+    let mut client = Client4::delegated(2);
+    let (stateid, delegation, handle) = open(&mut client, share::READ);
+    let delegation = delegation.unwrap();
+    let put = Request::PutFh(Text(&handle));
+    let close = Request::Close(Close4Args { seqid: 0, open: stateid });
+    assert_eq!(client.run(&[put.clone(), close]).status(), Status4::Ok);
+    let mode = 0o600_u32.to_be_bytes();
+    let attributes = RawAttributes { mask: Bitmap::of([33]), octets: &mode };
+    let set = SetAttr4Args { stateid: Stateid::ANONYMOUS, attributes };
+    let own = client.run(&[put.clone(), Request::SetAttr(set)]);
+    assert_eq!(own.status(), Status4::Ok, "its holder may");
+    let mut other = None;
+    client.swap(&mut other);
+    let names = Rename4Args { old: Text(b"f"), new: Text(b"g") };
+    for requests in [
+        vec![Request::Lookup(Text(b"f")), Request::SetAttr(set)],
+        vec![Request::SaveFh(()), Request::Rename(names)],
+        vec![Request::Remove(Text(b"f"))],
+        vec![Request::Open(open_args(b"f", share::WRITE, false))],
+    ] {
+        assert_eq!(client.at_export(&requests).status(), Status4::Delay, "{requests:?}");
+    }
+    let reading = Request::Open(open_args(b"f", share::READ, false));
+    assert_ne!(client.at_export(&[reading]).status(), Status4::ShareDenied);
+    assert_eq!(client.wire.called(), [recall(delegation)]);
+}
+
+#[test]
+fn a_lock_that_waits_is_told_when_it_may_be_free() {
+    let mut client = Client4::in_memory();
+    let (stateid, handle) = client.open(b"f");
+    let put = Request::PutFh(Text(&handle));
+    let lock = |open, kind| {
+        let owner = StateOwner { client_id: 0, owner: Text(b"locker") };
+        let new = NewLockOwner { open_seqid: 0, open, lock_seqid: 0, owner };
+        let (reclaim, locker) = (false, Locker::New(new));
+        Request::Lock(Lock4Args { kind, reclaim, offset: 0, length: 10, locker })
+    };
+    let locked = client.run(&[put.clone(), lock(stateid, LockType::Write)]);
+    let Answer::Lock(Ok(held)) = locked.last() else { panic!("{:?}", locked.last()) };
+    let mut other = None;
+    client.swap(&mut other);
+    let (stateid, _) = client.open(b"f");
+    let waits = client.run(&[put.clone(), lock(stateid, LockType::WriteWait)]);
+    assert_eq!(waits.status(), Status4::Denied);
+    assert!(client.wire.called().is_empty());
+    client.swap(&mut other);
+    let unlock =
+        LockU4Args { kind: LockType::Write, seqid: 0, stateid: held, offset: 0, length: 10 };
+    assert_eq!(client.run(&[put.clone(), Request::LockU(unlock)]).status(), Status4::Ok);
+    assert_eq!(client.wire.called(), [(CallbackOperation::NotifyLock, None)]);
+    client.swap(&mut other);
+    let again = client.run(&[put, lock(stateid, LockType::WriteWait)]);
+    assert_eq!(again.status(), Status4::Ok);
+}
