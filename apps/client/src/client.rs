@@ -1,7 +1,7 @@
 //! Calls of NFS and its neighbours over a [`RawClient`]: one by one, or several at a time.
 
 use stag_protocol::{
-    nfs::{acl, mount, v3},
+    nfs::{acl, mount, v3, v4::Status4},
     rpc::{Accepted, AuthSys, Credential, Denied, Gids},
     xdr::{self, Reader, Writer},
 };
@@ -37,6 +37,8 @@ pub enum Error {
     Nonsense(&'static str),
     /// NFS says no.
     Nfs(v3::Status),
+    /// NFS says no, by a status that version 4 alone has.
+    Nfs4(Status4),
     /// MOUNT says no.
     Mount(mount::Status),
     /// Our own memory for the call is short.
@@ -65,6 +67,7 @@ impl fmt::Display for Error {
             Self::TooLong => CallError::TooLong.fmt(f),
             Self::Nonsense(what) => f.write_str(what),
             Self::Nfs(status) => write!(f, "{status} ({status:?})"),
+            Self::Nfs4(status) => write!(f, "NFS version 4 failed ({status:?})"),
             Self::Mount(status) => write!(f, "MOUNT failed ({status:?})"),
             Self::NoMemory => f.write_str("our own memory for the call is short"),
             Self::Health(fault) => fault.fmt(f),
@@ -157,6 +160,8 @@ pub struct NfsClient<P: Provider = AnyProvider> {
     user: (u32, u32),
     /// The arguments that are being written, so that the call takes a buffer for as many.
     scratch: Vec<u8>,
+    /// The session of version 4 that calls are made in; none while they are made by version 3.
+    pub(crate) four: Option<crate::nfs4::Session4>,
 }
 
 impl<P: Provider> fmt::Debug for NfsClient<P> {
@@ -180,7 +185,7 @@ impl NfsClient {
         let clock = Clock::start();
         let raw = RawClient::on_fabric(at, shard, clock, timeout)?;
         let scratch = vec![0; ARGUMENTS_LEN_MAX];
-        Ok((Self { raw, user, scratch }, clock))
+        Ok((Self { raw, user, scratch, four: None }, clock))
     }
 
     /// Connects to `to`: over a fabric again whenever the connection is lost, over TCP once.
@@ -204,7 +209,8 @@ impl<P: Provider> NfsClient<P> {
         now: impl FnMut() -> Time + 'static,
     ) -> Result<Self, SetupError> {
         let raw = RawClient::new(provider, config.shard, config.timeout, now)?;
-        Ok(Self { raw, user: config.user, scratch: vec![0; ARGUMENTS_LEN_MAX] })
+        let scratch = vec![0; ARGUMENTS_LEN_MAX];
+        Ok(Self { raw, user: config.user, scratch, four: None })
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is left first.
@@ -236,8 +242,9 @@ impl<P: Provider> NfsClient<P> {
         Ok(self.raw.connect_tcp(to)?)
     }
 
-    /// Disconnects in order, and waits for it.
+    /// Disconnects in order, and waits for it. A session of version 4 ends first.
     pub fn disconnect(&mut self) {
+        self.end_version4();
         self.raw.disconnect();
     }
 
@@ -304,6 +311,11 @@ impl<P: Provider> NfsClient<P> {
             done = self.next()?;
         }
         self.conclude(done, read)
+    }
+
+    /// Takes back the outcome of a call that nobody waits for.
+    pub(crate) fn give(&mut self, done: FinishedCall) {
+        self.raw.give(done);
     }
 
     /// The next outcome of a call, whichever it is.
