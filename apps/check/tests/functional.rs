@@ -5,13 +5,14 @@ use stag_check::{CheckPlan, CheckReport};
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::{CallFault, Shard};
 use stag_nfs::{
-    Gateway,
+    Gateway, Nfs4Config,
     export::ExportConfig,
     store::{
         Store,
         files::{self, Files, SharedFiles},
         memory::{self, Memory, MemoryExport},
     },
+    v4::state::DelegationPolicy,
 };
 use stag_protocol::nfs::v3::{StableHow, Status};
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -122,6 +123,34 @@ fn every_step_passes_on_a_quiet_fabric_and_nothing_is_left_behind() {
         client.now();
     }
     assert_eq!(server.borrow().buffers_in_use(), 0);
+}
+
+#[test]
+fn every_step_passes_by_version_4_as_well_and_the_session_ends_with_the_client() {
+    let config = Nfs4Config {
+        lease: Duration::from_secs(90),
+        epoch: 1,
+        identity: [5; 16],
+        delegations: DelegationPolicy::Never,
+        started: 1_000,
+    };
+    let home = tempfile::tempdir().unwrap();
+    for minor in [1, 2] {
+        let fabric = Fabric::new(1, Faults::NONE);
+        let gateway = gateway(home.path(), false).with_nfs4(config);
+        let (server, mut client) = pair(&fabric, gateway);
+        client.begin_version4(minor).unwrap();
+        assert_eq!(client.minor_version(), Some(minor));
+        let report = functional(&mut client, &CheckPlan::new(1));
+        assert!(report.is_success(), "{report:#?}");
+        assert_eq!(fs::read_dir(home.path().join("data")).unwrap().count(), 0);
+        let of = |server: &Server<Files>| server.borrow().snapshot().app;
+        assert_eq!(of(&server).nfs3.get("READ"), None, "nothing went by version 3");
+        client.disconnect();
+        let nfs4 = of(&server).nfs4;
+        assert_eq!((nfs4.clients, nfs4.sessions, nfs4.busy_slots), (0, 0, 0));
+        assert!(nfs4.operations["Read"] > 0 && nfs4.operations["Write"] > 0);
+    }
 }
 
 /// The memory store with one empty export.

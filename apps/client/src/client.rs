@@ -2,7 +2,7 @@
 
 use crate::reconnect::Reconnect;
 use stag_protocol::{
-    nfs::{acl, mount, v3},
+    nfs::{acl, mount, v3, v4::Status4},
     rpc::{Accepted, AuthSys, Credential, Denied, Gids},
     xdr::{self, Reader, Writer},
 };
@@ -38,6 +38,8 @@ pub enum Error {
     Nonsense(&'static str),
     /// NFS says no.
     Nfs(v3::Status),
+    /// NFS says no, by a status that version 4 alone has.
+    Nfs4(Status4),
     /// MOUNT says no.
     Mount(mount::Status),
     /// Our own memory for the call is short.
@@ -66,6 +68,7 @@ impl fmt::Display for Error {
             Self::TooLong => CallError::TooLong.fmt(f),
             Self::Nonsense(what) => f.write_str(what),
             Self::Nfs(status) => write!(f, "{status} ({status:?})"),
+            Self::Nfs4(status) => write!(f, "NFS version 4 failed ({status:?})"),
             Self::Mount(status) => write!(f, "MOUNT failed ({status:?})"),
             Self::NoMemory => f.write_str("our own memory for the call is short"),
             Self::Health(fault) => fault.fmt(f),
@@ -159,6 +162,8 @@ pub struct NfsClient<P: Provider = AnyProvider> {
     /// The arguments that are being written, so that the call takes a buffer for as many.
     scratch: Vec<u8>,
     pub(crate) reconnect: Reconnect,
+    /// The session of version 4 that calls are made in; none while they are made by version 3.
+    pub(crate) four: Option<crate::nfs4::Session4>,
 }
 
 impl<P: Provider> fmt::Debug for NfsClient<P> {
@@ -182,7 +187,7 @@ impl NfsClient {
         let clock = Clock::start();
         let raw = RawClient::on_fabric(at, shard, clock, timeout)?;
         let scratch = vec![0; ARGUMENTS_LEN_MAX];
-        Ok((Self { raw, user, scratch, reconnect: Reconnect::default() }, clock))
+        Ok((Self { raw, user, scratch, reconnect: Reconnect::default(), four: None }, clock))
     }
 
     /// Connects to `to`, and again whenever the connection is lost
@@ -211,7 +216,7 @@ impl<P: Provider> NfsClient<P> {
     ) -> Result<Self, SetupError> {
         let raw = RawClient::new(provider, config.shard, config.timeout, now)?;
         let (user, scratch) = (config.user, vec![0; ARGUMENTS_LEN_MAX]);
-        Ok(Self { raw, user, scratch, reconnect: Reconnect::default() })
+        Ok(Self { raw, user, scratch, reconnect: Reconnect::default(), four: None })
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is left first.
@@ -246,8 +251,9 @@ impl<P: Provider> NfsClient<P> {
         Ok(self.raw.connect_tcp(to)?)
     }
 
-    /// Disconnects in order, and waits for it.
+    /// Disconnects in order, and waits for it. A session of version 4 ends first.
     pub fn disconnect(&mut self) {
+        self.end_version4();
         self.reconnect.forget();
         self.raw.disconnect();
     }
@@ -338,6 +344,11 @@ impl<P: Provider> NfsClient<P> {
             done = self.next()?;
         }
         self.conclude(done, read)
+    }
+
+    /// Takes back the outcome of a call that nobody waits for.
+    pub(crate) fn give(&mut self, done: FinishedCall) {
+        self.raw.give(done);
     }
 
     /// The next outcome of a call, whichever it is.

@@ -1,9 +1,11 @@
-//! An NFS version 3 client (RFC 1813) over any fabric, which survives the loss of its server.
+//! An NFS client of version 3 (RFC 1813), and of 4.1 and 4.2 (RFC 8881), over any fabric. By
+//! version 3 it survives the loss of its server.
 //!
 //! - [`client`]: one call at a time or several over a [`RawClient`](stag_rpc::RawClient), with an
 //!   error that says whose fault it is.
 //! - `nfs3`, `acl`, `ports`: a method of [`NfsClient`] for each procedure of NFS and MOUNT, of
 //!   NFSACL, and for a question to a port mapper.
+//! - `nfs4`: the same methods by a session of version 4, where a server has no version 3.
 //! - [`transfer`]: whole files, several calls at a time. Octets that a server lost before COMMIT
 //!   are written again.
 //!
@@ -15,6 +17,7 @@
 mod acl;
 pub mod client;
 mod nfs3;
+mod nfs4;
 mod ports;
 mod reconnect;
 mod results;

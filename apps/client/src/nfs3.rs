@@ -54,6 +54,9 @@ impl<P: Provider> NfsClient<P> {
         item: Option<&[u8]>,
         read: impl FnOnce(v3::Reply<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if self.four.is_some() {
+            return self.nfs4(call, item, read);
+        }
         let procedure = call.procedure();
         let parts = parts(call, item);
         self.call(
@@ -107,11 +110,17 @@ impl<P: Provider> NfsClient<P> {
 
     /// NULL of MOUNT.
     pub fn mount_null(&mut self) -> Result<(), Error> {
+        if self.four.is_some() {
+            return Ok(());
+        }
         self.mount_call(&mount::Call::Null, |_| Ok(()))
     }
 
     /// The root of an export, given as `/NAME`.
     pub fn mount(&mut self, path: &str) -> Result<FileHandle, Error> {
+        if self.four.is_some() {
+            return self.mount4(path);
+        }
         self.mount_call(&mount::Call::Mnt(mount::Path(path.as_bytes())), |reply| match reply {
             mount::Reply::Mnt(Ok(mounted)) => Ok(mounted.handle),
             mount::Reply::Mnt(Err(status)) => Err(Error::Mount(status)),
@@ -121,11 +130,17 @@ impl<P: Provider> NfsClient<P> {
 
     /// Tells the server that an export is no longer used.
     pub fn unmount(&mut self, path: &str) -> Result<(), Error> {
+        if self.four.is_some() {
+            return Ok(());
+        }
         self.mount_call(&mount::Call::Umnt(mount::Path(path.as_bytes())), |_| Ok(()))
     }
 
     /// The paths of all exports, without the clients that may mount them.
     pub fn exports(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        if self.four.is_some() {
+            return self.exports4();
+        }
         self.mount_call(&mount::Call::Export, |reply| match reply {
             mount::Reply::Export(exports) => {
                 Ok(exports.map(|export| export.directory.0.to_vec()).collect())
@@ -221,6 +236,9 @@ impl<P: Provider> NfsClient<P> {
 
     /// Makes a call whose outcome [`NfsClient::finish`] gives.
     fn begin(&mut self, call: &v3::Call<'_>, item: Option<&[u8]>) -> Result<CallTicket, Error> {
+        if self.four.is_some() {
+            return self.begin4(call, item).map(CallTicket);
+        }
         self.send(&parts(call, item), |writer| call.emit(writer)).map(CallTicket)
     }
 
@@ -230,16 +248,28 @@ impl<P: Provider> NfsClient<P> {
         self.next().map(Finished)
     }
 
+    /// The results of a call that was begun, by whichever version.
+    fn conclude_call<T>(
+        &mut self,
+        procedure: v3::Procedure,
+        finished: Finished,
+        read: impl FnOnce(v3::Reply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.four.is_some() {
+            return self.conclude_procedure4(procedure, finished.0, read);
+        }
+        self.conclude(finished.0, |results| {
+            v3::Reply::parse(procedure, results).map_err(Error::Garbled).and_then(read)
+        })
+    }
+
     /// The results of a READ that was begun; `room` is as long as what was asked for.
     pub fn finish_read(
         &mut self,
         finished: Finished,
         room: &mut [u8],
     ) -> Result<ReadResult, Error> {
-        self.conclude(finished.0, |results| {
-            let reply = v3::Reply::parse(v3::Procedure::Read, results).map_err(Error::Garbled)?;
-            read_into(reply, room)
-        })
+        self.conclude_call(v3::Procedure::Read, finished, |reply| read_into(reply, room))
     }
 
     /// The results of a WRITE of `asked` octets that was begun.
@@ -249,10 +279,7 @@ impl<P: Provider> NfsClient<P> {
         asked: usize,
         stable: StableHow,
     ) -> Result<WriteOk, Error> {
-        self.conclude(finished.0, |results| {
-            let reply = v3::Reply::parse(v3::Procedure::Write, results).map_err(Error::Garbled)?;
-            wrote(reply, asked, stable)
-        })
+        self.conclude_call(v3::Procedure::Write, finished, |reply| wrote(reply, asked, stable))
     }
 
     /// Makes a file.
@@ -280,7 +307,11 @@ impl<P: Provider> NfsClient<P> {
         name: &[u8],
         path: &[u8],
     ) -> Result<CreateOk, Error> {
-        let (path, item) = split(path);
+        // In version 4 attributes follow it: it is no item at the end.
+        let (path, item) = match self.four {
+            None => split(path),
+            Some(_) => (Bulk::Inline(path), None),
+        };
         let attributes = SetAttributes::default();
         let call = v3::Call::Symlink(SymlinkArgs { place: place(dir, name), attributes, path });
         self.nfs(&call, item, |reply| taken!(reply, Symlink))
@@ -335,6 +366,9 @@ impl<P: Provider> NfsClient<P> {
 
     /// A whole directory by READDIR, in pages of at most `count` octets.
     pub fn readdir(&mut self, dir: FileHandle, count: u32) -> Result<Vec<DirEntry>, Error> {
+        if self.four.is_some() {
+            return self.list4(dir, count);
+        }
         let (mut cookie, mut verifier) = (0, [0; 8]);
         let mut all = Vec::new();
         loop {
@@ -355,6 +389,9 @@ impl<P: Provider> NfsClient<P> {
     /// A whole directory by READDIRPLUS, in pages of at most 64 KiB: their replies go into Reply
     /// chunks.
     pub fn readdirplus(&mut self, dir: FileHandle) -> Result<Vec<DirEntry>, Error> {
+        if self.four.is_some() {
+            return self.list4(dir, PAGE_LEN);
+        }
         let (mut cookie, mut verifier) = (0, [0; 8]);
         let mut all = Vec::new();
         loop {

@@ -64,7 +64,7 @@ pub enum Command {
     /// Show everything on this host: no root, no device, no configuration
     #[command(long_about = about(demo::HELP), after_long_help = more(demo::HELP))]
     Demo(DemoOptions),
-    /// Call any NFS version 3 server: look, get, put, remove
+    /// Call any NFS server: look, get, put, remove
     #[command(long_about = about(call::HELP), after_long_help = more(call::HELP),
         arg_required_else_help = false)]
     Call(CallOptions),

@@ -1,4 +1,4 @@
-//! `stag call`: an NFS version 3 client where one cannot mount.
+//! `stag call`: an NFS client where one cannot mount.
 
 mod crew;
 mod moved;

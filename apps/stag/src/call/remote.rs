@@ -6,7 +6,10 @@ use crate::{Error, caller};
 use stag_client::{DirEntry, NfsClient, transfer::TransferFlow};
 use stag_engine::CallFault;
 use stag_protocol::{
-    nfs::v3::{Attributes, FileHandle, FileKind, Status},
+    nfs::{
+        v3::{Attributes, FileHandle, FileKind, Status},
+        v4::Status4,
+    },
     rpc::Accepted,
     rpcrdma::Versions,
 };
@@ -265,6 +268,9 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
         return apart(client, at);
     }
     connect(client, url)?;
+    if begin_version4(client)? {
+        return Ok(false);
+    }
     match (client.mount_null(), url.server.ip()) {
         (
             Err(stag_client::Error::Rejected(
@@ -283,6 +289,22 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
         (Err(error), _) if error.is_fatal() => Err(unheard("NULL of MOUNT")(error)),
         _ => Ok(false),
     }
+}
+
+/// Calls by version 4 from now on, where a server has no version 3; true then.
+fn begin_version4(client: &mut NfsClient) -> Result<bool, Error> {
+    let is_newer = matches!(
+        client.null(),
+        Err(stag_client::Error::Rejected(Accepted::ProgMismatch { low: 4.., .. }))
+    );
+    if !is_newer {
+        return Ok(false);
+    }
+    let begun = match client.begin_version4(2) {
+        Err(stag_client::Error::Nfs4(Status4::MinorVersMismatch)) => client.begin_version4(1),
+        begun => begun,
+    };
+    begun.map(|()| true).map_err(failed("a session of NFS version 4"))
 }
 
 /// Connects a client to what is called, and again whenever that connection is lost.

@@ -87,6 +87,8 @@ pub(in crate::v4) struct Sessions {
     epoch: u32,
     places: Box<[SessionPlace]>,
     free: Vec<u16>,
+    /// Places from here on were never used: whoever goes through all sessions stops there.
+    untouched: usize,
     cells: ReplyCells,
     /// Slots that carry a compound.
     busy: usize,
@@ -100,6 +102,7 @@ impl Sessions {
             epoch,
             places: std::iter::repeat_with(SessionPlace::default).take(SESSIONS).collect(),
             free: (0..SESSIONS as u16).rev().collect(),
+            untouched: 0,
             cells: ReplyCells::new(SLOTS),
             busy: 0,
         }
@@ -148,6 +151,7 @@ impl Sessions {
         let number = *self.free.last()?;
         let cells = self.cells.take(count)?;
         self.free.pop();
+        self.untouched = self.untouched.max(usize::from(number) + 1);
         let place = self.places.get_mut(usize::from(number))?;
         place.uses = place.uses.wrapping_add(1);
         let id = session_id(self.epoch, place.uses, client, number);
@@ -186,18 +190,19 @@ impl Sessions {
 
     /// All sessions.
     pub(in crate::v4) fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.places.iter().filter_map(|place| place.session.as_deref())
+        let used = self.places.iter().take(self.untouched);
+        used.filter_map(|place| place.session.as_deref())
     }
 
     /// All sessions, to be changed.
     pub(in crate::v4) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
-        self.places.iter_mut().filter_map(|place| place.session.as_deref_mut())
+        let used = self.places.iter_mut().take(self.untouched);
+        used.filter_map(|place| place.session.as_deref_mut())
     }
 
     /// The IDs of a client's sessions, one after the other: the first of them.
     pub(in crate::v4) fn first_of(&self, client: u64) -> Option<SessionId> {
-        let mut all = self.places.iter().filter_map(|place| place.session.as_ref());
-        all.find(|session| session.client == client).map(|session| session.id)
+        self.iter().find(|session| session.client == client).map(|session| session.id)
     }
 
     /// Ends a session. Compounds in its slots go on; their replies are kept nowhere.

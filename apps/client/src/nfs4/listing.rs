@@ -1,0 +1,87 @@
+//! READDIR (RFC 8881 §18.23), with the attributes that version 3 knows.
+
+use super::{
+    answers,
+    requests::{OBJECT, mask, put},
+};
+use crate::{DirEntry, Error, NfsClient};
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Answer, Attribute, Bitmap, CompoundReply, ReadDir4Args, Request},
+};
+use stag_rpc::Provider;
+
+/// A page of a directory.
+struct Page {
+    entries: Vec<DirEntry>,
+    verifier: [u8; 8],
+    eof: bool,
+}
+
+impl<P: Provider> NfsClient<P> {
+    /// A whole directory, in pages of at most `count` octets.
+    pub(crate) fn list4(&mut self, dir: FileHandle, count: u32) -> Result<Vec<DirEntry>, Error> {
+        self.list_from(&put(&dir), count)
+    }
+
+    /// The paths of all exports: the names in the root.
+    pub(crate) fn exports4(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        let entries = self.list_from(&Request::PutRootFh(()), 65_536)?;
+        Ok(entries.into_iter().map(|entry| [b"/", &entry.name[..]].concat()).collect())
+    }
+
+    fn list_from(&mut self, place: &Request<'_>, count: u32) -> Result<Vec<DirEntry>, Error> {
+        let mut asked = mask(&OBJECT);
+        asked.insert(Attribute::RdattrError as u32);
+        asked.insert(Attribute::Filehandle as u32);
+        let (mut cookie, mut verifier, mut all) = (0, [0; 8], Vec::new());
+        loop {
+            let requests = [place.clone(), readdir(cookie, verifier, count, asked)];
+            let page = self.run4(&requests, page)?;
+            match page.entries.last() {
+                // A cookie that does not move on lists the same for ever.
+                Some(last) if last.cookie != cookie => cookie = last.cookie,
+                _ if page.eof => {}
+                _ => {
+                    return Err(Error::Nonsense("a page of a directory is not its end, and empty"));
+                }
+            }
+            verifier = page.verifier;
+            all.extend(page.entries);
+            if page.eof {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+const fn readdir(
+    cookie: u64,
+    verifier: [u8; 8],
+    count: u32,
+    attributes: Bitmap,
+) -> Request<'static> {
+    let (dir_count, max_count) = (count, count);
+    Request::ReadDir(ReadDir4Args { cookie, verifier, dir_count, max_count, attributes })
+}
+
+fn page(reply: CompoundReply<'_>) -> Result<Page, Error> {
+    for answer in reply {
+        let answer = answer.map_err(Error::Garbled)?;
+        answers::check(&answer)?;
+        let Answer::ReadDir(Ok(ok)) = answer else { continue };
+        let entries = ok.entries.clone().map(|entry| {
+            // Attributes that cannot be read are those of an entry that tells none.
+            let values = entry.attributes.values().unwrap_or_default();
+            DirEntry {
+                name: entry.name.0.to_vec(),
+                fileid: values.fileid.unwrap_or_default(),
+                cookie: entry.cookie,
+                attributes: answers::attributes(&values),
+                handle: values.filehandle.and_then(|handle| FileHandle::new(handle.0)),
+            }
+        });
+        return Ok(Page { entries: entries.collect(), verifier: ok.verifier, eof: ok.eof });
+    }
+    Err(Error::Nonsense("the results are those of other operations"))
+}

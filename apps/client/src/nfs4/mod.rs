@@ -1,0 +1,211 @@
+//! Calls by NFS version 4.1 and 4.2 (RFC 8881, RFC 7862): each call of version 3 is made as one
+//! compound of a session, so that the methods of [`NfsClient`] serve servers of both.
+//!
+//! Files are read and written without an open, by the anonymous stateid (RFC 8881 §8.2.3): nothing
+//! is left at the server but the session, which [`NfsClient::end_version4`] ends.
+
+mod answers;
+mod listing;
+mod requests;
+mod session;
+
+use crate::{Error, NfsClient};
+use stag_protocol::{
+    nfs::{
+        v3::{self, FileHandle, Procedure},
+        v4::{self, Answer, CompoundReply, Request, Status4, Text},
+    },
+    xdr::{self, Reader},
+};
+use stag_rpc::{FinishedCall, Provider, RawCall, Token};
+
+use requests::results_len_max;
+pub(crate) use session::Session4;
+
+impl<P: Provider> NfsClient<P> {
+    /// Calls by minor version `minor` of version 4 from now on: makes a client and a session.
+    ///
+    /// # Errors
+    /// [`Error`] says which call failed; version 3 is called as before then.
+    pub fn begin_version4(&mut self, minor: u32) -> Result<(), Error> {
+        self.four = None;
+        let owner = session::owner();
+        let exchange = session::exchange_id(&owner);
+        let arguments = requests::alone(minor, &[Request::ExchangeId(exchange)]);
+        let (client, sequence) = self.ask(&arguments, |answer| match answer {
+            Answer::ExchangeId(done) => done.map(|ok| (ok.client_id, ok.sequence)),
+            _ => Err(Status4::ServerFault),
+        })?;
+        let create = session::create_session(client, sequence);
+        let arguments = requests::alone(minor, &[Request::CreateSession(create)]);
+        let (id, requests) = self.ask(&arguments, |answer| match answer {
+            Answer::CreateSession(done) => done.map(|ok| (ok.session, ok.fore.requests_max)),
+            _ => Err(Status4::ServerFault),
+        })?;
+        self.four = Some(Session4::new(minor, client, id, requests));
+        let done = self.run4(&[Request::ReclaimComplete(false)], |_| Ok(()));
+        if done.is_err() {
+            self.four = None;
+        }
+        done
+    }
+
+    /// The minor version of version 4 that calls are made by; none while they are made by version
+    /// 3.
+    pub fn minor_version(&self) -> Option<u32> {
+        self.four.as_ref().map(|session| session.minor)
+    }
+
+    /// Ends the session and the client at the server, as far as there is a connection. Calls are
+    /// made by version 3 again.
+    pub fn end_version4(&mut self) {
+        let Some(session) = self.four.take() else { return };
+        let alone = |request| requests::alone(session.minor, &[request]);
+        for arguments in [
+            alone(Request::DestroySession(session.id)),
+            alone(Request::DestroyClientid(session.client)),
+        ] {
+            // Whatever becomes of it, the lease ends them at last.
+            let _ = self.ask(&arguments, |_| Ok(()));
+        }
+    }
+
+    /// Makes a call that needs no session, and takes the results of its one operation.
+    fn ask<T>(
+        &mut self,
+        arguments: &[u8],
+        take: impl FnOnce(Answer<'_>) -> Result<T, Status4>,
+    ) -> Result<T, Error> {
+        let call = raw_call(2_048, 0, None);
+        self.call(
+            &call,
+            |writer| writer.fixed(arguments),
+            |results| {
+                let mut reply = CompoundReply::parse(results).map_err(Error::Garbled)?;
+                let answer = reply.next().ok_or(EMPTY)?.map_err(Error::Garbled)?;
+                answers::check(&answer)?;
+                take(answer).map_err(answers::error)
+            },
+        )
+    }
+
+    /// Runs operations in the session, and gives the results behind those of SEQUENCE to `read`.
+    fn run4<T>(
+        &mut self,
+        requests: &[Request<'_>],
+        read: impl FnOnce(CompoundReply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let octets = requests::emitted(requests);
+        let token = self.send4(requests.len(), &octets, 80_000, 0, None)?;
+        let done = self.await4(token)?;
+        self.conclude4(done, read)
+    }
+
+    /// A call of version 3, made by version 4.
+    pub(crate) fn nfs4<T>(
+        &mut self,
+        call: &v3::Call<'_>,
+        item: Option<&[u8]>,
+        read: impl FnOnce(v3::Reply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if matches!(call, v3::Call::Null) {
+            let null = RawCall::new(v3::PROGRAM, v4::VERSION, 0);
+            return self.call(&null, |_| Ok(()), |_| read(v3::Reply::Null));
+        }
+        let token = self.begin4(call, item)?;
+        let done = self.await4(token)?;
+        self.conclude_procedure4(call.procedure(), done, read)
+    }
+
+    /// Gives the results of a call of version 3 that was made by version 4 to `read`.
+    pub(crate) fn conclude_procedure4<T>(
+        &mut self,
+        procedure: Procedure,
+        done: FinishedCall,
+        read: impl FnOnce(v3::Reply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.conclude4(done, |reply| answers::reply(procedure, reply).and_then(read))
+    }
+
+    /// Begins a call of version 3, made by version 4.
+    pub(crate) fn begin4(
+        &mut self,
+        call: &v3::Call<'_>,
+        item: Option<&[u8]>,
+    ) -> Result<Token, Error> {
+        let (count, octets) = requests::operations(call)?;
+        let (results_max, item_max) = results_len_max(call);
+        self.send4(count, &octets, results_max, item_max, item)
+    }
+
+    fn send4(
+        &mut self,
+        count: usize,
+        operations: &[u8],
+        results_max: usize,
+        item_max: usize,
+        item: Option<&[u8]>,
+    ) -> Result<Token, Error> {
+        let session = self.four.as_ref().ok_or(NO_SESSION)?;
+        let (slot, sequence) = session.next_request().ok_or(Error::NoMemory)?;
+        let arguments = requests::in_session(session.minor, &sequence, count, operations);
+        let call = raw_call(results_max, item_max, item);
+        let token = self.send(&call, |writer| writer.fixed(&arguments))?;
+        if let Some(session) = &mut self.four {
+            session.begin(slot, token);
+        }
+        Ok(token)
+    }
+
+    fn await4(&mut self, token: Token) -> Result<FinishedCall, Error> {
+        loop {
+            let done = self.next()?;
+            if done.token == token {
+                return Ok(done);
+            }
+            // The outcome of a call that was given up is of no interest.
+            self.finish4(&done);
+            self.give(done);
+        }
+    }
+
+    /// The request of a call's slot is over.
+    fn finish4(&mut self, done: &FinishedCall) {
+        if let Some(session) = &mut self.four {
+            session.finish(done.token);
+        }
+    }
+
+    /// Gives the results behind those of SEQUENCE to `read`.
+    fn conclude4<T>(
+        &mut self,
+        done: FinishedCall,
+        read: impl FnOnce(CompoundReply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.finish4(&done);
+        self.conclude(done, |results: Reader<'_>| {
+            let mut reply = CompoundReply::parse(results).map_err(Error::Garbled)?;
+            let sequence = reply.next().ok_or(EMPTY)?.map_err(Error::Garbled)?;
+            answers::check(&sequence)?;
+            read(reply)
+        })
+    }
+
+    /// The handle of a path from the root of all exports on.
+    pub(crate) fn mount4(&mut self, path: &str) -> Result<FileHandle, Error> {
+        let names = path.split('/').filter(|name| !name.is_empty());
+        let mut requests = vec![Request::PutRootFh(())];
+        requests.extend(names.map(|name| Request::Lookup(Text(name.as_bytes()))));
+        requests.push(Request::GetFh(()));
+        self.run4(&requests, answers::handle).map_err(answers::of_mount)
+    }
+}
+
+/// A COMPOUND with results of so many octets.
+fn raw_call(results_max: usize, item_max: usize, item: Option<&[u8]>) -> RawCall<'_> {
+    let compound = RawCall::new(v3::PROGRAM, v4::VERSION, v4::COMPOUND);
+    RawCall { results_max, item_max, item, ..compound }
+}
+
+const EMPTY: Error = Error::Garbled(xdr::Error::Short);
+const NO_SESSION: Error = Error::Nonsense("there is no session of version 4");

@@ -1,0 +1,140 @@
+//! The session of a client, and its slots (RFC 8881 §2.10.6).
+
+use stag_protocol::nfs::v4::{
+    Array, CallbackSecurity, ChannelAttributes, ClientOwner, CreateSessionArgs, ExchangeIdArgs,
+    SequenceArgs, SessionId, StateProtection, Text, exchange_flag,
+};
+use stag_rpc::Token;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Requests at a time: as many as the session is asked for.
+const REQUESTS_MAX: u32 = 64;
+/// Octets of the longest request and reply: the largest READ or WRITE and what stands around it.
+const MESSAGE_MAX: u32 = (1 << 20) + 8_192;
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session4 {
+    /// The minor version.
+    pub(crate) minor: u32,
+    /// The client ID.
+    pub(crate) client: u64,
+    /// The session ID.
+    pub(crate) id: SessionId,
+    slots: Vec<ClientSlot>,
+}
+
+/// A slot, as its requester has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct ClientSlot {
+    /// Sequence ID of the last request.
+    sequence: u32,
+    /// The call that is outstanding.
+    token: Option<Token>,
+}
+
+impl Session4 {
+    /// A session that takes so many requests at a time.
+    pub(crate) fn new(minor: u32, client: u64, id: SessionId, requests: u32) -> Self {
+        let count = requests.clamp(1, REQUESTS_MAX) as usize;
+        Self { minor, client, id, slots: vec![ClientSlot::default(); count] }
+    }
+
+    /// The slot and the SEQUENCE of a new request; none while all are busy.
+    pub(crate) fn next_request(&self) -> Option<(usize, SequenceArgs)> {
+        let (number, slot) =
+            self.slots.iter().enumerate().find(|(_, slot)| slot.token.is_none())?;
+        let used = self.slots.iter().rposition(|slot| slot.token.is_some()).unwrap_or(0);
+        let sequence = SequenceArgs {
+            session: self.id,
+            sequence: slot.sequence.wrapping_add(1),
+            slot: number as u32,
+            highest_slot: used.max(number) as u32,
+            cache_this: false,
+        };
+        Some((number, sequence))
+    }
+
+    /// A request goes out in a slot.
+    pub(crate) fn begin(&mut self, slot: usize, token: Token) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = ClientSlot { sequence: slot.sequence.wrapping_add(1), token: Some(token) };
+        }
+    }
+
+    /// The call of a slot is over.
+    pub(crate) fn finish(&mut self, token: Token) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.token == Some(token)) {
+            slot.token = None;
+        }
+    }
+}
+
+/// A name that no other client has: of this process, at this time.
+pub(super) fn owner() -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("stag {} {}", std::process::id(), now.as_nanos()).into_bytes()
+}
+
+/// Arguments of EXCHANGE_ID.
+pub(super) fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
+    ExchangeIdArgs {
+        client: ClientOwner { verifier: [0; 8], owner: Text(owner) },
+        flags: exchange_flag::USE_NON_PNFS,
+        protection: StateProtection::None,
+        implementation: None,
+    }
+}
+
+/// Arguments of CREATE_SESSION: without callbacks.
+pub(super) fn create_session(client_id: u64, sequence: u32) -> CreateSessionArgs<'static> {
+    let fore = ChannelAttributes {
+        header_pad: 0,
+        request_max: MESSAGE_MAX,
+        response_max: MESSAGE_MAX,
+        response_cached_max: 2_048,
+        operations_max: 16,
+        requests_max: REQUESTS_MAX,
+        rdma_ird: None,
+    };
+    // Sizes that servers take for a back channel which nobody uses.
+    let back = ChannelAttributes {
+        request_max: 4_096,
+        response_max: 4_096,
+        response_cached_max: 0,
+        operations_max: 2,
+        requests_max: 1,
+        ..fore
+    };
+    CreateSessionArgs {
+        client_id,
+        sequence,
+        flags: 0,
+        fore,
+        back,
+        program: 0x4000_0000,
+        security: Array::of(&[CallbackSecurity::None]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_slot_has_one_request_at_a_time_and_its_sequence_ids_rise() {
+        let mut session = Session4::new(2, 1, [7; 16], 2);
+        for round in 1..4 {
+            for slot in 0..2 {
+                let (number, args) = session.next_request().unwrap();
+                assert_eq!((number, args.slot, args.sequence), (slot, slot as u32, round));
+                session.begin(number, Token(slot as u64));
+            }
+            assert_eq!(session.next_request(), None, "both are busy");
+            session.finish(Token(1));
+            let (number, args) = session.next_request().unwrap();
+            assert_eq!((number, args.highest_slot), (1, 1));
+            session.finish(Token(0));
+        }
+    }
+}
