@@ -16,6 +16,7 @@ use crate::{
     item::{Extents, Pulled},
     options::OptionFault,
     requester::WRITTEN_MAX,
+    stream::PeerSecurity,
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
@@ -344,6 +345,10 @@ pub trait App {
     /// Somebody was turned away by a limit of the shard; who is not in the list of clients, the
     /// [`Admission`](crate::Admission) tells.
     fn on_refused(&mut self, _cx: &mut Cx<'_>, _refused: RefusedPeer) {}
+
+    /// A connection over TCP got TLS, or failed to; or a peer calls without that could have it.
+    /// Nothing is told where there is no TLS (`Config::serve_tls`, `Config::call_tls`).
+    fn on_security(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _security: &PeerSecurity) {}
 
     /// Returns true if [`on_pass_end`](Self::on_pass_end) is to be called in passes, too, in which
     /// nothing happened: because other threads leave work for the app, or time alone brings it

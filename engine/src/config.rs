@@ -3,8 +3,9 @@
 use crate::{requester::Outbound, stages::Sampling};
 use stag_pools::Class;
 use stag_protocol::rpcrdma::{Version2, Versions, chunk::SEGMENTS_MAX, responder::ReplyPolicy};
+use stag_tls::{ClientTls, ServerTls};
 use stag_verbs::Limits;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Octets in front of every message for its transport header: the header of a reply that returns as
 /// many segments as a call may name, rounded up to a cache line.
@@ -78,6 +79,12 @@ pub struct Config {
     pub private_data: bool,
     /// Policy for the use of Reply chunks.
     pub reply_policy: ReplyPolicy,
+    /// TLS for peers that connect over TCP (RFC 9289). None: who asks for it is told nothing of
+    /// it, as by a server that does not know TLS.
+    pub serve_tls: Option<Arc<ServerTls>>,
+    /// TLS for all connections that we make over TCP: a server without it is not called.
+    // RFC 9289 §6.1.1 [9289-35]: where TLS is wanted nobody is called without
+    pub call_tls: Option<Arc<ClientTls>>,
     /// The time for which a core spins without work before it sleeps.
     pub spin: Duration,
     /// The time for which a stopping shard waits for calls in progress and for connections to
@@ -113,6 +120,8 @@ impl Default for Config {
             slots: [8_192, 512, 192],
             private_data: true,
             reply_policy: ReplyPolicy::Inline,
+            serve_tls: None,
+            call_tls: None,
             spin: Duration::from_micros(100),
             drain: Duration::from_secs(3),
             xid_seed: 0,

@@ -80,6 +80,8 @@ pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
 pub use options::{HEALTH_MAX, OptionFault};
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;
+pub use stag_tls as tls;
 pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stages::{Sampling, Stage, Stages, WatchedProgram};
 pub use stats::Stats;
+pub use stream::PeerSecurity;

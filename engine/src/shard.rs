@@ -76,7 +76,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             provider.register(&pool)?;
             Ok(pool)
         })?;
-        let streams = Streams::new(core.config.streams, core.config.slots[0])?;
+        let streams = Streams::new(&core.config)?;
         let targets = (0..core.peers.capacity()).map(|_| None).collect();
         let front = vec![0; core.config.receive_len].into_boxed_slice();
         let mut shard = Self {

@@ -243,6 +243,12 @@ pub struct StreamStats {
     pub looks: u64,
     /// System calls that changed the events that a connection is watched for.
     pub watches: u64,
+    /// TLS sessions that stood.
+    pub tls_sessions: u64,
+    /// Connections that ended because they got no TLS session, or broke its rules.
+    pub tls_failures: u64,
+    /// Calls denied because they came without TLS, or asked for it where they may not.
+    pub tls_refusals: u64,
 }
 
 /// Limits that were met.

@@ -105,6 +105,7 @@ fn every_reason_for_the_end_of_a_connection_is_explained() {
         Cause::PeerFault(terminate),
         Cause::Terminated(terminate),
         Cause::Handshake,
+        Cause::Tls,
     ];
     let limits = [
         ConnectLimit::Receives,

@@ -12,7 +12,7 @@ use crate::{
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
-    rpc::{CallHeader, Refusal},
+    rpc::{AuthStatus, CallHeader, Denied, Outcome, Refusal, ReplyHeader},
     rpcrdma::{Body, ChunkLists, Header, PeerFault, Xid, responder},
     xdr::{NoRoom, Reader, Writer},
 };
@@ -135,16 +135,27 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             Err(Refusal::Answer(reply)) => {
                 self.core.watch.forget(key);
-                match self.refusal(|writer| reply.emit(writer)) {
-                    Some(message) => self.answer(CallId(key), Answer { message, item: None }),
-                    None => self.disconnect(peer),
-                }
+                self.answer_refusal(key, peer, &reply);
             }
             // Nobody can be answered, and the credit cannot be given back by an answer: the
             // connection ends.
             Err(Refusal::Discard) => self.disconnect(peer),
         }
         self.empty_outbox();
+    }
+
+    /// Answers a call that no app sees, because of its credential.
+    pub(crate) fn deny(&mut self, key: Key, peer: PeerId, xid: Xid, status: AuthStatus) {
+        let outcome = Outcome::Denied(Denied::AuthError(status));
+        self.answer_refusal(key, peer, &ReplyHeader { xid, outcome });
+        self.empty_outbox();
+    }
+
+    fn answer_refusal(&mut self, key: Key, peer: PeerId, reply: &ReplyHeader<'_>) {
+        match self.refusal(|writer| reply.emit(writer)) {
+            Some(message) => self.answer(CallId(key), Answer { message, item: None }),
+            None => self.disconnect(peer),
+        }
     }
 
     /// A message with the reply to a call that no app could understand.

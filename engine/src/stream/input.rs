@@ -1,9 +1,19 @@
 //! Records of TCP connections whose octets arrive one after another.
 
-use super::table::Stream;
-use crate::memory::{Lane, Memory};
-use stag_pools::Buf;
-use stag_verbs::{Cause, FabricFault};
+use super::{
+    Look,
+    table::{Role, Stream},
+};
+use crate::{
+    account::SMALL_MAX,
+    app::{App, PeerId},
+    memory::{Lane, Memory},
+    peer::Link,
+    responder::Wait,
+    shard::Shard,
+};
+use stag_pools::{Buf, table::Key};
+use stag_verbs::{Cause, FabricFault, Provider};
 
 /// The memory that the records of one peer come to lie in.
 #[derive(Clone, Copy, Debug)]
@@ -41,4 +51,89 @@ pub(super) fn gather(
     let record = stream.record.as_mut().ok_or(exhausted)?;
     debug_assert_eq!(record.len(), at, "parts of a record arrive in order");
     record.append(octets).map_err(|_| exhausted)
+}
+
+// Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a
+// record).
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Octets that may be read from a connection, so that there is memory for them whatever they
+    /// are. Fails when its record needs a longer buffer, for which the connection then waits.
+    pub(super) fn room_to_read(&mut self, key: Key) -> Result<usize, Look> {
+        let lane = self.lane_of(key);
+        let stream = self.streams.connections.get_mut(key).ok_or(Look::Empty)?;
+        let Some(record) = &stream.record else {
+            return Ok(self.core.memory.longest(lane).max(SMALL_MAX));
+        };
+        if record.spare_len() > 0 {
+            return Ok(record.spare_len());
+        }
+        let peer = stream.peer.ok_or(Look::Empty)?;
+        let wanted = record.len() + 1;
+        stream.wanted = wanted;
+        if wanted > self.core.memory.slot_max() {
+            return Err(Look::Closed(Cause::Fabric(FabricFault::Exhausted)));
+        }
+        if !self.core.is_awaited(lane) && self.lengthen_record(peer).is_ok() {
+            let record =
+                self.streams.connections.get(key).and_then(|stream| stream.record.as_ref());
+            return record.map(Buf::spare_len).ok_or(Look::Empty);
+        }
+        self.core.counters.stats.limits.memory += 1;
+        self.core.set_wait(peer, Wait::Memory(wanted));
+        self.streams.queue(key);
+        Err(Look::Empty)
+    }
+
+    /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the
+    /// octets that it waits for when there is none.
+    pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> Result<(), usize> {
+        let Some(Link::Stream(key)) = self.core.peers.get(peer).map(|entry| &entry.link) else {
+            return Ok(());
+        };
+        let key = *key;
+        let lane = self.lane_of(key);
+        let Some(stream) = self.streams.connections.get_mut(key).filter(|stream| stream.wanted > 0)
+        else {
+            return Ok(());
+        };
+        let mut longer = self.core.memory.lend(stream.wanted, lane).ok_or(stream.wanted)?;
+        longer.reset(0);
+        if let Some(shorter) = stream.record.take() {
+            longer.append(&shorter).expect("it is longer");
+        }
+        (stream.record, stream.wanted) = (Some(longer), 0);
+        self.streams.queue(key);
+        Ok(())
+    }
+
+    /// The part of the memory that serves a connection. Replies to our own calls are not for others
+    /// to delay.
+    pub(super) fn lane_of(&self, key: Key) -> Lane {
+        match self.streams.connections.get(key) {
+            Some(Stream { role: Role::Responder, peer: Some(peer), .. }) => self.core.lane(*peer),
+            _ => Lane::Proven,
+        }
+    }
+
+    /// Brings the account of a connection's peer to what it holds and to what moved.
+    pub(super) fn settle_stream(&mut self, key: Key) {
+        let (now, share) = (self.core.now, self.core.memory.share());
+        let Some(stream) = self.streams.connections.get_mut(key) else { return };
+        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else {
+            return;
+        };
+        // First, for what moved before the peer began to hold something shows nothing about that.
+        let moved = std::mem::take(&mut stream.moved);
+        entry.served.count_octets(moved);
+        let account = entry.served.account();
+        account.settle(now);
+        account.earn(moved, share);
+        account.hold_in_all(stream.held(), now);
+        // A record alone is never too much: only reading ends it.
+        let is_over_share = stream.is_refused() && !account.allows(0, share);
+        if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
+            self.core.counters.stats.limits.share += u64::from(is_over_share);
+            self.streams.set_interest(key);
+        }
+    }
 }

@@ -136,6 +136,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// `is_fabric_busy` says that the fabric had events in this pass.
     #[inline(never)]
     pub(crate) fn poll_streams(&mut self, now: Time, is_fabric_busy: bool) -> bool {
+        self.streams.allow_handshakes();
+        self.end_slow_handshakes(now);
         // What was made since the latest pass leaves before anything is looked for.
         let sent = !self.streams.unsent.is_empty() && self.flush_streams();
         let mut resumed = false;
@@ -194,6 +196,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use rustix::event::{PollFd, PollFlags, poll};
     use std::{io::Write, net::TcpStream};
 
@@ -224,7 +227,8 @@ mod tests {
 
     /// Streams with one connection, and its other end.
     fn connected() -> (Streams, Key, TcpStream) {
-        let mut streams = Streams::new(4, 64).unwrap();
+        let config = Config { streams: 4, slots: [64, 0, 0], ..Config::small() };
+        let mut streams = Streams::new(&config).unwrap();
         let to = streams.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
         let other = TcpStream::connect(to).unwrap();
         let (socket, _) = loop {

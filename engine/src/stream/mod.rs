@@ -10,24 +10,25 @@
 mod input;
 mod looks;
 mod output;
+mod probe;
 mod socket;
 mod table;
+mod tls;
 
 use input::{Source, gather};
+use probe::CallSecurity;
 pub(crate) use table::Streams;
 use table::{Role, Stream};
+pub use tls::PeerSecurity;
 
 use crate::{
-    account::SMALL_MAX,
     app::{App, ConnectLimit, Over, PeerId},
     item::Pulled,
-    memory::Lane,
     peer::{Link, Sender},
-    responder::Wait,
     shard::Shard,
 };
 use rustix::{event::epoll, net::sockopt};
-use stag_pools::{Buf, table::Key};
+use stag_pools::table::Key;
 use stag_protocol::{
     rpc::{MessageType, record},
     rpcrdma::Side,
@@ -138,7 +139,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn handle_ready(&mut self, key: Key, flags: epoll::EventFlags) {
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
-        if stream.role != Role::Connecting {
+        if stream.role != Role::Connecting || stream.tls.is_some() {
             self.read_stream(key);
             self.streams.queue(key);
             // Nothing can be sent any more: whoever is owed a reply is gone.
@@ -149,25 +150,29 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         match sockopt::socket_error(&stream.socket) {
             Ok(Ok(())) => {
-                stream.role = Role::Requester;
-                let peer = stream.peer;
-                self.streams.queue(key);
-                if let Some(peer) = peer {
-                    if let Some(entry) = self.core.peers.get_mut(peer) {
-                        entry.set_up();
-                    }
-                    self.app.on_peer_up(
-                        &mut crate::app::Cx::new(&mut self.core, &mut self.provider),
-                        peer,
-                    );
-                    self.empty_outbox();
-                    self.start_waiting(peer);
+                if !self.probe_tls(key) {
+                    self.begin_to_call(key);
                 }
             }
             Ok(Err(error)) | Err(error) => {
                 self.end_stream(key, Cause::Fabric(FabricFault::from(&io::Error::from(error))));
             }
         }
+    }
+
+    /// A connection that we made can be called on.
+    fn begin_to_call(&mut self, key: Key) {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return };
+        stream.role = Role::Requester;
+        let peer = stream.peer;
+        self.streams.queue(key);
+        let Some(peer) = peer else { return };
+        if let Some(entry) = self.core.peers.get_mut(peer) {
+            entry.set_up();
+        }
+        self.app.on_peer_up(&mut crate::app::Cx::new(&mut self.core, &mut self.provider), peer);
+        self.empty_outbox();
+        self.start_waiting(peer);
     }
 
     /// Reads what arrived on a connection. True when anything did.
@@ -198,6 +203,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(mut pending) =
             self.streams.connections.get_mut(key).and_then(|stream| stream.pending.take())
         else {
+            self.read_stream(key);
             return;
         };
         let mut input = &pending[..];
@@ -229,14 +235,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         let most = room.min(staging.len());
         let staging = staging.split_at_mut(most).0;
         let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
+        if stream.tls.is_some() {
+            return self.look_at_session(key, staging);
+        }
         self.streams.stats.receives += 1;
-        let is_stopping = self.streams.is_stopping && stream.role == Role::Responder;
         let len = match (&stream.socket).read(staging) {
-            Ok(0) if stream.role == Role::Responder => {
-                stream.ended = true;
-                return Look::Last;
-            }
-            Ok(0) => return Look::Closed(Cause::Peer),
+            Ok(0) => return self.end_of_input(key),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
@@ -244,12 +248,27 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         stream.moved += len as u64;
         self.streams.stats.received += len as u64;
-        if is_stopping {
+        self.take_input(key, staging.get(..len).unwrap_or_default(), len == staging.len())
+    }
+
+    /// The peer sends nothing more. Who called is still answered.
+    fn end_of_input(&mut self, key: Key) -> Look {
+        match self.streams.connections.get_mut(key) {
+            Some(stream) if stream.role == Role::Responder => {
+                stream.ended = true;
+                Look::Last
+            }
+            _ => Look::Closed(Cause::Peer),
+        }
+    }
+
+    /// Takes what was read; `whole` says that there may be more.
+    fn take_input(&mut self, key: Key, mut input: &[u8], whole: bool) -> Look {
+        let is_responder = |stream: &Stream| stream.role == Role::Responder;
+        if self.streams.is_stopping && self.streams.connections.get(key).is_some_and(is_responder) {
             // Read and dropped, so that closing does not reset the connection under the last reply.
             return Look::More;
         }
-        let mut input = staging.get(..len).unwrap_or_default();
-        let whole = len == staging.len();
         match self.take_records(key, &mut input).and_then(|()| self.keep_pending(key, input)) {
             Ok(()) if whole => Look::More,
             Ok(()) => Look::Last,
@@ -281,6 +300,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
             if stream.dead {
                 return Ok(());
+            }
+            if stream.is_securing() {
+                return if input.is_empty() { Ok(()) } else { Err(self.refuse_injected(key)) };
             }
             if stream.role == Role::Responder && stream.is_full(fair) && !input.is_empty() {
                 return Ok(());
@@ -329,6 +351,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             // spoken.
             _ => return Err(Cause::Handshake),
         };
+        let security = self.secure_call(key, xid, record)?;
+        if matches!(security, CallSecurity::Start) {
+            return Ok(());
+        }
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         if stream.calls >= CALLS_MAX {
             // Only who connected gets here: it goes on reading, for replies, and a server has to
             // know a limit by itself.
@@ -342,6 +369,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Err(Cause::Local);
         };
         let address = self.core.peers.get(peer).map_or(PeerAddress::Simulated, |peer| peer.address);
+        if let CallSecurity::Deny(status) = security {
+            self.deny(call, peer, xid, status);
+            return Ok(());
+        }
         self.core.watch.begin_at_once(call, self.core.now);
         self.hand_over(call, Sender { peer, address }, reader, Pulled::default());
         Ok(())
@@ -355,10 +386,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(key) = self.streams.unsent.pop_front() else { break };
             let Some(stream) = self.streams.connections.get_mut(key) else { continue };
             stream.queued = false;
-            if stream.role == Role::Connecting && !stream.dead {
+            if stream.role == Role::Connecting && !stream.dead && stream.tls.is_none() {
                 continue;
             }
-            sent |= !stream.output.is_empty();
+            sent |= stream.wants_send();
             let works = self.streams.flush(key);
             let Some(stream) = self.streams.connections.get(key) else { continue };
             if !works || stream.is_over() {
@@ -381,94 +412,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn end_stream(&mut self, key: Key, cause: Cause) {
-        let Some(stream) = self.streams.remove(key) else { return };
+        let Some(mut stream) = self.streams.remove(key) else { return };
+        stream.close_session();
         if let Some(peer) = stream.peer {
             self.handle_connection_end(peer, cause);
-        }
-    }
-}
-
-// Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a
-// record).
-impl<P: Provider, A: App> Shard<P, A> {
-    /// Octets that may be read from a connection, so that there is memory for them whatever they
-    /// are. Fails when its record needs a longer buffer, for which the connection then waits.
-    fn room_to_read(&mut self, key: Key) -> Result<usize, Look> {
-        let lane = self.lane_of(key);
-        let stream = self.streams.connections.get_mut(key).ok_or(Look::Empty)?;
-        let Some(record) = &stream.record else {
-            return Ok(self.core.memory.longest(lane).max(SMALL_MAX));
-        };
-        if record.spare_len() > 0 {
-            return Ok(record.spare_len());
-        }
-        let peer = stream.peer.ok_or(Look::Empty)?;
-        let wanted = record.len() + 1;
-        stream.wanted = wanted;
-        if wanted > self.core.memory.slot_max() {
-            return Err(Look::Closed(Cause::Fabric(FabricFault::Exhausted)));
-        }
-        if !self.core.is_awaited(lane) && self.lengthen_record(peer).is_ok() {
-            let record =
-                self.streams.connections.get(key).and_then(|stream| stream.record.as_ref());
-            return record.map(Buf::spare_len).ok_or(Look::Empty);
-        }
-        self.core.counters.stats.limits.memory += 1;
-        self.core.set_wait(peer, Wait::Memory(wanted));
-        self.streams.queue(key);
-        Err(Look::Empty)
-    }
-
-    /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the
-    /// octets that it waits for when there is none.
-    pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> Result<(), usize> {
-        let Some(Link::Stream(key)) = self.core.peers.get(peer).map(|entry| &entry.link) else {
-            return Ok(());
-        };
-        let key = *key;
-        let lane = self.lane_of(key);
-        let Some(stream) = self.streams.connections.get_mut(key).filter(|stream| stream.wanted > 0)
-        else {
-            return Ok(());
-        };
-        let mut longer = self.core.memory.lend(stream.wanted, lane).ok_or(stream.wanted)?;
-        longer.reset(0);
-        if let Some(shorter) = stream.record.take() {
-            longer.append(&shorter).expect("it is longer");
-        }
-        (stream.record, stream.wanted) = (Some(longer), 0);
-        self.streams.queue(key);
-        Ok(())
-    }
-
-    /// The part of the memory that serves a connection. Replies to our own calls are not for others
-    /// to delay.
-    fn lane_of(&self, key: Key) -> Lane {
-        match self.streams.connections.get(key) {
-            Some(Stream { role: Role::Responder, peer: Some(peer), .. }) => self.core.lane(*peer),
-            _ => Lane::Proven,
-        }
-    }
-
-    /// Brings the account of a connection's peer to what it holds and to what moved.
-    fn settle_stream(&mut self, key: Key) {
-        let (now, share) = (self.core.now, self.core.memory.share());
-        let Some(stream) = self.streams.connections.get_mut(key) else { return };
-        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else {
-            return;
-        };
-        // First, for what moved before the peer began to hold something shows nothing about that.
-        let moved = std::mem::take(&mut stream.moved);
-        entry.served.count_octets(moved);
-        let account = entry.served.account();
-        account.settle(now);
-        account.earn(moved, share);
-        account.hold_in_all(stream.held(), now);
-        // A record alone is never too much: only reading ends it.
-        let is_over_share = stream.is_refused() && !account.allows(0, share);
-        if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
-            self.core.counters.stats.limits.share += u64::from(is_over_share);
-            self.streams.set_interest(key);
         }
     }
 }

@@ -134,6 +134,9 @@ impl Streams {
     }
 
     fn send(stream: &mut Stream, stats: &mut StreamStats) -> bool {
+        if stream.tls.is_some() {
+            return Self::send_secured(stream, stats);
+        }
         while !stream.output.is_empty() {
             let mut slices = [IoSlice::new(&[]); GATHER];
             let mut skip = stream.sent;
@@ -163,7 +166,7 @@ impl Streams {
     }
 
     /// Drops what was sent.
-    fn forget(stream: &mut Stream, sent: usize) {
+    pub(super) fn forget(stream: &mut Stream, sent: usize) {
         stream.sent += sent;
         while let Some(first) = stream.output.front() {
             let len = first.octets().len();

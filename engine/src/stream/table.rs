@@ -2,9 +2,13 @@
 
 use super::{
     ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
-    STAGING_LEN, looks::Looks, output::Part, socket,
+    STAGING_LEN,
+    looks::Looks,
+    output::Part,
+    socket,
+    tls::{CIPHER_LEN, StreamTls},
 };
-use crate::{app::PeerId, stats::StreamStats};
+use crate::{app::PeerId, config::Config, stats::StreamStats};
 use rustix::{
     event::epoll,
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -25,6 +29,14 @@ pub(crate) struct Streams {
     pub(super) listener: Option<TcpListener>,
     pub(super) connections: Table<Stream>,
     pub(super) staging: Vec<u8>,
+    /// Room for ciphertext; none where there is no TLS.
+    pub(super) cipher: Vec<u8>,
+    /// Nobody who connects is called, or answered, without TLS.
+    requires_tls: bool,
+    /// The time at which a handshake may take too long, while there are handshakes.
+    pub(super) secure_at: Option<Time>,
+    /// Looks at handshakes that are left in this pass.
+    pub(super) handshakes: u32,
     /// Connections with something to send.
     pub(super) unsent: VecDeque<Key>,
     /// Connections that can go on with calls that were read already.
@@ -74,6 +86,10 @@ pub(super) struct Stream {
     /// It is asked itself whether octets arrived.
     pub(super) is_hot: bool,
     pub(super) role: Role,
+    /// TLS, from the probe on.
+    pub(super) tls: Option<Box<StreamTls>>,
+    /// The app was told that it has no TLS.
+    pub(super) is_clear_told: bool,
     /// The peer sends nothing more. Its calls are still answered.
     pub(super) ended: bool,
     pub(super) dead: bool,
@@ -107,8 +123,12 @@ impl Stream {
 
     /// Returns true if nothing can happen on it any more.
     pub(super) fn is_over(&self) -> bool {
-        self.dead
-            || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
+        self.dead || self.ended && !self.has_output() && self.calls == 0 && self.pending.is_none()
+    }
+
+    /// Returns true if something waits to be sent, now or once it may be.
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.wants_send()
     }
 
     /// Returns true if the socket took less than there is to send.
@@ -127,7 +147,7 @@ impl Stream {
     pub(super) fn held(&self) -> u64 {
         let is_refused = self.is_refused();
         let is_read = self.is_read();
-        let output = if is_refused { self.output_memory } else { 0 };
+        let output = if is_refused { self.output_memory + self.sealed() } else { 0 };
         let input = [
             self.record.as_ref().filter(|_| is_read || is_refused),
             self.pending.as_ref().filter(|_| is_refused),
@@ -137,13 +157,19 @@ impl Stream {
 }
 
 impl Streams {
-    /// Room for `connections` at a time, of a shard with so many message slots.
-    pub(crate) fn new(connections: usize, messages: usize) -> io::Result<Self> {
+    /// Room for the connections of such a shard.
+    pub(crate) fn new(config: &Config) -> io::Result<Self> {
+        let (connections, [messages, ..]) = (config.streams, config.slots);
+        let has_tls = config.serve_tls.is_some() || config.call_tls.is_some();
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
             connections: Table::new(connections),
             staging: vec![0; STAGING_LEN],
+            cipher: vec![0; if has_tls { CIPHER_LEN } else { 0 }],
+            requires_tls: config.serve_tls.as_ref().is_some_and(|tls| tls.is_required()),
+            secure_at: None,
+            handshakes: 0,
             unsent: VecDeque::with_capacity(connections),
             resumable: VecDeque::with_capacity(connections),
             ready: Vec::with_capacity(GATHER),
@@ -184,7 +210,7 @@ impl Streams {
 
     /// Returns true if a reply was not sent yet.
     pub(crate) fn has_output(&self) -> bool {
-        self.connections.iter().any(|(_, stream)| !stream.output.is_empty())
+        self.connections.iter().any(|(_, stream)| stream.has_output())
     }
 
     /// Returns true if anything can happen here.
@@ -199,8 +225,9 @@ impl Streams {
     }
 
     /// Tells every caller that there will be no more replies.
-    pub(crate) fn say_end(&self) {
-        for (_, stream) in self.connections.iter() {
+    pub(crate) fn say_end(&mut self) {
+        for (_, stream) in self.connections.iter_mut() {
+            stream.close_session();
             // A connection that is broken already will be seen to be.
             let _ = stream.socket.shutdown(std::net::Shutdown::Write);
         }
@@ -268,8 +295,8 @@ impl Streams {
     }
 
     /// Returns the time of the next look if nothing arrives before.
-    pub(crate) const fn wake_at(&self) -> Option<Time> {
-        self.accept_at
+    pub(crate) fn wake_at(&self) -> Option<Time> {
+        [self.accept_at, self.secure_at].into_iter().flatten().min()
     }
 
     pub(super) fn add(
@@ -302,6 +329,8 @@ impl Streams {
             watched: interest,
             is_hot: false,
             role,
+            tls: None,
+            is_clear_told: false,
             ended: false,
             dead: false,
         };
@@ -330,8 +359,11 @@ impl Streams {
     /// Returns true if the peer of this connection takes one more call, of at most `most` at once.
     /// A reply tells when not, or the connection's beginning.
     pub(crate) fn takes_calls(&self, key: Key, most: u32) -> bool {
-        let open =
-            |stream: &Stream| stream.role != Role::Connecting && !stream.dead && !stream.ended;
+        let open = |stream: &Stream| {
+            stream.role != Role::Connecting
+                && !(stream.dead || stream.ended || stream.is_securing())
+                && (!self.requires_tls || stream.tls.is_some() || stream.role == Role::Requester)
+        };
         let takes = |stream: &Stream| open(stream) && stream.own_calls < most.min(CALLS_MAX);
         self.connections.get(key).is_some_and(takes)
     }
@@ -360,14 +392,18 @@ impl Streams {
     pub(super) fn set_interest(&mut self, key: Key) {
         let fair = self.fair_output();
         let Some(stream) = self.connections.get_mut(key) else { return };
-        if stream.pending.is_some() && !stream.is_full(fair) {
+        let is_full = stream.role == Role::Responder && stream.is_full(fair);
+        let goes_on = match &stream.pending {
+            Some(_) => !stream.is_full(fair),
+            None => stream.has_more() && !is_full && stream.wanted == 0,
+        };
+        if goes_on {
             self.resumable.push_back(key);
         }
         let mut interest = epoll::EventFlags::empty();
-        let reads =
-            stream.role == Role::Requester || !stream.is_full(fair) && stream.pending.is_none();
+        let reads = stream.role != Role::Responder || !is_full && stream.pending.is_none();
         interest.set(epoll::EventFlags::IN, reads && !stream.ended && stream.wanted == 0);
-        interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
+        interest.set(epoll::EventFlags::OUT, stream.wants_send());
         stream.interest = interest;
         self.watch(key);
     }

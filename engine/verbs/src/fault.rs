@@ -158,6 +158,8 @@ pub enum Cause {
     Terminated(Terminate),
     /// The peer spoke another protocol while connecting.
     Handshake,
+    /// There was no TLS session, or the peer broke its rules.
+    Tls,
 }
 
 impl fmt::Display for Cause {
@@ -176,6 +178,7 @@ impl fmt::Display for Cause {
             }
             Self::Terminated(terminate) => write!(f, "the peer sent Terminate {terminate}"),
             Self::Handshake => f.write_str("the peer does not speak this protocol"),
+            Self::Tls => f.write_str("TLS failed"),
         }
     }
 }

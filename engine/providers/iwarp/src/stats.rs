@@ -86,7 +86,7 @@ impl Disconnects {
         *match cause {
             Cause::Local | Cause::Slow | Cause::Stalled => &mut self.local,
             Cause::Peer => &mut self.peer,
-            Cause::Rejected | Cause::Handshake => &mut self.refused,
+            Cause::Rejected | Cause::Handshake | Cause::Tls => &mut self.refused,
             Cause::Fabric(_) => &mut self.fabric,
             Cause::PeerFault(_) => &mut self.peer_fault,
             Cause::Terminated(_) => &mut self.terminated,

@@ -162,4 +162,19 @@ pub const TCP: &[Metric] = &[
         "engine.stream.{call=receives|sends|looks|watches}",
         "System calls for RPC over TCP, by what they are for.",
     ),
+    Metric::counter(
+        "stag_tcp_tls_sessions_total",
+        "engine.stream.tls_sessions",
+        "TLS sessions that stood (RFC 9289).",
+    ),
+    Metric::counter(
+        "stag_tcp_tls_failures_total",
+        "engine.stream.tls_failures",
+        "Connections that ended because they got no TLS session, or broke its rules.",
+    ),
+    Metric::counter(
+        "stag_tcp_tls_refusals_total",
+        "engine.stream.tls_refusals",
+        "Calls denied because they came without TLS, or asked for it where they may not.",
+    ),
 ];

@@ -1,0 +1,407 @@
+//! TLS on a TCP connection (RFC 9289): the probe in the clear, the handshake, and sessions that
+//! stand.
+//!
+//! A client asks by a call of NULL with the flavor AUTH_TLS. The reply, and the client's probe, are
+//! written to the socket at once, beside the output: nothing else may be under way then, and what
+//! is queued behind them leaves inside the session. Octets in the clear behind the probe end the
+//! connection: somebody on the way may have put them there.
+
+use super::{
+    GATHER, Look,
+    probe::{CallSecurity, NO_TLS, PROBE_MAX, emit_probe, emit_reply, judge, judge_reply},
+    table::{Role, Stream, Streams},
+};
+use crate::{
+    app::{App, Cx, PeerId},
+    shard::Shard,
+    stats::StreamStats,
+};
+use stag_pools::table::Key;
+use stag_protocol::rpcrdma::Xid;
+use stag_tls::{SEALED_MAX, Secured, TlsError, TlsSession};
+use stag_verbs::{Cause, PeerAddress, Provider, Time};
+use std::{
+    io::{self, IoSlice, Read, Write},
+    net::IpAddr,
+    time::Duration,
+};
+
+/// Octets of ciphertext read at a time, for all connections together.
+pub(super) const CIPHER_LEN: usize = 64 << 10;
+/// The time that a handshake may take.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// Looks at connections in a handshake per pass: each may cost a signature, during which nobody is
+/// served.
+const HANDSHAKES_PER_PASS: u32 = 4;
+/// TLS of a connection, from the probe on.
+#[derive(Debug)]
+pub(super) struct StreamTls {
+    session: TlsSession,
+    step: TlsStep,
+    /// The time at which a session that does not stand is given up.
+    until: Time,
+}
+
+/// Step on the way to a session.
+#[derive(Debug, PartialEq, Eq)]
+enum TlsStep {
+    /// We connected, and await the reply to our probe; so many of its octets came.
+    AwaitReply { octets: [u8; PROBE_MAX], len: usize },
+    /// Both sides prove what they have to.
+    AwaitHandshake,
+    /// The session stands.
+    Established,
+}
+
+/// Security of a connection over TCP, as [`App::on_security`] is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerSecurity {
+    /// A peer that could have TLS calls without.
+    Clear,
+    /// A session stands.
+    Secured(Secured),
+    /// No session could be had, and the connection ends.
+    Failed(TlsError),
+}
+
+impl Stream {
+    /// True between the probe and the moment at which the session stands.
+    pub(super) fn is_securing(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.step != TlsStep::Established)
+    }
+
+    /// True if the session has octets for which no event of the socket comes.
+    pub(super) fn has_more(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.session.has_more())
+    }
+
+    /// True if something waits to be sent that may be.
+    pub(super) fn wants_send(&self) -> bool {
+        match &self.tls {
+            None => !self.output.is_empty(),
+            Some(tls) => {
+                tls.wants_send() || tls.step == TlsStep::Established && !self.output.is_empty()
+            }
+        }
+    }
+
+    /// Octets of ours that wait for the peer, encrypted, at most.
+    pub(super) fn sealed(&self) -> usize {
+        if self.tls.as_ref().is_some_and(|tls| tls.wants_send()) { SEALED_MAX } else { 0 }
+    }
+
+    /// Tells the peer that nothing more comes, if the socket takes it.
+    pub(super) fn close_session(&mut self) {
+        if let Some(tls) = &mut self.tls
+            && tls.step == TlsStep::Established
+        {
+            tls.session.close();
+            let _ = tls.session.send(&mut &self.socket);
+        }
+    }
+}
+
+impl StreamTls {
+    fn wants_send(&self) -> bool {
+        // The first octets of a session wait for the reply to the probe.
+        !matches!(self.step, TlsStep::AwaitReply { .. }) && self.session.wants_send()
+    }
+}
+
+impl Streams {
+    /// Sends what one connection with TLS has, as far as its socket takes it. False when it is
+    /// broken.
+    pub(super) fn send_secured(stream: &mut Stream, stats: &mut StreamStats) -> bool {
+        loop {
+            let Some(tls) = &mut stream.tls else { return true };
+            while tls.wants_send() {
+                stats.sends += 1;
+                match tls.session.send(&mut &stream.socket) {
+                    Ok(sent) => {
+                        stats.sent += sent as u64;
+                        stream.moved += sent as u64;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return false,
+                }
+            }
+            if tls.step != TlsStep::Established || stream.output.is_empty() {
+                return true;
+            }
+            let mut slices = [IoSlice::new(&[]); GATHER];
+            let mut skip = stream.sent;
+            for (slice, part) in slices.iter_mut().zip(&stream.output) {
+                *slice = IoSlice::new(part.octets().get(skip..).unwrap_or_default());
+                skip = 0;
+            }
+            let count = stream.output.len().min(GATHER);
+            let parts = stream.output.len();
+            let taken = tls.session.encrypt(slices.get(..count).unwrap_or_default());
+            Self::forget(stream, taken);
+            if taken == 0 && stream.output.len() == parts {
+                return false;
+            }
+        }
+    }
+
+    /// Gives a connection a session that is to stand soon.
+    fn secure(&mut self, key: Key, session: TlsSession, step: TlsStep, now: Time) {
+        let until = now + HANDSHAKE_TIME;
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.tls = Some(Box::new(StreamTls { session, step, until }));
+        }
+        self.secure_at = Some(self.secure_at.map_or(until, |at| at.min(until)));
+        self.queue(key);
+    }
+
+    /// Lets handshakes go on in the pass that begins.
+    pub(super) const fn allow_handshakes(&mut self) {
+        self.handshakes = HANDSHAKES_PER_PASS;
+    }
+
+    /// Takes the connections whose handshake takes too long, and plans the next look at them.
+    fn take_slow(&mut self, now: Time) -> Vec<Key> {
+        let mut slow = Vec::new();
+        let mut next: Option<Time> = None;
+        for (key, stream) in self.connections.iter().filter(|(_, stream)| stream.is_securing()) {
+            match stream.tls.as_ref().map(|tls| tls.until) {
+                Some(until) if until <= now => slow.push(key),
+                Some(until) => next = Some(next.map_or(until, |at| at.min(until))),
+                None => {}
+            }
+        }
+        self.secure_at = next;
+        slow
+    }
+}
+
+// The server's side of a probe.
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Judges a call of a peer that connected over TCP by its security. A call that asks for TLS
+    /// was answered. Fails when the connection has to end.
+    pub(super) fn secure_call(
+        &mut self,
+        key: Key,
+        xid: Xid,
+        record: &[u8],
+    ) -> Result<CallSecurity, Cause> {
+        let pass = Ok(CallSecurity::Pass);
+        let Some(tls) = &self.core.config.serve_tls else { return pass };
+        let Some(stream) = self.streams.connections.get_mut(key) else { return pass };
+        if stream.role != Role::Responder {
+            return pass;
+        }
+        let is_secured = stream.tls.is_some();
+        match judge(record, is_secured, tls.is_required()) {
+            CallSecurity::Start => self.start_session(key, xid).map(|()| CallSecurity::Start),
+            CallSecurity::Deny(status) => {
+                self.streams.stats.tls_refusals += 1;
+                Ok(CallSecurity::Deny(status))
+            }
+            CallSecurity::Pass => {
+                let peer = stream.peer.filter(|_| !is_secured && !stream.is_clear_told);
+                stream.is_clear_told = true;
+                if let Some(peer) = peer {
+                    self.tell_security(peer, &PeerSecurity::Clear);
+                }
+                pass
+            }
+        }
+    }
+
+    /// Answers a probe, and awaits the client's first octets of TLS.
+    // RFC 9289 §4.1 [9289-1]: TLS begins on the port of calls without
+    fn start_session(&mut self, key: Key, xid: Xid) -> Result<(), Cause> {
+        let Some(tls) = self.core.config.serve_tls.clone() else { return Ok(()) };
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+        // A reply in the clear must not come behind the one that begins TLS.
+        if stream.calls > 0 || !stream.output.is_empty() {
+            return Err(self.fail_session(key, TlsError::from("a probe while calls are under way")));
+        }
+        let mut octets = [0; PROBE_MAX];
+        let len = emit_reply(&mut octets, xid);
+        let reply = octets.get(..len).unwrap_or_default();
+        let is_sent = (&stream.socket).write(reply).is_ok_and(|sent| sent == len);
+        stream.moved += len as u64;
+        let stats = &mut self.streams.stats;
+        (stats.calls, stats.replies) = (stats.calls + 1, stats.replies + 1);
+        (stats.sends, stats.sent) = (stats.sends + 1, stats.sent + len as u64);
+        match tls.session() {
+            Ok(session) if is_sent => {
+                self.streams.secure(key, session, TlsStep::AwaitHandshake, self.core.now);
+                Ok(())
+            }
+            Ok(_) => Err(Cause::Tls),
+            Err(error) => Err(self.fail_session(key, error)),
+        }
+    }
+}
+
+// The client's side of a probe.
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Asks a server to which we connected for TLS. False when TLS is not wanted.
+    pub(super) fn probe_tls(&mut self, key: Key) -> bool {
+        let Some(tls) = self.core.config.call_tls.clone() else { return false };
+        let Some(to) = self.ip_of(key) else { return false };
+        let mut octets = [0; PROBE_MAX];
+        let len = emit_probe(&mut octets, tls.probe());
+        let Some(stream) = self.streams.connections.get_mut(key) else { return true };
+        let call = octets.get(..len).unwrap_or_default();
+        let is_sent = (&stream.socket).write(call).is_ok_and(|sent| sent == len);
+        let stats = &mut self.streams.stats;
+        (stats.sends, stats.sent) = (stats.sends + 1, stats.sent + len as u64);
+        let step = TlsStep::AwaitReply { octets: [0; PROBE_MAX], len: 0 };
+        match tls.session(to) {
+            Ok(session) if is_sent => self.streams.secure(key, session, step, self.core.now),
+            Ok(_) => self.end_stream(key, Cause::Tls),
+            Err(error) => {
+                let cause = self.fail_session(key, error);
+                self.end_stream(key, cause);
+            }
+        }
+        true
+    }
+
+    fn ip_of(&self, key: Key) -> Option<IpAddr> {
+        let peer = self.streams.connections.get(key)?.peer?;
+        match self.core.peers.get(peer)?.address {
+            PeerAddress::Ip(at) => Some(at.ip()),
+            _ => None,
+        }
+    }
+
+    /// Reads the reply to our probe, which has to be all that comes.
+    fn read_probe_reply(&mut self, key: Key) -> Look {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
+        let Some(tls) = &mut stream.tls else { return Look::Empty };
+        let TlsStep::AwaitReply { octets, len } = &mut tls.step else { return Look::Empty };
+        self.streams.stats.receives += 1;
+        match (&stream.socket).read(octets.get_mut(*len..).unwrap_or_default()) {
+            Ok(0) => return Look::Closed(self.fail_session(key, TlsError::from(NO_TLS))),
+            Ok(read) => *len += read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
+            Err(error) => return Look::Closed(Cause::Fabric((&error).into())),
+        }
+        match judge_reply(octets.get(..*len).unwrap_or_default()) {
+            None => Look::Last,
+            Some(Ok(())) => {
+                // RFC 9289 §4.1 [9289-10]: the ClientHello goes out on this connection
+                tls.step = TlsStep::AwaitHandshake;
+                Look::Last
+            }
+            // RFC 9289 §4.1 [9289-12]: without the token there is no ClientHello
+            Some(Err(why)) => Look::Closed(self.fail_session(key, TlsError::from(why))),
+        }
+    }
+}
+
+// Sessions.
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Reads what arrived on a connection with TLS, as `look_at_stream` does without.
+    pub(super) fn look_at_session(&mut self, key: Key, plain: &mut [u8]) -> Look {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
+        let Some(tls) = &mut stream.tls else { return Look::Empty };
+        let was_securing = tls.step != TlsStep::Established;
+        match tls.step {
+            TlsStep::AwaitReply { .. } => return self.read_probe_reply(key),
+            // The socket goes on telling of them.
+            TlsStep::AwaitHandshake if self.streams.handshakes == 0 => return Look::Empty,
+            TlsStep::AwaitHandshake => self.streams.handshakes -= 1,
+            TlsStep::Established => {}
+        }
+        self.streams.stats.receives += 1;
+        let received = tls.session.receive(&mut &stream.socket, &mut self.streams.cipher, plain);
+        let intake = match received {
+            Ok(Ok(intake)) => intake,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
+            Ok(Err(error)) => return Look::Closed(Cause::Fabric((&error).into())),
+            // RFC 9289 §4.2 [9289-17]: who proves nothing has no connection
+            Err(error) => {
+                // An alert says why.
+                let _ = tls.session.send(&mut &stream.socket);
+                return Look::Closed(self.fail_session(key, error));
+            }
+        };
+        stream.moved += intake.read as u64;
+        self.streams.stats.received += intake.read as u64;
+        if was_securing && !tls.session.is_handshaking() {
+            tls.step = TlsStep::Established;
+            if let Err(cause) = self.establish(key) {
+                return Look::Closed(cause);
+            }
+        }
+        if intake.is_over {
+            return self.end_of_input(key);
+        }
+        // A handshake has something to send.
+        self.streams.queue(key);
+        self.take_input(key, plain.get(..intake.len).unwrap_or_default(), intake.is_whole)
+    }
+
+    /// A session stands: calls may be made on it.
+    fn establish(&mut self, key: Key) -> Result<(), Cause> {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+        let Some(secured) = stream.tls.as_ref().map(|tls| tls.session.secured()) else {
+            return Ok(());
+        };
+        let (peer, is_client) = (stream.peer, stream.role == Role::Connecting);
+        if is_client && !secured.names_protocol {
+            // RFC 9289 §5 [9289-24]: no session with a server that does not name the protocol
+            let why = "the server does not name the protocol of RPC (ALPN sunrpc)";
+            return Err(self.fail_session(key, TlsError::from(why)));
+        }
+        self.streams.stats.tls_sessions += 1;
+        if let Some(peer) = peer {
+            self.tell_security(peer, &PeerSecurity::Secured(secured));
+        }
+        if is_client {
+            self.begin_to_call(key);
+        } else if let Some(peer) = peer {
+            self.start_waiting(peer);
+        }
+        Ok(())
+    }
+
+    /// Ends the connection of a peer that sends something else than TLS behind the probe.
+    // RFC 9289 §5.1.1 [9289-26]: octets in the clear between probe and handshake are dropped
+    pub(super) fn refuse_injected(&mut self, key: Key) -> Cause {
+        self.fail_session(key, TlsError::from("octets in the clear came behind the probe for TLS"))
+    }
+
+    /// Notes that a session cannot be had, and returns the cause of the connection's end.
+    fn fail_session(&mut self, key: Key, error: TlsError) -> Cause {
+        self.streams.stats.tls_failures += 1;
+        let stream = self.streams.connections.get(key);
+        let peer = stream.and_then(|stream| stream.peer);
+        if let Some(tls) = &self.core.config.call_tls
+            && stream.is_some_and(|stream| stream.role != Role::Responder)
+        {
+            // RFC 9289 §4.1 [9289-13]: whoever called is told of it
+            tls.note_fault(error.clone());
+        }
+        if let Some(peer) = peer {
+            self.tell_security(peer, &PeerSecurity::Failed(error));
+        }
+        Cause::Tls
+    }
+
+    fn tell_security(&mut self, peer: PeerId, security: &PeerSecurity) {
+        let cx = &mut Cx::new(&mut self.core, &mut self.provider);
+        self.app.on_security(cx, peer, security);
+        self.empty_outbox();
+    }
+
+    /// Ends the connections whose handshake takes too long.
+    pub(super) fn end_slow_handshakes(&mut self, now: Time) {
+        if self.streams.secure_at.is_none_or(|at| now < at) {
+            return;
+        }
+        for key in self.streams.take_slow(now) {
+            let cause = self.fail_session(key, TlsError::from("the handshake takes too long"));
+            self.end_stream(key, cause);
+        }
+    }
+}

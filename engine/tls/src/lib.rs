@@ -1,0 +1,90 @@
+//! RPC-with-TLS (RFC 9289): certificates from files, and the TLS session of one TCP connection.
+//!
+//! The one crate that knows `rustls`. It has no socket and no clock: [`TlsSession`] is handed
+//! whatever reads and writes, and says what it needs. When a session begins, which calls may travel
+//! without one, and how long a handshake may take, is the engine's (`engine/src/stream/tls.rs`).
+//!
+//! | file | what |
+//! |---|---|
+//! | `server.rs` | [`ServerTls`]: a server's certificate, and whom it asks for one |
+//! | `client.rs` | [`ClientTls`]: whom a client trusts, and its certificate |
+//! | `session.rs` | [`TlsSession`]: octets in and out |
+//! | `files.rs` | PEM files |
+#![forbid(unsafe_code)]
+
+mod client;
+mod files;
+mod server;
+mod session;
+
+pub use client::{ClientFiles, ClientTls, TlsProbe};
+pub use files::TlsIdentity;
+pub use server::{ServerFiles, ServerTls};
+pub use session::{HANDSHAKE_MAX, Intake, SEALED_MAX, Secured, TlsSession};
+
+use rustls::crypto::CryptoProvider;
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+/// The protocol of RPC in ALPN (RFC 9289 §7.2).
+pub const PROTOCOL: &[u8] = b"sunrpc";
+
+/// TLS that cannot be had, or a session that failed: a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsError(String);
+
+impl TlsError {
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl From<&'static str> for TlsError {
+    fn from(sentence: &'static str) -> Self {
+        Self(sentence.to_owned())
+    }
+}
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The cryptography of all sessions.
+fn cryptography() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Versions of TLS.
+// RFC 9289 §5 [9289-19]: no version of TLS before 1.3
+const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+/// A configuration that sessions begin with, until another one takes its place.
+#[derive(Debug)]
+struct Current<C>(RwLock<Arc<C>>);
+
+impl<C> Current<C> {
+    fn new(config: C) -> Self {
+        Self(RwLock::new(Arc::new(config)))
+    }
+
+    fn get(&self) -> Arc<C> {
+        // A panic elsewhere leaves a whole configuration behind: it is replaced in one step.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, config: C) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+}

@@ -1,0 +1,98 @@
+//! A server's side of TLS: its certificate, and whether clients have to show theirs (RFC 9289
+//! §4.2).
+
+use crate::{
+    Current, PROTOCOL, TlsError, TlsIdentity, TlsSession, VERSIONS, cryptography,
+    files::authorities,
+};
+use rustls::{
+    ServerConfig, ServerConnection,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+};
+use std::{path::PathBuf, sync::Arc};
+
+/// The files of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// The server's certificate and its key.
+    pub identity: TlsIdentity,
+    /// Authorities whose certificates clients have to show; none: clients show nothing.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// TLS as a server offers it, for all of its shards.
+#[derive(Debug)]
+pub struct ServerTls {
+    files: ServerFiles,
+    is_required: bool,
+    config: Current<ServerConfig>,
+}
+
+impl ServerTls {
+    /// TLS by these files. `is_required` refuses all calls without it.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not what it should be.
+    pub fn open(files: ServerFiles, is_required: bool) -> Result<Self, TlsError> {
+        let config = Current::new(config(&files)?);
+        Ok(Self { files, is_required, config })
+    }
+
+    /// Reads the files again: sessions that begin afterwards have what is in them, those that stand
+    /// go on. Nothing changes when a file is bad.
+    ///
+    /// # Errors
+    /// As [`ServerTls::open`].
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.config.replace(config(&self.files)?);
+        Ok(())
+    }
+
+    /// True if calls without TLS are refused.
+    pub const fn is_required(&self) -> bool {
+        self.is_required
+    }
+
+    /// True if clients have to show a certificate.
+    pub const fn asks_for_certificates(&self) -> bool {
+        self.files.client_authorities.is_some()
+    }
+
+    /// A session that waits for its client.
+    ///
+    /// # Errors
+    /// As `rustls` has it; none is known.
+    pub fn session(&self) -> Result<TlsSession, TlsError> {
+        Ok(TlsSession::new(ServerConnection::new(self.config.get())?.into()))
+    }
+}
+
+fn config(files: &ServerFiles) -> Result<ServerConfig, TlsError> {
+    let (certificates, key) = files.identity.read()?;
+    let builder =
+        ServerConfig::builder_with_provider(cryptography()).with_protocol_versions(VERSIONS)?;
+    let builder = match &files.client_authorities {
+        Some(path) => {
+            let roots = Arc::new(authorities(path)?);
+            // RFC 9289 §5.2.1 [9289-29]: the client's chain is verified as RFC 5280 says
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, cryptography())
+                .build()
+                .map_err(|error| TlsError::new(format!("{}: {error}", path.display())))?;
+            // RFC 9289 §5 [9289-20]: both sides can prove themselves by certificates
+            builder.with_client_cert_verifier(verifier)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(certificates, key)
+        .map_err(|error| files.identity.mismatch(&error))?;
+    // RFC 9289 §5 [9289-23]: the answer names sunrpc alone
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    // No tickets: a kernel that took the session over knows no handshake message, and a session
+    // that is resumed would keep the authorities of the time when it began.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    // RFC 9289 §6 [9289-33]: no 0-RTT data
+    config.max_early_data_size = 0;
+    Ok(config)
+}
