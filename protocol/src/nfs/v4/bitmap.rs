@@ -59,19 +59,29 @@ impl Bitmap {
 
     /// The numbers that are in both sets, in as few words as it takes.
     pub fn intersection(&self, other: &Self) -> Self {
-        Self::of(self.numbers().filter(|number| other.contains(*number)))
+        let mut set = Self::EMPTY;
+        let both = self.words.iter().zip(other.words).map(|(word, other)| word & other);
+        for ((to, word), len) in set.words.iter_mut().zip(both).zip(1..) {
+            *to = word;
+            set.len = if word == 0 { set.len } else { len };
+        }
+        set
     }
 
     /// Returns true if all numbers of this set are in the other.
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.numbers().all(|number| other.contains(number))
+        self.words.iter().zip(other.words).all(|(word, other)| word & !other == 0)
     }
 
     /// Iterates over the numbers, in rising order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         let words = (0..).step_by(32).zip(self.words);
-        words.flat_map(|(first, word)| {
-            (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + bit)
+        words.flat_map(|(first, mut left): (u32, u32)| {
+            core::iter::from_fn(move || {
+                let bit = left.trailing_zeros();
+                left &= left.checked_sub(1)?;
+                Some(first + bit)
+            })
         })
     }
 
