@@ -38,4 +38,4 @@ pub use gateway::Gateway;
 pub use inbox::Wakeup;
 pub use report::GatewayReport;
 pub use store::helpers;
-pub use v4::{Nfs4Config, Nfs4Report};
+pub use v4::{Nfs4Config, Nfs4Records, Nfs4Report};

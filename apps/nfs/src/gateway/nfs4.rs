@@ -6,13 +6,22 @@ use stag_protocol::rpc::Accepted;
 use super::{Gateway, NoMessage, caller, write_header};
 use crate::drc::CallSource;
 use crate::store::Store;
-use crate::v4::{CompoundCall, Nfs4, Nfs4Config, NoReply};
+use crate::v4::{CompoundCall, Nfs4, Nfs4Config, Nfs4Records, NoReply};
 
 impl<S: Store> Gateway<S> {
     /// Serves version 4, too. Its clients are this shard's alone.
     #[must_use]
     pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
         self.nfs4 = Some(Box::new(Nfs4::new(config, self.store.exports())));
+        self
+    }
+
+    /// Begins version 4, which is served already, with records of its clients.
+    #[must_use]
+    pub fn with_records(mut self, records: Nfs4Records) -> Self {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.recover(records);
+        }
         self
     }
 
@@ -46,6 +55,11 @@ impl<S: Store> Gateway<S> {
             Ok(answer) => Ok(answer),
             Err(NoReply::Garbage) => self.refuse(cx, id, header.reply(Accepted::GarbageArgs)),
             Err(NoReply::NoMemory) => Err(NoMessage::Dropped),
+            Err(NoReply::Held) => {
+                // It may carry handles.
+                self.write_index();
+                Err(NoMessage::Waits)
+            }
         }
     }
 }

@@ -3,8 +3,10 @@
 
 mod logged;
 mod rate;
+mod records;
 mod shard;
 
+pub use records::start_records;
 pub use shard::{CONNECTIONS, ConnectionShare, NfsVersions, STREAMS, ServeShard, shard_buffers};
 
 use crate::{
@@ -142,7 +144,8 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 /// The properties of version 4 for a server that starts: its identity is that of its file handles,
-/// where these outlive it. `is_alone` says that no other version is served.
+/// where these outlive it. `is_alone` says that no other version is served; `boot` is the number of
+/// this boot, where boots are counted.
 ///
 /// # Errors
 /// When the system gives no random numbers.
@@ -150,6 +153,7 @@ pub fn nfs4_config(
     source: &StoreSource,
     lease_seconds: u16,
     is_alone: bool,
+    boot: Option<u32>,
 ) -> Result<Nfs4Config, ServeError> {
     let mut random = [0; 20];
     getrandom(&mut random, GetRandomFlags::empty())
@@ -170,7 +174,7 @@ pub fn nfs4_config(
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(Nfs4Config {
         lease: Duration::from_secs(lease_seconds.into()),
-        epoch: number(epoch),
+        epoch: boot.unwrap_or_else(|| number(epoch)),
         identity,
         delegations,
         started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),

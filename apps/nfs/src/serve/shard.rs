@@ -3,7 +3,7 @@
 
 use super::{Copied, ServeError, Started, StoreSource, logged::Logged};
 use crate::{
-    Gateway, GatewayReport, Nfs4Config,
+    Gateway, GatewayReport, Nfs4Config, Nfs4Records,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -114,6 +114,8 @@ pub struct ServeShard {
     pub source: StoreSource,
     /// Versions of NFS.
     pub nfs: NfsVersions,
+    /// Records of the clients of version 4, where there are some.
+    pub records: Option<Nfs4Records>,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
@@ -194,6 +196,11 @@ impl ServeShard {
         let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
         if let Some(config) = self.nfs.four {
             gateway = gateway.with_nfs4(config);
+            if let Some(records) = self.records.take() {
+                let waker = control.waker();
+                records.keeper.wakeup().attach(move || waker.wake());
+                gateway = gateway.with_records(records);
+            }
         }
         if !self.nfs.three {
             gateway = gateway.without_nfs3();

@@ -8,6 +8,7 @@ use stag_protocol::nfs::{
 
 use super::{
     state::IoAccess,
+    stateids::file_id,
     turn::{Done, Stop, Turn},
 };
 use crate::store::{
@@ -25,6 +26,16 @@ impl<S: Store> Turn<'_, '_, S> {
 
     pub(super) fn parent_of(&mut self, directory: &FileHandle) -> Done<FoundObject> {
         Ok(self.ask4(|store, _| store.lookupp(directory))?)
+    }
+
+    /// Keeps a file although its last name goes, until nobody has state of it. Where that cannot
+    /// be, it goes with its last name.
+    pub(super) fn pin(&mut self, file: &FileHandle) {
+        if !self.nfs4.state.has_file(file_id(file))
+            && self.ask4(|store, _| store.pin(file)).is_err()
+        {
+            self.nfs4.tally.unpinned += 1;
+        }
     }
 
     pub(super) fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> Done<SeekDone> {

@@ -12,6 +12,7 @@ use super::{
     LIMITS, Nfs4,
     node::Node,
     op,
+    recovery::HeldReply,
     session::{CELL_LEN, Principal, SequenceFacts, SlotVerdict},
     turn::{Done, Place, Stop, Turn},
 };
@@ -43,6 +44,8 @@ pub(crate) enum NoReply {
     Garbage,
     /// There is no memory.
     NoMemory,
+    /// It has one, which leaves when a record is stable.
+    Held,
 }
 
 /// Course of a compound behind its SEQUENCE.
@@ -98,6 +101,10 @@ impl Nfs4 {
             has_acted: false,
         };
         turn.run(operations, &facts);
+        if let Some(client) = turn.nfs4.recovery.take_held_client() {
+            turn.hold_reply(client);
+            return Err(NoReply::Held);
+        }
         turn.release_slot();
         Ok(turn.reply.finish())
     }
@@ -254,10 +261,15 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// Ends the request of the slot, with its reply if that is to be kept.
     fn release_slot(&mut self) {
-        let Some(slot) = self.slot.take() else { return };
-        let is_kept = slot.cache_this && !self.reply.has_item();
-        let reply = self.reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
-        self.nfs4.sessions.finish(&slot, reply);
+        let slot = self.slot.take();
+        self.nfs4.free_slot(slot, &self.reply);
+    }
+
+    /// Keeps the reply until a client is recorded; its slot is busy meanwhile.
+    fn hold_reply(self, client: u64) {
+        let Turn { nfs4, source, slot, reply, .. } = self;
+        let held = HeldReply { client, call: source.id, peer: source.peer, slot, reply };
+        nfs4.recovery.hold(held);
     }
 }
 

@@ -10,6 +10,8 @@ mod compound;
 mod node;
 mod op;
 mod pseudo;
+mod record_queue;
+mod recovery;
 mod report;
 mod session;
 mod set;
@@ -18,7 +20,7 @@ mod stateids;
 mod status;
 mod turn;
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use stag_engine::{PeerId, Time};
 use stag_protocol::nfs::{
@@ -27,14 +29,16 @@ use stag_protocol::nfs::{
 };
 
 pub(crate) use compound::{CompoundCall, NoReply};
+pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 
-use crate::store::{LISTING_MAX, TRANSFER_MAX};
+use crate::store::{LISTING_MAX, Store, TRANSFER_MAX};
 use callbacks::Callbacks;
 use pseudo::PseudoRoot;
+use recovery::Recovery;
 use report::Tally;
 use session::{Client, Clients, Sessions};
-use state::{DelegationPolicy, StateLimits, StateTables};
+use state::{ClientKey, DelegationPolicy, StateLimits, StateTables};
 
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Clients whose leases the tables of state look at in one turn, at least.
 const LOOKS: usize = 64;
 
+/// States of a client that is gone that one pass drops: a millisecond's work at most, however many
+/// locks one file has.
+const RELEASES: usize = 128;
+
 /// Sizes of the tables of state.
 const STATE_LIMITS: StateLimits = StateLimits {
     clients: 4_096,
@@ -100,6 +108,9 @@ pub(crate) struct Nfs4 {
     root: PseudoRoot,
     state: StateTables,
     callbacks: Callbacks,
+    recovery: Recovery,
+    /// Clients that are gone, and whose state goes pass by pass.
+    leaving: VecDeque<ClientKey>,
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
@@ -120,9 +131,17 @@ impl Nfs4 {
                 STATE_LIMITS,
             ),
             callbacks: Callbacks::default(),
+            recovery: Recovery::default(),
+            leaving: VecDeque::new(),
             tally: Box::default(),
             next_look: Time(0),
         }
+    }
+
+    /// Begins with records of clients.
+    pub(crate) fn recover(&mut self, records: Nfs4Records) {
+        debug_assert_eq!(records.boot.epoch, self.config.epoch, "IDs of boots differ");
+        self.recovery = Recovery::new(records);
     }
 
     /// Seconds of a lease.
@@ -137,6 +156,9 @@ impl Nfs4 {
                 callbacks.peer.take_if(|bound| *bound == peer);
             }
         }
+        for held in self.recovery.forget_peer(peer) {
+            self.free_slot(held.slot, &held.reply);
+        }
     }
 
     /// Looks once a second at leases and recalls that nobody took care of.
@@ -145,6 +167,7 @@ impl Nfs4 {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
+        self.begin_grace(now);
         // One turn looks at some clients; a second is enough for all of them.
         for _ in 0..STATE_LIMITS.clients / LOOKS {
             self.state.handle_time(milliseconds(now));
@@ -168,10 +191,31 @@ impl Nfs4 {
         while let Some(session) = self.sessions.first_of(id) {
             self.end_session(&session);
         }
-        if let Some(client) = self.clients.remove(id)
-            && let Some(key) = client.key
+        let Some(client) = self.clients.remove(id) else { return };
+        if let Some(key) = client.key
+            && !self.state.release_some(key, RELEASES)
         {
-            self.state.release_client(key);
+            self.state.begin_release(key);
+            self.leaving.push_back(key);
+        }
+        self.record_gone(&client);
+    }
+
+    /// Drops some more of the state of clients that are gone.
+    fn release_leaving(&mut self) {
+        if let Some(key) = self.leaving.front()
+            && self.state.release_some(*key, RELEASES)
+        {
+            self.leaving.pop_front();
+        }
+    }
+
+    /// Lets the store forget files that nobody has open any more.
+    pub(crate) fn unpin_swept<S: Store>(&mut self, store: &mut S) {
+        while let Some(handle) = self.state.next_swept() {
+            if let Some(file) = FileHandle::new(&handle) {
+                store.unpin(&file);
+            }
         }
     }
 
@@ -194,6 +238,10 @@ impl Nfs4 {
                 self.end_client(former);
             }
             let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
+            self.state.await_record(key);
+            if self.take_listed(id) {
+                self.state.allow_reclaims(key);
+            }
             self.clients.confirm(id, Some(key));
         }
         self.clients.get_mut(id).ok_or(Status4::StaleClientid)?.sessions += 1;
@@ -243,6 +291,10 @@ impl Nfs4 {
             busy_slots: self.sessions.busy() as u64,
             callbacks: self.callbacks.sent,
             failed_callbacks: self.callbacks.failed,
+            awaited: u64::from(self.state.awaited_reclaims().unwrap_or(0)),
+            in_grace: u64::from(self.state.awaited_reclaims().is_some()),
+            waiting_records: self.recovery.queue.len() as u64,
+            failed_records: self.recovery.queue.failed,
             ..self.tally.report()
         }
     }

@@ -28,6 +28,16 @@ pub struct Nfs4Report {
     pub callbacks: u64,
     /// Callbacks that were not answered, or by a failure.
     pub failed_callbacks: u64,
+    /// Opens of files that a REMOVE takes away at once, because too many are kept.
+    pub unpinned: u64,
+    /// 1 in the grace period, in which only clients of the last start get state.
+    pub in_grace: u64,
+    /// Clients that the grace period waits for at this moment.
+    pub awaited: u64,
+    /// Changes of client records that are not stable at this moment.
+    pub waiting_records: u64,
+    /// Attempts to record clients that failed.
+    pub failed_records: u64,
 }
 
 /// Numbers of operations end below.
@@ -43,12 +53,13 @@ pub(super) struct Tally {
     statuses: [u64; STATUSES],
     pub(super) compounds: u64,
     pub(super) replayed: u64,
+    pub(super) unpinned: u64,
 }
 
 impl Default for Tally {
     fn default() -> Self {
         let (operations, statuses) = ([0; OPERATIONS], [0; STATUSES]);
-        Self { operations, statuses, compounds: 0, replayed: 0 }
+        Self { operations, statuses, compounds: 0, replayed: 0, unpinned: 0 }
     }
 }
 
@@ -79,6 +90,7 @@ impl Tally {
             errors: statuses.map(|(place, count)| (status_name(place), *count)).collect(),
             compounds: self.compounds,
             replayed: self.replayed,
+            unpinned: self.unpinned,
             ..Nfs4Report::default()
         }
     }

@@ -4,7 +4,10 @@ use stag_engine::{
     App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem, Shard, Token,
 };
 use stag_nfs::GatewayReport;
-use stag_protocol::{rpc::record::Fragment, xdr::pad};
+use stag_protocol::{
+    rpc::{Accepted, record::Fragment},
+    xdr::pad,
+};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::{
@@ -48,8 +51,9 @@ impl App for Requester {
 
     fn report(&self) {}
 
-    fn on_call(&mut self, _cx: &mut Cx<'_>, _call: Call<'_>) {
-        panic!("the gateway calls nobody");
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        // It takes no callbacks.
+        cx.refuse(&call, Accepted::ProgUnavail);
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
@@ -144,6 +148,16 @@ fn request(cx: &Cx<'_>, message: Message<'_>) -> Request {
         result,
         timeout: Duration::from_secs(10),
         token: Token(0),
+    }
+}
+
+impl<A: App<Report = GatewayReport>> OverFabric<A> {
+    /// Lets time pass: once at once, and once for what the first look began.
+    pub fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.settle();
+        self.server.pass(self.now);
+        self.settle();
     }
 }
 

@@ -311,15 +311,15 @@ impl Server {
         }
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
+        let (versions, mut records) = nfs4::versions(&self.plan, source)?;
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);
             for place in 0..self.plan.cores {
                 let index = self.running.len();
                 let branch = parts.next().expect("one for each shard");
-                let plan = &self.plan;
+                let (plan, clients) = (&self.plan, self.plan.clients.clone());
                 let share = plan.share;
-                let clients = plan.clients.clone();
                 let seat = ServeShard {
                     index,
                     place,
@@ -340,7 +340,8 @@ impl Server {
                     sample: plan.sample,
                     tells_stages: plan.tells_stages,
                     source: source.clone(),
-                    nfs: nfs4::versions(plan, source)?,
+                    nfs: versions,
+                    records: records.take(),
                     branch,
                     helpers: helpers.next(),
                     clock,

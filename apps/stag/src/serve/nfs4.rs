@@ -5,8 +5,12 @@ use super::{
     plan::{Plan, StorePlan},
     sentences::cannot_serve,
 };
-use crate::Error;
-use stag_nfs::serve::{NfsVersions, StoreSource, nfs4_config};
+use crate::{Error, caller::aside};
+use stag_nfs::{
+    Nfs4Records,
+    serve::{NfsVersions, StoreSource, nfs4_config, start_records},
+};
+use std::{fmt::Write as _, time::Duration};
 
 /// Versions of NFS that a server is to serve.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +43,51 @@ impl NfsPlan {
     }
 }
 
-/// The versions of a server that starts.
-pub fn versions(plan: &Plan, source: &StoreSource) -> Result<NfsVersions, Error> {
+/// The versions of a server that starts, and its records of clients, whose boot begins.
+pub fn versions(
+    plan: &Plan,
+    source: &StoreSource,
+) -> Result<(NfsVersions, Option<Nfs4Records>), Error> {
     let NfsPlan { three, four } = plan.nfs;
-    let four = four.map(|lease| nfs4_config(source, lease, !three));
-    Ok(NfsVersions { three, four: four.transpose().map_err(cannot_serve)? })
+    let Some(lease) = four else { return Ok((NfsVersions { three, four: None }, None)) };
+    let records = match &plan.store {
+        StorePlan::Files { state_dir, .. } => {
+            let lease = Duration::from_secs(lease.into());
+            Some(start_records(state_dir, lease).map_err(cannot_serve)?)
+        }
+        // What memory holds is lost with it.
+        StorePlan::Memory { .. } | StorePlan::Ceph { .. } => None,
+    };
+    if let Some(records) = &records {
+        aside(recovery(records));
+    }
+    let epoch = records.as_ref().map(|records| records.boot.epoch);
+    let four = nfs4_config(source, lease, !three, epoch).map_err(cannot_serve)?;
+    Ok((NfsVersions { three, four: Some(four) }, records))
+}
+
+/// Describes for people what the last boot left.
+fn recovery(records: &Nfs4Records) -> String {
+    let Nfs4Records { boot, grace, .. } = records;
+    let mut text = String::new();
+    match boot.clients.len() {
+        0 => {}
+        count => {
+            let _ = writeln!(
+                text,
+                "grace period: {count} clients of version 4 take back what they had open and \
+                 locked; until all have, {} seconds at most, nobody opens or locks anything else",
+                grace.as_secs()
+            );
+        }
+    }
+    if boot.torn_octets > 0 {
+        let _ = writeln!(
+            text,
+            "notice: the last {} octets of the records of clients were not whole: the server ended \
+             while it wrote them, and had acknowledged nothing of that",
+            boot.torn_octets
+        );
+    }
+    text
 }

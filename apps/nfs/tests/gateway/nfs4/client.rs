@@ -5,6 +5,7 @@ use crate::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;
 use stag_nfs::{
     Gateway, Nfs4Config,
+    serve::start_records,
     store::{
         files::Files,
         memory::{Memory, MemoryConfig, MemoryExport},
@@ -93,6 +94,17 @@ impl Client4 {
         let (gateway, home, minor) = on_files(1);
         let fabric = Box::new(OverFabric::new(gateway, Config::small()));
         vec![Self::in_memory(), over_tcp, Self::on(fabric, Some(home), minor)]
+    }
+
+    /// On a server with files whose records a thread keeps, over TCP.
+    pub fn recorded() -> Self {
+        let home = crate::client::Home::new();
+        let gateway = home.gateway();
+        let records = start_records(&home.path("state"), CONFIG.lease).unwrap();
+        let config = Nfs4Config { epoch: records.boot.epoch, ..CONFIG };
+        let gateway = gateway.with_nfs4(config).with_records(records);
+        let wire = Box::new(OverTcp::new(gateway, Config::small()));
+        Self::on(wire, Some(home), 2)
     }
 
     fn on(wire: Box<dyn Wire>, home: Option<crate::client::Home>, minor: u32) -> Self {

@@ -6,4 +6,5 @@ mod compounds;
 mod files;
 mod locks;
 mod names;
+mod recovery;
 mod sessions;
