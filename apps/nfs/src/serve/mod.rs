@@ -144,15 +144,13 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 /// The properties of version 4 for a server that starts: its identity is that of its file handles,
-/// where these outlive it. `is_alone` says that no other version is served; `boot` is the number of
-/// this boot, where boots are counted.
+/// where these outlive it. `boot` is the number of this boot, where boots are counted.
 ///
 /// # Errors
 /// When the system gives no random numbers.
 pub fn nfs4_config(
     source: &StoreSource,
     lease_seconds: u16,
-    is_alone: bool,
     boot: Option<u32>,
 ) -> Result<Nfs4Config, ServeError> {
     let mut random = [0; 20];
@@ -166,9 +164,9 @@ pub fn nfs4_config(
         StoreSource::Files(shared) => shared.identity(),
         StoreSource::Ceph(_) | StoreSource::Memory(_) => own,
     };
-    // Whoever else changes a file, on the host or by version 3, would not be seen.
+    // Whoever changes a file on the host is not seen.
     let delegations = match source {
-        StoreSource::Memory(_) if is_alone => DelegationPolicy::ReadWrite,
+        StoreSource::Memory(_) => DelegationPolicy::ReadWrite,
         _ => DelegationPolicy::Never,
     };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

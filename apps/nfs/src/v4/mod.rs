@@ -3,6 +3,7 @@
 //! root of all exports (`pseudo`).
 
 mod attr;
+mod beside;
 mod callbacks;
 mod calls;
 mod calls4;
@@ -109,6 +110,8 @@ pub(crate) struct Nfs4 {
     state: StateTables,
     callbacks: Callbacks,
     recovery: Recovery,
+    /// File systems whose files nobody but this server changes, by their numbers.
+    exclusive: Vec<u64>,
     /// Clients that are gone, and whose state goes pass by pass.
     leaving: VecDeque<ClientKey>,
     tally: Box<Tally>,
@@ -132,6 +135,7 @@ impl Nfs4 {
             ),
             callbacks: Callbacks::default(),
             recovery: Recovery::default(),
+            exclusive: Vec::new(),
             leaving: VecDeque::new(),
             tally: Box::default(),
             next_look: Time(0),
@@ -142,6 +146,12 @@ impl Nfs4 {
     pub(crate) fn recover(&mut self, records: Nfs4Records) {
         debug_assert_eq!(records.boot.epoch, self.config.epoch, "IDs of boots differ");
         self.recovery = Recovery::new(records);
+    }
+
+    /// Files of these file systems are changed by nobody but this server: of them there are
+    /// delegations of all kinds.
+    pub(crate) fn set_exclusive(&mut self, file_systems: Vec<u64>) {
+        self.exclusive = file_systems;
     }
 
     /// Seconds of a lease.

@@ -252,9 +252,13 @@ impl Nfs4 {
         self.settle_records(now);
     }
 
-    /// Delegations that may be given: none to write before it is recorded that there are some.
-    pub(super) fn delegation_policy(&mut self, now: Time) -> DelegationPolicy {
-        let policy = self.config.delegations;
+    /// Delegations that may be given of files of a file system: none to write before it is recorded
+    /// that there are some.
+    pub(super) fn delegation_policy(&mut self, fsid: u64, now: Time) -> DelegationPolicy {
+        let policy = match self.exclusive.contains(&fsid) {
+            true => DelegationPolicy::ReadWrite,
+            false => self.config.delegations,
+        };
         if policy != DelegationPolicy::ReadWrite {
             return policy;
         }

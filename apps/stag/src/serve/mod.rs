@@ -316,10 +316,9 @@ impl Server {
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);
             for place in 0..self.plan.cores {
-                let index = self.running.len();
+                let (index, share) = (self.running.len(), self.plan.share);
                 let branch = parts.next().expect("one for each shard");
                 let (plan, clients) = (&self.plan, self.plan.clients.clone());
-                let share = plan.share;
                 let seat = ServeShard {
                     index,
                     place,
@@ -342,6 +341,7 @@ impl Server {
                     source: source.clone(),
                     nfs: versions,
                     records: records.take(),
+                    exclusive: plan.nfs.exclusive.clone(),
                     branch,
                     helpers: helpers.next(),
                     clock,

@@ -2,7 +2,7 @@
 
 use super::{
     options::ServeOptions,
-    plan::{Plan, StorePlan},
+    plan::{Exported, Plan, StorePlan},
     sentences::cannot_serve,
 };
 use crate::{Error, caller::aside};
@@ -13,12 +13,14 @@ use stag_nfs::{
 use std::{fmt::Write as _, time::Duration};
 
 /// Versions of NFS that a server is to serve.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NfsPlan {
     /// Version 3.
     pub three: bool,
     /// Versions 4.1 and 4.2: the seconds of a lease.
     pub four: Option<u16>,
+    /// Exports that nobody but this server changes.
+    pub exclusive: Vec<String>,
 }
 
 impl NfsPlan {
@@ -26,16 +28,27 @@ impl NfsPlan {
     ///
     /// # Errors
     /// When version 4 is asked for and cannot be served.
-    pub fn new(arguments: &ServeOptions, shards: usize, store: &StorePlan) -> Result<Self, Error> {
+    pub fn new(
+        arguments: &ServeOptions,
+        shards: usize,
+        store: &StorePlan,
+        exports: &[Exported],
+    ) -> Result<Self, Error> {
         let asked = &arguments.nfs;
         let three = asked.contains(&3);
         if !asked.contains(&4) {
-            return Ok(Self { three, four: None });
+            if !arguments.delegations.is_empty() {
+                return Err(Error::usage("--delegations are of version 4: add --nfs 3,4"));
+            }
+            return Ok(Self { three, four: None, exclusive: Vec::new() });
         }
         let why = match store {
             StorePlan::Ceph { .. } => "an export on CephFS, which version 4 does not serve yet",
             _ if shards > 1 => "more than one core or fabric, and version 4 is served by one shard",
-            _ => return Ok(Self { three, four: Some(arguments.lease) }),
+            _ => {
+                let exclusive = exclusive(&arguments.delegations, exports)?;
+                return Ok(Self { three, four: Some(arguments.lease), exclusive });
+            }
         };
         Err(Error::usage(format!(
             "--nfs 4 cannot be served: there is {why}; leave one of them out"
@@ -43,12 +56,32 @@ impl NfsPlan {
     }
 }
 
+/// The exports that `--delegations` says nobody else changes.
+fn exclusive(rules: &[String], exports: &[Exported]) -> Result<Vec<String>, Error> {
+    let mut exclusive = Vec::new();
+    for rule in rules {
+        let wrong = |why: &str| Err(Error::usage(format!("--delegations {rule}: {why}")));
+        let Some((name, word)) = rule.rsplit_once('=') else {
+            return wrong("write NAME=exclusive or NAME=none");
+        };
+        if exports.iter().all(|export| export.name != name) {
+            return wrong("no export has that name");
+        }
+        match word {
+            "exclusive" => exclusive.push(name.to_owned()),
+            "none" => {}
+            _ => return wrong("write exclusive or none behind the name"),
+        }
+    }
+    Ok(exclusive)
+}
+
 /// The versions of a server that starts, and its records of clients, whose boot begins.
 pub fn versions(
     plan: &Plan,
     source: &StoreSource,
 ) -> Result<(NfsVersions, Option<Nfs4Records>), Error> {
-    let NfsPlan { three, four } = plan.nfs;
+    let NfsPlan { three, four, .. } = plan.nfs;
     let Some(lease) = four else { return Ok((NfsVersions { three, four: None }, None)) };
     let records = match &plan.store {
         StorePlan::Files { state_dir, .. } => {
@@ -62,7 +95,7 @@ pub fn versions(
         aside(recovery(records));
     }
     let epoch = records.as_ref().map(|records| records.boot.epoch);
-    let four = nfs4_config(source, lease, !three, epoch).map_err(cannot_serve)?;
+    let four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
     Ok((NfsVersions { three, four: Some(four) }, records))
 }
 

@@ -172,7 +172,7 @@ impl Plan {
             (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
         let share = Share::of(limit, wanted)?;
         let notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
-        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store)?;
+        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store, &exports)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);

@@ -66,7 +66,7 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         check_permission(turn, &file, claim, args.share_access)?;
         truncate(turn, &file, args)?;
     }
-    let offer = turn.delegation_offer();
+    let offer = turn.delegation_offer(file.attributes.fsid);
     let request = OpenRequest {
         client: turn.client_key()?,
         file: FileRef { id: file_id(&file.handle), handle: file.handle.octets() },
@@ -327,12 +327,12 @@ const ACE_WRITE: u32 = 2;
 
 impl<S: Store> Turn<'_, '_, S> {
     /// Facts about a delegation for an OPEN of this compound.
-    fn delegation_offer(&mut self) -> DelegationOffer {
+    fn delegation_offer(&mut self, fsid: u64) -> DelegationOffer {
         let Some(slot) = self.slot else { return DelegationOffer::default() };
         let has_back_channel = self.nfs4.has_back_channel(slot.client);
         let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
         let now = self.cx.now();
-        let policy = self.nfs4.delegation_policy(now);
+        let policy = self.nfs4.delegation_policy(fsid, now);
         DelegationOffer { policy, has_back_channel, call: Some(call) }
     }
 }

@@ -1,7 +1,7 @@
 //! The cases of RFC 8881 §8.4.2 and §8.4.3, one by one.
 
 use super::{party::Party, world::LEASE, world::World};
-use crate::nfs4::client::{Client4, write_args};
+use crate::nfs4::client::{Client4, read_args, write_args};
 use stag_nfs::v4::state::DelegationPolicy;
 use stag_protocol::nfs::v4::*;
 use std::time::Duration;
@@ -204,6 +204,28 @@ fn wherever_the_log_is_torn_behind_an_acknowledgement_its_client_reclaims() {
         assert!(one.recovers(&mut world));
         one.reclaim_all(&mut world, &mut held).unwrap();
     }
+}
+
+#[test]
+fn a_file_that_is_open_stays_when_it_is_removed_until_it_is_closed() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let held = one.open(&mut world, b"f").unwrap();
+    let (root, data) = (Request::PutRootFh(()), Request::Lookup(Text(b"data")));
+    let removed = two.run(&mut world, &[root, data, Request::Remove(Text(b"f"))]);
+    assert_eq!(removed.status(), Status4::Ok);
+    let handle = Request::PutFh(Text(&held.handle));
+    let written = one.run(&mut world, &[handle.clone(), write_args(held.open, 0, b"octets")]);
+    assert_eq!(written.status(), Status4::Ok);
+    let read = one.run(&mut world, &[handle.clone(), read_args(held.open, 0, 6)]);
+    let Answer::Read(Ok(read)) = read.last() else { panic!("{:?}", read.last()) };
+    assert_eq!(read.data.octets(), Some(&b"octets"[..]));
+    assert_eq!(one.close(&mut world, &held), Status4::Ok);
+    world.wait(SECOND);
+    let gone = one.run(&mut world, &[handle, Request::GetAttr(Bitmap::of([1]))]);
+    assert_eq!(gone.status(), Status4::Stale);
+    assert_eq!(world.report().unpinned, 0);
 }
 
 #[test]

@@ -3,6 +3,6 @@
 
 mod cases;
 mod disk;
-mod party;
+pub mod party;
 mod seeds;
-mod world;
+pub mod world;

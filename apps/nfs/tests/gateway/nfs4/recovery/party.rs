@@ -21,6 +21,7 @@ pub struct Held {
     pub handle: Vec<u8>,
     pub open: Stateid,
     pub locks: Option<Stateid>,
+    pub delegation: Option<Stateid>,
 }
 
 impl Party {
@@ -88,10 +89,20 @@ impl Party {
 
     /// Opens a file for reading and writing, made if need be.
     pub fn open(&mut self, world: &mut World, name: &[u8]) -> Result<Held, Status4> {
-        let open = Request::Open(open_args(name, share::BOTH, true));
-        let requests =
-            [Request::PutRootFh(()), Request::Lookup(Text(b"data")), open, Request::GetFh(())];
-        opened(&self.run(world, &requests))
+        self.open_as(world, open_args(name, share::BOTH, true))
+    }
+
+    /// OPEN in the export.
+    pub fn open_as(&mut self, world: &mut World, open: Open4Args<'_>) -> Result<Held, Status4> {
+        let (root, data) = (Request::PutRootFh(()), Request::Lookup(Text(b"data")));
+        opened(&self.run(world, &[root, data, Request::Open(open), Request::GetFh(())]))
+    }
+
+    /// DELEGRETURN.
+    pub fn return_delegation(&mut self, world: &mut World, held: &Held) -> Status4 {
+        let delegation = held.delegation.expect("there is one");
+        let handle = Request::PutFh(Text(&held.handle));
+        self.run(world, &[handle, Request::DelegReturn(delegation)]).status()
     }
 
     /// Opens a file again that was open before the restart.
@@ -167,7 +178,13 @@ fn opened(reply: &Reply4) -> Result<Held, Status4> {
     let answers = reply.answers();
     match &answers[..] {
         [.., Answer::Open(Ok(open)), Answer::GetFh(Ok(handle))] => {
-            Ok(Held { handle: handle.0.to_vec(), open: open.stateid, locks: None })
+            let delegation = match &open.delegation {
+                OpenDelegation::Read(read) => Some(read.stateid),
+                OpenDelegation::Write(write) => Some(write.stateid),
+                _ => None,
+            };
+            let (handle, open) = (handle.0.to_vec(), open.stateid);
+            Ok(Held { handle, open, locks: None, delegation })
         }
         _ => Err(reply.status()),
     }

@@ -13,9 +13,9 @@ use stag_nfs::{
     v4::state::DelegationPolicy,
 };
 use stag_protocol::{
-    nfs::v4::Request,
+    nfs::{v3, v4::Request},
     rpc::{Accepted, AuthSys, Credential, Gids, Outcome, ReplyHeader},
-    xdr::Reader,
+    xdr::{Codec as _, Reader},
 };
 use std::time::Duration;
 
@@ -70,6 +70,17 @@ impl World {
 
     pub fn report(&mut self) -> Nfs4Report {
         self.wire().report().nfs4
+    }
+
+    /// Makes a call of version 3: its status.
+    pub fn call3(&mut self, call: &v3::Call<'_>) -> v3::Status {
+        let (octets, item) = crate::client::encode(call);
+        let message = Message { octets: &octets, item, reply_max: 2_000, result_max: 0 };
+        let reply = self.wire().exchange(message).unwrap();
+        let mut reader = Reader::new(&reply);
+        let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;
+        assert_eq!(outcome, Outcome::accepted(Accepted::Success));
+        v3::Status::parse(&mut reader).unwrap()
     }
 
     /// Sends a compound as a user.
