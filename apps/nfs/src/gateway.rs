@@ -125,7 +125,11 @@ impl<S: Store> Gateway<S> {
         let header = &call.header;
         let source = CallSource { id: call.id, peer: call.peer, from: call.from };
         let served = ServedVersions { three: self.serves_3, four: self.nfs4.is_some() };
-        let answer = match route(header, served) {
+        let target = route(header, served);
+        if let Some(answer) = self.refuse_beside(cx, &call, &target) {
+            return answer;
+        }
+        let answer = match target {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
                 Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
@@ -443,6 +447,7 @@ impl<S: Store> App for Gateway<S> {
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
             nfs4.call_back(cx);
+            nfs4.unpin_swept(&mut self.store);
         }
         self.resume_recalls(cx);
         self.store.tidy(cx.now());

@@ -20,6 +20,15 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve"], "the following required arguments were not provided: <[NAME=]DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
         (&["serve", "data", "--slow", "nope"], "--slow nope: no export has that name"),
+        (&["serve", "data", "--delegations", "data=exclusive"], "are of version 4: add --nfs 3,4"),
+        (
+            &["serve", "data", "--nfs", "4", "--delegations", "nope=exclusive"],
+            "--delegations nope=exclusive: no export has that name",
+        ),
+        (
+            &["serve", "data", "--nfs", "4", "--delegations", "data=all"],
+            "write exclusive or none behind the name",
+        ),
         (&["serve", "data", "--helpers", "0"], "invalid value '0' for '--helpers <N>'"),
         (&["serve", "data", "--cores", "0"], "invalid value '0' for '--cores <N>'"),
         (&["serve", "data", "--cores", "1024"], "--cores 1024 is more than the "),

@@ -2,16 +2,20 @@
 //! for.
 
 use stag_engine::{Answer, Call, Cx};
-use stag_protocol::rpc::{Accepted, Xid};
+use stag_protocol::{
+    nfs::v3::{self, Procedure},
+    rpc::{Accepted, ReplyHeader, Xid},
+};
 
-use super::{Gateway, NoMessage, put_off::Payload, put_off::lend, write_header};
+use super::{CallTarget, Gateway, NoMessage, put_off::Payload, put_off::lend, write_header};
 use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
 use crate::parked::{Asker, CallMemories, ParkedCall};
-use crate::store::{Answered, Begun, Status, Store, StoreCall, StoreCallDone};
+use crate::reply::ReplyWriter;
+use crate::store::{Answered, Begun, Procedures as _, Status, Store, StoreCall, StoreCallDone};
 use crate::v4::{
-    CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, NoReply, Resumption, StoreWish, Told,
-    WaitMeans, Wish,
+    CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, Nfs4Records, NoReply, Resumption,
+    StoreWish, Told, WaitMeans, Wish,
 };
 
 impl<S: Store> Gateway<S> {
@@ -22,11 +26,68 @@ impl<S: Store> Gateway<S> {
         self
     }
 
+    /// Begins version 4, which is served already, with records of its clients.
+    #[must_use]
+    pub fn with_records(mut self, records: Nfs4Records) -> Self {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.recover(records);
+        }
+        self
+    }
+
+    /// Gives delegations of files of these exports, which nobody but this server changes. After
+    /// [`with_nfs4`](Self::with_nfs4).
+    #[must_use]
+    pub fn with_exclusive(mut self, exports: &[String]) -> Self {
+        let roots = self.store.export_roots();
+        let named = roots.into_iter().filter(|root| exports.contains(&root.name));
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.set_exclusive(named.map(|root| root.fsid).collect());
+        }
+        self
+    }
+
     /// Does not serve version 3.
     #[must_use]
     pub const fn without_nfs3(mut self) -> Self {
         self.serves_3 = false;
         self
+    }
+
+    /// Refuses a call of version 3 that what clients of version 4 have is in the way of.
+    #[inline]
+    pub(super) fn refuse_beside(
+        &mut self,
+        cx: &Cx<'_>,
+        call: &Call<'_>,
+        target: &Result<CallTarget, ReplyHeader<'_>>,
+    ) -> Option<Result<Answer, NoMessage>> {
+        let is_beside = self.nfs4.as_ref().is_some_and(|nfs4| nfs4.is_beside());
+        match target {
+            Ok(CallTarget::Nfs(procedure)) if is_beside => self.judge_beside(cx, call, *procedure),
+            _ => None,
+        }
+    }
+
+    fn judge_beside(
+        &mut self,
+        cx: &Cx<'_>,
+        call: &Call<'_>,
+        procedure: Procedure,
+    ) -> Option<Result<Answer, NoMessage>> {
+        // Arguments that cannot be decoded are refused where they always are.
+        let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
+        let source = CallSource { id: call.id, peer: call.peer, from: call.from };
+        let caller = self.caller(source, &call.header);
+        let nfs4 = self.nfs4.as_mut()?;
+        self.store.now().act_as(&caller);
+        let status = nfs4.judge_beside(&mut self.store, &nfs, cx.now()).err()?;
+        let Some(mut reply) = ReplyWriter::begin(cx, call.header.xid, 0) else {
+            return Some(Err(NoMessage::Dropped));
+        };
+        let status = crate::v3::refuse(procedure, status, &mut reply);
+        self.counters.count_nfs(procedure, status);
+        Some(Ok(reply.finish()))
     }
 
     /// NULL of version 4.
@@ -68,7 +129,11 @@ impl<S: Store> Gateway<S> {
         loop {
             let (id, wish) = match step {
                 CompoundStep::Done(answer) => return Ok(answer),
-                CompoundStep::Silent => return Err(NoMessage::Waits),
+                CompoundStep::Silent => {
+                    // A reply that is held may carry handles.
+                    self.write_index();
+                    return Err(NoMessage::Waits);
+                }
                 CompoundStep::Waits(id, wish) => (id, wish),
             };
             let answered = match wish {

@@ -1,7 +1,8 @@
 //! A thread that keeps client records: shards ask it and do not wait, and changes that wait while
-//! one sync is under way share the next.
+//! one sync is under way share the next. Records of a home that never waits need no thread.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{
         Arc,
@@ -54,7 +55,7 @@ pub struct ChangeDone {
 }
 
 enum KeeperTask {
-    Change(ChangeTicket, RecordChange),
+    Changes(ChangeTicket, Vec<RecordChange>),
     TakeOver(ChangeTicket, String),
 }
 
@@ -68,6 +69,21 @@ pub struct RecordKeeper {
     under_way: usize,
     next_ticket: u64,
     thread: Option<JoinHandle<()>>,
+    /// Records that are kept here, without a thread.
+    here: Option<RecordsHere>,
+}
+
+/// Records whose changes are carried out where they are asked for, and the outcomes.
+struct RecordsHere {
+    records: Box<dyn Records>,
+    done: VecDeque<ChangeDone>,
+    is_failing: bool,
+}
+
+impl std::fmt::Debug for RecordsHere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RecordsHere")
+    }
 }
 
 impl std::fmt::Debug for KeeperTask {
@@ -95,7 +111,24 @@ impl RecordKeeper {
             under_way: 0,
             next_ticket: 0,
             thread: Some(thread),
+            here: None,
         })
+    }
+
+    /// Keeps records that were begun without a thread: whoever asks for a change waits for their
+    /// home. For homes in memory.
+    pub fn without_thread(records: Box<dyn Records>) -> Self {
+        let (inbox, done) = Inbox::new(0);
+        let here = RecordsHere { records, done: VecDeque::new(), is_failing: false };
+        Self {
+            tasks: None,
+            inbox: Arc::new(inbox),
+            done,
+            under_way: 0,
+            next_ticket: 0,
+            thread: None,
+            here: Some(here),
+        }
     }
 
     /// Wakes the shard when a change is over.
@@ -105,7 +138,13 @@ impl RecordKeeper {
 
     /// Asks for a change; none when too many wait: ask again later.
     pub fn change(&mut self, change: RecordChange) -> Option<ChangeTicket> {
-        self.ask(|ticket| KeeperTask::Change(ticket, change))
+        self.change_all(vec![change])
+    }
+
+    /// Asks for changes that become stable together, in this order, or fail together; none when too
+    /// many wait.
+    pub fn change_all(&mut self, changes: Vec<RecordChange>) -> Option<ChangeTicket> {
+        self.ask(|ticket| KeeperTask::Changes(ticket, changes))
     }
 
     /// Asks for the records of another gateway, which is dead and fenced; none when too many wait.
@@ -119,6 +158,12 @@ impl RecordKeeper {
             return None;
         }
         let ticket = ChangeTicket(self.next_ticket);
+        if let Some(here) = &mut self.here {
+            here.carry_out(task(ticket));
+            self.next_ticket += 1;
+            self.under_way += 1;
+            return Some(ticket);
+        }
         match self.tasks.as_ref()?.try_send(task(ticket)) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return None,
@@ -133,7 +178,10 @@ impl RecordKeeper {
         if self.under_way == 0 {
             return None;
         }
-        let done = self.done.try_recv().ok()?;
+        let done = match &mut self.here {
+            Some(here) => here.done.pop_front()?,
+            None => self.done.try_recv().ok()?,
+        };
         self.under_way -= 1;
         Some(done)
     }
@@ -149,35 +197,47 @@ impl Drop for RecordKeeper {
     }
 }
 
+impl RecordsHere {
+    fn carry_out(&mut self, task: KeeperTask) {
+        let (ticket, outcome) = match task {
+            KeeperTask::Changes(ticket, changes) => {
+                (ticket, self.records.apply(&changes).map(|()| Vec::new()))
+            }
+            KeeperTask::TakeOver(ticket, gateway) => (ticket, self.records.take_over(&gateway)),
+        };
+        report(&outcome, &mut self.is_failing);
+        let outcome = outcome.map_err(|error| (&error).into());
+        self.done.push_back(ChangeDone { ticket, outcome });
+    }
+}
+
 /// Carries out tasks until nobody can ask any more.
 fn keep(mut records: Box<dyn Records>, queue: &Receiver<KeeperTask>, done: &Inbox<ChangeDone>) {
     let mut is_failing = false;
     let mut next = queue.recv().ok();
     while let Some(task) = next.take() {
-        let (mut tickets, mut changes) = (Vec::new(), Vec::new());
+        let mut asked: Vec<(ChangeTicket, Vec<RecordChange>)> = Vec::new();
         let mut take_over = None;
         let mut waiting = Some(task);
         while let Some(task) = waiting.take().or_else(|| queue.try_recv().ok()) {
             match task {
-                KeeperTask::Change(ticket, change) => {
-                    tickets.push(ticket);
-                    changes.push(change);
-                }
+                KeeperTask::Changes(ticket, changes) => asked.push((ticket, changes)),
                 KeeperTask::TakeOver(ticket, gateway) => {
                     take_over = Some((ticket, gateway));
                     break;
                 }
             }
         }
-        if !changes.is_empty() {
-            let outcome = records.apply(&changes);
+        if !asked.is_empty() {
+            let all: Vec<_> = asked.iter().flat_map(|(_, changes)| changes).cloned().collect();
+            let outcome = records.apply(&all);
             report(&outcome, &mut is_failing);
             // One that could never be carried out must not stop the others.
-            let is_alone = tickets.len() == 1;
-            for (ticket, change) in tickets.into_iter().zip(changes) {
+            let is_alone = asked.len() == 1;
+            for (ticket, changes) in asked {
                 let outcome = match &outcome {
                     Err(RecordError::Unfit(_) | RecordError::Full) if !is_alone => {
-                        records.apply(std::slice::from_ref(&change))
+                        records.apply(&changes)
                     }
                     Err(error) => {
                         tell(done, ticket, Err(error.into()));

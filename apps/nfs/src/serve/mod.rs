@@ -3,9 +3,11 @@
 
 mod logged;
 mod rate;
+mod records;
 mod shard;
 mod sizes;
 
+pub use records::start_records;
 pub use shard::{ConnectionShare, NfsVersions, ServeShard};
 pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 
@@ -144,14 +146,14 @@ impl fmt::Display for ServeError {
 impl std::error::Error for ServeError {}
 
 /// The properties of version 4 for a server that starts: its identity is that of its file handles,
-/// where these outlive it. `is_alone` says that no other version is served.
+/// where these outlive it. `boot` is the number of this boot, where boots are counted.
 ///
 /// # Errors
 /// When the system gives no random numbers.
 pub fn nfs4_config(
     source: &StoreSource,
     lease_seconds: u16,
-    is_alone: bool,
+    boot: Option<u32>,
 ) -> Result<Nfs4Config, ServeError> {
     let mut random = [0; 20];
     getrandom(&mut random, GetRandomFlags::empty())
@@ -165,15 +167,15 @@ pub fn nfs4_config(
         StoreSource::Ceph(backend) => backend.identity(),
         StoreSource::Memory(_) => own,
     };
-    // Whoever else changes a file, on the host or by version 3, would not be seen.
+    // Whoever changes a file on the host is not seen.
     let delegations = match source {
-        StoreSource::Memory(_) if is_alone => DelegationPolicy::ReadWrite,
+        StoreSource::Memory(_) => DelegationPolicy::ReadWrite,
         _ => DelegationPolicy::Never,
     };
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(Nfs4Config {
         lease: Duration::from_secs(lease_seconds.into()),
-        epoch: number(epoch),
+        epoch: boot.unwrap_or_else(|| number(epoch)),
         identity,
         delegations,
         started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),

@@ -3,7 +3,7 @@
 
 use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
-    ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config,
+    ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Records,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -107,6 +107,10 @@ pub struct ServeShard {
     pub source: StoreSource,
     /// Versions of NFS.
     pub nfs: NfsVersions,
+    /// Records of the clients of version 4, where there are some.
+    pub records: Option<Nfs4Records>,
+    /// Exports that nobody but this server changes: version 4 gives delegations of their files.
+    pub exclusive: Vec<String>,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
@@ -171,7 +175,12 @@ impl ServeShard {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
         let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
         if let Some(config) = self.nfs.four {
-            gateway = gateway.with_nfs4(config);
+            gateway = gateway.with_nfs4(config).with_exclusive(&self.exclusive);
+            if let Some(records) = self.records.take() {
+                let waker = control.waker();
+                records.keeper.wakeup().attach(move || waker.wake());
+                gateway = gateway.with_records(records);
+            }
         }
         if !self.nfs.three {
             gateway = gateway.without_nfs3();

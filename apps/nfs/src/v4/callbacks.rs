@@ -67,13 +67,18 @@ pub(super) struct Callbacks {
 impl Nfs4 {
     /// Returns true while callbacks wait for a slot, or for time.
     pub(crate) fn has_work(&self) -> bool {
-        !self.callbacks.queue.is_empty()
-            || self.callbacks.has_again
+        let is_calling = !self.callbacks.queue.is_empty() || self.callbacks.has_again;
+        is_calling
             || self.suspended.await_recalls()
+            || !self.leaving.is_empty()
+            || self.recovery.has_work()
+            || self.state.awaited_reclaims().is_some()
     }
 
     /// Does what the tables of state ask for, and sends callbacks. Called once in a pass.
     pub(crate) fn call_back(&mut self, cx: &mut Cx<'_>) {
+        self.tend_records(cx);
+        self.release_leaving();
         while let Some(work) = self.state.poll_work() {
             self.take_work(work, cx.now());
         }
@@ -95,12 +100,11 @@ impl Nfs4 {
             StateWork::RecallAny { client, keep } => {
                 self.queue(Callback::RecallAny { client, keep });
             }
-            StateWork::Revoke(state) => self.state.revoke(state),
+            StateWork::Revoke(state) => self.revoke_recorded(state, now),
             StateWork::GoOn(_) => self.suspended.note_return(),
-            StateWork::Expired(key) => self.remove_expired(key),
-            StateWork::EndGrace => self.state.handle_grace_recorded(),
+            StateWork::Expired(key) => drop(self.remove_expired(key, now)),
+            StateWork::EndGrace => self.end_grace(now),
         }
-        debug_assert!(now >= Time(0));
     }
 
     fn queue(&mut self, callback: Callback) {

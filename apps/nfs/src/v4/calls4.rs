@@ -9,6 +9,7 @@ use stag_protocol::nfs::{
 use super::{
     calls::ask,
     state::IoAccess,
+    stateids::file_id,
     turn::{Done, Stop, Turn},
     waits::Answerer,
 };
@@ -23,6 +24,20 @@ impl<S: Store> Turn<'_, '_, S> {
         let operation = || StoreOperation::LookupParent(*directory);
         let answerer = self.answerer([directory], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Found, |store, _| store.lookupp(directory))?)
+    }
+
+    /// Keeps a file although its last name goes, until nobody has state of it. Where that cannot
+    /// be, it goes with its last name.
+    pub(super) fn pin(&mut self, file: &FileHandle) {
+        if self.nfs4.state.has_file(file_id(file)) {
+            return;
+        }
+        self.act();
+        // Where calls may wait, nothing is kept: this one would.
+        let waits = S::MAY_WAIT && self.store.waits(file, Effort::Plain);
+        if waits || self.store.now().pin(file).is_err() {
+            self.nfs4.tally.unpinned += 1;
+        }
     }
 
     pub(super) fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> Done<SeekDone> {

@@ -14,6 +14,7 @@ use super::{
     journal::{Journal, Wish},
     node::Node,
     op,
+    recovery::HeldReply,
     session::{CELL_LEN, Principal, SequenceFacts, SlotVerdict},
     suspend::CompoundId,
     turn::{Done, Place, Stop, Turn, WaitMeans},
@@ -251,13 +252,25 @@ impl<S: Store> Turn<'_, '_, S> {
         if end == RunEnd::Waits {
             return self.put_aside(course, facts);
         }
-        self.release_slot();
+        let held = match end {
+            RunEnd::Over => self.nfs4.recovery.take_held_client(),
+            RunEnd::Joined | RunEnd::Waits => None,
+        };
+        if held.is_none() {
+            self.release_slot();
+        }
         if S::MAY_WAIT {
             self.nfs4.journals.push(self.journal.into_memory());
         }
-        match end {
-            RunEnd::Over => CompoundStep::Done(self.reply.finish()),
-            RunEnd::Joined | RunEnd::Waits => CompoundStep::Silent,
+        match (end, held) {
+            (RunEnd::Over, None) => CompoundStep::Done(self.reply.finish()),
+            (_, Some(client)) => {
+                // It leaves when the client is recorded; its slot is busy meanwhile.
+                let (asker, slot, reply) = (self.asker, self.slot, self.reply);
+                self.nfs4.recovery.hold(HeldReply { client, asker, slot, reply });
+                CompoundStep::Silent
+            }
+            (RunEnd::Joined | RunEnd::Waits, None) => CompoundStep::Silent,
         }
     }
 
@@ -363,10 +376,8 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// Ends the request of the slot, with its reply if that is to be kept.
     pub(super) fn release_slot(&mut self) {
-        let Some(slot) = self.slot.take() else { return };
-        let is_kept = slot.cache_this && !self.reply.has_item();
-        let reply = self.reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
-        self.nfs4.sessions.finish(&slot, reply);
+        let slot = self.slot.take();
+        self.nfs4.free_slot(slot, &self.reply);
     }
 }
 

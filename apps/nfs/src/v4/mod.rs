@@ -4,6 +4,7 @@
 
 mod arguments;
 mod attr;
+mod beside;
 mod callbacks;
 mod calls;
 mod calls4;
@@ -12,6 +13,8 @@ mod journal;
 mod node;
 mod op;
 mod pseudo;
+mod record_queue;
+mod recovery;
 mod report;
 mod resume;
 mod session;
@@ -23,7 +26,7 @@ mod suspend;
 mod turn;
 mod waits;
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use stag_engine::{PeerId, Time};
 use stag_protocol::nfs::{
@@ -33,6 +36,7 @@ use stag_protocol::nfs::{
 
 pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
 pub(crate) use journal::{StoreWish, Wish};
+pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 pub(crate) use resume::{Resumption, Told};
 pub(crate) use suspend::CompoundId;
@@ -41,9 +45,10 @@ pub(crate) use turn::WaitMeans;
 use crate::store::{Answered, LISTING_MAX, Store, TRANSFER_MAX};
 use callbacks::Callbacks;
 use pseudo::PseudoRoot;
+use recovery::Recovery;
 use report::Tally;
 use session::{Client, Clients, Sessions};
-use state::{DelegationPolicy, StateLimits, StateTables};
+use state::{ClientKey, DelegationPolicy, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
 
 /// Properties of version 4 at a server.
@@ -77,6 +82,10 @@ const LIMITS: ReplyLimits = ReplyLimits {
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Clients whose leases the tables of state look at in one turn, at least.
 const LOOKS: usize = 64;
+
+/// States of a client that is gone that one pass drops: a millisecond's work at most, however many
+/// locks one file has.
+const RELEASES: usize = 128;
 
 /// Sizes of the tables of state.
 const STATE_LIMITS: StateLimits = StateLimits {
@@ -115,6 +124,11 @@ pub(crate) struct Nfs4 {
     suspended: SuspendedCompounds,
     /// Memory of journals that nobody uses.
     journals: Vec<Vec<Answered>>,
+    recovery: Recovery,
+    /// File systems whose files nobody but this server changes, by their numbers.
+    exclusive: Vec<u64>,
+    /// Clients that are gone, and whose state goes pass by pass.
+    leaving: VecDeque<ClientKey>,
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
@@ -138,6 +152,9 @@ impl Nfs4 {
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
             journals: Vec::new(),
+            recovery: Recovery::default(),
+            exclusive: Vec::new(),
+            leaving: VecDeque::new(),
             tally: Box::default(),
             next_look: Time(0),
         }
@@ -153,6 +170,18 @@ impl Nfs4 {
         }
     }
 
+    /// Begins with records of clients.
+    pub(crate) fn recover(&mut self, records: Nfs4Records) {
+        debug_assert_eq!(records.boot.epoch, self.config.epoch, "IDs of boots differ");
+        self.recovery = Recovery::new(records);
+    }
+
+    /// Files of these file systems are changed by nobody but this server: of them there are
+    /// delegations of all kinds.
+    pub(crate) fn set_exclusive(&mut self, file_systems: Vec<u64>) {
+        self.exclusive = file_systems;
+    }
+
     /// Seconds of a lease.
     fn lease_seconds(&self) -> u32 {
         u32::try_from(self.config.lease.as_secs()).unwrap_or(u32::MAX)
@@ -166,6 +195,7 @@ impl Nfs4 {
                 callbacks.peer.take_if(|bound| *bound == peer);
             }
         }
+        self.recovery.forget_peer(peer);
     }
 
     /// Looks once a second at leases and recalls that nobody took care of.
@@ -174,6 +204,7 @@ impl Nfs4 {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
+        self.begin_grace(now);
         // One turn looks at some clients; a second is enough for all of them.
         for _ in 0..STATE_LIMITS.clients / LOOKS {
             self.state.handle_time(milliseconds(now));
@@ -197,10 +228,31 @@ impl Nfs4 {
         while let Some(session) = self.sessions.first_of(id) {
             self.end_session(&session);
         }
-        if let Some(client) = self.clients.remove(id)
-            && let Some(key) = client.key
+        let Some(client) = self.clients.remove(id) else { return };
+        if let Some(key) = client.key
+            && !self.state.release_some(key, RELEASES)
         {
-            self.state.release_client(key);
+            self.state.begin_release(key);
+            self.leaving.push_back(key);
+        }
+        self.record_gone(&client);
+    }
+
+    /// Drops some more of the state of clients that are gone.
+    fn release_leaving(&mut self) {
+        if let Some(key) = self.leaving.front()
+            && self.state.release_some(*key, RELEASES)
+        {
+            self.leaving.pop_front();
+        }
+    }
+
+    /// Lets the store forget files that nobody has open any more.
+    pub(crate) fn unpin_swept<S: Store>(&mut self, store: &mut S) {
+        while let Some(handle) = self.state.next_swept() {
+            if let Some(file) = FileHandle::new(&handle) {
+                store.unpin(&file);
+            }
         }
     }
 
@@ -223,6 +275,10 @@ impl Nfs4 {
                 self.end_client(former);
             }
             let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
+            self.state.await_record(key);
+            if self.take_listed(id) {
+                self.state.allow_reclaims(key);
+            }
             self.clients.confirm(id, Some(key));
         }
         self.clients.get_mut(id).ok_or(Status4::StaleClientid)?.sessions += 1;
@@ -268,6 +324,10 @@ impl Nfs4 {
             suspended: self.suspended.len() as u64,
             callbacks: self.callbacks.sent,
             failed_callbacks: self.callbacks.failed,
+            awaited: u64::from(self.state.awaited_reclaims().unwrap_or(0)),
+            in_grace: u64::from(self.state.awaited_reclaims().is_some()),
+            waiting_records: self.recovery.queue.len() as u64,
+            failed_records: self.recovery.queue.failed,
             ..self.tally.report()
         }
     }

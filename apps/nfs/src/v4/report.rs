@@ -34,6 +34,16 @@ pub struct Nfs4Report {
     pub callbacks: u64,
     /// Callbacks that were not answered, or by a failure.
     pub failed_callbacks: u64,
+    /// Opens of files that a REMOVE takes away at once, because too many are kept.
+    pub unpinned: u64,
+    /// 1 in the grace period, in which only clients of the last start get state.
+    pub in_grace: u64,
+    /// Clients that the grace period waits for at this moment.
+    pub awaited: u64,
+    /// Changes of client records that are not stable at this moment.
+    pub waiting_records: u64,
+    /// Attempts to record clients that failed.
+    pub failed_records: u64,
 }
 
 /// Numbers of operations end below.
@@ -51,12 +61,21 @@ pub(super) struct Tally {
     pub(super) replayed: u64,
     pub(super) suspensions: u64,
     pub(super) joined: u64,
+    pub(super) unpinned: u64,
 }
 
 impl Default for Tally {
     fn default() -> Self {
         let (operations, statuses) = ([0; OPERATIONS], [0; STATUSES]);
-        Self { operations, statuses, compounds: 0, replayed: 0, suspensions: 0, joined: 0 }
+        Self {
+            operations,
+            statuses,
+            compounds: 0,
+            replayed: 0,
+            suspensions: 0,
+            joined: 0,
+            unpinned: 0,
+        }
     }
 }
 
@@ -89,6 +108,7 @@ impl Tally {
             replayed: self.replayed,
             suspensions: self.suspensions,
             joined: self.joined,
+            unpinned: self.unpinned,
             ..Nfs4Report::default()
         }
     }

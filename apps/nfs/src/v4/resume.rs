@@ -62,6 +62,9 @@ impl Nfs4 {
             return (None, CompoundStep::Silent);
         };
         let SuspendedCompound { asker, mut course, mut journal, .. } = compound;
+        if let Some(client) = compound.awaits_record {
+            self.recovery.hold_reply(client);
+        }
         match told {
             Told::Answered(answer) => journal.add(answer),
             Told::Fetched(brought) => journal.bring(brought),

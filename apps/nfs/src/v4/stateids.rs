@@ -8,7 +8,6 @@ use stag_protocol::nfs::{
 use std::hash::Hasher;
 
 use super::{
-    Nfs4,
     state::{
         Claim, ClientKey, DeniedLock, FileId, IoAccess, RecallScope, StateFault, StateRequest,
         StateTables,
@@ -65,7 +64,8 @@ impl<S: Store> Turn<'_, '_, S> {
         mut act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
     ) -> Result<T, Blocked> {
         self.journal.go_on().map_err(Blocked::Stopped)?;
-        let now = super::milliseconds(self.cx.now());
+        let at = self.cx.now();
+        let now = super::milliseconds(at);
         for _ in 0..REMOVALS {
             match act(&mut self.nfs4.state, now) {
                 Ok(value) => return Ok(value),
@@ -75,7 +75,11 @@ impl<S: Store> Turn<'_, '_, S> {
                 Err(StateFault::AwaitRecall) => {
                     return Err(Blocked::Stopped(self.wait_for_recall()));
                 }
-                Err(StateFault::AwaitRemoval(client)) => self.nfs4.remove_expired(client),
+                Err(StateFault::AwaitRemoval(client)) => {
+                    if !self.nfs4.remove_expired(client, at) {
+                        break;
+                    }
+                }
             }
         }
         Err(Blocked::Stopped(Status4::Delay.into()))
@@ -146,15 +150,5 @@ impl<S: Store> Turn<'_, '_, S> {
             StateFault::Failed(status) => status.into(),
             _ => Status4::Delay.into(),
         })
-    }
-}
-
-impl Nfs4 {
-    /// Ends a client whose lease expired, because its state is in somebody's way.
-    pub(super) fn remove_expired(&mut self, client: ClientKey) {
-        match self.state.client_id(client) {
-            Some(id) => self.end_client(id),
-            None => self.state.release_client(client),
-        }
     }
 }

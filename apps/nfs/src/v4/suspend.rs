@@ -74,6 +74,8 @@ pub(super) struct SuspendedCompound {
     pub(super) recall_until: Option<Time>,
     /// It waits for delegations, and for nothing else.
     pub(super) awaits_recall: bool,
+    /// The client whose record its reply has to wait for.
+    pub(super) awaits_record: Option<u64>,
 }
 
 /// Those of a shard.

@@ -150,6 +150,7 @@ impl<S: Store> Turn<'_, '_, S> {
             journal: self.journal,
             recall_until: self.recall_until,
             awaits_recall: matches!(wish, Wish::Recall),
+            awaits_record: self.nfs4.recovery.take_asked(),
         });
         CompoundStep::Waits(id, wish)
     }

@@ -200,6 +200,16 @@ fn request(cx: &Cx<'_>, message: Message<'_>) -> Request {
     }
 }
 
+impl<A: App<Report = GatewayReport>> OverFabric<A> {
+    /// Lets time pass: once at once, and once for what the first look began.
+    pub fn wait(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.settle();
+        self.server.pass(self.now);
+        self.settle();
+    }
+}
+
 impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
     fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
         let peer = self.connect();

@@ -274,6 +274,7 @@ impl Server {
         check_free(shared.flat_map(|fabric| fabric.group.ips()).chain(tcp))?;
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
+        let (versions, mut records) = nfs4::versions(&self.plan, source)?;
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
         for (number, FabricShards { group: mut fabric, cores: places }) in
             fabrics.into_iter().enumerate()
@@ -308,7 +309,9 @@ impl Server {
                     sample: plan.sample,
                     tells_stages: plan.tells_stages,
                     source: source.clone(),
-                    nfs: nfs4::versions(plan, source)?,
+                    nfs: versions,
+                    records: records.take(),
+                    exclusive: plan.nfs.exclusive.clone(),
                     branch,
                     helpers: helpers.next(),
                     clock,

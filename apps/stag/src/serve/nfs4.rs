@@ -1,16 +1,27 @@
 //! Versions of NFS that a server serves.
 
-use super::{options::ServeOptions, plan::Plan, sentences::cannot_serve};
-use crate::Error;
-use stag_nfs::serve::{NfsVersions, StoreSource, nfs4_config};
+use super::{
+    exports::Exported,
+    options::ServeOptions,
+    plan::{Plan, StorePlan},
+    sentences::cannot_serve,
+};
+use crate::{Error, caller::aside};
+use stag_nfs::{
+    Nfs4Records,
+    serve::{NfsVersions, StoreSource, nfs4_config, start_records},
+};
+use std::{fmt::Write as _, time::Duration};
 
 /// Versions of NFS that a server is to serve.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NfsPlan {
     /// Version 3.
     pub three: bool,
     /// Versions 4.1 and 4.2: the seconds of a lease.
     pub four: Option<u16>,
+    /// Exports that nobody but this server changes.
+    pub exclusive: Vec<String>,
 }
 
 impl NfsPlan {
@@ -18,11 +29,18 @@ impl NfsPlan {
     ///
     /// # Errors
     /// When version 4 is asked for and cannot be served.
-    pub fn new(arguments: &ServeOptions, shards: usize) -> Result<Self, Error> {
+    pub fn new(
+        arguments: &ServeOptions,
+        shards: usize,
+        exports: &[Exported],
+    ) -> Result<Self, Error> {
         let asked = &arguments.nfs;
         let three = asked.contains(&3);
         if !asked.contains(&4) {
-            return Ok(Self { three, four: None });
+            if !arguments.delegations.is_empty() {
+                return Err(Error::usage("--delegations are of version 4: add --nfs 3,4"));
+            }
+            return Ok(Self { three, four: None, exclusive: Vec::new() });
         }
         if shards > 1 {
             return Err(Error::usage(
@@ -30,13 +48,76 @@ impl NfsPlan {
                  served by one shard; leave one of them out",
             ));
         }
-        Ok(Self { three, four: Some(arguments.lease) })
+        let exclusive = exclusive(&arguments.delegations, exports)?;
+        Ok(Self { three, four: Some(arguments.lease), exclusive })
     }
 }
 
-/// The versions of a server that starts.
-pub fn versions(plan: &Plan, source: &StoreSource) -> Result<NfsVersions, Error> {
-    let NfsPlan { three, four } = plan.nfs;
-    let four = four.map(|lease| nfs4_config(source, lease, !three));
-    Ok(NfsVersions { three, four: four.transpose().map_err(cannot_serve)? })
+/// The exports that `--delegations` says nobody else changes.
+fn exclusive(rules: &[String], exports: &[Exported]) -> Result<Vec<String>, Error> {
+    let mut exclusive = Vec::new();
+    for rule in rules {
+        let wrong = |why: &str| Err(Error::usage(format!("--delegations {rule}: {why}")));
+        let Some((name, word)) = rule.rsplit_once('=') else {
+            return wrong("write NAME=exclusive or NAME=none");
+        };
+        if exports.iter().all(|export| export.name != name) {
+            return wrong("no export has that name");
+        }
+        match word {
+            "exclusive" => exclusive.push(name.to_owned()),
+            "none" => {}
+            _ => return wrong("write exclusive or none behind the name"),
+        }
+    }
+    Ok(exclusive)
+}
+
+/// The versions of a server that starts, and its records of clients, whose boot begins.
+pub fn versions(
+    plan: &Plan,
+    source: &StoreSource,
+) -> Result<(NfsVersions, Option<Nfs4Records>), Error> {
+    let NfsPlan { three, four, .. } = plan.nfs;
+    let Some(lease) = four else { return Ok((NfsVersions { three, four: None }, None)) };
+    let records = match &plan.store {
+        StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => {
+            let lease = Duration::from_secs(lease.into());
+            Some(start_records(state_dir, lease).map_err(cannot_serve)?)
+        }
+        // What memory holds is lost with it.
+        StorePlan::Memory { .. } => None,
+    };
+    if let Some(records) = &records {
+        aside(recovery(records));
+    }
+    let epoch = records.as_ref().map(|records| records.boot.epoch);
+    let four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
+    Ok((NfsVersions { three, four: Some(four) }, records))
+}
+
+/// Describes for people what the last boot left.
+fn recovery(records: &Nfs4Records) -> String {
+    let Nfs4Records { boot, grace, .. } = records;
+    let mut text = String::new();
+    match boot.clients.len() {
+        0 => {}
+        count => {
+            let _ = writeln!(
+                text,
+                "grace period: {count} clients of version 4 take back what they had open and \
+                 locked; until all have, {} seconds at most, nobody opens or locks anything else",
+                grace.as_secs()
+            );
+        }
+    }
+    if boot.torn_octets > 0 {
+        let _ = writeln!(
+            text,
+            "notice: the last {} octets of the records of clients were not whole: the server ended \
+             while it wrote them, and had acknowledged nothing of that",
+            boot.torn_octets
+        );
+    }
+    text
 }

@@ -202,7 +202,7 @@ impl Plan {
         let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
         notices.extend(exports::overlaps(&exports));
         notices.extend(callers::notice(arguments, reach, &store));
-        let nfs = NfsPlan::new(arguments, shards)?;
+        let nfs = NfsPlan::new(arguments, shards, &exports)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);

@@ -16,6 +16,10 @@ use crate::{
 
 pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
     let is_update = is_update(args.flags)?;
+    // Another gateway has the records of clients: here nobody gets state any more.
+    if turn.nfs4.recovery.queue.is_taken_over {
+        return Err(Status4::Delay.into());
+    }
     // RFC 7862 §14.1 [7862-17]: minor version 2 defines this flag
     if turn.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
         return Err(Status4::Inval.into());

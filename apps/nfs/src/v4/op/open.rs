@@ -4,9 +4,9 @@
 use stag_protocol::nfs::{
     v3::{Access, FileHandle, FileKind},
     v4::{
-        Ace, Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, Open4Args, Open4Ok, OpenClaim,
-        OpenDelegation, OpenHow, ReadDelegation, SpaceLimit, Status4, Text, WriteDelegation,
-        open_flag, share,
+        Ace, Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, DelegationType, Open4Args, Open4Ok,
+        OpenClaim, OpenDelegation, OpenHow, ReadDelegation, SpaceLimit, Status4, Text,
+        WriteDelegation, open_flag, share,
     },
 };
 
@@ -18,8 +18,8 @@ use crate::{
         node::Node,
         set::ToSet,
         state::{
-            Claim, DelegationOffer, DelegationOutcome, FileRef, GrantingCall, OpenRequest,
-            RecallScope,
+            Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileRef, GivenDelegation,
+            GrantingCall, OpenRequest, RecallScope,
         },
         stateids::file_id,
         status::check_name,
@@ -44,6 +44,12 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     check_bits(args)?;
     let claim = claim_of(args)?;
     turn.may_open(claim)?;
+    if claim == Claim::Previous(DelegationType::Write)
+        && !turn.nfs4.recovery.had_write_delegations()
+    {
+        // RFC 8881 §15.1.9.4 [8881-265]: what cannot have been before the restart is no reclaim
+        return Err(Status4::ReclaimBad.into());
+    }
     let file = match &args.claim {
         OpenClaim::Null(name) => {
             check_name(name.0)?;
@@ -57,9 +63,10 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     };
     check_kind(file.attributes.kind)?;
     if !file.is_new {
-        check_permission(turn, &file.handle, args.share_access)?;
+        check_permission(turn, &file, claim, args.share_access)?;
         truncate(turn, &file, args)?;
     }
+    let offer = turn.delegation_offer(file.attributes.fsid);
     let request = OpenRequest {
         client: turn.client_key()?,
         file: FileRef { id: file_id(&file.handle), handle: file.handle.octets() },
@@ -67,16 +74,27 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         access: args.share_access,
         deny: args.share_deny,
         claim,
-        offer: turn.delegation_offer(),
+        offer,
     };
-    let opened = turn.with_state(|state, now| state.open(&request, now))?;
+    turn.pin(&file.handle);
+    let opened = turn.with_state(|state, now| state.open(&request, now));
+    if opened.is_err() && !turn.nfs4.state.has_file(request.file.id) {
+        turn.store.unpin(&file.handle);
+    }
+    let opened = opened?;
     turn.set_current(Node::Object(file.handle));
     turn.set_stateid(Some(opened.stateid));
     let owner = Decimal::of(turn.caller.user.uid());
-    let delegation = delegation(&opened.delegation, &owner);
+    let mut is_recalled = false;
     if let DelegationOutcome::Given(given) = &opened.delegation {
         turn.nfs4.state.set_delegation_base(given.state, file.attributes.change);
+        is_recalled = must_come_back(given, &offer);
+        if is_recalled {
+            let now = crate::v4::milliseconds(turn.cx.now());
+            turn.nfs4.state.begin_recall(given.state, now);
+        }
     }
+    let delegation = delegation(&opened.delegation, is_recalled, &owner);
     let ok = Open4Ok {
         stateid: opened.stateid,
         change: file.change,
@@ -227,8 +245,19 @@ const fn check_kind(kind: FileKind) -> Result<(), Status4> {
     }
 }
 
-/// Asks the store what the caller may do. A program that may be executed may be read.
-fn check_permission<S: Store>(turn: &mut Turn<'_, '_, S>, file: &FileHandle, access: u32) -> Done {
+/// Asks the store what the caller may do. A program that may be executed may be read. An owner may
+/// have had the file open for more than its mode says, and reclaims that; the store judges his
+/// READs and WRITEs.
+fn check_permission<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    file: &OpenFile,
+    claim: Claim,
+    access: u32,
+) -> Done {
+    let OpenFile { handle: file, attributes, .. } = file;
+    if matches!(claim, Claim::Previous(_)) && attributes.uid == turn.caller.user.uid() {
+        return Ok(());
+    }
     let asked = Access::READ | Access::MODIFY | Access::EXECUTE;
     let (granted, _) = turn.access(file, asked)?;
     let reads = access & share::READ != 0;
@@ -257,7 +286,11 @@ fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4A
 
 /// The delegation as it is told. The user who opened the file may do what he opened it for; all
 /// others ask (RFC 8881 §10.4.1).
-fn delegation<'a>(outcome: &DelegationOutcome, owner: &'a Decimal) -> OpenDelegation<'a> {
+fn delegation<'a>(
+    outcome: &DelegationOutcome,
+    recall: bool,
+    owner: &'a Decimal,
+) -> OpenDelegation<'a> {
     let given = match outcome {
         DelegationOutcome::None => return OpenDelegation::None,
         DelegationOutcome::Refused(reason) => return OpenDelegation::NoneExt(reason.clone()),
@@ -265,7 +298,7 @@ fn delegation<'a>(outcome: &DelegationOutcome, owner: &'a Decimal) -> OpenDelega
     };
     let data = if given.write { ACE_READ | ACE_WRITE } else { ACE_READ };
     let permissions = Ace { kind: 0, flags: 0, mask: data, who: Text(owner.text()) };
-    let (stateid, recall) = (given.stateid, false);
+    let stateid = given.stateid;
     match given.write {
         false => OpenDelegation::Read(ReadDelegation { stateid, recall, permissions }),
         true => OpenDelegation::Write(WriteDelegation {
@@ -277,17 +310,29 @@ fn delegation<'a>(outcome: &DelegationOutcome, owner: &'a Decimal) -> OpenDelega
     }
 }
 
+/// Returns true for a delegation that was reclaimed and that nobody gets any more: its client
+/// cannot be called back, or the exports allow none (RFC 8881 §10.4.1, §18.16.3).
+fn must_come_back(given: &GivenDelegation, offer: &DelegationOffer) -> bool {
+    let is_allowed = match offer.policy {
+        DelegationPolicy::Never => false,
+        DelegationPolicy::Read => !given.write,
+        DelegationPolicy::ReadWrite => true,
+    };
+    !offer.has_back_channel || !is_allowed
+}
+
 /// Rights of an entry: to read data, and to write it (RFC 8881 §6.2.1.3.1).
 const ACE_READ: u32 = 1;
 const ACE_WRITE: u32 = 2;
 
 impl<S: Store> Turn<'_, '_, S> {
     /// Facts about a delegation for an OPEN of this compound.
-    fn delegation_offer(&self) -> DelegationOffer {
+    fn delegation_offer(&mut self, fsid: u64) -> DelegationOffer {
         let Some(slot) = self.slot else { return DelegationOffer::default() };
         let has_back_channel = self.nfs4.has_back_channel(slot.client);
         let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
-        let policy = self.nfs4.config.delegations;
+        let now = self.cx.now();
+        let policy = self.nfs4.delegation_policy(fsid, now);
         DelegationOffer { policy, has_back_channel, call: Some(call) }
     }
 }

@@ -11,7 +11,10 @@ pub(super) fn reclaim_complete<S: Store>(turn: &mut Turn<'_, '_, S>, one_fs: boo
     if one_fs {
         turn.current()?;
     }
-    let client = turn.client_key()?;
-    turn.nfs4.state.complete_reclaims(client, one_fs)?;
+    let (client, now) = (turn.client()?, turn.cx.now());
+    // That for one file system changes nothing.
+    if !one_fs {
+        turn.nfs4.complete_reclaims(client, now)?;
+    }
     turn.put(&Answer::ReclaimComplete(Ok(())))
 }

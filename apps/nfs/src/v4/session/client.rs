@@ -59,6 +59,22 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) key: Option<ClientKey>,
     /// Sessions.
     pub(in crate::v4) sessions: u32,
+    /// Its persistent record.
+    pub(in crate::v4) record: RecordPhase,
+}
+
+/// Phase of a client's persistent record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::v4) enum RecordPhase {
+    /// There is none.
+    #[default]
+    None,
+    /// There may be one.
+    Asked,
+    /// There is one.
+    Stable,
+    /// There is one until the client ends, which was asked for because it is expired.
+    Leaving,
 }
 
 /// Facts of a new record.
@@ -167,6 +183,7 @@ impl Clients {
             made: new.now,
             key: None,
             sessions: 0,
+            record: RecordPhase::None,
         });
         self.owners.entry(new.owner.into()).or_default().unconfirmed = Some(number);
         self.unconfirmed += 1;

@@ -15,7 +15,7 @@ mod table;
 
 pub(super) use back::BackChannel;
 pub(super) use cells::{CELL_LEN, ReplyCells};
-pub(super) use client::{Client, Clients, NewClient, Principal};
+pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
 pub(super) use table::{SequenceFacts, Session, Sessions, SlotInUse, SlotVerdict};
 
 /// Client records, confirmed or not.

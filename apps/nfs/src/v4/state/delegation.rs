@@ -209,6 +209,11 @@ impl StateTables {
         }
     }
 
+    /// The client that holds a delegation.
+    pub fn holder(&self, state: StateKey) -> Option<ClientKey> {
+        self.states.get(state.0).map(|state| ClientKey(state.client))
+    }
+
     /// The delegations of a file that are not revoked.
     pub(super) fn delegations_of(
         &self,

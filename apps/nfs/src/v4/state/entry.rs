@@ -79,6 +79,8 @@ pub(super) struct ClientEntry {
     pub revoked: usize,
     /// Its right to reclaim.
     pub reclaim: ReclaimState,
+    /// It is recorded, so that it may reclaim after a restart what it is given.
+    pub is_recorded: bool,
     /// Time of its last SEQUENCE.
     pub renewed_at: u64,
     /// Phase of its lease.
@@ -106,6 +108,7 @@ impl ClientEntry {
             delegations: 0,
             revoked: 0,
             reclaim,
+            is_recorded: true,
             renewed_at: now,
             phase: LeasePhase::Active,
         }

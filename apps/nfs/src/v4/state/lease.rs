@@ -32,6 +32,36 @@ impl StateTables {
         }
     }
 
+    /// Begins to drop a client with much state: until all of it [is](Self::release_some), it is
+    /// that of an expired client.
+    pub fn begin_release(&mut self, client: ClientKey) {
+        if let Some(client) = self.clients.get_mut(client.0) {
+            client.phase = LeasePhase::AwaitRelease;
+        }
+    }
+
+    /// Drops at most so many states of a client, and the client with the last. Returns true when it
+    /// is gone.
+    pub fn release_some(&mut self, client: ClientKey, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(state) = self.clients.get(client.0).and_then(|it| it.states.last()) else {
+                self.release_client(client);
+                return true;
+            };
+            // An open would take all of its locks along.
+            let state = self.lock_state_under(*state).unwrap_or(*state);
+            self.drop_state(state);
+        }
+        false
+    }
+
+    /// A lock state under an open.
+    fn lock_state_under(&self, open: Key) -> Option<Key> {
+        let file = self.states.get(open)?.file_id;
+        let mut locks = self.lock_states(file);
+        locks.find(|(_, _, locks)| locks.open == open).map(|(key, ..)| key)
+    }
+
     /// SEQUENCE: renews the lease. A client that expired and was in nobody's way goes on as if
     /// nothing had happened. Returns false if the client was released.
     pub fn renew(&mut self, client: ClientKey, now: u64) -> bool {

@@ -61,17 +61,20 @@ const fn bucket(file: FileId) -> usize {
 pub(super) struct Presence {
     filter: Arc<PresenceFilter>,
     counts: Box<[u32]>,
+    /// Files of all buckets.
+    files: usize,
 }
 
 impl Presence {
     pub fn new(filter: Arc<PresenceFilter>) -> Self {
-        Self { filter, counts: vec![0; BUCKETS].into() }
+        Self { filter, counts: vec![0; BUCKETS].into(), files: 0 }
     }
 
     fn count(&mut self, file: FileId, is_present: bool) {
         let Some(count) = self.counts.get_mut(bucket(file)) else { return };
         let before = *count;
         *count = if is_present { before + 1 } else { before - 1 };
+        self.files = if is_present { self.files + 1 } else { self.files - 1 };
         if (before == 0) != (*count == 0) {
             self.filter.set(bucket(file), is_present);
         }
@@ -90,6 +93,11 @@ impl StateTables {
             file.is_present = is_present;
             self.presence.count(file.id, is_present);
         }
+    }
+
+    /// Returns true if any file of this shard has delegations or denials.
+    pub const fn has_presence(&self) -> bool {
+        self.presence.files > 0
     }
 
     /// The filter, for other shards and version 3.

@@ -41,6 +41,11 @@ impl Recovery {
         must
     }
 
+    /// Listed clients that are awaited, if there is a grace period.
+    pub fn awaited(&self) -> Option<u32> {
+        (!self.is_over()).then(|| self.grace.awaited())
+    }
+
     const fn is_over(&self) -> bool {
         matches!(self.record, GraceRecord::ThisStart)
     }
@@ -62,7 +67,38 @@ impl StateTables {
         self.recovery.record = GraceRecord::ThisStart;
     }
 
-    /// RECLAIM_COMPLETE, after the client was recorded. That for one file system changes nothing.
+    /// Listed clients that are awaited; none when the grace period is over.
+    pub fn awaited_reclaims(&self) -> Option<u32> {
+        self.recovery.awaited()
+    }
+
+    /// The records list a client that was added: it may reclaim.
+    pub fn allow_reclaims(&mut self, client: ClientKey) {
+        if let Some(client) = self.clients.get_mut(client.0) {
+            client.reclaim.listed = true;
+        }
+    }
+
+    /// A listed client will not come back: it has begun anew itself.
+    pub const fn forget_listed(&mut self) {
+        self.recovery.forget(&mut ReclaimState { listed: true, complete: false });
+    }
+
+    /// A client is not recorded: it gets no state but by reclaims until it is.
+    pub fn await_record(&mut self, client: ClientKey) {
+        if let Some(client) = self.clients.get_mut(client.0) {
+            client.is_recorded = false;
+        }
+    }
+
+    /// A client is recorded, and what it gets from here on can be reclaimed after a restart.
+    pub fn handle_recorded(&mut self, client: ClientKey) {
+        if let Some(client) = self.clients.get_mut(client.0) {
+            client.is_recorded = true;
+        }
+    }
+
+    /// RECLAIM_COMPLETE. That for one file system changes nothing.
     ///
     /// # Errors
     /// COMPLETE_ALREADY.
@@ -85,6 +121,10 @@ impl StateTables {
     pub fn check_grant(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
         let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
         self.recovery.grace.grant(&client.reclaim, now)?;
+        // RFC 8881 §8.4.3 [8881-260]: a client is recorded before it is given what it may reclaim
+        if !client.is_recorded {
+            return Err(Status4::Delay.into());
+        }
         // RFC 8881 §8.4.3 [8881-224]: who may not reclaim is recorded before others get state
         self.check_grace()?;
         Ok(())

@@ -51,6 +51,8 @@ pub struct StateTables {
     pub(super) ranges: usize,
     /// Requests that wait for locks.
     pub(super) waiters: usize,
+    /// Handles of files that nobody has state of any more.
+    swept: Vec<Box<[u8]>>,
 }
 
 /// An open as the index knows it.
@@ -88,6 +90,7 @@ impl StateTables {
             lock_states: 0,
             ranges: 0,
             waiters: 0,
+            swept: Vec::new(),
             limits,
         }
     }
@@ -144,7 +147,19 @@ impl StateTables {
         {
             self.waiters -= file.waiters.len(); // for a local process: its locks are not known here
             self.by_id.remove(&file.id);
+            self.swept.push(file.handle);
         }
+    }
+
+    /// Returns true if somebody has state of a file.
+    pub fn has_file(&self, id: FileId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// The handle that a file had when the first state of it was given, once for each file that
+    /// nobody has state of any more.
+    pub fn next_swept(&mut self) -> Option<Box<[u8]>> {
+        self.swept.pop()
     }
 
     /// The name of an open-owner's open in the index. Its hashes are secret and have 128 bits

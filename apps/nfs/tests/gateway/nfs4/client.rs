@@ -5,6 +5,7 @@ use crate::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;
 use stag_nfs::{
     Gateway, Nfs4Config,
+    serve::start_records,
     store::{
         files::Files,
         memory::{Memory, MemoryConfig, MemoryExport},
@@ -157,6 +158,17 @@ impl Client4 {
         let tcp = Box::new(OverTcp::new(files, Config::small()));
         let in_memory = Self::on(fabric, ServedExport::new(b"memory", ()), 2);
         vec![in_memory, Self::on(tcp, ServedExport::new(b"data", home), 2)]
+    }
+
+    /// On a server with files whose records a thread keeps, over TCP.
+    pub fn recorded() -> Self {
+        let home = crate::client::Home::new();
+        let gateway = home.gateway();
+        let records = start_records(&home.path("state"), CONFIG.lease).unwrap();
+        let config = Nfs4Config { epoch: records.boot.epoch, ..CONFIG };
+        let gateway = gateway.with_nfs4(config).with_records(records);
+        let wire = Box::new(OverTcp::new(gateway, Config::small()));
+        Self::on(wire, ServedExport::new(b"data", home), 2)
     }
 
     /// Of a server over this wire that has an export.

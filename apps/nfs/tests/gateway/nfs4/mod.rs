@@ -2,6 +2,7 @@
 //! and over TCP.
 
 mod access;
+mod beside;
 mod callbacks;
 mod ceph;
 pub mod client;
@@ -10,6 +11,7 @@ mod files;
 mod locks;
 mod names;
 mod ranges;
+mod recovery;
 mod refusals;
 mod sessions;
 mod xattrs;

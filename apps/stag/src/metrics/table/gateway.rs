@@ -68,6 +68,31 @@ pub const GATEWAY: &[Metric] = &[
         "Callbacks that were not answered, or by a failure.",
     ),
     Metric::counter(
+        "stag_nfs4_unpinned_total",
+        "app.nfs4.unpinned",
+        "Opens of files that a REMOVE takes away at once, because too many are kept.",
+    ),
+    Metric::gauge(
+        "stag_nfs4_in_grace",
+        "app.nfs4.in_grace",
+        "1 in the grace period, in which only clients of the last start get state.",
+    ),
+    Metric::gauge(
+        "stag_nfs4_awaited",
+        "app.nfs4.awaited",
+        "Clients that the grace period waits for.",
+    ),
+    Metric::gauge(
+        "stag_nfs4_waiting_records",
+        "app.nfs4.waiting_records",
+        "Changes of client records that are not stable.",
+    ),
+    Metric::counter(
+        "stag_nfs4_failed_records_total",
+        "app.nfs4.failed_records",
+        "Attempts to record clients that failed: clients wait, and nothing is lost.",
+    ),
+    Metric::counter(
         "stag_mount3_calls_total",
         "app.mount3.{procedure}.calls",
         "Calls of MOUNT version 3 carried out, failures included.",

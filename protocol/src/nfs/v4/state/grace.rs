@@ -33,6 +33,11 @@ impl Grace {
         self.left > 0 && now < self.ends_at
     }
 
+    /// Listed clients that are not complete.
+    pub const fn awaited(&self) -> u32 {
+        self.left
+    }
+
     /// Judges a reclaim: OPEN by CLAIM_PREVIOUS, LOCK with reclaim.
     pub const fn reclaim(&self, client: &ReclaimState, now: u64) -> Result<(), Status4> {
         // RFC 8881 §8.4.2.1 [8881-48]: nothing is reclaimed outside of the grace period

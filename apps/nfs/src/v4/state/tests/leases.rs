@@ -155,3 +155,31 @@ fn releasing_a_client_leaves_nothing_of_it() {
     fixture.tables.assert_consistent();
     assert!(fixture.tables.states.is_empty() && fixture.tables.files.is_empty());
 }
+
+#[test]
+fn a_client_with_much_state_goes_in_parts_and_is_in_nobody_s_way_meanwhile() {
+    let mut fixture = Fixture::new();
+    let client = fixture.clients[0];
+    let first = fixture.open(0, "a", BOTH, READ);
+    let locked = fixture.lock(0, by(first, "p"), LockType::Write, 0, 10).unwrap();
+    fixture.lock(0, by(first, "q"), LockType::Write, 20, 10).unwrap();
+    fixture.open_file(0, FileId(9), "b", READ, 0).unwrap();
+    let before = fixture.tables.states_of(client);
+    fixture.tables.begin_release(client);
+    assert!(!fixture.tables.release_some(client, 1));
+    assert_eq!(fixture.tables.states_of(client), before - 1);
+    fixture.tables.assert_consistent();
+    let other = fixture.open_file(1, FILE, "c", BOTH, 0);
+    assert_eq!(other, Err(StateFault::AwaitRemoval(client)), "it is as one that expired");
+    let mut parts = 0;
+    while !fixture.tables.release_some(client, 1) {
+        fixture.tables.assert_consistent();
+        parts += 1;
+        assert!(parts < 10, "each part takes a state");
+    }
+    assert_eq!(fixture.tables.client_id(client), None);
+    assert_eq!(fixture.io(0, locked, IoAccess::Read), failed(Status4::BadStateid));
+    assert!(fixture.open_file(1, FILE, "c", BOTH, 0).is_ok());
+    let swept = std::iter::from_fn(|| fixture.tables.next_swept()).count();
+    assert_eq!(swept, 2, "each file that nobody has state of is told once");
+}

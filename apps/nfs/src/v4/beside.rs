@@ -1,0 +1,131 @@
+//! Calls of version 3 beside clients of version 4: what these have open or hold delegations of is
+//! seen by both (RFC 8881 §8.2.3, §10.4.4).
+//!
+//! A delegation in the way is recalled, and the caller asks again (NFS3ERR_JUKEBOX). What an open
+//! denies is NFS3ERR_ACCES. Version 3 has no locks here.
+
+use stag_engine::Time;
+use stag_protocol::nfs::v3::{Call, DirOpArgs, FileHandle, Status};
+
+use super::{
+    Nfs4, milliseconds,
+    state::{FileId, IoAccess, RecallScope, StateFault, StateTables},
+    stateids::file_id,
+};
+use crate::store::{Effort, Procedures as _, Store};
+
+/// Clients whose leases expired that one call removes because their state is in its way.
+const REMOVALS: usize = 64;
+
+/// An access to a file.
+#[derive(Clone, Copy, Debug)]
+enum AccessBeside {
+    /// To its octets.
+    Data(IoAccess),
+    /// To its attributes or names.
+    Object(RecallScope),
+}
+
+impl Nfs4 {
+    /// Returns true if a call of version 3 has to be judged.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.state.has_presence() || self.spoils_reclaims()
+    }
+
+    /// In the grace period delegations to write may be reclaimed, as if they had never been away.
+    fn spoils_reclaims(&self) -> bool {
+        self.recovery.had_write_delegations() && self.state.awaited_reclaims().is_some()
+    }
+
+    /// Judges a call of version 3 before it is carried out. The store was told who calls.
+    ///
+    /// # Errors
+    /// NFS3ERR_JUKEBOX while a delegation is on its way back, and in the grace period;
+    /// NFS3ERR_ACCES for what an open denies.
+    pub(crate) fn judge_beside<S: Store>(
+        &mut self,
+        store: &mut S,
+        call: &Call<'_>,
+        now: Time,
+    ) -> Result<(), Status> {
+        let all = AccessBeside::Object(RecallScope::All);
+        match call {
+            Call::Read(args) => self.judge(&args.file, AccessBeside::Data(IoAccess::Read), now),
+            Call::GetAttr(args) => {
+                self.judge(&args.object, AccessBeside::Object(RecallScope::Writers), now)
+            }
+            Call::Write(args) => self.judge(&args.file, AccessBeside::Data(IoAccess::Write), now),
+            Call::SetAttr(args) if args.attributes.size.is_some() => {
+                self.judge(&args.object, AccessBeside::Data(IoAccess::Write), now)
+            }
+            Call::SetAttr(args) => self.judge(&args.object, all, now),
+            Call::Create(args) => self.judge_named(store, &args.place, now),
+            Call::Remove(args) => self.judge_named(store, &args.object, now),
+            Call::Rename(args) => {
+                self.judge_named(store, &args.from, now)?;
+                self.judge_named(store, &args.to, now)
+            }
+            Call::Link(args) => self.judge(&args.file, all, now),
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges a change of the file that has a name, if there is one.
+    fn judge_named<S: Store>(
+        &mut self,
+        store: &mut S,
+        place: &DirOpArgs<'_>,
+        now: Time,
+    ) -> Result<(), Status> {
+        if self.spoils_reclaims() {
+            return Err(Status::Jukebox);
+        }
+        // Nobody waits here: where a lookup may, names are not judged, only handles are.
+        if S::MAY_WAIT && store.waits(&place.dir, Effort::Plain) {
+            return Ok(());
+        }
+        match store.now().lookup(&place.dir, place.name.0) {
+            Ok(found) => self.judge(&found.handle, AccessBeside::Object(RecallScope::All), now),
+            // The procedure itself says what is wrong.
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn judge(&mut self, file: &FileHandle, access: AccessBeside, now: Time) -> Result<(), Status> {
+        let is_change = !matches!(
+            access,
+            AccessBeside::Data(IoAccess::Read) | AccessBeside::Object(RecallScope::Writers)
+        );
+        if is_change && self.spoils_reclaims() {
+            return Err(Status::Jukebox);
+        }
+        let file = file_id(file);
+        // RFC 8881 §10.4.4 [8881-266]: a change by another protocol recalls, too
+        for _ in 0..REMOVALS {
+            match ask(&mut self.state, file, access, milliseconds(now)) {
+                Ok(()) => return Ok(()),
+                // RFC 8881 §9.7 [8881-267]: what an open denies, no other protocol does
+                Err(StateFault::Failed(_) | StateFault::Denied(_)) => return Err(Status::Acces),
+                Err(StateFault::AwaitRecall) => break,
+                Err(StateFault::AwaitRemoval(client)) => {
+                    if !self.remove_expired(client, now) {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(Status::Jukebox)
+    }
+}
+
+fn ask(
+    state: &mut StateTables,
+    file: FileId,
+    access: AccessBeside,
+    now: u64,
+) -> Result<(), StateFault> {
+    match access {
+        AccessBeside::Data(access) => state.check_stateless_io(file, access, now),
+        AccessBeside::Object(scope) => state.recall(file, None, scope, now),
+    }
+}

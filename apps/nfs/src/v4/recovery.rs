@@ -1,0 +1,370 @@
+//! Restarts: which clients may take back what they had before this one, what is recorded so that
+//! they may after the next, and the grace period (RFC 8881 §8.4.2, §8.4.3).
+//!
+//! | what is acknowledged | is behind this record |
+//! |---|---|
+//! | the first OPEN of a client, and its RECLAIM_COMPLETE | it may have state |
+//! | state that an expired client was in the way of | that client is forgotten |
+//! | an access that a revoked delegation was in the way of | its client may not reclaim |
+//! | the first delegation to write | there are some |
+//! | the first state behind the grace period | its end |
+//!
+//! A shard waits for none of them: the reply of RECLAIM_COMPLETE is held, and others are
+//! NFS4ERR_DELAY until then. While the storage fails, RECLAIM_COMPLETE is answered, and OPEN is
+//! NFS4ERR_DELAY: nobody gets what a restart would lose.
+
+use std::{collections::HashMap, time::Duration};
+
+use stag_engine::{Cx, PeerId, Time};
+use stag_protocol::{nfs::v4::Status4, rpc::ReplyHeader};
+
+use super::{
+    Nfs4, milliseconds,
+    record_queue::{AfterRecord, RecordQueue},
+    session::{Client, Principal, RecordPhase, SlotInUse},
+    state::{ClientKey, DelegationPolicy, StateKey},
+};
+use crate::records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal};
+use crate::{parked::Asker, reply::ReplyWriter};
+
+/// Replies that wait for a record at most; beyond, they do not wait.
+const HELD_MAX: usize = 256;
+
+/// The beginning of a server that keeps records of its clients.
+#[derive(Debug)]
+pub struct Nfs4Records {
+    /// Clients of the last boot. Its epoch is that of [`Nfs4Config`](super::Nfs4Config).
+    pub boot: Boot,
+    /// Keeps the records.
+    pub keeper: RecordKeeper,
+    /// Time for which listed clients may reclaim: a lease of the last boot at least.
+    pub grace: Duration,
+}
+
+/// A reply that leaves when its client is recorded.
+#[derive(Debug)]
+pub(super) struct HeldReply {
+    /// The client ID.
+    pub(super) client: u64,
+    /// The call, and who waits for it.
+    pub(super) asker: Option<Asker>,
+    pub(super) slot: Option<SlotInUse>,
+    pub(super) reply: ReplyWriter,
+}
+
+/// Clients of the last boot, and what waits for records of this one.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    pub(super) queue: RecordQueue,
+    /// Clients that may reclaim and have not come back, by their owners.
+    listed: HashMap<Box<[u8]>, ClientRecord>,
+    /// The grace period that begins with the first look at the clock.
+    grace: Option<Duration>,
+    /// Delegations to write may have been given before the restart.
+    had_write_delegations: bool,
+    /// The same of this boot: none was asked to be recorded yet, or it is, or it is stable.
+    write_delegations: RecordPhase,
+    held: Vec<HeldReply>,
+    /// The client whose completion this compound asked to be recorded.
+    asked: Option<u64>,
+    /// The end of the grace period waits until no completion is under way.
+    ends_grace: bool,
+    /// State of this gateway was ended after a takeover.
+    is_ended: bool,
+}
+
+impl Recovery {
+    /// A server that begins with these records.
+    pub(super) fn new(records: Nfs4Records) -> Self {
+        let Nfs4Records { boot, keeper, grace } = records;
+        let listed = boot.clients.into_iter().map(|client| (client.owner.clone(), client));
+        let listed: HashMap<_, _> = listed.collect();
+        Self {
+            grace: Some(grace).filter(|_| !listed.is_empty()),
+            listed,
+            queue: RecordQueue::new(keeper),
+            had_write_delegations: boot.had_write_delegations,
+            ..Self::default()
+        }
+    }
+
+    /// Returns true while something waits for a record, or the grace period has not begun.
+    pub(super) fn has_work(&self) -> bool {
+        self.queue.len() > 0 || !self.held.is_empty() || self.grace.is_some()
+    }
+
+    /// Returns true if a client could have had a delegation to write before the restart.
+    pub(super) const fn had_write_delegations(&self) -> bool {
+        self.had_write_delegations
+    }
+
+    /// Takes note that the reply of the compound waits for the record of this client.
+    pub(super) const fn hold_reply(&mut self, client: u64) {
+        self.asked = Some(client);
+    }
+
+    /// The client whose record the reply of the compound waits for. Few replies wait, and none
+    /// while records fail.
+    pub(super) fn take_held_client(&mut self) -> Option<u64> {
+        let client = self.asked.take()?;
+        (self.held.len() < HELD_MAX && !self.queue.is_failing).then_some(client)
+    }
+
+    /// The same of a compound that waits for something else first.
+    pub(super) const fn take_asked(&mut self) -> Option<u64> {
+        self.asked.take()
+    }
+
+    /// Keeps a reply until its client is recorded.
+    pub(super) fn hold(&mut self, held: HeldReply) {
+        self.held.push(held);
+    }
+
+    /// Replies to a peer that is gone only free their slots when they may.
+    pub(super) fn forget_peer(&mut self, peer: PeerId) {
+        for held in &mut self.held {
+            held.asker.take_if(|asker| asker.peer == peer);
+        }
+    }
+}
+
+fn recorded(principal: Principal) -> RecordedPrincipal {
+    match principal {
+        Principal::Anyone => RecordedPrincipal { flavor: 0, uid: 0 },
+        Principal::Unix(uid) => RecordedPrincipal { flavor: 1, uid },
+    }
+}
+
+fn record_of(client: &Client) -> ClientRecord {
+    ClientRecord {
+        owner: client.owner.clone(),
+        verifier: client.verifier,
+        principal: recorded(client.principal),
+    }
+}
+
+impl Nfs4 {
+    /// Begins the grace period, if there is one and it has not begun.
+    pub(super) fn begin_grace(&mut self, now: Time) {
+        if let Some(grace) = self.recovery.grace.take() {
+            let listed = u32::try_from(self.recovery.listed.len()).unwrap_or(u32::MAX);
+            // RFC 8881 §8.4.2.1 [8881-261]: reclaims have a lease's time at least
+            self.state.begin_grace(listed, milliseconds(now + grace));
+        }
+    }
+
+    /// Returns true if the records list a client that is confirmed: it is the one that had state.
+    pub(super) fn take_listed(&mut self, id: u64) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let Some(listed) = self.recovery.listed.get(&client.owner) else { return false };
+        // RFC 8881 §8.4.2.1 [8881-262]: nobody else reclaims by a client's name
+        if listed.principal != recorded(client.principal) {
+            return false;
+        }
+        let is_same = listed.verifier == client.verifier;
+        let owner = client.owner.clone();
+        self.recovery.listed.remove(&owner);
+        if is_same {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.record = RecordPhase::Stable;
+            }
+        } else {
+            // It began anew, and has lost what it had.
+            self.state.forget_listed();
+            self.recovery.queue.push(RecordChange::Remove(owner), AfterRecord::Nothing);
+        }
+        is_same
+    }
+
+    /// RECLAIM_COMPLETE for all file systems: the client may have state once it is recorded.
+    ///
+    /// # Errors
+    /// NFS4ERR_COMPLETE_ALREADY; NFS4ERR_DELAY when too many records wait.
+    pub(super) fn complete_reclaims(&mut self, id: u64, now: Time) -> Result<(), Status4> {
+        let client = self.clients.get_mut(id).ok_or(Status4::StaleClientid)?;
+        let key = client.key.ok_or(Status4::StaleClientid)?;
+        if !self.recovery.queue.has_room() {
+            return Err(Status4::Delay);
+        }
+        self.state.complete_reclaims(key, false)?;
+        client.record = RecordPhase::Asked;
+        let change = RecordChange::Complete(record_of(client));
+        self.recovery.queue.push(change, AfterRecord::Grant(id));
+        self.settle_records(now);
+        let client = self.clients.get(id);
+        if client.is_some_and(|client| client.record != RecordPhase::Stable) {
+            self.recovery.hold_reply(id);
+        }
+        if self.state.awaited_reclaims() == Some(0) {
+            // Others wait for the end of the grace period.
+            self.state.handle_time(milliseconds(now));
+        }
+        Ok(())
+    }
+
+    /// Takes the record of a client away that is gone with its state. Nothing waits for that.
+    pub(super) fn record_gone(&mut self, client: &Client) {
+        let was_asked = self.recovery.queue.forget(client.id);
+        let is_recorded = client.record == RecordPhase::Stable;
+        if is_recorded || (client.record == RecordPhase::Asked && !was_asked) {
+            let change = RecordChange::Remove(client.owner.clone());
+            self.recovery.queue.push(change, AfterRecord::Nothing);
+        }
+    }
+
+    /// Ends a client whose lease expired, because its state is in somebody's way: at once if it
+    /// is not recorded, or behind its record. Returns true when it is gone.
+    pub(super) fn remove_expired(&mut self, key: ClientKey, now: Time) -> bool {
+        let id = self.state.client_id(key);
+        let Some(client) = id.and_then(|id| self.clients.get_mut(id)) else {
+            return self.state.release_some(key, super::RELEASES);
+        };
+        match client.record {
+            RecordPhase::Leaving => return false,
+            RecordPhase::None => {
+                let id = client.id;
+                self.end_client(id);
+                return self.state.client_id(key).is_none();
+            }
+            RecordPhase::Asked | RecordPhase::Stable => {}
+        }
+        client.record = RecordPhase::Leaving;
+        // RFC 8881 §8.4.3 [8881-263]: a client that lost its state reclaims none of it, and this is
+        // recorded before another gets any
+        let change = RecordChange::Remove(client.owner.clone());
+        self.recovery.queue.push(change, AfterRecord::End(key));
+        self.settle_records(now);
+        self.state.client_id(key).is_none()
+    }
+
+    /// A delegation was not returned in time: it is revoked behind the record of that.
+    pub(super) fn revoke_recorded(&mut self, state: StateKey, now: Time) {
+        let client = self.state.holder(state).and_then(|key| self.state.client_id(key));
+        let client = client.and_then(|id| self.clients.get(id));
+        match client.filter(|client| client.record != RecordPhase::None) {
+            Some(client) => {
+                // RFC 8881 §8.4.3 [8881-264]: so does a client whose delegation is revoked
+                let change = RecordChange::Forbid(client.owner.clone());
+                self.recovery.queue.push(change, AfterRecord::Revoke(state));
+                self.settle_records(now);
+            }
+            None => self.state.revoke(state),
+        }
+    }
+
+    /// The grace period is over, which is recorded before anybody gets new state.
+    pub(super) fn end_grace(&mut self, now: Time) {
+        self.recovery.ends_grace = true;
+        self.settle_records(now);
+    }
+
+    /// Delegations that may be given of files of a file system: none to write before it is recorded
+    /// that there are some.
+    pub(super) fn delegation_policy(&mut self, fsid: u64, now: Time) -> DelegationPolicy {
+        let policy = match self.exclusive.contains(&fsid) {
+            true => DelegationPolicy::ReadWrite,
+            false => self.config.delegations,
+        };
+        if policy != DelegationPolicy::ReadWrite {
+            return policy;
+        }
+        if self.recovery.write_delegations == RecordPhase::None {
+            self.recovery.write_delegations = RecordPhase::Asked;
+            let change = RecordChange::WriteDelegations;
+            self.recovery.queue.push(change, AfterRecord::WriteDelegations);
+            self.settle_records(now);
+        }
+        match self.recovery.write_delegations {
+            RecordPhase::Stable => policy,
+            _ => DelegationPolicy::Read,
+        }
+    }
+
+    /// Takes the steps whose records are stable.
+    pub(super) fn settle_records(&mut self, now: Time) {
+        loop {
+            // A completion that is not stable must not be forgotten by the end behind it; those
+            // that are asked for later stand behind it.
+            if self.recovery.ends_grace && self.recovery.queue.len() == 0 {
+                self.recovery.ends_grace = false;
+                self.recovery.queue.push(RecordChange::EndGrace, AfterRecord::EndGrace);
+            }
+            self.recovery.queue.exchange(now);
+            let Some(after) = self.recovery.queue.next_stable() else { break };
+            self.follow(after);
+        }
+        if self.recovery.queue.is_taken_over {
+            self.end_all();
+        }
+    }
+
+    fn follow(&mut self, after: AfterRecord) {
+        match after {
+            AfterRecord::Nothing => {}
+            AfterRecord::Grant(id) => {
+                let Some(client) = self.clients.get_mut(id) else { return };
+                if client.record == RecordPhase::Asked {
+                    client.record = RecordPhase::Stable;
+                }
+                if let Some(key) = client.key {
+                    self.state.handle_recorded(key);
+                }
+            }
+            AfterRecord::End(key) => {
+                if let Some(id) = self.state.client_id(key) {
+                    self.end_client(id);
+                }
+            }
+            AfterRecord::Revoke(state) => self.state.revoke(state),
+            AfterRecord::WriteDelegations => {
+                self.recovery.write_delegations = RecordPhase::Stable;
+            }
+            AfterRecord::EndGrace => {
+                self.recovery.listed.clear();
+                self.state.handle_grace_recorded();
+            }
+        }
+    }
+
+    /// Ends all clients: another gateway has their records, and may give away what they have.
+    fn end_all(&mut self) {
+        if std::mem::replace(&mut self.recovery.is_ended, true) {
+            return;
+        }
+        for place in 0..super::session::CLIENTS {
+            if let Some(id) = self.clients.nth(place).map(|client| client.id) {
+                self.end_client(id);
+            }
+        }
+    }
+
+    /// Takes steps and answers what waited for them. Called once in a pass.
+    pub(super) fn tend_records(&mut self, cx: &mut Cx<'_>) {
+        if !self.recovery.has_work() && !self.recovery.ends_grace {
+            return;
+        }
+        self.settle_records(cx.now());
+        let is_failing = self.recovery.queue.is_failing || self.recovery.queue.is_taken_over;
+        let clients = &self.clients;
+        let is_awaited = |held: &HeldReply| {
+            let client = clients.get(held.client);
+            !is_failing && client.is_some_and(|client| client.record == RecordPhase::Asked)
+        };
+        let done = self.recovery.held.extract_if(.., |held| !is_awaited(held));
+        for held in done.collect::<Vec<_>>() {
+            let HeldReply { asker, slot, reply, .. } = held;
+            self.free_slot(slot, &reply);
+            if let Some(Asker { id, .. }) = asker {
+                cx.answer(id, reply.finish());
+            }
+        }
+    }
+
+    /// Ends the request of a slot, with its reply if that is to be kept.
+    pub(super) fn free_slot(&mut self, slot: Option<SlotInUse>, reply: &ReplyWriter) {
+        let Some(slot) = slot else { return };
+        let is_kept = slot.cache_this && !reply.has_item();
+        let kept = reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
+        self.sessions.finish(&slot, kept);
+    }
+}

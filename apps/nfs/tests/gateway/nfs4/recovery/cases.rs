@@ -1,0 +1,239 @@
+//! The cases of RFC 8881 §8.4.2 and §8.4.3, one by one.
+
+use super::{party::Party, world::LEASE, world::World};
+use crate::nfs4::client::{Client4, read_args, write_args};
+use stag_nfs::v4::state::DelegationPolicy;
+use stag_protocol::nfs::v4::*;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn clients_take_back_all_that_they_had_and_nobody_is_faster() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    one.lock(&mut world, &mut held, false).unwrap();
+    let mut other = two.open(&mut world, b"f").unwrap();
+    world.restart();
+    assert_eq!((world.report().in_grace, world.report().awaited), (1, 2));
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    assert_eq!(two.open(&mut world, b"g").unwrap_err(), Status4::Grace);
+    two.reclaim_all(&mut world, &mut other).unwrap();
+    assert_eq!(two.lock(&mut world, &mut other, false), Err(Status4::Grace));
+    one.reclaim_all(&mut world, &mut held).unwrap();
+    assert_eq!(two.lock(&mut world, &mut other, true), Err(Status4::ReclaimConflict));
+    let handle = Request::PutFh(Text(&held.handle));
+    let written = one.run(&mut world, &[handle, write_args(held.open, 0, b"octets")]);
+    assert_eq!(written.status(), Status4::Ok, "a reclaimed open serves in the grace period");
+    assert_eq!(one.complete(&mut world), Status4::Ok);
+    assert_eq!(one.open(&mut world, b"g").unwrap_err(), Status4::Grace, "another is awaited");
+    assert_eq!(two.complete(&mut world), Status4::Ok);
+    assert_eq!(world.report().in_grace, 0, "all that are listed are complete");
+    assert_eq!(two.lock(&mut world, &mut other, false), Err(Status4::Denied));
+    assert!(one.open(&mut world, b"g").is_ok());
+}
+
+#[test]
+fn two_kills_within_one_grace_period_lose_nothing() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    one.lock(&mut world, &mut held, false).unwrap();
+    let mut other = two.open(&mut world, b"g").unwrap();
+    world.restart();
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    one.reclaim_all(&mut world, &mut held).unwrap();
+    assert_eq!(one.complete(&mut world), Status4::Ok);
+    world.restart();
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    one.reclaim_all(&mut world, &mut held).unwrap();
+    two.reclaim_all(&mut world, &mut other).unwrap();
+    assert_eq!((one.complete(&mut world), two.complete(&mut world)), (Status4::Ok, Status4::Ok));
+    assert_eq!(world.report().in_grace, 0);
+}
+
+#[test]
+fn a_client_whose_state_others_got_after_its_lease_reclaims_nothing() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    one.lock(&mut world, &mut held, false).unwrap();
+    let mut other = two.open(&mut world, b"f").unwrap();
+    assert_eq!(two.lock(&mut world, &mut other, false), Err(Status4::Denied));
+    for _ in 0..3 {
+        world.wait(LEASE / 2);
+        assert_eq!(two.run(&mut world, &[]).status(), Status4::Ok);
+    }
+    two.lock(&mut world, &mut other, false).unwrap();
+    world.restart();
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    assert_eq!(one.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
+    two.reclaim_all(&mut world, &mut other).unwrap();
+}
+
+#[test]
+fn a_client_that_missed_one_grace_period_reclaims_nothing_in_the_next() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    one.lock(&mut world, &mut held, false).unwrap();
+    world.restart();
+    assert!(two.recovers(&mut world));
+    assert_eq!(two.complete(&mut world), Status4::Ok);
+    assert_eq!(two.open(&mut world, b"f").unwrap_err(), Status4::Grace);
+    world.wait(LEASE / 2);
+    assert_eq!(two.run(&mut world, &[]).status(), Status4::Ok);
+    world.wait(LEASE / 2 + SECOND);
+    let mut other = two.open(&mut world, b"f").unwrap();
+    two.lock(&mut world, &mut other, false).unwrap();
+    world.restart();
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    assert_eq!(one.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
+    two.reclaim_all(&mut world, &mut other).unwrap();
+}
+
+#[test]
+fn a_client_that_began_anew_or_acts_for_another_user_reclaims_nothing() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    world.restart();
+    one.uid += 1;
+    one.connect(&mut world);
+    assert_eq!(one.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
+    assert_eq!(world.report().awaited, 1, "the user who had it is awaited");
+    world.restart();
+    let mut next = Party::begun(b"one", 2, &mut world);
+    assert_eq!(next.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
+    assert_eq!(next.complete(&mut world), Status4::Ok);
+    assert!(next.open(&mut world, b"f").is_ok(), "nobody else is awaited");
+    world.restart();
+    assert!(next.recovers(&mut world));
+    next.reclaim_all(&mut world, &mut held).unwrap();
+}
+
+#[test]
+fn a_client_whose_delegation_was_revoked_reclaims_nothing() {
+    let mut world = World::with(DelegationPolicy::ReadWrite);
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    let mut conflicts = 0;
+    let mut other = loop {
+        match two.open(&mut world, b"f") {
+            Ok(other) => break other,
+            Err(status) => assert_eq!(status, Status4::Delay, "it is recalled"),
+        }
+        conflicts += 1;
+        assert!(conflicts < 100, "it is revoked at its deadline");
+        world.wait(LEASE / 4);
+        assert_eq!(one.run(&mut world, &[]).status(), Status4::Ok);
+    };
+    assert!(conflicts >= 4, "a client has a lease's time to return one");
+    world.restart();
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    assert_eq!(one.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
+    two.reclaim_all(&mut world, &mut other).unwrap();
+}
+
+#[test]
+fn a_client_that_has_left_is_not_awaited() {
+    let mut world = World::new();
+    let one = Party::new(b"one", &mut world);
+    assert_eq!(one.leave(&mut world), Status4::Ok);
+    world.restart();
+    assert_eq!(world.report().in_grace, 0);
+    let mut two = Party::new(b"two", &mut world);
+    assert!(two.open(&mut world, b"f").is_ok());
+}
+
+#[test]
+fn a_delegation_to_write_that_nobody_can_have_had_is_no_reclaim() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let held = one.open(&mut world, b"f").unwrap();
+    world.restart();
+    assert!(one.recovers(&mut world));
+    let write = one.reclaim_with(&mut world, &held, DelegationType::Write);
+    assert_eq!(write.unwrap_err(), Status4::ReclaimBad);
+    assert!(one.reclaim_with(&mut world, &held, DelegationType::Read).is_ok());
+}
+
+#[test]
+fn a_full_disk_makes_new_clients_wait_and_loses_no_old_one() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    world.disk.content().is_full = true;
+    let mut two = Party::new(b"two", &mut world);
+    assert_eq!(two.open(&mut world, b"g").unwrap_err(), Status4::Delay);
+    assert!(one.open(&mut world, b"h").is_ok(), "it is recorded");
+    let report = world.report();
+    assert_eq!(report.waiting_records, 1);
+    assert!(report.failed_records >= 1);
+    world.disk.content().is_full = false;
+    world.wait(2 * SECOND);
+    assert!(two.open(&mut world, b"g").is_ok());
+    world.disk.content().is_full = true;
+    Party::new(b"three", &mut world);
+    world.disk.content().is_full = false;
+    world.restart();
+    assert_eq!(world.report().awaited, 2, "who was told to wait had nothing");
+    assert!(one.recovers(&mut world));
+    one.reclaim_all(&mut world, &mut held).unwrap();
+}
+
+#[test]
+fn wherever_the_log_is_torn_behind_an_acknowledgement_its_client_reclaims() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    let acknowledged = world.disk.log().len();
+    let two = Party::new(b"two", &mut world);
+    assert_eq!(two.leave(&mut world), Status4::Ok);
+    let log = world.disk.log();
+    assert!(log.len() > acknowledged);
+    for len in acknowledged..=log.len() {
+        world.disk.set_log(&log[..len]);
+        world.restart();
+        assert!(one.recovers(&mut world));
+        one.reclaim_all(&mut world, &mut held).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_is_open_stays_when_it_is_removed_until_it_is_closed() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let held = one.open(&mut world, b"f").unwrap();
+    let (root, data) = (Request::PutRootFh(()), Request::Lookup(Text(b"data")));
+    let removed = two.run(&mut world, &[root, data, Request::Remove(Text(b"f"))]);
+    assert_eq!(removed.status(), Status4::Ok);
+    let handle = Request::PutFh(Text(&held.handle));
+    let written = one.run(&mut world, &[handle.clone(), write_args(held.open, 0, b"octets")]);
+    assert_eq!(written.status(), Status4::Ok);
+    let read = one.run(&mut world, &[handle.clone(), read_args(held.open, 0, 6)]);
+    let Answer::Read(Ok(read)) = read.last() else { panic!("{:?}", read.last()) };
+    assert_eq!(read.data.octets(), Some(&b"octets"[..]));
+    assert_eq!(one.close(&mut world, &held), Status4::Ok);
+    world.wait(SECOND);
+    let gone = one.run(&mut world, &[handle, Request::GetAttr(Bitmap::of([1]))]);
+    assert_eq!(gone.status(), Status4::Stale);
+    assert_eq!(world.report().unpinned, 0);
+}
+
+#[test]
+fn a_thread_that_keeps_records_answers_when_they_are_stable() {
+    let mut client = Client4::recorded();
+    assert_eq!(client.wire.report().nfs4.waiting_records, 0, "RECLAIM_COMPLETE was answered");
+    let (stateid, handle) = client.open(b"f");
+    let written = client.run(&[Request::PutFh(Text(&handle)), write_args(stateid, 0, b"x")]);
+    assert_eq!(written.status(), Status4::Ok);
+    assert_eq!(client.wire.report().nfs4.busy_slots, 0);
+}
