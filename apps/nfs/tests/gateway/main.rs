@@ -3,6 +3,8 @@
 
 mod callers;
 mod client;
+#[path = "../../../../tests/counting/mod.rs"]
+mod counting;
 mod errors;
 mod files;
 mod listing;

@@ -1,6 +1,7 @@
 //! Version 4 of the gateway: compounds built by the protocol's encoders, over the simulated fabric
 //! and over TCP.
 
+mod allocations;
 mod ceph;
 mod client;
 mod compounds;
