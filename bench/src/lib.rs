@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+pub mod compounds;
 pub mod counted;
 pub mod crowd;
 pub mod ends;

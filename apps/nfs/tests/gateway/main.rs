@@ -4,6 +4,8 @@
 mod callers;
 mod canary;
 mod client;
+#[path = "../../../../tests/counting/mod.rs"]
+mod counting;
 mod errors;
 mod files;
 mod listing;

@@ -1,0 +1,68 @@
+//! Cost of a compound that waits for nothing, on the memory store: no heap allocation.
+
+use super::client::{CONFIG, Client4, ServedExport, memory, read_args, write_args};
+use crate::{counting::allocations, wire::OverFabric};
+use stag_engine::{App, Call, Config, Cx};
+use stag_nfs::{Gateway, GatewayReport, store::memory::Memory};
+use stag_protocol::nfs::v4::*;
+use std::{cell::Cell, rc::Rc};
+
+/// A gateway whose every step is weighed.
+struct Weighed {
+    gateway: Gateway<Memory>,
+    /// Allocations since somebody looked.
+    weight: Rc<Cell<u64>>,
+}
+
+impl Weighed {
+    fn weigh(&mut self, step: impl FnOnce(&mut Gateway<Memory>)) {
+        let before = allocations();
+        step(&mut self.gateway);
+        self.weight.set(self.weight.get() + allocations() - before);
+    }
+}
+
+impl App for Weighed {
+    type Report = GatewayReport;
+
+    fn report(&self) -> GatewayReport {
+        self.gateway.report()
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        self.weigh(|gateway| gateway.on_call(cx, call));
+    }
+
+    fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
+        self.weigh(|gateway| gateway.on_pass_end(cx));
+    }
+}
+
+#[test]
+fn a_compound_that_waits_for_nothing_allocates_nothing() {
+    let weight = Rc::new(Cell::new(0));
+    let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
+    let weighed = Weighed { gateway, weight: Rc::clone(&weight) };
+    let wire = Box::new(OverFabric::new(weighed, Config::small()));
+    let mut client = Client4::on(wire, ServedExport::new(b"memory", ()), 1);
+    assert_ne!(weight.replace(0), 0, "the scale works: a session is allocated");
+    let (stateid, handle) = client.open(b"file");
+    let put = Request::PutFh(Text(&handle));
+    for offset in (0..65_536).step_by(16_384) {
+        let written = client.run(&[put.clone(), write_args(stateid, offset, &[7; 16_384])]);
+        assert_eq!(written.status(), Status4::Ok);
+    }
+    // Attributes that Linux asks for each time.
+    let linux = Bitmap::of([1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
+    client.result_max = 65_536;
+    for last in [Request::GetAttr(linux), read_args(stateid, 0, 65_536)] {
+        let mut round = || {
+            assert_eq!(client.run(&[put.clone(), last.clone()]).status(), Status4::Ok);
+        };
+        round();
+        weight.set(0);
+        (0..10).for_each(|_| round());
+        assert_eq!(weight.get(), 0, "{last:?}");
+    }
+    assert!(client.wire.moved().1 >= 11 * 65_536, "a READ is pushed");
+}
