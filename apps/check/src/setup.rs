@@ -7,6 +7,7 @@ use stag_protocol::{
     nfs::{
         mount,
         v3::{self, Access, FileHandle, FileKind},
+        v4,
     },
     rpc::Accepted,
 };
@@ -25,7 +26,12 @@ pub(crate) fn null<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
 /// Checks that absent programs, versions and procedures are refused in the words of RPC (RFC 5531
 /// §9).
 pub(crate) fn programs<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
-    let unknown = scene.mount().call_empty(mount::PROGRAM, mount::VERSION, 6);
+    // A server of version 4 alone need not have MOUNT, and has as many procedures as NULL and COMPOUND.
+    let version = if scene.client.minor_version().is_some() { v4::VERSION } else { v3::VERSION };
+    let unknown = match version {
+        v3::VERSION => scene.mount().call_empty(mount::PROGRAM, mount::VERSION, 6),
+        _ => Err(Error::Rejected(Accepted::ProcUnavail)),
+    };
     let mut call =
         |program, version, procedure| scene.client.call_empty(program, version, procedure);
     let rejected = |status| Err(Error::Rejected(status));
@@ -33,17 +39,18 @@ pub(crate) fn programs<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult
     same(
         "an unknown procedure of NFS",
         &rejected(Accepted::ProcUnavail),
-        &call(v3::PROGRAM, v3::VERSION, 22),
+        &call(v3::PROGRAM, version, 22),
     )?;
     same("an unknown procedure of MOUNT", &rejected(Accepted::ProcUnavail), &unknown)?;
-    let garbage = call(v3::PROGRAM, v3::VERSION, v3::Procedure::GetAttr.number());
+    let garbage = call(v3::PROGRAM, version, v3::Procedure::GetAttr.number());
     same("GETATTR without arguments", &rejected(Accepted::GarbageArgs), &garbage)?;
     let mismatch = call(v3::PROGRAM, 99, 0);
     let is_mismatch = matches!(
         mismatch,
-        Err(Error::Rejected(Accepted::ProgMismatch { low, high })) if low <= 3 && high >= 3
+        Err(Error::Rejected(Accepted::ProgMismatch { low, high })) if low <= version && high >= version
     );
-    holds("version 99 of NFS", is_mismatch, "PROG_MISMATCH with a range that holds 3", mismatch)
+    let expected = format!("PROG_MISMATCH with a range that holds {version}");
+    holds("version 99 of NFS", is_mismatch, &expected, mismatch)
 }
 
 pub(crate) fn exports<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {

@@ -137,7 +137,7 @@ fn every_step_passes_by_version_4_as_well_and_the_session_ends_with_the_client()
     let home = tempfile::tempdir().unwrap();
     for minor in [1, 2] {
         let fabric = Fabric::new(1, Faults::NONE);
-        let gateway = gateway(home.path(), false).with_nfs4(config);
+        let gateway = gateway(home.path(), false).with_nfs4(config).without_nfs3();
         let (server, mut client) = pair(&fabric, gateway);
         client.begin_version4(minor).unwrap();
         assert_eq!(client.minor_version(), Some(minor));
