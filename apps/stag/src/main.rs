@@ -30,6 +30,7 @@ mod signals;
 mod size;
 mod stop;
 mod system;
+mod tls;
 mod trace;
 mod tune;
 

@@ -3,6 +3,7 @@
 use crate::{
     cli::versions,
     size::{self, octets as size},
+    tls::CallTlsOptions,
 };
 use clap::{Args, Subcommand};
 use stag_load::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
@@ -171,6 +172,8 @@ pub struct RunOptions {
     /// the result says which it was
     #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
+    #[command(flatten)]
+    pub tls: CallTlsOptions,
     /// Take options from a file in TOML, by their long names; those of the command line override
     /// them
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@ use crate::{
     call::{Url, cannot_connect},
     cli::written,
     stop::Stop,
+    tls::explained,
 };
 use stag_engine::{Sampling, clock::Clock};
 use stag_load::{
@@ -105,15 +106,18 @@ fn gather(
     live: &mut dyn FnMut(&SecondFigures),
 ) -> Result<Measured, Error> {
     let clock = Clock::start();
+    let tls = arguments.tls.open(url)?;
     let files = ground.map(Ground::files).unwrap_or_default();
     let plan = |part: usize| LoadPlan {
         files: files.get(part).copied(),
+        tls: tls.clone(),
         ..plan(arguments, url, &setup, part, clock)
     };
     let plans = (0..setup.cores).map(plan).collect();
     let workload = setup.workload;
     let run = RunPlan { server: url.server.clone(), setup, plans, clock, stop: stop.flag() };
-    let mut measured = run.measure(live).map_err(|error| cannot(url, error, stop))?;
+    let measured = run.measure(live).map_err(|error| cannot(url, error, stop));
+    let mut measured = explained(tls.as_ref(), measured)?;
     measured.outcome.failure = measured.failure.map(|(call, error)| told(workload, call, error));
     Ok(measured)
 }
@@ -157,6 +161,7 @@ fn plan(
         is_nfs: url.path != b"/",
         files: None,
         versions: arguments.rdma_version,
+        tls: None,
         sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
     }
 }

@@ -326,6 +326,7 @@ impl Server {
                     fabric: fabric.clone(),
                     shm_allow: plan.shm_allow.clone(),
                     tcp,
+                    tls: plan.tls.clone(),
                     is_shared: plan.cores > 1,
                     admission: Arc::new(move |over| clients.clone().admission(over)),
                     share: ConnectionShare {

@@ -16,7 +16,9 @@ use crate::{
     descriptors::{self, Share, Wanted},
     plain, replace, size,
     system::default_state_dir,
+    tls,
 };
+use stag_engine::tls::ServerTls;
 use stag_fabrics::{FabricAddress, FabricGroup};
 use stag_nfs::{
     cluster::Cluster,
@@ -36,6 +38,7 @@ use std::{
     net::SocketAddr,
     os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
@@ -52,6 +55,8 @@ pub struct Plan {
     /// Addresses to listen at, by fabric: each fabric has shards of its own.
     pub fabrics: Vec<FabricGroup>,
     pub tcp: Option<SocketAddr>,
+    /// TLS of calls over TCP.
+    pub tls: Option<Arc<ServerTls>>,
     pub clients: Clients,
     /// Callers may come from any port, whoever they can act as.
     pub insecure: bool,
@@ -126,6 +131,7 @@ impl Plan {
             Some(text) => address::tcp(text)?,
             None => ips.first().copied().map(tcp_beside),
         };
+        let tls = arguments.tls.open(tcp.is_some())?;
         let clients = cidr::clients(&arguments.clients)?;
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
         let fabrics = FabricGroup::all(listen);
@@ -171,7 +177,8 @@ impl Plan {
         let (limit, wanted) =
             (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
         let share = Share::of(limit, wanted)?;
-        let notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
+        let tls_notice = tls.as_deref().map(tls::sentence);
+        let notices: Vec<_> = share.notice(limit, wanted).into_iter().chain(tls_notice).collect();
         let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
@@ -183,6 +190,7 @@ impl Plan {
             fabrics,
             shm_allow,
             tcp,
+            tls,
             clients,
             insecure: arguments.insecure,
             cores,
