@@ -194,6 +194,7 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
         versions: Versions::One,
         sampling: Sampling { every: 3, ..Sampling::default() },
         reconnects: false,
+        tls: None,
     };
     let admit = Box::new(|_| true) as Box<_>;
     let mut server =

@@ -8,13 +8,13 @@ use crate::{
     workload::{LoadFiles, Maker, Workload},
 };
 use stag_client::Error;
-use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages};
+use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages, tls::ClientTls};
 use stag_protocol::{
     rpc::{AuthSys, Gids},
     rpcrdma::{Version, Versions},
 };
 use stag_verbs::{FabricFault, Limits, Provider, Time};
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Time that a core spins with nothing to do before it lets others run.
 const SPIN: Duration = Duration::from_micros(50);
@@ -44,6 +44,8 @@ pub struct LoadPlan {
     pub files: Option<LoadFiles>,
     /// Versions of RPC-over-RDMA to call by.
     pub versions: Versions,
+    /// TLS of connections over TCP.
+    pub tls: Option<Arc<ClientTls>>,
     /// Selection of the calls that are watched from stage to stage.
     pub sampling: Sampling,
     /// A lost connection over a fabric is made again, and its calls wait for that.
@@ -66,6 +68,7 @@ impl LoadPlan {
             is_nfs: false,
             files: None,
             versions: Versions::One,
+            tls: None,
             sampling: Sampling::default(),
             reconnects: false,
         }
@@ -83,6 +86,7 @@ impl LoadPlan {
         let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
         Config {
             call_versions: self.versions,
+            call_tls: self.tls.clone(),
             calls_max: if is_called { 1 } else { depth },
             reverse_grant: if is_called { depth } else { 0 },
             receives,

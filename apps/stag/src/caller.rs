@@ -3,12 +3,13 @@
 use crate::Error;
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_client::{ClientConfig, NfsClient};
-use stag_engine::{Config, clock::Clock};
+use stag_engine::{Config, clock::Clock, tls::ClientTls};
 use stag_fabrics::FabricAddress;
 use stag_protocol::rpcrdma::Versions;
 use stag_tuning::ProcessSettings;
 use std::{
     io::{self, Write},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,15 +22,17 @@ pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
 }
 
 /// A client that is not connected and tries `versions`, for `depth` large calls at a time that may
-/// take `timeout` each, and its clock. Its fabric is that of `at`.
+/// take `timeout` each, and its clock. Its fabric is that of `at`. With `tls`
+/// it calls nobody over TCP without.
 pub fn client(
     at: Option<&FabricAddress>,
     depth: usize,
     timeout: Duration,
     versions: Versions,
+    tls: Option<&Arc<ClientTls>>,
 ) -> Result<(NfsClient, Clock), Error> {
     let config = ClientConfig { timeout, ..ClientConfig::new(0) }.with_depth(depth);
-    let shard = Config { call_versions: versions, ..config.shard };
+    let shard = Config { call_versions: versions, call_tls: tls.cloned(), ..config.shard };
     NfsClient::on_fabric(at, ClientConfig { shard, ..config })
         .map_err(|error| Error::failure(format!("cannot call: {error}")))
 }

@@ -36,6 +36,7 @@ mod signals;
 mod size;
 mod stop;
 mod system;
+mod tls;
 mod trace;
 mod tune;
 

@@ -101,6 +101,7 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
             versions: Versions::One,
             sampling: stag_engine::Sampling::default(),
             reconnects: false,
+            tls: None,
         };
         // What WRITE leaves is not what READ expects.
         if workload == Workload::Write {

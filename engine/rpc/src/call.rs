@@ -64,6 +64,9 @@ impl fmt::Display for CallError {
             Self::Rejected(status) => {
                 write!(f, "the server did not carry out the call ({status:?})")
             }
+            Self::Denied(Denied::AuthError(AuthStatus::TOO_WEAK)) => f.write_str(
+                "the server does not take our credential (auth_stat 5): it may want TLS",
+            ),
             Self::Denied(Denied::AuthError(AuthStatus(status))) => {
                 write!(f, "the server does not take our credential (auth_stat {status})")
             }

@@ -2,8 +2,8 @@
 
 use super::rate::EventRate;
 use stag_engine::{
-    App, Call, Cause, Cx, Outcome, Over, Parted, PeerAddress, PeerId, RefusedPeer, Time,
-    stages::service,
+    App, Call, Cause, Cx, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity, RefusedPeer,
+    Time, stages::service, tls::Secured,
 };
 use std::collections::HashMap;
 use tracing::level_filters::LevelFilter;
@@ -71,6 +71,26 @@ fn log_end(known: Option<LoggedPeer>, now: Time, parted: Parted, cause: Cause) {
     );
 }
 
+// RFC 9289 §6.1 [9289-34]: the log says with which security a connection goes on
+fn log_security(known: Option<&LoggedPeer>, security: &PeerSecurity) {
+    let peer = known.map_or_else(|| "somebody".to_owned(), |known| known.address.to_string());
+    match security {
+        PeerSecurity::Clear => tracing::info!(target: "stag", peer, "calls without TLS"),
+        PeerSecurity::Secured(Secured { suite, certificate, names_protocol }) => {
+            let certificate = certificate.as_deref().unwrap_or("none");
+            tracing::info!(
+                target: "stag",
+                peer,
+                %suite,
+                certificate,
+                alpn = names_protocol,
+                "calls inside TLS"
+            );
+        }
+        PeerSecurity::Failed(why) => tracing::warn!(target: "stag", peer, %why, "no TLS session"),
+    }
+}
+
 impl<A: App> App for Logged<A> {
     type Report = A::Report;
 
@@ -127,6 +147,13 @@ impl<A: App> App for Logged<A> {
             log_end(known, cx.now(), cx.parted(), cause);
         }
         self.app.on_peer_down(cx, peer, cause);
+    }
+
+    fn on_security(&mut self, cx: &mut Cx<'_>, peer: PeerId, security: &PeerSecurity) {
+        if self.changes.allows(cx.now()) {
+            log_security(self.peers.get(&peer), security);
+        }
+        self.app.on_security(cx, peer, security);
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {

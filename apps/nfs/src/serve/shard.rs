@@ -16,7 +16,7 @@ use crate::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
     Admission, Config, Over, Sampling, Shard, WatchedProgram, clock::Clock, control::Control,
-    stats::Snapshot,
+    stats::Snapshot, tls::ServerTls,
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_pools::Budget;
@@ -83,6 +83,8 @@ pub struct ServeShard {
     pub shm_allow: Vec<u32>,
     /// The address of NFS and MOUNT over TCP.
     pub tcp: Option<SocketAddr>,
+    /// TLS of calls over TCP (RFC 9289).
+    pub tls: Option<Arc<ServerTls>>,
     /// Other shards listen at the same addresses.
     pub is_shared: bool,
     /// Makes the judge of peers, over the fabric and over TCP.
@@ -196,6 +198,7 @@ impl ServeShard {
         let gateway = gateway.with_mounts(Arc::clone(&self.mounts));
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
+        config.serve_tls = self.tls.clone();
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         if notes.is_beside_helpers {
             config.spin = Duration::ZERO;

@@ -41,7 +41,9 @@ impl Ground {
         stop: &Stop,
     ) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let mut remote = Remote::mount_with(url, 8, timeout, arguments.rdma_version)?;
+        let tls = arguments.tls.open(url)?;
+        let versions = arguments.rdma_version;
+        let mut remote = Remote::mount_with(url, 8, timeout, versions, tls.as_ref())?;
         let root = remote.target()?.handle;
         let name = format!("stag-bench-{:016x}", u64::from_ne_bytes(caller::random()?));
         let made = remote.client.mkdir(root, name.as_bytes(), 0o700);

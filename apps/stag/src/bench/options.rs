@@ -3,6 +3,7 @@
 use crate::{
     cli::{versions, written},
     size::{self, octets as size},
+    tls::CallTlsOptions,
 };
 use clap::{Args, Subcommand};
 use stag_load::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
@@ -203,6 +204,8 @@ pub struct RunOptions {
     /// File with what agents and their coordinator have to know, mode 0600; - is standard input
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: CallTlsOptions,
     /// Take options from a file in TOML, by their long names; those of the command line override
     /// them
     #[arg(long, value_name = "FILE")]

@@ -6,6 +6,7 @@ use crate::{
     call::{Url, cannot_connect},
     cli::written,
     stop::Stop,
+    tls::explained,
 };
 use stag_engine::{Sampling, clock::Clock};
 use stag_load::{
@@ -128,16 +129,19 @@ fn gather(
     hooks: &mut RunHooks<'_>,
 ) -> Result<Measured, Error> {
     let clock = Clock::start();
+    let tls = arguments.tls.open(url)?;
     let files = ground.map(Ground::files).unwrap_or_default();
     let plan = |part: usize| LoadPlan {
         files: files.get(part).copied(),
+        tls: tls.clone(),
         ..plan(arguments, url, &setup, part, clock)
     };
     let plans = (0..setup.cores).map(plan).collect();
     let workload = setup.workload;
     let run = RunPlan { server: url.server.clone(), setup, plans, clock, stop: stop.flag() };
-    let mut measured =
-        run.measure_from(hooks.begin, hooks.live).map_err(|error| cannot(url, error, stop))?;
+    let measured = run.measure_from(hooks.begin, hooks.live);
+    let measured = measured.map_err(|error| cannot(url, error, stop));
+    let mut measured = explained(tls.as_ref(), measured)?;
     measured.outcome.failure = measured.failure.map(|(call, error)| told(workload, call, error));
     Ok(measured)
 }
@@ -182,6 +186,7 @@ fn plan(
         files: None,
         versions: arguments.rdma_version,
         reconnects: arguments.reconnect,
+        tls: None,
         sampling: Sampling { every, clock: Some(clock), ..Sampling::default() },
     }
 }

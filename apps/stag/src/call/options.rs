@@ -1,6 +1,6 @@
 //! Options of `stag call`.
 
-use crate::cli::versions;
+use crate::{cli::versions, tls::CallTlsOptions};
 use clap::{Args, Subcommand};
 use stag_protocol::rpcrdma::Versions;
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ pub struct CallOptions {
     #[arg(long, global = true, value_name = "1|2|1-2", default_value = "1",
         value_parser = versions)]
     pub rdma_version: Versions,
+    #[command(flatten)]
+    pub tls: CallTlsOptions,
     /// Operation to carry out
     #[command(subcommand)]
     pub what: CallWhat,

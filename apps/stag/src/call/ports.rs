@@ -55,7 +55,7 @@ fn of<const COUNT: usize>(
             "the port mapper at tcp://{mapper} does not answer: {error}; {instead}"
         ))
     };
-    let (mut client, _) = caller::client(None, 1, TIMEOUT, Versions::One)?;
+    let (mut client, _) = caller::client(None, 1, TIMEOUT, Versions::One, None)?;
     client.connect_tcp(mapper).map_err(wrong)?;
     let mut ports = [0; COUNT];
     for (port, (name, program, version)) in ports.iter_mut().zip(programs) {

@@ -2,9 +2,9 @@
 
 use super::options::CallOptions;
 use super::{ports, url::Url};
-use crate::{Error, caller};
+use crate::{Error, caller, tls::explained};
 use stag_client::{DirEntry, NfsClient, transfer::TransferFlow};
-use stag_engine::CallFault;
+use stag_engine::{CallFault, tls::ClientTls};
 use stag_protocol::{
     nfs::{
         v3::{Attributes, FileHandle, FileKind, Status},
@@ -14,7 +14,7 @@ use stag_protocol::{
     rpcrdma::Versions,
 };
 use stag_verbs::{Cause, FabricFault};
-use std::{fmt::Display, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 /// A server that is called.
 pub struct Remote {
@@ -77,20 +77,24 @@ impl Remote {
     /// Connects to the server without mounting anything.
     pub fn connect(url: &Url, arguments: &CallOptions) -> Result<NfsClient, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
+        let tls = arguments.tls.open(url)?;
         let (mut client, _) = caller::client(
             url.server.fabric(),
             arguments.depth.into(),
             timeout,
             arguments.rdma_version,
+            tls.as_ref(),
         )?;
-        connect(&mut client, url)?;
+        explained(tls.as_ref(), connect(&mut client, url))?;
         Ok(client)
     }
 
     /// Connects and mounts the export that the URL's path begins with.
     pub fn mount(url: &Url, arguments: &CallOptions) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        Self::mount_with(url, arguments.depth.into(), timeout, arguments.rdma_version)
+        let tls = arguments.tls.open(url)?;
+        let (depth, versions) = (arguments.depth.into(), arguments.rdma_version);
+        Self::mount_with(url, depth, timeout, versions, tls.as_ref())
     }
 
     /// The same, with so many calls at a time that may take so long.
@@ -99,9 +103,10 @@ impl Remote {
         depth: usize,
         timeout: Duration,
         versions: Versions,
+        tls: Option<&Arc<ClientTls>>,
     ) -> Result<Self, Error> {
-        let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions)?;
-        let elsewhere = meet_mount(&mut client, url)?;
+        let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
+        let elsewhere = explained(tls, meet_mount(&mut client, url))?;
         // A server need not say what it exports.
         let exports = client.exports().unwrap_or_default();
         let (export, below) = split(&url.path, &exports);
@@ -144,10 +149,11 @@ impl Remote {
 
     /// All exports of a server, without mounting one.
     pub fn exports(url: &Url, arguments: &CallOptions) -> Result<Vec<Vec<u8>>, Error> {
+        let tls = arguments.tls.open(url)?;
         let timeout = Duration::from_secs(arguments.timeout.into());
         let (mut client, _) =
-            caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version)?;
-        meet_mount(&mut client, url)?;
+            caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version, tls.as_ref())?;
+        explained(tls.as_ref(), meet_mount(&mut client, url))?;
         let exports = client.exports().map_err(failed("EXPORT"))?;
         client.disconnect();
         Ok(exports)

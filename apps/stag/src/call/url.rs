@@ -19,6 +19,8 @@ const ESCAPED: &AsciiSet =
 pub struct Url {
     /// Address of the server.
     pub server: Endpoint,
+    /// Name of the host, if it is named and not its address given.
+    pub host: Option<String>,
     /// Address of MOUNT over TCP, if MOUNT is not answered by the same connection.
     pub mount: Option<SocketAddr>,
     /// The export and what is below it, with the slash in front.
@@ -76,6 +78,8 @@ impl Url {
             _ => (authority, None),
         };
         let mount = mount_port(query, url)?;
+        let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        let name = (!is_address).then(|| host.to_owned());
         let host = ip(host).ok_or_else(|| {
             Error::usage(format!(
                 "no address is known for {authority:?} in {url:?}: give the server's IP address"
@@ -88,6 +92,7 @@ impl Url {
         let server = Endpoint::parse(&format!("{scheme}://{}", SocketAddr::new(host, port)));
         Ok(Self {
             server: server.map_err(|_| bad())?,
+            host: name,
             mount: mount.map(|port| SocketAddr::new(host, port)),
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
@@ -106,7 +111,12 @@ impl Url {
             ))
         })?;
         let server = Endpoint::Fabric(at);
-        Ok(Self { server, mount: None, path: [b"/".as_slice(), &decoded(path)].concat() })
+        Ok(Self {
+            server,
+            host: None,
+            mount: None,
+            path: [b"/".as_slice(), &decoded(path)].concat(),
+        })
     }
 }
 
@@ -156,7 +166,9 @@ mod tests {
         assert_eq!((url.path.as_slice(), url.mount), (b"/data/a b".as_slice(), None));
         assert!(url.server.fabric().is_some());
         assert_eq!(url.to_string(), "iwarp://127.0.0.1:20049");
+        assert_eq!(Url::parse("tcp://localhost:1/x").unwrap().host.as_deref(), Some("localhost"));
         let url = Url::parse("tcp://[::1]:2049/srv/data?mountport=20048").unwrap();
+        assert_eq!(url.host, None);
         assert_eq!((url.server.fabric(), url.mount.unwrap().port()), (None, 20_048));
         let url = Url::parse("shm:///run/a b.sock:/data/x%3Fy?trust=uid").unwrap();
         assert_eq!(

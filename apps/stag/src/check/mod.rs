@@ -7,6 +7,7 @@ use crate::{
     call::{Url, connect, meet_mount, split},
     caller::{self, say},
     stop::Stop,
+    tls::explained,
 };
 use serde_json::json;
 use stag_check::{CheckPlan, CheckReport, CheckStep};
@@ -32,16 +33,18 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
                 arguments.url
             ))
         })?;
-    let (mut client, _) = caller::client(url.server.fabric(), 8, TIMEOUT, arguments.rdma_version)?;
-    let elsewhere = meet_mount(&mut client, &url)?;
-    let known = client.exports().unwrap_or_default();
+    let tls = arguments.tls.open(&url)?;
+    let client = || {
+        let (at, versions) = (url.server.fabric(), arguments.rdma_version);
+        caller::client(at, 8, TIMEOUT, versions, tls.as_ref()).map(|(client, _)| client)
+    };
+    let mut calling = client()?;
+    let elsewhere = explained(tls.as_ref(), meet_mount(&mut calling, &url))?;
+    let known = calling.exports().unwrap_or_default();
     let mut mount = None;
     if elsewhere {
-        mount = Some(std::mem::replace(
-            &mut client,
-            caller::client(url.server.fabric(), 8, TIMEOUT, arguments.rdma_version)?.0,
-        ));
-        connect(&mut client, &url)?;
+        mount = Some(std::mem::replace(&mut calling, client()?));
+        connect(&mut calling, &url)?;
     }
     let (export, below) = split(&url.path, &known);
     let export = match String::from_utf8(export) {
@@ -64,8 +67,8 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
             say(line(step));
         }
     };
-    let report = stag_check::run_apart(&mut client, mount.as_mut(), &export, &plan, &mut progress);
-    client.disconnect();
+    let report = stag_check::run_apart(&mut calling, mount.as_mut(), &export, &plan, &mut progress);
+    calling.disconnect();
     say(&if is_text { summary(&report) } else { object(&arguments.url, &report)? });
     if report.is_success() {
         return Ok(());

@@ -1,6 +1,6 @@
 //! Options of `stag check`.
 
-use crate::cli::versions;
+use crate::{cli::versions, tls::CallTlsOptions};
 use clap::Args;
 use stag_protocol::rpcrdma::Versions;
 
@@ -19,6 +19,8 @@ pub struct CheckOptions {
     /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
     #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
+    #[command(flatten)]
+    pub tls: CallTlsOptions,
     /// Entries of the large directory
     #[arg(long, value_name = "N", default_value_t = 2_000,
         value_parser = clap::value_parser!(u32).range(1..=99_999))]

@@ -33,7 +33,7 @@ pub(super) struct DemoScene {
 impl DemoScene {
     /// Connects to stay connected, and mounts.
     pub(super) fn new(at: &FabricAddress, depth: usize) -> StageResult<Self> {
-        let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT, Versions::One)?;
+        let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT, Versions::One, None)?;
         client.keep_connected(at).map_err(failed("the connection"))?;
         client.null().map_err(failed("NULL"))?;
         let root = client.mount(EXPORT).map_err(failed("MNT"))?;

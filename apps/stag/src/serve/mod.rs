@@ -292,6 +292,7 @@ impl Server {
                     fabric: fabric.clone(),
                     shm_allow: plan.shm_allow.clone(),
                     tcp,
+                    tls: plan.tls.clone(),
                     is_shared: places > 1,
                     sizes: plan.sizes,
                     admission: Arc::new(move |over| Arc::clone(&admission).admission(over)),

@@ -1,6 +1,6 @@
 //! Options of `stag serve`.
 
-use crate::{cidr, cli::versions, observe::options::ObserveOptions};
+use crate::{cidr, cli::versions, observe::options::ObserveOptions, tls::ServeTlsOptions};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::Sampling;
@@ -123,6 +123,8 @@ pub struct ServeOptions {
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: ServeTlsOptions,
     #[command(flatten)]
     pub observe: ObserveOptions,
     /// Sizes of each core, and what all cores share.

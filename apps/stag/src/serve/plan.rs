@@ -21,9 +21,10 @@ use crate::{
     descriptors::{self, Share, Wanted},
     replace,
     settings::{ExportEntry, Merged},
-    size, trace,
+    size, tls, trace,
 };
 use ipnet::IpNet;
+use stag_engine::tls::ServerTls;
 use stag_fabrics::FabricAddress;
 use stag_nfs::{
     access::{ClientOptions, ExportRules},
@@ -37,7 +38,7 @@ use stag_nfs::{
     },
 };
 use stag_protocol::rpcrdma::Versions;
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
 const TCP_PORT: u16 = 2_049;
@@ -51,6 +52,8 @@ pub struct Plan {
     /// Addresses to listen at, by fabric: each fabric has shards of its own.
     pub fabrics: Vec<FabricShards>,
     pub tcp: Option<SocketAddr>,
+    /// TLS of calls over TCP.
+    pub tls: Option<Arc<ServerTls>>,
     pub clients: Clients,
     /// Callers may come from any port, whoever they can act as.
     pub insecure: bool,
@@ -139,6 +142,7 @@ impl Plan {
             Some(text) => address::tcp(text)?,
             None => ips.first().copied().map(tcp_beside),
         };
+        let tls = arguments.tls.open(tcp.is_some())?;
         arguments.observe.log.as_deref().map_or(Ok(()), trace::check)?;
         let clients = connecting(cidr::clients(&arguments.clients)?, &settings.exports);
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
@@ -200,6 +204,7 @@ impl Plan {
         let share = Share::of(limit, wanted)?;
         limits::check_descriptors(&arguments.limits, &share, limit)?;
         let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
+        notices.extend(tls.as_deref().map(tls::sentence));
         notices.extend(exports::overlaps(&exports));
         notices.extend(callers::notice(arguments, reach, &store));
         let nfs = NfsPlan::new(arguments, shards, &exports)?;
@@ -214,6 +219,7 @@ impl Plan {
             fabrics,
             shm_allow,
             tcp,
+            tls,
             clients,
             insecure: arguments.insecure,
             is_distrustful: false,

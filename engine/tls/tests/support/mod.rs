@@ -1,7 +1,7 @@
 //! A certification authority of a test's own, with its files in a directory that goes away.
 #![allow(dead_code)] // Each test takes what it needs.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use stag_tls::{ClientFiles, ServerFiles, TlsIdentity};
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 use tempfile::TempDir;
@@ -16,6 +16,8 @@ impl Authority {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        // Some take a certificate for self-signed whose subject is its issuer's.
+        params.distinguished_name.push(DnType::CommonName, "authority of a test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let authority = Self { directory, issuer };

@@ -1,0 +1,130 @@
+//! TLS on TCP (RFC 9289), as it is asked for on the command line.
+
+use crate::{Error, call::Url};
+use clap::{Args, ValueEnum};
+use stag_engine::tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, TlsIdentity, TlsProbe};
+use stag_protocol::nfs::v3;
+use std::{path::PathBuf, sync::Arc};
+
+/// Options of a server.
+#[derive(Debug, Args)]
+pub struct ServeTlsOptions {
+    /// Whether calls over TCP come inside TLS (see TLS) [default: offered with --tls-cert, else
+    /// off]
+    #[arg(long, value_name = "required|offered|off")]
+    pub tls: Option<TlsUse>,
+    /// This server's certificate, with those in between behind it (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The key to it (PEM), which nobody else can read
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities (PEM) one of which has to have signed the certificate that each client shows;
+    /// without it clients show none
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
+}
+
+/// Use of TLS by a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TlsUse {
+    /// Calls without it are denied.
+    Required,
+    /// Clients that ask for it have it.
+    Offered,
+    /// There is none.
+    Off,
+}
+
+impl ServeTlsOptions {
+    /// The TLS of a server; none when it is off.
+    ///
+    /// # Errors
+    /// It cannot be had: what is missing, or which file is bad.
+    pub fn open(&self, has_tcp: bool) -> Result<Option<Arc<ServerTls>>, Error> {
+        let is_required = match (self.tls, &self.tls_cert) {
+            (Some(TlsUse::Off), _) | (None, None) => return Ok(None),
+            (wanted, Some(_)) => wanted == Some(TlsUse::Required),
+            (Some(_), None) => {
+                return Err(Error::usage(
+                    "--tls needs a certificate: give --tls-cert FILE and --tls-key FILE",
+                ));
+            }
+        };
+        if !has_tcp {
+            return Err(Error::usage(
+                "TLS is for calls over TCP, and --tcp is none: leave one out",
+            ));
+        }
+        let Some(identity) = identity(self.tls_cert.as_ref(), self.tls_key.as_ref()) else {
+            return Ok(None);
+        };
+        let files = ServerFiles { identity, client_authorities: self.tls_client_ca.clone() };
+        let tls = ServerTls::open(files, is_required);
+        tls.map(|tls| Some(Arc::new(tls))).map_err(|error| Error::usage(error.to_string()))
+    }
+}
+
+/// A sentence about a server's TLS.
+pub fn sentence(tls: &ServerTls) -> String {
+    let calls = match tls.is_required() {
+        true => "calls over TCP without TLS are denied, MOUNT's too",
+        false => "calls over TCP may have TLS, and come without where a client does not ask for it",
+    };
+    let clients = match tls.asks_for_certificates() {
+        true => "clients show a certificate",
+        false => "clients show no certificate",
+    };
+    format!("{calls}; {clients}")
+}
+
+/// Options of a caller.
+#[derive(Clone, Debug, Args)]
+pub struct CallTlsOptions {
+    /// Call over tcp:// inside TLS alone, a server whose certificate one of these authorities (PEM)
+    /// signed
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// The name in that certificate [default: the host in the URL]
+    #[arg(long, global = true, value_name = "NAME", requires = "tls_ca")]
+    pub tls_name: Option<String>,
+    /// A certificate to show to a server that asks for one (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
+    pub tls_cert: Option<PathBuf>,
+    /// The key to it (PEM)
+    #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+}
+
+impl CallTlsOptions {
+    /// The TLS of a caller of `url`; none if it is not asked for.
+    ///
+    /// # Errors
+    /// It cannot be had: which file is bad, or that the URL is none of TCP.
+    pub fn open(&self, url: &Url) -> Result<Option<Arc<ClientTls>>, Error> {
+        let Some(authorities) = self.tls_ca.clone() else { return Ok(None) };
+        if url.server.fabric().is_some() {
+            return Err(Error::usage(format!(
+                "--tls-ca is for tcp://, and {url} is called by RDMA: leave it out"
+            )));
+        }
+        let server_name = self.tls_name.clone().or_else(|| url.host.clone());
+        let identity = identity(self.tls_cert.as_ref(), self.tls_key.as_ref());
+        let files = ClientFiles { authorities, identity, server_name };
+        let probe = TlsProbe { program: v3::PROGRAM, version: v3::VERSION };
+        let tls = ClientTls::open(&files, probe);
+        tls.map(|tls| Some(Arc::new(tls))).map_err(|error| Error::usage(error.to_string()))
+    }
+}
+
+fn identity(certificate: Option<&PathBuf>, key: Option<&PathBuf>) -> Option<TlsIdentity> {
+    Some(TlsIdentity { certificate: certificate?.clone(), key: key?.clone() })
+}
+
+/// A failure with the reason why there was no TLS, if that is why.
+pub fn explained<T>(tls: Option<&Arc<ClientTls>>, result: Result<T, Error>) -> Result<T, Error> {
+    result.map_err(|error| match (error, tls.and_then(|tls| tls.take_fault())) {
+        (Error::Failure(text), Some(why)) => Error::failure(format!("{text}; TLS: {why}")),
+        (error, _) => error,
+    })
+}

@@ -1,0 +1,152 @@
+//! `stag serve`, `call`, `check` and `bench` over TCP inside TLS (RFC 9289), and a client that is
+//! not ours: Python's `ssl`, which is OpenSSL.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+#[path = "../../../engine/tls/tests/support/mod.rs"]
+mod authority;
+mod support;
+
+use authority::Authority;
+// Of the authority, whose file is another crate's, too.
+use rcgen as _;
+use std::{fs, path::Path, process::Command};
+use support::{Home, Server};
+
+/// What a server is started with.
+struct Setup {
+    home: Home,
+    authority: Authority,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let home = Home::new();
+        fs::write(home.path("data/file"), "octets of a file").unwrap();
+        Self { home, authority: Authority::new() }
+    }
+
+    fn file(&self, path: &Path) -> String {
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// A server that uses TLS as `wanted`, with more arguments.
+    fn serve(&self, wanted: &str, more: &[&str]) -> Server {
+        let files = self.authority.server().identity;
+        let (certificate, key) = (self.file(&files.certificate), self.file(&files.key));
+        let tls = ["--tls", wanted, "--tls-cert", &certificate, "--tls-key", &key];
+        self.home.serve(&[&["data"], &tls[..], more].concat())
+    }
+
+    /// Runs a calling command; its output, and whether it succeeded.
+    fn run(&self, arguments: &[&str]) -> (bool, String) {
+        let done = self.home.stag(arguments).output().unwrap();
+        let text = [&done.stdout[..], &done.stderr].concat();
+        (done.status.success(), String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn authorities(&self) -> String {
+        self.file(&self.authority.certificate())
+    }
+}
+
+#[test]
+fn files_are_read_checked_and_measured_inside_tls_where_it_is_required() {
+    let setup = Setup::new();
+    let server = setup.serve("required", &[]);
+    let url = |path: &str| format!("tcp://{}/data{path}", server.line("TCP"));
+    let ca = setup.authorities();
+    let read = setup.run(&["call", &url("/file"), "--tls-ca", &ca, "cat"]);
+    assert_eq!(read, (true, "octets of a file".to_owned()));
+    let (is_right, text) = setup.run(&["check", &url(""), "--tls-ca", &ca, "--entries", "50"]);
+    assert!(is_right, "{text}");
+    let arguments = ["bench", &url(""), "--workload", "nfs3:read", "--calls", "100"];
+    let (is_right, text) = setup.run(&[&arguments[..], &["--tls-ca", &ca]].concat());
+    assert!(is_right, "{text}");
+    // Without TLS not even MOUNT is answered.
+    let (is_right, text) = setup.run(&["call", &url("/file"), "cat"]);
+    assert!(!is_right && text.contains("it may want TLS"), "{text}");
+    // Names that the certificate does not have.
+    let (is_right, text) =
+        setup.run(&["call", &url("/file"), "--tls-ca", &ca, "--tls-name", "other.test", "cat"]);
+    assert!(!is_right && text.contains("TLS: invalid peer certificate"), "{text}");
+}
+
+#[test]
+fn clients_show_their_certificate_where_an_authority_is_named() {
+    let setup = Setup::new();
+    let ca = setup.authorities();
+    let server = setup.serve("required", &["--tls-client-ca", &ca]);
+    let url = format!("tcp://{}/data/file", server.line("TCP"));
+    let pair = setup.authority.certify("client", &["client.test"]);
+    let (certificate, key) = (setup.file(&pair.certificate), setup.file(&pair.key));
+    let known =
+        ["call", &url, "--tls-ca", &ca, "--tls-cert", &certificate, "--tls-key", &key, "cat"];
+    assert_eq!(setup.run(&known), (true, "octets of a file".to_owned()));
+    let (is_right, text) = setup.run(&["call", &url, "--tls-ca", &ca, "cat"]);
+    assert!(!is_right && text.contains("TLS"), "{text}");
+}
+
+#[test]
+fn arguments_that_cannot_be_are_refused_with_what_to_give() {
+    let setup = Setup::new();
+    let missing = setup.home.text("missing.pem");
+    let ca = setup.authorities();
+    for (arguments, part) in [
+        (&["serve", "data", "--tls", "required"][..], "--tls-cert FILE"),
+        (&["serve", "data", "--tls-cert", &missing, "--tls-key", &missing], "cannot read"),
+        (
+            &["serve", "data", "--tcp", "none", "--tls-cert", &ca, "--tls-key", &ca],
+            "TLS is for calls over TCP",
+        ),
+        (&["call", "iwarp://127.0.0.1:1/data", "--tls-ca", &ca, "cat"], "is for tcp://"),
+        (&["call", "tcp://127.0.0.1:1/data", "--tls-ca", &missing, "cat"], "cannot read"),
+    ] {
+        let (is_right, text) = setup.run(arguments);
+        assert!(!is_right && text.contains(part), "{arguments:?}: {text}");
+    }
+}
+
+/// A probe for TLS, a session, and NULL of NFS in it, which is printed.
+const CLIENT: &str = r#"
+import socket, ssl, struct, sys
+at, ca, protocol = sys.argv[1].rsplit(":", 1), sys.argv[2], sys.argv[3:]
+def call(xid, flavor):
+    body = struct.pack(">10I", xid, 0, 2, 100003, 3, 0, flavor, 0, 0, 0)
+    return struct.pack(">I", 0x80000000 | len(body)) + body
+def reply(s):
+    def exactly(n):
+        octets = b""
+        while len(octets) < n:
+            more = s.recv(n - len(octets))
+            if not more: sys.exit("closed")
+            octets += more
+        return octets
+    return exactly(struct.unpack(">I", exactly(4))[0] & 0x7fffffff)
+s = socket.create_connection((at[0], int(at[1])), 20)
+s.sendall(call(1, 7))
+assert reply(s) == struct.pack(">5I", 1, 1, 0, 0, 8) + b"STARTTLS" + struct.pack(">I", 0)
+context = ssl.create_default_context(cafile=ca)
+if protocol: context.set_alpn_protocols(protocol)
+s = context.wrap_socket(s, server_hostname="host.test")
+s.sendall(call(2, 0))
+assert reply(s) == struct.pack(">6I", 2, 1, 0, 0, 0, 0)
+print(s.version(), s.selected_alpn_protocol())
+"#;
+
+#[test]
+fn a_python_client_reads_inside_a_session_and_the_log_says_how_it_came() {
+    let setup = Setup::new();
+    let server = setup.serve("required", &["--log", "info"]);
+    let (at, ca) = (server.line("TCP"), setup.authorities());
+    for (protocol, said) in [(&["sunrpc"][..], "TLSv1.3 sunrpc\n"), (&[], "TLSv1.3 None\n")] {
+        let mut command = Command::new("python3");
+        let Ok(done) = command.args(["-c", CLIENT, &at, &ca]).args(protocol).output() else {
+            return eprintln!("there is no python3: nothing was tried");
+        };
+        let error = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!((String::from_utf8_lossy(&done.stdout).as_ref(), error.as_str()), (said, ""));
+    }
+    let log = server.err();
+    assert!(log.contains("calls inside TLS") && log.contains("suite=TLS13_"), "{log}");
+    assert!(log.contains("alpn=true") && log.contains("alpn=false"), "{log}");
+}
