@@ -34,9 +34,14 @@ fn server(home: &Home, text: &str) -> Server {
 
 /// A client over iWARP, from a port that any user can take.
 fn client(server: &Server) -> NfsClient<Iwarp> {
-    let (clock, mut config) = (Clock::start(), ClientConfig::new(1));
+    client_of(server, 1)
+}
+
+/// One whose XIDs are its own: calls of one host with the same XID are one call.
+fn client_of(server: &Server, number: u8) -> NfsClient<Iwarp> {
+    let (clock, mut config) = (Clock::start(), ClientConfig::new(u32::from(number) << 16));
     (config.timeout, config.shard.reserved_port) = (PATIENCE, false);
-    let fabric = IwarpConfig::new(config.limits(), [1; 32], clock.now());
+    let fabric = IwarpConfig::new(config.limits(), [number; 32], clock.now());
     let mut client =
         NfsClient::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
     client.connect(&server.line("LISTEN").parse().unwrap()).unwrap();
@@ -100,6 +105,32 @@ fn exports_come_and_go_while_others_are_used_and_a_bad_file_changes_nothing() {
     assert!(client.getattr(data).is_ok());
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "{}", server.err());
+}
+
+#[test]
+fn every_shard_takes_up_what_was_read() {
+    if stag_engine::launch::cores().len() < 2 {
+        return eprintln!("skipped: there is one core");
+    }
+    let home = Home::new();
+    let head = format!("cores = 2\n{HEAD}");
+    let server = server(&home, &format!("{head}{DATA}"));
+    // The system spreads connections over the shards.
+    let mut clients: Vec<_> = (1..9).map(|number| client_of(&server, number)).collect();
+    let roots: Vec<_> = clients.iter_mut().map(|it| it.mount("/data").unwrap()).collect();
+    settings(&home, &format!("{head}{DATA}access = \"ro\"\n[[export]]\npath = \"more\"\n"));
+    reload(&server, "settings read again: added /more; changed /data");
+    for (client, root) in clients.iter_mut().zip(&roots) {
+        mounts(client, "/more");
+        assert!(client.getattr(*root).is_ok());
+        wait_for("a read-only export", || client.mkdir(*root, b"made", 0o755).is_err());
+    }
+    settings(&home, &format!("{head}[[export]]\npath = \"more\"\n"));
+    reload(&server, "settings read again: removed /data");
+    for (client, root) in clients.iter_mut().zip(&roots) {
+        wait_for("the end of an export", || client.getattr(*root).is_err());
+        mounts(client, "/more");
+    }
 }
 
 #[test]
@@ -186,6 +217,12 @@ fn a_controller_has_the_settings_read_again_and_sees_the_exports_of_that_moment(
     let refused = ctl(&home, "reload").unwrap_err();
     assert!(refused.contains("stay as they are: stag.toml:9: write \"ro\" or \"rw\""), "{refused}");
     assert_eq!(listed(&home), ["/data", "/more"], "nothing changed");
+    settings(&home, &format!("{more}[log]\nlevel = \"trace\"\n"));
+    ctl(&home, "reload").unwrap();
+    wait_for("calls in the log", || {
+        client.getattr(data).unwrap();
+        server.err().contains("procedure=GETATTR")
+    });
     assert!(client.getattr(data).is_ok());
     let logged = "settings read again: added /more";
     assert!(server.err().contains(logged), "{}", server.err());

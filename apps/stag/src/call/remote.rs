@@ -40,14 +40,16 @@ pub struct RemotePlan {
     depth: usize,
     timeout: Duration,
     versions: Versions,
+    tls: Option<Arc<ClientTls>>,
 }
 
 impl RemotePlan {
     /// One more connection to the server, which is not asked to mount again.
     pub fn connect(&self) -> Result<Remote, Error> {
         let at = self.url.server.fabric();
-        let (mut client, _) = caller::client(at, self.depth, self.timeout, self.versions)?;
-        connect(&mut client, &self.url)?;
+        let tls = self.tls.as_ref();
+        let (mut client, _) = caller::client(at, self.depth, self.timeout, self.versions, tls)?;
+        explained(tls, connect(&mut client, &self.url))?;
         let (export, exports, below) = Default::default();
         Ok(Remote { client, export, root: self.root, exports, below, plan: self.clone() })
     }
@@ -120,7 +122,8 @@ impl Remote {
         if elsewhere {
             connect(&mut client, url)?;
         }
-        let plan = RemotePlan { url: url.clone(), root, depth, timeout, versions };
+        let (url, tls) = (url.clone(), tls.cloned());
+        let plan = RemotePlan { url, root, depth, timeout, versions, tls };
         Ok(Self { client, export, root, exports, below, plan })
     }
 

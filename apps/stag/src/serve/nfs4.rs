@@ -48,6 +48,13 @@ impl NfsPlan {
                  served by one shard; leave one of them out",
             ));
         }
+        if let Some(export) = exports.iter().find(|export| export.name.contains('/')) {
+            return Err(Error::usage(format!(
+                "--nfs 4: version 4 shows no export whose name has several components, as /{}; give \
+                 it a name of one",
+                export.name
+            )));
+        }
         let exclusive = exclusive(&arguments.delegations, exports)?;
         Ok(Self { three, four: Some(arguments.lease), exclusive })
     }
