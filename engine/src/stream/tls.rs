@@ -212,6 +212,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Answers a probe, and awaits the client's first octets of TLS.
     // RFC 9289 §4.1 [9289-1]: TLS begins on the port of calls without
+    #[cold]
+    #[inline(never)]
     fn start_session(&mut self, key: Key, xid: Xid) -> Result<(), Cause> {
         let Some(tls) = self.core.config.serve_tls.clone() else { return Ok(()) };
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
@@ -241,6 +243,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 // The client's side of a probe.
 impl<P: Provider, A: App> Shard<P, A> {
     /// Asks a server to which we connected for TLS. False when TLS is not wanted.
+    #[cold]
+    #[inline(never)]
     pub(super) fn probe_tls(&mut self, key: Key) -> bool {
         let Some(tls) = self.core.config.call_tls.clone() else { return false };
         let Some(to) = self.ip_of(key) else { return false };
@@ -372,6 +376,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Notes that a session cannot be had, and returns the cause of the connection's end.
+    #[cold]
+    #[inline(never)]
     fn fail_session(&mut self, key: Key, error: TlsError) -> Cause {
         self.streams.stats.tls_failures += 1;
         let stream = self.streams.connections.get(key);

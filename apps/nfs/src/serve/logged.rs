@@ -75,7 +75,9 @@ fn log_end(known: Option<LoggedPeer>, now: Time, parted: Parted, cause: Cause) {
 fn log_security(known: Option<&LoggedPeer>, security: &PeerSecurity) {
     let peer = known.map_or_else(|| "somebody".to_owned(), |known| known.address.to_string());
     match security {
-        PeerSecurity::Clear => tracing::info!(target: "stag", peer, "calls without TLS"),
+        PeerSecurity::Clear => {
+            tracing::info!(target: "stag", peer, "calls without TLS");
+        }
         PeerSecurity::Secured(Secured { suite, certificate, names_protocol }) => {
             let certificate = certificate.as_deref().unwrap_or("none");
             tracing::info!(

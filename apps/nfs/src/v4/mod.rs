@@ -83,8 +83,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Clients whose leases the tables of state look at in one turn, at least.
 const LOOKS: usize = 64;
 
-/// States of a client that is gone that one pass drops: a millisecond's work at most, however many
-/// locks one file has.
+/// States of a client that is gone that one pass drops, however many locks one file has.
 const RELEASES: usize = 128;
 
 /// Sizes of the tables of state.

@@ -20,6 +20,8 @@ use crate::{
 pub(super) fn remove<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
     let node = turn.current()?;
     check_name(name)?;
+    // RFC 8881 §8.4.2.1: a name that goes may be one by which a client is about to reclaim.
+    turn.nfs4.state.check_grace()?;
     let directory = node.object(Status4::RoFs)?;
     recall_named(turn, &directory, name)?;
     let removed = match turn.remove(&directory, name) {
@@ -34,6 +36,7 @@ pub(super) fn rename<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Rename4Args<'_
     let (from, to) = (turn.saved()?, turn.current()?);
     check_name(args.old.0)?;
     check_name(args.new.0)?;
+    turn.nfs4.state.check_grace()?;
     let (from, to) = (from.object(Status4::RoFs)?, to.object(Status4::RoFs)?);
     recall_named(turn, &from, args.old.0)?;
     recall_named(turn, &to, args.new.0)?;
@@ -55,6 +58,7 @@ pub(super) fn rename<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Rename4Args<'_
 pub(super) fn link<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
     let (file, directory) = (turn.saved()?, turn.current()?);
     check_name(name)?;
+    turn.nfs4.state.check_grace()?;
     let (file, directory) = (file.object(Status4::IsDir)?, directory.object(Status4::RoFs)?);
     turn.recall(&file, RecallScope::All)?;
     let linked = match turn.link(&file, &directory, name) {

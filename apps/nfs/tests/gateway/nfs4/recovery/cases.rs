@@ -20,6 +20,16 @@ fn clients_take_back_all_that_they_had_and_nobody_is_faster() {
     assert_eq!((world.report().in_grace, world.report().awaited), (1, 2));
     assert!(one.recovers(&mut world) && two.recovers(&mut world));
     assert_eq!(two.open(&mut world, b"g").unwrap_err(), Status4::Grace);
+    let at_data = [Request::PutRootFh(()), Request::Lookup(Text(b"data"))];
+    let mut removed = at_data.to_vec();
+    removed.push(Request::Remove(Text(b"f")));
+    assert_eq!(two.run(&mut world, &removed).status(), Status4::Grace);
+    let mut moved = at_data.to_vec();
+    moved.extend([
+        Request::SaveFh(()),
+        Request::Rename(Rename4Args { old: Text(b"f"), new: Text(b"h") }),
+    ]);
+    assert_eq!(two.run(&mut world, &moved).status(), Status4::Grace);
     two.reclaim_all(&mut world, &mut other).unwrap();
     assert_eq!(two.lock(&mut world, &mut other, false), Err(Status4::Grace));
     one.reclaim_all(&mut world, &mut held).unwrap();
