@@ -145,7 +145,11 @@ impl World {
                 let offset = self.chance.below(LEN - len + 1) as u64;
                 let data = Bulk::Inline(&[CANARY; LEN][..len]);
                 let stable = StableHow::Unstable;
-                self.call(&Call::Write(WriteArgs { file, offset, stable, data }));
+                let write = Call::Write(WriteArgs { file, offset, stable, data });
+                self.results(&write, |reply| match reply {
+                    Reply::Write(done) => assert_eq!(done.unwrap().count, len as u32),
+                    other => panic!("{other:?}"),
+                });
             }
             3 => {
                 let count = self.chance.len() as u32;
@@ -261,7 +265,7 @@ impl World {
             panic!("a READ of {count} octets at {offset}")
         };
         let octets = read.data.octets().unwrap();
-        let end = (offset + octets.len()).min(self.content.len());
+        let end = (offset + count).min(self.content.len());
         let expected = self.content.get(offset..end).unwrap_or_default();
         assert!(octets == expected, "{count} octets at {offset} are as they were written, or zero");
         reply
