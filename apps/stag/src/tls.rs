@@ -9,8 +9,7 @@ use std::{path::PathBuf, sync::Arc};
 /// Options of a server.
 #[derive(Debug, Args)]
 pub struct ServeTlsOptions {
-    /// Whether calls over TCP come inside TLS (see TLS) [default: offered with --tls-cert, else
-    /// off]
+    /// TLS around calls over TCP (see TLS) [default: offered with --tls-cert, else off]
     #[arg(long, value_name = "required|offered|off")]
     pub tls: Option<TlsUse>,
     /// This server's certificate, with those in between behind it (PEM)

@@ -12,7 +12,7 @@ use rcgen as _;
 use std::{fs, path::Path, process::Command};
 use support::{Home, Server};
 
-/// What a server is started with.
+/// Files that a server is started with.
 struct Setup {
     home: Home,
     authority: Authority,

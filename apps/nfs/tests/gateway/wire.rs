@@ -219,6 +219,10 @@ impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
             }
         });
         self.settle();
+        if self.client.with_app(|app, _| app.done.len()) < messages.len() {
+            // A compound waits a tenth of a second for delegations of others.
+            self.wait(Duration::from_millis(150));
+        }
         assert_eq!(self.server.buffers_in_use(), 0, "the server gave everything back");
         assert_eq!(self.client.buffers_in_use(), 0, "the client gave everything back");
         self.client.with_app(|app, _| std::mem::take(&mut app.done))

@@ -41,6 +41,7 @@ pub const TOPICS: &[Topic] = topics! {
     "cluster" => "cluster.md",
     "re-export" => "re-export.md",
     "ceph" => "ceph.md",
+    "nfs4" => "nfs4.md",
     "flexfiles" => "flexfiles.md",
     "bench" => "BENCH.md",
     "metrics" => "metrics.md",

@@ -50,8 +50,8 @@ impl NfsPlan {
         }
         if let Some(export) = exports.iter().find(|export| export.name.contains('/')) {
             return Err(Error::usage(format!(
-                "--nfs 4: version 4 shows no export whose name has several components, as /{}; give \
-                 it a name of one",
+                "--nfs 4: version 4 shows no export whose name has several components, as /{}; \
+                 give it a name of one",
                 export.name
             )));
         }
