@@ -83,7 +83,6 @@ pub struct Config {
     /// it, as by a server that does not know TLS.
     pub serve_tls: Option<Arc<ServerTls>>,
     /// TLS for all connections that we make over TCP: a server without it is not called.
-    // RFC 9289 §6.1.1 [9289-35]: where TLS is wanted nobody is called without
     pub call_tls: Option<Arc<ClientTls>>,
     /// The time for which a core spins without work before it sleeps.
     pub spin: Duration,
