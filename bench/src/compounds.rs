@@ -74,7 +74,7 @@ impl FromStr for Question {
     }
 }
 
-/// The client: it keeps [`DEPTH`] calls under way.
+/// The client: it keeps 32 calls under way.
 #[derive(Debug)]
 pub struct Asker {
     peer: Option<PeerId>,

@@ -9,6 +9,7 @@ mod support;
 use authority::Authority;
 // Of the authority, whose file is another crate's, too.
 use rcgen as _;
+use stag_tls as _;
 use std::{fs, path::Path, process::Command};
 use support::{Home, Server};
 
