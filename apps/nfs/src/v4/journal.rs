@@ -16,7 +16,7 @@
 
 use stag_pools::Extent;
 
-use super::turn::Stop;
+use super::{changes::OwnChanges, turn::Stop};
 use crate::store::{Answered, Brought, StoreOperation, StoreOutcome};
 
 /// Answers that an operation may get before it waits. Behind so many it is told NFS4ERR_DELAY
@@ -62,6 +62,10 @@ pub(super) struct Journal {
     exports_edition: Option<u64>,
     /// Octets that were brought for a READ, which is to be carried out.
     brought: Option<Option<Brought>>,
+    /// Changes that the operation makes.
+    pub(super) changes: OwnChanges,
+    /// Number of the last change that had ended when the operation first looked.
+    last_end: Option<u64>,
     wish: Option<Wish>,
 }
 
@@ -82,6 +86,7 @@ impl Journal {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
+        self.last_end = None;
         debug_assert!(self.wish.is_none(), "an operation that waits is not over");
     }
 
@@ -172,6 +177,11 @@ impl Journal {
     /// Edition of the list of exports when the operation first looked at it.
     pub(super) fn exports_edition(&mut self, edition: u64) -> u64 {
         *self.exports_edition.get_or_insert(edition)
+    }
+
+    /// Number of the last change that had ended when the operation first looked.
+    pub(super) fn last_end(&mut self, ended: u64) -> u64 {
+        *self.last_end.get_or_insert(ended)
     }
 
     /// Returns true if the next check has passed before.

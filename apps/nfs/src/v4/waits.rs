@@ -134,6 +134,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let slot = self.slot.expect("only a compound with a slot waits");
         let arguments = self.kept.take().expect("arguments are kept before an operation waits");
         self.nfs4.tally.suspensions += 1;
+        self.journal.changes.begin(&mut self.nfs4.changes);
         let id = self.nfs4.suspended.put(SuspendedCompound {
             asker: self.asker,
             source: self.source,

@@ -41,6 +41,7 @@ struct OpenFile {
 
 pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -> Done {
     let node = turn.current()?;
+    let since = turn.journal.last_end(turn.nfs4.changes.last_end());
     check_bits(args)?;
     let claim = claim_of(args)?;
     turn.may_open(claim)?;
@@ -66,10 +67,12 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         check_permission(turn, &file, claim, args.share_access)?;
         truncate(turn, &file, args)?;
     }
-    let offer = turn.delegation_offer(file.attributes.fsid);
+    let id = file_id(&file.handle);
+    let is_changing = S::MAY_WAIT && turn.nfs4.changes.may_touch(id, since);
+    let offer = DelegationOffer { is_changing, ..turn.delegation_offer(file.attributes.fsid) };
     let request = OpenRequest {
         client: turn.client_key()?,
-        file: FileRef { id: file_id(&file.handle), handle: file.handle.octets() },
+        file: FileRef { id, handle: file.handle.octets() },
         owner: args.owner.owner.0,
         access: args.share_access,
         deny: args.share_deny,
@@ -333,6 +336,6 @@ impl<S: Store> Turn<'_, '_, S> {
         let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
         let now = self.cx.now();
         let policy = self.nfs4.delegation_policy(fsid, now);
-        DelegationOffer { policy, has_back_channel, call: Some(call) }
+        DelegationOffer { policy, has_back_channel, call: Some(call), is_changing: false }
     }
 }

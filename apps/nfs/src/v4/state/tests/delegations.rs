@@ -7,6 +7,7 @@ use stag_protocol::nfs::v4::{DelegationType, NoDelegation, sequence_flag};
 const OFFER: DelegationOffer = DelegationOffer {
     policy: DelegationPolicy::ReadWrite,
     has_back_channel: true,
+    is_changing: false,
     call: Some(GrantingCall { session: [5; 16], slot: 3, sequence: 9 }),
 };
 
@@ -75,7 +76,7 @@ fn an_open_gets_the_delegation_that_its_access_export_and_wants_allow() {
     ];
     for (access, policy, has_back_channel, expected) in cases {
         let mut fixture = Fixture::new();
-        let offer = DelegationOffer { policy, has_back_channel, call: None };
+        let offer = DelegationOffer { policy, has_back_channel, ..OFFER };
         let opened = ask(&mut fixture, 0, access, Claim::New, offer).unwrap();
         let write = match opened.delegation {
             DelegationOutcome::Given(given) => Some(given.write),
@@ -90,6 +91,18 @@ fn an_open_gets_the_delegation_that_its_access_export_and_wants_allow() {
         };
         assert_eq!(write, expected, "{access:x} {policy:?} {has_back_channel}");
     }
+}
+
+#[test]
+fn a_file_that_is_being_changed_gets_no_delegation() {
+    let mut fixture = Fixture::new();
+    let offer = DelegationOffer { is_changing: true, ..OFFER };
+    let access = READ | share::WANT_ANY_DELEGATION;
+    let opened = ask(&mut fixture, 0, access, Claim::New, offer).unwrap();
+    let refused = DelegationOutcome::Refused(NoDelegation::Contention(false));
+    assert_eq!(opened.delegation, refused);
+    let opened = ask(&mut fixture, 0, access, Claim::New, OFFER).unwrap();
+    assert!(matches!(opened.delegation, DelegationOutcome::Given(_)));
 }
 
 #[test]
