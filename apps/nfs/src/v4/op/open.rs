@@ -51,7 +51,7 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         // RFC 8881 §15.1.9.4 [8881-265]: what cannot have been before the restart is no reclaim
         return Err(Status4::ReclaimBad.into());
     }
-    let file = match &args.claim {
+    let mut file = match &args.claim {
         OpenClaim::Null(name) => {
             check_name(name.0)?;
             named(turn, &node, name.0, &args.how)?
@@ -65,7 +65,10 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     check_kind(file.attributes.kind)?;
     if !file.is_new {
         check_permission(turn, &file, claim, args.share_access)?;
-        truncate(turn, &file, args)?;
+        if truncate(turn, &file, args)? {
+            // The base of what the holder of a delegation tells later.
+            file.attributes = turn.getattr(&file.handle)?;
+        }
     }
     let id = file_id(&file.handle);
     let is_changing = S::MAY_WAIT && turn.nfs4.changes.may_touch(id, since);
@@ -276,15 +279,19 @@ fn check_permission<S: Store>(
     Ok(())
 }
 
-/// Cuts a file that exists, if the OPEN creates it with the size 0.
-fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4Args<'_>) -> Done {
-    let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(()) };
+/// Cuts a file that exists, if the OPEN creates it with the size 0. Returns true if it does.
+fn truncate<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    file: &OpenFile,
+    args: &Open4Args<'_>,
+) -> Done<bool> {
+    let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(false) };
     if ToSet::of(raw)?.attributes.size != Some(0) {
-        return Ok(());
+        return Ok(false);
     }
     turn.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
-    turn.setattr(&file.handle, &set).map(drop)
+    turn.setattr(&file.handle, &set).map(|_| true)
 }
 
 /// The delegation as it is told. The user who opened the file may do what he opened it for; all

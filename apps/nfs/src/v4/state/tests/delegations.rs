@@ -449,6 +449,15 @@ fn a_size_of_its_own_is_a_change_whatever_the_holder_says_of_the_change_attribut
 }
 
 #[test]
+fn a_holder_that_has_written_all_of_it_through_the_server_has_changed_nothing_else() {
+    let mut fixture = Fixture::new();
+    let given = delegated(&mut fixture, 0, BOTH);
+    fixture.tables.set_delegation_base(given.state, 100);
+    let both = ChangeAndSize { change: 150, size: 6 };
+    assert_eq!(fixture.tables.handle_attributes(given.state, both, both), None);
+}
+
+#[test]
 fn who_has_most_delegations_is_asked_for_half_of_them_when_few_places_are_left() {
     let mut fixture = Fixture::new(); // with places for 8 delegations
     for (client, file) in [(0, 1), (0, 2), (0, 3), (0, 4), (1, 5), (1, 6), (2, 7)] {
