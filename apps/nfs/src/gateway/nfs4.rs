@@ -202,6 +202,7 @@ impl<S: Store> Gateway<S> {
             compound: Some(id),
             name: None,
             is_harmless,
+            change: None,
             is_started: false,
             began: cx.now(),
             message: None,

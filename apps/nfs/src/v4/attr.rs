@@ -3,8 +3,8 @@
 use stag_protocol::nfs::{
     v3::{DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
     v4::{
-        Attribute, AttributeValues, Bitmap, ChangeInfo, DeviceNumber4, FileKind4, Fsid, Status4,
-        Text, Time4,
+        Attribute, AttributeValues, Bitmap, ChangeInfo, DeviceNumber4, FileKind4, Fsid,
+        OpenArguments, Status4, Text, Time4, share,
     },
 };
 
@@ -22,6 +22,8 @@ pub(super) struct FileSystemFacts {
     info: Option<FsInfo>,
     names: Option<PathConf>,
     limits: Option<StoreLimits>,
+    /// Options of OPEN are asked for.
+    has_open_arguments: bool,
 }
 
 /// Facts about an object.
@@ -156,6 +158,7 @@ pub(super) fn supported() -> Bitmap {
             A::SuppattrExclcreat,
             A::CloneBlksize,
             A::XattrSupport,
+            A::OpenArguments,
         ]
         .map(|attribute| attribute as u32),
     )
@@ -166,6 +169,21 @@ pub(super) fn supported() -> Bitmap {
 pub(super) fn settable_exclusively() -> Bitmap {
     use Attribute as A;
     Bitmap::of([A::Mode, A::Owner, A::OwnerGroup].map(|attribute| attribute as u32))
+}
+
+/// Options of OPEN that mean something here (RFC 9754 §2): each bit stands for the value of its
+/// number. Neither timestamps of delegations nor delegations instead of opens are among them.
+fn open_arguments() -> OpenArguments {
+    let want = [share::WANT_ANY_DELEGATION, share::WANT_NO_DELEGATION, share::WANT_CANCEL];
+    OpenArguments {
+        share_access: Bitmap::of([share::READ, share::WRITE, share::BOTH]),
+        share_deny: Bitmap::of([0, share::READ, share::WRITE, share::BOTH]),
+        share_access_want: Bitmap::of(want.map(|want| want >> 8)),
+        // NULL, PREVIOUS, DELEGATE_CUR, FH and DELEG_CUR_FH.
+        claim: Bitmap::of([0, 1, 2, 4, 5]),
+        // UNCHECKED4, GUARDED4, EXCLUSIVE4 and EXCLUSIVE4_1.
+        create_mode: Bitmap::of([0, 1, 2, 3]),
+    }
 }
 
 /// Returns true if one of these attributes is asked for.
@@ -205,8 +223,9 @@ const NAMES: [Attribute; 6] = [
 impl<S: Store> Turn<'_, '_, S> {
     /// Asks for the facts about an object's file system that these attributes are made of.
     pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> Done<FileSystemFacts> {
-        let Node::Object(object) = node else { return Ok(FileSystemFacts::default()) };
-        let mut facts = FileSystemFacts::default();
+        let has_open_arguments = asks(asked, &[Attribute::OpenArguments]);
+        let mut facts = FileSystemFacts { has_open_arguments, ..FileSystemFacts::default() };
+        let Node::Object(object) = node else { return Ok(facts) };
         if asks(asked, &SPACE) {
             facts.stat = Some(self.fsstat(object)?);
         }
@@ -302,7 +321,8 @@ impl<'a> AttributeSource<'a> {
     }
 
     fn add_file_system(&self, values: &mut AttributeValues<'a>) {
-        let FileSystemFacts { stat, info, names, limits } = *self.system;
+        let FileSystemFacts { stat, info, names, limits, has_open_arguments } = *self.system;
+        values.open_arguments = has_open_arguments.then(open_arguments);
         values.clone_blksize = limits.and_then(|limits| limits.clone_block);
         values.xattr_support = Some(limits.is_some_and(|limits| limits.has_xattrs));
         let stat = stat.unwrap_or_default();
@@ -355,7 +375,7 @@ mod tests {
         let source = AttributeSource {
             node: &Node::Root,
             object: &object,
-            system: &FileSystemFacts::default(),
+            system: &FileSystemFacts { has_open_arguments: true, ..FileSystemFacts::default() },
             lease: 90,
             owners: &owners(&object.attributes),
         };

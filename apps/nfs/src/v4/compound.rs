@@ -233,6 +233,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 break;
             }
             self.has_changed = false;
+            self.end_changes();
             if S::MAY_WAIT {
                 self.journal.clear();
             }
@@ -259,6 +260,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if held.is_none() {
             self.release_slot();
         }
+        self.end_changes();
         if S::MAY_WAIT {
             self.nfs4.journals.push(self.journal.into_memory());
         }

@@ -8,6 +8,7 @@ mod beside;
 mod callbacks;
 mod calls;
 mod calls4;
+mod changes;
 mod compound;
 mod journal;
 mod node;
@@ -34,6 +35,7 @@ use stag_protocol::nfs::{
     v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX, sequence_flag},
 };
 
+pub(crate) use changes::ChangeScope;
 pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
 pub(crate) use journal::{StoreWish, Wish};
 pub use recovery::Nfs4Records;
@@ -44,6 +46,7 @@ pub(crate) use turn::WaitMeans;
 
 use crate::store::{Answered, LISTING_MAX, Store, TRANSFER_MAX};
 use callbacks::Callbacks;
+use changes::ChangesUnderWay;
 use pseudo::PseudoRoot;
 use recovery::Recovery;
 use report::Tally;
@@ -121,6 +124,7 @@ pub(crate) struct Nfs4 {
     state: StateTables,
     callbacks: Callbacks,
     suspended: SuspendedCompounds,
+    changes: ChangesUnderWay,
     /// Memory of journals that nobody uses.
     journals: Vec<Vec<Answered>>,
     recovery: Recovery,
@@ -135,7 +139,7 @@ pub(crate) struct Nfs4 {
 
 impl Nfs4 {
     /// Nobody is known yet. `store` has the exports.
-    pub(crate) fn new(config: Nfs4Config, store: &impl Store) -> Self {
+    pub(crate) fn new<S: Store>(config: Nfs4Config, store: &S) -> Self {
         Self {
             config,
             clients: Clients::new(config.epoch),
@@ -150,6 +154,7 @@ impl Nfs4 {
             ),
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
+            changes: ChangesUnderWay::new(S::MAY_WAIT),
             journals: Vec::new(),
             recovery: Recovery::default(),
             exclusive: Vec::new(),
@@ -179,6 +184,16 @@ impl Nfs4 {
     /// delegations of all kinds.
     pub(crate) fn set_exclusive(&mut self, file_systems: Vec<u64>) {
         self.exclusive = file_systems;
+    }
+
+    /// A change by version 3 has to wait in the store.
+    pub(crate) fn begin_change(&mut self, scope: ChangeScope) {
+        self.changes.begin(scope);
+    }
+
+    /// A change by version 3 that had to wait is over.
+    pub(crate) fn end_change(&mut self, scope: ChangeScope) {
+        self.changes.end(scope);
     }
 
     /// Seconds of a lease.
