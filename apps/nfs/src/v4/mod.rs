@@ -20,6 +20,7 @@ mod report;
 mod resume;
 mod session;
 mod set;
+mod short;
 pub mod state;
 mod stateids;
 mod status;
@@ -41,6 +42,7 @@ pub(crate) use journal::{StoreWish, Wish};
 pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 pub(crate) use resume::{Resumption, Told};
+pub(crate) use short::ShortCompound;
 pub(crate) use suspend::CompoundId;
 pub(crate) use turn::WaitMeans;
 
@@ -308,6 +310,13 @@ impl Nfs4 {
     fn has_back_channel(&self, client: u64) -> bool {
         let mut all = self.sessions.iter().filter(|session| session.client == client);
         all.any(|session| session.callbacks.as_ref().is_some_and(|back| back.peer.is_some()))
+    }
+
+    /// Renews the lease of a client, as a new request does (RFC 8881 §8.3).
+    fn renew_lease(&mut self, client: u64, now: Time) {
+        if let Some(key) = self.clients.get(client).and_then(|client| client.key) {
+            self.state.renew(key, milliseconds(now));
+        }
     }
 
     /// Results of a SEQUENCE, or of one that is sent again.

@@ -7,7 +7,7 @@ use stag_protocol::nfs::v4::{Attribute, Bitmap, Operation, Status4, check_readab
 use crate::{
     store::{FileAttributes, FileTime, Store},
     v4::{
-        attr::{AttributeSource, owners},
+        attr::AttributeSource,
         journal::HolderCall,
         node::Node,
         state::{ChangeAndSize, StateKey, StateTables},
@@ -16,13 +16,13 @@ use crate::{
 };
 
 /// Attributes that the holder of a write delegation changes without telling.
-const HELD: [Attribute; 5] = [
+pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
     Attribute::Change,
     Attribute::Size,
     Attribute::SpaceUsed,
     Attribute::TimeMetadata,
     Attribute::TimeModify,
-];
+]);
 
 pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> Done {
     let node = turn.current()?;
@@ -30,7 +30,7 @@ pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> D
     check_readable(asked)?;
     let mut asked_holder = None;
     if let Node::Object(object) = &node
-        && HELD.iter().any(|attribute| asked.contains(*attribute as u32))
+        && asked.meets(&HELD)
     {
         // RFC 8881 §10.4.3: the holder of a write delegation alone knows them
         asked_holder = turn.ask_holder(object)?;
@@ -40,14 +40,11 @@ pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> D
     if let Some(HolderCall { state, told: Some(Some(told)), .. }) = asked_holder {
         report_held(&mut turn.nfs4.state, state, told, &mut object.attributes);
     }
-    let owners = owners(&object.attributes);
     let lease = turn.nfs4.lease_seconds();
-    let source =
-        AttributeSource { node: &node, object: &object, system: &system, lease, owners: &owners };
-    let values = source.values();
+    let source = AttributeSource { node: &node, object: &object, system: &system, lease };
     turn.write(|writer| {
         writer.words([Operation::GetAttr as u32, Status4::Ok as u32])?;
-        values.emit(asked, writer)
+        source.emit(asked, writer)
     })
 }
 

@@ -14,7 +14,7 @@ use super::lookup::not_a_directory;
 use crate::{
     store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
     v4::{
-        attr::{Decimal, change_info, no_change, settable_exclusively},
+        attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
         node::Node,
         set::ToSet,
         state::{
@@ -180,7 +180,7 @@ fn named<S: Store>(
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
             let set = ToSet::of(&exclusive.attributes)?;
             // RFC 8881 §18.16.3: others than suppattr_exclcreat has are invalid here.
-            if !set.mask.is_subset(&settable_exclusively()) {
+            if !set.mask.is_subset(&SETTABLE_EXCLUSIVELY) {
                 return Err(Status4::Inval.into());
             }
             made_once(turn, &directory, name, exclusive.verifier, &set)

@@ -15,7 +15,7 @@ use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},
     v4::{
         Nfs4,
-        attr::{AttributeSource, Decimal, FileSystemFacts, ObjectFacts, owners},
+        attr::{AttributeSource, FileSystemFacts, ObjectFacts},
         node::Node,
         op::lookup::not_a_directory,
         pseudo::PseudoRoot,
@@ -78,7 +78,7 @@ impl Listing<'_, '_> {
 
 /// Attributes of an entry.
 enum Entry<'a> {
-    Known(&'a AttributeValues<'a>, &'a Bitmap),
+    Known(&'a AttributeSource<'a>, &'a Bitmap),
     /// They cannot be told.
     Failed(Status4, &'a Bitmap),
 }
@@ -86,7 +86,7 @@ enum Entry<'a> {
 impl Entry<'_> {
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
-            Self::Known(values, asked) => values.emit(asked, writer),
+            Self::Known(source, asked) => source.emit(asked, writer),
             Self::Failed(status, asked) => {
                 let values =
                     AttributeValues { rdattr_error: Some(*status), ..AttributeValues::default() };
@@ -217,19 +217,9 @@ fn push(
     };
     let node = Node::Object(handle);
     let object = ObjectFacts { attributes, mounted_on: None };
-    let owners = owners(&attributes);
-    let values = source_of(&node, &object, &rest.system, rest.lease, &owners).values();
-    Ok(listing.push(cookie, name, &Entry::Known(&values, asked)))
-}
-
-fn source_of<'a>(
-    node: &'a Node,
-    object: &'a ObjectFacts,
-    system: &'a FileSystemFacts,
-    lease: u32,
-    owners: &'a [Decimal; 2],
-) -> AttributeSource<'a> {
-    AttributeSource { node, object, system, lease, owners }
+    let source =
+        AttributeSource { node: &node, object: &object, system: &rest.system, lease: rest.lease };
+    Ok(listing.push(cookie, name, &Entry::Known(&source, asked)))
 }
 
 /// The exports, with the attributes of their directories.
@@ -272,9 +262,8 @@ fn push_export<S: Store>(
     match found {
         Ok((node, object, system)) => {
             let lease = turn.nfs4.lease_seconds();
-            let owners = owners(&object.attributes);
-            let values = source_of(&node, &object, &system, lease, &owners).values();
-            Ok(listing.push(cookie, &entry.name, &Entry::Known(&values, asked)))
+            let source = AttributeSource { node: &node, object: &object, system: &system, lease };
+            Ok(listing.push(cookie, &entry.name, &Entry::Known(&source, asked)))
         }
         // An export that cannot be opened is listed nevertheless.
         Err(Stop::Fail(status)) if asked.contains(Attribute::RdattrError as u32) => {
