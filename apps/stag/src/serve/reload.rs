@@ -239,6 +239,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
     let own = vec![
         ("listen", format!("{:?}", plan.fabrics)),
         ("tcp", format!("{:?}", plan.tcp)),
+        ("steer", format!("{:?}", plan.steer)),
         ("shm-allow", format!("{:?}", plan.shm_allow)),
         ("buffers", format!("{:?}", sizes.slots)),
         ("receives", format!("{:?}", sizes.receives)),
@@ -248,6 +249,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
         ("calls", format!("{:?}", sizes.calls)),
         ("drain", format!("{:?}", sizes.drain)),
         ("spin", format!("{:?}", sizes.spin)),
+        ("awake", format!("{:?}", options.limits.awake)),
         ("private-data", format!("{:?}", plan.private_data)),
         ("rdma-version", format!("{:?}", plan.versions)),
         ("sample", format!("{:?}", plan.sample)),
