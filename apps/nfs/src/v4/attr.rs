@@ -241,7 +241,10 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Asks for the facts about an object.
     pub(super) fn object_facts(&mut self, node: &Node) -> Done<ObjectFacts> {
         match node {
-            Node::Root => Ok(self.nfs4.root_facts()),
+            Node::Pseudo(handle) => {
+                let directory = self.directory(handle)?;
+                Ok(self.nfs4.directory_facts(directory)?)
+            }
             Node::Object(object) => {
                 let attributes = self.getattr(object)?;
                 Ok(self.nfs4.facts_of(object, attributes))
@@ -251,16 +254,19 @@ impl<S: Store> Turn<'_, '_, S> {
 }
 
 impl Nfs4 {
-    /// The facts of the root of all exports.
-    pub(super) fn root_facts(&self) -> ObjectFacts {
-        let attributes = self.root.attributes();
-        ObjectFacts { attributes, mounted_on: None }
+    /// The facts of a directory of the pseudo file system.
+    ///
+    /// # Errors
+    /// NFS4ERR_STALE when there is none at this place.
+    pub(super) fn directory_facts(&self, directory: usize) -> Result<ObjectFacts, Status4> {
+        let attributes = self.pseudo.attributes(directory).ok_or(Status4::Stale)?;
+        Ok(ObjectFacts { attributes, mounted_on: None })
     }
 
     /// The facts of an object of the store.
     pub(super) fn facts_of(&self, object: &FileHandle, attributes: FileAttributes) -> ObjectFacts {
         // The root of an export is a directory.
-        let root = || self.root.entry_of(object).map(|entry| entry.number);
+        let root = || self.pseudo.export_of(object).map(|export| export.number);
         let is_directory = attributes.kind == FileKind::Directory;
         let mounted_on = if is_directory { root() } else { None };
         ObjectFacts { attributes, mounted_on }
@@ -403,8 +409,8 @@ mod tests {
 
     #[test]
     fn every_supported_attribute_has_a_value_but_for_those_that_are_only_set() {
-        let root = super::super::pseudo::PseudoRoot::new(["a"].into_iter(), 1, 0);
-        let mut object = ObjectFacts { attributes: root.attributes(), mounted_on: None };
+        let tree = super::super::pseudo::PseudoTree::new(["a"].into_iter(), 1, 0);
+        let mut object = ObjectFacts { attributes: tree.attributes(0).unwrap(), mounted_on: None };
         let mut system = FileSystemFacts::default();
         for (birth, clone_block) in [(None, None), (Some(FileTime::default()), Some(4_096))] {
             object.attributes.birth = birth;
@@ -415,7 +421,7 @@ mod tests {
                 change_grows: false,
             });
             let source =
-                AttributeSource { node: &Node::Root, object: &object, system: &system, lease: 90 };
+                AttributeSource { node: &Node::ROOT, object: &object, system: &system, lease: 90 };
             let mut expected = SUPPORTED;
             expected.remove(Attribute::TimeAccessSet as u32);
             expected.remove(Attribute::TimeModifySet as u32);

@@ -1,6 +1,6 @@
 //! NFS version 4.1 and 4.2 of one shard (RFC 8881, RFC 7862): the interpreter of compounds
 //! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
-//! root of all exports (`pseudo`).
+//! pseudo file system (`pseudo`).
 
 mod arguments;
 mod attr;
@@ -49,7 +49,7 @@ pub(crate) use turn::WaitMeans;
 use crate::store::{Answered, LISTING_MAX, Store, TRANSFER_MAX};
 use callbacks::Callbacks;
 use changes::ChangesUnderWay;
-use pseudo::PseudoRoot;
+use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
 use session::{Client, Clients, Sessions};
@@ -120,8 +120,8 @@ pub(crate) struct Nfs4 {
     config: Nfs4Config,
     clients: Clients,
     sessions: Sessions,
-    root: PseudoRoot,
-    /// Edition of the exports that the root shows.
+    pseudo: PseudoTree,
+    /// Edition of the exports that the pseudo file system shows.
     edition: u64,
     state: StateTables,
     callbacks: Callbacks,
@@ -146,7 +146,7 @@ impl Nfs4 {
             config,
             clients: Clients::new(config.epoch),
             sessions: Sessions::new(config.epoch),
-            root: PseudoRoot::new(store.exports(), config.started, store.edition()),
+            pseudo: PseudoTree::new(store.exports(), config.started, store.edition()),
             edition: store.edition(),
             state: StateTables::new(
                 0,
@@ -172,7 +172,7 @@ impl Nfs4 {
     fn renew_root(&mut self, store: &impl Store) {
         if self.edition != store.edition() && self.suspended.len() == 0 {
             self.edition = store.edition();
-            self.root = PseudoRoot::new(store.exports(), self.config.started, self.edition);
+            self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
         }
     }
 

@@ -150,8 +150,9 @@ fn named<S: Store>(
     how: &OpenHow<'_>,
 ) -> Done<OpenFile> {
     let directory = match node {
-        Node::Root => {
-            return Err(match turn.shows(name) {
+        Node::Pseudo(handle) => {
+            let directory = turn.directory(handle)?;
+            return Err(match turn.shows(directory, name) {
                 true => Status4::IsDir,
                 false if matches!(how, OpenHow::Create(_)) => Status4::RoFs,
                 false => Status4::NoEnt,
