@@ -164,6 +164,8 @@ attributes! {
     79 ChangeAttrType change_attr_type: ChangeKind, R, 4, "Manner of its changes.";
     81 ModeUmask mode_umask: ModeUmask, W, 8, "Mode and umask to set on a new object.";
     82 XattrSupport xattr_support: bool, R, 4, "Extended attributes exist.";
+    84 TimeDelegAccess time_deleg_access: Time4, RW, 12, "Last access, as a holder has it.";
+    85 TimeDelegModify time_deleg_modify: Time4, RW, 12, "Last change, as a holder has it.";
     86 OpenArguments open_arguments: OpenArguments, R, 180, "Options of OPEN.";
 }
 

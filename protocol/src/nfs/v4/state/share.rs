@@ -136,7 +136,7 @@ impl<S: AsRef<[OpenShare]> + AsMut<[OpenShare]>> ShareTable<S> {
 
 /// The bits without wants, if they are defined.
 fn bits(access: u32, deny: u32) -> Result<(u8, u8), ShareFault> {
-    const WANTS: u32 = 0x3_ff00;
+    const WANTS: u32 = 0x13_ff00;
     // RFC 8881 §18.16.3 [8881-47]: access is read, write or both; denial also none
     match (access & !WANTS, deny) {
         (access @ 1..=BOTH, deny @ 0..=BOTH) => Ok((access as u8, deny as u8)),
