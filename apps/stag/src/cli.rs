@@ -20,16 +20,27 @@ use clap::{Parser, Subcommand};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use std::ffi::OsString;
 
+/// The features of the build, as a literal for `concat!`.
+#[cfg(feature = "verbs")]
+macro_rules! features {
+    () => {
+        "verbs"
+    };
+}
+#[cfg(not(feature = "verbs"))]
+macro_rules! features {
+    () => {
+        "none"
+    };
+}
+
 /// The text of `--version`: also the commit, the features and the target of the build.
 pub const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
     env!("STAG_COMMIT"),
     "; features: ",
-    cfg_select! {
-        feature = "verbs" => "verbs",
-        _ => "none",
-    },
+    features!(),
     "; target: ",
     env!("STAG_TARGET"),
     ")"

@@ -18,11 +18,12 @@ pub struct NoLibrary {
 
 impl fmt::Display for NoLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} cannot be loaded ({}); fix: install it (Debian: apt install {})",
-            self.name, self.why, self.package
-        )
+        let Self { name, package, why } = self;
+        write!(f, "{name} cannot be loaded ({why}); fix: ")?;
+        match cfg!(target_feature = "crt-static") {
+            true => f.write_str("take a package, or the tarball that is not static"),
+            false => write!(f, "install it (Debian: apt install {package})"),
+        }
     }
 }
 
@@ -204,12 +205,13 @@ impl Library {
     /// # Errors
     /// As [`Library::installed`].
     pub fn open(path: &Path) -> Result<&'static Self, NoLibrary> {
-        let missing = |why: libloading::Error| NoLibrary {
+        let missing = |why: String| NoLibrary {
             name: path.display().to_string(),
             package: "libcephfs2",
-            why: why.to_string(),
+            why,
         };
-        let table = Self::find(load(path).map_err(missing)?).map_err(missing)?;
+        let loaded = load(path).map_err(missing)?;
+        let table = Self::find(loaded).map_err(|why| missing(why.to_string()))?;
         Ok(Box::leak(Box::new(table)))
     }
 
@@ -230,10 +232,14 @@ impl Library {
 }
 
 /// Loads a library for as long as the process lives.
-pub(crate) fn load(path: &Path) -> Result<&'static Loaded, libloading::Error> {
+pub(crate) fn load(path: &Path) -> Result<&'static Loaded, String> {
+    // Loading would bring a second C library into the process, of whatever version the host has.
+    if cfg!(target_feature = "crt-static") {
+        return Err("this stag is linked statically and loads no library".to_owned());
+    }
     // SAFETY: Ceph's libraries have no constructor that depends on anything of ours.
     let loaded = unsafe { Loaded::new(path) };
-    Ok(Box::leak(Box::new(loaded?)))
+    Ok(Box::leak(Box::new(loaded.map_err(|why| why.to_string())?)))
 }
 
 impl fmt::Debug for Library {

@@ -72,12 +72,10 @@ impl RadosLibrary {
     /// # Errors
     /// As [`RadosLibrary::installed`].
     pub fn open(path: &Path) -> Result<&'static Self, NoLibrary> {
-        let missing = |why: libloading::Error| NoLibrary {
-            name: path.display().to_string(),
-            package: "librados2",
-            why: why.to_string(),
-        };
-        let table = Self::find(load(path).map_err(missing)?).map_err(missing)?;
+        let missing =
+            |why: String| NoLibrary { name: path.display().to_string(), package: "librados2", why };
+        let loaded = load(path).map_err(missing)?;
+        let table = Self::find(loaded).map_err(|why| missing(why.to_string()))?;
         Ok(Box::leak(Box::new(table)))
     }
 

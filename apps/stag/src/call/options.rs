@@ -113,6 +113,10 @@ pub struct TransferOptions {
     /// can be made
     #[arg(long, conflicts_with = "resume")]
     pub in_place: bool,
+    /// Do not wait until files that were got, and their names, are on the disk: faster for many
+    /// small ones, and a crash of this host may lose them
+    #[arg(long)]
+    pub no_sync: bool,
     /// Files moved at a time, each over a connection of its own
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u16).range(1..=32))]

@@ -100,14 +100,30 @@ impl LocalPart {
         Ok(Self { file, path, to: to.to_owned() })
     }
 
-    /// Gives the file its name.
-    pub fn finish(self) -> Result<(), Error> {
-        if self.path == self.to {
-            return Ok(());
+    /// Gives the file its name. If `syncs` says so, its content is on the disk before, and its name
+    /// behind.
+    pub fn finish(self, syncs: bool) -> Result<(), Error> {
+        let failed = |what: &str, error: &io::Error| {
+            Error::failure(format!("{what} {}: {}", self.to.display(), crate::plain(error)))
+        };
+        if syncs {
+            // Without this, a crash of the host can leave the name with nothing behind it.
+            self.file.sync_all().map_err(|error| {
+                // The kernel tells of octets that it lost once: a later run must not go on here.
+                if self.path != self.to {
+                    let _ = fs::remove_file(&self.path);
+                }
+                failed("cannot sync", &error)
+            })?;
         }
-        fs::rename(&self.path, &self.to).map_err(|error| {
-            Error::failure(format!("{}: {}", self.to.display(), crate::plain(&error)))
-        })
+        if self.path != self.to {
+            fs::rename(&self.path, &self.to).map_err(|error| failed("cannot name", &error))?;
+        }
+        if syncs {
+            let directory = directory_of(&self.to);
+            sync_directory(directory).map_err(|error| failed("cannot sync the name", &error))?;
+        }
+        Ok(())
     }
 
     /// Ends it early. Octets that may be of use for a later run stay if `is_kept`; their number.
@@ -118,6 +134,25 @@ impl LocalPart {
             let _ = fs::remove_file(&self.path);
         }
         if is_kept { len } else { 0 }
+    }
+}
+
+/// The directory that the last name of `path` is in.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Has the names in a directory be on the disk. File systems that sync no directory have nothing to
+/// sync there.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    match File::open(path).and_then(|directory| directory.sync_all()) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        // A directory that may be written and not read cannot be opened.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
     }
 }
 
@@ -167,7 +202,7 @@ mod tests {
         assert_eq!(part.leave(true), 3);
         let part = LocalPart::open(&to, Some(MARK), true).unwrap();
         assert_eq!(part.file.metadata().unwrap().len(), 3);
-        part.finish().unwrap();
+        part.finish(true).unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"hel");
         let part = LocalPart::open(&to, Some(MARK), false).unwrap();
         assert_eq!(part.leave(true), 0, "nothing is in it");

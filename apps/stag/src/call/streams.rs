@@ -21,6 +21,7 @@ const USUAL: TransferOptions = TransferOptions {
     preserve: false,
     resume: false,
     in_place: false,
+    no_sync: false,
     files: 1,
 };
 

@@ -6,6 +6,7 @@ use super::{
     moved::TreeOutcome,
     mover::{FileJob, FileMover, RemotePlace, local, local_times, remote_time},
     options::TransferOptions,
+    part::{directory_of, sync_directory},
     remote::{Object, Remote, failed, shown},
 };
 use crate::{Error, progress::TransferProgress};
@@ -129,6 +130,8 @@ impl<'a> Tree<'a> {
             if !is_there {
                 return Err(local("make the directory", to)(error));
             }
+        } else if !self.way.no_sync {
+            sync_directory(directory_of(to)).map_err(local("sync the directory of", to))?;
         }
         self.outcome.directories += 1;
         if self.way.preserve {

@@ -158,11 +158,16 @@ struct Libraries {
     cm: &'static Loaded,
 }
 
-fn no_library(name: &'static str, why: &libloading::Error) -> Unavailable {
+fn no_library(name: &'static str, why: &dyn ToString) -> Unavailable {
     Unavailable::NoLibrary { name, why: why.to_string() }
 }
 
 fn load(name: &'static str) -> Result<&'static Loaded, Unavailable> {
+    // Loading would bring a second C library into the process, of whatever version the host has.
+    if cfg!(target_feature = "crt-static") {
+        let why = "this program is linked statically and loads no library: take one that is not";
+        return Err(no_library(name, &why));
+    }
     // SAFETY: rdma-core's libraries have no constructor that depends on anything of ours.
     let loaded = unsafe { Loaded::new(name) };
     Ok(Box::leak(Box::new(loaded.map_err(|why| no_library(name, &why))?)))

@@ -107,7 +107,7 @@ impl<'a> FileMover<'a> {
             Ok(filled)
         }) {
             Ok(Filled { resumed, totals, sha256 }) => {
-                part.finish()?;
+                part.finish(!self.way.no_sync)?;
                 let (path, remote, len) = (to.to_owned(), at.to_vec(), resumed + totals.octets);
                 let moved = MovedFile { path, remote, len, resumed, totals, sha256 };
                 Ok(FileEnd::Moved(Box::new(moved)))

@@ -17,7 +17,7 @@ class Stag(Package):
     variant("verbs", default=False, description="RDMA devices, by libibverbs and librdmacm")
 
     depends_on("c", type="build")
-    depends_on("rust@1.95:", type="build")
+    depends_on("rust@1.89:", type="build")
     depends_on("rdma-core", when="+verbs", type=("build", "run"))
     # Bindings are made by a libclang that understands the headers.
     depends_on("llvm@:15 +clang", when="+verbs", type="build")
