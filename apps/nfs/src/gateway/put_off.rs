@@ -75,7 +75,7 @@ impl<S: Store> Gateway<S> {
         }
         let name = self.cache.name(source.from, header, call);
         if let Some(parked) = self.parked.find(&name) {
-            let asker = Asker { id: source.id, peer: source.peer };
+            let asker = Asker::of(source);
             let earlier = parked.asker.replace(asker);
             self.cache.count_busy();
             return take_place(cx, earlier, asker);
@@ -101,7 +101,7 @@ impl<S: Store> Gateway<S> {
             Some(ReplyWriter::message_of(cx).ok_or(NoMessage::Dropped)?)
         };
         let parked = ParkedCall {
-            asker: Some(Asker { id: source.id, peer: source.peer }),
+            asker: Some(Asker::of(source)),
             xid: header.xid,
             procedure: Some(procedure),
             compound: None,
@@ -126,7 +126,7 @@ impl<S: Store> Gateway<S> {
         path: &[u8],
     ) -> Result<Answer, NoMessage> {
         let parked = ParkedCall {
-            asker: Some(Asker { id: source.id, peer: source.peer }),
+            asker: Some(Asker::of(source)),
             xid: header.xid,
             procedure: None,
             compound: None,
@@ -200,7 +200,7 @@ impl<S: Store> Gateway<S> {
             }
             let asker = parked.asker;
             let answer = self.settle(cx, parked, done);
-            if let Some(Asker { id, peer }) = asker {
+            if let Some(Asker { id, peer, .. }) = asker {
                 self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
             }
         }
@@ -367,7 +367,7 @@ impl<S: Store> Gateway<S> {
         let asker = parked.asker;
         self.end(cx.now(), &parked, None);
         let answer = self.turn_away(cx, parked, call);
-        if let Some(Asker { id, peer }) = asker {
+        if let Some(Asker { id, peer, .. }) = asker {
             self.conclude(cx, id, peer, answer);
         }
     }
@@ -380,7 +380,7 @@ impl<S: Store> Gateway<S> {
         if let Some(compound) = parked.compound.take() {
             return self.resume_compound(cx, compound, Told::busy());
         }
-        let Some(Asker { id, peer }) = parked.asker.take() else { return };
+        let Some(Asker { id, peer, .. }) = parked.asker.take() else { return };
         let (xid, procedure) = (parked.xid, parked.procedure);
         let reply = ReplyWriter::begin(cx, xid, 0);
         let answer = reply.map(|reply| self.ask_again(reply, procedure));
