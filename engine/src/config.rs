@@ -1,10 +1,14 @@
 //! The sizes of a shard (DESIGN D14). Every table has its size from here.
 
-use crate::{requester::Outbound, stages::Sampling};
+use crate::{
+    requester::Outbound,
+    stages::Sampling,
+    waiting::{RestListener, Spin},
+};
 use stag_pools::Class;
 use stag_protocol::rpcrdma::{Version2, Versions, chunk::SEGMENTS_MAX, responder::ReplyPolicy};
 use stag_tls::{ClientTls, ServerTls};
-use stag_verbs::Limits;
+use stag_verbs::{Limits, ListenHook};
 use std::{sync::Arc, time::Duration};
 
 /// Octets in front of every message for its transport header: the header of a reply that returns as
@@ -62,6 +66,8 @@ pub struct Config {
     pub peers: usize,
     /// TCP connections at a time; one more is closed.
     pub streams: usize,
+    /// Sets an option of the sockets that listen for TCP connections.
+    pub on_listen: Option<ListenHook>,
     /// Connect over TCP from a port below 1024, where this process may take one
     /// ([`stag_verbs::source`]).
     pub reserved_port: bool,
@@ -84,8 +90,10 @@ pub struct Config {
     pub serve_tls: Option<Arc<ServerTls>>,
     /// TLS for all connections that we make over TCP: a server without it is not called.
     pub call_tls: Option<Arc<ClientTls>>,
-    /// The time for which a core spins without work before it sleeps.
-    pub spin: Duration,
+    /// The time for which a core polls without work before it sleeps.
+    pub spin: Spin,
+    /// Hears when the shard rests and works.
+    pub rest: Option<Arc<dyn RestListener>>,
     /// The time for which a stopping shard waits for calls in progress and for connections to
     /// close.
     pub drain: Duration,
@@ -112,6 +120,7 @@ impl Default for Config {
             receive_len: INLINE_LEN,
             peers: 1_024,
             streams: 1_024,
+            on_listen: None,
             reserved_port: false,
             inbound: 5_120,
             outbound: 1_024,
@@ -121,7 +130,8 @@ impl Default for Config {
             reply_policy: ReplyPolicy::Inline,
             serve_tls: None,
             call_tls: None,
-            spin: Duration::from_micros(100),
+            spin: Spin::For(Duration::from_micros(100)),
+            rest: None,
             drain: Duration::from_secs(3),
             xid_seed: 0,
             sampling: Sampling::default(),

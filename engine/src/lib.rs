@@ -67,6 +67,7 @@ mod spare;
 pub mod stages;
 pub mod stats;
 mod stream;
+pub mod waiting;
 mod work;
 
 pub use app::{
@@ -85,3 +86,4 @@ pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stages::{Sampling, Stage, Stages, WatchedProgram};
 pub use stats::Stats;
 pub use stream::PeerSecurity;
+pub use waiting::{RestListener, Spin};

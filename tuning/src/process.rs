@@ -10,10 +10,15 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, ErrorKind, Write},
     num::NonZeroU64,
+    path::Path,
 };
 
 /// The file that holds cores awake while it is open (linux/Documentation/power/pm_qos_interface).
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
+/// Microseconds that leaving a sleep state may take.
+const AWAKE_US: i32 = 0;
+/// The same where nobody asks for anything: the kernel's PM_QOS_CPU_LATENCY_DEFAULT_VALUE.
+const ASLEEP_US: i32 = 2_000_000_000;
 /// Nanoseconds that the kernel may add to a sleep of a thread; 50,000 unless somebody asks.
 const SLACK_NS: u64 = 1;
 
@@ -38,7 +43,7 @@ impl ProcessSetting {
 #[derive(Debug)]
 pub struct ProcessSettings {
     /// Holds cores awake.
-    _awake: Option<File>,
+    awake: Option<File>,
     settings: Vec<ProcessSetting>,
 }
 
@@ -49,7 +54,31 @@ impl ProcessSettings {
     pub fn take(polls: bool) -> Self {
         let (awake, sleep) = if polls { hold_awake() } else { (None, None) };
         let settings = sleep.into_iter().chain([slack(), locked(), descriptors()]).collect();
-        Self { _awake: awake, settings }
+        Self { awake, settings }
+    }
+
+    /// Settings that hold cores awake by another file than the kernel's: for tests.
+    ///
+    /// # Errors
+    /// As opening the file and writing to it fail.
+    #[doc(hidden)]
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        Ok(Self { awake: Some(hold(path)?), settings: Vec::new() })
+    }
+
+    /// True if these settings hold cores awake, and can let them sleep.
+    #[must_use]
+    pub const fn holds_awake(&self) -> bool {
+        self.awake.is_some()
+    }
+
+    /// Holds cores awake, or lets them sleep as deep as others allow. What the kernel refuses now
+    /// and allowed at the start leaves sleep states as they are.
+    pub fn hold_awake(&self, awake: bool) {
+        let limit: i32 = if awake { AWAKE_US } else { ASLEEP_US };
+        if let Some(mut file) = self.awake.as_ref() {
+            let _ = file.write_all(&limit.to_ne_bytes());
+        }
     }
 
     /// The settings, and what became of them.
@@ -76,7 +105,7 @@ impl ProcessSettings {
 /// Asks for no latency of leaving a sleep state: an idle state that is deeper costs some 100 us.
 fn hold_awake() -> (Option<File>, Option<ProcessSetting>) {
     let name = "sleep states";
-    match hold(DMA_LATENCY) {
+    match hold(Path::new(DMA_LATENCY)) {
         Ok(file) => (Some(file), Some(ProcessSetting::is(name, "held at 0 us"))),
         Err(error) => {
             let (value, fix) = match error.kind() {
@@ -92,9 +121,9 @@ fn hold_awake() -> (Option<File>, Option<ProcessSetting>) {
     }
 }
 
-fn hold(path: &str) -> io::Result<File> {
+fn hold(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).open(path)?;
-    file.write_all(&0_i32.to_ne_bytes())?;
+    file.write_all(&AWAKE_US.to_ne_bytes())?;
     Ok(file)
 }
 
@@ -152,8 +181,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("latency");
         std::fs::write(&path, "").unwrap();
-        drop(hold(path.to_str().unwrap()).unwrap());
+        drop(hold(&path).unwrap());
         assert_eq!(std::fs::read(&path).unwrap(), [0; 4]);
-        assert!(hold("/no/such/file").is_err());
+        assert!(hold(Path::new("/no/such/file")).is_err());
     }
 }

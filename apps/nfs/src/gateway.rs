@@ -180,7 +180,12 @@ impl<S: Store> Gateway<S> {
                 }
             }
             Ok(CallTarget::Null4) => return self.null4(cx, &call),
-            Ok(CallTarget::Compound) => return self.compound(cx, source, call),
+            Ok(CallTarget::Compound) => {
+                return match self.compound_short(cx, source, &call) {
+                    Some(answer) => answer,
+                    None => self.compound(cx, source, call),
+                };
+            }
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if self.waits(&nfs) => {
                     let pulled = call.pulled;

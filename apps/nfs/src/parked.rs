@@ -10,7 +10,7 @@ use crate::{
     drc::{CallSource, UnderWay},
     helpers::TICKETS,
     store::{StoreCall, WaitTicket},
-    v4::CompoundId,
+    v4::{ChangeScope, CompoundId},
 };
 
 /// Somebody who is to be answered.
@@ -95,6 +95,8 @@ pub(crate) struct ParkedCall {
     pub(crate) name: Option<UnderWay>,
     /// It changes nothing.
     pub(crate) is_harmless: bool,
+    /// Files that a call of version 3 changes, while it is counted as under way.
+    pub(crate) change: Option<ChangeScope>,
     /// Nobody can take it back any more.
     pub(crate) is_started: bool,
     pub(crate) began: Time,

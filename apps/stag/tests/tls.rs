@@ -9,9 +9,10 @@ mod support;
 use authority::Authority;
 // Of the authority, whose file is another crate's, too.
 use rcgen as _;
+use rustix::process::Signal;
 use stag_tls as _;
 use std::{fs, path::Path, process::Command};
-use support::{Home, Server};
+use support::{Home, Server, wait_for};
 
 /// Files that a server is started with.
 struct Setup {
@@ -150,4 +151,41 @@ fn a_python_client_reads_inside_a_session_and_the_log_says_how_it_came() {
     let log = server.err();
     assert!(log.contains("calls inside TLS") && log.contains("suite=TLS13_"), "{log}");
     assert!(log.contains("alpn=true") && log.contains("alpn=false"), "{log}");
+}
+
+#[test]
+fn certificates_are_read_again_and_a_bad_one_changes_nothing() {
+    let setup = Setup::new();
+    let files = setup.authority.server().identity;
+    let (certificate, key) = (setup.file(&files.certificate), setup.file(&files.key));
+    let settings = format!(
+        "listen = [\"iwarp://127.0.0.1:0\"]\ntcp = \"127.0.0.1:0\"\nmode = \"unprivileged\"\n\
+         insecure = true\ntls = \"required\"\ntls-cert = {certificate:?}\ntls-key = {key:?}\n\
+         [[export]]\npath = \"data\"\n"
+    );
+    fs::write(setup.home.path("stag.toml"), &settings).unwrap();
+    let server = Server::start(&setup.home, setup.home.stag(&["serve", "--config", "stag.toml"]));
+    let url = format!("tcp://{}/data/file", server.line("TCP"));
+    let ca = setup.authorities();
+    let read = |name: &str| setup.run(&["call", &url, "--tls-ca", &ca, "--tls-name", name, "cat"]);
+    let reload = |expected: &str| {
+        let before = server.err().matches(expected).count();
+        server.signal(Signal::HUP);
+        wait_for(expected, || server.err().matches(expected).count() > before);
+    };
+    assert!(read("host.test").0 && !read("new.test").0);
+    // The same files, which somebody else's certificate has come into.
+    setup.authority.certify("server", &["new.test"]);
+    reload("settings read again: certificates of TLS as they are now");
+    assert!(read("new.test").0 && !read("host.test").0);
+    // A certificate without its key.
+    let kept = fs::read(&key).unwrap();
+    fs::write(&key, fs::read(&certificate).unwrap()).unwrap();
+    reload("settings stay as they are: ");
+    assert!(server.err().contains(&key), "the file is named: {}", server.err());
+    assert!(read("new.test").0, "what was there goes on");
+    fs::write(&key, kept).unwrap();
+    // That TLS is required at all is a setting of the start.
+    fs::write(setup.home.path("stag.toml"), settings.replace("required", "offered")).unwrap();
+    reload("--tls cannot change while the server runs");
 }

@@ -11,6 +11,7 @@ use crate::{
     control::{Command, Control},
     shard::Shard,
     stats::Snapshot,
+    waiting::{Patience, Rest},
 };
 use rustix::{
     event::{Timespec, epoll},
@@ -174,12 +175,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         now: impl Fn() -> Time,
     ) -> io::Result<()> {
         let sleeper = Sleeper::new(self, control)?;
-        let mut busy_at = now();
+        let mut patience = Patience::new(self.core.config.spin, now());
+        let mut rest = Rest::new(self.core.config.rest.clone());
         loop {
             let time = now();
             let worked = self.pass(time);
             if worked {
-                busy_at = time;
+                patience.note_work(time);
+                rest.work();
             } else {
                 std::hint::spin_loop();
             }
@@ -190,14 +193,35 @@ impl<P: Provider, A: App> Shard<P, A> {
             if commands != 0 && self.obey(control, commands, &now).is_break() {
                 return Ok(());
             }
-            if !worked && !has_mail && time.since(busy_at) >= self.core.config.spin && self.arm() {
-                self.core.counters.stats.passes.sleeps += 1;
-                if sleeper.sleep(self.sleep_for(now()))? {
+            if !worked && patience.is_over(time) && !has_mail && self.arm() {
+                let woken = self.sleep(&sleeper, &mut rest, &now)?;
+                if woken == Woken::ByControl {
                     control.awake();
                 }
-                busy_at = now();
+                patience.note_woken(now(), woken == Woken::ByTime);
             }
         }
+    }
+
+    /// Sleeps until there is work, or until time makes some. A sleep that lasts is a rest.
+    fn sleep(
+        &mut self,
+        sleeper: &Sleeper,
+        rest: &mut Rest,
+        now: &impl Fn() -> Time,
+    ) -> io::Result<Woken> {
+        self.core.counters.stats.passes.sleeps += 1;
+        let longest = self.sleep_for(now());
+        let first = rest.first_sleep().map_or(longest, |first| first.min(longest));
+        let mut woken = sleeper.sleep(first)?;
+        if woken == Woken::ByTime && first < longest {
+            rest.rest();
+            woken = sleeper.sleep(longest.saturating_sub(first))?;
+        }
+        if woken != Woken::ByTime {
+            rest.work();
+        }
+        Ok(woken)
     }
 
     /// Has the fabric and the TCP connections wake the shard from here on. False when there is work
@@ -251,6 +275,17 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
+/// Cause of the end of a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// Nothing came.
+    ByTime,
+    /// Work came.
+    ByWork,
+    /// The control channel, which has a wake-up to be taken back.
+    ByControl,
+}
+
 /// Everything a shard waits for, in one descriptor.
 struct Sleeper {
     epoll: OwnedFd,
@@ -279,9 +314,8 @@ impl Sleeper {
         Ok(Self { epoll })
     }
 
-    /// Sleeps for no longer than `longest`. Returns true if the control channel ended it: nothing
-    /// else leaves a wake-up to be taken back.
-    fn sleep(&self, longest: Duration) -> io::Result<bool> {
+    /// Sleeps for no longer than `longest`.
+    fn sleep(&self, longest: Duration) -> io::Result<Woken> {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: longest.subsec_nanos().into(),
@@ -293,10 +327,13 @@ impl Sleeper {
         // Of every descriptor, so that none hides another one.
         let mut events = [nothing; 3];
         match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok(0) => Ok(Woken::ByTime),
             Ok(count) => {
-                Ok(events.iter().take(count).any(|event| event.data.u64() == Self::CONTROL))
+                let is_control = |event: &epoll::Event| event.data.u64() == Self::CONTROL;
+                let by_control = events.iter().take(count).any(is_control);
+                Ok(if by_control { Woken::ByControl } else { Woken::ByWork })
             }
-            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(rustix::io::Errno::INTR) => Ok(Woken::ByWork),
             Err(error) => Err(error.into()),
         }
     }

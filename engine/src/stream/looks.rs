@@ -229,7 +229,7 @@ mod tests {
     fn connected() -> (Streams, Key, TcpStream) {
         let config = Config { streams: 4, slots: [64, 0, 0], ..Config::small() };
         let mut streams = Streams::new(&config).unwrap();
-        let to = streams.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let to = streams.listen("127.0.0.1:0".parse().unwrap(), false, None).unwrap();
         let other = TcpStream::connect(to).unwrap();
         let (socket, _) = loop {
             if let Some(accepted) = streams.accept(Time(0)) {

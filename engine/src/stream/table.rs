@@ -16,7 +16,7 @@ use rustix::{
 };
 use stag_pools::{Buf, Table, table::Key};
 use stag_protocol::rpc::record;
-use stag_verbs::Time;
+use stag_verbs::{ListenHook, Time};
 use std::{
     collections::VecDeque,
     io,
@@ -184,8 +184,14 @@ impl Streams {
         })
     }
 
-    pub(crate) fn listen(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
+    pub(crate) fn listen(
+        &mut self,
+        at: SocketAddr,
+        shared: bool,
+        hook: Option<&ListenHook>,
+    ) -> io::Result<SocketAddr> {
         let listener = socket::listening(at, shared)?;
+        hook.map_or(Ok(()), |hook| hook.set(listener.as_fd()))?;
         let at = listener.local_addr()?;
         epoll::add(
             &self.epoll,

@@ -84,7 +84,7 @@ impl<C> Current<C> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn replace(&self, config: C) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    fn replace(&self, config: Arc<C>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
 }

@@ -44,8 +44,20 @@ impl ServerTls {
     /// # Errors
     /// As [`ServerTls::open`].
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.config.replace(config(&self.files)?);
+        self.config.replace(Arc::new(config(&self.files)?));
         Ok(())
+    }
+
+    /// Takes up what `other` read from its files: sessions that begin afterwards have it, those that
+    /// stand go on. Whether TLS is required, and whether clients show a certificate, is as it was
+    /// told: both have to agree in that.
+    pub fn follow(&self, other: &Self) {
+        debug_assert!(
+            self.is_required == other.is_required
+                && self.asks_for_certificates() == other.asks_for_certificates(),
+            "what is told of it stays true"
+        );
+        self.config.replace(other.config.get());
     }
 
     /// True if calls without TLS are refused.

@@ -1,7 +1,15 @@
 //! Providers made from addresses: all that a table of fabrics has to know of one.
 
 use crate::{Limits, Provider, Time};
-use std::{fmt::Display, io, net::SocketAddr, path::Path, str::FromStr};
+use std::{
+    fmt::{self, Display},
+    io,
+    net::SocketAddr,
+    os::fd::BorrowedFd,
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+};
 
 /// The form of a fabric's addresses, behind `SCHEME://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +33,34 @@ pub enum Sharing {
     Nobody,
 }
 
+/// Sets an option of each socket that listens, from when it does.
+#[derive(Clone)]
+pub struct ListenHook(Arc<SetListener>);
+
+/// Gets the socket; its error ends the attempt to listen.
+type SetListener = dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync;
+
+impl ListenHook {
+    /// Calls `set` with each socket that listens.
+    pub fn new(set: impl Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(set))
+    }
+
+    /// Sets the option of `listener`.
+    ///
+    /// # Errors
+    /// As the system refuses it.
+    pub fn set(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
+        (self.0)(listener)
+    }
+}
+
+impl fmt::Debug for ListenHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ListenHook")
+    }
+}
+
 /// Settings for providers of every fabric. A fabric takes those that mean something to it.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -37,6 +73,8 @@ pub struct Settings {
     pub now: Time,
     /// Share ports with other shards ([`Sharing::Port`]).
     pub shared_port: bool,
+    /// Sets an option of sockets that listen, where the fabric has sockets.
+    pub on_listen: Option<ListenHook>,
     /// Connect from a port below 1024, where this process may take one ([`crate::source`]).
     pub reserved_port: bool,
     /// Protect messages by CRCs where the fabric lets us choose.
@@ -59,6 +97,7 @@ impl Settings {
             seed,
             now,
             shared_port: false,
+            on_listen: None,
             reserved_port: false,
             crc: true,
             half_open: None,

@@ -8,16 +8,18 @@ use stag_protocol::{
     xdr::Reader,
 };
 
-use super::{CallTarget, Gateway, NoMessage, put_off::Payload, put_off::lend, write_header};
+use super::{
+    CallTarget, Gateway, NoMessage, conclude_short, put_off::Payload, put_off::lend, write_header,
+};
 use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
 use crate::parked::{Asker, CallMemories, OWN, ParkedCall};
 use crate::store::{
-    Answered, Begun, Caller, Procedures as _, Status, Store, StoreCall, StoreCallDone,
+    Answered, Begun, Caller, Effort, Procedures as _, Status, Store, StoreCall, StoreCallDone,
 };
 use crate::v4::{
     CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, Nfs4Records, NoReply, Resumption,
-    StoreWish, Told, WaitMeans, Wish,
+    ShortCompound, StoreWish, Told, WaitMeans, Wish,
 };
 
 impl<S: Store> Gateway<S> {
@@ -97,6 +99,33 @@ impl<S: Store> Gateway<S> {
             Ok(()) => Err(write_header(cx, call.id, call.header.reply(Accepted::Success))),
             Err(_) => self.refuse(cx, call.id, call.header.reply(Accepted::GarbageArgs)),
         }
+    }
+
+    /// Answers a compound of which there are most, where its results are sent from. None for those
+    /// that the interpreter carries out.
+    #[inline]
+    pub(super) fn compound_short(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        call: &Call<'_>,
+    ) -> Option<Result<Answer, NoMessage>> {
+        let nfs4 = self.nfs4.as_mut()?;
+        let short = ShortCompound::parse(call.arguments.clone())?;
+        if S::MAY_WAIT && self.store.waits(short.object(), Effort::Plain) {
+            return None;
+        }
+        let Call { id, header, .. } = call;
+        let request = (header, call.arguments.clone());
+        let sequence = nfs4.begin_short(&self.store, &short, request, cx.now())?;
+        let caller = self.caller(source, header);
+        self.store.now().act_as(&caller);
+        let found = self.store.now().getattr(short.object());
+        let nfs4 = self.nfs4.as_mut()?;
+        let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {
+            nfs4.answer_short(&short, sequence, found, writer)
+        });
+        Some(conclude_short(cx, *id, header, written))
     }
 
     /// Carries out a compound of version 4.
@@ -240,6 +269,7 @@ impl<S: Store> Gateway<S> {
             compound: Some(id),
             name: None,
             is_harmless,
+            change: None,
             is_started: false,
             began: cx.now(),
             message: None,

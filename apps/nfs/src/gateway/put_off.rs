@@ -34,7 +34,7 @@ use crate::store::{
     TRANSFER_MAX, WaitTicket, objects,
 };
 use crate::v3::CallMemory;
-use crate::v4::Told;
+use crate::v4::{ChangeScope, Told};
 
 /// Time after which a call that nobody has begun is taken back.
 pub(super) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
@@ -69,6 +69,7 @@ impl<S: Store> Gateway<S> {
     ) -> Result<Answer, NoMessage> {
         let operation = StoreOperation::of(call).ok_or(NoMessage::Dropped)?;
         let is_harmless = operation.is_harmless();
+        let change = ChangeScope::of(&operation).filter(|_| self.nfs4.is_some());
         if !is_harmless && !self.cache.knows(source.from, cx.now()) {
             let waits = self.cache.wait(cx, source, header, call);
             return Err(waits.map_or(NoMessage::Dropped, |()| NoMessage::Waits));
@@ -107,6 +108,7 @@ impl<S: Store> Gateway<S> {
             compound: None,
             name: Some(name),
             is_harmless,
+            change,
             is_started: false,
             began: cx.now(),
             message,
@@ -132,6 +134,7 @@ impl<S: Store> Gateway<S> {
             compound: None,
             name: None,
             is_harmless: true,
+            change: None,
             is_started: false,
             began: cx.now(),
             message: None,
@@ -174,6 +177,9 @@ impl<S: Store> Gateway<S> {
         match begun {
             Begun::Later => {
                 self.counters.waiting.put_off += 1;
+                if let (Some(nfs4), Some(change)) = (&mut self.nfs4, parked.change) {
+                    nfs4.begin_change(change);
+                }
                 self.parked.put(parked);
                 Err(NoMessage::Waits)
             }
@@ -198,6 +204,7 @@ impl<S: Store> Gateway<S> {
                 self.resume_compound(cx, compound, told);
                 continue;
             }
+            self.end_change(&parked);
             let asker = parked.asker;
             let answer = self.settle(cx, parked, done);
             if let Some(Asker { id, peer, .. }) = asker {
@@ -263,6 +270,13 @@ impl<S: Store> Gateway<S> {
             && let Some(name) = &parked.name
         {
             self.cache.end(name, reply, now);
+        }
+    }
+
+    /// A change by version 3 that was under way is over: delegations of the file may be given.
+    fn end_change(&mut self, parked: &ParkedCall) {
+        if let (Some(nfs4), Some(change)) = (&mut self.nfs4, parked.change) {
+            nfs4.end_change(change);
         }
     }
 
@@ -364,6 +378,7 @@ impl<S: Store> Gateway<S> {
             drop(parked.memories.regain(call));
             return self.resume_compound(cx, compound, Told::busy());
         }
+        self.end_change(&parked);
         let asker = parked.asker;
         self.end(cx.now(), &parked, None);
         let answer = self.turn_away(cx, parked, call);

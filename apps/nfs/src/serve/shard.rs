@@ -15,16 +15,17 @@ use crate::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
-    Admission, Config, Over, Sampling, Shard, WatchedProgram, clock::Clock, control::Control,
-    stats::Snapshot, tls::ServerTls,
+    Admission, Config, Over, RestListener, Sampling, Shard, Spin, WatchedProgram, clock::Clock,
+    control::Control, stats::Snapshot, tls::ServerTls,
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
+use stag_nfs_os::steer::steer_by_source;
 use stag_pools::Budget;
 use stag_protocol::{
     nfs::{mount, v3},
     rpcrdma::Versions,
 };
-use stag_verbs::FabricFault;
+use stag_verbs::{FabricFault, ListenHook};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
@@ -87,6 +88,8 @@ pub struct ServeShard {
     pub tls: Option<Arc<ServerTls>>,
     /// Other shards listen at the same addresses.
     pub is_shared: bool,
+    /// Shards that listen there, if the caller's address decides which of them it gets.
+    pub steered: Option<u32>,
     /// Makes the judge of peers, over the fabric and over TCP.
     pub admission: Arc<dyn Fn(Over) -> Admission + Send + Sync>,
     /// Lists and limits of connections.
@@ -121,6 +124,8 @@ pub struct ServeShard {
     pub helpers: Option<Helpers>,
     /// The process' clock.
     pub clock: Clock,
+    /// Hears when the shard rests and works.
+    pub rest: Option<Arc<dyn RestListener>>,
 }
 
 /// A shard, and what it says of itself.
@@ -204,14 +209,17 @@ impl ServeShard {
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         config.serve_tls = self.tls.clone();
+        config.rest = self.rest.clone();
+        config.on_listen = self.steered.map(steering);
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         if notes.is_beside_helpers {
-            config.spin = Duration::ZERO;
+            config.spin = Spin::For(Duration::ZERO);
         }
         let (every, clock) = (self.sample, Some(self.clock));
         config.sampling = Sampling { every, clock, shard, programs: &WATCHED };
         let settings = Settings {
             shared_port: self.is_shared,
+            on_listen: config.on_listen.clone(),
             half_open: Some(self.share.half_open),
             spare: Some(self.share.spare),
             links: Some(self.share.links),
@@ -294,6 +302,11 @@ impl ServeShard {
         };
         Ok((shard, started))
     }
+}
+
+/// Has the address of a caller decide which of so many shards it gets.
+fn steering(shards: u32) -> ListenHook {
+    ListenHook::new(move |listener| Ok(steer_by_source(listener, shards)?))
 }
 
 /// Facts about a store that is open.

@@ -1,6 +1,6 @@
 //! Sizes of one shard of a server (DESIGN D14): its tables, its buffers, and its patience.
 
-use stag_engine::Config;
+use stag_engine::{Config, Spin};
 use std::time::Duration;
 
 /// RDMA connections of one shard, if its descriptors allow as many.
@@ -36,8 +36,8 @@ pub struct ShardSizes {
     pub slots: [usize; 3],
     /// Time that calls in progress have when the server stops.
     pub drain: Duration,
-    /// Time that a core spins without work before it sleeps.
-    pub spin: Duration,
+    /// Time that a core polls without work before it sleeps.
+    pub spin: Spin,
 }
 
 impl Default for ShardSizes {

@@ -1,11 +1,14 @@
 //! Attributes of objects and of their file systems (RFC 8881 §5, RFC 7862 §12).
 
-use stag_protocol::nfs::{
-    v3::{DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
-    v4::{
-        Attribute, AttributeValues, Bitmap, ChangeInfo, DeviceNumber4, FileKind4, Fsid, Status4,
-        Text, Time4,
+use stag_protocol::{
+    nfs::{
+        v3::{FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
+        v4::{
+            Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, Status4, Time4,
+            emit_attributes, share,
+        },
     },
+    xdr::{Codec as _, NoRoom, Writer},
 };
 
 use super::{
@@ -103,86 +106,92 @@ const fn kind(kind: FileKind) -> FileKind4 {
 }
 
 /// Attributes that objects support: those that are told, and the times that can be set.
-pub(super) fn supported() -> Bitmap {
+pub(super) const SUPPORTED: Bitmap = {
     use Attribute as A;
-    Bitmap::of(
-        [
-            A::SupportedAttrs,
-            A::Type,
-            A::FhExpireType,
-            A::Change,
-            A::Size,
-            A::LinkSupport,
-            A::SymlinkSupport,
-            A::NamedAttr,
-            A::Fsid,
-            A::UniqueHandles,
-            A::LeaseTime,
-            A::RdattrError,
-            A::AclSupport,
-            A::CanSetTime,
-            A::CaseInsensitive,
-            A::CasePreserving,
-            A::ChownRestricted,
-            A::Filehandle,
-            A::Fileid,
-            A::FilesAvail,
-            A::FilesFree,
-            A::FilesTotal,
-            A::Homogeneous,
-            A::MaxFileSize,
-            A::MaxLink,
-            A::MaxName,
-            A::MaxRead,
-            A::MaxWrite,
-            A::Mode,
-            A::NoTrunc,
-            A::NumLinks,
-            A::Owner,
-            A::OwnerGroup,
-            A::RawDev,
-            A::SpaceAvail,
-            A::SpaceFree,
-            A::SpaceTotal,
-            A::SpaceUsed,
-            A::TimeAccess,
-            A::TimeAccessSet,
-            A::TimeCreate,
-            A::TimeDelta,
-            A::TimeMetadata,
-            A::TimeModify,
-            A::TimeModifySet,
-            A::MountedOnFileid,
-            A::SuppattrExclcreat,
-            A::CloneBlksize,
-            A::XattrSupport,
-        ]
-        .map(|attribute| attribute as u32),
-    )
-}
+    Bitmap::of_attributes(&[
+        A::SupportedAttrs,
+        A::Type,
+        A::FhExpireType,
+        A::Change,
+        A::Size,
+        A::LinkSupport,
+        A::SymlinkSupport,
+        A::NamedAttr,
+        A::Fsid,
+        A::UniqueHandles,
+        A::LeaseTime,
+        A::RdattrError,
+        A::AclSupport,
+        A::CanSetTime,
+        A::CaseInsensitive,
+        A::CasePreserving,
+        A::ChownRestricted,
+        A::Filehandle,
+        A::Fileid,
+        A::FilesAvail,
+        A::FilesFree,
+        A::FilesTotal,
+        A::Homogeneous,
+        A::MaxFileSize,
+        A::MaxLink,
+        A::MaxName,
+        A::MaxRead,
+        A::MaxWrite,
+        A::Mode,
+        A::NoTrunc,
+        A::NumLinks,
+        A::Owner,
+        A::OwnerGroup,
+        A::RawDev,
+        A::SpaceAvail,
+        A::SpaceFree,
+        A::SpaceTotal,
+        A::SpaceUsed,
+        A::TimeAccess,
+        A::TimeAccessSet,
+        A::TimeCreate,
+        A::TimeDelta,
+        A::TimeMetadata,
+        A::TimeModify,
+        A::TimeModifySet,
+        A::MountedOnFileid,
+        A::SuppattrExclcreat,
+        A::CloneBlksize,
+        A::XattrSupport,
+        A::OpenArguments,
+    ])
+};
 
 /// Attributes that EXCLUSIVE4_1 sets. The times are not among them, as the verifier lies in them;
 /// a new file has no size.
-pub(super) fn settable_exclusively() -> Bitmap {
-    use Attribute as A;
-    Bitmap::of([A::Mode, A::Owner, A::OwnerGroup].map(|attribute| attribute as u32))
-}
+pub(super) const SETTABLE_EXCLUSIVELY: Bitmap =
+    Bitmap::of_attributes(&[Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
 
-/// Returns true if one of these attributes is asked for.
-fn asks(asked: &Bitmap, attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| asked.contains(*attribute as u32))
+/// Options of OPEN that mean something here (RFC 9754 §2): each bit stands for the value of its
+/// number. Neither timestamps of delegations nor delegations instead of opens are among them.
+fn open_arguments() -> OpenArguments {
+    let want = [share::WANT_ANY_DELEGATION, share::WANT_NO_DELEGATION, share::WANT_CANCEL];
+    OpenArguments {
+        share_access: Bitmap::of([share::READ, share::WRITE, share::BOTH]),
+        share_deny: Bitmap::of([0, share::READ, share::WRITE, share::BOTH]),
+        share_access_want: Bitmap::of(want.map(|want| want >> 8)),
+        // NULL, PREVIOUS, DELEGATE_CUR, FH and DELEG_CUR_FH.
+        claim: Bitmap::of([0, 1, 2, 4, 5]),
+        // UNCHECKED4, GUARDED4, EXCLUSIVE4 and EXCLUSIVE4_1.
+        create_mode: Bitmap::of([0, 1, 2, 3]),
+    }
 }
 
 /// The files, the octets and the names of a file system: attributes for which the store is asked.
-const SPACE: [Attribute; 6] = [
+const SPACE: Bitmap = Bitmap::of_attributes(&[
     Attribute::FilesAvail,
     Attribute::FilesFree,
     Attribute::FilesTotal,
     Attribute::SpaceAvail,
     Attribute::SpaceFree,
     Attribute::SpaceTotal,
-];
-const LIMITS: [Attribute; 9] = [
+]);
+const LIMITS: Bitmap = Bitmap::of_attributes(&[
     Attribute::LinkSupport,
     Attribute::SymlinkSupport,
     Attribute::CanSetTime,
@@ -192,31 +201,38 @@ const LIMITS: [Attribute; 9] = [
     Attribute::MaxWrite,
     Attribute::TimeDelta,
     Attribute::UniqueHandles,
-];
-const NAMES: [Attribute; 6] = [
+]);
+const NAMES: Bitmap = Bitmap::of_attributes(&[
     Attribute::CaseInsensitive,
     Attribute::CasePreserving,
     Attribute::ChownRestricted,
     Attribute::MaxLink,
     Attribute::MaxName,
     Attribute::NoTrunc,
-];
+]);
+const EXTENSIONS: Bitmap =
+    Bitmap::of_attributes(&[Attribute::CloneBlksize, Attribute::XattrSupport]);
+
+/// Returns true if some of these attributes are facts about a file system.
+pub(super) fn needs_file_system(asked: &Bitmap) -> bool {
+    [SPACE, LIMITS, NAMES, EXTENSIONS].iter().any(|group| asked.meets(group))
+}
 
 impl<S: Store> Turn<'_, '_, S> {
     /// Asks for the facts about an object's file system that these attributes are made of.
     pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> Done<FileSystemFacts> {
         let Node::Object(object) = node else { return Ok(FileSystemFacts::default()) };
         let mut facts = FileSystemFacts::default();
-        if asks(asked, &SPACE) {
+        if asked.meets(&SPACE) {
             facts.stat = Some(self.fsstat(object)?);
         }
-        if asks(asked, &LIMITS) {
+        if asked.meets(&LIMITS) {
             facts.info = Some(self.fsinfo(object)?);
         }
-        if asks(asked, &NAMES) {
+        if asked.meets(&NAMES) {
             facts.names = Some(self.pathconf(object)?);
         }
-        if asks(asked, &[Attribute::CloneBlksize, Attribute::XattrSupport]) {
+        if asked.meets(&EXTENSIONS) {
             facts.limits = Some(self.limits(object)?);
         }
         Ok(facts)
@@ -225,7 +241,10 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Asks for the facts about an object.
     pub(super) fn object_facts(&mut self, node: &Node) -> Done<ObjectFacts> {
         match node {
-            Node::Root => Ok(self.nfs4.root_facts()),
+            Node::Pseudo(handle) => {
+                let directory = self.directory(handle)?;
+                Ok(self.nfs4.directory_facts(directory)?)
+            }
             Node::Object(object) => {
                 let attributes = self.getattr(object)?;
                 Ok(self.nfs4.facts_of(object, attributes))
@@ -235,15 +254,21 @@ impl<S: Store> Turn<'_, '_, S> {
 }
 
 impl Nfs4 {
-    /// The facts of the root of all exports.
-    pub(super) fn root_facts(&self) -> ObjectFacts {
-        let attributes = self.root.attributes();
-        ObjectFacts { attributes, mounted_on: None }
+    /// The facts of a directory of the pseudo file system.
+    ///
+    /// # Errors
+    /// NFS4ERR_STALE when there is none at this place.
+    pub(super) fn directory_facts(&self, directory: usize) -> Result<ObjectFacts, Status4> {
+        let attributes = self.pseudo.attributes(directory).ok_or(Status4::Stale)?;
+        Ok(ObjectFacts { attributes, mounted_on: None })
     }
 
     /// The facts of an object of the store.
     pub(super) fn facts_of(&self, object: &FileHandle, attributes: FileAttributes) -> ObjectFacts {
-        let mounted_on = self.root.entry_of(object).map(|entry| entry.number);
+        // The root of an export is a directory.
+        let root = || self.pseudo.export_of(object).map(|export| export.number);
+        let is_directory = attributes.kind == FileKind::Directory;
+        let mounted_on = if is_directory { root() } else { None };
         ObjectFacts { attributes, mounted_on }
     }
 }
@@ -255,87 +280,121 @@ pub(super) struct AttributeSource<'a> {
     pub(super) object: &'a ObjectFacts,
     pub(super) system: &'a FileSystemFacts,
     pub(super) lease: u32,
-    /// The owner and the group, as text.
-    pub(super) owners: &'a [Decimal; 2],
 }
 
-/// The owner and the group of an object, as text.
-pub(super) fn owners(attributes: &FileAttributes) -> [Decimal; 2] {
-    [attributes.uid, attributes.gid].map(Decimal::of)
-}
-
-impl<'a> AttributeSource<'a> {
-    /// The values of all attributes that objects support.
-    pub(super) fn values(&self) -> AttributeValues<'a> {
-        let ObjectFacts { attributes, mounted_on } = *self.object;
-        let DeviceNumber { major, minor } = attributes.device;
-        let [owner, group] = self.owners;
-        let mut values = AttributeValues {
-            supported_attrs: Some(supported()),
-            kind: Some(kind(attributes.kind)),
-            fh_expire_type: Some(0),
-            change: Some(attributes.change),
-            size: Some(attributes.size),
-            named_attr: Some(false),
-            fsid: Some(Fsid { major: attributes.fsid, minor: 0 }),
-            lease_time: Some(self.lease),
-            rdattr_error: Some(Status4::Ok),
-            acl_support: Some(0),
-            filehandle: Some(self.node.handle()),
-            fileid: Some(attributes.fileid),
-            mode: Some(attributes.mode),
-            num_links: Some(attributes.nlink),
-            owner: Some(Text(owner.text())),
-            owner_group: Some(Text(group.text())),
-            raw_dev: Some(DeviceNumber4 { major, minor }),
-            space_used: Some(attributes.used),
-            time_access: Some(time(attributes.atime)),
-            time_metadata: Some(time(attributes.ctime)),
-            time_modify: Some(time(attributes.mtime)),
-            time_create: attributes.birth.map(time),
-            mounted_on_fileid: Some(mounted_on.unwrap_or(attributes.fileid)),
-            suppattr_exclcreat: Some(settable_exclusively()),
-            ..AttributeValues::default()
-        };
-        self.add_file_system(&mut values);
-        values
+impl AttributeSource<'_> {
+    /// Attributes that have a value.
+    fn mask(&self) -> Bitmap {
+        let mut mask = SUPPORTED;
+        mask.remove(Attribute::TimeAccessSet as u32);
+        mask.remove(Attribute::TimeModifySet as u32);
+        if self.object.attributes.birth.is_none() {
+            mask.remove(Attribute::TimeCreate as u32);
+        }
+        if self.system.limits.is_none_or(|limits| limits.clone_block.is_none()) {
+            mask.remove(Attribute::CloneBlksize as u32);
+        }
+        mask
     }
 
-    fn add_file_system(&self, values: &mut AttributeValues<'a>) {
-        let FileSystemFacts { stat, info, names, limits } = *self.system;
-        values.clone_blksize = limits.and_then(|limits| limits.clone_block);
-        values.xattr_support = Some(limits.is_some_and(|limits| limits.has_xattrs));
+    /// Writes those of the attributes in `asked` that have a value (RFC 8881 §5.5).
+    pub(super) fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        // RFC 8881 §18.7.3: an answer has only attributes that were asked for
+        let mask = asked.intersection(&self.mask());
+        emit_attributes(&mask, writer, |attribute, writer| self.emit_one(attribute, writer))
+    }
+
+    /// Writes the value of one attribute, if it has one.
+    #[inline]
+    pub(super) fn emit_one(
+        &self,
+        attribute: Attribute,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), NoRoom> {
+        use Attribute as A;
+        let ObjectFacts { attributes: object, mounted_on } = self.object;
+        match attribute {
+            A::SupportedAttrs => SUPPORTED.emit(writer),
+            A::Type => writer.u32(kind(object.kind) as u32),
+            A::FhExpireType | A::AclSupport => writer.u32(0),
+            A::Change => writer.u64(object.change),
+            A::Size => writer.u64(object.size),
+            A::NamedAttr => writer.bool(false),
+            A::Fsid => Fsid { major: object.fsid, minor: 0 }.emit(writer),
+            A::LeaseTime => writer.u32(self.lease),
+            A::RdattrError => writer.u32(Status4::Ok as u32),
+            A::Filehandle => self.node.handle().emit(writer),
+            A::Fileid => writer.u64(object.fileid),
+            A::Mode => writer.u32(object.mode),
+            A::NumLinks => writer.u32(object.nlink),
+            A::Owner => writer.opaque(Decimal::of(object.uid).text()),
+            A::OwnerGroup => writer.opaque(Decimal::of(object.gid).text()),
+            A::RawDev => writer.words([object.device.major, object.device.minor]),
+            A::SpaceUsed => writer.u64(object.used),
+            A::TimeAccess => time(object.atime).emit(writer),
+            A::TimeMetadata => time(object.ctime).emit(writer),
+            A::TimeModify => time(object.mtime).emit(writer),
+            A::TimeCreate => object.birth.map_or(Ok(()), |birth| time(birth).emit(writer)),
+            A::MountedOnFileid => writer.u64(mounted_on.unwrap_or(object.fileid)),
+            A::SuppattrExclcreat => SETTABLE_EXCLUSIVELY.emit(writer),
+            A::OpenArguments => open_arguments().emit(writer),
+            other => self.system.emit_one(other, writer),
+        }
+    }
+}
+
+impl FileSystemFacts {
+    /// Writes the value of one attribute of a file system, if it has one. What the store was not
+    /// asked for has the usual value.
+    fn emit_one(&self, attribute: Attribute, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        use Attribute as A;
+        let Self { stat, info, names, limits } = *self;
         let stat = stat.unwrap_or_default();
-        values.files_avail = Some(stat.available_files);
-        values.files_free = Some(stat.free_files);
-        values.files_total = Some(stat.total_files);
-        values.space_avail = Some(stat.available_octets);
-        values.space_free = Some(stat.free_octets);
-        values.space_total = Some(stat.total_octets);
         let has = |property| info.is_none_or(|info| info.properties & property != 0);
-        values.link_support = Some(has(FsInfo::LINK));
-        values.symlink_support = Some(has(FsInfo::SYMLINK));
-        values.can_set_time = Some(has(FsInfo::CAN_SET_TIME));
-        values.homogeneous = Some(has(FsInfo::HOMOGENEOUS));
-        values.unique_handles = Some(true);
-        let size_max = info.map_or(i64::MAX.cast_unsigned(), |info| info.file_size_max);
-        values.max_file_size = Some(size_max);
-        let [read, write] = info.map_or([TRANSFER_MAX; 2], |info| [info.read_max, info.write_max]);
-        (values.max_read, values.max_write) = (Some(read.into()), Some(write.into()));
-        let grain = info.map_or(Time { seconds: 0, nanos: 1 }, |info| info.time_delta);
-        values.time_delta = Some(time(grain.into()));
-        values.max_link = Some(names.map_or(255, |names| names.link_max));
-        values.max_name = Some(names.map_or(255, |names| names.name_max));
-        values.no_trunc = Some(names.is_none_or(|names| names.no_trunc));
-        values.chown_restricted = Some(names.is_none_or(|names| names.chown_restricted));
-        values.case_insensitive = Some(names.is_some_and(|names| names.case_insensitive));
-        values.case_preserving = Some(names.is_none_or(|names| names.case_preserving));
+        match attribute {
+            A::FilesAvail => writer.u64(stat.available_files),
+            A::FilesFree => writer.u64(stat.free_files),
+            A::FilesTotal => writer.u64(stat.total_files),
+            A::SpaceAvail => writer.u64(stat.available_octets),
+            A::SpaceFree => writer.u64(stat.free_octets),
+            A::SpaceTotal => writer.u64(stat.total_octets),
+            A::LinkSupport => writer.bool(has(FsInfo::LINK)),
+            A::SymlinkSupport => writer.bool(has(FsInfo::SYMLINK)),
+            A::CanSetTime => writer.bool(has(FsInfo::CAN_SET_TIME)),
+            A::Homogeneous => writer.bool(has(FsInfo::HOMOGENEOUS)),
+            A::UniqueHandles => writer.bool(true),
+            A::MaxFileSize => {
+                writer.u64(info.map_or(i64::MAX.cast_unsigned(), |info| info.file_size_max))
+            }
+            A::MaxRead => writer.u64(info.map_or(TRANSFER_MAX, |info| info.read_max).into()),
+            A::MaxWrite => writer.u64(info.map_or(TRANSFER_MAX, |info| info.write_max).into()),
+            A::TimeDelta => {
+                let grain = info.map_or(Time { seconds: 0, nanos: 1 }, |info| info.time_delta);
+                time(grain.into()).emit(writer)
+            }
+            A::MaxLink => writer.u32(names.map_or(255, |names| names.link_max)),
+            A::MaxName => writer.u32(names.map_or(255, |names| names.name_max)),
+            A::NoTrunc => writer.bool(names.is_none_or(|names| names.no_trunc)),
+            A::ChownRestricted => writer.bool(names.is_none_or(|names| names.chown_restricted)),
+            A::CaseInsensitive => writer.bool(names.is_some_and(|names| names.case_insensitive)),
+            A::CasePreserving => writer.bool(names.is_none_or(|names| names.case_preserving)),
+            A::CloneBlksize => {
+                let block = limits.and_then(|limits| limits.clone_block);
+                block.map_or(Ok(()), |block| writer.u32(block))
+            }
+            A::XattrSupport => writer.bool(limits.is_some_and(|limits| limits.has_xattrs)),
+            other => {
+                debug_assert!(!SUPPORTED.contains(other as u32), "{other:?} has a value");
+                Ok(())
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_protocol::{nfs::v4::RawAttributes, xdr::Reader};
 
     #[test]
     fn owners_are_decimal_numbers_and_nothing_else_is_an_owner() {
@@ -350,22 +409,38 @@ mod tests {
 
     #[test]
     fn every_supported_attribute_has_a_value_but_for_those_that_are_only_set() {
-        let root = super::super::pseudo::PseudoRoot::new(["a"].into_iter(), 1, 0);
-        let object = ObjectFacts { attributes: root.attributes(), mounted_on: None };
-        let source = AttributeSource {
-            node: &Node::Root,
-            object: &object,
-            system: &FileSystemFacts::default(),
-            lease: 90,
-            owners: &owners(&object.attributes),
-        };
-        let mut expected = supported();
-        expected.remove(Attribute::TimeAccessSet as u32);
-        expected.remove(Attribute::TimeModifySet as u32);
-        // Where it is not known, and where there is none.
-        expected.remove(Attribute::TimeCreate as u32);
-        expected.remove(Attribute::CloneBlksize as u32);
-        let told = source.values().mask();
-        assert!(told.is_subset(&expected) && expected.is_subset(&told));
+        let tree = super::super::pseudo::PseudoTree::new(["a"].into_iter(), 1, 0);
+        let mut object = ObjectFacts { attributes: tree.attributes(0).unwrap(), mounted_on: None };
+        let mut system = FileSystemFacts::default();
+        for (birth, clone_block) in [(None, None), (Some(FileTime::default()), Some(4_096))] {
+            object.attributes.birth = birth;
+            system.limits = Some(StoreLimits {
+                clone_block,
+                has_xattrs: true,
+                time_delta_ns: 1,
+                change_grows: false,
+            });
+            let source =
+                AttributeSource { node: &Node::ROOT, object: &object, system: &system, lease: 90 };
+            let mut expected = SUPPORTED;
+            expected.remove(Attribute::TimeAccessSet as u32);
+            expected.remove(Attribute::TimeModifySet as u32);
+            if birth.is_none() {
+                // Where it is not known, and where there is none.
+                expected.remove(Attribute::TimeCreate as u32);
+                expected.remove(Attribute::CloneBlksize as u32);
+            }
+            let alone = SUPPORTED.numbers().map(|number| Bitmap::of([number]));
+            for asked in alone.chain([SUPPORTED, Bitmap::EMPTY]) {
+                let mut octets = [0; 2_048];
+                let mut writer = Writer::new(&mut octets);
+                source.emit(&asked, &mut writer).unwrap();
+                let len = writer.len();
+                let told: RawAttributes<'_> = Reader::new(&octets[..len]).whole().unwrap();
+                assert_eq!(told.mask, asked.intersection(&expected));
+                // Each value has the form of its attribute, and nothing is behind the last one.
+                assert_eq!(told.values().unwrap().mask(), told.mask, "{asked:?}");
+            }
+        }
     }
 }

@@ -6,9 +6,10 @@ use std::{collections::VecDeque, time::Duration};
 use stag_engine::{Cx, PeerId, Request as CallRequest, Time, Token};
 use stag_protocol::{
     nfs::v4::{
-        Array, CALLBACK_VERSION, COMPOUND, CallbackAnswer, CallbackHead, CallbackReply,
-        CallbackRequest, CbNotifyLockArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs,
-        ReferringCall, ReferringCalls, SessionId, StateOwner, Status4, Text, state::RecallAnswer,
+        Array, Attribute, Bitmap, CALLBACK_VERSION, COMPOUND, CallbackAnswer, CallbackHead,
+        CallbackReply, CallbackRequest, CbGetAttrArgs, CbNotifyLockArgs, CbRecallAnyArgs,
+        CbRecallArgs, CbSequenceArgs, ReferringCall, ReferringCalls, SessionId, StateOwner,
+        Status4, Text, state::RecallAnswer,
     },
     rpc::{Accepted, Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, Xid},
     xdr::{Codec as _, NoRoom, Reader, Writer},
@@ -18,7 +19,7 @@ use crate::parked::PeerAt;
 
 use super::{
     Nfs4, milliseconds,
-    state::{ClientKey, LockNotice, RecallOrder, StateWork},
+    state::{AttributeOrder, ChangeAndSize, ClientKey, LockNotice, RecallOrder, StateWork},
 };
 
 /// A callback to be sent.
@@ -26,6 +27,8 @@ use super::{
 pub(super) enum Callback {
     /// CB_NOTIFY_LOCK.
     NotifyLock(LockNotice),
+    /// CB_GETATTR, and its number.
+    GetAttr(AttributeOrder, u64),
     /// CB_RECALL.
     Recall(RecallOrder),
     /// CB_RECALL_ANY.
@@ -48,6 +51,7 @@ impl Callback {
     const fn client(&self) -> ClientKey {
         match self {
             Self::NotifyLock(notice) => notice.client,
+            Self::GetAttr(order, _) => order.client,
             Self::Recall(order) => order.client,
             Self::RecallAny { client, .. } => *client,
         }
@@ -62,6 +66,8 @@ pub(super) struct Callbacks {
     pub(super) sent: u64,
     /// Outcomes other than a reply that took the callback.
     pub(super) failed: u64,
+    /// CB_GETATTRs so far.
+    attribute_calls: u64,
     /// Some slot has a callback that is to go out again.
     has_again: bool,
 }
@@ -110,6 +116,14 @@ impl Nfs4 {
         }
     }
 
+    /// Asks the holder of a write delegation for change attribute and size: the number of the call.
+    pub(super) fn ask_holder(&mut self, order: AttributeOrder) -> u64 {
+        self.callbacks.attribute_calls += 1;
+        let number = self.callbacks.attribute_calls;
+        self.queue(Callback::GetAttr(order, number));
+        number
+    }
+
     fn queue(&mut self, callback: Callback) {
         let is_kept = self.state.client_id(callback.client()).is_some();
         if is_kept && self.callbacks.queue.len() < QUEUED_MAX {
@@ -121,6 +135,11 @@ impl Nfs4 {
     /// a slot.
     fn send_new(&mut self, cx: &mut Cx<'_>, callback: Callback) -> Result<(), Callback> {
         let Some(id) = self.state.client_id(callback.client()) else { return Ok(()) };
+        if let Callback::GetAttr(_, number) = callback
+            && !self.suspended.await_attributes(number)
+        {
+            return Ok(()); // Whoever asked has been told something else.
+        }
         let mut callback = Some(callback);
         let mut begun = None;
         for session in self.sessions.iter_mut().filter(|session| session.client == id) {
@@ -202,7 +221,9 @@ impl Nfs4 {
             return;
         };
         match reply.and_then(judge) {
-            Some(CallbackEnd::Executed(status)) => self.finish(&session, slot, status),
+            Some(CallbackEnd::Executed(status, told)) => {
+                self.finish(&session, slot, status, told);
+            }
             Some(CallbackEnd::Again) => self.put_off(&session, slot, now + AGAIN_AFTER),
             // Nobody knows if it was executed: it goes over the next connection that is bound.
             Some(CallbackEnd::Lost) | None => {
@@ -237,13 +258,23 @@ impl Nfs4 {
     }
 
     /// Takes a callback out that was executed.
-    fn finish(&mut self, session: &SessionId, slot: u32, status: Status4) {
+    fn finish(
+        &mut self,
+        session: &SessionId,
+        slot: u32,
+        status: Status4,
+        told: Option<ChangeAndSize>,
+    ) {
         let Some(session) = self.sessions.get_mut(session) else { return };
         let Some(callback) = session.callbacks.as_mut().and_then(|back| back.finish(slot)) else {
             return;
         };
         self.callbacks.failed += u64::from(status != Status4::Ok);
-        let Callback::Recall(order) = callback else { return };
+        let order = match callback {
+            Callback::Recall(order) => order,
+            Callback::GetAttr(_, number) => return self.suspended.tell_attributes(number, told),
+            Callback::NotifyLock(_) | Callback::RecallAny { .. } => return,
+        };
         let answer = match status {
             Status4::Ok => RecallAnswer::Accepted,
             Status4::BadHandle | Status4::BadStateid => RecallAnswer::Unknown,
@@ -281,8 +312,8 @@ const fn place_of(token: Token) -> (u16, u32) {
 
 /// Outcome of a callback.
 enum CallbackEnd {
-    /// It was executed, with this status.
-    Executed(Status4),
+    /// It was executed, with this status. CB_GETATTR brings what the holder has.
+    Executed(Status4, Option<ChangeAndSize>),
     /// It is to be sent again, in the same slot.
     Again,
     /// The session or the connection takes none.
@@ -304,11 +335,19 @@ fn judge(reply: &[u8]) -> Option<CallbackEnd> {
         _ => return None,
     }
     use stag_protocol::nfs::v4::AnswerSet as _;
-    match results.next()?.ok()?.status() {
+    let result = results.next()?.ok()?;
+    match result.status() {
         // It was executed, and its reply was lost.
-        Status4::RetryUncachedRep => Some(CallbackEnd::Executed(Status4::Ok)),
-        status => Some(CallbackEnd::Executed(status)),
+        Status4::RetryUncachedRep => Some(CallbackEnd::Executed(Status4::Ok, None)),
+        status => Some(CallbackEnd::Executed(status, change_and_size(&result))),
     }
+}
+
+/// The attributes that a CB_GETATTR brings, if both of them are there.
+fn change_and_size(result: &CallbackAnswer<'_>) -> Option<ChangeAndSize> {
+    let CallbackAnswer::GetAttr(Ok(attributes)) = result else { return None };
+    let values = attributes.values().ok()?;
+    Some(ChangeAndSize { change: values.change?, size: values.size? })
 }
 
 /// Arguments of CB_COMPOUND.
@@ -356,7 +395,7 @@ impl CallArguments<'_> {
         head.emit(writer)?;
         let call = match self.callback {
             Callback::Recall(order) => order.referring,
-            Callback::NotifyLock(_) | Callback::RecallAny { .. } => None,
+            Callback::GetAttr(..) | Callback::NotifyLock(_) | Callback::RecallAny { .. } => None,
         };
         let calls = call.map(|call| [ReferringCall { sequence: call.sequence, slot: call.slot }]);
         let lists = match (&call, &calls) {
@@ -384,6 +423,10 @@ impl CallArguments<'_> {
                 file: Text(&notice.handle),
                 owner: StateOwner { client_id: 0, owner: Text(&notice.owner) },
             }),
+            Callback::GetAttr(order, _) => CallbackRequest::GetAttr(CbGetAttrArgs {
+                file: Text(&order.handle),
+                attributes: Bitmap::of([Attribute::Change as u32, Attribute::Size as u32]),
+            }),
             Callback::Recall(order) => CallbackRequest::Recall(CbRecallArgs {
                 delegation: order.stateid,
                 truncate: false,
@@ -392,7 +435,7 @@ impl CallArguments<'_> {
             Callback::RecallAny { keep, .. } => CallbackRequest::RecallAny(CbRecallAnyArgs {
                 keep: *keep,
                 // Delegations for reading and for writing (RFC 8881 §20.6.1).
-                types: stag_protocol::nfs::v4::Bitmap::of([0, 1]),
+                types: Bitmap::of([0, 1]),
             }),
         }
     }

@@ -162,7 +162,7 @@ impl Nfs4 {
 }
 
 /// Octets of the whole call.
-fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> usize {
+pub(super) fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> usize {
     use stag_protocol::rpc::Credential;
     let credential = match &header.credential {
         Credential::None => 0,
@@ -233,6 +233,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 break;
             }
             self.has_changed = false;
+            self.end_changes();
             if S::MAY_WAIT {
                 self.journal.clear();
             }
@@ -259,6 +260,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if held.is_none() {
             self.release_slot();
         }
+        self.end_changes();
         if S::MAY_WAIT {
             self.nfs4.journals.push(self.journal.into_memory());
         }
@@ -350,12 +352,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let flow = match self.nfs4.sessions.begin(args, facts)? {
             SlotVerdict::New(slot) => {
                 self.slot = Some(slot);
-                // RFC 8881 §8.3: a new request renews the lease.
-                let now = super::milliseconds(self.cx.now());
-                let client = self.nfs4.clients.get(slot.client);
-                if let Some(key) = client.and_then(|client| client.key) {
-                    self.nfs4.state.renew(key, now);
-                }
+                self.nfs4.renew_lease(slot.client, self.cx.now());
                 Flow::Usual
             }
             SlotVerdict::InProgress => return self.join(args),

@@ -16,7 +16,11 @@
 
 use stag_pools::Extent;
 
-use super::turn::Stop;
+use super::{
+    changes::OwnChanges,
+    state::{ChangeAndSize, StateKey},
+    turn::Stop,
+};
 use crate::store::{Answered, Brought, StoreOperation, StoreOutcome};
 
 /// Answers that an operation may get before it waits. Behind so many it is told NFS4ERR_DELAY
@@ -35,6 +39,19 @@ pub(crate) enum Wish {
     Fetch,
     /// Delegations of other clients that are on their way back.
     Recall,
+}
+
+/// CB_GETATTR of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HolderCall {
+    /// The number of the callback.
+    pub(super) number: u64,
+    /// The delegation of the holder that is asked.
+    pub(super) state: StateKey,
+    /// None until the callback is over; then what the holder has, if it told.
+    pub(super) told: Option<Option<ChangeAndSize>>,
+    /// The operation has run again since.
+    pub(super) is_heard: bool,
 }
 
 /// A call that the store has to begin.
@@ -62,6 +79,12 @@ pub(super) struct Journal {
     exports_edition: Option<u64>,
     /// Octets that were brought for a READ, which is to be carried out.
     brought: Option<Option<Brought>>,
+    /// Changes that the operation makes.
+    pub(super) changes: OwnChanges,
+    /// Number of the last change that had ended when the operation first looked.
+    last_end: Option<u64>,
+    /// The CB_GETATTR that was made for the operation.
+    pub(super) asked: Option<HolderCall>,
     wish: Option<Wish>,
 }
 
@@ -82,6 +105,7 @@ impl Journal {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
+        (self.last_end, self.asked) = (None, None);
         debug_assert!(self.wish.is_none(), "an operation that waits is not over");
     }
 
@@ -172,6 +196,11 @@ impl Journal {
     /// Edition of the list of exports when the operation first looked at it.
     pub(super) fn exports_edition(&mut self, edition: u64) -> u64 {
         *self.exports_edition.get_or_insert(edition)
+    }
+
+    /// Number of the last change that had ended when the operation first looked.
+    pub(super) fn last_end(&mut self, ended: u64) -> u64 {
+        *self.last_end.get_or_insert(ended)
     }
 
     /// Returns true if the next check has passed before.

@@ -458,9 +458,8 @@ impl ArrivalEnd {
     }
 }
 
-/// The call that waited for a verdict, as it came, but in one piece.
 impl AwaitedVerdict {
-    /// As the engine gives it.
+    /// The call as the engine gave it, but in one piece. None only if its copy is damaged.
     pub(crate) fn call(&self) -> Option<stag_engine::Call<'_>> {
         let mut arguments = Reader::new(&self.message);
         let header = CallHeader::parse(&mut arguments).ok()?;

@@ -1,6 +1,6 @@
 //! NFS version 4.1 and 4.2 of one shard (RFC 8881, RFC 7862): the interpreter of compounds
 //! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
-//! root of all exports (`pseudo`).
+//! pseudo file system (`pseudo`).
 
 mod arguments;
 mod attr;
@@ -8,6 +8,7 @@ mod beside;
 mod callbacks;
 mod calls;
 mod calls4;
+mod changes;
 mod compound;
 mod home;
 mod journal;
@@ -21,6 +22,7 @@ mod report;
 mod resume;
 mod session;
 mod set;
+mod short;
 pub mod state;
 mod stateids;
 mod status;
@@ -38,6 +40,7 @@ use stag_protocol::nfs::{
 
 pub(crate) use beside::BesideQuestion;
 pub(crate) use callbacks::call_over;
+pub(crate) use changes::ChangeScope;
 pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
 pub(crate) use journal::{StoreWish, Wish};
 pub use link::Nfs4Link;
@@ -45,6 +48,7 @@ pub(crate) use link::{ArrivalEnd, AwaitedVerdict, FromHome, ToHome};
 pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 pub(crate) use resume::{Resumption, Told};
+pub(crate) use short::ShortCompound;
 pub(crate) use suspend::CompoundId;
 pub(crate) use turn::WaitMeans;
 
@@ -53,8 +57,9 @@ use crate::{
     store::{Answered, LISTING_MAX, Store, TRANSFER_MAX},
 };
 use callbacks::Callbacks;
+use changes::ChangesUnderWay;
 use link::HomeEnd;
-use pseudo::PseudoRoot;
+use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
 use session::{Client, Clients, Sessions};
@@ -125,12 +130,13 @@ pub(crate) struct Nfs4 {
     config: Nfs4Config,
     clients: Clients,
     sessions: Sessions,
-    root: PseudoRoot,
-    /// Edition of the exports that the root shows.
+    pseudo: PseudoTree,
+    /// Edition of the exports that the pseudo file system shows.
     edition: u64,
     state: StateTables,
     callbacks: Callbacks,
     suspended: SuspendedCompounds,
+    changes: ChangesUnderWay,
     /// Memory of journals that nobody uses.
     journals: Vec<Vec<Answered>>,
     recovery: Recovery,
@@ -147,12 +153,12 @@ pub(crate) struct Nfs4 {
 
 impl Nfs4 {
     /// Nobody is known yet. `store` has the exports.
-    pub(crate) fn new(config: Nfs4Config, store: &impl Store) -> Self {
+    pub(crate) fn new<S: Store>(config: Nfs4Config, store: &S) -> Self {
         Self {
             config,
             clients: Clients::new(config.epoch),
             sessions: Sessions::new(config.epoch),
-            root: PseudoRoot::new(store.exports(), config.started, store.edition()),
+            pseudo: PseudoTree::new(store.exports(), config.started, store.edition()),
             edition: store.edition(),
             state: StateTables::new(
                 0,
@@ -162,6 +168,7 @@ impl Nfs4 {
             ),
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
+            changes: ChangesUnderWay::new(S::MAY_WAIT),
             journals: Vec::new(),
             recovery: Recovery::default(),
             exclusive: Vec::new(),
@@ -178,7 +185,7 @@ impl Nfs4 {
     fn renew_root(&mut self, store: &impl Store) {
         if self.edition != store.edition() && self.suspended.len() == 0 {
             self.edition = store.edition();
-            self.root = PseudoRoot::new(store.exports(), self.config.started, self.edition);
+            self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
         }
     }
 
@@ -192,6 +199,16 @@ impl Nfs4 {
     /// delegations of all kinds.
     pub(crate) fn set_exclusive(&mut self, file_systems: Vec<u64>) {
         self.exclusive = file_systems;
+    }
+
+    /// A change by version 3 has to wait in the store.
+    pub(crate) fn begin_change(&mut self, scope: ChangeScope) {
+        self.changes.begin(scope);
+    }
+
+    /// A change by version 3 that had to wait is over.
+    pub(crate) fn end_change(&mut self, scope: ChangeScope) {
+        self.changes.end(scope);
     }
 
     /// Seconds of a lease.
@@ -306,6 +323,13 @@ impl Nfs4 {
     fn has_back_channel(&self, client: u64) -> bool {
         let mut all = self.sessions.iter().filter(|session| session.client == client);
         all.any(|session| session.callbacks.as_ref().is_some_and(|back| back.peer.is_some()))
+    }
+
+    /// Renews the lease of a client, as a new request does (RFC 8881 §8.3).
+    fn renew_lease(&mut self, client: u64, now: Time) {
+        if let Some(key) = self.clients.get(client).and_then(|client| client.key) {
+            self.state.renew(key, milliseconds(now));
+        }
     }
 
     /// Results of a SEQUENCE, or of one that is sent again.

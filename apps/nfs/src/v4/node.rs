@@ -1,5 +1,5 @@
-//! Objects that filehandles of version 4 name: the root of all exports, and objects of the store
-//! (RFC 8881 §4).
+//! Objects that filehandles of version 4 name: directories of the pseudo file system, and objects of
+//! the store (RFC 8881 §4).
 
 use stag_protocol::nfs::{
     v3::FileHandle,
@@ -9,33 +9,73 @@ use stag_protocol::nfs::{
 /// An object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// The directory that has an entry for each export (RFC 8881 §7.3).
-    Root,
+    /// A directory that leads to exports (RFC 8881 §7.3).
+    Pseudo(PseudoHandle),
     /// An object of the store.
     Object(FileHandle),
 }
 
-/// The handle of the root. Those of stores end with a tag and are longer. It is no secret:
-/// PUTROOTFH gives it to everybody.
-const ROOT: &[u8] = b"stag";
+/// The handle of a directory of the pseudo file system: a mark, and behind it the number of a
+/// directory that is not the root. Handles of stores end with a tag of 16 octets, and are longer. It
+/// is no secret: whoever may see an export beneath the directory is given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PseudoHandle([u8; Self::MARK.len() + 8]);
+
+impl PseudoHandle {
+    const MARK: [u8; 4] = *b"stag";
+    /// The root of all exports.
+    pub(super) const ROOT: Self = Self::numbered(1);
+
+    /// The handle of the directory of a number.
+    pub(super) const fn numbered(number: u64) -> Self {
+        let [m0, m1, m2, m3] = Self::MARK;
+        let [n0, n1, n2, n3, n4, n5, n6, n7] = number.to_be_bytes();
+        Self([m0, m1, m2, m3, n0, n1, n2, n3, n4, n5, n6, n7])
+    }
+
+    /// The number of the directory in the pseudo file system.
+    pub(super) const fn number(self) -> u64 {
+        let [_, _, _, _, n0, n1, n2, n3, n4, n5, n6, n7] = self.0;
+        u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7])
+    }
+
+    /// Reads a handle; none if it is no directory's.
+    fn of(octets: &[u8]) -> Option<Self> {
+        match octets.strip_prefix(&Self::MARK)? {
+            [] => Some(Self::ROOT),
+            number => {
+                let handle = Self::numbered(u64::from_be_bytes(number.try_into().ok()?));
+                (handle != Self::ROOT).then_some(handle)
+            }
+        }
+    }
+
+    /// The octets that clients are given.
+    fn octets(&self) -> &[u8] {
+        if *self == Self::ROOT { &Self::MARK } else { &self.0 }
+    }
+}
 
 impl Node {
+    /// The root of all exports.
+    pub(super) const ROOT: Self = Self::Pseudo(PseudoHandle::ROOT);
+
     /// The object that a handle names. The store judges its own handles.
     ///
     /// # Errors
     /// NFS4ERR_BADHANDLE for one that nobody made.
     pub(super) fn of(handle: &Handle4<'_>) -> Result<Self, Status4> {
-        match handle.0 {
-            ROOT => Ok(Self::Root),
-            [] => Err(Status4::BadHandle),
-            octets => FileHandle::new(octets).map(Self::Object).ok_or(Status4::BadHandle),
+        match (handle.0, PseudoHandle::of(handle.0)) {
+            (_, Some(directory)) => Ok(Self::Pseudo(directory)),
+            ([], None) => Err(Status4::BadHandle),
+            (octets, None) => FileHandle::new(octets).map(Self::Object).ok_or(Status4::BadHandle),
         }
     }
 
     /// Its handle.
     pub(super) fn handle(&self) -> Handle4<'_> {
         stag_protocol::nfs::v4::Text(match self {
-            Self::Root => ROOT,
+            Self::Pseudo(directory) => directory.octets(),
             Self::Object(handle) => handle.octets(),
         })
     }
@@ -43,10 +83,10 @@ impl Node {
     /// The handle that the store knows it by.
     ///
     /// # Errors
-    /// `otherwise` for the root, which is no object of the store.
+    /// `otherwise` for a directory of the pseudo file system, which is no object of the store.
     pub(super) fn object(&self, otherwise: Status4) -> Result<FileHandle, Status4> {
         match self {
-            Self::Root => Err(otherwise),
+            Self::Pseudo(_) => Err(otherwise),
             Self::Object(handle) => Ok(*handle),
         }
     }
@@ -57,11 +97,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_object_has_one_handle() {
+        let root = stag_protocol::nfs::v4::Text(b"stag\0\0\0\0\0\0\0\x01");
+        assert_ne!(Node::of(&root), Ok(Node::ROOT));
+    }
+
+    #[test]
     fn a_handle_names_the_object_that_it_was_made_of() {
         let object = Node::Object(FileHandle::new(&[7; 64]).unwrap());
-        for node in [Node::Root, object] {
+        let directory = Node::Pseudo(PseudoHandle::numbered(u64::MAX >> 1));
+        for node in [Node::ROOT, directory, object] {
             assert_eq!(Node::of(&node.handle()), Ok(node));
         }
+        assert_eq!(Node::ROOT.handle().0, b"stag", "clients of earlier versions know it");
         for octets in [&[][..], &[7; 65]] {
             let handle = stag_protocol::nfs::v4::Text(octets);
             assert_eq!(Node::of(&handle), Err(Status4::BadHandle));

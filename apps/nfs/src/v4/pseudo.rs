@@ -1,94 +1,225 @@
-//! The root of all exports: a read-only directory with an entry for each (RFC 8881 §7.3, §7.5).
+//! The pseudo file system: read-only directories that lead from the root to the exports (RFC 8881
+//! §7.3, §7.5). An export named `a/b` is an entry `b` of the directory `a`.
 //!
-//! Entries are numbered by their names, so that a changed list of exports renumbers nothing.
+//! Directories and entries are numbered by their paths, so that a changed list of exports renumbers
+//! nothing, and handles of directories are the same after a restart.
 
 use std::collections::HashMap;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use stag_protocol::nfs::v3::{DeviceNumber, FileHandle, FileKind};
 
+use super::node::PseudoHandle;
 use crate::store::{FileAttributes, FileTime};
 use std::hash::Hasher;
 
 /// The number of the root.
-pub(super) const ROOT_NUMBER: u64 = 1;
+const ROOT_NUMBER: u64 = PseudoHandle::ROOT.number();
+/// The place of the root among the directories.
+const ROOT: usize = 0;
 /// Cookies of the entries are above.
 const COOKIE_ABOVE: u64 = 2;
 
-/// An export as the root shows it.
+/// An export as the pseudo file system shows it.
 #[derive(Debug)]
 pub(super) struct ExportEntry {
-    /// Its name.
+    /// Its name, with all components.
     pub(super) name: Box<[u8]>,
-    /// The number of the entry, in the root's file system.
+    /// The number of the entry, in the pseudo file system.
     pub(super) number: u64,
-    /// The directory's handle, once it is known.
+    /// The directory that the entry is in.
+    directory: usize,
+    /// The export's root, once it is known.
     pub(super) handle: Option<FileHandle>,
     /// Edition in which it came to be known.
     learned: u64,
 }
 
 impl ExportEntry {
-    /// Returns true if the directory's handle was known in this edition of the root.
+    /// Returns true if the handle of the export's root was known in this edition of the tree.
     pub(super) const fn was_known(&self, edition: u64) -> bool {
         self.handle.is_some() && self.learned <= edition
     }
 }
 
-/// The root.
+/// The object that an entry of a directory leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Below {
+    /// Another directory of the pseudo file system, by its place.
+    Directory(usize),
+    /// The root of an export, by its place.
+    Export(usize),
+}
+
+/// An entry of a directory.
 #[derive(Debug)]
-pub(super) struct PseudoRoot {
-    entries: Vec<ExportEntry>,
-    /// The exports' directories.
-    roots: HashMap<FileHandle, usize>,
-    /// Tells listings of other lists of exports apart.
+pub(super) struct PseudoEntry {
+    /// One component.
+    pub(super) name: Box<[u8]>,
+    pub(super) below: Below,
+}
+
+/// A directory of the pseudo file system.
+#[derive(Debug)]
+struct PseudoDirectory {
+    handle: PseudoHandle,
+    parent: usize,
+    entries: Vec<PseudoEntry>,
+    /// Places of all exports beneath it.
+    exports: Vec<usize>,
+    /// Hash of its entries: tells listings of other lists of exports apart.
     listing: u64,
-    change: u64,
+}
+
+impl PseudoDirectory {
+    const fn new(handle: PseudoHandle, parent: usize) -> Self {
+        Self { handle, parent, entries: Vec::new(), exports: Vec::new(), listing: 0 }
+    }
+
+    fn find(&self, name: &[u8]) -> Option<Below> {
+        self.entries.iter().find(|entry| *entry.name == *name).map(|entry| entry.below)
+    }
+}
+
+/// The directories and the exports that they lead to.
+#[derive(Debug)]
+pub(super) struct PseudoTree {
+    /// The root is the first.
+    directories: Vec<PseudoDirectory>,
+    exports: Vec<ExportEntry>,
+    /// Places of the exports, by the handles of their roots.
+    roots: HashMap<FileHandle, usize>,
+    /// Edition of the exports that it shows.
+    shown: u64,
     made: FileTime,
     /// Counts handles that came to be known.
     edition: u64,
 }
 
-impl PseudoRoot {
-    /// A root with these exports, made `made` seconds after 1970 and changed `edition` times.
-    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, made: u32, edition: u64) -> Self {
-        let mut all = SipHasher24::new();
-        let entry = |name: &str| {
-            let mut hash = SipHasher24::new();
-            hash.write(name.as_bytes());
-            all.write(name.as_bytes());
-            all.write_u8(0);
-            // The root's own number is no entry's, and a signed number is positive for everybody.
-            let number = (hash.finish128().h1 >> 1).max(ROOT_NUMBER + 1);
-            ExportEntry { name: name.as_bytes().into(), number, handle: None, learned: 0 }
+impl PseudoTree {
+    /// A tree of these exports, made `made` seconds after 1970 from edition `shown` of the exports.
+    ///
+    /// An export whose name lies beneath that of another one is left out: the path to it leads
+    /// through files of the other.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, made: u32, shown: u64) -> Self {
+        let mut tree = Self {
+            directories: vec![PseudoDirectory::new(PseudoHandle::ROOT, ROOT)],
+            exports: Vec::new(),
+            roots: HashMap::new(),
+            shown,
+            made: FileTime { seconds: made.into(), nanos: 0 },
+            edition: 0,
         };
-        let entries: Vec<_> = names.map(entry).collect();
-        let listing = all.finish128().h1 ^ u64::from(made) << 24;
-        // Who is shown an export may have changed, too.
-        let change = listing.wrapping_add(edition);
-        let made = FileTime { seconds: made.into(), nanos: 0 };
-        Self { entries, roots: HashMap::new(), listing, change, made, edition: 0 }
+        let names: Vec<_> = names.collect();
+        for name in &names {
+            if !names.iter().any(|other| lies_beneath(name, other)) {
+                tree.add(name);
+            }
+        }
+        for directory in &mut tree.directories {
+            let mut all = SipHasher24::new();
+            for entry in &directory.entries {
+                all.write(&entry.name);
+                all.write_u8(0);
+            }
+            directory.listing = all.finish128().h1 ^ u64::from(made) << 24;
+        }
+        tree
     }
 
-    /// The place of an export, by its name.
-    pub(super) fn find(&self, name: &[u8]) -> Option<usize> {
-        self.entries.iter().position(|entry| *entry.name == *name)
+    fn add(&mut self, name: &str) {
+        let place = self.exports.len();
+        let (above, last) = name.rsplit_once('/').map_or(("", name), |(above, last)| (above, last));
+        let mut path = 0;
+        let mut at = ROOT;
+        self.note_beneath(at, place);
+        for component in above.split('/').filter(|component| !component.is_empty()) {
+            path += component.len() + usize::from(path > 0);
+            let here = name.get(..path).unwrap_or_default();
+            at = self.directory_in(at, component, here);
+            self.note_beneath(at, place);
+        }
+        self.enter(at, last, Below::Export(place));
+        let (name, number) = (name.as_bytes().into(), number_of(name));
+        self.exports.push(ExportEntry { name, number, directory: at, handle: None, learned: 0 });
+    }
+
+    fn note_beneath(&mut self, directory: usize, export: usize) {
+        if let Some(directory) = self.directories.get_mut(directory) {
+            directory.exports.push(export);
+        }
+    }
+
+    fn enter(&mut self, directory: usize, name: &str, below: Below) {
+        if let Some(directory) = self.directories.get_mut(directory) {
+            directory.entries.push(PseudoEntry { name: name.as_bytes().into(), below });
+        }
+    }
+
+    /// The directory of a name in another one, which is made if there is none. No export has this
+    /// name: it would have one beneath it.
+    fn directory_in(&mut self, parent: usize, name: &str, path: &str) -> usize {
+        let found = self.directories.get(parent).and_then(|it| it.find(name.as_bytes()));
+        if let Some(Below::Directory(found)) = found {
+            return found;
+        }
+        let place = self.directories.len();
+        let handle = PseudoHandle::numbered(number_of(path));
+        self.directories.push(PseudoDirectory::new(handle, parent));
+        self.enter(parent, name, Below::Directory(place));
+        place
+    }
+
+    /// The place of a directory, by its handle; none of a directory that is gone.
+    pub(super) fn place_of(&self, handle: &PseudoHandle) -> Option<usize> {
+        self.directories.iter().position(|directory| directory.handle == *handle)
+    }
+
+    /// The handle of a directory.
+    pub(super) fn handle_of(&self, directory: usize) -> Option<PseudoHandle> {
+        self.directories.get(directory).map(|directory| directory.handle)
+    }
+
+    /// The handle of the directory above a directory; none above the root.
+    pub(super) fn above(&self, directory: usize) -> Option<PseudoHandle> {
+        let parent = self.directories.get(directory).filter(|_| directory != ROOT)?.parent;
+        self.handle_of(parent)
+    }
+
+    /// The handle of the directory that an export is an entry of.
+    pub(super) fn above_export(&self, export: &ExportEntry) -> PseudoHandle {
+        self.handle_of(export.directory).unwrap_or(PseudoHandle::ROOT)
+    }
+
+    /// Places of all exports beneath a directory.
+    pub(super) fn beneath(&self, directory: usize) -> &[usize] {
+        self.directories.get(directory).map_or(&[], |directory| &directory.exports)
+    }
+
+    /// The object that a name in a directory leads to.
+    pub(super) fn find(&self, directory: usize, name: &[u8]) -> Option<Below> {
+        self.directories.get(directory)?.find(name)
+    }
+
+    /// An entry of a directory.
+    pub(super) fn entry(&self, directory: usize, entry: usize) -> Option<&PseudoEntry> {
+        self.directories.get(directory)?.entries.get(entry)
     }
 
     /// The export at a place.
-    pub(super) fn entry(&self, place: usize) -> Option<&ExportEntry> {
-        self.entries.get(place)
+    pub(super) fn export(&self, place: usize) -> Option<&ExportEntry> {
+        self.exports.get(place)
     }
 
-    /// Notes the handle of an export's directory, which may be another one than before.
+    /// Notes the handle of an export's root, which may be another one than before.
     pub(super) fn learn(&mut self, place: usize, handle: FileHandle) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
-        if entry.handle == Some(handle) {
+        let Some(export) = self.exports.get_mut(place) else { return };
+        if export.handle == Some(handle) {
             return;
         }
         self.edition += 1;
-        entry.learned = self.edition;
-        if let Some(former) = entry.handle.replace(handle) {
+        export.learned = self.edition;
+        if let Some(former) = export.handle.replace(handle) {
             self.roots.remove(&former);
         }
         self.roots.insert(handle, place);
@@ -99,35 +230,36 @@ impl PseudoRoot {
         self.edition
     }
 
-    /// The entry of an export's directory; none for any other object.
-    pub(super) fn entry_of(&self, handle: &FileHandle) -> Option<&ExportEntry> {
-        self.entries.get(*self.roots.get(handle)?)
+    /// The export that an object is the root of; none for any other object.
+    pub(super) fn export_of(&self, handle: &FileHandle) -> Option<&ExportEntry> {
+        self.exports.get(*self.roots.get(handle)?)
     }
 
-    /// Places of the entries behind a cookie. None for a cookie that the root does not give.
-    pub(super) fn behind(&self, cookie: u64) -> Option<std::ops::Range<usize>> {
+    /// The entries of a directory behind a cookie. None for a cookie that it does not give.
+    pub(super) fn behind(&self, directory: usize, cookie: u64) -> Option<std::ops::Range<usize>> {
+        let len = self.directories.get(directory)?.entries.len();
         let from = match cookie {
             0 => 0,
             cookie => usize::try_from(cookie.checked_sub(COOKIE_ABOVE)?).ok()?,
         };
-        (cookie == 0 || (1..=self.entries.len()).contains(&from))
-            .then_some(from..self.entries.len())
+        (cookie == 0 || (1..=len).contains(&from)).then_some(from..len)
     }
 
-    /// The cookie of the entry at a place.
-    pub(super) const fn cookie(place: usize) -> u64 {
-        place as u64 + 1 + COOKIE_ABOVE
+    /// The cookie of an entry.
+    pub(super) const fn cookie(entry: usize) -> u64 {
+        entry as u64 + 1 + COOKIE_ABOVE
     }
 
-    /// Tells listings of other lists of exports apart.
-    pub(super) const fn verifier(&self) -> [u8; 8] {
-        self.listing.to_be_bytes()
+    /// Tells listings of a directory with other entries apart.
+    pub(super) fn verifier(&self, directory: usize) -> [u8; 8] {
+        self.directories.get(directory).map_or(0, |directory| directory.listing).to_be_bytes()
     }
 
-    /// Attributes of the root.
-    pub(super) fn attributes(&self) -> FileAttributes {
-        let links = u32::try_from(self.entries.len()).unwrap_or(u32::MAX).saturating_add(2);
-        FileAttributes {
+    /// Attributes of a directory.
+    pub(super) fn attributes(&self, directory: usize) -> Option<FileAttributes> {
+        let PseudoDirectory { handle, entries, listing, .. } = self.directories.get(directory)?;
+        let links = u32::try_from(entries.len()).unwrap_or(u32::MAX).saturating_add(2);
+        Some(FileAttributes {
             kind: FileKind::Directory,
             mode: 0o555,
             nlink: links,
@@ -137,51 +269,122 @@ impl PseudoRoot {
             used: 0,
             device: DeviceNumber::default(),
             fsid: 0,
-            fileid: ROOT_NUMBER,
+            fileid: handle.number(),
             atime: self.made,
             mtime: self.made,
             ctime: self.made,
             birth: None,
-            change: self.change,
-        }
+            // Callers who are shown an export may be others, too.
+            change: listing.wrapping_add(self.shown),
+        })
     }
+}
+
+/// Returns true if a name of an export begins with all components of another one, and goes on.
+fn lies_beneath(name: &str, other: &str) -> bool {
+    name.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The number of a path below the root.
+fn number_of(path: &str) -> u64 {
+    let mut hash = SipHasher24::new();
+    hash.write(path.as_bytes());
+    // The root's own number is no entry's, and a signed number is positive for everybody.
+    (hash.finish128().h1 >> 1).max(ROOT_NUMBER + 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn tree(names: &[&str]) -> PseudoTree {
+        PseudoTree::new(names.iter().copied(), 7, 0)
+    }
+
+    fn export<'t>(tree: &'t PseudoTree, path: &str) -> Option<&'t ExportEntry> {
+        let mut at = Below::Directory(ROOT);
+        for name in path.split('/') {
+            let Below::Directory(directory) = at else { return None };
+            at = tree.find(directory, name.as_bytes())?;
+        }
+        match at {
+            Below::Export(place) => tree.export(place),
+            Below::Directory(_) => None,
+        }
+    }
+
     #[test]
     fn an_entry_has_its_number_whatever_stands_beside_it() {
-        let (few, many) = (["b"], ["a", "b", "c"]);
-        let few = PseudoRoot::new(few.into_iter(), 7, 0);
-        let many = PseudoRoot::new(many.into_iter(), 7, 0);
-        let number = |root: &PseudoRoot, name| root.entry(root.find(name).unwrap()).unwrap().number;
-        assert_eq!(number(&few, b"b"), number(&many, b"b"));
-        assert_ne!(number(&many, b"a"), number(&many, b"b"));
-        assert_ne!(few.attributes().change, many.attributes().change);
+        let (few, many) = (tree(&["b"]), tree(&["a", "b", "c"]));
+        let number = |tree: &PseudoTree, name| export(tree, name).unwrap().number;
+        assert_eq!(number(&few, "b"), number(&many, "b"));
+        assert_ne!(number(&many, "a"), number(&many, "b"));
+        let change = |tree: &PseudoTree| tree.attributes(ROOT).unwrap().change;
+        assert_ne!(change(&few), change(&many));
     }
 
     #[test]
     fn every_cookie_goes_on_behind_its_entry_and_no_other_is_taken() {
-        let root = PseudoRoot::new(["a", "b"].into_iter(), 7, 0);
-        assert_eq!(root.behind(0), Some(0..2));
-        assert_eq!(root.behind(PseudoRoot::cookie(0)), Some(1..2));
-        assert_eq!(root.behind(PseudoRoot::cookie(1)), Some(2..2));
+        let root = tree(&["a", "b"]);
+        assert_eq!(root.behind(ROOT, 0), Some(0..2));
+        assert_eq!(root.behind(ROOT, PseudoTree::cookie(0)), Some(1..2));
+        assert_eq!(root.behind(ROOT, PseudoTree::cookie(1)), Some(2..2));
         for cookie in [1, 2, 5, u64::MAX] {
-            assert_eq!(root.behind(cookie), None, "{cookie}");
+            assert_eq!(root.behind(ROOT, cookie), None, "{cookie}");
         }
-        assert!(PseudoRoot::cookie(0) > 2, "1 and 2 stand for . and ..");
+        assert!(PseudoTree::cookie(0) > 2, "1 and 2 stand for . and ..");
+        assert_eq!(root.behind(1, 0), None, "there is no other directory");
     }
 
     #[test]
     fn a_directory_that_was_made_again_is_found_by_its_new_handle() {
-        let mut root = PseudoRoot::new(["a"].into_iter(), 7, 0);
+        let mut root = tree(&["a"]);
         let handles = [1, 2].map(|octet| FileHandle::new(&[octet; 32]).unwrap());
         for handle in handles {
             root.learn(0, handle);
         }
-        assert!(root.entry_of(&handles[0]).is_none());
-        assert_eq!(&*root.entry_of(&handles[1]).unwrap().name, b"a");
+        assert!(root.export_of(&handles[0]).is_none());
+        assert_eq!(&*root.export_of(&handles[1]).unwrap().name, b"a");
+    }
+
+    #[test]
+    fn names_of_several_components_share_the_directories_that_lead_to_them() {
+        let names = ["a/b/c", "d", "a/e", "a/b/f"];
+        let tree = tree(&names);
+        for name in names {
+            assert_eq!(&*export(&tree, name).unwrap().name, name.as_bytes());
+        }
+        assert_eq!(tree.directories.len(), 3, "the root, a and a/b");
+        assert_eq!(tree.directories[ROOT].entries.len(), 2);
+        let Some(Below::Directory(a)) = tree.find(ROOT, b"a") else { panic!("a is no directory") };
+        let Some(Below::Directory(b)) = tree.find(a, b"b") else { panic!("a/b is no directory") };
+        assert_eq!((tree.beneath(a), tree.beneath(b)), (&[0, 2, 3][..], &[0, 3][..]));
+        assert_eq!((tree.above(b), tree.above(a)), (tree.handle_of(a), tree.handle_of(ROOT)));
+        assert_eq!(tree.above(ROOT), None);
+        assert_eq!(tree.above_export(export(&tree, "a/b/f").unwrap()), tree.handle_of(b).unwrap());
+        let numbers = [ROOT, a, b].map(|place| tree.attributes(place).unwrap().fileid);
+        assert!(numbers[0] == ROOT_NUMBER && numbers[1] != numbers[2]);
+    }
+
+    #[test]
+    fn a_directory_keeps_its_handle_while_a_list_of_exports_leads_through_it() {
+        let (before, after) = (tree(&["a/b", "a/c"]), tree(&["x", "a/c"]));
+        let handle = |tree: &PseudoTree| match tree.find(ROOT, b"a") {
+            Some(Below::Directory(place)) => tree.handle_of(place).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(handle(&before), handle(&after));
+        let place = after.place_of(&handle(&before)).unwrap();
+        assert_ne!(before.verifier(place), after.verifier(place));
+        assert_eq!(tree(&["a", "x"]).place_of(&handle(&before)), None, "it is an export there");
+    }
+
+    #[test]
+    fn an_export_beneath_the_name_of_another_is_left_out_in_any_order() {
+        for names in [["a", "a/b", "ab/c"], ["a/b", "ab/c", "a"]] {
+            let tree = tree(&names);
+            assert_eq!(tree.exports.len(), 2);
+            assert!(export(&tree, "a").is_some() && export(&tree, "ab/c").is_some());
+        }
     }
 }

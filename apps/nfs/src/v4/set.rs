@@ -4,7 +4,7 @@ use stag_protocol::nfs::v4::{
     AttributeValues, Bitmap, RawAttributes, SetTime4, Status4, Time4, check_settable,
 };
 
-use super::attr::{Decimal, supported};
+use super::attr::{Decimal, SUPPORTED};
 use crate::store::{FileTime, NewAttributes, NewTime};
 
 /// Attributes to set, and which they are.
@@ -21,7 +21,7 @@ impl ToSet {
     /// NFS4ERR_ATTRNOTSUPP, NFS4ERR_INVAL for what is told only or has no meaning, NFS4ERR_BADXDR,
     /// NFS4ERR_BADOWNER.
     pub(super) fn of(raw: &RawAttributes<'_>) -> Result<Self, Status4> {
-        check_settable(&raw.mask, &supported())?;
+        check_settable(&raw.mask, &SUPPORTED)?;
         let values = raw.values().map_err(|fault| fault.status())?;
         Ok(Self { attributes: attributes(&values)?, mask: raw.mask })
     }

@@ -8,6 +8,7 @@ use stag_protocol::nfs::{
 use std::hash::Hasher;
 
 use super::{
+    changes::ChangeScope,
     state::{
         Claim, ClientKey, DeniedLock, FileId, IoAccess, RecallScope, StateFault, StateRequest,
         StateTables,
@@ -103,6 +104,9 @@ impl<S: Store> Turn<'_, '_, S> {
         stateid: Stateid,
         access: IoAccess,
     ) -> Done {
+        if access == IoAccess::Write {
+            self.note_change(|| ChangeScope::File(file_id(file)));
+        }
         self.check_once(|turn| {
             let request = turn.state_request(file, stateid)?;
             if request.stateid.is_special() {
@@ -118,6 +122,9 @@ impl<S: Store> Turn<'_, '_, S> {
     /// # Errors
     /// [`Stop::Wait`], and then NFS4ERR_DELAY, while one is on its way back.
     pub(super) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
+        if scope == RecallScope::All {
+            self.note_change(|| ChangeScope::File(file_id(object)));
+        }
         if !self.sees_delegations() {
             return Ok(());
         }

@@ -21,6 +21,7 @@ use super::{
     compound::Course,
     journal::Journal,
     session::{Principal, SlotInUse},
+    state::ChangeAndSize,
     turn::Place,
 };
 use crate::{
@@ -177,8 +178,25 @@ impl SuspendedCompounds {
     pub(super) fn is_recall_due(&self, id: CompoundId, now: Time, has_returned: bool) -> bool {
         self.get(id).is_some_and(|compound| {
             let is_over = compound.recall_until.is_none_or(|until| now >= until);
-            compound.awaits_recall && (has_returned || is_over)
+            let asked = compound.journal.asked;
+            let is_told = asked.is_some_and(|asked| asked.told.is_some() && !asked.is_heard);
+            compound.awaits_recall && (has_returned || is_over || is_told)
         })
+    }
+
+    /// Returns true while a compound waits for the CB_GETATTR with this number.
+    pub(super) fn await_attributes(&self, number: u64) -> bool {
+        let asked = self.entries.iter().flatten().filter_map(|entry| entry.journal.asked);
+        asked.into_iter().any(|asked| asked.number == number && asked.told.is_none())
+    }
+
+    /// The CB_GETATTR with this number is over.
+    pub(super) fn tell_attributes(&mut self, number: u64, told: Option<ChangeAndSize>) {
+        let asked =
+            self.entries.iter_mut().flatten().filter_map(|entry| entry.journal.asked.as_mut());
+        for asked in asked.filter(|asked| asked.number == number) {
+            asked.told = Some(told);
+        }
     }
 
     /// A delegation came back, or was revoked: those who wait for one look again.

@@ -6,8 +6,10 @@ use stag_protocol::nfs::{v3::FileHandle, v4::Status4};
 use super::{
     arguments::KeptArguments,
     compound::{CompoundStep, Course},
-    journal::{StoreWish, Wish},
+    journal::{HolderCall, StoreWish, Wish},
     session::SequenceFacts,
+    state::AttributeSource,
+    stateids::file_id,
     suspend::{RECALL_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
@@ -114,6 +116,43 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Recall)
     }
 
+    /// Asks the holder of another client's write delegation for change attribute and size, where
+    /// only it knows them. None if the store knows them.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until the holder has answered; NFS4ERR_DELAY while a delegation is recalled
+    /// whose holder did not.
+    pub(super) fn ask_holder(&mut self, object: &FileHandle) -> Done<Option<HolderCall>> {
+        if !self.sees_delegations() {
+            return Ok(None);
+        }
+        self.journal.go_on()?;
+        if let Some(asked) = &mut self.journal.asked {
+            asked.is_heard = asked.told.is_some();
+        }
+        if let Some(asked) = self.journal.asked.filter(|asked| matches!(asked.told, Some(Some(_))))
+        {
+            return Ok(Some(asked));
+        }
+        let (file, client) = (file_id(object), Some(self.client_key()?));
+        let source = self.with_state(|state, _| state.check_attributes(file, client))?;
+        let AttributeSource::Holder(order) = source else { return Ok(None) };
+        let state = order.state;
+        let has_failed = self.journal.asked.is_some_and(|asked| asked.told.is_some());
+        let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);
+        let holder = self.nfs4.state.client_id(order.client);
+        let can_ask = holder.is_some_and(|holder| self.nfs4.has_back_channel(holder));
+        if has_failed || is_over || !can_ask || !self.can_wait() {
+            // RFC 8881 §10.4.3: it comes back, with what its holder has.
+            let now = super::milliseconds(self.cx.now());
+            self.nfs4.state.begin_recall(state, now);
+        } else if self.journal.asked.is_none() {
+            let number = self.nfs4.ask_holder(order);
+            self.journal.asked = Some(HolderCall { number, state, told: None, is_heard: false });
+        }
+        Err(self.wait_for_recall())
+    }
+
     /// Returns true if the compound can be put aside: its arguments are kept then.
     pub(super) fn can_wait(&mut self) -> bool {
         let Some(slot) = self.slot else { return false };
@@ -134,6 +173,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let slot = self.slot.expect("only a compound with a slot waits");
         let arguments = self.kept.take().expect("arguments are kept before an operation waits");
         self.nfs4.tally.suspensions += 1;
+        self.journal.changes.begin(&mut self.nfs4.changes);
         let id = self.nfs4.suspended.put(SuspendedCompound {
             asker: self.asker,
             source: self.source,

@@ -34,7 +34,11 @@ fn serve(shared: &Arc<SharedFiles>, index: usize, cache: CacheHandle, clock: Clo
         let files = Files::open(&shared, index).unwrap();
         let gateway = Gateway::new(files).with_duplicates(cache, 256);
         let end = Fabric::new(1, Faults::NONE).end("server", stag_sim::LIMITS);
-        let config = Config { outbound: 64, spin: Duration::from_micros(20), ..Config::small() };
+        let config = Config {
+            outbound: 64,
+            spin: stag_engine::Spin::For(Duration::from_micros(20)),
+            ..Config::small()
+        };
         let mut shard = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
         tell.send(shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()).unwrap();
         shard.run(&control, move || clock.now()).unwrap();

@@ -7,8 +7,8 @@ use stag_engine::{
 use stag_nfs::GatewayReport;
 use stag_protocol::{
     nfs::v4::{
-        CallbackAnswer, CallbackCompound, CallbackOperation, CallbackRequest, CbSequenceOk,
-        ResultsWriter, Stateid,
+        Bitmap, CallbackAnswer, CallbackCompound, CallbackOperation, CallbackRequest, CbSequenceOk,
+        RawAttributes, ResultsWriter, Stateid, Status4,
     },
     rpc::{Accepted, record::Fragment},
     xdr::{Writer, pad},
@@ -44,6 +44,8 @@ pub trait Wire {
     fn called(&mut self) -> Vec<Callback> {
         Vec::new()
     }
+    /// Sets change attribute and size of files that are held under a write delegation.
+    fn hold(&mut self, _held: Option<(u64, u64)>) {}
     /// Octets that the server pulled from the client's memory and pushed to it.
     fn moved(&self) -> (u64, u64);
 }
@@ -57,6 +59,8 @@ struct Requester {
     peer: Option<PeerId>,
     done: Vec<Result<Vec<u8>, CallFault>>,
     called: Vec<Callback>,
+    /// Change attribute and size that it has of files under a write delegation.
+    held: Option<(u64, u64)>,
 }
 
 impl Requester {
@@ -80,9 +84,18 @@ impl Requester {
             CallbackRequest::Recall(_) => CallbackAnswer::Recall(Ok(())),
             CallbackRequest::RecallAny(_) => CallbackAnswer::RecallAny(Ok(())),
             CallbackRequest::NotifyLock(_) => CallbackAnswer::NotifyLock(Ok(())),
+            CallbackRequest::GetAttr(_) => {
+                CallbackAnswer::GetAttr(self.held.map(raw_attributes).ok_or(Status4::BadHandle))
+            }
             other => panic!("{other:?} is not expected"),
         }
     }
+}
+
+/// Change attribute and size on the wire.
+fn raw_attributes<'a>((change, size): (u64, u64)) -> RawAttributes<'a> {
+    let octets = [change.to_be_bytes(), size.to_be_bytes()].concat();
+    RawAttributes { mask: Bitmap::of([3, 4]), octets: octets.leak() }
 }
 
 impl App for Requester {
@@ -234,6 +247,10 @@ impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
 
     fn called(&mut self) -> Vec<Callback> {
         self.client.with_app(|app, _| std::mem::take(&mut app.called))
+    }
+
+    fn hold(&mut self, held: Option<(u64, u64)>) {
+        self.client.with_app(|app, _| app.held = held);
     }
 
     fn moved(&self) -> (u64, u64) {

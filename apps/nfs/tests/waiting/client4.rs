@@ -43,6 +43,11 @@ pub struct Session4 {
 impl Session4 {
     /// Makes a client and its session, in a world without losses.
     pub fn open(world: &mut World, client: usize) -> Self {
+        Self::open_as(world, client, 0)
+    }
+
+    /// The same with flags of CREATE_SESSION.
+    pub fn open_as(world: &mut World, client: usize, flags: u32) -> Self {
         // A connection has one credit before its first reply.
         for token in 0..CONNECTIONS as u64 {
             world.call(client, token, &Call::Null);
@@ -60,7 +65,7 @@ impl Session4 {
         let Answer::ExchangeId(Ok(known)) = reply.last() else { panic!("{reply:?}") };
         let (client_id, created) = (known.client_id, known.sequence);
         let mut session = Self { id: [0; 16], client_id, created, sequences: vec![] };
-        session.create(world, client);
+        session.create(world, client, flags);
         let complete = [session.next(0, false), Request::ReclaimComplete(false)];
         assert_eq!(exchange(world, client, &complete).status(), Status4::Ok);
         session
@@ -69,12 +74,12 @@ impl Session4 {
     /// Makes another session of the same client.
     pub fn another(&self, world: &mut World, client: usize) -> Self {
         let mut other = Self { created: self.created + 1, ..self.clone() };
-        other.create(world, client);
+        other.create(world, client, 0);
         other
     }
 
-    fn create(&mut self, world: &mut World, client: usize) {
-        let create = session_args(self.client_id, self.created);
+    fn create(&mut self, world: &mut World, client: usize, flags: u32) {
+        let create = CreateSessionArgs { flags, ..session_args(self.client_id, self.created) };
         let reply = exchange(world, client, &[Request::CreateSession(create)]);
         let Answer::CreateSession(Ok(made)) = reply.last() else { panic!("{reply:?}") };
         (self.id, self.sequences) = (made.session, vec![0; made.fore.requests_max as usize]);

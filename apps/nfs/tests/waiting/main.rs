@@ -3,6 +3,7 @@
 //! comes back, and whoever asks for something else does not notice; that, counted over iWARP, too.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
+mod changes;
 mod client4;
 mod compounds;
 mod counted;

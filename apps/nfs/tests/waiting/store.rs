@@ -18,6 +18,22 @@ pub enum Pace {
     Mixed,
     /// For ever, until the pace is another one.
     Never,
+    /// The same for changes alone.
+    NoChange,
+    /// The same for all others. A change takes a moment.
+    ChangesOnly,
+}
+
+impl Pace {
+    /// Returns true while a call takes for ever.
+    fn hangs(self, call: &StoreCall) -> bool {
+        match self {
+            Self::Mixed => false,
+            Self::Never => true,
+            Self::NoChange => !call.operation.is_harmless(),
+            Self::ChangesOnly => call.operation.is_harmless(),
+        }
+    }
 }
 
 /// The deeds of the backend, and its pace.
@@ -78,9 +94,13 @@ impl SlowStore {
     }
 
     /// Milliseconds that a call waits in the queue, and that it takes then.
-    fn times(&mut self) -> (u64, u64) {
-        if self.shared.borrow().pace == Pace::Never {
+    fn times(&mut self, call: &StoreCall) -> (u64, u64) {
+        let pace = self.shared.borrow().pace;
+        if pace.hangs(call) {
             return (0, u64::from(u32::MAX));
+        }
+        if pace == Pace::ChangesOnly {
+            return (0, 1);
         }
         let queued = [0, 0, 0, 0, 1, 30, 2_500][self.dice.usize(..7)];
         let taken = [0, 0, 1, 1, 7, 40, 300, 7_000][self.dice.usize(..8)];
@@ -142,7 +162,7 @@ impl Store for SlowStore {
                 && !matches!(call.operation, StoreOperation::Commit(_))
         };
         assert!(!self.pending.iter().any(is_same), "a call is under way once: {call:?}");
-        let (queued, taken) = self.times();
+        let (queued, taken) = self.times(&call);
         let starts = later(self.now, queued);
         let pending = Pending { due: later(starts, taken), starts, ticket, call };
         self.pending.push(pending);
@@ -152,9 +172,10 @@ impl Store for SlowStore {
     }
 
     fn next_done(&mut self) -> Option<StoreCallDone> {
-        let is_released = self.shared.borrow().pace != Pace::Never;
+        let pace = self.shared.borrow().pace;
         let is_due = |pending: &Pending| {
-            pending.due <= self.now || (is_released && pending.due > later(self.now, 1 << 30))
+            let hung = pending.due > later(self.now, 1 << 30);
+            pending.due <= self.now || (hung && !pace.hangs(&pending.call))
         };
         let place = self.pending.iter().position(is_due)?;
         let Pending { ticket, mut call, .. } = self.pending.swap_remove(place);

@@ -36,9 +36,7 @@ pub fn sizes(limits: &LimitOptions) -> Result<ShardSizes, Error> {
             Error::usage(format!("--drain {seconds} has to be from 0 to {DRAIN_MAX} seconds"))
         })?;
     }
-    if let Some(microseconds) = limits.spin {
-        sizes.spin = Duration::from_micros(microseconds.into());
-    }
+    sizes.spin = limits.spin.unwrap_or(sizes.spin);
     sizes.check().map_err(Error::usage)?;
     Ok(sizes)
 }

@@ -16,6 +16,7 @@ mod plan;
 mod privileges;
 mod ready_file;
 mod reload;
+mod rest;
 mod sentences;
 mod shards;
 mod sources;
@@ -46,6 +47,7 @@ use shards::FabricShards;
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use sources::{helpers, source};
 use stag_engine::{
+    RestListener,
     clock::Clock,
     control::{self, Command},
     launch::{self, CoreId},
@@ -125,6 +127,8 @@ struct Server {
     plan: Plan,
     /// The peers that may connect.
     admission: Arc<AdmissionTable>,
+    /// Hears when shards rest.
+    rest: Option<Arc<dyn RestListener>>,
     /// SIGHUP reads the file of settings again.
     reloads: bool,
     began: Instant,
@@ -163,7 +167,8 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     };
     let bound = watching::bind(&arguments.observe, &plan)?;
     aside(announce::introduction(&plan, notices));
-    let _settings = crate::caller::settle();
+    let settled = Arc::new(crate::caller::settle());
+    let rest = rest::listener(arguments.limits.awake.unwrap_or_default(), &settled);
     let (sender, receiver) = channel();
     let reloads = arguments.config.is_some();
     ends::forward_signals(sender.clone(), reloads)?;
@@ -179,6 +184,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let mut server = Server {
         plan,
         admission,
+        rest,
         reloads,
         began,
         running: Vec::new(),
@@ -276,6 +282,7 @@ impl Server {
         let mut links = nfs4::links(&self.plan).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (versions, mut records) = nfs4::versions(&self.plan, source)?;
+        let steers = self.plan.steer == options::SteerOption::Address;
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
         for (number, FabricShards { group: mut fabric, cores: places }) in
             fabrics.into_iter().enumerate()
@@ -295,6 +302,7 @@ impl Server {
                     tcp,
                     tls: plan.tls.clone(),
                     is_shared: places > 1,
+                    steered: u32::try_from(places).ok().filter(|places| *places > 1 && steers),
                     sizes: plan.sizes,
                     admission: Arc::new(move |over| Arc::clone(&admission).admission(over)),
                     policy: Arc::clone(&self.admission) as Arc<dyn ConnectionPolicy>,
@@ -318,6 +326,7 @@ impl Server {
                     branch,
                     helpers: helpers.next(),
                     clock,
+                    rest: self.rest.clone(),
                 };
                 let started = self.start_one(seat, cores.get(index).copied())?;
                 let core = self.running.last_mut().and_then(|running| {

@@ -11,7 +11,7 @@ use stag_nfs::{
     Nfs4Link, Nfs4Records,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
 };
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 /// Versions of NFS that a server is to serve.
 #[derive(Clone, Debug)]
@@ -42,13 +42,7 @@ impl NfsPlan {
             }
             return Ok(Self { three, four: None, exclusive: Vec::new() });
         }
-        if let Some(export) = exports.iter().find(|export| export.name.contains('/')) {
-            return Err(Error::usage(format!(
-                "--nfs 4: version 4 shows no export whose name has several components, as /{}; \
-                 give it a name of one",
-                export.name
-            )));
-        }
+        check_paths(exports)?;
         let exclusive = exclusive(&arguments.delegations, exports)?;
         if shards > 1 && three && !exclusive.is_empty() {
             return Err(Error::usage(
@@ -59,6 +53,24 @@ impl NfsPlan {
         }
         Ok(Self { three, four: Some(arguments.lease), exclusive })
     }
+}
+
+/// Refuses an export whose name lies beneath that of another one: version 4 goes to it through files
+/// of the other, of which none leads there.
+fn check_paths(exports: &[Exported]) -> Result<(), Error> {
+    for Exported { name, .. } in exports {
+        let lies_in = |other: &&Exported| {
+            other.name != *name && Path::new(name).starts_with(Path::new(&other.name))
+        };
+        if let Some(other) = exports.iter().find(lies_in) {
+            return Err(Error::usage(format!(
+                "--nfs 4: the name /{name} lies beneath that of the export /{}, through whose \
+                 files version 4 would go to it; give one of them another name",
+                other.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The exports that `--delegations` says nobody else changes.
@@ -136,4 +148,25 @@ fn recovery(records: &Nfs4Records) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn a_name_beneath_that_of_another_export_is_refused_in_any_order() {
+        let exported =
+            |name: &&str| Exported::new((*name).to_owned(), Some(PathBuf::from("/x")), false);
+        let exports = |names: &[&str]| names.iter().map(exported).collect::<Vec<_>>();
+        assert!(check_paths(&exports(&["a/b", "a/c", "ab", "b"])).is_ok());
+        for names in [["a/b/c", "a"], ["a", "a/b/c"]] {
+            let sentence = check_paths(&exports(&names)).unwrap_err().to_string();
+            assert!(
+                sentence.contains("/a/b/c lies beneath") && sentence.contains("/a,"),
+                "{sentence}"
+            );
+        }
+    }
 }

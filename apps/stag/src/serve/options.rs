@@ -3,9 +3,9 @@
 use crate::{cidr, cli::versions, observe::options::ObserveOptions, tls::ServeTlsOptions};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use stag_engine::Sampling;
+use stag_engine::{Sampling, Spin};
 use stag_protocol::rpcrdma::Versions;
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -43,6 +43,10 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
+    /// The core that a connection over TCP or iWARP is served by: connection, spread by the kernel,
+    /// or address, the same one for all of a host (see CORES)
+    #[arg(long, value_name = "connection|address", default_value = "connection")]
+    pub steer: SteerOption,
     /// Threads that wait for file systems, so that no core does
     #[arg(long, value_name = "N", default_value_t = stag_nfs::helpers::THREADS as u16,
         value_parser = clap::value_parser!(u16).range(1..=stag_nfs::helpers::THREADS_MAX as i64))]
@@ -166,16 +170,52 @@ pub struct LimitOptions {
     /// Seconds that calls in progress have when the server stops [default: 3]
     #[arg(long, value_name = "SECONDS", help_heading = TIMEOUTS)]
     pub drain: Option<f64>,
-    /// Microseconds that a core looks for work before it sleeps [default: 100]
-    #[arg(long, value_name = "MICROSECONDS", help_heading = IDLE,
-        value_parser = clap::value_parser!(u32).range(..=60_000_000))]
-    pub spin: Option<u32>,
+    /// Microseconds that a core looks for work before it sleeps; auto: as long as the gaps between
+    /// calls make it worth while, 4096 at most (see WAITING) [default: 100]
+    #[arg(long, value_name = "MICROSECONDS|auto", help_heading = IDLE, value_parser = spin)]
+    pub spin: Option<Spin>,
+    /// When the kernel is asked to keep cores out of deep sleep states: busy, while a core of this
+    /// server has slept for no longer than 50 ms, or always [default: busy]
+    #[arg(long, value_name = "busy|always", help_heading = IDLE)]
+    pub awake: Option<AwakeOption>,
 }
 
 /// Headings of flags: tables of the file.
 const LIMITS: &str = "Limits";
 const TIMEOUTS: &str = "Timeouts";
 const IDLE: &str = "Idle";
+
+/// Longest time that a core can be told to look for work, in microseconds.
+const SPIN_MAX: u64 = 60_000_000;
+
+fn spin(text: &str) -> Result<Spin, String> {
+    if text == "auto" {
+        return Ok(Spin::Learned);
+    }
+    match text.parse() {
+        Ok(micros) if micros <= SPIN_MAX => Ok(Spin::For(Duration::from_micros(micros))),
+        _ => Err(format!("write microseconds from 0 to {SPIN_MAX}, or auto")),
+    }
+}
+
+/// Choice of the core that serves a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SteerOption {
+    /// The kernel spreads connections.
+    Connection,
+    /// The caller's address decides.
+    Address,
+}
+
+/// Time for which sleep states are shallow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AwakeOption {
+    /// While a core works, or slept a moment ago.
+    #[default]
+    Busy,
+    /// As long as the server lives.
+    Always,
+}
 
 /// Answer to the question whether callers act as themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

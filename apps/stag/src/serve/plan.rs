@@ -9,7 +9,7 @@ use super::{
     limits,
     need::{self, Need},
     nfs4::NfsPlan,
-    options::ServeOptions,
+    options::{ServeOptions, SteerOption},
     ready_file,
     shards::FabricShards,
     state_dir::state_dir,
@@ -55,6 +55,8 @@ pub struct Plan {
     /// TLS of calls over TCP.
     pub tls: Option<Arc<ServerTls>>,
     pub clients: Clients,
+    /// Choice of the core that serves a connection.
+    pub steer: SteerOption,
     /// Callers may come from any port, whoever they can act as.
     pub insecure: bool,
     /// Callers can act as more than they are, so that their connections have to prove something.
@@ -221,6 +223,7 @@ impl Plan {
             tcp,
             tls,
             clients,
+            steer: arguments.steer,
             insecure: arguments.insecure,
             is_distrustful: false,
             sizes,

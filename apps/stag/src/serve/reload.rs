@@ -17,6 +17,7 @@ use crate::{
 };
 use sd_notify::NotifyState;
 use serde_json::{Value, json};
+use stag_engine::tls::ServerTls;
 use stag_nfs::{serve::StoreSource, store::files::ExportChanges};
 use std::{
     ffi::OsString,
@@ -31,6 +32,8 @@ pub struct Changes {
     pub exports: ExportChanges,
     /// True if other clients may connect than before.
     pub clients: bool,
+    /// True if the files of TLS were read again, for sessions that begin from then on.
+    pub tls: bool,
 }
 
 impl Changes {
@@ -45,6 +48,7 @@ impl Changes {
             "removed": removed,
             "changed": changed,
             "clients_changed": self.clients,
+            "tls_files_read": self.tls,
         })
     }
 }
@@ -60,6 +64,9 @@ impl fmt::Display for Changes {
         }
         if self.clients {
             parts.push("other clients may connect".to_owned());
+        }
+        if self.tls {
+            parts.push("certificates of TLS as they are now".to_owned());
         }
         match parts.as_slice() {
             [] => f.write_str("the same exports, with the options that they have now"),
@@ -144,6 +151,8 @@ pub struct Reloader {
     fixed: Vec<(&'static str, String)>,
     exports: Vec<String>,
     clients: String,
+    /// TLS on TCP, which shards share.
+    tls: Option<Arc<ServerTls>>,
 }
 
 impl Reloader {
@@ -165,6 +174,7 @@ impl Reloader {
             log: settings.options.observe.log.clone(),
             exports: copies(plan),
             clients: format!("{:?}", plan.clients),
+            tls: plan.tls.clone(),
         })
     }
 
@@ -205,13 +215,16 @@ impl Reloader {
             self.admission.replace(plan.clients);
             self.clients = clients;
         }
+        // The plan has read and checked the files.
+        let tls = self.tls.as_ref().zip(plan.tls.as_ref());
+        tls.inspect(|(now, new)| now.follow(new));
         let log = settings.options.observe.log;
         if log != self.log {
             // The plan's checks know every filter that can be used.
             let _ = trace::change(Some(log.as_deref().unwrap_or("info")));
             self.log = log;
         }
-        Ok(Changes { exports, clients: has_changed })
+        Ok(Changes { exports, clients: has_changed, tls: tls.is_some() })
     }
 }
 
@@ -239,6 +252,12 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
     let own = vec![
         ("listen", format!("{:?}", plan.fabrics)),
         ("tcp", format!("{:?}", plan.tcp)),
+        ("tls", format!("{:?}", plan.tls.as_ref().map(|tls| tls.is_required()))),
+        (
+            "tls-client-ca",
+            format!("{:?}", plan.tls.as_ref().map(|tls| tls.asks_for_certificates())),
+        ),
+        ("steer", format!("{:?}", plan.steer)),
         ("shm-allow", format!("{:?}", plan.shm_allow)),
         ("buffers", format!("{:?}", sizes.slots)),
         ("receives", format!("{:?}", sizes.receives)),
@@ -248,6 +267,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
         ("calls", format!("{:?}", sizes.calls)),
         ("drain", format!("{:?}", sizes.drain)),
         ("spin", format!("{:?}", sizes.spin)),
+        ("awake", format!("{:?}", options.limits.awake)),
         ("private-data", format!("{:?}", plan.private_data)),
         ("rdma-version", format!("{:?}", plan.versions)),
         ("sample", format!("{:?}", plan.sample)),

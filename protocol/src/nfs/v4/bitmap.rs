@@ -1,5 +1,6 @@
 //! Sets of numbers: attributes, operations, hints (`bitmap4`, RFC 8881 §3.2).
 
+use super::Attribute;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 /// A set of numbers from 0 to 255. Numbers above that are no attribute of any version: all of them
@@ -27,6 +28,20 @@ impl Bitmap {
         let mut set = Self::EMPTY;
         numbers.into_iter().for_each(|number| set.insert(number));
         set
+    }
+
+    /// The set of these attributes, in as few words as it takes.
+    pub const fn of_attributes(mut attributes: &[Attribute]) -> Self {
+        let mut bits = 0_u128;
+        while let [attribute, rest @ ..] = attributes {
+            assert!((*attribute as u32) < u128::BITS, "attributes have small numbers");
+            bits |= 1 << *attribute as u32;
+            attributes = rest;
+        }
+        let words = [bits as u32, (bits >> 32) as u32, (bits >> 64) as u32, (bits >> 96) as u32];
+        let [first, second, third, fourth] = words;
+        let len = (u128::BITS - bits.leading_zeros()).div_ceil(32) as u8;
+        Self { words: [first, second, third, fourth, 0, 0, 0, 0], len }
     }
 
     /// Adds a number.
@@ -68,20 +83,30 @@ impl Bitmap {
         set
     }
 
+    /// Returns true if a number is in both sets.
+    #[inline]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.words.iter().zip(other.words).any(|(word, other)| word & other != 0)
+    }
+
     /// Returns true if all numbers of this set are in the other.
+    #[inline]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.words.iter().zip(other.words).all(|(word, other)| word & !other == 0)
     }
 
     /// Iterates over the numbers, in rising order.
+    #[inline]
     pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
-        let words = (0..).step_by(32).zip(self.words);
-        words.flat_map(|(first, mut left): (u32, u32)| {
-            core::iter::from_fn(move || {
-                let bit = left.trailing_zeros();
-                left &= left.checked_sub(1)?;
-                Some(first + bit)
-            })
+        let mut words = (0..).step_by(32).zip(self.words);
+        let (mut first, mut left) = words.next().unwrap_or((0, 0));
+        core::iter::from_fn(move || {
+            while left == 0 {
+                (first, left) = words.next()?;
+            }
+            let bit = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            Some(first + bit)
         })
     }
 
@@ -137,6 +162,16 @@ mod tests {
     }
 
     #[test]
+    fn a_set_of_attributes_is_that_of_their_numbers() {
+        for count in 0..=Attribute::ALL.len() {
+            for attributes in [&Attribute::ALL[..count], &Attribute::ALL[count..]] {
+                let numbers = attributes.iter().map(|attribute| *attribute as u32);
+                assert_eq!(Bitmap::of_attributes(attributes), Bitmap::of(numbers));
+            }
+        }
+    }
+
+    #[test]
     fn sets_of_any_length_come_out_as_they_came_in() {
         for words in 0..=8_u32 {
             let mut wire = words.to_be_bytes().to_vec();
@@ -165,6 +200,7 @@ mod tests {
         let (a, b) = (Bitmap::of([0, 1, 33, 75]), Bitmap::of([1, 33, 34]));
         assert_eq!(a.intersection(&b), Bitmap::of([1, 33]));
         assert!(a.intersection(&b).is_subset(&a) && !a.is_subset(&b));
+        assert!(a.meets(&b) && !a.meets(&Bitmap::of([34, 74, 76])) && !a.meets(&Bitmap::EMPTY));
         let mut c = a;
         c.remove(75);
         assert!(!c.contains(75) && c.contains(33) && !c.contains(1000));

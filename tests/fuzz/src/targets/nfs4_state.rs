@@ -210,8 +210,9 @@ impl World {
             claim,
             offer: DelegationOffer {
                 policy: policies[step.octet(10) % 3],
-                has_back_channel: step.0[11] != 0,
+                has_back_channel: step.0[11] & 1 != 0,
                 call: None,
+                is_changing: step.0[11] & 6 == 2,
             },
         };
         let opened = self.tables.open(&request, self.now)?;

@@ -19,7 +19,7 @@ const ALL: u32 = 0x3f;
 const XATTR_READ: u32 = 0x40;
 const XATTR_WRITE: u32 = 0x80;
 const XATTR_LIST: u32 = 0x100;
-/// Rights that the root of all exports knows.
+/// Rights that directories of the pseudo file system know.
 const LOOK: u32 = Access::READ.0 | Access::LOOKUP.0;
 
 pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -> Done {
@@ -29,7 +29,10 @@ pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -
         return Err(Status4::Inval.into());
     }
     let (supported, granted) = match turn.current()? {
-        Node::Root => (args.rights, args.rights & LOOK),
+        Node::Pseudo(handle) => {
+            turn.directory(&handle)?;
+            (args.rights, args.rights & LOOK)
+        }
         Node::Object(object) => {
             let (granted, attributes) = turn.access(&object, Access(asked(args.rights)))?;
             (args.rights & (meaningful(attributes.kind) | xattrs), with_xattrs(granted.0))

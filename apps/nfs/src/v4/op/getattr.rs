@@ -1,45 +1,65 @@
 //! GETATTR (RFC 8881 §18.7).
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use stag_protocol::nfs::v4::{Attribute, Bitmap, Operation, Status4, check_readable};
 
 use crate::{
-    store::Store,
+    store::{FileAttributes, FileTime, Store},
     v4::{
-        attr::{AttributeSource, owners},
+        attr::AttributeSource,
+        journal::HolderCall,
         node::Node,
-        state::RecallScope,
+        state::{ChangeAndSize, StateKey, StateTables},
         turn::{Done, Turn},
     },
 };
 
 /// Attributes that the holder of a write delegation changes without telling.
-const HELD: [Attribute; 5] = [
+pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
     Attribute::Change,
     Attribute::Size,
     Attribute::SpaceUsed,
     Attribute::TimeMetadata,
     Attribute::TimeModify,
-];
+]);
 
 pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> Done {
     let node = turn.current()?;
     // RFC 8881 §5.5 [8881-326]: what is set only cannot be asked for
     check_readable(asked)?;
+    let mut asked_holder = None;
     if let Node::Object(object) = &node
-        && HELD.iter().any(|attribute| asked.contains(*attribute as u32))
+        && asked.meets(&HELD)
     {
-        // The holder of a write delegation alone knows them: it writes back what it has.
-        turn.recall(object, RecallScope::Writers)?;
+        // RFC 8881 §10.4.3: the holder of a write delegation alone knows them
+        asked_holder = turn.ask_holder(object)?;
     }
-    let object = turn.object_facts(&node)?;
+    let mut object = turn.object_facts(&node)?;
     let system = turn.file_system(&node, asked)?;
-    let owners = owners(&object.attributes);
+    if let Some(HolderCall { state, told: Some(Some(told)), .. }) = asked_holder {
+        report_held(&mut turn.nfs4.state, state, told, &mut object.attributes);
+    }
     let lease = turn.nfs4.lease_seconds();
-    let source =
-        AttributeSource { node: &node, object: &object, system: &system, lease, owners: &owners };
-    let values = source.values();
+    let source = AttributeSource { node: &node, object: &object, system: &system, lease };
     turn.write(|writer| {
         writer.words([Operation::GetAttr as u32, Status4::Ok as u32])?;
-        values.emit(asked, writer)
+        source.emit(asked, writer)
     })
+}
+
+/// Puts what the holder of a write delegation has in the place of what the store has, if the holder
+/// has changed the file. The times are those of this moment then (RFC 8881 §10.4.3).
+fn report_held(
+    tables: &mut StateTables,
+    state: StateKey,
+    told: ChangeAndSize,
+    attributes: &mut FileAttributes,
+) {
+    let here = ChangeAndSize { change: attributes.change, size: attributes.size };
+    let Some(held) = tables.handle_attributes(state, told, here) else { return };
+    (attributes.change, attributes.size) = (held.change, held.size);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = FileTime::of_nanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
+    (attributes.mtime, attributes.ctime) = (now, now);
 }

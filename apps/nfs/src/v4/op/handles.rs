@@ -20,12 +20,12 @@ pub(super) fn putfh<S: Store>(turn: &mut Turn<'_, '_, S>, handle: &Handle4<'_>) 
 
 /// The public filehandle is that of the root.
 pub(super) fn putpubfh<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done {
-    turn.set_current(Node::Root);
+    turn.set_current(Node::ROOT);
     turn.put(&Answer::PutPubFh(Ok(())))
 }
 
 pub(super) fn putrootfh<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done {
-    turn.set_current(Node::Root);
+    turn.set_current(Node::ROOT);
     turn.put(&Answer::PutRootFh(Ok(())))
 }
 

@@ -10,6 +10,7 @@ use crate::{
     store::{NameIn, Store},
     v4::{
         attr::change_info,
+        changes::ChangeScope,
         state::RecallScope,
         status::check_name,
         turn::{Done, Stop, Turn},
@@ -23,6 +24,7 @@ pub(super) fn remove<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done 
     // RFC 8881 §8.4.2.1: a name that goes may be one by which a client is about to reclaim.
     turn.nfs4.state.check_grace()?;
     let directory = node.object(Status4::RoFs)?;
+    turn.note_change(|| ChangeScope::Names);
     recall_named(turn, &directory, name)?;
     let removed = match turn.remove(&directory, name) {
         Err(Stop::Fail(Status4::IsDir | Status4::Perm)) => turn.rmdir(&directory, name),
@@ -38,6 +40,7 @@ pub(super) fn rename<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Rename4Args<'_
     check_name(args.new.0)?;
     turn.nfs4.state.check_grace()?;
     let (from, to) = (from.object(Status4::RoFs)?, to.object(Status4::RoFs)?);
+    turn.note_change(|| ChangeScope::Names);
     recall_named(turn, &from, args.old.0)?;
     recall_named(turn, &to, args.new.0)?;
     let renamed = turn.rename(NameIn::new(&from, args.old.0), NameIn::new(&to, args.new.0));

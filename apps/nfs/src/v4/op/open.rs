@@ -14,7 +14,7 @@ use super::lookup::not_a_directory;
 use crate::{
     store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
     v4::{
-        attr::{Decimal, change_info, no_change, settable_exclusively},
+        attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
         node::Node,
         set::ToSet,
         state::{
@@ -41,6 +41,7 @@ struct OpenFile {
 
 pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -> Done {
     let node = turn.current()?;
+    let since = turn.journal.last_end(turn.nfs4.changes.last_end());
     check_bits(args)?;
     let claim = claim_of(args)?;
     turn.may_open(claim)?;
@@ -50,7 +51,7 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         // RFC 8881 §15.1.9.4 [8881-265]: what cannot have been before the restart is no reclaim
         return Err(Status4::ReclaimBad.into());
     }
-    let file = match &args.claim {
+    let mut file = match &args.claim {
         OpenClaim::Null(name) => {
             check_name(name.0)?;
             named(turn, &node, name.0, &args.how)?
@@ -64,12 +65,17 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     check_kind(file.attributes.kind)?;
     if !file.is_new {
         check_permission(turn, &file, claim, args.share_access)?;
-        truncate(turn, &file, args)?;
+        if truncate(turn, &file, args)? {
+            // The base of what the holder of a delegation tells later.
+            file.attributes = turn.getattr(&file.handle)?;
+        }
     }
-    let offer = turn.delegation_offer(file.attributes.fsid);
+    let id = file_id(&file.handle);
+    let is_changing = S::MAY_WAIT && turn.nfs4.changes.may_touch(id, since);
+    let offer = DelegationOffer { is_changing, ..turn.delegation_offer(file.attributes.fsid) };
     let request = OpenRequest {
         client: turn.client_key()?,
-        file: FileRef { id: file_id(&file.handle), handle: file.handle.octets() },
+        file: FileRef { id, handle: file.handle.octets() },
         owner: args.owner.owner.0,
         access: args.share_access,
         deny: args.share_deny,
@@ -144,8 +150,9 @@ fn named<S: Store>(
     how: &OpenHow<'_>,
 ) -> Done<OpenFile> {
     let directory = match node {
-        Node::Root => {
-            return Err(match turn.shows(name) {
+        Node::Pseudo(handle) => {
+            let directory = turn.directory(handle)?;
+            return Err(match turn.shows(directory, name) {
                 true => Status4::IsDir,
                 false if matches!(how, OpenHow::Create(_)) => Status4::RoFs,
                 false => Status4::NoEnt,
@@ -174,7 +181,7 @@ fn named<S: Store>(
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
             let set = ToSet::of(&exclusive.attributes)?;
             // RFC 8881 §18.16.3: others than suppattr_exclcreat has are invalid here.
-            if !set.mask.is_subset(&settable_exclusively()) {
+            if !set.mask.is_subset(&SETTABLE_EXCLUSIVELY) {
                 return Err(Status4::Inval.into());
             }
             made_once(turn, &directory, name, exclusive.verifier, &set)
@@ -273,15 +280,19 @@ fn check_permission<S: Store>(
     Ok(())
 }
 
-/// Cuts a file that exists, if the OPEN creates it with the size 0.
-fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4Args<'_>) -> Done {
-    let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(()) };
+/// Cuts a file that exists, if the OPEN creates it with the size 0. Returns true if it does.
+fn truncate<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    file: &OpenFile,
+    args: &Open4Args<'_>,
+) -> Done<bool> {
+    let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(false) };
     if ToSet::of(raw)?.attributes.size != Some(0) {
-        return Ok(());
+        return Ok(false);
     }
     turn.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
-    turn.setattr(&file.handle, &set).map(drop)
+    turn.setattr(&file.handle, &set).map(|_| true)
 }
 
 /// The delegation as it is told. The user who opened the file may do what he opened it for; all
@@ -333,6 +344,6 @@ impl<S: Store> Turn<'_, '_, S> {
         let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
         let now = self.cx.now();
         let policy = self.nfs4.delegation_policy(fsid, now);
-        DelegationOffer { policy, has_back_channel, call: Some(call) }
+        DelegationOffer { policy, has_back_channel, call: Some(call), is_changing: false }
     }
 }

@@ -15,10 +15,10 @@ use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},
     v4::{
         Nfs4,
-        attr::{AttributeSource, Decimal, FileSystemFacts, ObjectFacts, owners},
-        node::Node,
+        attr::{AttributeSource, FileSystemFacts, ObjectFacts},
+        node::{Node, PseudoHandle},
         op::lookup::not_a_directory,
-        pseudo::PseudoRoot,
+        pseudo::{Below, PseudoTree},
         turn::{Done, Stop, Turn},
     },
 };
@@ -40,7 +40,7 @@ pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args)
         return Err(Status4::TooSmall.into());
     }
     match node {
-        Node::Root => read_root(turn, args),
+        Node::Pseudo(handle) => read_pseudo(turn, args, &handle),
         Node::Object(directory) => read_directory(turn, args, &directory),
     }
 }
@@ -78,7 +78,7 @@ impl Listing<'_, '_> {
 
 /// Attributes of an entry.
 enum Entry<'a> {
-    Known(&'a AttributeValues<'a>, &'a Bitmap),
+    Known(&'a AttributeSource<'a>, &'a Bitmap),
     /// They cannot be told.
     Failed(Status4, &'a Bitmap),
 }
@@ -86,7 +86,7 @@ enum Entry<'a> {
 impl Entry<'_> {
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
-            Self::Known(values, asked) => values.emit(asked, writer),
+            Self::Known(source, asked) => source.emit(asked, writer),
             Self::Failed(status, asked) => {
                 let values =
                     AttributeValues { rdattr_error: Some(*status), ..AttributeValues::default() };
@@ -217,32 +217,27 @@ fn push(
     };
     let node = Node::Object(handle);
     let object = ObjectFacts { attributes, mounted_on: None };
-    let owners = owners(&attributes);
-    let values = source_of(&node, &object, &rest.system, rest.lease, &owners).values();
-    Ok(listing.push(cookie, name, &Entry::Known(&values, asked)))
+    let source =
+        AttributeSource { node: &node, object: &object, system: &rest.system, lease: rest.lease };
+    Ok(listing.push(cookie, name, &Entry::Known(&source, asked)))
 }
 
-fn source_of<'a>(
-    node: &'a Node,
-    object: &'a ObjectFacts,
-    system: &'a FileSystemFacts,
-    lease: u32,
-    owners: &'a [Decimal; 2],
-) -> AttributeSource<'a> {
-    AttributeSource { node, object, system, lease, owners }
-}
-
-/// The exports, with the attributes of their directories.
-fn read_root<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done {
-    let verifier = turn.nfs4.root.verifier();
+/// A directory of the pseudo file system: the entries that the caller sees.
+fn read_pseudo<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    args: &ReadDir4Args,
+    handle: &PseudoHandle,
+) -> Done {
+    let directory = turn.directory(handle)?;
+    let verifier = turn.nfs4.pseudo.verifier(directory);
     if args.cookie != 0 && args.verifier != verifier {
         return Err(Status4::NotSame.into());
     }
-    let places = turn.nfs4.root.behind(args.cookie).ok_or(Status4::BadCookie)?;
+    let entries = turn.nfs4.pseudo.behind(directory, args.cookie).ok_or(Status4::BadCookie)?;
     let asked = args.attributes;
     write_listing(turn, args, |turn, listing| {
-        for place in places {
-            if !push_export(turn, listing, place, &asked)? {
+        for entry in entries {
+            if !push_below(turn, listing, [directory, entry], &asked)? {
                 return Ok((verifier, false));
             }
         }
@@ -250,31 +245,37 @@ fn read_root<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done 
     })
 }
 
-fn push_export<S: Store>(
+/// Adds an entry of a directory of the pseudo file system, with the attributes of what it leads to;
+/// false when it does not fit.
+fn push_below<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     listing: &mut Listing<'_, '_>,
-    place: usize,
+    [directory, place]: [usize; 2],
     asked: &Bitmap,
 ) -> Done<bool> {
-    // An export is not there for whom its list does not hold.
-    if turn.admission(place).is_err() {
-        return Ok(true);
-    }
-    let found = turn.export(place).and_then(|handle| {
-        let node = Node::Object(handle);
+    let Some(entry) = turn.nfs4.pseudo.entry(directory, place) else { return Ok(false) };
+    let found = match entry.below {
+        // What lies beneath is not there for whom its list does not hold.
+        Below::Directory(below) if !turn.sees(below) => return Ok(true),
+        Below::Export(export) if turn.admission(export).is_err() => return Ok(true),
+        Below::Directory(below) => {
+            turn.nfs4.pseudo.handle_of(below).map(Node::Pseudo).ok_or(Status4::Stale.into())
+        }
+        Below::Export(export) => turn.export(export).map(Node::Object),
+    };
+    let found = found.and_then(|node| {
         let object = turn.object_facts(&node)?;
         let system = turn.file_system(&node, asked)?;
         Ok((node, object, system))
     });
-    let Nfs4 { root, .. } = &*turn.nfs4;
-    let Some(entry) = root.entry(place) else { return Ok(false) };
-    let cookie = PseudoRoot::cookie(place);
+    let Nfs4 { pseudo, .. } = &*turn.nfs4;
+    let Some(entry) = pseudo.entry(directory, place) else { return Ok(false) };
+    let cookie = PseudoTree::cookie(place);
     match found {
         Ok((node, object, system)) => {
             let lease = turn.nfs4.lease_seconds();
-            let owners = owners(&object.attributes);
-            let values = source_of(&node, &object, &system, lease, &owners).values();
-            Ok(listing.push(cookie, &entry.name, &Entry::Known(&values, asked)))
+            let source = AttributeSource { node: &node, object: &object, system: &system, lease };
+            Ok(listing.push(cookie, &entry.name, &Entry::Known(&source, asked)))
         }
         // An export that cannot be opened is listed nevertheless.
         Err(Stop::Fail(status)) if asked.contains(Attribute::RdattrError as u32) => {

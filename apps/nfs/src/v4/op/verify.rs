@@ -8,7 +8,7 @@ use stag_protocol::{
 use crate::{
     store::Store,
     v4::{
-        attr::{AttributeSource, owners, supported},
+        attr::{AttributeSource, SUPPORTED},
         turn::{Done, Turn},
     },
 };
@@ -30,21 +30,18 @@ pub(super) fn nverify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttribut
 /// Compares attributes as they would be told: octet by octet.
 fn are_same<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done<bool> {
     let node = turn.current()?;
-    check_comparable(&values.mask, &supported())?;
+    check_comparable(&values.mask, &SUPPORTED)?;
     values.values().map_err(|fault| fault.status())?;
     let object = turn.object_facts(&node)?;
     let system = turn.file_system(&node, &values.mask)?;
-    let owners = owners(&object.attributes);
     let lease = turn.nfs4.lease_seconds();
-    let source =
-        AttributeSource { node: &node, object: &object, system: &system, lease, owners: &owners };
+    let source = AttributeSource { node: &node, object: &object, system: &system, lease };
     let mut octets = [0; LEN_MAX];
     debug_assert!(attributes_len_max(&values.mask) <= LEN_MAX, "supported attributes have room");
     let mut writer = Writer::new(&mut octets);
-    let told = source.values();
     let emitted =
         stag_protocol::nfs::v4::emit_attributes(&values.mask, &mut writer, |attribute, writer| {
-            told.emit_one(attribute, writer)
+            source.emit_one(attribute, writer)
         });
     emitted.map_err(|_| Status4::ServerFault)?;
     let len = writer.len();

@@ -223,18 +223,7 @@ impl Sessions {
         facts: &SequenceFacts<'_>,
     ) -> Result<SlotVerdict, Status4> {
         let session = self.get_mut(&args.session).ok_or(Status4::BadSession)?;
-        let user = match facts.principal {
-            Principal::Anyone => u32::MAX,
-            Principal::Unix(uid) => uid,
-        };
-        let call = SlotCall {
-            slot: args.slot,
-            sequence: args.sequence,
-            highest_slot: args.highest_slot,
-            user,
-            // RFC 8881 §2.10.6.1.3.1 [8881-300]: a retry has the arguments of the first request
-            digest: digest(facts, args.cache_this),
-        };
+        let call = slot_call(args, facts);
         match session.slots.check(&call)? {
             SlotStep::InProgress => return Ok(SlotVerdict::InProgress),
             SlotStep::Replay => return Ok(SlotVerdict::Replay),
@@ -269,6 +258,26 @@ impl Sessions {
         };
         self.busy += 1;
         Ok(SlotVerdict::New(in_use))
+    }
+
+    /// Begins and ends a new request that is carried out at once, whose reply has at most
+    /// `reply_max` octets and is not kept, and gives its client. None for all that
+    /// [`begin`](Self::begin) has to judge: nothing changes then.
+    #[inline]
+    pub(in crate::v4) fn pass(
+        &mut self,
+        args: &SequenceArgs,
+        facts: &SequenceFacts<'_>,
+        reply_max: u32,
+    ) -> Option<u64> {
+        debug_assert!(!args.cache_this, "the reply is not kept");
+        let session = self.get_mut(&args.session)?;
+        let fore = &session.fore;
+        let is_within = facts.request_len <= fore.request_max as usize
+            && facts.operations <= fore.operations_max
+            && fore.response_max >= reply_max;
+        let has_passed = is_within && session.slots.pass(&slot_call(args, facts));
+        has_passed.then_some(session.client)
     }
 
     /// Ends the request of a slot. `reply` is its reply from the status of the compound on, if it
@@ -308,6 +317,22 @@ impl Session {
     /// The highest slot that the client may use, and the one that it should.
     pub(in crate::v4) const fn highest_slots(&self) -> (u32, u32) {
         (self.slots.highest_slot(), self.slots.target_highest_slot())
+    }
+}
+
+/// A request as its slot judges it.
+fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
+    let user = match facts.principal {
+        Principal::Anyone => u32::MAX,
+        Principal::Unix(uid) => uid,
+    };
+    SlotCall {
+        slot: args.slot,
+        sequence: args.sequence,
+        highest_slot: args.highest_slot,
+        user,
+        // RFC 8881 §2.10.6.1.3.1 [8881-300]: a retry has the arguments of the first request
+        digest: digest(facts, args.cache_this),
     }
 }
 

@@ -84,8 +84,10 @@ impl StateTables {
         here: ChangeAndSize,
     ) -> Option<ChangeAndSize> {
         let held = self.delegation_mut(state)?;
-        // RFC 8881 §10.4.3 [8881-238]: another change attribute or another size is a change
-        held.is_modified |= told.change != held.change || told.size != here.size;
+        // RFC 8881 §10.4.3 [8881-238]: another change attribute or another size is a change. That
+        // of the store is none: the holder has written through the server, and has nothing else.
+        let is_known = told.change == held.change || told.change == here.change;
+        held.is_modified |= !is_known || told.size != here.size;
         if !held.is_modified {
             return None;
         }

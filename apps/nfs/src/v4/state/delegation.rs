@@ -40,6 +40,8 @@ pub struct DelegationOffer {
     pub policy: DelegationPolicy,
     /// True if the client can be called back.
     pub has_back_channel: bool,
+    /// True while the file is being changed, or if it was since its attributes were read.
+    pub is_changing: bool,
     /// The request.
     pub call: Option<GrantingCall>,
 }
@@ -115,7 +117,9 @@ impl StateTables {
         if !allows || !request.offer.has_back_channel || self.check_grace().is_err() {
             return Err(NoDelegation::Resource(false));
         }
-        if self.recent.has(request.file.id, now) || self.is_contended(file, request.client, write) {
+        // A change that is under way has recalled all that there were.
+        let is_changing = request.offer.is_changing || self.recent.has(request.file.id, now);
+        if is_changing || self.is_contended(file, request.client, write) {
             return Err(NoDelegation::Contention(false));
         }
         Ok(write)

@@ -58,13 +58,19 @@ impl Ruled {
     }
 
     fn within(home: Home, data: ExportRules) -> Self {
+        Self::named(home, ["data", "fixed"], data)
+    }
+
+    /// The same two directories by these names.
+    fn named(home: Home, names: [&str; 2], data: ExportRules) -> Self {
         let shared = home.shared();
-        let place = |name: &str, read_only| ExportConfig {
+        let place = |name: &str, directory: &str, read_only| ExportConfig {
             name: name.to_owned(),
-            path: home.path(name),
+            path: home.path(directory),
             read_only,
         };
-        let places = [place("data", false), place("fixed", true)];
+        let [first, second] = names;
+        let places = [place(first, "data", false), place(second, "fixed", true)];
         shared.replace_exports(&set(&places, data)).unwrap();
         let gateway: Gateway<Files> = Gateway::new(Files::open(&shared, 0).unwrap());
         let gateway = gateway.with_policy(Arc::new(OpenPorts)).with_nfs4(CONFIG);
@@ -114,6 +120,11 @@ fn elsewhere() -> ExportRules {
 }
 
 fn listed(client: &mut Client4) -> Vec<Vec<u8>> {
+    listed_at(client, b"")
+}
+
+/// The names at the end of a path.
+fn listed_at(client: &mut Client4, path: &[u8]) -> Vec<Vec<u8>> {
     let list = Request::ReadDir(ReadDir4Args {
         cookie: 0,
         verifier: [0; 8],
@@ -121,15 +132,38 @@ fn listed(client: &mut Client4) -> Vec<Vec<u8>> {
         max_count: 4_096,
         attributes: Bitmap::of([1, 20]),
     });
-    let reply = client.run(&[Request::PutRootFh(()), list]);
+    let reply = client.run(&[walk(path), vec![list]].concat());
     let Answer::ReadDir(Ok(ok)) = reply.last() else { panic!("{:?}", reply.last()) };
     let mut names: Vec<_> = ok.entries.map(|entry| entry.name.0.to_vec()).collect();
     names.sort();
     names
 }
 
-fn lookup(client: &mut Client4, name: &[u8]) -> Status4 {
-    client.run(&[Request::PutRootFh(()), Request::Lookup(Text(name))]).status()
+fn lookup(client: &mut Client4, path: &[u8]) -> Status4 {
+    client.run(&walk(path)).status()
+}
+
+/// The way from the root of all exports along a path.
+fn walk(path: &[u8]) -> Vec<Request<'_>> {
+    let names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
+    let steps = names.map(|name| Request::Lookup(Text(name)));
+    std::iter::once(Request::PutRootFh(())).chain(steps).collect()
+}
+
+/// The handle of the object at the end of a path.
+fn handle_at(client: &mut Client4, path: &[u8]) -> Vec<u8> {
+    let reply = client.run(&[walk(path), vec![Request::GetFh(())]].concat());
+    let Answer::GetFh(Ok(handle)) = reply.last() else { panic!("{:?}", reply.last()) };
+    handle.0.to_vec()
+}
+
+/// File system, number, and number of the entry that an object lies over.
+fn place_of(client: &mut Client4, way: &[Request<'_>]) -> (u64, u64, u64) {
+    let reply = client.run(&[way, &[Request::GetAttr(Bitmap::of([8, 20, 55]))]].concat());
+    let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!("{:?}", reply.last()) };
+    let values = raw.values().unwrap();
+    let fsid = values.fsid.unwrap();
+    (fsid.major, values.fileid.unwrap(), values.mounted_on_fileid.unwrap())
 }
 
 fn at(client: &mut Client4, handle: &[u8], request: Request<'_>) -> Status4 {
@@ -160,6 +194,76 @@ fn an_export_is_not_there_for_whom_its_list_does_not_hold() {
     }
     ruled.change(here(ClientOptions::default()), |client| lookup(client, b"data") == Status4::Ok);
     assert_eq!(listed(&mut ruled.client), [b"data".to_vec(), b"fixed".to_vec()]);
+}
+
+#[test]
+fn directories_lead_to_exports_with_names_of_several_components_and_back() {
+    let names = ["projects/x/alpha", "projects/beta"];
+    let mut ruled = Ruled::named(Home::new(), names, here(ClientOptions::default()));
+    let client = &mut ruled.client;
+    assert_eq!(listed(client), [b"projects".to_vec()]);
+    assert_eq!(listed_at(client, b"projects"), [b"beta".to_vec(), b"x".to_vec()]);
+    assert_eq!(listed_at(client, b"projects/x"), [b"alpha".to_vec()]);
+    let root = place_of(client, &walk(b""));
+    let above = place_of(client, &walk(b"projects"));
+    let between = place_of(client, &walk(b"projects/x"));
+    let export = place_of(client, &walk(b"projects/x/alpha"));
+    assert!(root.0 == above.0 && root.0 == between.0, "directories are one file system");
+    assert_ne!(export.0, root.0, "an export is a file system of its own");
+    for (_, number, mounted_on) in [root, above, between] {
+        assert_eq!(number, mounted_on);
+    }
+    assert!(root.1 != above.1 && above.1 != between.1 && export.2 != between.1);
+    assert_ne!(export.1, export.2, "it lies over an entry");
+    let mut back = walk(b"projects/x/alpha");
+    for expected in [between, above, root] {
+        back.push(Request::LookupP(()));
+        assert_eq!(place_of(client, &back), expected);
+    }
+    back.push(Request::LookupP(()));
+    assert_eq!(client.run(&back).status(), Status4::NoEnt);
+    let make = Request::Create(directory(b"d"));
+    let open = Request::Open(open_args(b"x", share::READ, false));
+    for (request, status) in [(make, Status4::RoFs), (open, Status4::IsDir)] {
+        let reply = client.run(&[walk(b"projects"), vec![request.clone()]].concat());
+        assert_eq!(reply.status(), status, "{request:?}");
+    }
+}
+
+#[test]
+fn a_directory_is_there_for_whom_an_export_beneath_it_is() {
+    let mut ruled = Ruled::named(Home::new(), ["a/b/data", "a/fixed"], elsewhere());
+    let client = &mut ruled.client;
+    assert_eq!(listed_at(client, b"a"), [b"fixed".to_vec()]);
+    assert_eq!(lookup(client, b"a/b"), Status4::NoEnt);
+    let open = Request::Open(open_args(b"b", share::READ, false));
+    assert_eq!(client.run(&[walk(b"a"), vec![open]].concat()).status(), Status4::NoEnt);
+    ruled.change(here(ClientOptions::default()), |client| lookup(client, b"a/b") == Status4::Ok);
+    let between = handle_at(&mut ruled.client, b"a/b");
+    assert_eq!(at(&mut ruled.client, &between, getattr()), Status4::Ok);
+    ruled.change(elsewhere(), |client| lookup(client, b"a/b") == Status4::NoEnt);
+    for request in [getattr(), Request::Lookup(Text(b"data")), Request::LookupP(())] {
+        let status = at(&mut ruled.client, &between, request.clone());
+        assert_eq!(status, Status4::Access, "{request:?}");
+    }
+}
+
+#[test]
+fn directories_come_and_go_with_the_exports_that_they_lead_to() {
+    let mut ruled = Ruled::named(Home::new(), ["a/b/data", "a/fixed"], here(insecure(true)));
+    let (above, between) =
+        (handle_at(&mut ruled.client, b"a"), handle_at(&mut ruled.client, b"a/b"));
+    ruled.places[0].name = "c/data".to_owned();
+    ruled.change(here(insecure(true)), |client| lookup(client, b"c/data") == Status4::Ok);
+    let client = &mut ruled.client;
+    assert_eq!(at(client, &between, getattr()), Status4::Stale);
+    assert_eq!(at(client, &above, getattr()), Status4::Ok, "another export is beneath it");
+    assert_eq!(listed(client), [b"a".to_vec(), b"c".to_vec()]);
+    assert_eq!(listed_at(client, b"a"), [b"fixed".to_vec()]);
+    ruled.places[0].name = "a/b/data".to_owned();
+    ruled.change(here(insecure(true)), |client| lookup(client, b"a/b/data") == Status4::Ok);
+    assert_eq!(handle_at(&mut ruled.client, b"a/b"), between, "the handle is that of the path");
+    assert_eq!(lookup(&mut ruled.client, b"c"), Status4::NoEnt);
 }
 
 #[test]

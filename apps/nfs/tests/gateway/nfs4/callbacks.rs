@@ -114,3 +114,67 @@ fn a_lock_that_waits_is_told_when_it_may_be_free() {
     let again = client.run(&[put, lock(stateid, LockType::WriteWait)]);
     assert_eq!(again.status(), Status4::Ok);
 }
+
+/// Change attribute and size, by GETATTR.
+fn look(client: &mut Client4, handle: &[u8]) -> Result<(u64, u64), Status4> {
+    let asked = Request::GetAttr(Bitmap::of([3, 4]));
+    let reply = client.run(&[Request::PutFh(Text(handle)), asked]);
+    match reply.last() {
+        Answer::GetAttr(Ok(attributes)) => {
+            let values = attributes.values().unwrap();
+            Ok((values.change.unwrap(), values.size.unwrap()))
+        }
+        _ => Err(reply.status()),
+    }
+}
+
+#[test]
+fn the_holder_of_a_write_delegation_is_asked_for_change_attribute_and_size() {
+    let mut client = Client4::delegated(2);
+    let (_, delegation, handle) = open(&mut client, share::BOTH);
+    assert!(delegation.is_some());
+    let (change, size) = look(&mut client, &handle).unwrap();
+    assert!(client.wire.called().is_empty(), "the holder asks the store");
+    let mut other = None;
+    client.swap(&mut other);
+    client.wire.hold(Some((change, size)));
+    assert_eq!(look(&mut client, &handle), Ok((change, size)), "nothing was changed");
+    client.wire.hold(Some((change + 1_000, 5)));
+    assert_eq!(look(&mut client, &handle), Ok((change + 1, 5)), "its size, and a change of ours");
+    assert_eq!(look(&mut client, &handle), Ok((change + 2, 5)), "each is another one");
+    assert_eq!(client.wire.called(), [(CallbackOperation::GetAttr, None); 3]);
+    let report = client.wire.report().nfs4;
+    assert_eq!((report.callbacks, report.failed_callbacks, report.suspended), (3, 0, 0));
+}
+
+#[test]
+fn a_delegation_whose_holder_does_not_tell_attributes_is_recalled() {
+    let mut client = Client4::delegated(1);
+    let (_, delegation, handle) = open(&mut client, share::BOTH);
+    let delegation = delegation.unwrap();
+    let mut other = None;
+    client.swap(&mut other);
+    assert_eq!(look(&mut client, &handle), Err(Status4::Delay));
+    assert_eq!(client.wire.called(), [(CallbackOperation::GetAttr, None), recall(delegation)]);
+    client.swap(&mut other);
+    let back = [Request::PutFh(Text(&handle)), Request::DelegReturn(delegation)];
+    assert_eq!(client.run(&back).status(), Status4::Ok);
+    client.swap(&mut other);
+    assert!(look(&mut client, &handle).is_ok());
+}
+
+#[test]
+fn attributes_that_the_holder_does_not_change_are_told_without_asking_it() {
+    let mut client = Client4::delegated(2);
+    let (_, delegation, handle) = open(&mut client, share::BOTH);
+    assert!(delegation.is_some());
+    let mut other = None;
+    client.swap(&mut other);
+    let asked = Request::GetAttr(Bitmap::of([1, 33, 86]));
+    let reply = client.run(&[Request::PutFh(Text(&handle)), asked]);
+    let Answer::GetAttr(Ok(attributes)) = reply.last() else { panic!("{:?}", reply.last()) };
+    let options = attributes.values().unwrap().open_arguments.unwrap();
+    assert!(options.share_access_want.contains(3), "delegations may be wanted");
+    assert!(!options.share_access_want.contains(20), "with no timestamps");
+    assert!(client.wire.called().is_empty());
+}

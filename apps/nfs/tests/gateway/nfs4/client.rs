@@ -234,8 +234,17 @@ impl Client4 {
 
     /// Carries out operations behind a SEQUENCE.
     pub fn run(&mut self, requests: &[Request<'_>]) -> Reply4 {
-        let mut all = vec![self.sequence(false)];
-        all.extend(requests.iter().cloned());
+        self.send_next(false, requests.iter().cloned())
+    }
+
+    /// Carries out operations behind a SEQUENCE that says if the reply is to be kept.
+    pub fn send_next<'a>(
+        &mut self,
+        is_kept: bool,
+        requests: impl IntoIterator<Item = Request<'a>>,
+    ) -> Reply4 {
+        let mut all: Vec<Request<'a>> = vec![self.sequence(is_kept)];
+        all.extend(requests);
         self.send(&all)
     }
 

@@ -3,7 +3,7 @@
 use super::client::{CONFIG, Client4, encode};
 use stag_protocol::{
     nfs::v4::*,
-    rpc::{Accepted, Outcome, ReplyHeader},
+    rpc::{Accepted, Credential, Outcome, ReplyHeader},
     xdr::Reader,
 };
 
@@ -143,4 +143,58 @@ fn the_lease_is_the_one_of_the_configuration() {
     let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!() };
     let lease = raw.values().unwrap().lease_time.unwrap();
     assert_eq!(u64::from(lease), CONFIG.lease.as_secs());
+}
+
+/// Octets of a reply in front of the sequence ID: status, tag, number of results, number and status
+/// of SEQUENCE, session.
+const SEQUENCE_AT: usize = 5 * 4 + 16;
+
+#[test]
+fn a_getattr_is_answered_by_the_same_octets_in_place_and_by_the_interpreter() {
+    for mut client in Client4::all() {
+        let (_, file) = client.open(b"file");
+        let root = client.at_export(&[Request::GetFh(())]);
+        let Answer::GetFh(Ok(directory)) = root.last() else { panic!("{root:?}") };
+        let missing = [7; 30];
+        let each = (0..=90).chain([200, 255]).map(|number| Bitmap::of([number]));
+        let all = Bitmap::of((0..=90).filter(|number| ![48, 54, 74, 81].contains(number)));
+        // Attributes that Linux asks for each time.
+        let linux = Bitmap::of([1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
+        for asked in each.chain([linux, all, Bitmap::EMPTY]) {
+            for handle in [&file[..], directory.0, &missing] {
+                let behind = [Request::PutFh(Text(handle)), Request::GetAttr(asked)];
+                let [in_place, interpreted] = [false, true].map(|is_kept| {
+                    let [put, get] = behind.clone();
+                    let mut reply = client.send_next(is_kept, [put, get]).0;
+                    reply[SEQUENCE_AT..SEQUENCE_AT + 4].fill(0);
+                    reply
+                });
+                assert_eq!(in_place, interpreted, "{asked:?} of {handle:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slot_judges_a_getattr_in_place_as_any_other_request() {
+    let mut client = Client4::in_memory();
+    let (_, file) = client.open(b"file");
+    let rest = [Request::PutFh(Text(&file)), Request::GetAttr(Bitmap::of([1, 4]))];
+    assert_eq!(client.run(&rest).status(), Status4::Ok);
+    let last = client.sequences[0];
+    let [put, get] = rest;
+    let mut send = |slot, sequence| {
+        let request = client.sequence_of(slot, sequence, false);
+        client.send(&[request, put.clone(), get.clone()]).status()
+    };
+    assert_eq!(send(0, last), Status4::RetryUncachedRep, "it was answered, and is not kept");
+    assert_eq!(send(0, last + 2), Status4::SeqMisordered);
+    assert_eq!(send(64, 1), Status4::BadSlot);
+    assert_eq!(send(0, last + 1), Status4::Ok, "nothing of that changed the slot");
+    client.credential = Credential::None;
+    let request = client.sequence_of(0, last + 1, false);
+    let other = client.send(&[request, put.clone(), get.clone()]);
+    assert_eq!(other.status(), Status4::SeqFalseRetry, "another user");
+    client.session = [9; 16];
+    assert_eq!(client.run(&[put, get]).status(), Status4::BadSession);
 }

@@ -262,6 +262,8 @@ mod tests {
         let (mut set_only, mut settable) = (Vec::new(), Vec::new());
         for attribute in Attribute::ALL {
             let mask = Bitmap::of([*attribute as u32]);
+            let is_set_only = attribute.access() == AttributeAccess::Write;
+            assert_eq!(check_readable(&mask).is_err(), is_set_only, "{attribute:?}");
             if check_readable(&mask) == Err(Status4::Inval) {
                 set_only.push(*attribute as u32);
                 assert_eq!(check_comparable(&mask, &all), Err(Status4::Inval));

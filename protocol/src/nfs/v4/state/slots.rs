@@ -123,6 +123,22 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
     /// [`SlotTable::finish`]. Slots that the requester gave up are taken back.
     pub fn start(&mut self, call: &SlotCall) {
         assert_eq!(self.check(call), Ok(SlotStep::New), "only a new request begins");
+        self.occupy(call);
+    }
+
+    /// Begins and ends a new request that is carried out at once and whose reply is not cached.
+    /// Returns false for any other: nothing changes then.
+    #[inline]
+    pub fn pass(&mut self, call: &SlotCall) -> bool {
+        let is_new = self.check(call) == Ok(SlotStep::New);
+        if is_new {
+            self.occupy(call);
+            self.finish(call.slot, false);
+        }
+        is_new
+    }
+
+    fn occupy(&mut self, call: &SlotCall) {
         let (number, granted) = (self.target_number, self.granted);
         let slot =
             self.slots.as_mut().get_mut(..granted).and_then(|slots| slots.get_mut(at(call.slot)));

@@ -7,6 +7,7 @@ use stag_protocol::nfs::v4::{DelegationType, NoDelegation, sequence_flag};
 const OFFER: DelegationOffer = DelegationOffer {
     policy: DelegationPolicy::ReadWrite,
     has_back_channel: true,
+    is_changing: false,
     call: Some(GrantingCall { session: [5; 16], slot: 3, sequence: 9 }),
 };
 
@@ -75,7 +76,7 @@ fn an_open_gets_the_delegation_that_its_access_export_and_wants_allow() {
     ];
     for (access, policy, has_back_channel, expected) in cases {
         let mut fixture = Fixture::new();
-        let offer = DelegationOffer { policy, has_back_channel, call: None };
+        let offer = DelegationOffer { policy, has_back_channel, ..OFFER };
         let opened = ask(&mut fixture, 0, access, Claim::New, offer).unwrap();
         let write = match opened.delegation {
             DelegationOutcome::Given(given) => Some(given.write),
@@ -90,6 +91,18 @@ fn an_open_gets_the_delegation_that_its_access_export_and_wants_allow() {
         };
         assert_eq!(write, expected, "{access:x} {policy:?} {has_back_channel}");
     }
+}
+
+#[test]
+fn a_file_that_is_being_changed_gets_no_delegation() {
+    let mut fixture = Fixture::new();
+    let offer = DelegationOffer { is_changing: true, ..OFFER };
+    let access = READ | share::WANT_ANY_DELEGATION;
+    let opened = ask(&mut fixture, 0, access, Claim::New, offer).unwrap();
+    let refused = DelegationOutcome::Refused(NoDelegation::Contention(false));
+    assert_eq!(opened.delegation, refused);
+    let opened = ask(&mut fixture, 0, access, Claim::New, OFFER).unwrap();
+    assert!(matches!(opened.delegation, DelegationOutcome::Given(_)));
 }
 
 #[test]
@@ -433,6 +446,15 @@ fn a_size_of_its_own_is_a_change_whatever_the_holder_says_of_the_change_attribut
     let here = ChangeAndSize { change: 100, size: 5 };
     let reported = fixture.tables.handle_attributes(given.state, told, here);
     assert_eq!(reported, Some(ChangeAndSize { change: 101, size: 6 }));
+}
+
+#[test]
+fn a_holder_that_has_written_all_of_it_through_the_server_has_changed_nothing_else() {
+    let mut fixture = Fixture::new();
+    let given = delegated(&mut fixture, 0, BOTH);
+    fixture.tables.set_delegation_base(given.state, 100);
+    let both = ChangeAndSize { change: 150, size: 6 };
+    assert_eq!(fixture.tables.handle_attributes(given.state, both, both), None);
 }
 
 #[test]

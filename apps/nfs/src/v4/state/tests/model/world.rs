@@ -187,6 +187,7 @@ impl World {
             offer: DelegationOffer {
                 policy: DelegationPolicy::ReadWrite,
                 has_back_channel: true,
+                is_changing: false,
                 call: None,
             },
         }
