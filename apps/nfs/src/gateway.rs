@@ -21,6 +21,7 @@ use stag_protocol::{
     xdr::NoRoom,
 };
 
+mod forwarded;
 mod mounts;
 mod nfs4;
 mod peers;
@@ -31,12 +32,12 @@ mod route;
 use crate::deferred::DeferredReads;
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
 use crate::mounted::MountList;
-use crate::parked::{BufferLimits, ParkedCalls};
+use crate::parked::{BufferLimits, OWN, ParkedCalls, PeerAt};
 use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::CallMemory;
-use crate::v4::Nfs4;
+use crate::v4::{ArrivalEnd, Nfs4};
 use peers::ConnectedPeers;
 use put_off::PutOff;
 use route::{CallTarget, ServedVersions, route};
@@ -56,8 +57,12 @@ pub struct Gateway<S = Files> {
     mounts: Arc<MountList>,
     /// Version 3 is served.
     serves_3: bool,
-    /// Version 4, if it is served.
+    /// Version 4 is served, here or by the home.
+    serves_4: bool,
+    /// Version 4, if it is served here.
     nfs4: Option<Box<Nfs4>>,
+    /// The way to the home, if another shard is that.
+    arrival: Option<Box<ArrivalEnd>>,
     /// Time of the next look at how long calls have been under way.
     next_look: Time,
     /// True if the last flush of the handle index failed; reported once, not in every pass.
@@ -89,7 +94,9 @@ impl<S: Store> Gateway<S> {
             peers: ConnectedPeers::default(),
             mounts: Arc::default(),
             serves_3: true,
+            serves_4: false,
             nfs4: None,
+            arrival: None,
             next_look: Time(0),
             is_flush_failing: false,
         }
@@ -123,12 +130,27 @@ impl<S: Store> Gateway<S> {
 
     fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) -> Result<Answer, NoMessage> {
         let header = &call.header;
-        let source = CallSource { id: call.id, peer: call.peer, from: call.from };
-        let served = ServedVersions { three: self.serves_3, four: self.nfs4.is_some() };
+        let source = CallSource::own(call.id, call.peer, call.from);
+        let served = ServedVersions { three: self.serves_3, four: self.serves_4 };
         let target = route(header, served);
-        if let Some(answer) = self.refuse_beside(cx, &call, &target) {
+        if self.serves_4
+            && let Some(answer) = self.refuse_beside(cx, &call, &target)
+        {
             return answer;
         }
+        self.carry_out(cx, source, call, target)
+    }
+
+    /// Carries a call out that nothing is in the way of.
+    #[inline]
+    fn carry_out(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        call: Call<'_>,
+        target: Result<CallTarget, ReplyHeader<'_>>,
+    ) -> Result<Answer, NoMessage> {
+        let header = &call.header;
         let answer = match target {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
@@ -318,7 +340,7 @@ impl<S: Store> Gateway<S> {
         while let Some(waiting) = self.cache.next_ready(cx.now()) {
             let (header, call) = waiting.call();
             let WaitingCall { id, peer, from, .. } = waiting;
-            let source = CallSource { id, peer, from };
+            let source = CallSource::own(id, peer, from);
             let answer = if self.waits(&call) {
                 let pulled = Pulled::default();
                 self.put_off(cx, PutOff { source, header: &header, call: &call, pulled })
@@ -399,7 +421,7 @@ impl<S: Store> App for Gateway<S> {
     fn report(&self) -> GatewayReport {
         GatewayReport {
             duplicates: self.cache.report(),
-            nfs4: self.nfs4.as_ref().map(|nfs4| nfs4.report()).unwrap_or_default(),
+            nfs4: self.report_nfs4(),
             ..self.counters.report(self.store.verifier())
         }
     }
@@ -409,6 +431,7 @@ impl<S: Store> App for Gateway<S> {
             || self.reads.are_put_off()
             || self.parked.are_under_way()
             || self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_work())
+            || self.arrival.as_ref().is_some_and(|arrival| arrival.has_work())
             || self.store.wants_idle_passes()
     }
 
@@ -423,9 +446,7 @@ impl<S: Store> App for Gateway<S> {
     }
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
-        if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.handle_reply(cx, &outcome);
-        }
+        self.take_callback_reply(cx, &outcome);
     }
 
     fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
@@ -438,7 +459,10 @@ impl<S: Store> App for Gateway<S> {
         self.parked.forget(peer);
         self.peers.remove(peer);
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.forget_peer(peer);
+            nfs4.forget_peer(PeerAt { shard: OWN, peer });
+        }
+        if let Some(arrival) = &mut self.arrival {
+            arrival.forget(peer);
         }
     }
 
@@ -449,12 +473,18 @@ impl<S: Store> App for Gateway<S> {
             self.resume_calls(cx);
         }
         self.peers.review(cx);
+        if self.serves_4 {
+            self.read_letters(cx);
+        }
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
             nfs4.call_back(cx);
             nfs4.unpin_swept(&mut self.store);
         }
         self.resume_recalls(cx);
+        if self.serves_4 {
+            self.send_letters();
+        }
         self.store.tidy(cx.now());
         self.write_index();
     }

@@ -7,7 +7,7 @@ use stag_pools::Buf;
 use stag_protocol::{nfs::v3::Procedure, rpc::Xid};
 
 use crate::{
-    drc::UnderWay,
+    drc::{CallSource, UnderWay},
     helpers::TICKETS,
     store::{StoreCall, WaitTicket},
     v4::{ChangeScope, CompoundId},
@@ -18,7 +18,33 @@ use crate::{
 pub(crate) struct Asker {
     pub(crate) id: CallId,
     pub(crate) peer: PeerId,
+    /// Shard of the connection, as in [`PeerAt`].
+    pub(crate) shard: u16,
 }
+
+impl Asker {
+    /// The caller of a call.
+    pub(crate) const fn of(source: CallSource) -> Self {
+        let CallSource { id, peer, shard, .. } = source;
+        Self { id, peer, shard }
+    }
+
+    /// The connection.
+    pub(crate) const fn at(&self) -> PeerAt {
+        PeerAt { shard: self.shard, peer: self.peer }
+    }
+}
+
+/// A connection of this shard, or of one that forwards to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PeerAt {
+    /// Number of the shard that forwards; [`OWN`] for the gateway's own connections.
+    pub(crate) shard: u16,
+    pub(crate) peer: PeerId,
+}
+
+/// Stands for the gateway's own connections: nobody forwards to a shard other than 0.
+pub(crate) const OWN: u16 = 0;
 
 /// Memory of the shard that a call holds.
 #[derive(Debug, Default)]

@@ -106,6 +106,15 @@ pub(crate) struct CallSource {
     pub(crate) peer: PeerId,
     /// The caller's address.
     pub(crate) from: PeerAddress,
+    /// Shard of the connection, as in [`PeerAt`](crate::parked::PeerAt).
+    pub(crate) shard: u16,
+}
+
+impl CallSource {
+    /// A call over a connection of this gateway.
+    pub(crate) const fn own(id: CallId, peer: PeerId, from: PeerAddress) -> Self {
+        Self { id, peer, from, shard: crate::parked::OWN }
+    }
 }
 
 /// A call that waits for its client's replies.
@@ -262,7 +271,7 @@ impl ShardCache {
     pub(crate) fn wait(
         &mut self,
         cx: &Cx<'_>,
-        CallSource { id, peer, from }: CallSource,
+        CallSource { id, peer, from, .. }: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<()> {
@@ -403,7 +412,7 @@ impl ShardCache {
 }
 
 /// A call in a buffer of its own.
-fn copy(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Buf> {
+pub(crate) fn copy(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Buf> {
     let lens = [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
     lens.into_iter().find_map(|len| {
         let mut message = cx.message(len)?;

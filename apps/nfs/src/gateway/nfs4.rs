@@ -1,10 +1,11 @@
 //! Version 4 at the gateway: NULL and COMPOUND (RFC 8881 §16), and the waiting that compounds wish
 //! for.
 
-use stag_engine::{Answer, Call, Cx};
+use stag_engine::{Answer, Call, Cx, Pulled};
 use stag_protocol::{
     nfs::v3::{self, Procedure},
-    rpc::{Accepted, ReplyHeader, Xid},
+    rpc::{Accepted, CallHeader, ReplyHeader, Xid},
+    xdr::Reader,
 };
 
 use super::{
@@ -12,10 +13,9 @@ use super::{
 };
 use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
-use crate::parked::{Asker, CallMemories, ParkedCall};
-use crate::reply::ReplyWriter;
+use crate::parked::{Asker, CallMemories, OWN, ParkedCall};
 use crate::store::{
-    Answered, Begun, Effort, Procedures as _, Status, Store, StoreCall, StoreCallDone,
+    Answered, Begun, Caller, Effort, Procedures as _, Status, Store, StoreCall, StoreCallDone,
 };
 use crate::v4::{
     CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, Nfs4Records, NoReply, Resumption,
@@ -27,6 +27,7 @@ impl<S: Store> Gateway<S> {
     #[must_use]
     pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
         self.nfs4 = Some(Box::new(Nfs4::new(config, &self.store)));
+        self.serves_4 = true;
         self
     }
 
@@ -66,6 +67,9 @@ impl<S: Store> Gateway<S> {
         call: &Call<'_>,
         target: &Result<CallTarget, ReplyHeader<'_>>,
     ) -> Option<Result<Answer, NoMessage>> {
+        if self.arrival.is_some() {
+            return self.ask_beside(cx, call, target);
+        }
         let is_beside = self.nfs4.as_ref().is_some_and(|nfs4| nfs4.is_beside());
         match target {
             Ok(CallTarget::Nfs(procedure)) if is_beside => self.judge_beside(cx, call, *procedure),
@@ -81,17 +85,12 @@ impl<S: Store> Gateway<S> {
     ) -> Option<Result<Answer, NoMessage>> {
         // Arguments that cannot be decoded are refused where they always are.
         let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
-        let source = CallSource { id: call.id, peer: call.peer, from: call.from };
+        let source = CallSource::own(call.id, call.peer, call.from);
         let caller = self.caller(source, &call.header);
         let nfs4 = self.nfs4.as_mut()?;
         self.store.now().act_as(&caller);
         let status = nfs4.judge_beside(&mut self.store, &nfs, cx.now()).err()?;
-        let Some(mut reply) = ReplyWriter::begin(cx, call.header.xid, 0) else {
-            return Some(Err(NoMessage::Dropped));
-        };
-        let status = crate::v3::refuse(procedure, status, &mut reply);
-        self.counters.count_nfs(procedure, status);
-        Some(Ok(reply.finish()))
+        Some(self.refuse_call(cx, &call.header, procedure, status))
     }
 
     /// NULL of version 4.
@@ -136,16 +135,48 @@ impl<S: Store> Gateway<S> {
         source: CallSource,
         call: Call<'_>,
     ) -> Result<Answer, NoMessage> {
-        let Call { id, header, arguments, pulled, .. } = call;
+        let Call { header, arguments, pulled, .. } = call;
         let means = self.means();
         let caller = self.caller(source, &header);
-        let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
+        if self.arrival.is_some() {
+            return self.forward(cx, source, caller, &header, &arguments);
+        }
         let call = CompoundCall { source, header: &header, arguments, pulled, caller, means };
-        match nfs4.compound(cx, &mut self.store, &mut self.counters.data, call) {
+        self.compound_here(cx, call)
+    }
+
+    /// The same of one that another shard forwards.
+    pub(super) fn compound_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        caller: Caller,
+        header: &CallHeader<'_>,
+        arguments: Reader<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let (means, pulled) = (self.means(), Pulled::default());
+        let call = CompoundCall { source, header, arguments, pulled, caller, means };
+        self.compound_here(cx, call)
+    }
+
+    #[inline]
+    fn compound_here(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CompoundCall<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
+        let (asker, header) = (Asker::of(call.source), call.header);
+        let step = nfs4.compound(cx, &mut self.store, &mut self.counters.data, call);
+        nfs4.tell_conflicts();
+        match step {
             Ok(CompoundStep::Done(answer)) => Ok(answer),
             Ok(step) => self.follow(cx, step),
-            Err(NoReply::Garbage) => self.refuse(cx, id, header.reply(Accepted::GarbageArgs)),
-            Err(NoReply::NoMemory) => Err(NoMessage::Dropped),
+            // A shard that forwards has refused what cannot be decoded.
+            Err(NoReply::Garbage) if asker.shard == OWN => {
+                self.refuse(cx, asker.id, header.reply(Accepted::GarbageArgs))
+            }
+            Err(NoReply::Garbage | NoReply::NoMemory) => Err(NoMessage::Dropped),
         }
     }
 
@@ -191,7 +222,12 @@ impl<S: Store> Gateway<S> {
         let means = self.means();
         let resumption = Resumption { id, told, means };
         match &mut self.nfs4 {
-            Some(nfs4) => nfs4.resume(cx, &mut self.store, &mut self.counters.data, resumption),
+            Some(nfs4) => {
+                let (store, data) = (&mut self.store, &mut self.counters.data);
+                let resumed = nfs4.resume(cx, store, data, resumption);
+                nfs4.tell_conflicts();
+                resumed
+            }
             None => (None, CompoundStep::Silent),
         }
     }
@@ -200,8 +236,8 @@ impl<S: Store> Gateway<S> {
     pub(super) fn resume_compound(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
         let (asker, step) = self.step(cx, id, told);
         let answer = self.follow(cx, step);
-        if let Some(Asker { id, peer }) = asker {
-            self.conclude(cx, id, peer, answer);
+        if let Some(asker) = asker {
+            self.conclude_compound(cx, asker, answer);
         }
     }
 

@@ -76,7 +76,7 @@ impl<S: Store> Gateway<S> {
         }
         let name = self.cache.name(source.from, header, call);
         if let Some(parked) = self.parked.find(&name) {
-            let asker = Asker { id: source.id, peer: source.peer };
+            let asker = Asker::of(source);
             let earlier = parked.asker.replace(asker);
             self.cache.count_busy();
             return take_place(cx, earlier, asker);
@@ -102,7 +102,7 @@ impl<S: Store> Gateway<S> {
             Some(ReplyWriter::message_of(cx).ok_or(NoMessage::Dropped)?)
         };
         let parked = ParkedCall {
-            asker: Some(Asker { id: source.id, peer: source.peer }),
+            asker: Some(Asker::of(source)),
             xid: header.xid,
             procedure: Some(procedure),
             compound: None,
@@ -128,7 +128,7 @@ impl<S: Store> Gateway<S> {
         path: &[u8],
     ) -> Result<Answer, NoMessage> {
         let parked = ParkedCall {
-            asker: Some(Asker { id: source.id, peer: source.peer }),
+            asker: Some(Asker::of(source)),
             xid: header.xid,
             procedure: None,
             compound: None,
@@ -207,7 +207,7 @@ impl<S: Store> Gateway<S> {
             self.end_change(&parked);
             let asker = parked.asker;
             let answer = self.settle(cx, parked, done);
-            if let Some(Asker { id, peer }) = asker {
+            if let Some(Asker { id, peer, .. }) = asker {
                 self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
             }
         }
@@ -382,7 +382,7 @@ impl<S: Store> Gateway<S> {
         let asker = parked.asker;
         self.end(cx.now(), &parked, None);
         let answer = self.turn_away(cx, parked, call);
-        if let Some(Asker { id, peer }) = asker {
+        if let Some(Asker { id, peer, .. }) = asker {
             self.conclude(cx, id, peer, answer);
         }
     }
@@ -395,7 +395,7 @@ impl<S: Store> Gateway<S> {
         if let Some(compound) = parked.compound.take() {
             return self.resume_compound(cx, compound, Told::busy());
         }
-        let Some(Asker { id, peer }) = parked.asker.take() else { return };
+        let Some(Asker { id, peer, .. }) = parked.asker.take() else { return };
         let (xid, procedure) = (parked.xid, parked.procedure);
         let reply = ReplyWriter::begin(cx, xid, 0);
         let answer = reply.map(|reply| self.ask_again(reply, procedure));

@@ -3,7 +3,7 @@
 
 use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
-    ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Records,
+    ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Link, Nfs4Records,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -68,7 +68,7 @@ pub struct ConnectionShare {
 pub struct NfsVersions {
     /// Version 3.
     pub three: bool,
-    /// Versions 4.1 and 4.2, on one shard only: their clients and state are that shard's.
+    /// Versions 4.1 and 4.2: their clients and state are the first shard's, and the others forward.
     pub four: Option<Nfs4Config>,
 }
 
@@ -116,6 +116,8 @@ pub struct ServeShard {
     pub records: Option<Nfs4Records>,
     /// Exports that nobody but this server changes: version 4 gives delegations of their files.
     pub exclusive: Vec<String>,
+    /// Its part of version 4 on several shards; none where one shard serves it.
+    pub link: Option<Nfs4Link>,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
@@ -181,13 +183,16 @@ impl ServeShard {
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
         let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
-        if let Some(config) = self.nfs.four {
+        if let Some(config) = self.nfs.four.filter(|_| self.index == 0) {
             gateway = gateway.with_nfs4(config).with_exclusive(&self.exclusive);
             if let Some(records) = self.records.take() {
                 let waker = control.waker();
                 records.keeper.wakeup().attach(move || waker.wake());
                 gateway = gateway.with_records(records);
             }
+        }
+        if let Some(link) = self.link.take() {
+            gateway = gateway.with_link(link);
         }
         if !self.nfs.three {
             gateway = gateway.without_nfs3();

@@ -5,7 +5,7 @@
 //! denies is NFS3ERR_ACCES. Version 3 has no locks here.
 
 use stag_engine::Time;
-use stag_protocol::nfs::v3::{Call, DirOpArgs, FileHandle, Status};
+use stag_protocol::nfs::v3::{Call, DirOpArgs, FileHandle, Name, Status};
 
 use super::{
     Nfs4, milliseconds,
@@ -17,9 +17,60 @@ use crate::store::{Effort, Procedures as _, Store};
 /// Clients whose leases expired that one call removes because their state is in its way.
 const REMOVALS: usize = 64;
 
+/// What a call of version 3 is about to do, as another shard asks.
+#[derive(Debug)]
+pub(crate) enum BesideQuestion {
+    /// To have this access to a file.
+    Access(FileHandle, AccessBeside),
+    /// To change what these names of directories stand for.
+    Names(Vec<(FileHandle, Box<[u8]>)>),
+}
+
+impl BesideQuestion {
+    /// The question about a call; none if it is never in anybody's way.
+    pub(crate) fn of(call: &Call<'_>) -> Option<Self> {
+        let names = |places: &[&DirOpArgs<'_>]| {
+            Self::Names(places.iter().map(|place| (place.dir, place.name.0.into())).collect())
+        };
+        Some(match call {
+            Call::Create(args) => names(&[&args.place]),
+            Call::Remove(args) => names(&[&args.object]),
+            Call::Rename(args) => names(&[&args.from, &args.to]),
+            call => {
+                let (file, access) = access(call)?;
+                Self::Access(file, access)
+            }
+        })
+    }
+
+    /// The file, where it is known.
+    pub(super) fn file(&self) -> Option<FileId> {
+        match self {
+            Self::Access(file, _) => Some(file_id(file)),
+            Self::Names(_) => None,
+        }
+    }
+}
+
+/// The access to a file that a call wants which names it by its handle.
+fn access(call: &Call<'_>) -> Option<(FileHandle, AccessBeside)> {
+    let all = AccessBeside::Object(RecallScope::All);
+    Some(match call {
+        Call::Read(args) => (args.file, AccessBeside::Data(IoAccess::Read)),
+        Call::GetAttr(args) => (args.object, AccessBeside::Object(RecallScope::Writers)),
+        Call::Write(args) => (args.file, AccessBeside::Data(IoAccess::Write)),
+        Call::SetAttr(args) if args.attributes.size.is_some() => {
+            (args.object, AccessBeside::Data(IoAccess::Write))
+        }
+        Call::SetAttr(args) => (args.object, all),
+        Call::Link(args) => (args.file, all),
+        _ => return None,
+    })
+}
+
 /// An access to a file.
 #[derive(Clone, Copy, Debug)]
-enum AccessBeside {
+pub(crate) enum AccessBeside {
     /// To its octets.
     Data(IoAccess),
     /// To its attributes or names.
@@ -33,7 +84,7 @@ impl Nfs4 {
     }
 
     /// In the grace period delegations to write may be reclaimed, as if they had never been away.
-    fn spoils_reclaims(&self) -> bool {
+    pub(super) fn spoils_reclaims(&self) -> bool {
         self.recovery.had_write_delegations() && self.state.awaited_reclaims().is_some()
     }
 
@@ -48,25 +99,36 @@ impl Nfs4 {
         call: &Call<'_>,
         now: Time,
     ) -> Result<(), Status> {
-        let all = AccessBeside::Object(RecallScope::All);
         match call {
-            Call::Read(args) => self.judge(&args.file, AccessBeside::Data(IoAccess::Read), now),
-            Call::GetAttr(args) => {
-                self.judge(&args.object, AccessBeside::Object(RecallScope::Writers), now)
-            }
-            Call::Write(args) => self.judge(&args.file, AccessBeside::Data(IoAccess::Write), now),
-            Call::SetAttr(args) if args.attributes.size.is_some() => {
-                self.judge(&args.object, AccessBeside::Data(IoAccess::Write), now)
-            }
-            Call::SetAttr(args) => self.judge(&args.object, all, now),
             Call::Create(args) => self.judge_named(store, &args.place, now),
             Call::Remove(args) => self.judge_named(store, &args.object, now),
             Call::Rename(args) => {
                 self.judge_named(store, &args.from, now)?;
                 self.judge_named(store, &args.to, now)
             }
-            Call::Link(args) => self.judge(&args.file, all, now),
-            _ => Ok(()),
+            call => match access(call) {
+                Some((file, access)) => self.judge(&file, access, now),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// The same for a call on another shard.
+    ///
+    /// # Errors
+    /// As [`judge_beside`](Self::judge_beside).
+    pub(crate) fn judge_question<S: Store>(
+        &mut self,
+        store: &mut S,
+        question: &BesideQuestion,
+        now: Time,
+    ) -> Result<(), Status> {
+        match question {
+            BesideQuestion::Access(file, access) => self.judge(file, *access, now),
+            BesideQuestion::Names(names) => names.iter().try_for_each(|(dir, name)| {
+                let place = DirOpArgs { dir: *dir, name: Name(name) };
+                self.judge_named(store, &place, now)
+            }),
         }
     }
 

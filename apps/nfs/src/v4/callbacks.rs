@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use stag_engine::{Cx, Outcome, PeerId, Request as CallRequest, Time, Token};
+use stag_engine::{Cx, PeerId, Request as CallRequest, Time, Token};
 use stag_protocol::{
     nfs::v4::{
         Array, Attribute, Bitmap, CALLBACK_VERSION, COMPOUND, CallbackAnswer, CallbackHead,
@@ -14,6 +14,8 @@ use stag_protocol::{
     rpc::{Accepted, Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, Xid},
     xdr::{Codec as _, NoRoom, Reader, Writer},
 };
+
+use crate::parked::PeerAt;
 
 use super::{
     Nfs4, milliseconds,
@@ -75,6 +77,7 @@ impl Nfs4 {
     pub(crate) fn has_work(&self) -> bool {
         let is_calling = !self.callbacks.queue.is_empty() || self.callbacks.has_again;
         is_calling
+            || self.has_letters()
             || self.suspended.await_recalls()
             || !self.leaving.is_empty()
             || self.recovery.has_work()
@@ -202,32 +205,37 @@ impl Nfs4 {
         self.callbacks.sent += 1;
         let token = token(session, slot);
         // RFC 8267 §6.5.2 [8267-16]: nothing of a callback needs a chunk
-        let (item, result, reply_max, timeout) = (None, None, REPLY_MAX, TIMEOUT);
-        cx.call(peer, CallRequest { message, item, reply_max, result, timeout, token });
+        self.call(cx, peer, message, token);
     }
 
-    /// A call in the reverse direction is over.
-    pub(crate) fn handle_reply(&mut self, cx: &mut Cx<'_>, outcome: &Outcome<'_>) {
-        let (number, slot) = place_of(outcome.token);
+    /// A call in the reverse direction is over; without a reply, nobody knows how.
+    pub(crate) fn handle_reply(
+        &mut self,
+        now: Time,
+        peer: PeerAt,
+        token: Token,
+        reply: Option<&[u8]>,
+    ) {
+        let (number, slot) = place_of(token);
         let Some(session) = self.sessions.at(number).map(super::session::Session::id) else {
             return;
         };
-        match outcome.reply.ok().and_then(judge) {
+        match reply.and_then(judge) {
             Some(CallbackEnd::Executed(status, told)) => {
                 self.finish(&session, slot, status, told);
             }
-            Some(CallbackEnd::Again) => self.put_off(&session, slot, cx.now() + AGAIN_AFTER),
+            Some(CallbackEnd::Again) => self.put_off(&session, slot, now + AGAIN_AFTER),
             // Nobody knows if it was executed: it goes over the next connection that is bound.
             Some(CallbackEnd::Lost) | None => {
                 self.callbacks.failed += 1;
-                self.lose(&session, outcome.peer);
-                self.put_off(&session, slot, cx.now());
+                self.lose(&session, peer);
+                self.put_off(&session, slot, now);
             }
         }
     }
 
     /// A connection carries no callbacks of a session any more.
-    fn lose(&mut self, session: &SessionId, peer: PeerId) {
+    fn lose(&mut self, session: &SessionId, peer: PeerAt) {
         if let Some(session) = self.sessions.get_mut(session)
             && let Some(back) = &mut session.callbacks
         {
@@ -283,6 +291,12 @@ impl Nfs4 {
             self.queue(callback);
         }
     }
+}
+
+/// Makes a callback, by its message, over a connection of this shard.
+pub(crate) fn call_over(cx: &mut Cx<'_>, peer: PeerId, message: stag_pools::Buf, token: Token) {
+    let (item, result, reply_max, timeout) = (None, None, REPLY_MAX, TIMEOUT);
+    cx.call(peer, CallRequest { message, item, reply_max, result, timeout, token });
 }
 
 /// A number for the call in a slot: calls of sessions that are gone find none, or one whose slot

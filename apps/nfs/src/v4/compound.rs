@@ -136,7 +136,7 @@ impl Nfs4 {
             means,
             recall_until: None,
             has_changed: false,
-            asker: Some(Asker { id: source.id, peer: source.peer }),
+            asker: Some(Asker::of(source)),
             source,
             caller,
             principal,

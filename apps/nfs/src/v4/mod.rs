@@ -10,7 +10,9 @@ mod calls;
 mod calls4;
 mod changes;
 mod compound;
+mod home;
 mod journal;
+mod link;
 mod node;
 mod op;
 mod pseudo;
@@ -30,15 +32,19 @@ mod waits;
 
 use std::{collections::VecDeque, time::Duration};
 
-use stag_engine::{PeerId, Time};
+use stag_engine::Time;
 use stag_protocol::nfs::{
     v3::{FileHandle, PATH_MAX},
     v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX, sequence_flag},
 };
 
+pub(crate) use beside::BesideQuestion;
+pub(crate) use callbacks::call_over;
 pub(crate) use changes::ChangeScope;
 pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
 pub(crate) use journal::{StoreWish, Wish};
+pub use link::Nfs4Link;
+pub(crate) use link::{ArrivalEnd, AwaitedVerdict, FromHome, ToHome};
 pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 pub(crate) use resume::{Resumption, Told};
@@ -46,9 +52,13 @@ pub(crate) use short::ShortCompound;
 pub(crate) use suspend::CompoundId;
 pub(crate) use turn::WaitMeans;
 
-use crate::store::{Answered, LISTING_MAX, Store, TRANSFER_MAX};
+use crate::{
+    parked::PeerAt,
+    store::{Answered, LISTING_MAX, Store, TRANSFER_MAX},
+};
 use callbacks::Callbacks;
 use changes::ChangesUnderWay;
+use link::HomeEnd;
 use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
@@ -137,6 +147,8 @@ pub(crate) struct Nfs4 {
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
+    /// The way to shards that forward to this one, if there are any.
+    link: Option<Box<HomeEnd>>,
 }
 
 impl Nfs4 {
@@ -163,6 +175,7 @@ impl Nfs4 {
             leaving: VecDeque::new(),
             tally: Box::default(),
             next_look: Time(0),
+            link: None,
         }
     }
 
@@ -204,7 +217,7 @@ impl Nfs4 {
     }
 
     /// A connection is gone: no callback goes over it, and nobody there is answered.
-    pub(crate) fn forget_peer(&mut self, peer: PeerId) {
+    pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
         self.suspended.forget(peer);
         for session in self.sessions.iter_mut() {
             if let Some(callbacks) = &mut session.callbacks {

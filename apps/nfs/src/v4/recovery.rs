@@ -15,7 +15,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use stag_engine::{Cx, PeerId, Time};
+use stag_engine::{Cx, Time};
 use stag_protocol::{nfs::v4::Status4, rpc::ReplyHeader};
 
 use super::{
@@ -25,7 +25,10 @@ use super::{
     state::{ClientKey, DelegationPolicy, StateKey},
 };
 use crate::records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal};
-use crate::{parked::Asker, reply::ReplyWriter};
+use crate::{
+    parked::{Asker, PeerAt},
+    reply::ReplyWriter,
+};
 
 /// Replies that wait for a record at most; beyond, they do not wait.
 const HELD_MAX: usize = 256;
@@ -121,9 +124,9 @@ impl Recovery {
     }
 
     /// Replies to a peer that is gone only free their slots when they may.
-    pub(super) fn forget_peer(&mut self, peer: PeerId) {
+    pub(super) fn forget_peer(&mut self, at: PeerAt) {
         for held in &mut self.held {
-            held.asker.take_if(|asker| asker.peer == peer);
+            held.asker.take_if(|asker| asker.at() == at);
         }
     }
 }
@@ -354,8 +357,8 @@ impl Nfs4 {
         for held in done.collect::<Vec<_>>() {
             let HeldReply { asker, slot, reply, .. } = held;
             self.free_slot(slot, &reply);
-            if let Some(Asker { id, .. }) = asker {
-                cx.answer(id, reply.finish());
+            if let Some(asker) = asker {
+                self.answer(cx, asker, reply.finish());
             }
         }
     }

@@ -44,6 +44,10 @@ pub struct Nfs4Report {
     pub waiting_records: u64,
     /// Attempts to record clients that failed.
     pub failed_records: u64,
+    /// Compounds that this shard forwarded to the one that has all clients.
+    pub forwarded: u64,
+    /// Calls of version 3 on this shard that the one with all clients was asked about.
+    pub asked_home: u64,
 }
 
 /// Numbers of operations end below.

@@ -124,10 +124,10 @@ impl Nfs4 {
 impl<S: Store> Turn<'_, '_, S> {
     /// Lets this caller take the place of the one who sent the same request before.
     pub(super) fn join(&mut self, args: &SequenceArgs) -> Done<Flow> {
-        let asker = Asker { id: self.source.id, peer: self.source.peer };
+        let asker = Asker::of(self.source);
         let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
         // RFC 8881 §2.10.6.2: who keeps the connection waits for the reply.
-        let is_new = |former: Option<Asker>| former.is_none_or(|former| former.peer != asker.peer);
+        let is_new = |former: Option<Asker>| former.is_none_or(|former| former.at() != asker.at());
         let Some(waiting) = waiting.filter(|waiting| is_new(waiting.asker)) else {
             return Err(Status4::Delay.into());
         };
@@ -138,7 +138,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if let Some(former) = former {
             // He sends it again because he has lost this connection: nothing that he still waits
             // for there can be answered.
-            self.cx.disconnect(former.peer);
+            self.nfs4.disconnect(self.cx, former.at());
         }
         Ok(Flow::Joined)
     }

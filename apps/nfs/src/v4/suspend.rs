@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use stag_engine::{PeerId, Time};
+use stag_engine::Time;
 use stag_protocol::nfs::v4::SessionId;
 
 use super::{
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     drc::CallSource,
-    parked::{Asker, BufferLimits},
+    parked::{Asker, BufferLimits, PeerAt},
     reply::ReplyWriter,
     store::Caller,
 };
@@ -162,9 +162,9 @@ impl SuspendedCompounds {
     }
 
     /// Nobody at this peer can be answered any more. What was asked for is done nevertheless.
-    pub(super) fn forget(&mut self, peer: PeerId) {
+    pub(super) fn forget(&mut self, at: PeerAt) {
         for entry in self.entries.iter_mut().flatten() {
-            entry.asker.take_if(|asker| asker.peer == peer);
+            entry.asker.take_if(|asker| asker.at() == at);
         }
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     drc::CallSource,
     helpers::ReadTicket,
-    parked::{Asker, BufferLimits},
+    parked::{Asker, BufferLimits, PeerAt},
     reply::ReplyWriter,
     report::DataCounts,
     store::{Caller, Failed, Store},
@@ -108,6 +108,11 @@ pub(super) struct Turn<'t, 'k, S> {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
+    /// The connection that the compound came over.
+    pub(super) const fn peer_at(&self) -> PeerAt {
+        Asker::of(self.source).at()
+    }
+
     /// The current object.
     ///
     /// # Errors

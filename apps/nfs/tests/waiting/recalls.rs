@@ -3,7 +3,7 @@
 use crate::client4::{CONFIG, Reply4, put, request, session_args};
 use stag_engine::{Answer as CallAnswer, App, Call, Config, Cx, Outcome, PeerId, Shard, Token};
 use stag_nfs::{
-    Gateway, Nfs4Config,
+    Gateway, Nfs4Config, Nfs4Link,
     store::memory::{Memory, MemoryConfig, MemoryExport},
     v4::state::DelegationPolicy,
 };
@@ -75,6 +75,8 @@ impl App for Holder {
 struct World {
     fabric: Fabric,
     server: Shard<Sim, Gateway<Memory>>,
+    /// A shard that forwards to it.
+    arrival: Shard<Sim, Gateway<Memory>>,
     clients: [Shard<Sim, Holder>; 2],
     sessions: [SessionId; 2],
     sequences: [u32; 2],
@@ -82,26 +84,35 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// Each client is connected to the server, or to the shard that forwards to it.
+    fn new(are_forwarded: [bool; 2]) -> Self {
         let fabric = Fabric::new(1, Faults::DELAYS);
         let export = MemoryExport { name: "memory".to_owned(), copy_of: None, read_only: false };
-        let memory = Memory::new(&MemoryConfig::new(vec![export], 4 << 20), &mut |_| {}).unwrap();
+        let memory = MemoryConfig::new(vec![export], 4 << 20);
+        let memory = || Memory::new(&memory, &mut |_| {}).unwrap();
+        let mut links = Nfs4Link::all(2).into_iter();
         let nfs4 = Nfs4Config { delegations: DelegationPolicy::ReadWrite, ..CONFIG };
-        let gateway = Gateway::new(memory).with_nfs4(nfs4);
+        let gateway = Gateway::new(memory()).with_nfs4(nfs4).with_link(links.next().unwrap());
+        let forwards = Gateway::new(memory()).with_link(links.next().unwrap());
         let config = || Config { reverse_calls_max: 2, reverse_grant: 2, ..Config::small() };
         let mut server =
             Shard::new(fabric.end("server", LIMITS), gateway, config(), Box::new(|_| true))
                 .unwrap();
         let port: Port = server.listen(&Port(0)).unwrap();
-        let clients = ["one", "other"].map(|name| {
+        let mut arrival =
+            Shard::new(fabric.end("arrival", LIMITS), forwards, config(), Box::new(|_| true))
+                .unwrap();
+        let second: Port = arrival.listen(&Port(0)).unwrap();
+        let clients = [("one", are_forwarded[0]), ("other", are_forwarded[1])];
+        let clients = clients.map(|(name, is_forwarded)| {
             let end = fabric.end(name, LIMITS);
             let mut client =
                 Shard::new(end, Holder::default(), config(), Box::new(|_| false)).unwrap();
-            client.connect(&port).unwrap();
+            client.connect(if is_forwarded { &second } else { &port }).unwrap();
             client
         });
         let (sessions, sequences, now) = ([[0; 16]; 2], [0; 2], Time(0));
-        let mut world = Self { fabric, server, clients, sessions, sequences, now };
+        let mut world = Self { fabric, server, arrival, clients, sessions, sequences, now };
         while world.clients.iter().any(|client| client.app().peer.is_none()) {
             world.step();
         }
@@ -111,7 +122,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        let mut any = self.server.pass(self.now);
+        let mut any = self.server.pass(self.now) | self.arrival.pass(self.now);
         for client in &mut self.clients {
             any |= client.pass(self.now);
         }
@@ -221,7 +232,13 @@ fn open(access: u32, how: OpenHow<'static>) -> Request<'static> {
 
 #[test]
 fn an_open_goes_on_when_the_delegation_in_its_way_is_returned() {
-    let mut world = World::new();
+    for are_forwarded in [[false, false], [false, true], [true, false], [true, true]] {
+        go_on_when_returned(are_forwarded);
+    }
+}
+
+fn go_on_when_returned(are_forwarded: [bool; 2]) {
+    let mut world = World::new(are_forwarded);
     let (delegation, file) = world.delegate();
     let began = world.conflict();
     let returned = [world.sequence(0), put(&file), Request::DelegReturn(delegation)];
@@ -237,11 +254,14 @@ fn an_open_goes_on_when_the_delegation_in_its_way_is_returned() {
     let report = world.server.snapshot().app.nfs4;
     assert_eq!((report.suspended, report.suspensions, report.busy_slots), (0, 1, 0));
     assert_eq!(world.clients[0].app().recalled[0].1, file.octets());
+    let forwarded = world.arrival.snapshot().app.nfs4.forwarded;
+    let count = are_forwarded.iter().filter(|is_forwarded| **is_forwarded).count();
+    assert!((forwarded > 0) == (count > 0), "{forwarded} were forwarded");
 }
 
 #[test]
 fn a_delegation_that_does_not_come_back_in_time_is_asked_for_again() {
-    let mut world = World::new();
+    let mut world = World::new([false, true]);
     let (delegation, file) = world.delegate();
     let began = world.conflict();
     let reply = loop {

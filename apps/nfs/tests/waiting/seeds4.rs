@@ -3,7 +3,7 @@
 
 use crate::{
     client4::{CONFIG, Reply4, Session4, create, look, make_directory, put, read, request},
-    world::World,
+    world::{CONNECTIONS, World},
 };
 use fastrand::Rng;
 use stag_protocol::nfs::{
@@ -79,6 +79,8 @@ struct Sum {
     hung: u64,
     /// Replies that were not kept, and asked for again.
     unkept: u64,
+    /// Compounds that came over the other shard.
+    forwarded: u64,
 }
 
 impl Actor {
@@ -117,7 +119,7 @@ impl Actor {
         self.version.to_be_bytes().into_iter().chain(vec![self.version as u8; len]).collect()
     }
 
-    fn send(&self, world: &mut World, session: &mut Session4) {
+    fn send(&self, world: &mut World, session: &mut Session4, connection: u64) {
         let (slow, file) = (world.slow, world.file);
         let octets = self.octets();
         let offset = self.number as u64 * STRIDE;
@@ -168,7 +170,9 @@ impl Actor {
                 vec![sequence, put(&slow), Request::SaveFh(()), put(&slow), rename]
             }
         };
-        world.send(0, self.number as u64, |cx, token| request(cx, token, &requests));
+        world.send(0, self.number as u64 * 2 + connection, |cx, token| {
+            request(cx, token, &requests)
+        });
     }
 
     /// Takes the reply to its task.
@@ -221,9 +225,12 @@ fn status_of(answer: &Answer<'_>) -> Status4 {
     answer.status()
 }
 
-fn play(seed: u64) -> Sum {
+fn play(seed: u64, shards: usize) -> Sum {
     let mut dice = Rng::with_seed(seed);
-    let mut world = World::with(seed, |gateway| gateway.with_nfs4(CONFIG));
+    let mut world = match shards {
+        1 => World::with(seed, |gateway| gateway.with_nfs4(CONFIG)),
+        _ => World::on_two(seed, |gateway| gateway.with_nfs4(CONFIG)),
+    };
     let mut session = Session4::open(&mut world, 0);
     let mut actors: Vec<_> = (0..ACTORS).map(Actor::new).collect();
     let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
@@ -244,12 +251,15 @@ fn play(seed: u64) -> Sum {
             }
             actor.rests_until = None;
             sum.calls += 1;
-            actor.send(&mut world, &mut session);
+            actor.send(&mut world, &mut session, dice.u64(..CONNECTIONS as u64));
+        }
+        if shards > 1 && dice.u32(..200) == 0 {
+            world.stuck_until = world.steps() + dice.u64(..100);
         }
         world.step();
         while let Some((number, reply)) = world.take(0) {
             let now = world.now;
-            actors[number as usize].conclude(&Reply4::of(&reply), now, &mut sum);
+            actors[number as usize / 2].conclude(&Reply4::of(&reply), now, &mut sum);
         }
     }
     world.fabric.set_faults(Faults::DELAYS);
@@ -270,6 +280,8 @@ fn play(seed: u64) -> Sum {
     sum.suspensions = report.nfs4.suspensions;
     (sum.joined, sum.replayed) = (report.nfs4.joined, report.nfs4.replayed);
     sum.hung = shared.hung;
+    drop(shared);
+    sum.forwarded = world.forwarded();
     sum
 }
 
@@ -284,11 +296,22 @@ impl std::ops::AddAssign for Sum {
         self.replayed += other.replayed;
         self.hung += other.hung;
         self.unkept += other.unkept;
+        self.forwarded += other.forwarded;
     }
 }
 
 #[test]
 fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot_is_lost() {
+    assert_eq!(run(1).forwarded, 0);
+}
+
+#[test]
+fn the_same_holds_when_a_client_comes_over_two_shards_and_letters_are_late() {
+    let sum = run(2);
+    assert!(sum.forwarded > sum.calls / 4, "{sum:?}");
+}
+
+fn run(shards: usize) -> Sum {
     let usual = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 2_000 } else { 200 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
@@ -300,7 +323,7 @@ fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot
             if seed >= first + count {
                 return sum;
             }
-            sum += play(seed);
+            sum += play(seed, shards);
         }
     };
     let mut sum = Sum::default();
@@ -310,10 +333,11 @@ fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot
             sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
-    println!("{count} seeds: {sum:?}");
+    println!("{count} seeds on {shards} shards: {sum:?}");
     if count >= 100 {
         assert!(sum.suspensions > sum.calls / 2, "{sum:?}");
         assert!(sum.joined > 0 && sum.replayed > 0 && sum.hung > count / 2, "{sum:?}");
         assert!(sum.losses > 0 && sum.refusals > 0 && sum.unkept > 0, "{sum:?}");
     }
+    sum
 }

@@ -5,7 +5,7 @@ use crate::{
     store::{Shared, SlowStore},
 };
 use stag_engine::{Config, Cx, PeerId, Request, Shard, Token};
-use stag_nfs::{Gateway, GatewayReport, store::Procedures as _};
+use stag_nfs::{Gateway, GatewayReport, Nfs4Link, store::Procedures as _};
 use stag_protocol::nfs::v3::{Call, CreateHow, FileHandle, SetAttributes};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
@@ -14,6 +14,7 @@ use std::{cell::RefCell, rc::Rc, time::Duration};
 const LIMITS: Limits =
     Limits { connections: 8, send_queue: 128, receives: 512, windows: 256, ..stag_sim::LIMITS };
 const PORT: Port = Port(2049);
+const ARRIVAL_PORT: Port = Port(2050);
 /// Connections of a client.
 pub const CONNECTIONS: usize = 2;
 
@@ -34,6 +35,8 @@ fn sizes() -> Config {
 pub struct World {
     pub fabric: Fabric,
     server: Shard<Sim, Gateway<SlowStore>>,
+    /// A shard that forwards version 4 to it, with a store of its own.
+    arrival: Option<Shard<Sim, Gateway<SlowStore>>>,
     clients: [Shard<Sim, Requester>; 2],
     peers: [Vec<PeerId>; 2],
     pub now: Time,
@@ -42,6 +45,8 @@ pub struct World {
     pub file: FileHandle,
     pub fast: FileHandle,
     steps: u64,
+    /// The shard that forwards makes no pass before this step.
+    pub stuck_until: u64,
 }
 
 impl World {
@@ -51,6 +56,22 @@ impl World {
 
     /// As [`new`](Self::new), with another gateway made of that.
     pub fn with(seed: u64, make: impl FnOnce(Gateway<SlowStore>) -> Gateway<SlowStore>) -> Self {
+        Self::build(seed, make, None)
+    }
+
+    /// As [`with`](Self::with), with a second shard, which every other connection of a client comes
+    /// to, and which forwards version 4.
+    pub fn on_two(seed: u64, make: impl FnOnce(Gateway<SlowStore>) -> Gateway<SlowStore>) -> Self {
+        let mut links = Nfs4Link::all(2);
+        let (arrival, home) = (links.pop(), links.pop().unwrap());
+        Self::build(seed, |gateway| make(gateway).with_link(home), arrival)
+    }
+
+    fn build(
+        seed: u64,
+        make: impl FnOnce(Gateway<SlowStore>) -> Gateway<SlowStore>,
+        link: Option<Nfs4Link>,
+    ) -> Self {
         let (mut store, shared) = SlowStore::new(seed);
         let slow = store.memory().mount(b"/slow").unwrap();
         let fast = store.memory().mount(b"/fast").unwrap();
@@ -66,16 +87,42 @@ impl World {
             server.register(pool).unwrap();
         }
         server.listen(&PORT).unwrap();
+        let arrival = link.map(|link| {
+            let gateway = Gateway::new(SlowStore::new(seed).0).with_link(link);
+            let end = fabric.end("arrival", LIMITS);
+            let config = sizes();
+            let gateway = gateway.with_slots(config.slots);
+            let mut shard = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
+            shard.listen(&ARRIVAL_PORT).unwrap();
+            shard
+        });
         let client = |name| {
             let end = fabric.end(name, LIMITS);
             Shard::new(end, Requester::default(), sizes(), Box::new(|_| false)).unwrap()
         };
         let mut clients = [client("one"), client("other")];
         let peers = clients.each_mut().map(|client| {
-            (0..CONNECTIONS).map(|_| client.keep_connected(&PORT).unwrap()).collect()
+            let port = |number| match &arrival {
+                Some(_) if number % 2 == 1 => ARRIVAL_PORT,
+                _ => PORT,
+            };
+            (0..CONNECTIONS).map(|number| client.keep_connected(&port(number)).unwrap()).collect()
         });
         let now = Time(0);
-        Self { fabric, server, clients, peers, now, shared, slow, file, fast, steps: 0 }
+        Self {
+            fabric,
+            server,
+            arrival,
+            clients,
+            peers,
+            now,
+            shared,
+            slow,
+            file,
+            fast,
+            steps: 0,
+            stuck_until: 0,
+        }
     }
 
     pub fn call(&mut self, client: usize, token: u64, call: &Call<'_>) {
@@ -109,6 +156,16 @@ impl World {
         self.clients.iter().map(|client| client.app().losses()).sum()
     }
 
+    /// Compounds that the second shard has forwarded.
+    pub fn forwarded(&self) -> u64 {
+        self.arrival.as_ref().map_or(0, |arrival| arrival.snapshot().app.nfs4.forwarded)
+    }
+
+    /// Steps made so far.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
     pub fn report(&self) -> GatewayReport {
         self.server.snapshot().app
     }
@@ -119,6 +176,10 @@ impl World {
         self.steps += 1;
         assert!(self.steps < 2_000_000, "it never ends\n{}", self.fabric.trace());
         let mut any = self.server.pass(self.now);
+        // Letters lie in their boxes while the other shard makes no pass.
+        if let Some(arrival) = self.arrival.as_mut().filter(|_| self.steps >= self.stuck_until) {
+            any |= arrival.pass(self.now);
+        }
         for client in &mut self.clients {
             any |= client.pass(self.now);
         }
@@ -126,6 +187,7 @@ impl World {
             return;
         }
         let shards = self.clients.iter().map(Shard::wake_at).chain([self.server.wake_at()]);
+        let shards = shards.chain(self.arrival.iter().map(Shard::wake_at));
         let due = shards.chain([self.fabric.next_due()]).flatten().min();
         let soon = self.now + Duration::from_millis(1);
         let next = self.now + Duration::from_nanos(100);
@@ -153,8 +215,13 @@ impl World {
         while self.server.provider().connections() > 0 {
             self.step();
         }
+        self.stuck_until = 0;
         self.pass_time(Duration::from_millis(20));
         let held = (self.server.buffers_in_use(), self.server.calls_in_progress().0);
         assert_eq!(held, (0, 0), "buffers and calls");
+        if let Some(arrival) = &self.arrival {
+            let held = (arrival.buffers_in_use(), arrival.calls_in_progress().0);
+            assert_eq!(held, (0, 0), "buffers and calls of the shard that forwards");
+        }
     }
 }

@@ -279,6 +279,7 @@ impl Server {
         let tcp = self.plan.tcp.filter(|_| fabrics.first().is_some_and(|it| it.cores > 1));
         check_free(shared.flat_map(|fabric| fabric.group.ips()).chain(tcp))?;
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
+        let mut links = nfs4::links(&self.plan).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (versions, mut records) = nfs4::versions(&self.plan, source)?;
         let steers = self.plan.steer == options::SteerOption::Address;
@@ -321,6 +322,7 @@ impl Server {
                     nfs: versions,
                     records: records.take(),
                     exclusive: plan.nfs.exclusive.clone(),
+                    link: links.next(),
                     branch,
                     helpers: helpers.next(),
                     clock,
@@ -363,6 +365,10 @@ impl Server {
         if let StoreSource::Files(shared) = &seat.source {
             let waker = waker.clone();
             shared.attach_wakeup(index, move || waker.wake());
+        }
+        if let Some(link) = &seat.link {
+            let waker = waker.clone();
+            link.wakeup().attach(move || waker.wake());
         }
         seat.branch.wakeup().attach(move || waker.wake());
         let sender = self.sender.clone();

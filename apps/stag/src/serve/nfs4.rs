@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Error, caller::aside};
 use stag_nfs::{
-    Nfs4Records,
+    Nfs4Link, Nfs4Records,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
 };
 use std::{fmt::Write as _, path::Path, time::Duration};
@@ -42,14 +42,15 @@ impl NfsPlan {
             }
             return Ok(Self { three, four: None, exclusive: Vec::new() });
         }
-        if shards > 1 {
-            return Err(Error::usage(
-                "--nfs 4 cannot be served: there is more than one core or fabric, and version 4 is \
-                 served by one shard; leave one of them out",
-            ));
-        }
         check_paths(exports)?;
         let exclusive = exclusive(&arguments.delegations, exports)?;
+        if shards > 1 && three && !exclusive.is_empty() {
+            return Err(Error::usage(
+                "--delegations NAME=exclusive: with more than one core or fabric, a change by \
+                 version 3 could miss a delegation that is being given; serve version 4 alone \
+                 (--nfs 4), or one core of one fabric",
+            ));
+        }
         Ok(Self { three, four: Some(arguments.lease), exclusive })
     }
 }
@@ -90,6 +91,14 @@ fn exclusive(rules: &[String], exports: &[Exported]) -> Result<Vec<String>, Erro
         }
     }
     Ok(exclusive)
+}
+
+/// The parts of all shards in version 4, where several serve it.
+pub fn links(plan: &Plan) -> Vec<Nfs4Link> {
+    match plan.nfs.four {
+        Some(_) if plan.shards() > 1 => Nfs4Link::all(plan.shards()),
+        _ => Vec::new(),
+    }
 }
 
 /// The versions of a server that starts, and its records of clients, whose boot begins.

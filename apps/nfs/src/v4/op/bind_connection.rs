@@ -12,7 +12,7 @@ use crate::{
 /// Every connection carries the fore channel of any session; the back channel of a session is the
 /// connection that was bound last.
 pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindConnArgs) -> Done {
-    let peer = turn.source.peer;
+    let peer = turn.peer_at();
     let session = turn.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
     let grant = match (args.wish, &mut session.callbacks) {
         (ChannelWish::Fore, _) => ChannelGrant::Fore,
@@ -25,7 +25,7 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
         (ChannelWish::Back, None) => return Err(Status4::Inval.into()),
     };
     if grant != ChannelGrant::Fore {
-        turn.cx.ready(peer);
+        turn.nfs4.make_ready(turn.cx, peer);
         turn.nfs4.resume_callbacks();
     }
     let ok = BindConnOk { session: args.session, grant, rdma_mode: false };

@@ -91,6 +91,7 @@ fn make<S: Store>(
     args: &CreateSessionArgs<'_>,
     Wanted { fore, back, is_back }: Wanted,
 ) -> Result<CreateSessionOk, Status4> {
+    let peer = turn.peer_at();
     let nfs4 = &mut *turn.nfs4;
     let client = nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
     if client.sessions >= SESSIONS_OF_CLIENT {
@@ -98,7 +99,7 @@ fn make<S: Store>(
     }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
     let fore = ChannelAttributes { requests_max: slots, ..fore };
-    let (program, peer) = (args.program, turn.source.peer);
+    let program = args.program;
     let callbacks = is_back
         .then(|| BackChannel::new(program, callback_user(&args.security), peer, back.requests_max));
     let minor_version = turn.minor_version;
@@ -110,7 +111,7 @@ fn make<S: Store>(
     }
     if is_back {
         // RFC 8267 §6.5.2 [8267-15]: callbacks are calls in the reverse direction (RFC 8167)
-        turn.cx.ready(peer);
+        nfs4.make_ready(turn.cx, peer);
         nfs4.resume_callbacks();
     }
     // No session survives a restart, and no connection goes over to RDMA.

@@ -4,9 +4,9 @@
 //! goes out again over the next one, in the same slot with the same sequence ID: it is executed
 //! once.
 
-use stag_engine::{PeerId, Time};
+use stag_engine::Time;
 
-use crate::v4::callbacks::Callback;
+use crate::{parked::PeerAt, v4::callbacks::Callback};
 
 /// Slots of a back channel that are used.
 const SLOTS: usize = 8;
@@ -19,7 +19,7 @@ pub(in crate::v4) struct BackChannel {
     /// User and group of their credential; none is AUTH_NONE.
     pub(in crate::v4) user: Option<(u32, u32)>,
     /// The connection that carries them; none after it was lost.
-    pub(in crate::v4) peer: Option<PeerId>,
+    pub(in crate::v4) peer: Option<PeerAt>,
     slots: Vec<BackSlot>,
 }
 
@@ -38,7 +38,7 @@ impl BackChannel {
     pub(in crate::v4) fn new(
         program: u32,
         user: Option<(u32, u32)>,
-        peer: PeerId,
+        peer: PeerAt,
         slots: u32,
     ) -> Self {
         let count = usize::try_from(slots).unwrap_or(SLOTS).clamp(1, SLOTS);

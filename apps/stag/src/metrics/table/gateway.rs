@@ -93,6 +93,16 @@ pub const GATEWAY: &[Metric] = &[
         "Attempts to record clients that failed: clients wait, and nothing is lost.",
     ),
     Metric::counter(
+        "stag_nfs4_forwarded_total",
+        "app.nfs4.forwarded",
+        "Compounds that a shard forwarded to the one that has all clients.",
+    ),
+    Metric::counter(
+        "stag_nfs4_asked_home_total",
+        "app.nfs4.asked_home",
+        "Calls of version 3 that a shard asked the one with all clients about.",
+    ),
+    Metric::counter(
         "stag_mount3_calls_total",
         "app.mount3.{procedure}.calls",
         "Calls of MOUNT version 3 carried out, failures included.",

@@ -1,0 +1,274 @@
+//! Version 4 on several shards: one, the home, has all clients; the others forward to it.
+
+use stag_engine::{Answer, Call, Cx, Outcome};
+use stag_protocol::{
+    nfs::{
+        v3::{self, Procedure, Status},
+        v4::{Compound, OperationFault, Status4},
+    },
+    rpc::{Accepted, CallHeader, ReplyHeader},
+    xdr::Reader,
+};
+
+use super::{CallTarget, Gateway, NoMessage, route::ServedVersions, route::route};
+use crate::{
+    Nfs4Link, Nfs4Report,
+    drc::{self, CallSource},
+    parked::{Asker, OWN, PeerAt},
+    reply::ReplyWriter,
+    store::{Caller, Procedures as _, Store},
+    v4::{ArrivalEnd, AwaitedVerdict, BesideQuestion, FromHome, ToHome, call_over},
+};
+
+impl<S: Store> Gateway<S> {
+    /// Joins the shards that serve version 4 together. The home serves version 4 already
+    /// ([`with_nfs4`](Self::with_nfs4)), and the others do not.
+    #[must_use]
+    pub fn with_link(mut self, link: Nfs4Link) -> Self {
+        match (link.into_end(), &mut self.nfs4) {
+            (Ok(end), Some(nfs4)) => nfs4.link(end),
+            (Err(end), None) => {
+                self.arrival = Some(Box::new(end));
+                self.serves_4 = true;
+            }
+            _ => debug_assert!(false, "the first shard serves version 4, and no other"),
+        }
+        self
+    }
+
+    /// The counters of version 4.
+    pub(super) fn report_nfs4(&self) -> Nfs4Report {
+        let here = self.nfs4.as_ref().map(|nfs4| nfs4.report()).unwrap_or_default();
+        match &self.arrival {
+            Some(arrival) => {
+                Nfs4Report { forwarded: arrival.count, asked_home: arrival.asked, ..here }
+            }
+            None => here,
+        }
+    }
+
+    /// Forwards a compound to the home.
+    pub(super) fn forward(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        caller: Caller,
+        header: &CallHeader<'_>,
+        arguments: &Reader<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let Some(arrival) = &mut self.arrival else { return Err(NoMessage::Dropped) };
+        let Ok(compound) = Compound::parse(arguments.clone()) else {
+            return self.refuse(cx, source.id, header.reply(Accepted::GarbageArgs));
+        };
+        if arrival.forward(source, caller, header, arguments) {
+            return Err(NoMessage::Waits);
+        }
+        delay(cx, header, compound).ok_or(NoMessage::Dropped)
+    }
+
+    /// Finds out if state at the home may be in the way of a call of version 3, and then lets it
+    /// wait for the home's verdict.
+    pub(super) fn ask_beside(
+        &mut self,
+        cx: &Cx<'_>,
+        call: &Call<'_>,
+        target: &Result<CallTarget, ReplyHeader<'_>>,
+    ) -> Option<Result<Answer, NoMessage>> {
+        let arrival = self.arrival.as_ref().filter(|arrival| arrival.is_beside())?;
+        let Ok(CallTarget::Nfs(procedure)) = *target else { return None };
+        // Arguments that cannot be decoded are refused where they always are.
+        let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
+        let question = BesideQuestion::of(&nfs).filter(|asked| arrival.may_conflict(asked))?;
+        let source = CallSource::own(call.id, call.peer, call.from);
+        let message = arrival.may_ask().then(|| drc::copy(cx, &call.header, &nfs)).flatten();
+        let Some(message) = message else {
+            return Some(self.refuse_call(cx, &call.header, procedure, Status::Jukebox));
+        };
+        let caller = self.caller(source, &call.header);
+        let arrival = self.arrival.as_mut()?;
+        arrival.ask(AwaitedVerdict { source, message }, caller, question);
+        Some(Err(NoMessage::Waits))
+    }
+
+    /// Answers a call of version 3 by a failure.
+    pub(super) fn refuse_call(
+        &mut self,
+        cx: &Cx<'_>,
+        header: &CallHeader<'_>,
+        procedure: Procedure,
+        status: Status,
+    ) -> Result<Answer, NoMessage> {
+        let mut reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoMessage::Dropped)?;
+        let status = crate::v3::refuse(procedure, status, &mut reply);
+        self.counters.count_nfs(procedure, status);
+        Ok(reply.finish())
+    }
+
+    /// Does what the answer of a compound says, wherever it came from.
+    pub(super) fn conclude_compound(
+        &mut self,
+        cx: &mut Cx<'_>,
+        asker: Asker,
+        answer: Result<Answer, NoMessage>,
+    ) {
+        if asker.shard == OWN {
+            return self.conclude(cx, asker.id, asker.peer, answer);
+        }
+        // Its reply may carry handles.
+        self.write_index();
+        let Some(nfs4) = &mut self.nfs4 else { return };
+        match answer {
+            Ok(answer) => nfs4.answer(cx, asker, answer),
+            Err(NoMessage::Sent | NoMessage::Waits) => {}
+            Err(NoMessage::Dropped) => {
+                nfs4.disconnect(cx, asker.at());
+                self.counters.count_unanswered();
+            }
+        }
+    }
+
+    /// A call of ours in the reverse direction is over.
+    pub(super) fn take_callback_reply(&mut self, cx: &Cx<'_>, outcome: &Outcome<'_>) {
+        let Outcome { token, peer, reply, .. } = outcome;
+        if let Some(nfs4) = &mut self.nfs4 {
+            let peer = PeerAt { shard: OWN, peer: *peer };
+            nfs4.handle_reply(cx.now(), peer, *token, reply.ok());
+        }
+        if let Some(arrival) = &mut self.arrival {
+            arrival.called_back(*peer, *token, reply.ok());
+        }
+    }
+
+    /// Reads the letters of other shards.
+    pub(super) fn read_letters(&mut self, cx: &mut Cx<'_>) {
+        if self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_mail()) {
+            // No more come than shards may have under way: replies leave behind this.
+            while let Some(letter) = self.nfs4.as_ref().and_then(|nfs4| nfs4.next_letter()) {
+                self.take_at_home(cx, letter);
+            }
+        }
+        if self.arrival.as_ref().is_some_and(|arrival| arrival.has_mail()) {
+            while let Some(letter) = self.arrival.as_ref().and_then(|it| it.next_letter()) {
+                self.take_at_arrival(cx, letter);
+            }
+        }
+    }
+
+    /// Sends letters to other shards.
+    pub(super) fn send_letters(&mut self) {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.tell_conflicts();
+            nfs4.send_letters();
+        }
+        if let Some(arrival) = &mut self.arrival {
+            arrival.send();
+        }
+    }
+
+    fn take_at_home(&mut self, cx: &mut Cx<'_>, letter: ToHome) {
+        let Some(nfs4) = &mut self.nfs4 else { return };
+        match letter {
+            ToHome::Compound(compound) => {
+                let (source, caller, pieces) =
+                    (compound.source, compound.caller, compound.pieces());
+                let Some(header) = compound.header() else {
+                    return nfs4.disconnect(cx, Asker::of(source).at());
+                };
+                let arguments = Reader::over(&pieces);
+                let answer = self.compound_of(cx, source, caller, &header, arguments);
+                self.conclude_compound(cx, Asker::of(source), answer);
+            }
+            ToHome::Question { asker, caller, question } => {
+                self.store.now().act_as(&caller);
+                let verdict = nfs4.judge_question(&mut self.store, &question, cx.now());
+                nfs4.tell_verdict(asker, verdict);
+            }
+            ToHome::CalledBack { at, token, reply } => {
+                nfs4.handle_reply(cx.now(), at, token, reply.as_deref());
+            }
+            ToHome::PeerGone(at) => nfs4.forget_peer(at),
+        }
+    }
+
+    fn take_at_arrival(&mut self, cx: &mut Cx<'_>, letter: FromHome) {
+        let Some(arrival) = &mut self.arrival else { return };
+        match letter {
+            FromHome::Reply { id, reply } => {
+                let Some(peer) = arrival.take_forwarded(id) else { return };
+                let answer = reply.answer(cx).ok_or(NoMessage::Dropped);
+                self.conclude(cx, id, peer, answer);
+            }
+            FromHome::Verdict { id, verdict } => {
+                let Some(waiting) = arrival.take_question(id) else { return };
+                self.follow_verdict(cx, &waiting, verdict);
+            }
+            FromHome::Ready(peer) => cx.ready(peer),
+            FromHome::Disconnect(peer) => cx.disconnect(peer),
+            FromHome::CallBack { peer, message, token } => {
+                call_back(cx, arrival, peer, &message, token)
+            }
+        }
+    }
+
+    /// Carries out a call of version 3 of which the home knows if it may be.
+    fn follow_verdict(
+        &mut self,
+        cx: &mut Cx<'_>,
+        waiting: &AwaitedVerdict,
+        verdict: Result<(), Status>,
+    ) {
+        let source = waiting.source;
+        let answer = match waiting.call() {
+            Some(call) => {
+                let served = ServedVersions { three: self.serves_3, four: self.serves_4 };
+                let target = route(&call.header, served);
+                match (verdict, target) {
+                    (Err(status), Ok(CallTarget::Nfs(procedure))) => {
+                        self.refuse_call(cx, &call.header, procedure, status)
+                    }
+                    (_, Ok(target)) => self.carry_out(cx, source, call, Ok(target)),
+                    // It was a call of version 3 when it was put aside.
+                    (_, Err(_)) => Err(NoMessage::Dropped),
+                }
+            }
+            None => Err(NoMessage::Dropped),
+        };
+        self.conclude(cx, source.id, source.peer, answer);
+    }
+}
+
+/// Makes a callback for the home. Without memory its outcome is unknown at once.
+fn call_back(
+    cx: &mut Cx<'_>,
+    arrival: &mut ArrivalEnd,
+    peer: stag_engine::PeerId,
+    octets: &[u8],
+    token: stag_engine::Token,
+) {
+    let message = cx.message(octets.len()).and_then(|mut message| {
+        message.append(octets).ok()?;
+        Some(message)
+    });
+    match message {
+        Some(message) => call_over(cx, peer, message, token),
+        None => arrival.called_back(peer, token, None),
+    }
+}
+
+/// The reply to a compound of which nothing is done: its first operation may be asked for again.
+fn delay(cx: &Cx<'_>, header: &CallHeader<'_>, mut compound: Compound<'_>) -> Option<Answer> {
+    let (tag, status) = (compound.head().tag, Status4::Delay);
+    let operation = compound.next().and_then(|first| match first {
+        Ok(request) => Some(request.operation()),
+        Err(fault) => fault.operation,
+    });
+    let fault = OperationFault { operation, status };
+    let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
+    let written = reply.write(|writer| {
+        writer.u32(status as u32)?;
+        writer.opaque(tag.0)?;
+        writer.u32(1)?;
+        fault.emit(writer)
+    });
+    written.ok().map(|()| reply.finish())
+}

@@ -1,0 +1,111 @@
+//! The home's dealings with connections, its own and those of shards that forward to it (`link`).
+
+use stag_engine::{Answer, Cx, Token};
+use stag_pools::Buf;
+use stag_protocol::nfs::v3::Status;
+
+use super::{
+    Nfs4,
+    callbacks::call_over,
+    link::{ArrivalEnd, ForwardedReply, FromHome, HomeEnd, LinkEnd, Nfs4Link, ToHome},
+};
+use crate::parked::{Asker, OWN, PeerAt};
+
+impl Nfs4 {
+    /// Serves shards that forward, too. Nobody has state yet.
+    pub(crate) fn link(&mut self, end: HomeEnd) {
+        self.state.share_presence(end.presence());
+        self.link = Some(Box::new(end));
+        self.tell_conflicts();
+    }
+
+    /// Tells the other shards in which cases version 3 has to ask. Called before any reply leaves
+    /// that grants something.
+    pub(crate) fn tell_conflicts(&self) {
+        if let Some(link) = &self.link {
+            link.tell_conflicts(self.state.has_presence(), self.spoils_reclaims());
+        }
+    }
+
+    /// The next letter of another shard.
+    pub(crate) fn next_letter(&self) -> Option<ToHome> {
+        self.link.as_ref()?.next_letter()
+    }
+
+    /// Returns true if other shards have written since the last look.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.has_mail())
+    }
+
+    /// Sends the letters that were written.
+    pub(crate) fn send_letters(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.send();
+        }
+    }
+
+    /// Returns true if there is mail to be read or sent.
+    pub(super) fn has_letters(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.has_work())
+    }
+
+    fn tell(&mut self, shard: u16, letter: FromHome) {
+        if let Some(link) = &mut self.link {
+            link.tell(shard, letter);
+        }
+    }
+
+    /// Answers a call.
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, asker: Asker, answer: Answer) {
+        match asker.shard {
+            OWN => cx.answer(asker.id, answer),
+            shard => {
+                let reply = ForwardedReply::of(&answer);
+                self.tell(shard, FromHome::Reply { id: asker.id, reply });
+            }
+        }
+    }
+
+    /// Tells whether a call of version 3 on another shard may be carried out.
+    pub(crate) fn tell_verdict(&mut self, asker: Asker, verdict: Result<(), Status>) {
+        self.tell(asker.shard, FromHome::Verdict { id: asker.id, verdict });
+    }
+
+    /// Ends a connection.
+    pub(crate) fn disconnect(&mut self, cx: &mut Cx<'_>, at: PeerAt) {
+        match at.shard {
+            OWN => cx.disconnect(at.peer),
+            shard => self.tell(shard, FromHome::Disconnect(at.peer)),
+        }
+    }
+
+    /// A connection takes callbacks.
+    pub(super) fn make_ready(&mut self, cx: &mut Cx<'_>, at: PeerAt) {
+        match at.shard {
+            OWN => cx.ready(at.peer),
+            shard => self.tell(shard, FromHome::Ready(at.peer)),
+        }
+    }
+
+    /// Makes a callback over a connection.
+    pub(super) fn call(&mut self, cx: &mut Cx<'_>, at: PeerAt, message: Buf, token: Token) {
+        let peer = at.peer;
+        match at.shard {
+            OWN => call_over(cx, peer, message, token),
+            shard => {
+                let message = message.to_vec().into();
+                self.tell(shard, FromHome::CallBack { peer, message, token });
+            }
+        }
+    }
+}
+
+impl Nfs4Link {
+    /// The end of the home, or that of a shard that forwards.
+    pub(crate) fn into_end(self) -> Result<HomeEnd, ArrivalEnd> {
+        match self.0 {
+            LinkEnd::Home(end) => Ok(end),
+            LinkEnd::Arrival(mail) => Err(ArrivalEnd::new(mail)),
+        }
+    }
+}

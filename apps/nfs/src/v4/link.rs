@@ -1,0 +1,470 @@
+//! Letters between the *home*, the shard that has all clients and state of version 4, and the
+//! shards that forward to it what arrives there.
+//!
+//! | letter | from | about |
+//! |---|---|---|
+//! | a compound | an arrival shard | a call of one of its connections |
+//! | a question | an arrival shard | a call of version 3 that state of version 4 may be in the way of |
+//! | the end of a callback, of a connection | an arrival shard | its connections |
+//! | the reply of a compound, a verdict | the home | a letter before |
+//! | a callback, callbacks may come, disconnect | the home | a connection of the other shard |
+//!
+//! The letters of one shard to another arrive in their order. A box that is full is tried again in
+//! the next pass. An arrival shard has [`FORWARDED_MAX`] compounds with arguments of
+//! [`OCTETS_MAX`], and [`QUESTIONS_MAX`] questions at a time: all queues are bounded by that, by
+//! the slots of back channels, and by connections.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+        mpsc::Receiver,
+    },
+};
+
+use stag_engine::{Answer, AnswerItem, CallId, Cx, PeerAddress, PeerId, Pulled, Token};
+use stag_protocol::{
+    nfs::v3::Status,
+    rpc::CallHeader,
+    rpcrdma::responder::PIECES_MAX,
+    xdr::{Piece, Reader, Writer},
+};
+
+use super::{
+    beside::BesideQuestion,
+    state::{FileId, PresenceFilter},
+};
+use crate::{
+    drc::CallSource,
+    inbox::{Inbox, Wakeup},
+    parked::{Asker, PeerAt},
+    store::Caller,
+};
+
+/// Compounds that one shard has forwarded and that are not answered. Beyond, NFS4ERR_DELAY.
+const FORWARDED_MAX: usize = 128;
+/// Octets of their arguments.
+const OCTETS_MAX: usize = 64 << 20;
+/// Calls of version 3 that wait for a verdict at a time. Beyond, NFS3ERR_JUKEBOX.
+const QUESTIONS_MAX: usize = 64;
+/// Letters that a box has room for.
+const LETTERS: usize = 512;
+/// Octets of the longest header of a call.
+const HEADER_MAX: usize = 1_024;
+
+/// Part of one shard in serving version 4 by several.
+pub struct Nfs4Link(pub(super) LinkEnd);
+
+/// The two kinds of it.
+pub(super) enum LinkEnd {
+    Home(HomeEnd),
+    Arrival(ArrivalMail),
+}
+
+impl fmt::Debug for Nfs4Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            LinkEnd::Home(_) => "Nfs4Link(home)",
+            LinkEnd::Arrival(_) => "Nfs4Link(arrival)",
+        })
+    }
+}
+
+impl Nfs4Link {
+    /// The parts of `shards` shards, at most 65,535, in their order: the first is the home.
+    pub fn all(shards: usize) -> Vec<Self> {
+        let shards = u16::try_from(shards.max(1)).unwrap_or(u16::MAX);
+        let (home, to_home) = Inbox::new(LETTERS * usize::from(shards));
+        let (home, facts) = (Arc::new(home), Arc::new(SharedFacts::default()));
+        let mut arrivals = Vec::new();
+        let mut boxes = Vec::new();
+        for shard in 1..shards {
+            let (inbox, letters) = Inbox::new(LETTERS);
+            let inbox = Arc::new(inbox);
+            boxes.push(OtherShard { inbox: Arc::clone(&inbox), letters: VecDeque::new() });
+            let (home, facts) = (Arc::clone(&home), Arc::clone(&facts));
+            let mail = ArrivalMail { shard, home, inbox, letters, facts };
+            arrivals.push(Self(LinkEnd::Arrival(mail)));
+        }
+        let end = HomeEnd { inbox: home, letters: to_home, others: boxes, facts };
+        std::iter::once(Self(LinkEnd::Home(end))).chain(arrivals).collect()
+    }
+
+    /// Wakes this shard when it has mail.
+    pub fn wakeup(&self) -> Wakeup {
+        match &self.0 {
+            LinkEnd::Home(end) => Wakeup::new(&end.inbox),
+            LinkEnd::Arrival(end) => Wakeup::new(&end.inbox),
+        }
+    }
+}
+
+/// Facts that the home tells all shards, which look at them without a letter.
+#[derive(Debug)]
+struct SharedFacts {
+    conflicts: AtomicU8,
+    presence: Arc<PresenceFilter>,
+}
+
+/// Some file has delegations or denies something.
+const SOME_PRESENCE: u8 = 1;
+/// Any change may spoil reclaims.
+const SPOILS_RECLAIMS: u8 = 2;
+
+impl Default for SharedFacts {
+    fn default() -> Self {
+        // Until the home has said otherwise, it is asked about everything.
+        let conflicts = AtomicU8::new(SOME_PRESENCE | SPOILS_RECLAIMS);
+        Self { conflicts, presence: Arc::default() }
+    }
+}
+
+/// A compound on its way to the home.
+#[derive(Debug)]
+pub(crate) struct ForwardedCompound {
+    pub(crate) source: CallSource,
+    pub(crate) caller: Caller,
+    header: Box<[u8]>,
+    pieces: Vec<(Box<[u8]>, bool)>,
+}
+
+impl ForwardedCompound {
+    /// Its header.
+    pub(crate) fn header(&self) -> Option<CallHeader<'_>> {
+        CallHeader::parse(&mut Reader::new(&self.header)).ok()
+    }
+
+    /// Its arguments, in the pieces that they came in.
+    pub(crate) fn pieces(&self) -> [Piece<'_>; PIECES_MAX] {
+        let mut pieces = [Piece::Inline(&[]); PIECES_MAX];
+        for (piece, (octets, is_chunk)) in pieces.iter_mut().zip(&self.pieces) {
+            *piece = if *is_chunk { Piece::Chunk(octets) } else { Piece::Inline(octets) };
+        }
+        pieces
+    }
+}
+
+/// Letter to the home.
+#[derive(Debug)]
+pub(crate) enum ToHome {
+    Compound(Box<ForwardedCompound>),
+    Question { asker: Asker, caller: Caller, question: BesideQuestion },
+    CalledBack { at: PeerAt, token: Token, reply: Option<Box<[u8]>> },
+    PeerGone(PeerAt),
+}
+
+/// Letter from the home.
+#[derive(Debug)]
+pub(crate) enum FromHome {
+    Reply { id: CallId, reply: ForwardedReply },
+    Verdict { id: CallId, verdict: Result<(), Status> },
+    Ready(PeerId),
+    CallBack { peer: PeerId, message: Box<[u8]>, token: Token },
+    Disconnect(PeerId),
+}
+
+/// Octets of a reply.
+#[derive(Debug)]
+pub(crate) struct ForwardedReply {
+    message: Box<[u8]>,
+    item: Option<(usize, Box<[u8]>)>,
+}
+
+impl ForwardedReply {
+    /// Copies a reply.
+    pub(crate) fn of(answer: &Answer) -> Self {
+        let item = answer.item.as_ref().map(|item| {
+            let parts = item.octets.iter().map(|part| &**part);
+            (item.position, parts.collect::<Vec<&[u8]>>().concat().into())
+        });
+        Self { message: answer.message.to_vec().into(), item }
+    }
+
+    /// The reply in memory of this shard; none when there is too little.
+    pub(crate) fn answer(&self, cx: &Cx<'_>) -> Option<Answer> {
+        let mut message = cx.message(self.message.len())?;
+        message.append(&self.message).ok()?;
+        let item = match &self.item {
+            Some((position, octets)) => {
+                let mut copy = cx.take(octets.len())?;
+                copy.append(octets).ok()?;
+                Some(AnswerItem { position: *position, octets: copy.freeze().into() })
+            }
+            None => None,
+        };
+        Some(Answer { message, item })
+    }
+}
+
+/// Letters to a shard that wait for room in its box.
+struct OtherShard {
+    inbox: Arc<Inbox<FromHome>>,
+    letters: VecDeque<FromHome>,
+}
+
+/// The home's end.
+pub(crate) struct HomeEnd {
+    inbox: Arc<Inbox<ToHome>>,
+    letters: Receiver<ToHome>,
+    /// From shard 1 on.
+    others: Vec<OtherShard>,
+    facts: Arc<SharedFacts>,
+}
+
+impl fmt::Debug for HomeEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HomeEnd({} others)", self.others.len())
+    }
+}
+
+impl HomeEnd {
+    /// The filter that all shards look at.
+    pub(super) fn presence(&self) -> Arc<PresenceFilter> {
+        Arc::clone(&self.facts.presence)
+    }
+
+    /// Tells all shards in which cases they have to ask.
+    pub(super) fn tell_conflicts(&self, has_presence: bool, spoils_reclaims: bool) {
+        let presence = if has_presence { SOME_PRESENCE } else { 0 };
+        let spoils = if spoils_reclaims { SPOILS_RECLAIMS } else { 0 };
+        if self.facts.conflicts.load(Ordering::Relaxed) != presence | spoils {
+            self.facts.conflicts.store(presence | spoils, Ordering::Release);
+        }
+    }
+
+    /// The next letter.
+    pub(super) fn next_letter(&self) -> Option<ToHome> {
+        self.letters.try_recv().ok()
+    }
+
+    /// Returns true if letters came since the last look.
+    pub(super) fn has_mail(&self) -> bool {
+        self.inbox.look()
+    }
+
+    /// Writes to a shard.
+    pub(super) fn tell(&mut self, shard: u16, letter: FromHome) {
+        let place = usize::from(shard).checked_sub(1);
+        let Some(other) = place.and_then(|place| self.others.get_mut(place)) else {
+            debug_assert!(false, "letters go to other shards");
+            return;
+        };
+        other.letters.push_back(letter);
+    }
+
+    /// Puts letters into the boxes of their shards.
+    pub(super) fn send(&mut self) {
+        for other in &mut self.others {
+            send(&other.inbox, &mut other.letters);
+        }
+    }
+
+    /// Returns true if there is mail, or letters wait for room.
+    pub(super) fn has_work(&self) -> bool {
+        self.inbox.is_filled() || self.others.iter().any(|other| !other.letters.is_empty())
+    }
+}
+
+/// Puts letters into a box as long as there is room, and wakes its shard.
+fn send<T>(inbox: &Inbox<T>, letters: &mut VecDeque<T>) {
+    let before = letters.len();
+    while let Some(letter) = letters.pop_front() {
+        if let Err(letter) = inbox.put(letter) {
+            letters.push_front(letter);
+            break;
+        }
+    }
+    if letters.len() < before {
+        inbox.wake();
+    }
+}
+
+/// A compound that was forwarded.
+#[derive(Clone, Copy, Debug)]
+struct Forwarded {
+    id: CallId,
+    peer: PeerId,
+    octets: usize,
+}
+
+/// A call of version 3 that waits for a verdict.
+#[derive(Debug)]
+pub(crate) struct AwaitedVerdict {
+    pub(crate) source: CallSource,
+    /// Header and arguments, all inline.
+    pub(crate) message: stag_pools::Buf,
+}
+
+/// The boxes of a shard that forwards.
+pub(super) struct ArrivalMail {
+    shard: u16,
+    home: Arc<Inbox<ToHome>>,
+    inbox: Arc<Inbox<FromHome>>,
+    letters: Receiver<FromHome>,
+    facts: Arc<SharedFacts>,
+}
+
+/// The end of a shard that forwards.
+pub(crate) struct ArrivalEnd {
+    mail: ArrivalMail,
+    outgoing: VecDeque<ToHome>,
+    forwarded: Vec<Forwarded>,
+    octets: usize,
+    questions: Vec<AwaitedVerdict>,
+    /// Peers that the home has heard of.
+    peers: HashSet<PeerId>,
+    /// Compounds that were forwarded so far.
+    pub(crate) count: u64,
+    /// Calls of version 3 that the home was asked about.
+    pub(crate) asked: u64,
+}
+
+impl fmt::Debug for ArrivalEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ArrivalEnd({} forwarded)", self.forwarded.len())
+    }
+}
+
+impl ArrivalEnd {
+    /// Nothing is under way yet.
+    pub(super) fn new(mail: ArrivalMail) -> Self {
+        Self {
+            mail,
+            outgoing: VecDeque::new(),
+            forwarded: Vec::new(),
+            octets: 0,
+            questions: Vec::new(),
+            peers: HashSet::new(),
+            count: 0,
+            asked: 0,
+        }
+    }
+
+    /// Forwards a compound. False when too many are under way.
+    pub(crate) fn forward(
+        &mut self,
+        source: CallSource,
+        caller: Caller,
+        header: &CallHeader<'_>,
+        arguments: &Reader<'_>,
+    ) -> bool {
+        let octets = arguments.remaining();
+        let sum = self.octets.saturating_add(octets);
+        if self.forwarded.len() >= FORWARDED_MAX || sum > OCTETS_MAX {
+            return false;
+        }
+        let mut head = [0; HEADER_MAX];
+        let mut writer = Writer::new(&mut head);
+        if header.emit(&mut writer).is_err() {
+            return false;
+        }
+        let len = writer.len();
+        let header = head.get(..len).unwrap_or_default().into();
+        let pieces = arguments.pieces();
+        let pieces =
+            pieces.map(|piece| (piece.octets().into(), matches!(piece, Piece::Chunk(_)))).collect();
+        let (id, peer) = (source.id, source.peer);
+        let source = CallSource { shard: self.mail.shard, ..source };
+        let compound = ForwardedCompound { source, caller, header, pieces };
+        self.outgoing.push_back(ToHome::Compound(Box::new(compound)));
+        self.forwarded.push(Forwarded { id, peer, octets });
+        self.octets = sum;
+        self.peers.insert(peer);
+        self.count += 1;
+        true
+    }
+
+    /// Returns true if the home has to be asked before a call of version 3 is carried out.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.mail.facts.conflicts.load(Ordering::Relaxed) != 0
+    }
+
+    /// The same of one whose question is known.
+    pub(crate) fn may_conflict(&self, question: &BesideQuestion) -> bool {
+        let facts = self.mail.facts.conflicts.load(Ordering::Relaxed);
+        let file = question.file().map(|file: FileId| self.mail.facts.presence.may_conflict(file));
+        facts & SPOILS_RECLAIMS != 0 || (facts != 0 && file.unwrap_or(true))
+    }
+
+    /// Returns true if one more call may wait for a verdict.
+    pub(crate) const fn may_ask(&self) -> bool {
+        self.questions.len() < QUESTIONS_MAX
+    }
+
+    /// Asks the home about a call, which waits.
+    pub(crate) fn ask(&mut self, call: AwaitedVerdict, caller: Caller, question: BesideQuestion) {
+        let CallSource { id, peer, .. } = call.source;
+        let asker = Asker { id, peer, shard: self.mail.shard };
+        self.outgoing.push_back(ToHome::Question { asker, caller, question });
+        self.questions.push(call);
+        self.asked += 1;
+    }
+
+    /// The call of a verdict, if its caller is still there.
+    pub(crate) fn take_question(&mut self, id: CallId) -> Option<AwaitedVerdict> {
+        let place = self.questions.iter().position(|call| call.source.id == id)?;
+        Some(self.questions.swap_remove(place))
+    }
+
+    /// The peer of a compound that is answered, if it is still there.
+    pub(crate) fn take_forwarded(&mut self, id: CallId) -> Option<PeerId> {
+        let place = self.forwarded.iter().position(|forwarded| forwarded.id == id)?;
+        let forwarded = self.forwarded.swap_remove(place);
+        self.octets -= forwarded.octets;
+        Some(forwarded.peer)
+    }
+
+    /// A callback is over.
+    pub(crate) fn called_back(&mut self, peer: PeerId, token: Token, reply: Option<&[u8]>) {
+        let (at, reply) = (PeerAt { shard: self.mail.shard, peer }, reply.map(Into::into));
+        self.outgoing.push_back(ToHome::CalledBack { at, token, reply });
+    }
+
+    /// A connection is gone.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.questions.retain(|call| call.source.peer != peer);
+        let octets = &mut self.octets;
+        self.forwarded.retain(|forwarded| {
+            let is_kept = forwarded.peer != peer;
+            *octets -= if is_kept { 0 } else { forwarded.octets };
+            is_kept
+        });
+        if self.peers.remove(&peer) {
+            let at = PeerAt { shard: self.mail.shard, peer };
+            self.outgoing.push_back(ToHome::PeerGone(at));
+        }
+    }
+
+    /// Returns true if letters came since the last look.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.mail.inbox.look()
+    }
+
+    /// The next letter.
+    pub(crate) fn next_letter(&self) -> Option<FromHome> {
+        self.mail.letters.try_recv().ok()
+    }
+
+    /// Puts letters into the home's box.
+    pub(crate) fn send(&mut self) {
+        send(&self.mail.home, &mut self.outgoing);
+    }
+
+    /// Returns true if there is mail, or letters wait for room.
+    pub(crate) fn has_work(&self) -> bool {
+        self.mail.inbox.is_filled() || !self.outgoing.is_empty()
+    }
+}
+
+impl AwaitedVerdict {
+    /// The call as the engine gave it, but in one piece. None only if its copy is damaged.
+    pub(crate) fn call(&self) -> Option<stag_engine::Call<'_>> {
+        let mut arguments = Reader::new(&self.message);
+        let header = CallHeader::parse(&mut arguments).ok()?;
+        let CallSource { id, peer, from, .. } = self.source;
+        let from: PeerAddress = from;
+        Some(stag_engine::Call { id, peer, from, header, arguments, pulled: Pulled::default() })
+    }
+}
