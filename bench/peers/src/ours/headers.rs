@@ -112,12 +112,12 @@ pub struct Instructions {
 
 impl Instructions {
     /// Of this subject of `stag-counts`, done so many times.
-    pub const fn new(subject: &'static str, times: u64) -> Self {
+    pub fn new(subject: &'static str, times: u64) -> Self {
         Self::by("stag-counts", subject, times)
     }
 
     /// Of a subject of the counting program of this name.
-    pub const fn by(name: &'static str, subject: &'static str, times: u64) -> Self {
+    pub fn by(name: &'static str, subject: &'static str, times: u64) -> Self {
         Self { subject, times, name, program: PathBuf::new() }
     }
 }
