@@ -17,7 +17,7 @@ use crate::store::{Effort, Procedures as _, Store};
 /// Clients whose leases expired that one call removes because their state is in its way.
 const REMOVALS: usize = 64;
 
-/// What a call of version 3 is about to do, as another shard asks.
+/// The effect of a call of version 3 on files, which another shard asks about.
 #[derive(Debug)]
 pub(crate) enum BesideQuestion {
     /// To have this access to a file.

@@ -4,7 +4,7 @@
 //! | letter | from | about |
 //! |---|---|---|
 //! | a compound | an arrival shard | a call of one of its connections |
-//! | a question | an arrival shard | a call of version 3 that state of version 4 may be in the way of |
+//! | a question | an arrival shard | a call of version 3 that state may be in the way of |
 //! | the end of a callback, of a connection | an arrival shard | its connections |
 //! | the reply of a compound, a verdict | the home | a letter before |
 //! | a callback, callbacks may come, disconnect | the home | a connection of the other shard |

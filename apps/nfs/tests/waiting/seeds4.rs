@@ -312,7 +312,9 @@ fn the_same_holds_when_a_client_comes_over_two_shards_and_letters_are_late() {
 }
 
 fn run(shards: usize) -> Sum {
-    let usual = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 2_000 } else { 200 };
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    // Fewer on two shards, to keep the whole suite short.
+    let usual = if is_ci { 2_000 } else { 200 } / if shards > 1 { 4 } else { 1 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let next = AtomicU64::new(first);
@@ -334,7 +336,7 @@ fn run(shards: usize) -> Sum {
         }
     });
     println!("{count} seeds on {shards} shards: {sum:?}");
-    if count >= 100 {
+    if count >= 50 {
         assert!(sum.suspensions > sum.calls / 2, "{sum:?}");
         assert!(sum.joined > 0 && sum.replayed > 0 && sum.hung > count / 2, "{sum:?}");
         assert!(sum.losses > 0 && sum.refusals > 0 && sum.unkept > 0, "{sum:?}");
