@@ -1,4 +1,4 @@
-//! How long a shard polls without work before it sleeps (DESIGN D10).
+//! The time that a shard polls without work before it sleeps (DESIGN D10).
 
 use stag_verbs::Time;
 use std::{fmt, sync::Arc, time::Duration};
@@ -93,7 +93,7 @@ impl Patience {
     }
 }
 
-/// What a shard's listener was told.
+/// The state that a shard's listener was told last.
 #[derive(Debug)]
 pub(crate) struct Rest {
     listener: Option<Arc<dyn RestListener>>,

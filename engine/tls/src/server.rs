@@ -48,9 +48,9 @@ impl ServerTls {
         Ok(())
     }
 
-    /// Takes up what `other` read from its files: sessions that begin afterwards have it, those that
-    /// stand go on. Whether TLS is required, and whether clients show a certificate, is as it was
-    /// told: both have to agree in that.
+    /// Takes up the content of the files of `other`: sessions that begin afterwards have it, those
+    /// that stand go on. Both have to agree in that TLS is required, and in that clients show a
+    /// certificate: so much was told at the start.
     pub fn follow(&self, other: &Self) {
         debug_assert!(
             self.is_required == other.is_required

@@ -116,8 +116,8 @@ impl<S: Store> Gateway<S> {
             return None;
         }
         let Call { id, header, .. } = call;
-        let request = (header, call.arguments.clone());
-        let sequence = nfs4.begin_short(&self.store, &short, request, cx.now())?;
+        let arguments = call.arguments.clone();
+        let sequence = nfs4.begin_short(&self.store, &short, header, arguments, cx.now())?;
         let caller = self.caller(source, header);
         self.store.now().act_as(&caller);
         let found = self.store.now().getattr(short.object());

@@ -1,5 +1,5 @@
-//! Objects that filehandles of version 4 name: directories of the pseudo file system, and objects of
-//! the store (RFC 8881 §4).
+//! Objects that filehandles of version 4 name: directories of the pseudo file system, and objects
+//! of the store (RFC 8881 §4).
 
 use stag_protocol::nfs::{
     v3::FileHandle,
@@ -16,8 +16,8 @@ pub(super) enum Node {
 }
 
 /// The handle of a directory of the pseudo file system: a mark, and behind it the number of a
-/// directory that is not the root. Handles of stores end with a tag of 16 octets, and are longer. It
-/// is no secret: whoever may see an export beneath the directory is given it.
+/// directory that is not the root. Handles of stores end with a tag of 16 octets, and are longer.
+/// It is no secret: whoever may see an export beneath the directory is given it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PseudoHandle([u8; Self::MARK.len() + 8]);
 

@@ -75,7 +75,8 @@ impl Nfs4 {
         &mut self,
         store: &S,
         short: &ShortCompound,
-        (header, arguments): (&CallHeader<'_>, Reader<'_>),
+        header: &CallHeader<'_>,
+        arguments: Reader<'_>,
         now: Time,
     ) -> Option<SequenceOk> {
         // Leases end by time alone, and there may have been no pass since.

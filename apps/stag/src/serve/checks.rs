@@ -1,14 +1,17 @@
 //! Combinations of what was asked for that no server can serve.
 
-use super::{exports::Exported, options::ServeOptions, shards::FabricShards};
+use super::{
+    exports::Exported, options::ServeOptions, sentences::cannot_listen, shards::FabricShards,
+};
 use crate::{Error, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
 use stag_fabrics::Sharing;
 use stag_nfs::cluster::Cluster;
+use stag_verbs::FabricFault;
 use std::{
     fs,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
 };
 
@@ -135,6 +138,16 @@ pub fn check_open(addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Err
 
 fn example(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
+}
+
+/// Several shards share their ports, and would share them with another server of the same user as
+/// well: that is found out by listening alone for a moment.
+pub fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
+    for at in addresses.filter(|at| at.port() != 0) {
+        TcpListener::bind(at)
+            .map_err(|error| cannot_listen(&at, FabricFault::from(&error), "--listen or --tcp"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod state_dir;
 mod watchdog;
 mod watching;
 
+use checks::check_free;
 pub use checks::check_open;
 pub use sentences::cannot_listen;
 
@@ -59,10 +60,9 @@ use stag_nfs::{
     drc::CacheHandle,
     serve::{ConnectionShare, ServeShard, Started, StoreSource},
 };
-use stag_verbs::FabricFault;
 use std::{
     env, io,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -490,14 +490,4 @@ impl Server {
             tracing::warn!(target: "stag", "{error}");
         }
     }
-}
-
-/// Several shards share their ports, and would share them with another server of the same user as
-/// well: that is found out by listening alone for a moment.
-fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
-    for at in addresses.filter(|at| at.port() != 0) {
-        TcpListener::bind(at)
-            .map_err(|error| cannot_listen(&at, FabricFault::from(&error), "--listen or --tcp"))?;
-    }
-    Ok(())
 }

@@ -55,8 +55,8 @@ impl NfsPlan {
     }
 }
 
-/// Refuses an export whose name lies beneath that of another one: version 4 goes to it through files
-/// of the other, of which none leads there.
+/// Refuses an export whose name lies beneath that of another one: version 4 goes to it through
+/// files of the other, of which none leads there.
 fn check_paths(exports: &[Exported]) -> Result<(), Error> {
     for Exported { name, .. } in exports {
         let lies_in = |other: &&Exported| {
