@@ -30,8 +30,8 @@ pub mod share {
     pub const WANT_SIGNAL: u32 = 0x1_0000;
     /// The client wants a delegation pushed when nobody contends.
     pub const WANT_PUSH: u32 = 0x2_0000;
-    /// The client would keep the times of the file under a delegation (RFC 9754 §5). The type of the
-    /// delegation that is given says if it may.
+    /// The client would keep the times of the file under a delegation (RFC 9754 §5). The type of
+    /// the delegation that is given says if it may.
     pub const WANT_TIMESTAMPS: u32 = 0x10_0000;
 }
 
