@@ -10,16 +10,18 @@
 //! | a callback, callbacks may come, disconnect | the home | a connection of the other shard |
 //!
 //! The letters of one shard to another arrive in their order. A box that is full is tried again in
-//! the next pass. An arrival shard has [`FORWARDED_MAX`] compounds with arguments of
-//! [`OCTETS_MAX`], and [`QUESTIONS_MAX`] questions at a time: all queues are bounded by that, by
-//! the slots of back channels, and by connections.
+//! the next pass. An arrival shard has [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
+//! that nobody has answered, and as many compounds, with arguments of [`OCTETS_MAX`], that the home
+//! has not read: those of connections that are gone count there, so that nobody fills memory by
+//! coming and going while the home is busy. All queues are bounded by that, by the slots of back
+//! channels, and by connections.
 
 use std::{
     collections::{HashSet, VecDeque},
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicUsize, Ordering},
         mpsc::Receiver,
     },
 };
@@ -43,9 +45,10 @@ use crate::{
     store::Caller,
 };
 
-/// Compounds that one shard has forwarded and that are not answered. Beyond, NFS4ERR_DELAY.
+/// Compounds that one shard has forwarded and that are not answered, and the same of those that the
+/// home has not read. Beyond, NFS4ERR_DELAY.
 const FORWARDED_MAX: usize = 128;
-/// Octets of their arguments.
+/// Octets of the arguments of those that the home has not read.
 const OCTETS_MAX: usize = 64 << 20;
 /// Calls of version 3 that wait for a verdict at a time. Beyond, NFS3ERR_JUKEBOX.
 const QUESTIONS_MAX: usize = 64;
@@ -128,6 +131,34 @@ pub(crate) struct ForwardedCompound {
     pub(crate) caller: Caller,
     header: Box<[u8]>,
     pieces: Vec<(Box<[u8]>, bool)>,
+    _share: UnreadShare,
+}
+
+/// Octets of a compound's arguments, counted until the home has read it.
+#[derive(Debug)]
+struct UnreadShare {
+    octets: usize,
+    of: Arc<AtomicUsize>,
+}
+
+impl UnreadShare {
+    /// Takes `octets` of what a shard may have unread. None if that would be too much.
+    fn take(of: &Arc<AtomicUsize>, octets: usize) -> Option<Self> {
+        // Each share holds the counter, and so does the shard. Only the shard takes shares: what it
+        // sees is not too little.
+        let sum = of.load(Ordering::Relaxed).saturating_add(octets);
+        if Arc::strong_count(of) > FORWARDED_MAX || sum > OCTETS_MAX {
+            return None;
+        }
+        of.fetch_add(octets, Ordering::Relaxed);
+        Some(Self { octets, of: Arc::clone(of) })
+    }
+}
+
+impl Drop for UnreadShare {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.octets, Ordering::Relaxed);
+    }
 }
 
 impl ForwardedCompound {
@@ -286,7 +317,6 @@ fn send<T>(inbox: &Inbox<T>, letters: &mut VecDeque<T>) {
 struct Forwarded {
     id: CallId,
     peer: PeerId,
-    octets: usize,
 }
 
 /// A call of version 3 that waits for a verdict.
@@ -311,7 +341,8 @@ pub(crate) struct ArrivalEnd {
     mail: ArrivalMail,
     outgoing: VecDeque<ToHome>,
     forwarded: Vec<Forwarded>,
-    octets: usize,
+    /// Octets of the arguments that the home has not read.
+    unread: Arc<AtomicUsize>,
     questions: Vec<AwaitedVerdict>,
     /// Peers that the home has heard of.
     peers: HashSet<PeerId>,
@@ -334,7 +365,7 @@ impl ArrivalEnd {
             mail,
             outgoing: VecDeque::new(),
             forwarded: Vec::new(),
-            octets: 0,
+            unread: Arc::default(),
             questions: Vec::new(),
             peers: HashSet::new(),
             count: 0,
@@ -350,11 +381,11 @@ impl ArrivalEnd {
         header: &CallHeader<'_>,
         arguments: &Reader<'_>,
     ) -> bool {
-        let octets = arguments.remaining();
-        let sum = self.octets.saturating_add(octets);
-        if self.forwarded.len() >= FORWARDED_MAX || sum > OCTETS_MAX {
+        if self.forwarded.len() >= FORWARDED_MAX {
             return false;
         }
+        let share = UnreadShare::take(&self.unread, arguments.remaining());
+        let Some(share) = share else { return false };
         let mut head = [0; HEADER_MAX];
         let mut writer = Writer::new(&mut head);
         if header.emit(&mut writer).is_err() {
@@ -367,10 +398,9 @@ impl ArrivalEnd {
             pieces.map(|piece| (piece.octets().into(), matches!(piece, Piece::Chunk(_)))).collect();
         let (id, peer) = (source.id, source.peer);
         let source = CallSource { shard: self.mail.shard, ..source };
-        let compound = ForwardedCompound { source, caller, header, pieces };
+        let compound = ForwardedCompound { source, caller, header, pieces, _share: share };
         self.outgoing.push_back(ToHome::Compound(Box::new(compound)));
-        self.forwarded.push(Forwarded { id, peer, octets });
-        self.octets = sum;
+        self.forwarded.push(Forwarded { id, peer });
         self.peers.insert(peer);
         self.count += 1;
         true
@@ -389,8 +419,9 @@ impl ArrivalEnd {
     }
 
     /// Returns true if one more call may wait for a verdict.
-    pub(crate) const fn may_ask(&self) -> bool {
-        self.questions.len() < QUESTIONS_MAX
+    pub(crate) fn may_ask(&self) -> bool {
+        // Letters of connections that are gone are sent, too.
+        self.questions.len() < QUESTIONS_MAX && self.outgoing.len() < LETTERS
     }
 
     /// Asks the home about a call, which waits.
@@ -411,9 +442,7 @@ impl ArrivalEnd {
     /// The peer of a compound that is answered, if it is still there.
     pub(crate) fn take_forwarded(&mut self, id: CallId) -> Option<PeerId> {
         let place = self.forwarded.iter().position(|forwarded| forwarded.id == id)?;
-        let forwarded = self.forwarded.swap_remove(place);
-        self.octets -= forwarded.octets;
-        Some(forwarded.peer)
+        Some(self.forwarded.swap_remove(place).peer)
     }
 
     /// A callback is over.
@@ -425,12 +454,7 @@ impl ArrivalEnd {
     /// A connection is gone.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.questions.retain(|call| call.source.peer != peer);
-        let octets = &mut self.octets;
-        self.forwarded.retain(|forwarded| {
-            let is_kept = forwarded.peer != peer;
-            *octets -= if is_kept { 0 } else { forwarded.octets };
-            is_kept
-        });
+        self.forwarded.retain(|forwarded| forwarded.peer != peer);
         if self.peers.remove(&peer) {
             let at = PeerAt { shard: self.mail.shard, peer };
             self.outgoing.push_back(ToHome::PeerGone(at));

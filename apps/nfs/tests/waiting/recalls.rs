@@ -1,6 +1,9 @@
 //! A delegation in the way is waited for, for a moment.
 
-use crate::client4::{CONFIG, Reply4, put, request, session_args};
+use crate::{
+    client4::{CONFIG, Reply4, put, request, session_args},
+    requester::request as request3,
+};
 use stag_engine::{Answer as CallAnswer, App, Call, Config, Cx, Outcome, PeerId, Shard, Token};
 use stag_nfs::{
     Gateway, Nfs4Config, Nfs4Link,
@@ -8,8 +11,11 @@ use stag_nfs::{
     v4::state::DelegationPolicy,
 };
 use stag_protocol::{
-    nfs::{v3::FileHandle, v4::*},
-    rpc::Accepted,
+    nfs::{
+        v3::{self, FileHandle},
+        v4::*,
+    },
+    rpc::{Accepted, ReplyHeader},
     xdr::Writer,
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -25,6 +31,8 @@ struct Holder {
     replies: VecDeque<(u64, Vec<u8>)>,
     /// Delegations that were recalled, and their files.
     recalled: Vec<(Stateid, Vec<u8>)>,
+    /// Calls that were lost with their connections.
+    lost: usize,
 }
 
 impl App for Holder {
@@ -67,7 +75,10 @@ impl App for Holder {
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
-        self.replies.push_back((outcome.token.0, outcome.reply.unwrap().to_vec()));
+        match outcome.reply {
+            Ok(reply) => self.replies.push_back((outcome.token.0, reply.to_vec())),
+            Err(_) => self.lost += 1,
+        }
     }
 }
 
@@ -77,6 +88,10 @@ struct World {
     server: Shard<Sim, Gateway<Memory>>,
     /// A shard that forwards to it.
     arrival: Shard<Sim, Gateway<Memory>>,
+    /// The port of that shard.
+    second: Port,
+    /// The server makes no pass.
+    is_stuck: bool,
     clients: [Shard<Sim, Holder>; 2],
     sessions: [SessionId; 2],
     sequences: [u32; 2],
@@ -112,7 +127,9 @@ impl World {
             client
         });
         let (sessions, sequences, now) = ([[0; 16]; 2], [0; 2], Time(0));
-        let mut world = Self { fabric, server, arrival, clients, sessions, sequences, now };
+        let is_stuck = false;
+        let mut world =
+            Self { fabric, server, arrival, second, is_stuck, clients, sessions, sequences, now };
         while world.clients.iter().any(|client| client.app().peer.is_none()) {
             world.step();
         }
@@ -122,7 +139,10 @@ impl World {
     }
 
     fn step(&mut self) {
-        let mut any = self.server.pass(self.now) | self.arrival.pass(self.now);
+        let mut any = self.arrival.pass(self.now);
+        if !self.is_stuck {
+            any |= self.server.pass(self.now);
+        }
         for client in &mut self.clients {
             any |= client.pass(self.now);
         }
@@ -137,6 +157,22 @@ impl World {
             let call = request(cx, Token(0), requests);
             cx.call(peer, call);
         });
+    }
+
+    /// A call of version 3 by the second client: the status of its reply.
+    fn exchange3(&mut self, call: &v3::Call<'_>) -> u32 {
+        self.clients[1].with_app(|app, cx| {
+            let (peer, call) = (app.peer.unwrap(), request3(cx, Token(0), call));
+            cx.call(peer, call);
+        });
+        loop {
+            self.step();
+            let reply = self.clients[1].with_app(|app, _| app.replies.pop_front());
+            if let Some((_, reply)) = reply {
+                let status = reply[ReplyHeader::LEN..].first_chunk().unwrap();
+                return u32::from_be_bytes(*status);
+            }
+        }
     }
 
     fn take(&mut self, client: usize) -> Option<Reply4> {
@@ -284,4 +320,87 @@ fn a_delegation_that_does_not_come_back_in_time_is_asked_for_again() {
     ];
     assert_eq!(world.exchange(1, &requests).status(), Status4::Ok);
     assert_eq!(world.server.snapshot().app.nfs4.busy_slots, 0);
+}
+
+#[test]
+fn version_3_on_another_shard_asks_the_home_before_it_changes_what_is_delegated() {
+    let mut world = World::new([false, true]);
+    let (delegation, file) = world.delegate();
+    let set = v3::Call::SetAttr(v3::SetAttrArgs {
+        object: file,
+        attributes: v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() },
+        guard: None,
+    });
+    assert_eq!(world.exchange3(&set), v3::Status::Jukebox as u32, "it has to come back first");
+    while world.clients[0].app().recalled.is_empty() {
+        world.step();
+    }
+    let asked = |world: &World| world.arrival.snapshot().app.nfs4.asked_home;
+    assert_eq!(asked(&world), 1);
+    // A name that no delegation is behind: the verdict is that it may be, and the shard's own store
+    // is asked, which does not know handles of the other one's.
+    let root = [
+        world.sequence(0),
+        Request::PutRootFh(()),
+        Request::Lookup(Text(b"memory")),
+        Request::GetFh(()),
+    ];
+    let reply = world.exchange(0, &root);
+    let Answer::GetFh(Ok(handle)) = reply.last() else { panic!("{reply:?}") };
+    let dir = FileHandle::new(handle.0).unwrap();
+    let remove = v3::Call::Remove(v3::RemoveArgs {
+        object: v3::DirOpArgs { dir, name: v3::Name(b"nothing") },
+    });
+    let unknown = [v3::Status::Stale as u32, v3::Status::BadHandle as u32];
+    assert!(unknown.contains(&world.exchange3(&remove)));
+    assert_eq!(asked(&world), 2);
+    // With the delegation gone, nobody has to be asked.
+    let returned = [world.sequence(0), put(&file), Request::DelegReturn(delegation)];
+    assert_eq!(world.exchange(0, &returned).status(), Status4::Ok);
+    assert!(unknown.contains(&world.exchange3(&set)));
+    assert_eq!(asked(&world), 2);
+}
+
+#[test]
+fn clients_that_come_and_go_while_the_home_is_busy_fill_no_memory() {
+    let mut world = World::new([false, true]);
+    let before = world.arrival.snapshot().app.nfs4.forwarded;
+    let first = world.sequences[1];
+    world.is_stuck = true;
+    let (mut delayed, mut lost) = (0, 0);
+    for _ in 0..200 {
+        let root = [world.sequence(1), Request::PutRootFh(())];
+        world.send(1, &root);
+        // The call is taken, and refused at once or not at all.
+        for _ in 0..50 {
+            world.step();
+        }
+        match world.take(1) {
+            Some(reply) => {
+                assert_eq!(reply.status(), Status4::Delay);
+                delayed += 1;
+            }
+            None => lost += 1,
+        }
+        let second = world.second;
+        world.clients[1].with_app(|app, cx| cx.disconnect(app.peer.take().unwrap()));
+        for _ in 0..50 {
+            world.step();
+        }
+        world.clients[1].connect(&second).unwrap();
+        while world.clients[1].app().peer.is_none() {
+            world.step();
+        }
+    }
+    assert_eq!((lost, delayed), (128, 72), "so many lie in boxes");
+    assert_eq!(world.arrival.snapshot().app.nfs4.forwarded - before, 128);
+    assert_eq!(world.clients[1].app().lost, 128);
+    // The home carries them out in their order; nobody waits for their replies, and the slot goes on.
+    world.is_stuck = false;
+    for _ in 0..1_000 {
+        world.step();
+    }
+    world.sequences[1] = first + 128;
+    let root = [world.sequence(1), Request::PutRootFh(())];
+    assert_eq!(world.exchange(1, &root).status(), Status4::Ok);
 }
