@@ -473,3 +473,27 @@ fn systemd_is_told_when_the_server_is_ready_and_when_it_stops() {
     assert_eq!(told(), "STOPPING=1");
     assert_eq!(server.wait(), Some(0));
 }
+
+#[test]
+fn two_cores_serve_version_4_and_the_second_forwards_to_the_first() {
+    let home = Home::new();
+    let mut server = home.serve(&["data", "--cores", "2", "--nfs", "4", "--stats", "stats.json"]);
+    let urls = [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))];
+    for url in &urls {
+        let output = home.run(&["check", &format!("{url}/data"), "--entries", "30"]);
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{err}");
+    }
+    // The kernel chooses the core of a connection: with so many, each has some.
+    fs::write(home.path("data/file"), "octets of a file").unwrap();
+    for url in urls.iter().cycle().take(40) {
+        let output = home.run(&["call", &format!("{url}/data/file"), "cat"]);
+        assert_eq!(output.stdout, b"octets of a file");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    let total = &json(&home.path("stats.json"))["total"]["app"]["nfs4"];
+    let count = |name: &str| total[name].as_u64().unwrap();
+    assert!(count("forwarded") > 0 && count("compounds") > count("forwarded"), "{total:#}");
+    assert_eq!(count("asked_home"), 0, "there is no version 3 that would have to ask");
+}

@@ -395,7 +395,8 @@ fn clients_that_come_and_go_while_the_home_is_busy_fill_no_memory() {
     assert_eq!((lost, delayed), (128, 72), "so many lie in boxes");
     assert_eq!(world.arrival.snapshot().app.nfs4.forwarded - before, 128);
     assert_eq!(world.clients[1].app().lost, 128);
-    // The home carries them out in their order; nobody waits for their replies, and the slot goes on.
+    // The home carries them out in their order. Nobody waits for their replies, and the slot goes
+    // on.
     world.is_stuck = false;
     for _ in 0..1_000 {
         world.step();

@@ -113,11 +113,7 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
 
 /// Refuses what no OPEN may ask for, before a file is made for it.
 fn check_bits(args: &Open4Args<'_>) -> Result<(), Status4> {
-    let known = share::BOTH | share::WANT_MASK | share::WANT_SIGNAL | share::WANT_PUSH;
-    let is_valid = args.share_access & share::BOTH != 0
-        && args.share_access & !known == 0
-        && args.share_access & share::WANT_MASK <= share::WANT_CANCEL
-        && args.share_deny <= share::BOTH;
+    let is_valid = share::are_valid(args.share_access, args.share_deny);
     // RFC 8881 §18.16.3: only a name can be created.
     let is_named = matches!(args.claim, OpenClaim::Null(_));
     let creates = matches!(args.how, OpenHow::Create(_));

@@ -275,16 +275,7 @@ impl StateTables {
 
 /// Refuses bits that no OPEN may have.
 const fn check_bits(access: u32, deny: u32) -> Result<(), Status4> {
-    const WANTS: u32 = share::WANT_MASK | share::WANT_SIGNAL | share::WANT_PUSH;
-    // Delegations with times are never given: the type of what is given says so (RFC 9754 §5).
-    const KNOWN: u32 = share::BOTH | WANTS | share::WANT_TIMESTAMPS;
-    let is_known_want = access & share::WANT_MASK <= share::WANT_CANCEL;
-    // RFC 8881 §18.16.3 [8881-205]: bits of access and denial that are not defined are refused
-    if access & !KNOWN == 0 && is_known_want && access & share::BOTH != 0 && deny <= share::BOTH {
-        Ok(())
-    } else {
-        Err(Status4::Inval)
-    }
+    if share::are_valid(access, deny) { Ok(()) } else { Err(Status4::Inval) }
 }
 
 const fn status_of(fault: ShareFault) -> Status4 {

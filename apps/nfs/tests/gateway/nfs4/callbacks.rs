@@ -166,7 +166,7 @@ fn a_delegation_whose_holder_does_not_tell_attributes_is_recalled() {
 #[test]
 fn attributes_that_the_holder_does_not_change_are_told_without_asking_it() {
     let mut client = Client4::delegated(2);
-    let (_, delegation, handle) = open(&mut client, share::BOTH);
+    let (_, delegation, handle) = open(&mut client, share::BOTH | share::WANT_TIMESTAMPS);
     assert!(delegation.is_some());
     let mut other = None;
     client.swap(&mut other);

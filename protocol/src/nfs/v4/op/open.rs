@@ -33,6 +33,18 @@ pub mod share {
     /// The client would keep the times of the file under a delegation (RFC 9754 §5). The type of
     /// the delegation that is given says if it may.
     pub const WANT_TIMESTAMPS: u32 = 0x10_0000;
+    /// All bits of wants.
+    pub const WANTS: u32 = WANT_MASK | WANT_SIGNAL | WANT_PUSH | WANT_TIMESTAMPS;
+
+    /// Returns true if an OPEN may have these bits of `share_access` and `share_deny`: some access,
+    /// and none that is not defined.
+    pub const fn are_valid(access: u32, deny: u32) -> bool {
+        // RFC 8881 §18.16.3 [8881-205]: bits of access and denial that are not defined are refused
+        access & !(BOTH | WANTS) == 0
+            && access & WANT_MASK <= WANT_CANCEL
+            && access & BOTH != 0
+            && deny <= BOTH
+    }
 }
 
 /// Flags of OPEN's results (RFC 8881 §18.16.2).

@@ -1,7 +1,7 @@
 //! Share reservations of a file: access and denial of its opens (RFC 8881 §9.7–§9.10, §18.16,
 //! §18.18).
 
-use crate::nfs::v4::share::BOTH;
+use crate::nfs::v4::share::{BOTH, WANTS};
 
 /// Access and denial of one open. Opens are the caller's numbers: one for each open-owner and file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +136,6 @@ impl<S: AsRef<[OpenShare]> + AsMut<[OpenShare]>> ShareTable<S> {
 
 /// The bits without wants, if they are defined.
 fn bits(access: u32, deny: u32) -> Result<(u8, u8), ShareFault> {
-    const WANTS: u32 = 0x13_ff00;
     // RFC 8881 §18.16.3 [8881-47]: access is read, write or both; denial also none
     match (access & !WANTS, deny) {
         (access @ 1..=BOTH, deny @ 0..=BOTH) => Ok((access as u8, deny as u8)),

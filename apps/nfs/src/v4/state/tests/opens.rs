@@ -171,11 +171,12 @@ fn bits_that_no_open_may_have_are_refused_and_wants_are_no_access() {
     let mut fixture = Fixture::new();
     let inval = Err(StateFault::Failed(Status4::Inval));
     let deny = fixture.open(1, "deny", READ, BOTH); // it is not looked at for such an OPEN
-    for (access, deny) in [(0, 0), (4, 0), (READ, 4), (READ | 0x600, 0), (READ | 0x4_0000, 0)] {
+    let undefined = [4, 0x600, 0x4_0000, 0x20_0000].map(|bits| (READ | bits, 0));
+    for (access, deny) in [(0, 0), (4, 0), (READ, 4)].into_iter().chain(undefined) {
         assert_eq!(fixture.open_file(0, FILE, "a", access, deny), inval);
     }
     fixture.close(1, deny).unwrap();
-    let wants = [0, 0x100, 0x200, 0x300, 0x400, 0x500, 0x1_0000, 0x2_0000];
+    let wants = [0, 0x100, 0x200, 0x300, 0x400, 0x500, 0x1_0000, 0x2_0000, 0x10_0000];
     for want in wants {
         let stateid = fixture.open(0, "a", READ | want, 0);
         assert_eq!(fixture.io(0, stateid, IoAccess::Write), failed(Status4::OpenMode));
