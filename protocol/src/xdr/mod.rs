@@ -249,6 +249,19 @@ impl<'a> Reader<'a> {
     /// Variable-length opaque data or a string of at most `max` octets (RFC 4506 §4.10, §4.11).
     #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Error> {
+        // Nearly always it lies in one piece, which is looked at once.
+        if let Piece::Inline(octets) = self.piece
+            && let Some((item, rest)) = split_opaque(octets, max)
+        {
+            self.piece = Piece::Inline(rest);
+            return Ok(item);
+        }
+        self.opaque_apart(max)
+    }
+
+    /// The same of one whose parts lie in several pieces, or that is not valid.
+    #[cold]
+    fn opaque_apart(&mut self, max: usize) -> Result<&'a [u8], Error> {
         // RFC 4506 §4.10 [4506-11]: variable-length opaque data is length, octets, padding
         let len = self.length(max)?;
         self.fixed(len)
@@ -309,6 +322,16 @@ impl<'a> Reader<'a> {
             self.rest = rest;
         }
     }
+}
+
+/// Cuts variable-length opaque data of at most `max` octets off the front of `octets`, if all of it
+/// is there.
+#[inline]
+fn split_opaque(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = octets.split_first_chunk()?;
+    let len = usize::try_from(u32::from_be_bytes(*len)).ok().filter(|len| *len <= max)?;
+    let (item, rest) = rest.split_at_checked(len)?;
+    Some((item, rest.get(pad(len)..)?))
 }
 
 /// Writes items in place, in order.
