@@ -138,7 +138,7 @@ impl<S: Store> Gateway<S> {
         {
             return answer;
         }
-        self.carry_out(cx, source, call, target)
+        self.carry_out(cx, source, &call, target)
     }
 
     /// Carries a call out that nothing is in the way of.
@@ -148,30 +148,33 @@ impl<S: Store> Gateway<S> {
         &mut self,
         cx: &mut Cx<'_>,
         source: CallSource,
-        call: Call<'_>,
+        call: &Call<'_>,
         target: Result<CallTarget, ReplyHeader<'_>>,
     ) -> Result<Answer, NoMessage> {
         let header = &call.header;
         let answer = match target {
-            Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
-            {
-                Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
-                    return self.put_off_mount(cx, source, header, path.0);
+            Ok(CallTarget::Mount(procedure)) => {
+                match mount::Call::parse(procedure, call.arguments.clone()) {
+                    Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
+                        return self.put_off_mount(cx, source, header, path.0);
+                    }
+                    Ok(call) => self.mount(cx, source, header, &call),
+                    Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
-                Ok(call) => self.mount(cx, source, header, &call),
-                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
-            },
+            }
             // The calls of which there are most go by themselves.
-            Ok(CallTarget::Nfs(Procedure::Read)) => match call.arguments.whole::<ReadArgs>() {
-                Ok(args) if S::MAY_WAIT && self.store.waits(&args.file, Effort::Plain) => {
-                    let (call, pulled) = (&v3::Call::Read(args), call.pulled);
-                    return self.put_off(cx, PutOff { source, header, call, pulled });
+            Ok(CallTarget::Nfs(Procedure::Read)) => {
+                match call.arguments.clone().whole::<ReadArgs>() {
+                    Ok(args) if S::MAY_WAIT && self.store.waits(&args.file, Effort::Plain) => {
+                        let (call, pulled) = (&v3::Call::Read(args), call.pulled);
+                        return self.put_off(cx, PutOff { source, header, call, pulled });
+                    }
+                    Ok(args) => return self.read(cx, source, header, &args),
+                    Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
-                Ok(args) => return self.read(cx, source, header, &args),
-                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
-            },
+            }
             Ok(CallTarget::Nfs(Procedure::GetAttr)) => {
-                match call.arguments.whole::<GetAttrArgs>() {
+                match call.arguments.clone().whole::<GetAttrArgs>() {
                     Ok(args) if S::MAY_WAIT && self.store.waits(&args.object, Effort::Plain) => {
                         let (call, pulled) = (&v3::Call::GetAttr(args), call.pulled);
                         return self.put_off(cx, PutOff { source, header, call, pulled });
@@ -180,30 +183,34 @@ impl<S: Store> Gateway<S> {
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
             }
-            Ok(CallTarget::Null4) => return self.null4(cx, &call),
+            Ok(CallTarget::Null4) => return self.null4(cx, call),
             Ok(CallTarget::Compound) => {
-                return match self.compound_short(cx, source, &call) {
+                return match self.compound_short(cx, source, call) {
                     Some(answer) => answer,
                     None => self.compound(cx, source, call),
                 };
             }
-            Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
-                Ok(nfs) if self.waits(&nfs) => {
-                    let pulled = call.pulled;
-                    return self.put_off(cx, PutOff { source, header, call: &nfs, pulled });
+            Ok(CallTarget::Nfs(procedure)) => {
+                match v3::Call::parse(procedure, call.arguments.clone()) {
+                    Ok(nfs) if self.waits(&nfs) => {
+                        let pulled = call.pulled;
+                        return self.put_off(cx, PutOff { source, header, call: &nfs, pulled });
+                    }
+                    Ok(nfs) if drc::is_kept(procedure) => {
+                        return self.nfs_once(cx, source, header, &nfs);
+                    }
+                    Ok(nfs) if crate::v3::is_small(procedure) => {
+                        return self.nfs_small(cx, source, header, &nfs);
+                    }
+                    Ok(nfs) => {
+                        self.nfs(CallMemory { cx, pulled: call.pulled }, source, header, &nfs)
+                    }
+                    // RFC 8166 §4.5.2 [8166-53]: arguments that cannot be parsed get GARBAGE_ARGS
+                    // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
+                    // RFC 5531 §8.1 [5531-11]: arguments that cannot be decoded get GARBAGE_ARGS
+                    Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
-                Ok(nfs) if drc::is_kept(procedure) => {
-                    return self.nfs_once(cx, source, header, &nfs);
-                }
-                Ok(nfs) if crate::v3::is_small(procedure) => {
-                    return self.nfs_small(cx, source, header, &nfs);
-                }
-                Ok(nfs) => self.nfs(CallMemory { cx, pulled: call.pulled }, source, header, &nfs),
-                // RFC 8166 §4.5.2 [8166-53]: arguments that cannot be parsed get GARBAGE_ARGS
-                // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
-                // RFC 5531 §8.1 [5531-11]: arguments that cannot be decoded get GARBAGE_ARGS
-                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
-            },
+            }
             Err(refusal) => return self.refuse(cx, call.id, refusal),
         };
         answer.ok_or(NoMessage::Dropped)

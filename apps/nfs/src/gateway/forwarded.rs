@@ -226,7 +226,7 @@ impl<S: Store> Gateway<S> {
                     (Err(status), Ok(CallTarget::Nfs(procedure))) => {
                         self.refuse_call(cx, &call.header, procedure, status)
                     }
-                    (_, Ok(target)) => self.carry_out(cx, source, call, Ok(target)),
+                    (_, Ok(target)) => self.carry_out(cx, source, &call, Ok(target)),
                     // It was a call of version 3 when it was put aside.
                     (_, Err(_)) => Err(NoMessage::Dropped),
                 }

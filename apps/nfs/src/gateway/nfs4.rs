@@ -123,7 +123,7 @@ impl<S: Store> Gateway<S> {
         let found = self.store.now().getattr(short.object());
         let nfs4 = self.nfs4.as_mut()?;
         let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {
-            nfs4.answer_short(&short, sequence, found, writer)
+            nfs4.answer_short(&short, &sequence, &found, writer)
         });
         Some(conclude_short(cx, *id, header, written))
     }
@@ -133,15 +133,16 @@ impl<S: Store> Gateway<S> {
         &mut self,
         cx: &mut Cx<'_>,
         source: CallSource,
-        call: Call<'_>,
+        call: &Call<'_>,
     ) -> Result<Answer, NoMessage> {
         let Call { header, arguments, pulled, .. } = call;
         let means = self.means();
-        let caller = self.caller(source, &header);
+        let caller = self.caller(source, header);
         if self.arrival.is_some() {
-            return self.forward(cx, source, caller, &header, &arguments);
+            return self.forward(cx, source, caller, header, arguments);
         }
-        let call = CompoundCall { source, header: &header, arguments, pulled, caller, means };
+        let (arguments, pulled) = (arguments.clone(), *pulled);
+        let call = CompoundCall { source, header, arguments, pulled, caller, means };
         self.compound_here(cx, call)
     }
 

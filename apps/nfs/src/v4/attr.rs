@@ -11,6 +11,11 @@ use stag_protocol::{
     xdr::{Codec as _, NoRoom, Writer},
 };
 
+mod usual;
+
+use usual::USUAL;
+pub(super) use usual::{USUAL_WORDS, emit_usual};
+
 use super::{
     Nfs4,
     node::Node,
@@ -38,29 +43,52 @@ pub(super) struct ObjectFacts {
 /// Numbers of users and groups as text (RFC 8881 §5.9).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decimal {
-    octets: [u8; 10],
-    from: usize,
+    /// The digits, and zeros behind them.
+    octets: [u8; 12],
+    len: u32,
 }
 
 impl Decimal {
     /// A number without leading zeros.
     pub(super) fn of(mut number: u32) -> Self {
-        let mut text = Self { octets: [b'0'; 10], from: 10 };
+        // From the last digit on: each pushes those behind it on.
+        let (mut text, mut len) = (0_u128, 0);
         loop {
-            text.from -= 1;
-            if let Some(octet) = text.octets.get_mut(text.from) {
-                *octet = b'0' + (number % 10) as u8;
-            }
+            text = text >> 8 | u128::from(b'0' + (number % 10) as u8) << 120;
+            len += 1;
             number /= 10;
             if number == 0 {
-                return text;
+                break;
             }
         }
+        let [octets @ .., _, _, _, _] = text.to_be_bytes();
+        Self { octets, len }
     }
 
     /// The digits.
     pub(super) fn text(&self) -> &[u8] {
-        self.octets.get(self.from..).unwrap_or_default()
+        self.octets.get(..self.len as usize).unwrap_or_default()
+    }
+
+    /// Octets of [`emit`](Self::emit).
+    pub(super) const fn wire_len(&self) -> u32 {
+        4 + self.len.next_multiple_of(4)
+    }
+
+    /// Writes the text as opaque data, padding included.
+    #[inline]
+    pub(super) fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        match self.len {
+            ..=4 => self.emit_in::<4>(writer),
+            5..=8 => self.emit_in::<8>(writer),
+            _ => self.emit_in::<12>(writer),
+        }
+    }
+
+    #[inline]
+    fn emit_in<const N: usize>(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u32(self.len)?;
+        writer.array::<N>(self.octets.first_chunk().ok_or(NoRoom)?)
     }
 
     /// The number that a text stands for.
@@ -213,11 +241,6 @@ const NAMES: Bitmap = Bitmap::of_attributes(&[
 const EXTENSIONS: Bitmap =
     Bitmap::of_attributes(&[Attribute::CloneBlksize, Attribute::XattrSupport]);
 
-/// Returns true if some of these attributes are facts about a file system.
-pub(super) fn needs_file_system(asked: &Bitmap) -> bool {
-    [SPACE, LIMITS, NAMES, EXTENSIONS].iter().any(|group| asked.meets(group))
-}
-
 impl<S: Store> Turn<'_, '_, S> {
     /// Asks for the facts about an object's file system that these attributes are made of.
     pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> Done<FileSystemFacts> {
@@ -265,11 +288,15 @@ impl Nfs4 {
 
     /// The facts of an object of the store.
     pub(super) fn facts_of(&self, object: &FileHandle, attributes: FileAttributes) -> ObjectFacts {
+        ObjectFacts { attributes, mounted_on: self.mounted_on(object, attributes.kind) }
+    }
+
+    /// Number of the directory entry that an object lies over, if it is an export's root.
+    #[inline]
+    pub(super) fn mounted_on(&self, object: &FileHandle, kind: FileKind) -> Option<u64> {
         // The root of an export is a directory.
         let root = || self.pseudo.export_of(object).map(|export| export.number);
-        let is_directory = attributes.kind == FileKind::Directory;
-        let mounted_on = if is_directory { root() } else { None };
-        ObjectFacts { attributes, mounted_on }
+        if kind == FileKind::Directory { root() } else { None }
     }
 }
 
@@ -299,6 +326,10 @@ impl AttributeSource<'_> {
 
     /// Writes those of the attributes in `asked` that have a value (RFC 8881 §5.5).
     pub(super) fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        if *asked == USUAL {
+            let ObjectFacts { attributes, mounted_on } = self.object;
+            return emit_usual(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
+        }
         // RFC 8881 §18.7.3: an answer has only attributes that were asked for
         let mask = asked.intersection(&self.mask());
         emit_attributes(&mask, writer, |attribute, writer| self.emit_one(attribute, writer))
@@ -327,8 +358,8 @@ impl AttributeSource<'_> {
             A::Fileid => writer.u64(object.fileid),
             A::Mode => writer.u32(object.mode),
             A::NumLinks => writer.u32(object.nlink),
-            A::Owner => writer.opaque(Decimal::of(object.uid).text()),
-            A::OwnerGroup => writer.opaque(Decimal::of(object.gid).text()),
+            A::Owner => Decimal::of(object.uid).emit(writer),
+            A::OwnerGroup => Decimal::of(object.gid).emit(writer),
             A::RawDev => writer.words([object.device.major, object.device.minor]),
             A::SpaceUsed => writer.u64(object.used),
             A::TimeAccess => time(object.atime).emit(writer),
@@ -398,8 +429,24 @@ mod tests {
 
     #[test]
     fn owners_are_decimal_numbers_and_nothing_else_is_an_owner() {
-        for (number, text) in [(0, "0"), (7, "7"), (65_534, "65534"), (u32::MAX, "4294967295")] {
+        let numbers = [
+            (0, "0"),
+            (7, "7"),
+            (1_000, "1000"),
+            (65_534, "65534"),
+            (10_000_000, "10000000"),
+            (123_456_789, "123456789"),
+            (u32::MAX, "4294967295"),
+        ];
+        for (number, text) in numbers {
             assert_eq!(Decimal::of(number).text(), text.as_bytes());
+            let (mut octets, mut expected) = ([0; 16], [0; 16]);
+            let mut writer = Writer::new(&mut octets);
+            Decimal::of(number).emit(&mut writer).unwrap();
+            let len = writer.len();
+            let mut writer = Writer::new(&mut expected);
+            writer.opaque(text.as_bytes()).unwrap();
+            assert_eq!((len, octets), (writer.len(), expected));
             assert_eq!(Decimal::parse(text.as_bytes()), Ok(number));
         }
         for text in ["", "00", "07", "root", "1@domain", "4294967296", "-1", "+1", " 1"] {
@@ -431,11 +478,18 @@ mod tests {
                 expected.remove(Attribute::CloneBlksize as u32);
             }
             let alone = SUPPORTED.numbers().map(|number| Bitmap::of([number]));
-            for asked in alone.chain([SUPPORTED, Bitmap::EMPTY]) {
+            for asked in alone.chain([SUPPORTED, USUAL, Bitmap::EMPTY]) {
                 let mut octets = [0; 2_048];
                 let mut writer = Writer::new(&mut octets);
                 source.emit(&asked, &mut writer).unwrap();
                 let len = writer.len();
+                // Those that are written by a way of their own are the same octets.
+                let mut one_by_one = [0; 2_048];
+                let mut writer = Writer::new(&mut one_by_one);
+                let mask = asked.intersection(&source.mask());
+                emit_attributes(&mask, &mut writer, |one, writer| source.emit_one(one, writer))
+                    .unwrap();
+                assert_eq!(octets, one_by_one, "{asked:?}");
                 let told: RawAttributes<'_> = Reader::new(&octets[..len]).whole().unwrap();
                 assert_eq!(told.mask, asked.intersection(&expected));
                 // Each value has the form of its attribute, and nothing is behind the last one.

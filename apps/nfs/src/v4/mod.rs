@@ -35,7 +35,7 @@ use std::{collections::VecDeque, time::Duration};
 use stag_engine::Time;
 use stag_protocol::nfs::{
     v3::{FileHandle, PATH_MAX},
-    v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX, sequence_flag},
+    v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX},
 };
 
 pub(crate) use beside::BesideQuestion;
@@ -335,19 +335,9 @@ impl Nfs4 {
     /// Results of a SEQUENCE, or of one that is sent again.
     fn sequence_ok(&self, args: &SequenceArgs) -> Option<SequenceOk> {
         let session = self.sessions.get(&args.session)?;
-        let (highest_slot, target_highest_slot) = session.highest_slots();
-        let is_down = session.callbacks.as_ref().is_some_and(|back| back.peer.is_none());
         let key = self.clients.get(session.client).and_then(|client| client.key);
         let revoked = key.map_or(0, |key| self.state.sequence_flags(key));
-        let down = sequence_flag::CB_PATH_DOWN | sequence_flag::CB_PATH_DOWN_SESSION;
-        Some(SequenceOk {
-            session: args.session,
-            sequence: args.sequence,
-            slot: args.slot,
-            highest_slot,
-            target_highest_slot,
-            flags: if is_down { down } else { 0 } | revoked,
-        })
+        Some(session.sequence_ok(args, revoked))
     }
 
     /// The counters.

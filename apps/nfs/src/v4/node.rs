@@ -65,11 +65,18 @@ impl Node {
     /// # Errors
     /// NFS4ERR_BADHANDLE for one that nobody made.
     pub(super) fn of(handle: &Handle4<'_>) -> Result<Self, Status4> {
-        match (handle.0, PseudoHandle::of(handle.0)) {
-            (_, Some(directory)) => Ok(Self::Pseudo(directory)),
-            ([], None) => Err(Status4::BadHandle),
-            (octets, None) => FileHandle::new(octets).map(Self::Object).ok_or(Status4::BadHandle),
+        match PseudoHandle::of(handle.0) {
+            Some(directory) => Ok(Self::Pseudo(directory)),
+            None => Self::object_of(handle).map(Self::Object).ok_or(Status4::BadHandle),
         }
+    }
+
+    /// The handle of a store's object; none if it names a directory of the pseudo file system, or
+    /// nothing that anybody made.
+    #[inline]
+    pub(super) fn object_of(handle: &Handle4<'_>) -> Option<FileHandle> {
+        let is_object = !handle.0.is_empty() && PseudoHandle::of(handle.0).is_none();
+        if is_object { FileHandle::new(handle.0) } else { None }
     }
 
     /// Its handle.

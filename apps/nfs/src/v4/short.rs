@@ -10,10 +10,7 @@ use stag_engine::Time;
 use stag_protocol::{
     nfs::{
         v3::FileHandle,
-        v4::{
-            Answer, AnswerSet as _, Bitmap, Handle4, Operation, SequenceArgs, SequenceOk, Status4,
-            check_readable,
-        },
+        v4::{Handle4, Operation, SequenceArgs, SequenceOk, Status4},
     },
     rpc::CallHeader,
     xdr::{Codec as _, NoRoom, Reader, Writer},
@@ -21,10 +18,10 @@ use stag_protocol::{
 
 use super::{
     Nfs4,
-    attr::{AttributeSource, FileSystemFacts, needs_file_system},
+    attr::{USUAL_WORDS, emit_usual},
     compound::request_len,
+    milliseconds,
     node::Node,
-    op::HELD,
     session::{Principal, SequenceFacts},
     status,
 };
@@ -36,12 +33,11 @@ const OPERATIONS: u32 = 3;
 /// to the interpreter, which measures replies.
 pub(super) const REPLY_LEN_MAX: u32 = 2_048;
 
-/// A SEQUENCE, a PUTFH of an object of the store, and a GETATTR of attributes of objects alone.
+/// A SEQUENCE, a PUTFH of an object of the store, and a GETATTR of the usual attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortCompound {
     sequence: SequenceArgs,
     object: FileHandle,
-    asked: Bitmap,
 }
 
 impl ShortCompound {
@@ -49,17 +45,19 @@ impl ShortCompound {
     #[inline]
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         const SEQUENCE: u32 = Operation::Sequence as u32;
+        const PUT_FH: u32 = Operation::PutFh as u32;
         // Without a tag.
         reader.words_if(|words| matches!(words, [0, 1 | 2, OPERATIONS, SEQUENCE]))?;
-        let sequence = SequenceArgs::parse(&mut reader).ok()?;
-        reader.words_if(|[operation]| *operation == Operation::PutFh as u32)?;
-        let node = Node::of(&Handle4::parse(&mut reader).ok()?).ok()?;
-        reader.words_if(|[operation]| *operation == Operation::GetAttr as u32)?;
-        let asked = reader.whole().ok()?;
-        let object = node.object(Status4::BadHandle).ok()?;
-        let is_usual =
-            !sequence.cache_this && check_readable(&asked).is_ok() && !needs_file_system(&asked);
-        is_usual.then_some(Self { sequence, object, asked })
+        let session = reader.array().ok()?;
+        // The reply is not kept.
+        let is_next = |words: &[u32; 5]| matches!(words, [_, _, _, 0, PUT_FH]);
+        let [sequence, slot, highest_slot, _, _] = reader.words_if(is_next)?;
+        let sequence = SequenceArgs { session, sequence, slot, highest_slot, cache_this: false };
+        let object = Node::object_of(&Handle4::parse(&mut reader).ok()?)?;
+        let [count, first, second] = USUAL_WORDS;
+        reader.words_if(|words| *words == [Operation::GetAttr as u32, count, first, second])?;
+        reader.finish().ok()?;
+        Some(Self { sequence, object })
     }
 
     /// The object whose attributes are asked for.
@@ -83,7 +81,7 @@ impl Nfs4 {
         self.tidy(now);
         self.renew_root(store);
         // The holder of a delegation may have to be asked first.
-        if self.state.delegation_count() > 0 && short.asked.meets(&HELD) {
+        if self.state.delegation_count() > 0 {
             return None;
         }
         let facts = SequenceFacts {
@@ -92,34 +90,39 @@ impl Nfs4 {
             operations: OPERATIONS,
             arguments,
         };
-        let client = self.sessions.pass(&short.sequence, &facts, REPLY_LEN_MAX)?;
+        let session = self.sessions.pass(&short.sequence, &facts, REPLY_LEN_MAX)?;
         self.tally.compounds += 1;
-        self.renew_lease(client, now);
-        self.sequence_ok(&short.sequence)
+        let mut revoked = 0;
+        if let Some(key) = self.clients.get(session.client).and_then(|client| client.key) {
+            self.state.renew(key, milliseconds(now));
+            revoked = self.state.sequence_flags(key);
+        }
+        Some(session.sequence_ok(&short.sequence, revoked))
     }
 
     /// Writes the results of the compound behind the header of its reply.
     pub(crate) fn answer_short(
         &mut self,
         short: &ShortCompound,
-        sequence: SequenceOk,
-        found: Result<FileAttributes, Status>,
+        sequence: &SequenceOk,
+        found: &Result<FileAttributes, Status>,
         writer: &mut Writer<'_>,
     ) -> Result<(), NoRoom> {
         let status = found.as_ref().err().map_or(Status4::Ok, |status| status::of_store(*status));
         self.tally.count(Some(Operation::Sequence), Status4::Ok);
         self.tally.count(Some(Operation::PutFh), Status4::Ok);
         self.tally.count(Some(Operation::GetAttr), status);
+        let [ok, get] = [Status4::Ok as u32, Operation::GetAttr as u32];
         // RFC 8881 §16.2.3: status, tag and number of results.
-        writer.words([status as u32, 0, OPERATIONS])?;
-        Answer::Sequence(Ok(sequence)).emit(writer)?;
-        let [put, get] = [Operation::PutFh as u32, Operation::GetAttr as u32];
-        writer.words([put, Status4::Ok as u32, get, status as u32])?;
+        writer.words([status as u32, 0, OPERATIONS, Operation::Sequence as u32, ok])?;
+        writer.array(&sequence.session)?;
+        let SequenceOk { sequence, slot, highest_slot, target_highest_slot, flags, .. } = *sequence;
+        let put = Operation::PutFh as u32;
+        let behind = [slot, highest_slot, target_highest_slot, flags, put, ok, get, status as u32];
+        writer.u32(sequence)?;
+        writer.words(behind)?;
         let Ok(attributes) = found else { return Ok(()) };
-        let node = Node::Object(short.object);
-        let object = self.facts_of(&short.object, attributes);
-        let (system, lease) = (FileSystemFacts::default(), self.lease_seconds());
-        AttributeSource { node: &node, object: &object, system: &system, lease }
-            .emit(&short.asked, writer)
+        let mounted_on = self.mounted_on(&short.object, attributes.kind);
+        emit_usual(attributes, mounted_on.unwrap_or(attributes.fileid), writer)
     }
 }

@@ -83,6 +83,12 @@ impl Bitmap {
         set
     }
 
+    /// The first two words, of the numbers from 0 to 63.
+    pub const fn first_words(&self) -> [u32; 2] {
+        let [first, second, ..] = self.words;
+        [first, second]
+    }
+
     /// Returns true if a number is in both sets.
     #[inline]
     pub fn meets(&self, other: &Self) -> bool {
@@ -122,16 +128,13 @@ impl Codec<'_> for Bitmap {
         if count > Self::WORDS_MAX {
             return Err(Error::TooLong);
         }
-        let mut set = Self::EMPTY;
-        for at in 0..count {
-            let bits = reader.u32()?;
-            match set.words.get_mut(at as usize) {
-                Some(word) => {
-                    *word = bits;
-                    set.len = set.len.saturating_add(1);
-                }
-                None if bits != 0 => set.insert(Self::UNKNOWN),
-                None => {}
+        let mut set = Self { len: count.min(Self::WORDS as u32) as u8, ..Self::EMPTY };
+        for word in set.words.iter_mut().take(count as usize) {
+            *word = reader.u32()?;
+        }
+        for _ in Self::WORDS as u32..count {
+            if reader.u32()? != 0 {
+                set.insert(Self::UNKNOWN);
             }
         }
         Ok(set)

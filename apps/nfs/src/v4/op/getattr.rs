@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Attributes that the holder of a write delegation changes without telling.
-pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
+const HELD: Bitmap = Bitmap::of_attributes(&[
     Attribute::Change,
     Attribute::Size,
     Attribute::SpaceUsed,

@@ -30,8 +30,6 @@ mod xattrs;
 
 use stag_protocol::nfs::v4::{Request, Status4};
 
-pub(super) use getattr::HELD;
-
 use super::turn::{Done, Turn};
 use crate::store::Store;
 

@@ -2,7 +2,7 @@
 
 use stag_protocol::{
     nfs::v4::{
-        ChannelAttributes, SequenceArgs, SessionId, Status4,
+        ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4, sequence_flag,
         state::{Slot, SlotCall, SlotStep, SlotTable},
     },
     xdr::Reader,
@@ -261,7 +261,7 @@ impl Sessions {
     }
 
     /// Begins and ends a new request that is carried out at once, whose reply has at most
-    /// `reply_max` octets and is not kept, and gives its client. None for all that
+    /// `reply_max` octets and is not kept, and gives its session. None for all that
     /// [`begin`](Self::begin) has to judge: nothing changes then.
     #[inline]
     pub(in crate::v4) fn pass(
@@ -269,7 +269,7 @@ impl Sessions {
         args: &SequenceArgs,
         facts: &SequenceFacts<'_>,
         reply_max: u32,
-    ) -> Option<u64> {
+    ) -> Option<&Session> {
         debug_assert!(!args.cache_this, "the reply is not kept");
         let session = self.get_mut(&args.session)?;
         let fore = &session.fore;
@@ -277,7 +277,7 @@ impl Sessions {
             && facts.operations <= fore.operations_max
             && fore.response_max >= reply_max;
         let has_passed = is_within && session.slots.pass(&slot_call(args, facts));
-        has_passed.then_some(session.client)
+        has_passed.then_some(&*session)
     }
 
     /// Ends the request of a slot. `reply` is its reply from the status of the compound on, if it
@@ -314,9 +314,19 @@ impl Session {
         self.id
     }
 
-    /// The highest slot that the client may use, and the one that it should.
-    pub(in crate::v4) const fn highest_slots(&self) -> (u32, u32) {
-        (self.slots.highest_slot(), self.slots.target_highest_slot())
+    /// Results of a SEQUENCE, or of one that is sent again. `revoked` are the flags of what its
+    /// client has lost.
+    pub(in crate::v4) fn sequence_ok(&self, args: &SequenceArgs, revoked: u32) -> SequenceOk {
+        let is_down = self.callbacks.as_ref().is_some_and(|back| back.peer.is_none());
+        let down = sequence_flag::CB_PATH_DOWN | sequence_flag::CB_PATH_DOWN_SESSION;
+        SequenceOk {
+            session: args.session,
+            sequence: args.sequence,
+            slot: args.slot,
+            highest_slot: self.slots.highest_slot(),
+            target_highest_slot: self.slots.target_highest_slot(),
+            flags: if is_down { down } else { 0 } | revoked,
+        }
     }
 }
 

@@ -1,0 +1,109 @@
+//! The attributes that a stat() of Linux is made of: most calls of clients ask for these, and for no
+//! others. They are written by few steps, as each of them has a value of every object.
+
+use stag_protocol::{
+    nfs::v4::{Attribute, Bitmap},
+    xdr::{NoRoom, Writer},
+};
+
+use super::{Decimal, kind};
+use crate::store::{FileAttributes, FileTime};
+
+/// Those that are written here.
+pub(in crate::v4) const USUAL: Bitmap = Bitmap::of_attributes(&[
+    Attribute::Type,
+    Attribute::Change,
+    Attribute::Size,
+    Attribute::Fsid,
+    Attribute::Fileid,
+    Attribute::Mode,
+    Attribute::NumLinks,
+    Attribute::Owner,
+    Attribute::OwnerGroup,
+    Attribute::RawDev,
+    Attribute::SpaceUsed,
+    Attribute::TimeAccess,
+    Attribute::TimeMetadata,
+    Attribute::TimeModify,
+    Attribute::MountedOnFileid,
+]);
+/// [`USUAL`] on the wire: the number of words, and the words.
+pub(in crate::v4) const USUAL_WORDS: [u32; 3] = {
+    let [first, second] = USUAL.first_words();
+    [2, first, second]
+};
+
+/// Writes the [usual](USUAL) attributes: which they are, their length, and their values in rising
+/// order (`fattr4`, RFC 8881 §3.3.7). `above` is the number of the directory entry that the object
+/// lies at.
+pub(in crate::v4) fn emit_usual(
+    object: &FileAttributes,
+    above: u64,
+    writer: &mut Writer<'_>,
+) -> Result<(), NoRoom> {
+    let owner = Decimal::of(object.uid);
+    // Usually they are the same number.
+    let group = if object.gid == object.uid { owner } else { Decimal::of(object.gid) };
+    let len = 4 * (1 + 2 + 2 + 4 + 2 + 1 + 1)
+        + owner.wire_len()
+        + group.wire_len()
+        + 4 * (2 + 2 + 3 * 3 + 2);
+    let [count, first, second] = USUAL_WORDS;
+    let [change_high, change] = halves(object.change);
+    let [size_high, size] = halves(object.size);
+    let [fsid_high, fsid] = halves(object.fsid);
+    let [fileid_high, fileid] = halves(object.fileid);
+    writer.words([
+        count,
+        first,
+        second,
+        len,
+        kind(object.kind) as u32,
+        change_high,
+        change,
+        size_high,
+        size,
+        fsid_high,
+        fsid,
+        // The minor part of the file system's ID.
+        0,
+        0,
+        fileid_high,
+        fileid,
+        object.mode,
+        object.nlink,
+    ])?;
+    owner.emit(writer)?;
+    group.emit(writer)?;
+    let [used_high, used] = halves(object.used);
+    let [accessed_high, accessed, accessed_nanos] = time(object.atime);
+    let [changed_high, changed, changed_nanos] = time(object.ctime);
+    let [modified_high, modified, modified_nanos] = time(object.mtime);
+    let [above_high, above] = halves(above);
+    writer.words([
+        object.device.major,
+        object.device.minor,
+        used_high,
+        used,
+        accessed_high,
+        accessed,
+        accessed_nanos,
+        changed_high,
+        changed,
+        changed_nanos,
+        modified_high,
+        modified,
+        modified_nanos,
+        above_high,
+        above,
+    ])
+}
+
+const fn halves(number: u64) -> [u32; 2] {
+    [(number >> 32) as u32, number as u32]
+}
+
+const fn time(time: FileTime) -> [u32; 3] {
+    let [high, low] = halves(time.seconds.cast_unsigned());
+    [high, low, time.nanos]
+}
