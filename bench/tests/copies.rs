@@ -4,7 +4,7 @@
 //! memory one when the processes trust each other, two when they do not.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_bench::ends;
+use stag_bench::{compounds, ends};
 
 /// Octets of an echo that travels in chunks: a Read chunk to the server, a Write chunk back.
 const OCTETS: usize = 256 << 10;
@@ -58,5 +58,33 @@ fn in_shared_memory_isolation_costs_the_second_copy() {
             wanted.contains(&copied),
             "trust {trust}: {copied} octets copied, {wanted:?} wanted"
         );
+    }
+}
+
+/// Octets of the READs of `stag_bench::compounds`.
+const READ: u64 = 64 << 10;
+
+#[test]
+fn a_read_by_version_4_copies_no_more_than_one_by_version_3() {
+    let questions = ["read-64k/nfs3", "read-64k/nfs4"].map(|text| text.parse().unwrap());
+    let moved = CALLS * READ;
+    let messages = CALLS * 2 * 1_024;
+    for question in questions {
+        let mut ends = compounds::iwarp().unwrap();
+        let before = ends.server.provider().stats().octets_gathered;
+        ends.ask(question, CALLS, &mut |serve| serve());
+        let gathered = ends.server.provider().stats().octets_gathered - before;
+        assert_eq!(gathered, 0, "{question:?}: data is sent from where it lies");
+        // Where processes trust each other, the reader fetches the data from where it lies.
+        let mut ends = compounds::shm_trusted().unwrap();
+        let copied = |ends: &compounds::CompoundEnds<stag_shm::Shm>| {
+            let stats = ends.server.provider().stats();
+            stats.octets_in + stats.octets_out + stats.octets_fetched
+        };
+        let before = copied(&ends);
+        ends.ask(question, CALLS, &mut |serve| serve());
+        let copied = copied(&ends) - before;
+        println!("{question:?}: {copied} octets copied at the server of {moved}");
+        assert!(copied <= messages, "{question:?}: {copied} of {moved}");
     }
 }

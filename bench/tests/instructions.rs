@@ -15,11 +15,11 @@ use std::{
 };
 
 /// Programs whose processes are counted.
-const PROGRAMS: [&str; 4] =
-    ["stag-counts", "stag-counts-typed", "stag-counts-nfs", "stag-counts-load"];
+const PROGRAMS: [&str; 5] =
+    ["stag-counts", "stag-counts-typed", "stag-counts-nfs", "stag-counts-load", "stag-counts-nfs4"];
 
 /// Subjects that are counted, each with the number of its repetitions.
-const SUBJECTS: [(&str, u64); 41] = [
+const SUBJECTS: [(&str, u64); 45] = [
     ("shm", 500),
     ("shm/16", 800),
     ("shm-trusted", 500),
@@ -40,6 +40,10 @@ const SUBJECTS: [(&str, u64); 41] = [
     ("shm-trusted/read-4k/client", 1_000),
     ("shm-trusted/getattr/server", 1_000),
     ("shm-trusted/getattr/client", 1_000),
+    ("shm-trusted/getattr/nfs3", 1_000),
+    ("shm-trusted/getattr/nfs4", 1_000),
+    ("shm-trusted/read-64k/nfs3", 1_000),
+    ("shm-trusted/read-64k/nfs4", 1_000),
     ("lane", 500),
     ("lane/16", 800),
     ("emit/short", 1_000),
@@ -99,10 +103,11 @@ fn release_build() -> PathBuf {
 
 /// The program that counts a subject.
 fn program(subject: &str) -> &'static str {
-    let [plain, typed, nfs, load] = PROGRAMS;
+    let [plain, typed, nfs, load, versions] = PROGRAMS;
     match subject {
         "shm-typed" => typed,
         _ if subject.starts_with("load-") => load,
+        _ if subject.ends_with("/nfs3") || subject.ends_with("/nfs4") => versions,
         _ if subject.ends_with("/server") || subject.ends_with("/client") => nfs,
         _ => plain,
     }
@@ -169,6 +174,10 @@ fn no_call_and_no_header_costs_more_instructions_than_it_did() {
             goal.map_or(String::new(), |(_, goal)| format!(" (goal {goal})"))
         );
     }
+    for twin in ["shm-trusted/getattr", "shm-trusted/read-64k"] {
+        let [three, four] = ["nfs3", "nfs4"].map(|version| counts[&format!("{twin}/{version}")]);
+        println!("{twin}: version 4 costs {:.2} times version 3 (goal 1.6)", four / three);
+    }
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("baselines/instructions")
         .join(format!("{}.txt", compiler()));
@@ -206,6 +215,36 @@ fn watching_one_call_in_64_adds_less_than_three_hundredths() {
             watched <= without * (1.0 + SLACK / 100.0),
             "{fabric}/{depth}: {without:.1} and {watched:.1}"
         );
+    }
+}
+
+/// Subjects of which no instruction may lock the bus: those of `SUBJECTS` that make calls.
+const UNLOCKED: [&str; 10] = [
+    "shm/16",
+    "shm-trusted",
+    "shm-v2",
+    "iwarp/16",
+    "shm-trusted/getattr/nfs3",
+    "shm-trusted/getattr/nfs4",
+    "shm-trusted/read-64k/nfs3",
+    "shm-trusted/read-64k/nfs4",
+    "iwarp/getattr/nfs4",
+    "iwarp/read-64k/nfs4",
+];
+
+#[test]
+fn a_call_executes_no_instruction_that_locks_the_bus() {
+    let has = |tool| Command::new(tool).arg("--version").output().is_ok();
+    if !cfg!(target_arch = "x86_64") || !has("valgrind") || !has("objdump") {
+        println!(
+            "skipped: valgrind or objdump is not installed (apt-get install valgrind binutils)"
+        );
+        return;
+    }
+    let programs = release_build();
+    for subject in UNLOCKED {
+        let locked = callgrind::locked(&programs.join(program(subject)), subject, 200).unwrap();
+        assert!(locked.is_empty(), "{subject}: {locked:#?}");
     }
 }
 
