@@ -45,8 +45,8 @@ pub use types::{
 };
 
 pub use version4::{
-    COPY_MAX, CopyDone, ExportRoot, FilePlace, FileSpan, SeekDone, SeekFor, SetDone, SetMask,
-    StoreLimits, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
+    COPY_MAX, CopyDone, ExportRoot, FilePlace, FileSpan, LocalLock, SeekDone, SeekFor, SetDone,
+    SetMask, StoreLimits, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
 };
 
 /// The status of an operation of a store: version 3's, in the words and numbers of both versions.
@@ -57,7 +57,10 @@ use std::io;
 use stag_engine::{PeerAddress, Time as EngineTime};
 use stag_pools::{Buf, Extent, Pool};
 use stag_protocol::{
-    nfs::v3::{DeviceNumber, FileHandle, FileKind, Verifier},
+    nfs::{
+        v3::{DeviceNumber, FileHandle, FileKind, Verifier},
+        v4::state::LockRange,
+    },
     rpc::Gids,
 };
 
@@ -244,6 +247,38 @@ pub trait Store {
     /// Takes back one [`pin`](Procedures4::pin) of a file: with the last one goes what has no name.
     /// Waits for nothing.
     fn unpin(&mut self, _file: &FileHandle) {}
+
+    /// Returns true if other programs may lock files of the store: they are asked by
+    /// [`find_local_lock`](Self::find_local_lock), and told by [`show_lock`](Self::show_lock).
+    fn has_local_locks(&self) -> bool {
+        false
+    }
+
+    /// Shows other programs the strongest lock that clients have of octets of a pinned file: a
+    /// write lock (`Some(true)`), a read lock, or none. Waits for nothing, and does nothing where
+    /// locks cannot be shown.
+    ///
+    /// # Errors
+    /// The lock of a program that is in the way; nothing has changed.
+    fn show_lock(
+        &mut self,
+        _file: &FileHandle,
+        _range: LockRange,
+        _lock: Option<bool>,
+    ) -> Result<(), LocalLock> {
+        Ok(())
+    }
+
+    /// Looks for a lock of another program that a write lock (`exclusive`) or a read lock of octets
+    /// of a pinned file would conflict with. Waits for nothing.
+    fn find_local_lock(
+        &mut self,
+        _file: &FileHandle,
+        _range: LockRange,
+        _exclusive: bool,
+    ) -> Option<LocalLock> {
+        None
+    }
 
     /// The write verifier at this moment (RFC 1813 §3.3.7): another one when unstable data may have
     /// been lost.

@@ -3,7 +3,10 @@
 
 use std::ops::BitOr;
 
-use stag_protocol::nfs::v3::{FileHandle, StableHow, Verifier};
+use stag_protocol::nfs::{
+    v3::{FileHandle, StableHow, Verifier},
+    v4::state::LockRange,
+};
 
 use super::{Failed, NewAttributes, ObjectChange, StoreResult};
 
@@ -14,6 +17,15 @@ pub const XATTR_MAX: usize = 65_536;
 pub const XATTR_NAME_MAX: usize = 255 - 5;
 /// Octets that one COPY brings at most. Its caller asks again for the rest (RFC 7862 §15.2.3).
 pub const COPY_MAX: u64 = 4 << 20;
+
+/// A lock that a program has which is no client of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalLock {
+    /// Its octets.
+    pub range: LockRange,
+    /// True for a write lock.
+    pub exclusive: bool,
+}
 
 /// Attributes that a SETATTR, CREATE or OPEN has set: what version 4 tells as a bitmap
 /// (`attrsset`).

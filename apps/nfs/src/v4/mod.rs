@@ -23,6 +23,7 @@ mod resume;
 mod session;
 mod set;
 mod short;
+mod shown;
 pub mod state;
 mod stateids;
 mod status;

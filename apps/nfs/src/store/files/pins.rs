@@ -3,22 +3,27 @@
 //!
 //! Each is held by a descriptor of its own, opened by path only, which all shards and helpers
 //! share. The lock is taken by whoever pins and unpins, which is when a file is opened and closed
-//! by version 4, and by whoever finds no other way to a file, or finds it without a name: no call
-//! on a file that has one looks here.
+//! by version 4, by whoever locks octets of it, and by whoever finds no other way to a file, or
+//! finds it without a name: no READ or WRITE of a file that has one looks here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::path::DecInt;
 use stag_nfs_os::KernelHandle;
+use stag_nfs_os::range_lock::{self, FoundLock, LockedOctets};
 use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
+use stag_protocol::nfs::v4::state::LockRange;
 
 use super::cache::{FileSlotId, OpenFile};
 use super::errno::status;
 use super::{Files, Intent};
 use crate::handle::{FileId, Identity};
+use crate::store::LocalLock;
 
 /// Files that are pinned at most: as many descriptors.
 const PINS_MAX: usize = 65_536;
@@ -31,6 +36,25 @@ struct PinnedFile {
     path: OwnedFd,
     /// Number of times that it is pinned.
     times: u64,
+    /// The description that has the locks which programs of the host see. It is opened for the
+    /// first of them, and never replaced: its locks would go.
+    locks: Option<OwnedFd>,
+}
+
+impl PinnedFile {
+    /// The description that locks belong to: for writing where that is possible, since only such
+    /// a one has write locks. `descriptors` is `/proc/self/fd`.
+    fn locks(&mut self, descriptors: BorrowedFd<'_>) -> Option<BorrowedFd<'_>> {
+        if self.locks.is_none() {
+            let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+            let open = |access| {
+                let link = DecInt::from_fd(&self.path);
+                openat(descriptors, link, access | flags, Mode::empty())
+            };
+            self.locks = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY)).ok();
+        }
+        self.locks.as_ref().map(AsFd::as_fd)
+    }
 }
 
 /// The pinned files of a process.
@@ -52,7 +76,7 @@ impl Pins {
             Entry::Vacant(place) => {
                 let path = fcntl_dupfd_cloexec(&open.path, 0).map_err(status)?;
                 let (identity, kernel) = (open.identity, open.kernel);
-                place.insert(PinnedFile { identity, kernel, path, times: 1 });
+                place.insert(PinnedFile { identity, kernel, path, times: 1, locks: None });
             }
         }
         Ok(())
@@ -71,6 +95,46 @@ impl Pins {
         }
     }
 
+    /// Shows programs of the host the strongest lock of octets of a file (`Store::show_lock`).
+    pub(super) fn show_lock(
+        &self,
+        descriptors: BorrowedFd<'_>,
+        file: FileId,
+        range: LockRange,
+        lock: Option<bool>,
+    ) -> Result<(), LocalLock> {
+        let mut files = self.files();
+        let Some(pinned) = files.get_mut(&file) else { return Ok(()) };
+        // Without a description there is nothing to unlock.
+        if lock.is_none() && pinned.locks.is_none() {
+            return Ok(());
+        }
+        let Some(locks) = pinned.locks(descriptors) else { return Ok(()) };
+        match range_lock::set(locks, octets(range), lock) {
+            Err(error) if range_lock::is_conflict(error) => {
+                let exclusive = lock.unwrap_or_default();
+                let found = found(locks, range, exclusive);
+                // It may have gone since. Whoever asks again gets its lock.
+                Err(found.unwrap_or(LocalLock { range, exclusive: true }))
+            }
+            // Locks that a file system or a file opened for reading cannot have are not shown.
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks for a program's lock that another would conflict with (`Store::find_local_lock`).
+    pub(super) fn find_lock(
+        &self,
+        descriptors: BorrowedFd<'_>,
+        file: FileId,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Option<LocalLock> {
+        let mut files = self.files();
+        let locks = files.get_mut(&file)?.locks(descriptors)?;
+        found(locks, range, exclusive)
+    }
+
     /// Returns true if a file is pinned.
     pub(super) fn has(&self, file: FileId) -> bool {
         self.files().contains_key(&file)
@@ -86,6 +150,16 @@ impl Pins {
             ..OpenFile::by_path(pinned.identity, FileKind::Regular, path)
         }))
     }
+}
+
+const fn octets(range: LockRange) -> LockedOctets {
+    LockedOctets { first: range.offset(), last: range.last() }
+}
+
+fn found(locks: BorrowedFd<'_>, range: LockRange, exclusive: bool) -> Option<LocalLock> {
+    let FoundLock { octets, exclusive } =
+        range_lock::find(locks, octets(range), exclusive).ok().flatten()?;
+    Some(LocalLock { range: LockRange::between(octets.first, octets.last)?, exclusive })
 }
 
 impl Files {

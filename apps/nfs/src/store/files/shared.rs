@@ -1,6 +1,6 @@
 //! Parts that the stores of all shards share: the state directory, the exports, and the limits.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
+use stag_protocol::nfs::v4::state::LockRange;
 
 use super::cache::FileCache;
 use super::callers::{Callers, Policy};
@@ -24,6 +25,7 @@ use crate::handle::{Birth, HandleKey};
 use crate::index::Base;
 use crate::patience::{START_LIMIT, within};
 use crate::state::{StartError, StateDirectory, cannot};
+use crate::store::LocalLock;
 
 /// Configuration of a gateway's store.
 #[derive(Clone, Debug)]
@@ -152,6 +154,28 @@ impl SharedFiles {
         if let Ok(named) = self.handles.open(file) {
             self.pins.unpin(named.file());
         }
+    }
+
+    /// `Store::show_lock`.
+    pub(super) fn show_lock(
+        &self,
+        file: &FileHandle,
+        range: LockRange,
+        lock: Option<bool>,
+    ) -> Result<(), LocalLock> {
+        let Ok(named) = self.handles.open(file) else { return Ok(()) };
+        self.pins.show_lock(self.descriptors.as_fd(), named.file(), range, lock)
+    }
+
+    /// `Store::find_local_lock`.
+    pub(super) fn find_local_lock(
+        &self,
+        file: &FileHandle,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Option<LocalLock> {
+        let named = self.handles.open(file).ok()?;
+        self.pins.find_lock(self.descriptors.as_fd(), named.file(), range, exclusive)
     }
 
     /// The exports at this moment.

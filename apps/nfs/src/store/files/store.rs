@@ -9,6 +9,7 @@ use stag_protocol::nfs::v3::{
     Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf, StableHow,
     Status, Verifier,
 };
+use stag_protocol::nfs::v4::state::LockRange;
 
 use super::data::FileRange;
 use super::{
@@ -19,9 +20,9 @@ use crate::helpers::{Helpers, ReadTicket};
 use crate::store::{
     Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, ExportRoot, Failed,
     Fetched, FileAttributes, FileTime, FoundObject, Lender, Linked, Listed, ListingStart,
-    MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan, ReadlinkDone,
-    Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, Visitor, WaitTicket, WriteDone,
-    WritePayload,
+    LocalLock, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan,
+    ReadlinkDone, Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, Visitor,
+    WaitTicket, WriteDone, WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -114,6 +115,28 @@ impl Store for Files {
 
     fn unpin(&mut self, file: &FileHandle) {
         self.shared.unpin(file);
+    }
+
+    fn has_local_locks(&self) -> bool {
+        true
+    }
+
+    fn show_lock(
+        &mut self,
+        file: &FileHandle,
+        range: LockRange,
+        lock: Option<bool>,
+    ) -> Result<(), LocalLock> {
+        self.shared.show_lock(file, range, lock)
+    }
+
+    fn find_local_lock(
+        &mut self,
+        file: &FileHandle,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Option<LocalLock> {
+        self.shared.find_local_lock(file, range, exclusive)
     }
 
     fn verifier(&self) -> Verifier {

@@ -1,16 +1,20 @@
 //! LOCK, LOCKT and LOCKU (RFC 8881 §18.10–§18.12).
 
-use stag_protocol::nfs::{
-    v3::{FileHandle, FileKind},
-    v4::{
-        Answer, AnswerSet as _, Lock4Args, LockDenied, LockFault, LockT4Args, LockType, LockU4Args,
-        Locker, Operation, StateOwner, Status4, Text,
+use stag_protocol::{
+    nfs::{
+        v3::{FileHandle, FileKind},
+        v4::{
+            Answer, AnswerSet as _, Lock4Args, LockDenied, LockFault, LockT4Args, LockType,
+            LockU4Args, Locker, Operation, StateOwner, Status4, Text, state::LockRange,
+        },
     },
+    xdr::NoRoom,
 };
 
 use crate::{
-    store::Store,
+    store::{LocalLock, Store},
     v4::{
+        shown::LockRefused,
         state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest},
         stateids::{Blocked, file_id},
         turn::{Done, Stop, Turn},
@@ -34,13 +38,28 @@ pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -
         length: args.length,
         locker,
     };
-    match turn.try_state(|state, now| state.lock(&request, now)) {
+    let locked = turn.show_lock(&file, &request).and_then(|()| {
+        let locked = turn.try_state(|state, now| state.lock(&request, now));
+        if locked.is_err() {
+            // It was shown, and is not there.
+            let range = LockRange::new(request.offset, request.length)?;
+            turn.nfs4.state.note_weakened(request.file, range);
+        }
+        Ok(locked?)
+    });
+    turn.nfs4.show_weakened(turn.store);
+    match locked {
         Ok(stateid) => {
             turn.set_stateid(Some(stateid));
             turn.put(&Answer::Lock(Ok(stateid)))
         }
-        Err(Blocked::Denied(denied)) => Err(refuse(turn, Operation::Lock, &denied)),
-        Err(Blocked::Stopped(stop)) => Err(stop),
+        Err(LockRefused::Blocked(Blocked::Denied(denied))) => {
+            Err(refuse(turn, Operation::Lock, &denied))
+        }
+        // RFC 8881 §9.11 [8881-218]: a reclaim that conflicts with another is refused as such
+        Err(LockRefused::Local(_)) if request.reclaim => Err(Status4::ReclaimConflict.into()),
+        Err(LockRefused::Local(local)) => Err(refuse_local(turn, Operation::Lock, &local)),
+        Err(LockRefused::Blocked(Blocked::Stopped(stop))) => Err(stop),
     }
 }
 
@@ -55,7 +74,13 @@ pub(super) fn lockt<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockT4Args<'_>)
         owner: args.owner.owner.0,
     };
     match turn.try_state(|state, now| state.test_lock(&request, now)) {
-        Ok(()) => turn.put(&Answer::LockT(Ok(()))),
+        Ok(()) => {
+            let exclusive = args.kind.is_exclusive();
+            match turn.find_local_lock(&file, args.offset, args.length, exclusive)? {
+                Some(local) => Err(refuse_local(turn, Operation::LockT, &local)),
+                None => turn.put(&Answer::LockT(Ok(()))),
+            }
+        }
         Err(Blocked::Denied(denied)) => Err(refuse(turn, Operation::LockT, &denied)),
         Err(Blocked::Stopped(stop)) => Err(stop),
     }
@@ -66,6 +91,7 @@ pub(super) fn locku<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockU4Args) -> 
     let locks = turn.state_request(&file, args.stateid)?;
     let request = UnlockRequest { locks, offset: args.offset, length: args.length };
     let stateid = turn.with_state(|state, _| state.unlock(&request))?;
+    turn.nfs4.show_weakened(turn.store);
     turn.set_stateid(Some(stateid));
     turn.put(&Answer::LockU(Ok(stateid)))
 }
@@ -81,22 +107,47 @@ fn regular<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<FileHandle> {
     }
 }
 
-/// Writes the lock that is in the way.
+/// Writes the lock of a client that is in the way.
 fn refuse<S: Store>(turn: &mut Turn<'_, '_, S>, operation: Operation, denied: &DeniedLock) -> Stop {
     let (client_id, owner) = turn.nfs4.state.lock_owner(denied.holder).unwrap_or_default();
-    let kind = if denied.exclusive { LockType::Write } else { LockType::Read };
-    let fault = LockFault::Denied(LockDenied {
-        offset: denied.range.offset(),
-        length: denied.range.length(),
-        kind,
-        owner: StateOwner { client_id, owner: Text(owner) },
-    });
-    let answer = match operation {
+    let answer = denial(
+        operation,
+        denied.range,
+        denied.exclusive,
+        StateOwner { client_id, owner: Text(owner) },
+    );
+    stop(turn.reply.write(|writer| answer.emit(writer)))
+}
+
+/// Writes the lock of a program of the host that is in the way. No client has the ID 0.
+fn refuse_local<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    operation: Operation,
+    local: &LocalLock,
+) -> Stop {
+    let owner = StateOwner { client_id: 0, owner: Text(b"local") };
+    let answer = denial(operation, local.range, local.exclusive, owner);
+    stop(turn.reply.write(|writer| answer.emit(writer)))
+}
+
+fn denial(
+    operation: Operation,
+    range: LockRange,
+    exclusive: bool,
+    owner: StateOwner<'_>,
+) -> Answer<'_> {
+    let kind = if exclusive { LockType::Write } else { LockType::Read };
+    let (offset, length) = (range.offset(), range.length());
+    let fault = LockFault::Denied(LockDenied { offset, length, kind, owner });
+    match operation {
         Operation::LockT => Answer::LockT(Err(fault)),
         _ => Answer::Lock(Err(fault)),
-    };
-    match turn.reply.write(|writer| answer.emit(writer)) {
+    }
+}
+
+fn stop(written: Result<(), NoRoom>) -> Stop {
+    match written {
         Ok(()) => Stop::Written(Status4::Denied),
-        Err(_) => Status4::ServerFault.into(),
+        Err(NoRoom) => Status4::ServerFault.into(),
     }
 }

@@ -276,6 +276,9 @@ impl StateTables {
             Some(lock) => entry.locks.lock(lock),
             None => entry.locks.unlock(owner, range),
         };
+        if changed.is_ok() && lock.is_none_or(|lock| !lock.exclusive) {
+            self.weakened.push((file, range));
+        }
         let after = entry.locks.held().len();
         client.ranges = client.ranges + after - before;
         self.ranges = self.ranges + after - before;
@@ -391,6 +394,7 @@ impl StateTables {
             client.ranges -= released;
         }
         if released > 0 {
+            self.weakened.extend(LockRange::between(0, u64::MAX).map(|all| (entry.file, all)));
             self.notify_waiters(entry.file);
         }
     }

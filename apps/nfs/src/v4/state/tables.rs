@@ -7,7 +7,7 @@ use super::recovery::Recovery;
 use super::work::WorkQueue;
 use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
 use stag_pools::table::{Key, Table};
-use stag_protocol::nfs::v4::{Stateid, Status4};
+use stag_protocol::nfs::v4::{Stateid, Status4, state::LockRange};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub struct StateTables {
     pub(super) presence: Presence,
     /// Files whose waiters are to be told. Some of them may be gone.
     pub(super) unlocked: Vec<Key>,
+    /// Ranges of which a lock went or became weaker. Some of the files may be gone.
+    pub(super) weakened: Vec<(Key, LockRange)>,
     /// Delegations that were recalled. Some of them may be gone.
     pub(super) recalling: Vec<StateKey>,
     /// Place of the recall that is looked at next.
@@ -82,6 +84,7 @@ impl StateTables {
             recent: RecentRecalls::new(),
             presence: Presence::new(Arc::new(PresenceFilter::new())),
             unlocked: Vec::new(),
+            weakened: Vec::new(),
             recalling: Vec::new(),
             next_recall: 0,
             next_recall_any: 0,

@@ -1,6 +1,10 @@
 //! Byte-range locks, and what ends with a client (RFC 8881 §9, §18.10–§18.12, §18.38, §18.48).
 
-use super::client::Client4;
+use super::client::{Client4, ServedExport};
+use crate::wire::OverTcp;
+use stag_engine::Config;
+use stag_nfs::{Gateway, store::files::Files};
+use stag_nfs_os::range_lock::{self, LockedOctets};
 use stag_protocol::nfs::v4::*;
 
 fn owner(name: &[u8]) -> StateOwner<'_> {
@@ -86,4 +90,107 @@ fn the_state_of_a_client_that_is_replaced_is_in_nobody_s_way() {
     assert_eq!(client.run(&[]).status(), Status4::Ok);
     let reply = client.run(&[put, lock(locked.0, b"two", 0, 1)]);
     assert_eq!(reply.status(), Status4::Ok);
+}
+
+/// A client on a server with files, and the file `f` as a program of the host has it open.
+fn beside_a_program() -> (Client4, std::fs::File) {
+    let home = crate::client::Home::new();
+    let gateway: Gateway<Files> = home.gateway().with_nfs4(super::client::CONFIG);
+    let path = home.path("data/f");
+    let wire = Box::new(OverTcp::new(gateway, Config::small()));
+    let client = Client4::on(wire, ServedExport::new(b"data", home), 2);
+    let mut options = std::fs::File::options();
+    (client, options.read(true).write(true).create(true).truncate(false).open(path).unwrap())
+}
+
+const fn octets(first: u64, last: u64) -> LockedOctets {
+    LockedOctets { first, last }
+}
+
+/// The locks that a program of the host finds in its way, one behind the other.
+fn seen(program: &std::fs::File) -> Vec<(u64, u64, bool)> {
+    let (mut seen, mut from) = (Vec::new(), 0);
+    while let Some(lock) = range_lock::find(program, octets(from, u64::MAX), true).unwrap() {
+        seen.push((lock.octets.first, lock.octets.last, lock.exclusive));
+        let Some(next) = lock.octets.last.checked_add(1) else { break };
+        from = next;
+    }
+    seen
+}
+
+#[test]
+fn programs_of_the_host_see_the_strongest_lock_of_all_clients() {
+    let (mut client, program) = beside_a_program();
+    let (open, handle) = client.open(b"f");
+    let put = Request::PutFh(Text(&handle));
+    let first = client.run(&[put.clone(), lock(open, b"one", 10, 10)]);
+    let Answer::Lock(Ok(one)) = first.last() else { panic!("{:?}", first.last()) };
+    assert_eq!(seen(&program), [(10, 19, true)]);
+    let refused = range_lock::set(&program, octets(0, 10), Some(false)).unwrap_err();
+    assert!(range_lock::is_conflict(refused));
+    // Read locks of two owners, of which one becomes one of writing and goes again.
+    let mut other = None;
+    client.swap(&mut other);
+    let (other_open, _) = client.open(b"f");
+    let reads = |request| match request {
+        Request::Lock(args) => Request::Lock(Lock4Args { kind: LockType::Read, ..args }),
+        _ => unreachable!(),
+    };
+    let read = client.run(&[put.clone(), reads(lock(other_open, b"two", 30, u64::MAX))]);
+    let Answer::Lock(Ok(two)) = read.last() else { panic!("{:?}", read.last()) };
+    assert_eq!(seen(&program), [(10, 19, true), (30, u64::MAX, false)]);
+    client.swap(&mut other);
+    let read = client.run(&[put.clone(), reads(lock(open, b"three", 40, 10))]);
+    let Answer::Lock(Ok(three)) = read.last() else { panic!("{:?}", read.last()) };
+    let unlock = |stateid, offset, length| {
+        let kind = LockType::Write;
+        Request::LockU(LockU4Args { kind, seqid: 0, stateid, offset, length })
+    };
+    // What another client has locked stays.
+    client.swap(&mut other);
+    let freed = client.run(&[put.clone(), unlock(two, 0, u64::MAX)]);
+    assert_eq!(freed.status(), Status4::Ok);
+    assert_eq!(seen(&program), [(10, 19, true), (40, 49, false)]);
+    client.swap(&mut other);
+    // A part of a lock goes; the rest goes with the stateid.
+    let freed = client.run(&[put.clone(), unlock(one, 12, 2), unlock(three, 0, u64::MAX)]);
+    assert_eq!(freed.status(), Status4::Ok);
+    assert_eq!(seen(&program), [(10, 11, true), (14, 19, true)]);
+    range_lock::set(&program, octets(12, 13), Some(true)).unwrap();
+    range_lock::set(&program, octets(0, u64::MAX), None).unwrap();
+    let (id, sequence) = client.exchange_id(b"client", 2).unwrap();
+    client.id = id;
+    client.session = client.create_session(sequence).unwrap().session;
+    client.sequences = [0; 64];
+    client.run(&[Request::ReclaimComplete(false)]);
+    assert_eq!(seen(&program), [], "a client that began anew has no locks");
+}
+
+#[test]
+fn a_lock_that_a_program_of_the_host_has_is_in_the_way_of_clients() {
+    let (mut client, program) = beside_a_program();
+    let (open, handle) = client.open(b"f");
+    let put = Request::PutFh(Text(&handle));
+    range_lock::set(&program, octets(100, 199), Some(false)).unwrap();
+    let mine = client.run(&[put.clone(), lock(open, b"one", 0, 50)]);
+    assert_eq!(mine.status(), Status4::Ok);
+    for offset in [50, 150, 199] {
+        let denied = client.run(&[put.clone(), lock(open, b"two", offset, 60)]);
+        let Answer::Lock(Err(LockFault::Denied(found))) = denied.last() else {
+            panic!("{:?}", denied.last())
+        };
+        assert_eq!((found.offset, found.length, found.kind), (100, 100, LockType::Read));
+        assert_eq!((found.owner.client_id, found.owner.owner.0), (0, &b"local"[..]));
+    }
+    assert_eq!(seen(&program), [(0, 49, true)], "what was refused is not shown");
+    let test = |kind| {
+        let asked = LockT4Args { kind, offset: 150, length: 1, owner: owner(b"x") };
+        Request::LockT(asked)
+    };
+    let denied = client.run(&[put.clone(), test(LockType::Write)]);
+    assert!(matches!(denied.last(), Answer::LockT(Err(LockFault::Denied(_)))));
+    assert_eq!(client.run(&[put.clone(), test(LockType::Read)]).status(), Status4::Ok);
+    drop(program);
+    let granted = client.run(&[put, lock(open, b"two", 50, u64::MAX)]);
+    assert_eq!(granted.status(), Status4::Ok);
 }
