@@ -49,9 +49,9 @@ impl Nfs4 {
     /// Shows what clients have locked of a range.
     fn show<S: Store>(&self, store: &mut S, file: FileId, handle: &FileHandle, range: LockRange) {
         for part in self.state.lock_shadow(file, range, None) {
-            // A lock that is weaker than the one before is in nobody's way.
-            let shown = store.show_lock(handle, part.range, part.lock);
-            debug_assert_eq!(shown, Ok(()), "clients had a lock of it");
+            // A lock that is weaker than the one shown before is in nobody's way. One that could
+            // not be shown may be in somebody's; its client keeps it.
+            let _in_the_way = store.show_lock(handle, part.range, part.lock);
         }
     }
 }
