@@ -1,6 +1,7 @@
 """Checks of a server of NFS 4.1 and 4.2, which the kernel has mounted by both: the two mounts are two clients, which hold locks, delegations
 and caches against each other. Usage: nfs4.py DIRECTORY, with mounts directory-4.1, directory-4.2, memory-4.1, memory-4.2 and root in it.
-Every check prints `ok NAME` or `not ok NAME: WHY`; the last line is `N passed, N failed`."""
+Every check prints `ok NAME` or `not ok NAME: WHY`; the last line is `N passed, N failed`.
+`nfs4.py --program EXPORT` is the program of the server's host whose locks and a client's meet, with the exported directory."""
 
 import ctypes
 import errno
@@ -17,11 +18,12 @@ import tarfile
 import time
 import traceback
 
-MOUNTS = sys.argv[1]
+MOUNTS = sys.argv[-1]
 LIBC = ctypes.CDLL(None, use_errno=True)
 FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE = 1, 2
 FICLONE = 0x40049409
 PATIENCE = 60  # seconds for something that is to happen at last
+BOOT_PATIENCE = 240  # seconds until the other end has come so far that it has booted
 
 
 class Pair:
@@ -59,9 +61,9 @@ def refused(number, act):
     raise AssertionError(f"no {errno.errorcode[number]}")
 
 
-def await_that(what, holds):
+def await_that(what, holds, patience=PATIENCE):
     """Waits for something that happens in a while."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < end, f"{what} never came"
         time.sleep(0.02)
@@ -217,6 +219,33 @@ def check_lock_that_waits(pair):
         ended_well(child)
         lock(here, fcntl.F_RDLCK)
         assert here.read() == b"mine", "a lock brings what was written under the one before"
+
+
+def check_locks_beside_a_program(pair):
+    """A client's locks and those of `program` are in each other's way."""
+    one, told, unlocked = (f"{pair.one}/{name}" for name in ("beside", "client-has-locked", "program-has-unlocked"))
+    await_that("the program's lock", lambda: "program-has-locked" in os.listdir(pair.one))
+    with open(one, "r+b") as here:
+        refused(errno.EAGAIN, lambda: lock(here, fcntl.F_WRLCK, 150, 1))
+        assert holder(here, fcntl.F_RDLCK) == (fcntl.F_WRLCK, 100, 100), holder(here, fcntl.F_RDLCK)
+        lock(here, fcntl.F_WRLCK, 0, 50)
+        write(told, b"")
+        await_that("the program's unlock", lambda: os.path.basename(unlocked) in os.listdir(pair.one))
+        lock(here, fcntl.F_WRLCK, 150, 1)
+
+
+def program(export):
+    """The other end of `check_locks_beside_a_program`, on the server's host."""
+    with open(f"{export}/beside", "w+b") as file:
+        os.chmod(file.fileno(), 0o666)
+        lock(file, fcntl.F_WRLCK, 100, 100)
+        write(f"{export}/program-has-locked", b"")
+        await_that("the client's lock", lambda: os.path.exists(f"{export}/client-has-locked"), BOOT_PATIENCE)
+        assert holder(file, fcntl.F_RDLCK, 0, 100) == (fcntl.F_WRLCK, 0, 50), holder(file, fcntl.F_RDLCK, 0, 100)
+        refused(errno.EAGAIN, lambda: lock(file, fcntl.F_RDLCK, 49, 1))
+        lock(file, fcntl.F_UNLCK, 100, 100)
+        write(f"{export}/program-has-unlocked", b"")
+        await_that("the end of the client's locks", lambda: holder(file, fcntl.F_WRLCK)[0] == fcntl.F_UNLCK)
 
 
 def check_flock(pair):
@@ -428,7 +457,7 @@ BOTH = [
     check_close_to_open, check_names, check_removed_while_open, check_created_without_right_to_write, check_locks_of_ranges,
     check_lock_that_waits, check_flock, check_sqlite, check_untar, check_ranges, check_copies, check_xattrs, check_ping_pong,
 ]
-ONCE = [check_mounted_versions, check_root_lists_exports, check_git]
+ONCE = [check_mounted_versions, check_root_lists_exports, check_locks_beside_a_program, check_git]
 OF_MEMORY = [check_delegation_for_reading, check_delegation_for_writing, check_locks_under_delegation]
 
 
@@ -452,4 +481,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program(sys.argv[2]) if sys.argv[1] == "--program" else main())
