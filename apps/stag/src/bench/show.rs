@@ -59,7 +59,12 @@ fn version(outcome: &RunOutcome) -> String {
 }
 
 fn head(outcome: &RunOutcome) -> String {
-    let setup = &outcome.setup;
+    let [what, how] = parameters(&outcome.setup, &version(outcome));
+    format!("{what}\n{how}\n\n")
+}
+
+/// Returns two lines about what is measured, and how. `spoken` is put behind the URL.
+pub fn parameters(setup: &RunSetup, spoken: &str) -> [String; 2] {
     let RunSetup { url, workload, size, connections, depth, cores, .. } = setup;
     let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
     let pace = match (setup.rate, setup.arrivals) {
@@ -69,18 +74,19 @@ fn head(outcome: &RunOutcome) -> String {
         _ => "closed loop".to_owned(),
     };
     let s = |count: &usize| if *count == 1 { "" } else { "s" };
-    format!(
-        "{workload}{payload} to {url}{}\n{pace}; {connections} connection{}, depth {depth}, \
-         {cores} core{}; payload {}\n\n",
-        version(outcome),
-        s(connections),
-        s(cores),
-        match (setup.workload.has_payload(), setup.verified) {
-            (false, _) => "none",
-            (true, true) => "verified",
-            (true, false) => "NOT verified",
-        }
-    )
+    let compared = match (setup.workload.has_payload(), setup.verified) {
+        (false, _) => "none",
+        (true, true) => "verified",
+        (true, false) => "NOT verified",
+    };
+    [
+        format!("{workload}{payload} to {url}{spoken}"),
+        format!(
+            "{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {compared}",
+            s(connections),
+            s(cores),
+        ),
+    ]
 }
 
 fn single(text: &mut String, outcome: &RunOutcome) {
