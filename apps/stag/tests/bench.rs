@@ -406,6 +406,12 @@ fn an_outage_is_measured_when_the_run_is_to_go_on() {
     assert_eq!((counts[0] + counts[1], counts[2]), (800, 0), "{result}");
     let outage = &result["outages"][0];
     assert!(outage["lasted_s"].as_f64().unwrap() > 0.0, "{result}");
+    let gap = &result["gaps"][0];
+    let calls: Vec<_> = gap["calls"].as_array().unwrap().iter().map(Value::as_u64).collect();
+    let (first, last) = (outage["at_s"].as_f64().unwrap(), calls.len() as f64);
+    let [from, step] = ["from_s", "step_s"].map(|name| gap[name].as_f64().unwrap());
+    assert!(from < first && first < from + step * last, "the gap is not around {first}: {gap}");
+    assert!(calls.iter().flatten().sum::<u64>() > 0 && calls.contains(&Some(0)), "{gap}");
     assert!(result["response"]["max_us"].as_f64().unwrap() > 0.0);
     drop(server);
     assert!(home.refused(&["bench", "tcp://127.0.0.1:1", "--reconnect"]).contains("over a fabric"));
