@@ -16,7 +16,7 @@ pub fn write(file: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     replace(file, true, fill)
 }
 
-/// Replaces `file` as [`write`] does, and does not wait for the disk: for content that is written
+/// Replaces `file` as [`write()`] does, and does not wait for the disk: for content that is written
 /// again every few seconds. A loss of power may leave an empty file.
 ///
 /// # Errors
