@@ -15,6 +15,7 @@ pub mod generator;
 pub mod html;
 pub mod ladder;
 pub mod latency;
+pub mod live;
 pub mod nodes;
 pub mod outcome;
 pub mod rate;

@@ -97,6 +97,7 @@ pub fn share_until(setup: RunSetup, seconds: Vec<SecondFigures>) -> Result<RunOu
         check: None,
         server_cores: None,
         outages: Vec::new(),
+        gaps: Vec::new(),
         turns: None,
         stages: None,
         seconds,
@@ -131,20 +132,8 @@ impl Sum {
             (Some(one), Some(other)) => Some(one.max(other)),
             (one, other) => one.or(other),
         };
-        let lag = (second.lag_max_us * 1e3).clamp(0.0, LONGEST as f64) as u64;
         for record in [record, &mut self.all] {
-            add(&mut record.service, &second.service)?;
-            add(&mut record.response, &second.response)?;
-            if let Some(connected) = &second.connected {
-                let sum = record.connected.get_or_insert_with(|| Box::new(histogram()));
-                add(sum, connected)?;
-            }
-            record.calls = record.calls.saturating_add(second.calls);
-            record.octets = record.octets.saturating_add(second.octets);
-            record.failed = record.failed.saturating_add(second.failed);
-            if lag > record.lag.max() {
-                record.lag.saturating_record(lag);
-            }
+            add_to(record, second)?;
         }
         Ok(())
     }
@@ -155,6 +144,27 @@ impl Sum {
             .map(|(number, (record, stolen))| SecondFigures::new(number, &record, stolen))
             .collect()
     }
+}
+
+/// Adds the counts and times of one second.
+///
+/// # Errors
+/// A sentence about a histogram that cannot be read.
+pub(crate) fn add_to(record: &mut CallRecord, second: &SecondFigures) -> Result<(), String> {
+    add(&mut record.service, &second.service)?;
+    add(&mut record.response, &second.response)?;
+    if let Some(connected) = &second.connected {
+        let sum = record.connected.get_or_insert_with(|| Box::new(histogram()));
+        add(sum, connected)?;
+    }
+    record.calls = record.calls.saturating_add(second.calls);
+    record.octets = record.octets.saturating_add(second.octets);
+    record.failed = record.failed.saturating_add(second.failed);
+    let lag = (second.lag_max_us * 1e3).clamp(0.0, LONGEST as f64) as u64;
+    if lag > record.lag.max() {
+        record.lag.saturating_record(lag);
+    }
+    Ok(())
 }
 
 /// Adds a histogram as it is written; an empty text is an empty one.
@@ -234,6 +244,7 @@ fn joined(nodes: &[NodeResult]) -> Result<RunOutcome, String> {
         check: None,
         server_cores: None,
         outages: outcomes().flat_map(|outcome| outcome.outages.clone()).collect(),
+        gaps: Vec::new(),
         turns: None,
         stages: None,
         seconds: sum.seconds(),

@@ -160,6 +160,24 @@ pub struct Outage {
     pub lasted_s: f64,
 }
 
+/// Replies around an outage, or around several that lie close together: the gap, to be drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutageGap {
+    /// Seconds from when measuring began to the first step.
+    pub from_s: f64,
+    /// Seconds of a step.
+    pub step_s: f64,
+    /// Replies in each step.
+    pub calls: Vec<u64>,
+}
+
+impl OutageGap {
+    /// Seconds from when measuring began to the end of the last step.
+    pub fn until_s(&self) -> f64 {
+        self.from_s + self.step_s * self.calls.len() as f64
+    }
+}
+
 /// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
@@ -225,6 +243,9 @@ pub struct RunOutcome {
     /// Outages, of a run that goes on behind them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
+    /// Replies around the first outages; none of several hosts together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<OutageGap>,
     /// Results with the same one took turns: they met the same states of their host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<String>,
@@ -415,6 +436,7 @@ mod tests {
             check: None,
             server_cores: None,
             outages: Vec::new(),
+            gaps: Vec::new(),
             turns: None,
             client: ClientSide { pinned: 2, ..ClientSide::default() },
             stages: None,

@@ -237,6 +237,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> RunOutcome {
         check: None,
         server_cores: None,
         outages: Vec::new(),
+        gaps: Vec::new(),
         turns: None,
         stages: None,
         seconds: (0..)

@@ -30,6 +30,7 @@ mod progress;
 mod quote;
 mod replace;
 mod rpcbind;
+mod screen;
 mod serve;
 mod settings;
 mod signals;

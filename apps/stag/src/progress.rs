@@ -26,11 +26,6 @@ impl Progress {
         Self { bar: live_line(), lines, began: Instant::now() }
     }
 
-    /// Returns true if there is a terminal to show a live line on.
-    pub fn is_live(&self) -> bool {
-        self.bar.is_some()
-    }
-
     /// A step begins. With `octets` it moves so many.
     pub fn begin(&mut self, what: &str, octets: Option<u64>) {
         self.began = Instant::now();

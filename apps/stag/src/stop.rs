@@ -36,6 +36,11 @@ impl Stop {
         Arc::clone(&self.0)
     }
 
+    /// Asks for the end, as a signal does.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// It was asked for.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)

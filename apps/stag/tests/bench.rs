@@ -406,6 +406,12 @@ fn an_outage_is_measured_when_the_run_is_to_go_on() {
     assert_eq!((counts[0] + counts[1], counts[2]), (800, 0), "{result}");
     let outage = &result["outages"][0];
     assert!(outage["lasted_s"].as_f64().unwrap() > 0.0, "{result}");
+    let gap = &result["gaps"][0];
+    let calls: Vec<_> = gap["calls"].as_array().unwrap().iter().map(Value::as_u64).collect();
+    let (first, last) = (outage["at_s"].as_f64().unwrap(), calls.len() as f64);
+    let [from, step] = ["from_s", "step_s"].map(|name| gap[name].as_f64().unwrap());
+    assert!(from < first && first < from + step * last, "the gap is not around {first}: {gap}");
+    assert!(calls.iter().flatten().sum::<u64>() > 0 && calls.contains(&Some(0)), "{gap}");
     assert!(result["response"]["max_us"].as_f64().unwrap() > 0.0);
     drop(server);
     assert!(home.refused(&["bench", "tcp://127.0.0.1:1", "--reconnect"]).contains("over a fabric"));
@@ -807,4 +813,72 @@ fn a_gateway_tells_its_stages_when_it_may_and_counts_them_in_any_case() {
     assert!(server["every"] == 8 && name == "app" && watched >= 32, "{server}");
     let off = home.serve(&["--memory", "64M", "--name", "data", "--stages", "--sample", "0"]);
     assert!(run(&url(&off))["unasked"].as_str().unwrap().contains("watches no calls"));
+}
+
+/// A terminal of 80 columns and 24 lines: the end that a person holds, and the one of a command.
+fn terminal() -> (std::fs::File, std::fs::File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true);
+    let theirs = std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        rustix::fs::OFlags::NOCTTY.bits().cast_signed(),
+    )
+    .open(name)
+    .unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
+    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).unwrap();
+    (ours.into(), theirs)
+}
+
+#[test]
+fn a_live_view_gives_the_terminal_back_however_it_ends() {
+    use rustix::termios::{LocalModes, tcgetattr};
+    use std::io::{Read, Write};
+    let [entered, left] = ["\x1b[?1049h", "\x1b[?1049l"];
+    let home = Home::new();
+    let (_server, [url, _]) = echo(&home);
+    let run = |seconds| ["bench", &url, "--top", "--warm-up", "0", "--duration", seconds];
+    for (seconds, end, code) in
+        [("1.5", None, 0), ("60", Some("q"), 130), ("60", Some("TERM"), 130)]
+    {
+        let (mut ours, theirs) = terminal();
+        let before = tcgetattr(&theirs).unwrap().local_modes;
+        let mut command = home.stag(&run(seconds));
+        let [input, out, err] = [(); 3].map(|()| Stdio::from(theirs.try_clone().unwrap()));
+        let mut child = command.stdin(input).stdout(out).stderr(err).spawn().unwrap();
+        let mut seen = Vec::new();
+        let mut shows = |words: &str| {
+            let _ = ours.read_to_end(&mut seen);
+            String::from_utf8_lossy(&seen).contains(words)
+        };
+        support::wait_for("the view", || shows(entered) && shows("q or Ctrl-C ends the run"));
+        let raw = tcgetattr(&theirs).unwrap().local_modes;
+        support::wait_for("a second", || shows("measured 1 s") || shows(left));
+        let keys = before & (LocalModes::ICANON | LocalModes::ECHO);
+        assert!(!raw.intersects(keys) || shows(left), "the terminal is not the view's");
+        match end {
+            Some("q") => ours.write_all(b"q").unwrap(),
+            Some(_) => kill_process(Pid::from_child(&child), Signal::TERM).unwrap(),
+            None => {}
+        }
+        let mut status = None;
+        support::wait_for("the end", || {
+            let _ = ours.read_to_end(&mut seen);
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        let _ = ours.read_to_end(&mut seen);
+        let text = String::from_utf8_lossy(&seen);
+        assert_eq!(status.unwrap().code(), Some(code), "{text}");
+        assert_eq!(tcgetattr(&theirs).unwrap().local_modes, before, "raw mode stays");
+        assert_eq!([entered, left].map(|word| text.matches(word).count()), [1, 1], "{text}");
+        let (_, behind) = text.split_once(left).unwrap();
+        assert!(behind.contains("p99.99") && behind.contains("null to "), "{behind}");
+    }
 }

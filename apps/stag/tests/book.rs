@@ -99,6 +99,17 @@ fn help_finds_a_symptom_by_its_words_and_a_command_by_its_name() {
     let found = text(&found.stdout);
     assert!(found.starts_with("mount says access denied by server\n"), "{found}");
     assert!(!found.contains("Huge pages"), "{found}");
+    // Without the name of the page, as somebody types who reads a message.
+    for (words, heading) in [
+        ("Connection refused", "mount says Connection refused\n"),
+        ("stale file handle", "mount says Stale file handle\n"),
+        ("Protocol not supported", "mount says Protocol not supported\n"),
+        ("access denied by server", "mount says access denied by server\n"),
+        ("mount hangs", "mount hangs\n"),
+    ] {
+        let found = text(&help(&words.split(' ').collect::<Vec<_>>()).stdout);
+        assert!(found.contains(heading), "{words}: {found}");
+    }
     let serve = text(&help(&["serve"]).stdout);
     assert!(serve.contains("Usage: stag serve") && serve.contains("EXIT CODES"), "{serve}");
 }

@@ -18,6 +18,7 @@ use crate::{
     workload::{self, Ask, Maker, Workload},
 };
 use outage::Outages;
+pub(crate) use outage::ReplySeries;
 use reverse::Laps;
 use stag_client::Error;
 use stag_engine::{
@@ -328,6 +329,7 @@ impl Generator {
             self.room_at = now;
         }
         let mut trips = RoundTrips::NONE;
+        let before = self.second.1.calls;
         while let Some((index, outcome)) = self.finished.pop() {
             let Some(slot) = self.slots.get(index as usize) else { continue };
             let slot = *slot;
@@ -365,7 +367,8 @@ impl Generator {
         if trips.count > 0 {
             trips.note(&mut self.second.1, now);
             self.last_reply = now;
-            self.outages.answer(now);
+            let (at, count) = (elapsed(self.span.from, now), self.second.1.calls - before);
+            self.outages.answer(now, at, count);
         }
         if let Some(storm) = &self.storm
             && self.watch.gave_up.is_some()

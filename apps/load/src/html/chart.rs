@@ -117,6 +117,20 @@ impl Axis {
         Self { title, ticks, range: (0.0, f64::from(count) * step(place)), is_log: false }
     }
 
+    /// From one value to a higher one, with steps of 1, 2, 5 … between.
+    pub fn between(title: &'static str, low: f64, high: f64) -> Self {
+        let span = (high - low).max(1e-9);
+        let mut place = ((span / 5.0).log10() * 3.0).floor() as i32;
+        while span / step(place) > 6.0 {
+            place += 1;
+        }
+        let first = (low / step(place) - 1e-9).ceil().max(0.0) as u64;
+        let ticks = (first..).take(8).map(|tick| tick as f64 * step(place));
+        let ticks = ticks.take_while(|value| *value <= high * (1.0 + 1e-9));
+        let ticks = ticks.map(|value| (value, number(value))).collect();
+        Self { title, ticks, range: (low, low + span), is_log: false }
+    }
+
     /// Percentiles, by how many samples one lies beyond: 1, 2, 10, 100 …
     pub fn nines(values: impl Iterator<Item = f64>) -> Self {
         let (_, most) = bounds(values);

@@ -1,10 +1,10 @@
 //! Selection of the charts that show results, and the lines in them.
 
-use super::chart::{Axis, Chart, Colour, Line, Point, grouped};
+use super::chart::{Axis, Chart, Colour, Line, Point, grouped, number};
 use crate::{
     Arrivals,
     latency::BEYOND,
-    outcome::{RunOutcome, SecondFigures},
+    outcome::{Outage, OutageGap, RunOutcome, SecondFigures},
 };
 use hdrhistogram::Histogram;
 
@@ -22,7 +22,8 @@ pub(super) fn charts(outcomes: &[RunOutcome], names: &[String]) -> Result<Vec<Ch
     let over_time = [over_time(outcomes, names), calls_over_time(outcomes, names)];
     let bandwidth = bandwidth_by_size(outcomes);
     let [rate, size, percentile] = charts;
-    Ok([rate, size, bandwidth, percentile].into_iter().chain(over_time).flatten().collect())
+    let charts = [rate, size, bandwidth, percentile].into_iter().chain(over_time).flatten();
+    Ok(charts.chain(gaps(outcomes, names)).collect())
 }
 
 /// Points of a histogram: 1 in so many is beyond, and the time.
@@ -195,6 +196,46 @@ fn calls_over_time(outcomes: &[RunOutcome], names: &[String]) -> Option<Chart> {
         Axis::linear("calls/s", Chart::values(lines).into_iter().nth(1).into_iter().flatten())
     };
     time_chart(outcomes, names, "Throughput over time", lines, y)
+}
+
+/// A chart of each gap.
+fn gaps(outcomes: &[RunOutcome], names: &[String]) -> Vec<Chart> {
+    let runs = names.iter().zip(outcomes);
+    let charts = runs.flat_map(|(name, outcome)| {
+        let whose = if outcomes.len() == 1 { String::new() } else { format!(" {name}.") };
+        outcome.gaps.iter().map(move |gap| gap_chart(outcome, gap, &whose))
+    });
+    charts.collect()
+}
+
+/// Calls answered over time around an outage, with where it began and ended.
+fn gap_chart(outcome: &RunOutcome, gap: &OutageGap, whose: &str) -> Chart {
+    let point = |(number, calls): (usize, &u64)| {
+        let x = gap.from_s + gap.step_s * (number as f64 + 0.5);
+        Point::new(x, *calls as f64 / gap.step_s)
+    };
+    let lines = vec![Line {
+        name: "calls answered/s".to_owned(),
+        points: gap.calls.iter().enumerate().map(point).collect(),
+        colour: Colour { place: 0, count: 1 },
+        is_dashed: false,
+    }];
+    let marks = outcome.outages.iter().flat_map(|Outage { at_s, lasted_s }| {
+        [(*at_s, "lost".to_owned()), (at_s + lasted_s, "answered".to_owned())]
+    });
+    let mut marks: Vec<_> =
+        marks.filter(|(at, _)| (gap.from_s..=gap.until_s()).contains(at)).collect();
+    marks.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let [_, ys] = Chart::values(&lines);
+    Chart {
+        title: "Calls answered around an outage",
+        caption: format!("Steps of {} ms.{whose}", number((gap.step_s * 1e3).round())),
+        x: Axis::between("seconds of measuring", gap.from_s, gap.until_s()),
+        y: Axis::linear("calls/s", ys),
+        lines,
+        has_points: false,
+        marks,
+    }
 }
 
 /// Runs that differ in what they offer to the server only.

@@ -58,6 +58,7 @@ fn outcome(rate: Option<f64>, size: usize) -> RunOutcome {
         check: None,
         server_cores: None,
         outages: Vec::new(),
+        gaps: Vec::new(),
         turns: None,
         client: ClientSide { pinned: 1, ..ClientSide::default() },
         stages: None,
@@ -263,4 +264,27 @@ fn what_casts_doubt_is_said_once_and_of_whom() {
     );
     assert_eq!(page.matches("<li>the payload").count(), 1);
     assert!(!super::page(&[outcome(None, 0)]).unwrap().contains("class=\"notes\""));
+}
+
+#[test]
+fn an_outage_has_a_chart_of_its_gap_with_its_beginning_and_end() {
+    use crate::outcome::{Outage, OutageGap};
+    let mut interrupted = outcome(Some(1_000.0), 0);
+    interrupted.outages = vec![Outage { at_s: 1.25, lasted_s: 0.5 }];
+    let calls = (0..100).map(|step| if (25..75).contains(&step) { 0 } else { 10 }).collect();
+    interrupted.gaps = vec![OutageGap { from_s: 1.0, step_s: 0.01, calls }];
+    let text = serde_json::to_string(&interrupted).unwrap();
+    assert_eq!(RunOutcome::parse(&text).unwrap().gaps, interrupted.gaps);
+    let page = page(std::slice::from_ref(&interrupted)).unwrap();
+    assert_eq!(page.matches("<h2>Calls answered around an outage</h2>").count(), 1);
+    let (_, chart) = page.split_once("<h2>Calls answered around an outage</h2>").unwrap();
+    // Once on each of two renditions: the loss, and the next answer.
+    for words in [">lost</text>", ">answered</text>"] {
+        assert_eq!(chart.matches(words).count(), 2, "{words}: {chart}");
+    }
+    assert!(chart.contains(">1.2</text>") && chart.contains("Steps of 10 ms."), "{chart}");
+    let well = outcome(Some(1_000.0), 0);
+    assert!(!super::page(std::slice::from_ref(&well)).unwrap().contains("around an outage"));
+    // Several runs: whose it is stands below.
+    assert!(super::page(&[well, interrupted]).unwrap().contains("Steps of 10 ms. run 2."));
 }

@@ -7,8 +7,11 @@ use super::{
 };
 use crate::{
     doubts,
+    generator::ReplySeries,
     latency::{CallRecord, Times},
-    outcome::{ClientSide, HostFacts, Outage, RunOutcome, RunSetup, SCHEMA, SecondFigures},
+    outcome::{
+        ClientSide, HostFacts, Outage, OutageGap, RunOutcome, RunSetup, SCHEMA, SecondFigures,
+    },
     stages::{self, ClientStages},
 };
 use stag_verbs::Time;
@@ -126,6 +129,8 @@ impl Gathered {
             ran_s: setup.warm_up_s + elapsed_s,
         };
         client.doubts = run.doubts();
+        let outages = outages(&reports, began);
+        let replies: Vec<_> = reports.iter().filter_map(|report| report.replies.as_ref()).collect();
         let gave_up = reports.iter().filter_map(|report| report.watch.gave_up).min();
         let outcome = RunOutcome {
             schema: SCHEMA.to_owned(),
@@ -150,7 +155,8 @@ impl Gathered {
             client,
             check: None,
             server_cores: None,
-            outages: outages(&reports, began),
+            gaps: gaps(&outages, &replies, elapsed_s),
+            outages,
             turns: None,
             stages: watched(reports.iter_mut().filter_map(|report| report.stages.take())),
             seconds: self.seconds,
@@ -172,6 +178,48 @@ fn outages(reports: &[WorkerReport], began: Time) -> Vec<Outage> {
     let mut outages: Vec<_> = all.map(outage).collect();
     outages.sort_by(|one, other| one.at_s.total_cmp(&other.at_s));
     outages
+}
+
+/// Gaps that are kept, and steps of each.
+const GAPS: usize = 16;
+const GAP_STEPS: u64 = 200;
+/// Nanoseconds that are shown on both sides of an outage: half of it, within these.
+const BESIDE: (f64, f64) = (0.25e9, 5e9);
+
+/// Returns the replies of all threads around each outage; those that overlap are one gap.
+fn gaps(outages: &[Outage], replies: &[&ReplySeries], elapsed_s: f64) -> Vec<OutageGap> {
+    let end = (elapsed_s * 1e9) as u64;
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    for Outage { at_s, lasted_s } in outages {
+        let (at, lasted) = (at_s * 1e9, lasted_s * 1e9);
+        let beside = (lasted / 2.0).clamp(BESIDE.0, BESIDE.1);
+        // Below zero is zero.
+        let (from, to) = ((at - beside) as u64, ((at + lasted + beside) as u64).min(end));
+        match spans.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ if from < to => spans.push((from, to)),
+            _ => {}
+        }
+    }
+    spans.into_iter().take(GAPS).map(|(from, to)| gap(replies, from, to)).collect()
+}
+
+fn gap(replies: &[&ReplySeries], from: u64, to: u64) -> OutageGap {
+    // A multiple of each series' own.
+    let mut step = replies.iter().map(|series| series.step()).max().unwrap_or(1);
+    while (to - from) / step > GAP_STEPS {
+        step = step.saturating_mul(2);
+    }
+    let steps = from / step..to.div_ceil(step);
+    let calls = steps.clone().map(|number| {
+        let (from, to) = (number * step, (number + 1).saturating_mul(step));
+        replies.iter().map(|series| series.between(from, to)).fold(0, u64::saturating_add)
+    });
+    OutageGap {
+        from_s: (steps.start * step) as f64 / 1e9,
+        step_s: step as f64 / 1e9,
+        calls: calls.collect(),
+    }
 }
 
 /// Merges the stage times that all threads know.
@@ -197,4 +245,48 @@ fn watched(all: impl Iterator<Item = Box<Watched>>) -> Option<stages::Stages> {
         });
     }
     Some(stages::Stages { every: every?, client: client.times(), server, unasked })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A series with `count` replies in each of the first `steps` steps of 10 ms, but for `without`.
+    fn series(steps: u64, count: u64, without: std::ops::Range<u64>) -> ReplySeries {
+        let mut series = ReplySeries::new();
+        let answered = (0..steps).filter(|step| !without.contains(step));
+        answered.for_each(|step| series.note(step * 10 * MS, count));
+        series
+    }
+
+    #[test]
+    fn a_gap_has_the_replies_of_all_threads_around_the_outage() {
+        let (one, other) = (series(400, 2, 120..180), series(400, 3, 125..185));
+        let outages = [Outage { at_s: 1.2, lasted_s: 0.6 }, Outage { at_s: 1.25, lasted_s: 0.6 }];
+        let gaps = gaps(&outages, &[&one, &other], 4.0);
+        let [gap] = gaps.as_slice() else { panic!("{gaps:?}") };
+        assert_eq!((gap.from_s, gap.step_s, gap.calls.len()), (0.9, 0.01, 125));
+        assert!((gap.until_s() - 2.15).abs() < 1e-9);
+        let at = |ms: usize| gap.calls[(ms - 900) / 10];
+        assert_eq!(
+            [at(900), at(1_190), at(1_200), at(1_250), at(1_840), at(2_140)],
+            [5, 5, 3, 0, 2, 5]
+        );
+        assert_eq!(gap.calls.iter().sum::<u64>(), (125 - 60) * 2 + (125 - 60) * 3);
+    }
+
+    #[test]
+    fn a_long_gap_has_wider_steps_and_the_warm_up_none() {
+        let one = series(6_000, 1, 1_000..4_000);
+        let outage = |at_s, lasted_s| Outage { at_s, lasted_s };
+        let long = gaps(&[outage(10.0, 30.0)], &[&one], 60.0);
+        assert_eq!((long[0].step_s, long[0].calls[0]), (0.32, 32));
+        assert!(long[0].calls.len() <= 202, "{}", long[0].calls.len());
+        assert!(gaps(&[outage(-3.0, 1.0)], &[&one], 60.0).is_empty());
+        let many: Vec<_> = (0..50).map(|at| outage(f64::from(at), 0.01)).collect();
+        assert_eq!(gaps(&many, &[&one], 60.0).len(), GAPS);
+        assert!(gaps(&[outage(5.0, 1.0)], &[], 0.0).is_empty());
+    }
 }

@@ -3,7 +3,7 @@
 use super::{RunError, host};
 use crate::{
     drive::{Load, LoadPlan, To},
-    generator::GeneratorWatch,
+    generator::{GeneratorWatch, ReplySeries},
     latency::CallRecord,
     outcome::RunSetup,
     schedule::{Pace, RunSpan, Schedule, SchedulePart},
@@ -45,6 +45,8 @@ pub(super) struct WorkerReport {
     pub(super) version: Option<u32>,
     pub(super) stages: Option<Box<Watched>>,
     pub(super) outages: Vec<(Time, Time)>,
+    /// Replies over time, of a run that goes on behind outages.
+    pub(super) replies: Option<ReplySeries>,
 }
 
 /// Stages that a thread knows of, when that was asked for.
@@ -162,6 +164,7 @@ impl WorkerSeat {
             written: generator.written().to_vec(),
             version: load.version(),
             outages: generator.outages().to_vec(),
+            replies: generator.replies().cloned(),
             stages,
         };
         let _ = self.to.send(WorkerMessage::Over(self.part, report));

@@ -8,6 +8,7 @@ mod result_file;
 mod run;
 mod server_cpu;
 mod show;
+mod top;
 mod versus;
 
 use crate::{
@@ -15,16 +16,16 @@ use crate::{
     call::Url,
     caller::{self, aside, say},
     cli, descriptors,
-    progress::Progress,
     stop::Stop,
 };
-use agent::{Nodes, SharedRun};
+use agent::{NodeSecond, Nodes, SharedRun};
 use clap::{Parser, Subcommand};
 use job::Job;
 use options::{BenchOptions, BenchWhat, CompareOptions, ReportFormat, ReportOptions, RunOptions};
 use result_file::ResultFile;
 use run::{Point, RunHooks};
 pub use show::served;
+use top::LiveScreen;
 
 use serde::Serialize;
 use serde_json::json;
@@ -189,11 +190,15 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
         Some(rates) => rates.0.iter().copied().map(Some).collect(),
         None => vec![None],
     };
+    let top = arguments.top.then(|| LiveScreen::open(stop)).flatten();
     let mut one = |size, rate| {
         let point = Point { size, rate, seed };
-        let mut top = arguments.top.then(|| Progress::new(false)).filter(Progress::is_live);
-        let mut live = |second: &SecondFigures| match &mut top {
-            Some(top) => top.begin(&show::live(second), None),
+        let setup = run::setup(arguments, &url, point);
+        if let Some(top) = &top {
+            top.begin(&setup);
+        }
+        let mut live = |second: &SecondFigures, nodes: &[NodeSecond<'_>]| match &top {
+            Some(top) => top.show(second, nodes),
             None => aside(show::live(second) + "\n"),
         };
         if let Some(nodes) = &mut nodes {
@@ -203,8 +208,9 @@ fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Series, Error> {
             shared.push(run);
             return Ok(outcome);
         }
+        let mut live = |second: &SecondFigures| live(second, &[]);
         let mut hooks = RunHooks { begin: &mut || Some(run::LEAD), live: &mut live };
-        run::run(arguments, &url, stop, run::setup(arguments, &url, point), &mut hooks)
+        run::run(arguments, &url, stop, setup, &mut hooks)
     };
     let mut outcomes = Vec::new();
     if let Some(promise) = &arguments.slo {

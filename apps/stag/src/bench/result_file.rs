@@ -1,7 +1,7 @@
 //! The file of a result: opened before the run, so that a path that cannot be written costs no
 //! measurement.
 
-use crate::{Error, caller::say};
+use crate::{Error, caller::say, replace::sync_directory};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
@@ -39,17 +39,23 @@ impl ResultFile {
             return Ok(());
         };
         self.is_ours = false;
-        replace(file, text.as_ref())
+        replace(&self.path, file, text.as_ref())
             .map_err(|error| Error::failure(format!("{}: {error}", self.path.display())))
     }
 }
 
-fn replace(file: &mut File, text: &[u8]) -> io::Result<()> {
-    // A pipe or a terminal has no length.
-    if file.metadata()?.is_file() {
+fn replace(path: &Path, file: &mut File, text: &[u8]) -> io::Result<()> {
+    // A pipe or a terminal has no length, and no disk.
+    let is_file = file.metadata()?.is_file();
+    if is_file {
         file.set_len(0)?;
     }
-    file.write_all(text)
+    file.write_all(text)?;
+    if is_file {
+        file.sync_all()?;
+        sync_directory(path)?;
+    }
+    Ok(())
 }
 
 impl Drop for ResultFile {

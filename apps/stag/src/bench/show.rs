@@ -5,7 +5,7 @@ use stag_load::{
     compare::Change,
     ladder::Promise,
     latency::PERCENTILES,
-    outcome::{RunSetup, SecondFigures},
+    outcome::{OutageGap, RunSetup, SecondFigures},
     stages::{ServerStages, StageTimes, Stages},
     versus::{Ratio, Round},
 };
@@ -59,7 +59,12 @@ fn version(outcome: &RunOutcome) -> String {
 }
 
 fn head(outcome: &RunOutcome) -> String {
-    let setup = &outcome.setup;
+    let [what, how] = parameters(&outcome.setup, &version(outcome));
+    format!("{what}\n{how}\n\n")
+}
+
+/// Returns two lines about what is measured, and how. `spoken` is put behind the URL.
+pub fn parameters(setup: &RunSetup, spoken: &str) -> [String; 2] {
     let RunSetup { url, workload, size, connections, depth, cores, .. } = setup;
     let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
     let pace = match (setup.rate, setup.arrivals) {
@@ -69,18 +74,19 @@ fn head(outcome: &RunOutcome) -> String {
         _ => "closed loop".to_owned(),
     };
     let s = |count: &usize| if *count == 1 { "" } else { "s" };
-    format!(
-        "{workload}{payload} to {url}{}\n{pace}; {connections} connection{}, depth {depth}, \
-         {cores} core{}; payload {}\n\n",
-        version(outcome),
-        s(connections),
-        s(cores),
-        match (setup.workload.has_payload(), setup.verified) {
-            (false, _) => "none",
-            (true, true) => "verified",
-            (true, false) => "NOT verified",
-        }
-    )
+    let compared = match (setup.workload.has_payload(), setup.verified) {
+        (false, _) => "none",
+        (true, true) => "verified",
+        (true, false) => "NOT verified",
+    };
+    [
+        format!("{workload}{payload} to {url}{spoken}"),
+        format!(
+            "{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {compared}",
+            s(connections),
+            s(cores),
+        ),
+    ]
 }
 
 fn single(text: &mut String, outcome: &RunOutcome) {
@@ -102,6 +108,7 @@ fn single(text: &mut String, outcome: &RunOutcome) {
     let connected = outcome.connected.as_ref().map(|connected| ("connected", connected));
     let times = [("service", &outcome.service), ("response", &outcome.response)];
     columns(text, &connected.into_iter().chain(times).chain(lag).collect::<Vec<_>>());
+    outcome.gaps.iter().for_each(|known| gap(text, known));
     outcome.stages.iter().for_each(|known| stages(text, known));
     text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
     if let Some(cores) = outcome.server_cores {
@@ -111,6 +118,35 @@ fn single(text: &mut String, outcome: &RunOutcome) {
     if let Some(check) = &outcome.check {
         let _ = writeln!(text, "host: {check} ('stag tune check')");
     }
+}
+
+/// Columns of a gap.
+const GAP_COLUMNS: usize = 78;
+/// Parts of the highest column: none answered, a few, more.
+const HEIGHTS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Draws the replies around an outage in a line.
+fn gap(text: &mut String, gap: &OutageGap) {
+    let each = gap.calls.len().div_ceil(GAP_COLUMNS).max(1);
+    let sums: Vec<u64> = gap
+        .calls
+        .chunks(each)
+        .map(|part| part.iter().fold(0, |sum: u64, calls| sum.saturating_add(*calls)))
+        .collect();
+    let most = sums.iter().copied().max().unwrap_or(0).max(1);
+    let column = gap.step_s * each as f64;
+    let _ = writeln!(
+        text,
+        "calls answered from {:.3} s to {:.3} s, {:.0} ms a column, {most} in the highest",
+        gap.from_s,
+        gap.until_s(),
+        column * 1e3
+    );
+    let height = |sum: u64| {
+        let part = sum as f64 / most as f64 * (HEIGHTS.len() - 1) as f64;
+        HEIGHTS.get(part.ceil() as usize).copied().unwrap_or('█')
+    };
+    let _ = writeln!(text, "|{}|", sums.into_iter().map(height).collect::<String>());
 }
 
 /// Writes times below each other, a column for each: all percentiles fit a terminal.
@@ -293,4 +329,27 @@ pub fn changes(changes: &[Change]) -> String {
 /// A time as tables have it.
 pub fn micros(value: Option<f64>) -> String {
     value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.1}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_a_line_of_80_columns_whose_blanks_are_the_outage() {
+        let draw = |calls: Vec<u64>| {
+            let mut text = String::new();
+            gap(&mut text, &OutageGap { from_s: 1.0, step_s: 0.02, calls });
+            text
+        };
+        assert_eq!(
+            draw(vec![8, 8, 0, 0, 1, 4]),
+            "calls answered from 1.000 s to 1.120 s, 20 ms a column, 8 in the highest\n|██  ▁▄|\n"
+        );
+        let long = draw((0..200).map(|step| u64::from(!(50..150).contains(&step))).collect());
+        assert!(long.contains("60 ms a column, 3 in the highest"), "{long}");
+        assert!(long.lines().all(|line| line.chars().count() <= 80), "{long}");
+        assert!(draw(vec![0, 0]).ends_with("|  |\n") && draw(vec![]).ends_with("||\n"));
+        assert!(draw(vec![u64::MAX, 1]).ends_with("|█▁|\n"));
+    }
 }

@@ -5,24 +5,22 @@ use super::{
     show::{CLIENT_HEADS, client_row, list, micros, octets, uptime, word},
     wire::Request,
 };
-use crate::{Error, caller::say, plain};
+use crate::{
+    Error,
+    caller::say,
+    screen::{self, Screen},
+    stop::Stop,
+};
 use ratatui::{
-    Frame, Terminal,
-    backend::TestBackend,
-    crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+    Frame,
     layout::{Constraint, Layout},
-    style::{Modifier, Style},
     text::Line,
-    widgets::{Row, Table},
 };
 use serde_json::{Value, json};
-use std::{
-    io::{self, IsTerminal},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-/// Columns and lines of a view that is printed.
-pub const SIZE: (u16, u16) = (80, 24);
+/// Interval at which a signal that asks for the end is looked for.
+const LOOK: Duration = Duration::from_millis(100);
 /// Lines of the table of procedures, its head included.
 const PROCEDURE_LINES: u16 = 9;
 
@@ -50,55 +48,35 @@ pub struct TopView {
     clients: Vec<Vec<String>>,
 }
 
-/// Shows the server every `interval` until a key ends it; once, as text, where nobody watches.
+/// Shows the server every `interval` until a key or a signal ends it; once, as text, where nobody
+/// watches.
 ///
 /// # Errors
 /// An answer of the server, or a terminal that cannot be used.
 pub fn run(controller: &mut Controller, interval: Duration, once: bool) -> Result<(), Error> {
     let mut before = Look::take(controller)?;
-    if once || !io::stdout().is_terminal() {
+    if once || !Screen::is_possible() {
         std::thread::sleep(interval);
         let now = Look::take(controller)?;
-        say(printed(&view(&before, &now)));
+        let view = view(&before, &now);
+        say(screen::printed(|frame| draw(frame, &view)));
         return Ok(());
     }
-    let failed = |error: io::Error| Error::failure(format!("the terminal: {}", plain(&error)));
-    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let stop = Stop::by_signals()?;
+    let mut screen = Screen::open()?;
     let mut shown = view(&before, &before);
-    let ended = loop {
-        if let Err(error) = terminal.draw(|frame| draw(frame, &shown)) {
-            break Err(failed(error));
+    while !stop.is_asked() {
+        screen.draw(|frame| draw(frame, &shown))?;
+        if screen.wants_end(LOOK.min(interval))? {
+            break;
         }
-        match wants_end(interval) {
-            Ok(true) => break Ok(()),
-            Ok(false) => {}
-            Err(error) => break Err(failed(error)),
-        }
-        // A key that means nothing shows the same again.
         if before.at.elapsed() >= interval {
-            match Look::take(controller) {
-                Ok(now) => {
-                    shown = view(&before, &now);
-                    before = now;
-                }
-                Err(error) => break Err(error),
-            }
+            let now = Look::take(controller)?;
+            shown = view(&before, &now);
+            before = now;
         }
-    };
-    let restored = ratatui::try_restore().map_err(failed);
-    ended.and(restored)
-}
-
-/// Waits for a key, at most for `patience`. True if it ends the view.
-fn wants_end(patience: Duration) -> io::Result<bool> {
-    if !event::poll(patience)? {
-        return Ok(false);
     }
-    let Event::Key(key) = event::read()? else { return Ok(false) };
-    let is_interrupt =
-        key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
-    let is_end = matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) || is_interrupt;
-    Ok(is_end && key.kind == KeyEventKind::Press)
+    screen.close()
 }
 
 /// Numbers per second between two looks.
@@ -219,51 +197,9 @@ fn draw(frame: &mut Frame<'_>, view: &TopView) {
     let text: Vec<_> = view.lines.iter().map(|line| Line::raw(line.as_str())).collect();
     frame.render_widget(ratatui::widgets::Paragraph::new(text), head);
     let heads = ["program", "procedure", " calls/s", " errors/s", " p50", " p99"];
-    table(frame, procedures, &heads, &view.procedures);
-    table(frame, clients, &CLIENT_HEADS, &view.clients);
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    frame.render_widget(
-        Line::styled("q ends; p50 and p99 since the start, of watched calls", bold),
-        keys,
-    );
-}
-
-/// A table whose columns are as wide as they have to be. Heads that begin with a space stand at the
-/// right.
-fn table(frame: &mut Frame<'_>, area: ratatui::layout::Rect, heads: &[&str], rows: &[Vec<String>]) {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
-        let cells = cells.chain(heads.get(column).copied().map(str::trim_start));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..heads.len()).map(width).collect();
-    let placed = |cells: &mut dyn Iterator<Item = &str>| {
-        let cells = cells.zip(heads).zip(&widths).map(|((cell, head), width)| {
-            let cell = cell.trim_start();
-            if head.starts_with(' ') { format!("{cell:>width$}") } else { cell.to_owned() }
-        });
-        Row::new(cells.collect::<Vec<_>>())
-    };
-    let style = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-    let head = placed(&mut heads.iter().copied()).style(style);
-    let body = rows.iter().map(|row| placed(&mut row.iter().map(String::as_str)));
-    let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(0)));
-    let body: Vec<_> = body.collect();
-    frame.render_widget(Table::new(body, widths).header(head).column_spacing(2), area);
-}
-
-/// The view as text of [`SIZE`].
-pub fn printed(view: &TopView) -> String {
-    let (columns, lines) = SIZE;
-    let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, lines));
-    let Ok(_) = terminal.draw(|frame| draw(frame, view));
-    let buffer = terminal.backend().buffer();
-    let rows = buffer.content().chunks(usize::from(columns).max(1));
-    let text = |row: &[ratatui::buffer::Cell]| {
-        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
-        format!("{}\n", line.trim_end())
-    };
-    rows.map(text).collect()
+    screen::table(frame, procedures, &heads, &view.procedures);
+    screen::table(frame, clients, &CLIENT_HEADS, &view.clients);
+    screen::bold(frame, keys, "q ends; p50 and p99 since the start, of watched calls");
 }
 
 #[cfg(test)]
@@ -333,10 +269,15 @@ mod tests {
         ]})
     }
 
+    fn shown(rates: &Rates<'_>, clients: &Value) -> String {
+        let view = view_of(rates, clients);
+        screen::printed(|frame| draw(frame, &view))
+    }
+
     #[test]
     fn the_picture_in_the_documentation_is_what_is_shown() {
         let rates = Rates { before: &stats(1), now: &stats(2), seconds: 1.0 };
-        let text = printed(&view_of(&rates, &clients()));
+        let text = shown(&rates, &clients());
         if std::env::var_os("STAG_PAGES").is_some() {
             fs::write(FILE, &text).unwrap();
         }
@@ -349,7 +290,7 @@ mod tests {
         let many = json!({"clients": vec![clients()["clients"][0].clone(); 2_000]});
         for (now, clients) in [(stats(2), many), (Value::Null, Value::Null)] {
             let rates = Rates { before: &Value::Null, now: &now, seconds: 0.0 };
-            let text = printed(&view_of(&rates, &clients));
+            let text = shown(&rates, &clients);
             assert_eq!(text.lines().count(), 24);
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }

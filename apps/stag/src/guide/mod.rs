@@ -13,6 +13,8 @@ use topics::{TOPICS, Topic};
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
+/// The page of symptoms: words that name no topic are looked for there.
+const SYMPTOMS: &str = "troubleshooting";
 
 /// Shows the list, a page, or sections of one.
 ///
@@ -30,6 +32,13 @@ pub fn run(options: &HelpOptions) -> Result<(), Error> {
     if let Some(found) = command.find_subcommand_mut(asked) {
         let name = format!("stag {}", found.get_name());
         say(found.clone().bin_name(name).render_long_help().to_string());
+        return Ok(());
+    }
+    // The words of a message, as it was seen.
+    let seen: Vec<_> = std::iter::once(asked).chain(&options.words).cloned().collect();
+    let symptoms = TOPICS.iter().find(|topic| topic.name == SYMPTOMS);
+    if let Some(text) = symptoms.and_then(|topic| Page::of(topic.text).sections_with(&seen)) {
+        print(text);
         return Ok(());
     }
     let names: Vec<_> = TOPICS.iter().map(|topic| topic.name).collect();
@@ -51,8 +60,12 @@ fn show(topic: &Topic, words: &[String]) -> Result<(), Error> {
             ))
         })?,
     };
-    say(if std::io::stdout().is_terminal() { text } else { render::plain(&text) });
+    print(text);
     Ok(())
+}
+
+fn print(text: String) {
+    say(if std::io::stdout().is_terminal() { text } else { render::plain(&text) });
 }
 
 fn list() -> String {

@@ -138,7 +138,7 @@ fn fabric(count: &Count) -> Value {
 
 /// Replaces `file` by `value`: a reader sees the old object or the new one.
 pub fn write(file: &Path, value: &Value) -> io::Result<()> {
-    replace::write(file, |out| {
+    replace::write_unsynced(file, |out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
         out.write_all(b"\n")
     })

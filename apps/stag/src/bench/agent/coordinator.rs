@@ -76,12 +76,35 @@ enum NodeEvent {
     Gone(String),
 }
 
+/// A node's part of a second that is shown while a run is made.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSecond<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// Its figures; none if it told of none.
+    pub figures: Option<&'a SecondFigures>,
+    /// Why it is gone.
+    pub gone: Option<&'a str>,
+}
+
+/// Hears of each second of a run: of all nodes together, and of each where there are several.
+pub type HearSecond<'a> = dyn FnMut(&SecondFigures, &[NodeSecond<'_>]) + 'a;
+
 /// The known part of a node's share while a run is made.
 #[derive(Default)]
 struct NodeShare {
+    node: String,
     seconds: Vec<SecondFigures>,
     outcome: Option<RunOutcome>,
     gone: Option<String>,
+}
+
+impl NodeShare {
+    /// Returns what is shown of second `number`.
+    fn second(&self, number: usize) -> NodeSecond<'_> {
+        let (node, gone) = (self.node.as_str(), self.gone.as_deref());
+        NodeSecond { node, figures: self.seconds.get(number), gone }
+    }
 }
 
 impl Nodes {
@@ -121,7 +144,7 @@ impl Nodes {
         &mut self,
         share: &dyn Fn(usize) -> (Vec<String>, RunSetup),
         stop: &Stop,
-        live: &mut dyn FnMut(&SecondFigures),
+        live: &mut HearSecond<'_>,
     ) -> Result<NodesRun, Error> {
         let places: Vec<_> = (0..)
             .zip(&self.nodes)
@@ -135,7 +158,10 @@ impl Nodes {
         let is_counted = setup.calls.is_some();
         let first = Duration::from_secs_f64(setup.warm_up_s) + SILENCE_MAX;
         self.prepare(&places, &shares)?;
-        let mut known: Vec<NodeShare> = places.iter().map(|_| NodeShare::default()).collect();
+        let names = self.nodes.iter().filter(|node| node.line.is_some());
+        let mut known: Vec<NodeShare> = names
+            .map(|node| NodeShare { node: node.name.clone(), ..NodeShare::default() })
+            .collect();
         let (to, from) = channel();
         let begun = Instant::now();
         thread::scope(|scope| {
@@ -223,7 +249,7 @@ impl Nodes {
         let mut results = Vec::new();
         for ((place, (_, setup)), share) in places.iter().zip(shares).zip(known) {
             let Some(node) = self.nodes.get_mut(*place) else { continue };
-            let NodeShare { seconds, outcome, gone } = share;
+            let NodeShare { seconds, outcome, gone, .. } = share;
             let outcome = match outcome {
                 Some(outcome) => RunOutcome { seconds, ..outcome },
                 None => share_until(setup, seconds).map_err(|why| {
@@ -270,7 +296,7 @@ fn hear(number: usize, line: &mut ControlLine, first: Duration, to: &Sender<(usi
 }
 
 /// Shows the seconds that all nodes told of, but for those that are gone.
-fn show_seconds(known: &[NodeShare], shown: &mut usize, live: &mut dyn FnMut(&SecondFigures)) {
+fn show_seconds(known: &[NodeShare], shown: &mut usize, live: &mut HearSecond<'_>) {
     loop {
         let mut open = known.iter().filter(|share| share.gone.is_none() && share.outcome.is_none());
         let is_told = open.all(|share| share.seconds.len() > *shown);
@@ -280,7 +306,7 @@ fn show_seconds(known: &[NodeShare], shown: &mut usize, live: &mut dyn FnMut(&Se
         }
         // One that cannot be read is said when shares are joined.
         if let Ok(Some(second)) = join_seconds(parts.into_iter()) {
-            live(&second);
+            live(&second, &known.iter().map(|share| share.second(*shown)).collect::<Vec<_>>());
         }
         *shown += 1;
     }

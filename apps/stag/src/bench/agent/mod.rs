@@ -8,7 +8,7 @@ mod shared_run;
 mod slurm;
 mod wire;
 
-pub use coordinator::Nodes;
+pub use coordinator::{NodeSecond, Nodes};
 pub use shared_run::{SharedRun, document, missing, table};
 pub use slurm::run as run_by_rank;
 
