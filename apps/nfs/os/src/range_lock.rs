@@ -29,8 +29,8 @@ pub struct FoundLock {
 /// that the description had of them.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] or [`Errno::ACCESS`] when another's lock is in the way; [`Errno::BADF`] when the
-/// descriptor was not opened for what the lock protects, others as the file system says.
+/// [`Errno::AGAIN`] or [`Errno::ACCESS`] when another's lock is in the way; [`Errno::BADF`] when
+/// the descriptor was not opened for what the lock protects, others as the file system says.
 pub fn set(file: impl AsFd, octets: LockedOctets, lock: Option<bool>) -> Result<()> {
     let Some(mut asked) = flock(octets, lock) else { return Ok(()) };
     call(file, libc::F_OFD_SETLK, &mut asked)
