@@ -79,7 +79,8 @@ pub fn check(file: &Path, content: &str) -> Result<(), Error> {
 pub fn sync_directory(file: &Path) -> io::Result<()> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     match File::open(parent.unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all()) {
-        // A file system that syncs no directories, or one that may not be read: nothing can be done.
+        // A file system that syncs no directories, or one that may not be read: nothing can be
+        // done.
         Err(error)
             if matches!(
                 error.kind(),

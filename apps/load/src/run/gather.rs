@@ -253,7 +253,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A series with `count` replies in each of the first `steps` steps of 10 ms, but for `without`.
+    /// A series with `count` replies in each of the first `steps` steps of 10 ms, but for
+    /// `without`.
     fn series(steps: u64, count: u64, without: std::ops::Range<u64>) -> ReplySeries {
         let mut series = ReplySeries::new();
         let answered = (0..steps).filter(|step| !without.contains(step));

@@ -172,8 +172,8 @@ pub struct RunOptions {
     /// the result says which it was
     #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
-    /// Show the run on the whole terminal while it is made, instead of a line for each second: rates,
-    /// latencies, nodes, the last minutes
+    /// Show the run on the whole terminal while it is made, instead of a line for each second:
+    /// rates, latencies, nodes, the last minutes
     #[arg(long)]
     pub top: bool,
     /// Process of the server on this host: say how many cores it keeps busy

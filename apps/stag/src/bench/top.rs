@@ -115,7 +115,8 @@ impl RunView {
         let run = self.number;
         match self.figures.seconds() {
             0 => format!(
-                "run {run}   {:.0} s: connecting, then {warm_up_s} s of warm-up, then measuring{until}",
+                "run {run}   {:.0} s: connecting, then {warm_up_s} s of warm-up, then \
+                 measuring{until}",
                 elapsed.as_secs_f64().floor()
             ),
             seconds => format!("run {run}   measured {seconds} s{until}"),
@@ -131,7 +132,8 @@ impl RunView {
         let stolen =
             last.stolen.map_or_else(String::new, |part| format!("   stolen {:.1} %", part * 100.0));
         format!(
-            "calls/s {}   mean {mean:.0}   MiB/s {mib:.1}   failed {failed}   lag max {:.1} us{stolen}",
+            "calls/s {}   mean {mean:.0}   MiB/s {mib:.1}   failed {failed}   lag max {:.1} \
+             us{stolen}",
             last.calls, last.lag_max_us
         )
     }
