@@ -27,7 +27,7 @@ const ONE_WAY: Faults =
 
 /// Makes the message with this number.
 type Make = fn(u32) -> Vec<u8>;
-/// What is sent, how many ahead of their answers, and how long is waited for an answer.
+/// The messages of a sender, their number ahead of answers, and the longest wait for an answer.
 type Sends = (Make, usize, u64);
 
 fn null(xid: u32) -> Vec<u8> {
@@ -177,7 +177,7 @@ impl World {
     }
 }
 
-/// What happened in the measured time.
+/// Counts of the measured time.
 #[derive(Debug)]
 struct Seen {
     /// Calls of the clients.
