@@ -101,7 +101,7 @@ fn who_names_another_user_is_not_believed_by_a_server_that_was_told_nothing() {
     let server = home.serve_as_given(&["data"]);
     assert_eq!(read_secret(&server, "data"), Some(NFS3ERR_ACCES));
     let said = "every caller acts as the anonymous user: --mode privileged lets each act as";
-    assert!(server.err().contains(said), "{}", server.err());
+    server.wait_for_err(said);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn who_names_another_user_from_a_high_port_is_not_even_let_in_where_names_count(
     let Some(home) = home() else { return };
     let server = home.serve_as_given(&["data", "--mode", "privileged"]);
     assert_eq!(read_secret(&server, "data"), None);
-    assert!(server.err().contains("refused: its port is above 1023"), "{}", server.err());
+    server.wait_for_err("refused: its port is above 1023");
 }
 
 #[test]
@@ -129,5 +129,5 @@ fn who_names_another_user_is_believed_by_the_insecure_export_and_refused_by_the_
     let server = Server::start(&home, home.stag(&["serve", "--config", "stag.toml"]));
     assert_eq!(read_secret(&server, "open"), Some(NFS3_OK), "{}", server.err());
     assert_eq!(read_secret(&server, "data"), Some(NFS3ERR_PERM), "{}", server.err());
-    assert!(server.err().contains("and the export is not insecure"), "{}", server.err());
+    server.wait_for_err("and the export is not insecure");
 }

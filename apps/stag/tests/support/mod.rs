@@ -139,6 +139,12 @@ impl Server {
         fs::read_to_string(&self.err).unwrap()
     }
 
+    /// Waits until standard error has `text`: a log line may be written after the answer that it
+    /// is about.
+    pub fn wait_for_err(&self, text: &str) {
+        wait_for(text, || self.err().contains(text));
+    }
+
     /// Returns the text behind `word` in the line of the READY block that begins with it.
     pub fn line(&self, word: &str) -> String {
         let out = self.out();
