@@ -337,6 +337,16 @@ fn last(reply: &[u8]) -> Option<Answer<'_>> {
     CompoundReply::parse(Reader::new(reply)).ok()?.last()?.ok()
 }
 
+/// A gateway that speaks version 4, to a store in memory with one file of [`LEN`] octets; and the
+/// file.
+///
+/// # Errors
+/// As `mmap(2)` fails.
+pub fn gateway() -> io::Result<(Gateway<Memory>, FileHandle)> {
+    let (store, file) = stored(false)?;
+    Ok((Gateway::new(store).with_nfs4(NFS4), file))
+}
+
 /// A store with one file of [`LEN`] octets, and the file.
 fn stored(shared: bool) -> io::Result<(Memory, FileHandle)> {
     let failed = |status| io::Error::other(format!("the store says {status:?}"));

@@ -7,9 +7,12 @@ mod counting;
 use counting::allocations;
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
-use stag_load::{Arrivals, Load, LoadPlan, Pace, RunSpan, Schedule, SchedulePart, To, Workload};
+use stag_load::{
+    Arrivals, Load, LoadFiles, LoadPlan, Pace, RunSpan, Schedule, SchedulePart, To, Workload,
+};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Limits, Provider, Time};
+use std::cell::{Cell, RefCell};
 
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const CALLS: u64 = 100_000;
@@ -227,6 +230,68 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
     }
     assert_eq!(load.generator().failure(), None);
     assert_eq!(Some(allocations()), before, "heap allocations while calls are generated");
+}
+
+/// The load generator by NFS version 4.1, and the gateway that it calls.
+fn generate_compounds(workload: Workload) {
+    let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
+    let (gateway, file) = stag_bench::compounds::gateway().unwrap();
+    let files = Some(LoadFiles { dir: file, file, blocks: 8 });
+    let plan =
+        LoadPlan { connections: 2, files, verify: false, ..LoadPlan::new(workload, 8_192, 8) };
+    let admit = Box::new(|_| true) as Box<_>;
+    let mut server = Shard::new(fabric.end("server", LIMITS), gateway, config(), admit).unwrap();
+    let limits = Limits { private_data_len: LIMITS.private_data_len, ..plan.limits() };
+    let mut load = Load::new(fabric.end("client", limits), &plan).unwrap();
+    load.connect(&To::Fabric(server.listen(&stag_sim::Port(0)).unwrap())).unwrap();
+    let time = Cell::new(Time(0));
+    let advance = |wake_at: Option<Time>| {
+        let due = fabric.next_due().into_iter().chain(wake_at).min();
+        time.set(due.map_or(time.get(), |due| due.max(time.get())));
+    };
+    while !load.is_connected().unwrap() {
+        if !(load.step(time.get()) | server.pass(time.get())) {
+            advance(None);
+        }
+    }
+    let serving = RefCell::new(&mut server);
+    let serve = || {
+        if !serving.borrow_mut().pass(time.get()) {
+            advance(None);
+        }
+        time.get()
+    };
+    load.begin_sessions([1; 16], serve, || false).unwrap();
+    let make = |load: &mut Load<_>, calls| {
+        let from = time.get();
+        let span = RunSpan { from, until: Time(u64::MAX), calls: Some(calls) };
+        load.begin(from, Pace::Closed, span);
+        while !load.generator().is_over() {
+            if !(load.step(time.get()) | serving.borrow_mut().pass(time.get())) {
+                advance(load.generator().wake_at());
+            }
+            load.with_generator(|generator| {
+                while let Some((_, mut record)) = generator.take_second() {
+                    record.clear();
+                    generator.give(record);
+                }
+            });
+        }
+        assert_eq!(load.generator().failure(), None);
+    };
+    make(&mut load, 2_000);
+    let before = allocations();
+    // The calls of both together.
+    make(&mut load, 22_000);
+    assert_eq!(allocations() - before, 0, "heap allocations of {workload}");
+    load.end_sessions(serve, || false).unwrap();
+}
+
+#[test]
+fn compounds_of_the_load_generator_allocate_nothing() {
+    for workload in [Workload::GetAttr4, Workload::Read4, Workload::ReadWrite4] {
+        generate_compounds(workload);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A generator with its shard, on one core.
 
 use crate::{
-    generator::Generator,
+    generator::{Generator, SessionStep},
     latency::CallRecord,
     schedule::{Pace, RunSpan},
     stages::Stage,
@@ -10,6 +10,7 @@ use crate::{
 use stag_client::Error;
 use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages, tls::ClientTls};
 use stag_protocol::{
+    nfs::v4::Status4,
     rpc::{AuthSys, Gids},
     rpcrdma::{Version, Versions},
 };
@@ -18,6 +19,9 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Time that a core spins with nothing to do before it lets others run.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// Time until a server that asked for patience is asked again.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Settings of one load generator.
 #[derive(Clone, Debug)]
@@ -165,6 +169,9 @@ impl<P: Provider> Load<P> {
     pub fn new(provider: P, plan: &LoadPlan) -> io::Result<Self> {
         let mut generator =
             Generator::new(plan.maker(), plan.seed, plan.connections, plan.sampling);
+        if plan.workload.is_nfs4() {
+            generator = generator.in_sessions(plan.connections);
+        }
         if plan.reconnects {
             generator.keep_on();
         }
@@ -224,6 +231,76 @@ impl<P: Provider> Load<P> {
     ) -> Result<(), Error> {
         self.connect(to).map_err(Error::Fabric)?;
         self.pass_until(&now, &stop, |load| Ok(load.is_connected()?.then_some(())))
+    }
+
+    /// Makes a session of NFS version 4.1 for every connection, when the workload needs one; `run`
+    /// is a name that no other run has. A server that asks for patience is asked again.
+    ///
+    /// # Errors
+    /// When one cannot be made, in the time that a call may take, or is stopped.
+    pub fn begin_sessions(
+        &mut self,
+        run: [u8; 16],
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        self.with_generator(|generator| generator.name_sessions(run));
+        let begun = (0..self.generator().sessions()).try_for_each(|connection| {
+            let mut steps = SessionStep::BEGIN.into_iter();
+            steps.try_for_each(|step| self.session_step(connection, step, (&now, &stop)))
+        });
+        if begun.is_err() {
+            // What is left behind ends with its lease.
+            let _ = self.end_sessions(now, stop);
+        }
+        begun
+    }
+
+    /// Ends the sessions, and leaves nothing at the server.
+    ///
+    /// # Errors
+    /// The first failure: then the leases end the others.
+    pub fn end_sessions(
+        &mut self,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        for connection in 0..self.generator().sessions() {
+            for step in SessionStep::END {
+                self.session_step(connection, step, (&now, &stop))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn session_step(
+        &mut self,
+        connection: usize,
+        step: SessionStep,
+        (now, stop): (&impl Fn() -> Time, &impl Fn() -> bool),
+    ) -> Result<(), Error> {
+        let began = now();
+        loop {
+            let is_asked = self
+                .shard
+                .with_app(|generator, cx| generator.begin_session_step(cx, connection, step))?;
+            if !is_asked {
+                return Ok(());
+            }
+            let take = |load: &mut Self| Ok(load.with_generator(Generator::take_session_step));
+            match self.pass_until(now, stop, take)? {
+                // RFC 8881 §8.4.2.1: opens wait for the end of a server's grace period.
+                Err(Error::Nfs4(Status4::Grace | Status4::Delay))
+                    if now().since(began) < self.timeout =>
+                {
+                    let asked = now();
+                    self.pass_until(now, stop, |_| {
+                        Ok((now().since(asked) > PATIENCE).then_some(()))
+                    })?;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Runs passes until `done` has something, for no longer than a call may take.

@@ -352,6 +352,16 @@ fn runs_that_took_turns_are_one_result_and_compared_whatever_their_floors() {
 }
 
 #[test]
+fn a_workload_of_version_4_is_compared_with_its_twin_of_version_3() {
+    let (mut one, mut other) = (result(1, 6, 1.0), result(2, 6, 1.0));
+    (one.setup.workload, other.setup.workload) = (Workload::Read, Workload::Read4);
+    assert!(compare(&one, &other, Rules::default()).is_ok());
+    other.setup.workload = Workload::Write4;
+    let refused = compare(&one, &other, Rules::default()).unwrap_err();
+    assert!(refused.contains("workload is nfs3:read and nfs4:write"), "{refused}");
+}
+
+#[test]
 fn what_cannot_be_compared_is_refused_with_the_reason() {
     let one = result(1, 6, 1.0);
     let refused = |change: fn(&mut RunOutcome)| {

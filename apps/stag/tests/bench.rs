@@ -10,7 +10,7 @@ use std::{
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
-use support::{Home, Server};
+use support::{Home, Server, json};
 
 /// Short, and the same whatever else the host does.
 const SHORT: [&str; 4] = ["--warm-up", "0", "--calls", "200"];
@@ -90,9 +90,10 @@ fn an_open_loop_keeps_its_rate_and_a_ladder_has_a_row_for_each() {
 #[test]
 fn nfs_workloads_are_measured_on_every_fabric_and_leave_nothing_behind() {
     let home = Home::new();
-    let server = home.serve(&["--memory", "64M", "--name", "data"]);
+    let memory = ["--memory", "64M", "--name", "data", "--nfs", "3,4"];
+    let server = home.serve(&memory);
     let listen = format!("shm://{}", home.text("nfs.sock"));
-    let local = ["serve", "--memory", "64M", "--name", "data", "--listen", &listen];
+    let local = [&["serve"], &memory[..], &["--listen", &listen]].concat();
     let _local = Server::start(&home, home.stag(&local));
     let urls = [
         format!("{}/data", server.line("LISTEN")),
@@ -108,16 +109,24 @@ fn nfs_workloads_are_measured_on_every_fabric_and_leave_nothing_behind() {
             "nfs3:write",
             "nfs3:mixed",
             "nfs3:meta",
+            "nfs4:getattr",
+            "nfs4:lookup",
+            "nfs4:read",
+            "nfs4:write",
+            "nfs4:mixed",
+            "nfs4:meta",
         ] {
-            let more =
-                ["--workload", workload, "--size", "8K", "--file-size", "256K", "--depth", "3"];
+            let places = ["--connections", "2", "--depth", "3"];
+            let more = ["--workload", workload, "--size", "8K", "--file-size", "256K"];
+            let more = [&more[..], &places].concat();
             let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
             let figures = ["calls", "failed", "unsent"].map(|name| result[name].as_u64().unwrap());
             assert_eq!(figures, [200, 0, 0], "{url} {workload}");
             let samples =
                 ["service", "response"].map(|name| result[name]["samples"].as_u64().unwrap());
             assert_eq!(samples, [200; 2], "{url} {workload}");
-            let has_payload = ["nfs3:read", "nfs3:write", "nfs3:mixed"].contains(&workload);
+            let has_payload =
+                [":read", ":write", ":mixed"].iter().any(|end| workload.ends_with(end));
             assert_eq!(result["setup"]["verified"], has_payload, "{url} {workload}");
         }
         let left = home.run(&["call", url, "ls"]);
@@ -125,12 +134,38 @@ fn nfs_workloads_are_measured_on_every_fabric_and_leave_nothing_behind() {
     }
 }
 
+#[test]
+fn sessions_are_ended_and_a_server_that_gives_none_is_named() {
+    let home = Home::new();
+    let memory = ["--memory", "64M", "--name", "data"];
+    let newer = [&memory[..], &["--nfs", "4", "--stats", "stats.json"]].concat();
+    let mut newer = home.serve(&newer);
+    let url = format!("{}/data", newer.line("LISTEN"));
+    let load = ["--workload", "nfs4:read", "--file-size", "64K", "--connections", "3"];
+    let result = measured(&home, &[&[url.as_str()], &SHORT[..], &load].concat());
+    assert_eq!((&result["calls"], &result["failed"]), (&200.into(), &0.into()), "{result}");
+    let deep = home.run(&["bench", &url, "--workload", "nfs4:getattr", "--depth", "1024"]);
+    let error = String::from_utf8(deep.stderr).unwrap();
+    assert!(deep.status.code() == Some(1) && error.contains("fewer slots than --depth"), "{error}");
+    newer.signal(Signal::TERM);
+    assert_eq!(newer.wait(), Some(0), "{}", newer.err());
+    let told = &json(&home.path("stats.json"))["total"]["app"]["nfs4"];
+    assert!(told["compounds"].as_u64().unwrap() > 200, "{told:#}");
+    let left = ["clients", "sessions", "slots"].map(|name| told[name].as_u64().unwrap());
+    assert_eq!(left, [0; 3], "{told:#}");
+    let older = home.serve(&memory);
+    let url = format!("{}/data", older.line("LISTEN"));
+    let none = home.run(&["bench", &url, "--workload", "nfs4:getattr"]);
+    let error = String::from_utf8(none.stderr).unwrap();
+    assert!(none.status.code() == Some(1) && error.contains("session of NFS version 4"), "{error}");
+}
+
 /// Everything that docs/BENCH.md has people type, shorter.
 #[test]
 fn every_command_of_the_guide_works() {
     let home = Home::new();
     let (_echo, [echo, _]) = echo(&home);
-    let server = home.serve(&["--memory", "256M", "--name", "data"]);
+    let server = home.serve(&["--memory", "256M", "--name", "data", "--nfs", "3,4"]);
     let guide = include_str!("../../../docs/BENCH.md");
     let blocks = guide.split("```sh\n").skip(1).filter_map(|block| block.split_once("```"));
     let lines =

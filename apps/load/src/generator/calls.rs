@@ -86,8 +86,12 @@ impl Generator {
     /// Makes a call of slot `index` on connection `peer`.
     #[inline]
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) {
-        let peer = self.peers.get(peer).copied();
-        if peer.and_then(|peer| self.maker.make(cx, peer, ask, Token(index.into()))).is_none() {
+        let maker = &self.maker;
+        let made = self.peers.get(peer).and_then(|peer| match &mut self.sessions {
+            None => maker.make(cx, *peer, ask, Token(index.into())),
+            Some(sessions) => sessions.make(cx, *peer, maker, (index, ask)),
+        });
+        if made.is_none() {
             self.failure.get_or_insert((ask.name(), Error::NoMemory));
             self.phase = GeneratorPhase::Over;
         }

@@ -8,6 +8,7 @@
 mod calls;
 mod outage;
 mod reverse;
+mod sessions;
 mod storm;
 mod unsent;
 
@@ -20,6 +21,8 @@ use crate::{
 use outage::Outages;
 pub(crate) use outage::ReplySeries;
 use reverse::Laps;
+pub(crate) use sessions::SessionStep;
+use sessions::{Sessions, ends_sessions};
 use stag_client::Error;
 use stag_engine::{
     App, Call, CallFault, Cause, Cx, Outcome, PeerId, Sampling, Stages, Time, Token,
@@ -124,11 +127,15 @@ pub struct Generator {
     laps: Option<Laps>,
     /// Of a workload whose calls have a connection each.
     storm: Option<Storm>,
+    /// Of a workload of NFS version 4.1.
+    sessions: Option<Box<Sessions>>,
     outages: Outages,
 }
 
 /// The call that asks a server for its stages: no place has this number.
 const ASKED: Token = Token(u64::MAX);
+/// A step of making or ending a session.
+const ASKED_OF_SESSION: Token = Token(u64::MAX - 1);
 
 impl Generator {
     /// One for `connections`, each with as many places as `maker` has depth.
@@ -173,8 +180,16 @@ impl Generator {
             told: None,
             laps,
             storm,
+            sessions: None,
             outages: Outages::default(),
         }
+    }
+
+    /// The same, whose calls are compounds of NFS version 4.1 in a session for each of
+    /// `connections`.
+    pub(crate) fn in_sessions(self, connections: usize) -> Self {
+        let sessions = Sessions::new(connections, self.slots.len());
+        Self { sessions: Some(Box::new(sessions)), ..self }
     }
 
     /// The connection of place `peers.len()`.
@@ -349,7 +364,7 @@ impl Generator {
                     record.failed += 1;
                     self.failure.get_or_insert((slot.ask.name(), error));
                     // A call that fails in the warm-up would always fail.
-                    if error.is_fatal() || !slot.counts {
+                    if error.is_fatal() || ends_sessions(&error) || !slot.counts {
                         self.give_up(now);
                     }
                 }
@@ -449,13 +464,17 @@ impl App for Generator {
         };
         let Some(slot) = self.slots.get(index as usize) else {
             let told = outcome.reply.map_err(Error::Call);
+            if let (ASKED_OF_SESSION, Some(sessions)) = (outcome.token, &mut self.sessions) {
+                return sessions.finish(told);
+            }
             return self.told = Some(told.and_then(|reply| workload::stages(reply, octets)));
         };
         if let Some(watcher) = &mut self.watcher {
             watcher.stamp(index, Stage::Reply, cx.now());
         }
         let result = match outcome.reply {
-            Ok(reply) => self.maker.check(slot.ask, reply, octets),
+            Ok(reply) if self.sessions.is_none() => self.maker.check(slot.ask, reply, octets),
+            Ok(reply) => self.maker.check_compound(slot.ask, reply, octets),
             Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
             Err(fault) => Err(Error::Call(fault)),
         };

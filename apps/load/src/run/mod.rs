@@ -64,6 +64,8 @@ pub enum RunError {
     Memory(io::Error),
     /// A connection cannot be made.
     Connect(Error),
+    /// A session of NFS version 4.1 cannot be made.
+    Session(Error),
     /// A thread ended too early.
     Ended,
     /// A thread panicked.
@@ -86,6 +88,7 @@ impl fmt::Display for RunError {
             Self::Random(error) => write!(f, "the system gives no random numbers: {error}"),
             Self::Memory(error) => write!(f, "no memory or descriptors to call with: {error}"),
             Self::Connect(error) => error.fmt(f),
+            Self::Session(error) => write!(f, "no session of NFS version 4.1: {error}"),
             Self::Ended => f.write_str("a generator ended early"),
             Self::Panicked => f.write_str("a generator panicked"),
             Self::Unwanted => f.write_str("nobody said when it begins"),

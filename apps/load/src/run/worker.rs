@@ -152,6 +152,10 @@ impl WorkerSeat {
             },
         );
         let stages = asked.map(|before| self.watched(&mut load, before));
+        if load.generator().failure().is_none() {
+            // What is left behind ends with its lease.
+            let _ = load.end_sessions(|| self.clock.now(), || false);
+        }
         let generator = load.generator();
         let report = WorkerReport {
             measured: generator.measured(),
@@ -208,6 +212,9 @@ impl WorkerSeat {
         let mut load = Load::new(provider, &self.plan).map_err(RunError::Memory)?;
         let clock = self.clock;
         load.meet(at, move || clock.now(), || self.is_stopped()).map_err(RunError::Connect)?;
+        let run = *seed.last_chunk().expect("a seed is longer than a name");
+        load.begin_sessions(run, move || clock.now(), || self.is_stopped())
+            .map_err(RunError::Session)?;
         Ok(load)
     }
 

@@ -62,16 +62,16 @@ impl Maker {
                 2 => Ask::Push { place: place(random) },
                 _ => Ask::Null,
             },
-            Workload::GetAttr => Ask::GetAttr,
-            Workload::Lookup => Ask::Lookup { number: random.below(NAMES) },
-            Workload::Read => Ask::Read { block: random.below(blocks) },
-            Workload::Write => Ask::Write { block: random.below(blocks) },
+            Workload::GetAttr | Workload::GetAttr4 => Ask::GetAttr,
+            Workload::Lookup | Workload::Lookup4 => Ask::Lookup { number: random.below(NAMES) },
+            Workload::Read | Workload::Read4 => Ask::Read { block: random.below(blocks) },
+            Workload::Write | Workload::Write4 => Ask::Write { block: random.below(blocks) },
             // What is read is never written, so that its octets are known.
-            Workload::ReadWrite => match random.below(10) {
+            Workload::ReadWrite | Workload::ReadWrite4 => match random.below(10) {
                 0..7 => Ask::Read { block: random.below(half) },
                 _ => Ask::Write { block: half + random.below(blocks - half) },
             },
-            Workload::Meta => match step % 3 {
+            Workload::Meta | Workload::Meta4 => match step % 3 {
                 0 => Ask::Create { slot },
                 1 => Ask::Find { slot },
                 _ => Ask::Remove { slot },

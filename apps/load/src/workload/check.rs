@@ -53,17 +53,18 @@ impl Maker {
                 self.same(octets, block(number, self.len, false)).map(|()| len)
             }
             Ask::Write { .. } => {
-                self.written(&carried_out::<WriteOk, WccData>(results)?).map(|()| len)
+                let done = carried_out::<WriteOk, WccData>(results)?;
+                self.written(done.count, done.committed).map(|()| len)
             }
         }
     }
 
     /// Compares what a WRITE took with what it was given.
-    fn written(&self, done: &WriteOk) -> Result<(), Error> {
-        if done.count as usize != self.len {
+    pub(super) fn written(&self, count: u32, committed: StableHow) -> Result<(), Error> {
+        if count as usize != self.len {
             return Err(Error::Nonsense("WRITE took less than was sent"));
         }
-        if done.committed != StableHow::FileSync {
+        if committed != StableHow::FileSync {
             return Err(Error::Nonsense("WRITE is less stable than was asked for"));
         }
         Ok(())

@@ -228,7 +228,12 @@ impl Maker {
         request.ok()
     }
 
-    fn with_item(&self, cx: &Cx<'_>, request: Request, octets: &[u8]) -> Option<Request> {
+    pub(super) fn with_item(
+        &self,
+        cx: &Cx<'_>,
+        request: Request,
+        octets: &[u8],
+    ) -> Option<Request> {
         if octets.is_empty() {
             return Some(request);
         }
@@ -251,13 +256,13 @@ fn bounded(call: RawCall<'_>) -> RawCall<'_> {
     RawCall { arguments_max: ARGUMENTS_LEN_MAX, results_max, ..call }
 }
 
-fn with_result(cx: &Cx<'_>, request: Request, len: usize) -> Option<Request> {
+pub(super) fn with_result(cx: &Cx<'_>, request: Request, len: usize) -> Option<Request> {
     let mut result = cx.take(len)?;
     result.extend(len);
     Some(Request { result: Some(result), ..request })
 }
 
-fn label(ask: Ask) -> Label {
+pub(super) fn label(ask: Ask) -> Label {
     let mut label = Label::default();
     let _ = match ask {
         Ask::Create { slot } | Ask::Find { slot } | Ask::Remove { slot } => {

@@ -1,16 +1,18 @@
 //! Kind of calls that a run makes.
 //!
 //! `ask` chooses the next call, `maker` writes it (a READ by its `template`), `check` reads its
-//! reply.
+//! reply. `compound` does both by version 4.1 of NFS.
 
 mod ask;
 mod check;
+mod compound;
 mod maker;
 mod template;
 
 pub(crate) use ask::Ask;
 pub use check::CORRUPT;
 pub(crate) use check::stages;
+pub(crate) use compound::{SessionPlace, opening, put, succeeded};
 pub(crate) use maker::Maker;
 
 use serde::{Deserialize, Serialize};
@@ -55,10 +57,22 @@ pub enum Workload {
     ReadWrite,
     /// CREATE, LOOKUP, REMOVE, and again.
     Meta,
+    /// As [`Workload::GetAttr`], by version 4.1.
+    GetAttr4,
+    /// As [`Workload::Lookup`], by version 4.1.
+    Lookup4,
+    /// As [`Workload::Read`], by version 4.1 and with an open.
+    Read4,
+    /// As [`Workload::Write`], by version 4.1 and with an open.
+    Write4,
+    /// As [`Workload::ReadWrite`], by version 4.1 and with an open.
+    ReadWrite4,
+    /// As [`Workload::Meta`], by version 4.1: OPEN and CLOSE, LOOKUP, REMOVE.
+    Meta4,
 }
 
 /// All of them, by name.
-const WORKLOADS: [(&str, Workload); 13] = [
+const WORKLOADS: [(&str, Workload); 19] = [
     ("null", Workload::Null),
     ("echo", Workload::Echo),
     ("pull", Workload::Pull),
@@ -72,6 +86,12 @@ const WORKLOADS: [(&str, Workload); 13] = [
     ("nfs3:write", Workload::Write),
     ("nfs3:mixed", Workload::ReadWrite),
     ("nfs3:meta", Workload::Meta),
+    ("nfs4:getattr", Workload::GetAttr4),
+    ("nfs4:lookup", Workload::Lookup4),
+    ("nfs4:read", Workload::Read4),
+    ("nfs4:write", Workload::Write4),
+    ("nfs4:mixed", Workload::ReadWrite4),
+    ("nfs4:meta", Workload::Meta4),
 ];
 
 impl Workload {
@@ -83,13 +103,33 @@ impl Workload {
     /// Returns true if the workload needs an export.
     pub const fn is_nfs(self) -> bool {
         use Workload::{GetAttr, Lookup, Meta, Read, ReadWrite, Write};
-        matches!(self, GetAttr | Lookup | Read | Write | ReadWrite | Meta)
+        matches!(self.by_nfs3(), GetAttr | Lookup | Read | Write | ReadWrite | Meta)
+    }
+
+    /// Returns true if the calls are compounds of NFS version 4.1, in sessions.
+    pub const fn is_nfs4(self) -> bool {
+        use Workload::{GetAttr4, Lookup4, Meta4, Read4, ReadWrite4, Write4};
+        matches!(self, GetAttr4 | Lookup4 | Read4 | Write4 | ReadWrite4 | Meta4)
+    }
+
+    /// Returns the workload that does the same by NFS version 3; a workload that is none of
+    /// version 4.1 itself.
+    pub const fn by_nfs3(self) -> Self {
+        match self {
+            Self::GetAttr4 => Self::GetAttr,
+            Self::Lookup4 => Self::Lookup,
+            Self::Read4 => Self::Read,
+            Self::Write4 => Self::Write,
+            Self::ReadWrite4 => Self::ReadWrite,
+            Self::Meta4 => Self::Meta,
+            other => other,
+        }
     }
 
     /// Returns true if the calls of the workload move payload.
     pub const fn has_payload(self) -> bool {
         use Workload::{ConnStorm, GetAttr, Lookup, Meta, Null};
-        !matches!(self, Null | ConnStorm | GetAttr | Lookup | Meta)
+        !matches!(self.by_nfs3(), Null | ConnStorm | GetAttr | Lookup | Meta)
     }
 }
 
@@ -179,8 +219,18 @@ mod tests {
         for (name, workload) in WORKLOADS {
             assert_eq!((name.parse(), workload.name()), (Ok(workload), name));
         }
-        let wrong = "nfs4:read".parse::<Workload>().unwrap_err();
-        assert!(wrong.contains("\"nfs4:read\"") && wrong.contains("nfs3:read"), "{wrong}");
+        let wrong = "nfs2:read".parse::<Workload>().unwrap_err();
+        assert!(wrong.contains("\"nfs2:read\"") && wrong.contains("nfs3:read"), "{wrong}");
+    }
+
+    #[test]
+    fn each_workload_of_version_4_has_its_twin_of_version_3() {
+        for (name, workload) in WORKLOADS {
+            let twin = name.replace("nfs4:", "nfs3:");
+            assert_eq!((workload.is_nfs4(), workload.by_nfs3().name()), (twin != name, &*twin));
+            assert_eq!(workload.is_nfs(), workload.by_nfs3().is_nfs());
+            assert_eq!(workload.has_payload(), workload.by_nfs3().has_payload());
+        }
     }
 
     #[test]

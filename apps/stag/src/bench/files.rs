@@ -43,7 +43,10 @@ impl Ground {
         let timeout = Duration::from_secs(arguments.timeout.into());
         let tls = arguments.tls.open(url)?;
         let versions = arguments.rdma_version;
-        let mut remote = Remote::mount_with(url, 8, timeout, versions, tls.as_ref())?;
+        let mut remote = match arguments.workload.is_nfs4() {
+            true => Remote::mount_version4(url, 8, timeout, versions, tls.as_ref())?,
+            false => Remote::mount_with(url, 8, timeout, versions, tls.as_ref())?,
+        };
         let root = remote.target()?.handle;
         let name = format!("stag-bench-{:016x}", u64::from_ne_bytes(caller::random()?));
         let made = remote.client.mkdir(root, name.as_bytes(), 0o700);
@@ -90,7 +93,7 @@ impl Ground {
         };
         let files = LoadFiles { dir, file, blocks: blocks as u64 };
         self.plots.push(Plot { files, name: label });
-        if arguments.workload == Workload::Lookup {
+        if arguments.workload.by_nfs3() == Workload::Lookup {
             for number in 0..NAMES {
                 let how = CreateHow::Unchecked(SetAttributes::default());
                 client.create(dir, name(number).octets(), how).map_err(failed("CREATE"))?;

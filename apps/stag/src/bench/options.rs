@@ -114,10 +114,11 @@ pub struct List<T>(pub Vec<T>);
 #[derive(Clone, Debug, Args)]
 #[command(args_override_self = true)]
 pub struct RunOptions {
-    /// URL to call: SCHEME://… as for 'stag call'; with an export for nfs3 workloads
+    /// URL to call: SCHEME://… as for 'stag call'; with an export for nfs3 and nfs4
+    /// workloads
     pub url: Option<String>,
     /// Workload to call it with: null, echo, pull, push, mixed, reverse, connstorm, nfs3:getattr,
-    /// nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed or nfs3:meta
+    /// nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed, nfs3:meta, or the same of nfs4
     #[arg(long, value_name = "NAME", default_value = "null")]
     pub workload: Workload,
     /// Octets of payload of a call (K, M behind the number); several with commas are tried one

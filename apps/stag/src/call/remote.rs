@@ -44,6 +44,18 @@ pub struct RemotePlan {
 }
 
 impl RemotePlan {
+    /// The plan, but for the root that MOUNT gives.
+    fn below(
+        url: &Url,
+        depth: usize,
+        timeout: Duration,
+        versions: Versions,
+        tls: Option<&Arc<ClientTls>>,
+    ) -> impl FnOnce(FileHandle) -> Self {
+        let (url, tls) = (url.clone(), tls.cloned());
+        move |root| Self { url, root, depth, timeout, versions, tls }
+    }
+
     /// One more connection to the server, which is not asked to mount again.
     pub fn connect(&self) -> Result<Remote, Error> {
         let at = self.url.server.fabric();
@@ -109,6 +121,32 @@ impl Remote {
     ) -> Result<Self, Error> {
         let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
         let elsewhere = explained(tls, meet_mount(&mut client, url))?;
+        let plan = RemotePlan::below(url, depth, timeout, versions, tls);
+        Self::mount_by(client, url, elsewhere, plan)
+    }
+
+    /// The same by version 4 of NFS, which has no MOUNT.
+    pub fn mount_version4(
+        url: &Url,
+        depth: usize,
+        timeout: Duration,
+        versions: Versions,
+        tls: Option<&Arc<ClientTls>>,
+    ) -> Result<Self, Error> {
+        let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
+        explained(tls, connect(&mut client, url))?;
+        begin_session(&mut client)?;
+        let plan = RemotePlan::below(url, depth, timeout, versions, tls);
+        Self::mount_by(client, url, false, plan)
+    }
+
+    /// Mounts the export by a client that is connected, to MOUNT `elsewhere` or where NFS is.
+    fn mount_by(
+        mut client: NfsClient,
+        url: &Url,
+        elsewhere: bool,
+        plan: impl FnOnce(FileHandle) -> RemotePlan,
+    ) -> Result<Self, Error> {
         // A server need not say what it exports.
         let exports = client.exports().unwrap_or_default();
         let (export, below) = split(&url.path, &exports);
@@ -122,9 +160,7 @@ impl Remote {
         if elsewhere {
             connect(&mut client, url)?;
         }
-        let (url, tls) = (url.clone(), tls.cloned());
-        let plan = RemotePlan { url, root, depth, timeout, versions, tls };
-        Ok(Self { client, export, root, exports, below, plan })
+        Ok(Self { client, export, root, exports, below, plan: plan(root) })
     }
 
     /// Everything that a further connection needs.
@@ -309,11 +345,16 @@ fn begin_version4(client: &mut NfsClient) -> Result<bool, Error> {
     if !is_newer {
         return Ok(false);
     }
+    begin_session(client).map(|()| true)
+}
+
+/// Calls by the highest minor version of version 4 that the server has from now on.
+fn begin_session(client: &mut NfsClient) -> Result<(), Error> {
     let begun = match client.begin_version4(2) {
         Err(stag_client::Error::Nfs4(Status4::MinorVersMismatch)) => client.begin_version4(1),
         begun => begun,
     };
-    begun.map(|()| true).map_err(failed("a session of NFS version 4"))
+    begun.map_err(failed("a session of NFS version 4"))
 }
 
 /// Connects a client to what is called, and again whenever that connection is lost.

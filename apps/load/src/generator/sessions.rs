@@ -1,0 +1,321 @@
+//! Sessions of NFS version 4.1 (RFC 8881 §2.10): one for each connection, each of a client of its
+//! own, as if every connection came from another host.
+//!
+//! They are made before the first call that counts and ended behind the last one. A place for a
+//! call is a slot of its connection's session.
+
+use super::{ASKED_OF_SESSION, Generator};
+use crate::workload::{Ask, Maker, SessionPlace, opening, put, succeeded};
+use stag_client::Error;
+use stag_engine::{Cx, PeerId, Token};
+use stag_protocol::{
+    nfs::v4::{
+        Answer, Array, CallbackSecurity, ChannelAttributes, ClientOwner, Close4Args, CompoundReply,
+        CreateSessionArgs, ExchangeIdArgs, Request, SequenceArgs, SessionId, StateProtection,
+        Stateid, Status4, Text, exchange_flag,
+    },
+    xdr::Reader,
+};
+use stag_rpc::accepted;
+
+/// Octets of a request and a reply beside their payload.
+const AROUND_LEN: u32 = 8_192;
+/// Octets of the longest results of a step.
+const RESULTS_LEN_MAX: usize = 2_048;
+
+/// A step of making a session, or of ending it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionStep {
+    ExchangeId,
+    CreateSession,
+    /// RECLAIM_COMPLETE: there is nothing of before.
+    ReclaimComplete,
+    /// OPEN of the generator's file.
+    Open,
+    Close,
+    DestroySession,
+    DestroyClientid,
+}
+
+impl SessionStep {
+    /// Steps to a session; the last one only for calls that read or write.
+    pub const BEGIN: [Self; 4] =
+        [Self::ExchangeId, Self::CreateSession, Self::ReclaimComplete, Self::Open];
+    /// Steps that leave nothing at the server.
+    pub const END: [Self; 3] = [Self::Close, Self::DestroySession, Self::DestroyClientid];
+}
+
+/// The session of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct LoadSession {
+    client: Option<u64>,
+    /// Sequence ID of CREATE_SESSION.
+    creation: u32,
+    id: Option<SessionId>,
+    open: Option<Stateid>,
+}
+
+/// The sessions of a generator.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    sessions: Box<[LoadSession]>,
+    /// Sequence ID of the last request of each place for a call.
+    sequences: Box<[u32]>,
+    /// Name of the run: client owners begin with it.
+    run: [u8; 16],
+    /// The step under way: its connection.
+    step: Option<(usize, SessionStep)>,
+    ended: Option<Result<(), Error>>,
+}
+
+impl Sessions {
+    /// Sessions that are to be made for `connections` with so many places for calls together.
+    pub(super) fn new(connections: usize, places: usize) -> Self {
+        Self {
+            sessions: vec![LoadSession::default(); connections].into_boxed_slice(),
+            sequences: vec![0; places].into_boxed_slice(),
+            run: [0; 16],
+            step: None,
+            ended: None,
+        }
+    }
+
+    /// The place of the next call of place `index` in the session of its connection.
+    pub(super) fn next_place(&mut self, index: u32) -> Option<SessionPlace> {
+        let (index, connections) = (index as usize, self.sessions.len());
+        let session = self.sessions.get(index.checked_rem(connections)?)?;
+        let sequence = self.sequences.get_mut(index)?;
+        *sequence = sequence.wrapping_add(1);
+        let sequence = SequenceArgs {
+            session: session.id?,
+            sequence: *sequence,
+            slot: u32::try_from(index / connections).ok()?,
+            highest_slot: slots(connections, self.sequences.len()).saturating_sub(1),
+            cache_this: false,
+        };
+        Some(SessionPlace { sequence, open: session.open.unwrap_or(Stateid::ANONYMOUS) })
+    }
+
+    /// Takes the reply to a step.
+    pub(super) fn finish(&mut self, reply: Result<&[u8], Error>) {
+        let Some((connection, step)) = self.step.take() else { return };
+        let slots = slots(self.sessions.len(), self.sequences.len());
+        let Some(session) = self.sessions.get_mut(connection) else { return };
+        self.ended = Some(reply.and_then(|reply| session.take(step, reply, slots)));
+    }
+
+    /// Takes the outcome of the step that [`Generator::begin_session_step`] began.
+    pub(super) fn take_ended(&mut self) -> Option<Result<(), Error>> {
+        self.ended.take()
+    }
+}
+
+/// Slots of each session.
+fn slots(connections: usize, places: usize) -> u32 {
+    u32::try_from(places.checked_div(connections).unwrap_or(0)).unwrap_or(u32::MAX)
+}
+
+impl LoadSession {
+    /// Takes what a step gives; `slots` are needed.
+    fn take(&mut self, step: SessionStep, reply: &[u8], slots: u32) -> Result<(), Error> {
+        let mut results = Reader::new(reply);
+        accepted(&mut results)?;
+        let mut reply = CompoundReply::parse(results).map_err(Error::Garbled)?;
+        match (step, succeeded(&mut reply)?) {
+            (SessionStep::ExchangeId, Answer::ExchangeId(Ok(known))) => {
+                (self.client, self.creation) = (Some(known.client_id), known.sequence);
+                Ok(())
+            }
+            (SessionStep::CreateSession, Answer::CreateSession(Ok(made))) => {
+                self.id = Some(made.session);
+                let is_enough = made.fore.requests_max >= slots;
+                if is_enough { Ok(()) } else { Err(FEW_SLOTS) }
+            }
+            (SessionStep::Open, Answer::Sequence(Ok(_))) => {
+                succeeded(&mut reply)?;
+                let Answer::Open(Ok(done)) = succeeded(&mut reply)? else { return Err(OTHER) };
+                self.open = Some(done.stateid);
+                Ok(())
+            }
+            (SessionStep::Close | SessionStep::ReclaimComplete, Answer::Sequence(Ok(_))) => {
+                succeeded(&mut reply)?;
+                if step == SessionStep::Close {
+                    succeeded(&mut reply)?;
+                }
+                Ok(())
+            }
+            (SessionStep::DestroySession, Answer::DestroySession(Ok(())))
+            | (SessionStep::DestroyClientid, Answer::DestroyClientid(Ok(()))) => Ok(()),
+            _ => Err(OTHER),
+        }
+    }
+}
+
+const OTHER: Error = Error::Nonsense("the results are those of other operations");
+const FEW_SLOTS: Error =
+    Error::Nonsense("the server gives a session fewer slots than --depth: give a lower one");
+
+impl Generator {
+    /// Names the run: no other client owner begins with it.
+    pub(crate) fn name_sessions(&mut self, run: [u8; 16]) {
+        if let Some(sessions) = &mut self.sessions {
+            sessions.run = run;
+        }
+    }
+
+    /// Connections that need a session; none unless the workload is one of version 4.1.
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.as_ref().map_or(0, |sessions| sessions.sessions.len())
+    }
+
+    /// Begins a step of the session of a connection. False when there is nothing to do.
+    pub(crate) fn begin_session_step(
+        &mut self,
+        cx: &mut Cx<'_>,
+        connection: usize,
+        step: SessionStep,
+    ) -> Result<bool, Error> {
+        let peer = *self.peers.get(connection).ok_or(Error::NotConnected(self.down))?;
+        let Some(sessions) = &mut self.sessions else { return Ok(false) };
+        sessions.send(cx, peer, &self.maker, (connection, step))
+    }
+
+    /// Takes the outcome of that step; it is returned once.
+    pub(crate) fn take_session_step(&mut self) -> Option<Result<(), Error>> {
+        self.sessions.as_mut()?.take_ended()
+    }
+}
+
+impl Sessions {
+    fn send(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        maker: &Maker,
+        (connection, step): (usize, SessionStep),
+    ) -> Result<bool, Error> {
+        let session = *self.sessions.get(connection).ok_or(OTHER)?;
+        let files = maker.files.as_ref().ok_or(OTHER)?;
+        let first = u32::try_from(connection).map_err(|_| OTHER)?;
+        let mut owner = [0; 20];
+        for (to, from) in owner.iter_mut().zip(self.run.into_iter().chain(first.to_be_bytes())) {
+            *to = from;
+        }
+        let slots = slots(self.sessions.len(), self.sequences.len());
+        let mut within = || {
+            let place = self.next_place(first).ok_or(OTHER)?;
+            Ok::<_, Error>(Request::Sequence(place.sequence))
+        };
+        let send = |cx: &mut Cx<'_>, requests: &[Request<'_>]| {
+            let call = maker.compound_call(RESULTS_LEN_MAX);
+            maker.short_compound(cx, peer, ASKED_OF_SESSION, call, requests).ok_or(Error::NoMemory)
+        };
+        let LoadSession { client, creation, id, open } = session;
+        match (step, client, id, open) {
+            (SessionStep::ExchangeId, ..) => {
+                send(cx, &[Request::ExchangeId(exchange_id(&owner))])?;
+            }
+            (SessionStep::CreateSession, Some(client), ..) => {
+                let create = create_session((client, creation), maker.len, slots);
+                send(cx, &[Request::CreateSession(create)])?;
+            }
+            (SessionStep::ReclaimComplete, ..) => {
+                let sequence = within()?;
+                send(cx, &[sequence, Request::ReclaimComplete(false)])?;
+            }
+            (SessionStep::Open, ..) if maker.workload.has_payload() => {
+                let sequence = within()?;
+                send(cx, &[sequence, put(&files.file), Request::Open(opening())])?;
+            }
+            (SessionStep::Close, _, _, Some(open)) => {
+                let sequence = within()?;
+                let close = Request::Close(Close4Args { seqid: 0, open });
+                send(cx, &[sequence, put(&files.file), close])?;
+            }
+            (SessionStep::DestroySession, _, Some(id), _) => {
+                send(cx, &[Request::DestroySession(id)])?;
+            }
+            (SessionStep::DestroyClientid, Some(client), ..) => {
+                send(cx, &[Request::DestroyClientid(client)])?;
+            }
+            // There is nothing to open, or nothing to end.
+            _ => return Ok(false),
+        }
+        self.step = Some((connection, step));
+        Ok(true)
+    }
+
+    /// Makes the call of place `index` in its session. `None` when our memory for it is short.
+    #[inline(never)]
+    pub(super) fn make(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        maker: &Maker,
+        (index, ask): (u32, Ask),
+    ) -> Option<()> {
+        let place = self.next_place(index)?;
+        maker.make_compound(cx, peer, (ask, Token(index.into())), place)
+    }
+}
+
+/// True if no later call of the session can succeed.
+pub(super) const fn ends_sessions(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Nfs4(
+            Status4::BadSession
+                | Status4::DeadSession
+                | Status4::StaleClientid
+                | Status4::ConnNotBoundToSession
+                | Status4::SeqMisordered
+                | Status4::BadSlot
+                | Status4::BadHighSlot
+                | Status4::SeqFalseRetry
+        )
+    )
+}
+
+fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
+    ExchangeIdArgs {
+        client: ClientOwner { verifier: [0; 8], owner: Text(owner) },
+        flags: exchange_flag::USE_NON_PNFS,
+        protection: StateProtection::None,
+        implementation: None,
+    }
+}
+
+fn create_session(
+    (client_id, sequence): (u64, u32),
+    len: usize,
+    slots: u32,
+) -> CreateSessionArgs<'static> {
+    let message_max = u32::try_from(len).unwrap_or(u32::MAX).saturating_add(AROUND_LEN);
+    let fore = ChannelAttributes {
+        header_pad: 0,
+        request_max: message_max,
+        response_max: message_max,
+        response_cached_max: 2_048,
+        operations_max: 16,
+        requests_max: slots,
+        rdma_ird: None,
+    };
+    // Sizes that servers take for a back channel which nobody uses.
+    let back = ChannelAttributes {
+        request_max: 4_096,
+        response_max: 4_096,
+        response_cached_max: 0,
+        operations_max: 2,
+        requests_max: 1,
+        ..fore
+    };
+    CreateSessionArgs {
+        client_id,
+        sequence,
+        flags: 0,
+        fore,
+        back,
+        program: 0x4000_0000,
+        security: Array::of(&[CallbackSecurity::None]),
+    }
+}
