@@ -247,7 +247,7 @@ impl<P: Provider> Load<P> {
         self.with_generator(|generator| generator.name_sessions(run));
         let begun = (0..self.generator().sessions()).try_for_each(|connection| {
             let mut steps = SessionStep::BEGIN.into_iter();
-            steps.try_for_each(|step| self.session_step(connection, step, (&now, &stop)))
+            steps.try_for_each(|step| self.session_step(connection, step, &now, &stop))
         });
         if begun.is_err() {
             // What is left behind ends with its lease.
@@ -267,7 +267,7 @@ impl<P: Provider> Load<P> {
     ) -> Result<(), Error> {
         for connection in 0..self.generator().sessions() {
             for step in SessionStep::END {
-                self.session_step(connection, step, (&now, &stop))?;
+                self.session_step(connection, step, &now, &stop)?;
             }
         }
         Ok(())
@@ -277,7 +277,8 @@ impl<P: Provider> Load<P> {
         &mut self,
         connection: usize,
         step: SessionStep,
-        (now, stop): (&impl Fn() -> Time, &impl Fn() -> bool),
+        now: &impl Fn() -> Time,
+        stop: &impl Fn() -> bool,
     ) -> Result<(), Error> {
         let began = now();
         loop {

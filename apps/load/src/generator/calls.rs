@@ -89,11 +89,25 @@ impl Generator {
         let maker = &self.maker;
         let made = self.peers.get(peer).and_then(|peer| match &mut self.sessions {
             None => maker.make(cx, *peer, ask, Token(index.into())),
-            Some(sessions) => sessions.make(cx, *peer, maker, (index, ask)),
+            Some(sessions) => {
+                let place = sessions.next_place(index)?;
+                maker.make_compound(cx, *peer, ask, place)
+            }
         });
         if made.is_none() {
             self.failure.get_or_insert((ask.name(), Error::NoMemory));
             self.phase = GeneratorPhase::Over;
         }
+    }
+
+    /// All calls that count were made.
+    pub(super) fn is_enough(&self) -> bool {
+        self.span.calls.is_some_and(|calls| self.counted >= calls)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn finish_failed(&mut self, index: u32, error: Error) {
+        self.finished.push((index, Err(error)));
     }
 }

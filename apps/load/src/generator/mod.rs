@@ -185,13 +185,6 @@ impl Generator {
         }
     }
 
-    /// The same, whose calls are compounds of NFS version 4.1 in a session for each of
-    /// `connections`.
-    pub(crate) fn in_sessions(self, connections: usize) -> Self {
-        let sessions = Sessions::new(connections, self.slots.len());
-        Self { sessions: Some(Box::new(sessions)), ..self }
-    }
-
     /// The connection of place `peers.len()`.
     pub(crate) fn add_peer(&mut self, peer: PeerId) {
         self.peers.push(peer);
@@ -416,19 +409,6 @@ impl Generator {
         self.failure.get_or_insert((what, error));
         self.phase = GeneratorPhase::Over;
         0
-    }
-
-    /// All calls that count were made.
-    fn is_enough(&self) -> bool {
-        self.span.calls.is_some_and(|calls| self.counted >= calls)
-    }
-}
-
-impl Generator {
-    #[cold]
-    #[inline(never)]
-    fn finish_failed(&mut self, index: u32, error: Error) {
-        self.finished.push((index, Err(error)));
     }
 }
 

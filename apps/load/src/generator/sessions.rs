@@ -5,7 +5,7 @@
 //! call is a slot of its connection's session.
 
 use super::{ASKED_OF_SESSION, Generator};
-use crate::workload::{Ask, Maker, SessionPlace, opening, put, succeeded};
+use crate::workload::{Maker, SessionPlace, opening, put, succeeded};
 use stag_client::Error;
 use stag_engine::{Cx, PeerId, Token};
 use stag_protocol::{
@@ -93,7 +93,8 @@ impl Sessions {
             highest_slot: slots(connections, self.sequences.len()).saturating_sub(1),
             cache_this: false,
         };
-        Some(SessionPlace { sequence, open: session.open.unwrap_or(Stateid::ANONYMOUS) })
+        let token = Token(index as u64);
+        Some(SessionPlace { token, sequence, open: session.open.unwrap_or(Stateid::ANONYMOUS) })
     }
 
     /// Takes the reply to a step.
@@ -156,6 +157,13 @@ const FEW_SLOTS: Error =
     Error::Nonsense("the server gives a session fewer slots than --depth: give a lower one");
 
 impl Generator {
+    /// The same, whose calls are compounds of NFS version 4.1 in a session for each of
+    /// `connections`.
+    pub(crate) fn in_sessions(self, connections: usize) -> Self {
+        let sessions = Sessions::new(connections, self.slots.len());
+        Self { sessions: Some(Box::new(sessions)), ..self }
+    }
+
     /// Names the run: no other client owner begins with it.
     pub(crate) fn name_sessions(&mut self, run: [u8; 16]) {
         if let Some(sessions) = &mut self.sessions {
@@ -177,7 +185,8 @@ impl Generator {
     ) -> Result<bool, Error> {
         let peer = *self.peers.get(connection).ok_or(Error::NotConnected(self.down))?;
         let Some(sessions) = &mut self.sessions else { return Ok(false) };
-        sessions.send(cx, peer, &self.maker, (connection, step))
+        sessions.step = Some((connection, step));
+        sessions.send(cx, peer, &self.maker)
     }
 
     /// Takes the outcome of that step; it is returned once.
@@ -187,13 +196,8 @@ impl Generator {
 }
 
 impl Sessions {
-    fn send(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        maker: &Maker,
-        (connection, step): (usize, SessionStep),
-    ) -> Result<bool, Error> {
+    fn send(&mut self, cx: &mut Cx<'_>, peer: PeerId, maker: &Maker) -> Result<bool, Error> {
+        let (connection, step) = self.step.ok_or(OTHER)?;
         let session = *self.sessions.get(connection).ok_or(OTHER)?;
         let files = maker.files.as_ref().ok_or(OTHER)?;
         let first = u32::try_from(connection).map_err(|_| OTHER)?;
@@ -216,7 +220,7 @@ impl Sessions {
                 send(cx, &[Request::ExchangeId(exchange_id(&owner))])?;
             }
             (SessionStep::CreateSession, Some(client), ..) => {
-                let create = create_session((client, creation), maker.len, slots);
+                let create = create_session(client, creation, maker.len, slots);
                 send(cx, &[Request::CreateSession(create)])?;
             }
             (SessionStep::ReclaimComplete, ..) => {
@@ -241,21 +245,7 @@ impl Sessions {
             // There is nothing to open, or nothing to end.
             _ => return Ok(false),
         }
-        self.step = Some((connection, step));
         Ok(true)
-    }
-
-    /// Makes the call of place `index` in its session. `None` when our memory for it is short.
-    #[inline(never)]
-    pub(super) fn make(
-        &mut self,
-        cx: &mut Cx<'_>,
-        peer: PeerId,
-        maker: &Maker,
-        (index, ask): (u32, Ask),
-    ) -> Option<()> {
-        let place = self.next_place(index)?;
-        maker.make_compound(cx, peer, (ask, Token(index.into())), place)
     }
 }
 
@@ -286,7 +276,8 @@ fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
 }
 
 fn create_session(
-    (client_id, sequence): (u64, u32),
+    client_id: u64,
+    sequence: u32,
     len: usize,
     slots: u32,
 ) -> CreateSessionArgs<'static> {

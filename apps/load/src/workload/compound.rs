@@ -53,6 +53,8 @@ const MODE: [u8; 4] = 0o600_u32.to_be_bytes();
 /// The place of a call in its session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionPlace {
+    /// Token of the call.
+    pub token: Token,
     /// Session, slot and sequence ID.
     pub sequence: SequenceArgs,
     /// The open of the generator's file.
@@ -65,11 +67,11 @@ impl Maker {
         &self,
         cx: &mut Cx<'_>,
         peer: PeerId,
-        (ask, token): (Ask, Token),
+        ask: Ask,
         place: SessionPlace,
     ) -> Option<()> {
         let files = self.files.as_ref()?;
-        let (put, stateid) = (put(&files.file), place.open);
+        let (put, stateid, token) = (put(&files.file), place.open, place.token);
         let put_dir = || self::put(&files.dir);
         let count = u32::try_from(self.len).ok()?;
         let attributes = || Request::GetAttr(attributes());
