@@ -69,7 +69,7 @@ impl NodeRow {
 /// A run, as it is drawn.
 #[derive(Clone, Debug)]
 struct RunView {
-    /// What is measured, and how.
+    /// Two lines about the workload and its pace.
     head: [String; 2],
     /// Number of the run among those of this command.
     number: u32,
