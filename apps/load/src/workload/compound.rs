@@ -31,9 +31,10 @@ const RESULTS_LEN_MAX: usize = 1_024;
 /// Octets of the results of SEQUENCE, PUTFH, and a READ or WRITE without its data.
 const TRANSFER_RESULTS_LEN_MAX: usize = 256;
 
-/// The attributes that version 3 returns of a file.
-const ATTRIBUTES: [Attribute; 13] = [
+/// The attributes that Linux asks for in a stat(): those that version 3 returns, and two more.
+const ATTRIBUTES: Bitmap = Bitmap::of_attributes(&[
     Attribute::Type,
+    Attribute::Change,
     Attribute::Size,
     Attribute::Fsid,
     Attribute::Fileid,
@@ -46,7 +47,8 @@ const ATTRIBUTES: [Attribute; 13] = [
     Attribute::TimeAccess,
     Attribute::TimeMetadata,
     Attribute::TimeModify,
-];
+    Attribute::MountedOnFileid,
+]);
 /// Mode of a file that is made, as the value of an attribute.
 const MODE: [u8; 4] = 0o600_u32.to_be_bytes();
 
@@ -74,7 +76,7 @@ impl Maker {
         let (put, stateid, token) = (put(&files.file), place.open, place.token);
         let put_dir = || self::put(&files.dir);
         let count = u32::try_from(self.len).ok()?;
-        let attributes = || Request::GetAttr(attributes());
+        let attributes = || Request::GetAttr(ATTRIBUTES);
         let short = self.compound_call(RESULTS_LEN_MAX);
         let transfer = self.compound_call(TRANSFER_RESULTS_LEN_MAX);
         let sequence = Request::Sequence(place.sequence);
@@ -193,10 +195,6 @@ const OTHER: Error = Error::Nonsense("the results are those of other operations"
 /// The current filehandle.
 pub(crate) fn put(handle: &FileHandle) -> Request<'_> {
     Request::PutFh(Text(handle.octets()))
-}
-
-fn attributes() -> Bitmap {
-    Bitmap::of(ATTRIBUTES.map(|attribute| attribute as u32))
 }
 
 /// An open for writing that makes the file of this name.
