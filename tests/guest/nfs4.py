@@ -1,5 +1,5 @@
 """Checks of a server of NFS 4.1 and 4.2, which the kernel has mounted by both: the two mounts are two clients, which hold locks, delegations
-and caches against each other. Usage: nfs4.py DIRECTORY, with mounts directory-4.1, directory-4.2, memory-4.1, memory-4.2 and root in it.
+and caches against each other. Usage: nfs4.py DIRECTORY, with mounts directory-4.1, directory-4.2, memory-4.1, memory-4.2, root and deep in it.
 Every check prints `ok NAME` or `not ok NAME: WHY`; the last line is `N passed, N failed`.
 `nfs4.py --program EXPORT` is the program of the server's host whose locks and a client's meet, with the exported directory."""
 
@@ -124,12 +124,20 @@ def check_mounted_versions(_pair):
 
 def check_root_lists_exports(_pair):
     root = f"{MOUNTS}/root"
-    assert os.listdir(root) == ["export"], os.listdir(root)
+    assert sorted(os.listdir(root)) == ["deep", "export"], os.listdir(root)
     os.listdir(f"{root}/export")  # which goes over into it, as `stat` does not
     above, export = os.stat(root), os.stat(f"{root}/export")
     assert above.st_dev != export.st_dev, "an export is a file system of its own"
     refused(errno.EROFS, lambda: os.mkdir(f"{root}/new"))
     refused(errno.ENOENT, lambda: os.stat(f"{root}/other"))
+    # The name of another export has two components: a directory of nothing else leads to it.
+    assert os.listdir(f"{root}/deep") == ["down"], os.listdir(f"{root}/deep")
+    assert os.listdir(f"{root}/deep/down") == ["below"], os.listdir(f"{root}/deep/down")
+    assert read(f"{root}/deep/down/below") == b"content"
+    write(f"{root}/deep/down/written", b"written")
+    assert read(f"{MOUNTS}/deep/written") == b"written", "the export by itself"
+    refused(errno.EROFS, lambda: os.mkdir(f"{root}/deep/new"))
+    refused(errno.ENOENT, lambda: os.stat(f"{root}/deep/other"))
 
 
 def check_close_to_open(pair):
