@@ -36,8 +36,8 @@ need_guest() {
 
 # need_uml: user-mode Linux, which is a package of Debian for amd64, and the rights to give it a network of its own. Says why not, and
 # where that is so, ends. What it misses it installs, as root on Debian.
-UML_PACKAGES="user-mode-linux kmod iproute2 python3"
-has_uml() { command -v linux.uml && command -v modprobe && command -v ip && [ -x /usr/bin/python3 ]; } >/dev/null
+UML_PACKAGES="user-mode-linux kmod iproute2 python3 fio"
+has_uml() { command -v linux.uml && command -v modprobe && command -v ip && command -v fio && [ -x /usr/bin/python3 ]; } >/dev/null
 need_uml() {
   [ "$(id -u)" = 0 ] || skipped "a Linux kernel as a process needs root, for its network (sudo $0)"
   # shellcheck disable=SC2086

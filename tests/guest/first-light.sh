@@ -591,7 +591,6 @@ session_of_checks() {
   ok "$TRANSPORT/mount"
   for name in $CHECKS; do
     is_wanted "$name" || continue
-    if [ "$name" = fio_verify ] && ! command -v fio >/dev/null; then skip "$TRANSPORT/$name" "there is no fio"; continue; fi
     run_check "$name" || { not_ok "$TRANSPORT/after_$name" "the mount does not answer any more, the rest is not run"; return 1; }
   done
   [ "$TRANSPORT" = rdma ] && [ -z "$ONLY" ] && required=(read_chunks write_chunks reply_chunks)
