@@ -20,9 +20,9 @@ use stag_protocol::{
     nfs::{
         v3::{CreateHow, FileHandle, GetAttrArgs, ReadArgs, SetAttributes, StableHow},
         v4::{
-            Answer, Array, Bitmap, COMPOUND, CallbackSecurity, ChannelAttributes, ClientOwner,
-            CompoundReply, CreateSessionArgs, ExchangeIdArgs, Read4Args, Request, SequenceArgs,
-            SessionId, StateProtection, Stateid, Text,
+            Answer, Array, COMPOUND, CallbackSecurity, ChannelAttributes, ClientOwner,
+            CompoundReply, CreateSessionArgs, ExchangeIdArgs, Read4Args, Request, STAT_ATTRIBUTES,
+            SequenceArgs, SessionId, StateProtection, Stateid, Text,
         },
     },
     rpc::{Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, Xid},
@@ -156,10 +156,7 @@ impl Asker {
         let stateid = Stateid::ANONYMOUS;
         let last = match question.reads {
             true => Request::Read(Read4Args { stateid, offset: 0, count: LEN as u32 }),
-            // Attributes that Linux asks for each time.
-            false => Request::GetAttr(Bitmap::of([
-                1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55,
-            ])),
+            false => Request::GetAttr(STAT_ATTRIBUTES),
         };
         let put = Request::PutFh(Text(file.octets()));
         message(cx, COMPOUND_CALL, |writer| compound(writer, &[sequence, put, last]))

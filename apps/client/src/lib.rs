@@ -27,6 +27,7 @@ pub use acl::Acl;
 pub use client::{ClientConfig, Error, NfsClient};
 
 pub use nfs3::{CallTicket, Finished};
+pub use nfs4::session::{create_session, exchange_id};
 pub use results::{DirEntry, ReadResult};
 pub use stag_rpc::Recovery;
 

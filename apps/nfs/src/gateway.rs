@@ -142,7 +142,6 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Carries a call out that nothing is in the way of.
-    // A call for each call would copy it: seventy instructions of a GETATTR.
     #[inline(always)]
     fn carry_out(
         &mut self,

@@ -7,7 +7,7 @@
 mod answers;
 mod listing;
 mod requests;
-mod session;
+pub(crate) mod session;
 
 use crate::{Error, NfsClient};
 use stag_protocol::{
@@ -36,7 +36,8 @@ impl<P: Provider> NfsClient<P> {
             Answer::ExchangeId(done) => done.map(|ok| (ok.client_id, ok.sequence)),
             _ => Err(Status4::ServerFault),
         })?;
-        let create = session::create_session(client, sequence);
+        let create =
+            session::create_session(client, sequence, session::MESSAGE_MAX, session::REQUESTS_MAX);
         let arguments = requests::alone(minor, &[Request::CreateSession(create)]);
         let (id, requests) = self.ask(&arguments, |answer| match answer {
             Answer::CreateSession(done) => done.map(|ok| (ok.session, ok.fore.requests_max)),

@@ -8,9 +8,9 @@ use stag_rpc::Token;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Requests at a time: as many as the session is asked for.
-const REQUESTS_MAX: u32 = 64;
+pub(super) const REQUESTS_MAX: u32 = 64;
 /// Octets of the longest request and reply: the largest READ or WRITE and what stands around it.
-const MESSAGE_MAX: u32 = (1 << 20) + 8_192;
+pub(super) const MESSAGE_MAX: u32 = (1 << 20) + 8_192;
 
 /// A session.
 #[derive(Debug)]
@@ -76,8 +76,9 @@ pub(super) fn owner() -> Vec<u8> {
     format!("stag {} {}", std::process::id(), now.as_nanos()).into_bytes()
 }
 
-/// Arguments of EXCHANGE_ID.
-pub(super) fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
+/// Arguments of EXCHANGE_ID (RFC 8881 §18.35): of a client that wants no pNFS and no protection of
+/// its state. `owner` is its name, of up to 1,024 octets, which no other client has.
+pub fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
     ExchangeIdArgs {
         client: ClientOwner { verifier: [0; 8], owner: Text(owner) },
         flags: exchange_flag::USE_NON_PNFS,
@@ -86,15 +87,22 @@ pub(super) fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
     }
 }
 
-/// Arguments of CREATE_SESSION: without callbacks.
-pub(super) fn create_session(client_id: u64, sequence: u32) -> CreateSessionArgs<'static> {
+/// Arguments of CREATE_SESSION (RFC 8881 §18.36): without callbacks. `client_id` and `sequence` are
+/// those that EXCHANGE_ID gave; `message_max` is in octets, of the longest request and the longest
+/// reply; `requests_max` is how many requests the session takes at a time.
+pub fn create_session(
+    client_id: u64,
+    sequence: u32,
+    message_max: u32,
+    requests_max: u32,
+) -> CreateSessionArgs<'static> {
     let fore = ChannelAttributes {
         header_pad: 0,
-        request_max: MESSAGE_MAX,
-        response_max: MESSAGE_MAX,
+        request_max: message_max,
+        response_max: message_max,
         response_cached_max: 2_048,
         operations_max: 16,
-        requests_max: REQUESTS_MAX,
+        requests_max,
         rdma_ird: None,
     };
     // Sizes that servers take for a back channel which nobody uses.

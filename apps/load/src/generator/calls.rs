@@ -91,7 +91,11 @@ impl Generator {
             None => maker.make(cx, *peer, ask, Token(index.into())),
             Some(sessions) => {
                 let place = sessions.next_place(index)?;
-                maker.make_compound(cx, *peer, ask, place)
+                let made = maker.make_compound(cx, *peer, ask, place);
+                if made.is_some() {
+                    sessions.begin(index);
+                }
+                made
             }
         });
         if made.is_none() {

@@ -6,13 +6,11 @@
 
 use super::{ASKED_OF_SESSION, Generator};
 use crate::workload::{Maker, SessionPlace, opening, put, succeeded};
-use stag_client::Error;
+use stag_client::{Error, create_session, exchange_id};
 use stag_engine::{Cx, PeerId, Token};
 use stag_protocol::{
     nfs::v4::{
-        Answer, Array, CallbackSecurity, ChannelAttributes, ClientOwner, Close4Args, CompoundReply,
-        CreateSessionArgs, ExchangeIdArgs, Request, SequenceArgs, SessionId, StateProtection,
-        Stateid, Status4, Text, exchange_flag,
+        Answer, Close4Args, CompoundReply, Request, SequenceArgs, SessionId, Stateid, Status4,
     },
     xdr::Reader,
 };
@@ -80,21 +78,28 @@ impl Sessions {
         }
     }
 
-    /// The place of the next call of place `index` in the session of its connection.
-    pub(super) fn next_place(&mut self, index: u32) -> Option<SessionPlace> {
+    /// The place of the next call of place `index` in the session of its connection. It is used
+    /// up by [`Self::begin`].
+    pub(super) fn next_place(&self, index: u32) -> Option<SessionPlace> {
         let (index, connections) = (index as usize, self.sessions.len());
         let session = self.sessions.get(index.checked_rem(connections)?)?;
-        let sequence = self.sequences.get_mut(index)?;
-        *sequence = sequence.wrapping_add(1);
         let sequence = SequenceArgs {
             session: session.id?,
-            sequence: *sequence,
+            sequence: self.sequences.get(index)?.wrapping_add(1),
             slot: u32::try_from(index / connections).ok()?,
             highest_slot: slots(connections, self.sequences.len()).saturating_sub(1),
             cache_this: false,
         };
         let token = Token(index as u64);
         Some(SessionPlace { token, sequence, open: session.open.unwrap_or(Stateid::ANONYMOUS) })
+    }
+
+    /// The call of place `index` went out.
+    #[inline]
+    pub(super) fn begin(&mut self, index: u32) {
+        if let Some(sequence) = self.sequences.get_mut(index as usize) {
+            *sequence = sequence.wrapping_add(1);
+        }
     }
 
     /// Takes the reply to a step.
@@ -206,46 +211,48 @@ impl Sessions {
             *to = from;
         }
         let slots = slots(self.sessions.len(), self.sequences.len());
-        let mut within = || {
-            let place = self.next_place(first).ok_or(OTHER)?;
-            Ok::<_, Error>(Request::Sequence(place.sequence))
-        };
-        let send = |cx: &mut Cx<'_>, requests: &[Request<'_>]| {
+        let sequence = self.next_place(first).map(|place| Request::Sequence(place.sequence));
+        let mut send = |requests: &[Request<'_>]| {
             let call = maker.compound_call(RESULTS_LEN_MAX);
-            maker.short_compound(cx, peer, ASKED_OF_SESSION, call, requests).ok_or(Error::NoMemory)
+            maker
+                .short_compound(cx, peer, ASKED_OF_SESSION, call, requests)
+                .ok_or(Error::NoMemory)?;
+            if let [Request::Sequence(_), ..] = requests {
+                self.begin(first);
+            }
+            Ok::<_, Error>(true)
         };
         let LoadSession { client, creation, id, open } = session;
-        match (step, client, id, open) {
-            (SessionStep::ExchangeId, ..) => {
-                send(cx, &[Request::ExchangeId(exchange_id(&owner))])?;
-            }
+        match (step, client, id, open, sequence) {
+            (SessionStep::ExchangeId, ..) => send(&[Request::ExchangeId(exchange_id(&owner))]),
             (SessionStep::CreateSession, Some(client), ..) => {
-                let create = create_session(client, creation, maker.len, slots);
-                send(cx, &[Request::CreateSession(create)])?;
+                let message_max = u32::try_from(maker.len).unwrap_or(u32::MAX);
+                let message_max = message_max.saturating_add(AROUND_LEN);
+                send(&[Request::CreateSession(create_session(
+                    client,
+                    creation,
+                    message_max,
+                    slots,
+                ))])
             }
-            (SessionStep::ReclaimComplete, ..) => {
-                let sequence = within()?;
-                send(cx, &[sequence, Request::ReclaimComplete(false)])?;
+            (SessionStep::ReclaimComplete, .., Some(sequence)) => {
+                send(&[sequence, Request::ReclaimComplete(false)])
             }
-            (SessionStep::Open, ..) if maker.workload.has_payload() => {
-                let sequence = within()?;
-                send(cx, &[sequence, put(&files.file), Request::Open(opening())])?;
+            (SessionStep::Open, .., Some(sequence)) if maker.workload.has_payload() => {
+                send(&[sequence, put(&files.file), Request::Open(opening())])
             }
-            (SessionStep::Close, _, _, Some(open)) => {
-                let sequence = within()?;
+            (SessionStep::Close, _, _, Some(open), Some(sequence)) => {
                 let close = Request::Close(Close4Args { seqid: 0, open });
-                send(cx, &[sequence, put(&files.file), close])?;
+                send(&[sequence, put(&files.file), close])
             }
-            (SessionStep::DestroySession, _, Some(id), _) => {
-                send(cx, &[Request::DestroySession(id)])?;
-            }
+            (SessionStep::DestroySession, _, Some(id), ..) => send(&[Request::DestroySession(id)]),
             (SessionStep::DestroyClientid, Some(client), ..) => {
-                send(cx, &[Request::DestroyClientid(client)])?;
+                send(&[Request::DestroyClientid(client)])
             }
+            (SessionStep::ReclaimComplete, ..) => Err(OTHER),
             // There is nothing to open, or nothing to end.
-            _ => return Ok(false),
+            _ => Ok(false),
         }
-        Ok(true)
     }
 }
 
@@ -264,49 +271,4 @@ pub(super) const fn ends_sessions(error: &Error) -> bool {
                 | Status4::SeqFalseRetry
         )
     )
-}
-
-fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
-    ExchangeIdArgs {
-        client: ClientOwner { verifier: [0; 8], owner: Text(owner) },
-        flags: exchange_flag::USE_NON_PNFS,
-        protection: StateProtection::None,
-        implementation: None,
-    }
-}
-
-fn create_session(
-    client_id: u64,
-    sequence: u32,
-    len: usize,
-    slots: u32,
-) -> CreateSessionArgs<'static> {
-    let message_max = u32::try_from(len).unwrap_or(u32::MAX).saturating_add(AROUND_LEN);
-    let fore = ChannelAttributes {
-        header_pad: 0,
-        request_max: message_max,
-        response_max: message_max,
-        response_cached_max: 2_048,
-        operations_max: 16,
-        requests_max: slots,
-        rdma_ird: None,
-    };
-    // Sizes that servers take for a back channel which nobody uses.
-    let back = ChannelAttributes {
-        request_max: 4_096,
-        response_max: 4_096,
-        response_cached_max: 0,
-        operations_max: 2,
-        requests_max: 1,
-        ..fore
-    };
-    CreateSessionArgs {
-        client_id,
-        sequence,
-        flags: 0,
-        fore,
-        back,
-        program: 0x4000_0000,
-        security: Array::of(&[CallbackSecurity::None]),
-    }
 }

@@ -14,7 +14,8 @@ use stag_protocol::{
         v4::{
             self, Answer, AnswerSet as _, Attribute, Bitmap, Close4Args, CompoundHead,
             CompoundReply, CreateHow4, Open4Args, OpenClaim, OpenHow, RawAttributes, Read4Args,
-            Request, SequenceArgs, StateOwner, Stateid, Status4, Text, Write4Args, share,
+            Request, STAT_ATTRIBUTES, SequenceArgs, StateOwner, Stateid, Status4, Text, Write4Args,
+            share,
         },
     },
     rpc::Credential,
@@ -31,24 +32,6 @@ const RESULTS_LEN_MAX: usize = 1_024;
 /// Octets of the results of SEQUENCE, PUTFH, and a READ or WRITE without its data.
 const TRANSFER_RESULTS_LEN_MAX: usize = 256;
 
-/// The attributes that Linux asks for in a stat(): those that version 3 returns, and two more.
-const ATTRIBUTES: Bitmap = Bitmap::of_attributes(&[
-    Attribute::Type,
-    Attribute::Change,
-    Attribute::Size,
-    Attribute::Fsid,
-    Attribute::Fileid,
-    Attribute::Mode,
-    Attribute::NumLinks,
-    Attribute::Owner,
-    Attribute::OwnerGroup,
-    Attribute::RawDev,
-    Attribute::SpaceUsed,
-    Attribute::TimeAccess,
-    Attribute::TimeMetadata,
-    Attribute::TimeModify,
-    Attribute::MountedOnFileid,
-]);
 /// Mode of a file that is made, as the value of an attribute.
 const MODE: [u8; 4] = 0o600_u32.to_be_bytes();
 
@@ -76,7 +59,7 @@ impl Maker {
         let (put, stateid, token) = (put(&files.file), place.open, place.token);
         let put_dir = || self::put(&files.dir);
         let count = u32::try_from(self.len).ok()?;
-        let attributes = || Request::GetAttr(ATTRIBUTES);
+        let attributes = || Request::GetAttr(STAT_ATTRIBUTES);
         let short = self.compound_call(RESULTS_LEN_MAX);
         let transfer = self.compound_call(TRANSFER_RESULTS_LEN_MAX);
         let sequence = Request::Sequence(place.sequence);

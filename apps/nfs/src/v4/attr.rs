@@ -4,8 +4,8 @@ use stag_protocol::{
     nfs::{
         v3::{FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
         v4::{
-            Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, Status4, Time4,
-            emit_attributes, share,
+            Attribute, Bitmap, ChangeInfo, FileKind4, Fsid, OpenArguments, STAT_ATTRIBUTES,
+            Status4, Time4, emit_attributes, share,
         },
     },
     xdr::{Codec as _, NoRoom, Writer},
@@ -13,7 +13,6 @@ use stag_protocol::{
 
 mod usual;
 
-use usual::USUAL;
 pub(super) use usual::{USUAL_WORDS, emit_usual};
 
 use super::{
@@ -326,7 +325,7 @@ impl AttributeSource<'_> {
 
     /// Writes those of the attributes in `asked` that have a value (RFC 8881 §5.5).
     pub(super) fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        if *asked == USUAL {
+        if *asked == STAT_ATTRIBUTES {
             let ObjectFacts { attributes, mounted_on } = self.object;
             return emit_usual(attributes, mounted_on.unwrap_or(attributes.fileid), writer);
         }
@@ -478,7 +477,7 @@ mod tests {
                 expected.remove(Attribute::CloneBlksize as u32);
             }
             let alone = SUPPORTED.numbers().map(|number| Bitmap::of([number]));
-            for asked in alone.chain([SUPPORTED, USUAL, Bitmap::EMPTY]) {
+            for asked in alone.chain([SUPPORTED, STAT_ATTRIBUTES, Bitmap::EMPTY]) {
                 let mut octets = [0; 2_048];
                 let mut writer = Writer::new(&mut octets);
                 source.emit(&asked, &mut writer).unwrap();

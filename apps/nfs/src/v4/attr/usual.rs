@@ -2,40 +2,22 @@
 //! no others. They are written by few steps, as each of them has a value of every object.
 
 use stag_protocol::{
-    nfs::v4::{Attribute, Bitmap},
+    nfs::v4::STAT_ATTRIBUTES,
     xdr::{NoRoom, Writer},
 };
 
 use super::{Decimal, kind};
 use crate::store::{FileAttributes, FileTime};
 
-/// Those that are written here.
-pub(in crate::v4) const USUAL: Bitmap = Bitmap::of_attributes(&[
-    Attribute::Type,
-    Attribute::Change,
-    Attribute::Size,
-    Attribute::Fsid,
-    Attribute::Fileid,
-    Attribute::Mode,
-    Attribute::NumLinks,
-    Attribute::Owner,
-    Attribute::OwnerGroup,
-    Attribute::RawDev,
-    Attribute::SpaceUsed,
-    Attribute::TimeAccess,
-    Attribute::TimeMetadata,
-    Attribute::TimeModify,
-    Attribute::MountedOnFileid,
-]);
-/// [`USUAL`] on the wire: the number of words, and the words.
+/// [`STAT_ATTRIBUTES`] on the wire: the number of words, and the words.
 pub(in crate::v4) const USUAL_WORDS: [u32; 3] = {
-    let [first, second] = USUAL.first_words();
+    let [first, second] = STAT_ATTRIBUTES.first_words();
     [2, first, second]
 };
 
-/// Writes the [usual](USUAL) attributes: which they are, their length, and their values in rising
-/// order (`fattr4`, RFC 8881 §3.3.7). `above` is the number of the directory entry that the object
-/// lies at.
+/// Writes the [attributes of a stat()](STAT_ATTRIBUTES): which they are, their length, and their
+/// values in rising order (`fattr4`, RFC 8881 §3.3.7). `above` is the number of the directory entry
+/// that the object lies at.
 pub(in crate::v4) fn emit_usual(
     object: &FileAttributes,
     above: u64,

@@ -8,6 +8,26 @@ use super::forms::{numbers, record, union};
 use super::{Bitmap, Handle4, Owner4, Status4, Time4};
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
+/// Attributes that the Linux client asks for in a stat(), in each GETATTR and behind each LOOKUP.
+/// Every object has a value of each.
+pub const STAT_ATTRIBUTES: Bitmap = Bitmap::of_attributes(&[
+    Attribute::Type,
+    Attribute::Change,
+    Attribute::Size,
+    Attribute::Fsid,
+    Attribute::Fileid,
+    Attribute::Mode,
+    Attribute::NumLinks,
+    Attribute::Owner,
+    Attribute::OwnerGroup,
+    Attribute::RawDev,
+    Attribute::SpaceUsed,
+    Attribute::TimeAccess,
+    Attribute::TimeMetadata,
+    Attribute::TimeModify,
+    Attribute::MountedOnFileid,
+]);
+
 /// Use that an attribute allows (RFC 8881 §5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributeAccess {
