@@ -50,6 +50,8 @@ pub(crate) struct Core {
     in_pass: bool,
     /// Until the next event, deadline or wish a pass has nothing to do.
     pub(crate) is_quiet: bool,
+    /// Messages wait for the next pass.
+    pub(crate) has_put_off: bool,
 }
 
 impl Core {
@@ -83,6 +85,7 @@ impl Core {
             parted: Parted::default(),
             in_pass: false,
             is_quiet: false,
+            has_put_off: false,
             config,
         })
     }

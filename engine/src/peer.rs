@@ -3,6 +3,7 @@
 use crate::{
     app::PeerId,
     options::PeerOptions,
+    pass::PassShare,
     peers::{GrantUse, Life, Standing},
     requester::PeerCalls,
     responder::Served,
@@ -33,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) served: Served,
     /// Our side: client if we connected.
     pub(crate) side: Side,
+    /// Its connection's part of the pass under way.
+    pub(crate) share: PassShare,
 }
 
 /// The way to a peer.
@@ -71,6 +74,7 @@ impl Peer {
             grant: GrantUse::new(now),
             standing: Standing::new(side),
             life: Life::new(),
+            share: PassShare::default(),
         }
     }
 }

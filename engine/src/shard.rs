@@ -5,6 +5,7 @@ use crate::{
     app::{App, Cx, PeerId},
     config::{Config, INLINE_LEN},
     core::Core,
+    pass::Crowd,
     peer::{FabricLink, Link},
     stats::Snapshot,
     stream::Streams,
@@ -52,6 +53,8 @@ pub struct Shard<P: Provider, A: App> {
     pub(crate) targets: Box<[Option<P::Address>]>,
     /// Room for the message that a look finds.
     pub(crate) front: Box<[u8]>,
+    /// Messages that wait for a later pass.
+    pub(crate) crowd: Crowd,
 }
 
 impl<P: Provider, A: App> fmt::Debug for Shard<P, A> {
@@ -81,6 +84,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let front = vec![0; core.config.receive_len].into_boxed_slice();
         let mut shard = Self {
             front,
+            crowd: Crowd::new(),
             provider,
             app,
             core,

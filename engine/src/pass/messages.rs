@@ -13,7 +13,7 @@ use stag_protocol::rpcrdma::{Incoming, ShortMessage, Version};
 use stag_verbs::{Event, Memory, PeerAddress, Provider, Qp, Status, Tag};
 
 impl<P: Provider, A: App> Shard<P, A> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn handle_event(&mut self, event: Event) {
         match event {
             Event::Received { qp, buf, invalidated } => self.handle_received(qp, buf, invalidated),
@@ -53,7 +53,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Takes a message that a look found.
-    #[inline]
+    #[inline(always)]
     pub(super) fn handle_looked_at(&mut self, qp: Qp, message: &[u8]) {
         if let Some(peer) = self.handle_short(qp, message) {
             self.keep_looked_at(peer, qp, message);
@@ -63,16 +63,26 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Takes a message that a look found and that is not short.
     #[inline(never)]
     fn keep_looked_at(&mut self, peer: PeerId, qp: Qp, message: &[u8]) {
+        if let Some(receive) = self.receive_of_look(qp, message) {
+            self.handle_any(peer, qp, receive, None);
+        }
+    }
+
+    /// A receive with the message that a look found. Without one the connection ends.
+    pub(super) fn receive_of_look(&mut self, qp: Qp, message: &[u8]) -> Option<Buf> {
         let receive = self.provider.take_receive();
         debug_assert!(receive.is_some(), "a look needs a receive that is posted");
-        let Some(mut receive) = receive else { return self.provider.disconnect(qp) };
+        let Some(mut receive) = receive else {
+            self.provider.disconnect(qp);
+            return None;
+        };
         let is_whole = receive.append(message).is_ok();
         debug_assert!(is_whole, "a look tells no message that is longer than a receive");
-        self.handle_any(peer, qp, receive, None);
+        Some(receive)
     }
 
     /// Takes a message: the short way if it is a call or a reply without chunks, else any other.
-    #[inline]
+    #[inline(always)]
     fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
         let peer = if invalidated.is_none() {
             match self.handle_short(qp, &buf) {

@@ -1,9 +1,11 @@
 //! The loop: a pass, and its life from start to stop.
 
 mod commands;
+mod crowd;
 mod messages;
 mod wishes;
 
+pub(crate) use crowd::{Crowd, PassShare};
 pub(crate) use wishes::Wishes;
 
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
     stats::Snapshot,
     waiting::{Patience, Rest},
 };
+use crowd::FEW_EVENTS;
 use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
@@ -119,7 +122,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         // Last, so that whatever the pass produced leaves before the core may sleep.
         self.ring();
         self.core.end_pass();
-        self.core.is_quiet = !has_streams & !self.core.has_deferred();
+        self.core.is_quiet = !has_streams & !self.core.has_deferred() & !self.core.has_put_off;
         events > 0 || deferred || octets || sent
     }
 
@@ -136,7 +139,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn take_events(&mut self, now: Time, found: Looked) -> usize {
         // Out of the shard while the app looks at what lies in it.
         let mut front = std::mem::take(&mut self.front);
-        let events = self.take_from(&mut front, now, found);
+        let mut events = match self.core.has_put_off {
+            false => self.take_from(&mut front, now, found),
+            true => self.take_put_off(&front, found),
+        };
+        if events >= FEW_EVENTS {
+            events = self.take_crowd(&mut front, now, events);
+        }
         self.front = front;
         events
     }
@@ -153,7 +162,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 Look::Other => match self.provider.poll(now) {
                     Some(event) => {
                         self.handle_event(event);
-                        if self.core.moved >= MOVED_PER_PASS {
+                        if self.has_moved_enough() {
                             return events + 1;
                         }
                     }
@@ -161,11 +170,17 @@ impl<P: Provider, A: App> Shard<P, A> {
                 },
             }
             events += 1;
-            if events == EVENTS_PER_PASS {
+            if events == FEW_EVENTS {
                 return events;
             }
             found = self.provider.look(now, front);
         }
+    }
+
+    /// True once apps have got so many octets of items that the rest of the pass has its turn.
+    #[inline]
+    const fn has_moved_enough(&self) -> bool {
+        self.core.moved >= MOVED_PER_PASS
     }
 
     /// Runs until told to stop. Spins while there is work, then sleeps (DESIGN D10).

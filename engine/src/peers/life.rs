@@ -61,6 +61,11 @@ impl Life {
             up: false,
         }
     }
+
+    /// Receives that are promised to this connection.
+    pub(crate) const fn promised(&self) -> usize {
+        self.promised
+    }
 }
 
 impl Peer {
@@ -137,6 +142,7 @@ impl Peer {
     pub(super) fn exchange_connection(&mut self, with: &mut Self) {
         use std::mem::swap;
         swap(&mut self.link, &mut with.link);
+        swap(&mut self.share, &mut with.share);
         swap(&mut self.address, &mut with.address);
         swap(&mut self.life.promised, &mut with.life.promised);
         swap(&mut self.options, &mut with.options);

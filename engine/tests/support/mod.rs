@@ -16,7 +16,7 @@ use stag_protocol::{
     xdr::{Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, RemoteSpan, Tag, Time};
+use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag, Time};
 use std::collections::VecDeque;
 
 pub const LIMITS: Limits =
@@ -37,6 +37,8 @@ pub struct Raw {
     pub fenced: Vec<(RemoteKey, Vec<u8>)>,
     pub fetched: Vec<Vec<u8>>,
     pub ended: Option<Cause>,
+    /// Messages that reached the other end.
+    pub delivered: u64,
     /// Private data that this end sends when it accepts or connects.
     pub says: Vec<u8>,
 }
@@ -63,6 +65,7 @@ impl Raw {
             fenced: Vec::new(),
             fetched: Vec::new(),
             ended: None,
+            delivered: 0,
             says: Self::private_data().to_vec(),
         }
     }
@@ -109,7 +112,9 @@ impl Raw {
                 Event::Completed { tag: FETCH, memory: Memory::Buf(sink), .. } => {
                     self.fetched.push(sink.to_vec())
                 }
-                Event::Completed { .. } => {}
+                Event::Completed { status, .. } => {
+                    self.delivered += u64::from(status == Status::Success);
+                }
                 Event::Disconnected { cause, .. } => self.ended = Some(cause),
             }
         }
