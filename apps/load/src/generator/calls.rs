@@ -104,6 +104,21 @@ impl Generator {
         }
     }
 
+    /// Checks the reply to the call of slot `index`; returns the octets of payload that it moved.
+    #[inline]
+    pub(super) fn check(
+        &self,
+        index: u32,
+        ask: Ask,
+        reply: &[u8],
+        result: &[u8],
+    ) -> Result<u64, Error> {
+        match &self.sessions {
+            None => self.maker.check(ask, reply, result),
+            Some(sessions) => self.maker.check_compound(ask, sessions.latest(index), reply, result),
+        }
+    }
+
     /// All calls that count were made.
     pub(super) fn is_enough(&self) -> bool {
         self.span.calls.is_some_and(|calls| self.counted >= calls)

@@ -453,8 +453,7 @@ impl App for Generator {
             watcher.stamp(index, Stage::Reply, cx.now());
         }
         let result = match outcome.reply {
-            Ok(reply) if self.sessions.is_none() => self.maker.check(slot.ask, reply, octets),
-            Ok(reply) => self.maker.check_compound(slot.ask, reply, octets),
+            Ok(reply) => self.check(index, slot.ask, reply, octets),
             Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
             Err(fault) => Err(Error::Call(fault)),
         };

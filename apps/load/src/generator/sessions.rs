@@ -81,17 +81,23 @@ impl Sessions {
     /// The place of the next call of place `index` in the session of its connection. It is used
     /// up by [`Self::begin`].
     pub(super) fn next_place(&self, index: u32) -> Option<SessionPlace> {
+        let session = self.sessions.get((index as usize).checked_rem(self.sessions.len())?)?;
+        let sent = self.latest(index)?;
+        let sequence = SequenceArgs { sequence: sent.sequence.wrapping_add(1), ..sent };
+        let token = Token(index.into());
+        Some(SessionPlace { token, sequence, open: session.open.unwrap_or(Stateid::ANONYMOUS) })
+    }
+
+    /// SEQUENCE of the latest call of place `index`.
+    pub(super) fn latest(&self, index: u32) -> Option<SequenceArgs> {
         let (index, connections) = (index as usize, self.sessions.len());
-        let session = self.sessions.get(index.checked_rem(connections)?)?;
-        let sequence = SequenceArgs {
-            session: session.id?,
-            sequence: self.sequences.get(index)?.wrapping_add(1),
+        Some(SequenceArgs {
+            session: self.sessions.get(index.checked_rem(connections)?)?.id?,
+            sequence: *self.sequences.get(index)?,
             slot: u32::try_from(index / connections).ok()?,
             highest_slot: slots(connections, self.sequences.len()).saturating_sub(1),
             cache_this: false,
-        };
-        let token = Token(index as u64);
-        Some(SessionPlace { token, sequence, open: session.open.unwrap_or(Stateid::ANONYMOUS) })
+        })
     }
 
     /// The call of place `index` went out.

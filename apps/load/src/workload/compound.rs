@@ -141,14 +141,26 @@ impl Maker {
         RawCall { credential, results_max, arguments_max: ARGUMENTS_LEN_MAX, ..called }
     }
 
-    /// The same as [`Maker::check`], of a compound.
-    pub fn check_compound(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
+    /// The same as [`Maker::check`], of a compound that was sent with this SEQUENCE.
+    pub fn check_compound(
+        &self,
+        ask: Ask,
+        sent: Option<SequenceArgs>,
+        reply: &[u8],
+        result: &[u8],
+    ) -> Result<u64, Error> {
         let pieces = [Piece::Inline(reply), Piece::Chunk(result)];
         let mut results = Reader::over(&pieces);
         accepted(&mut results)?;
         let mut reply = CompoundReply::parse(results).map_err(Error::Garbled)?;
         match succeeded(&mut reply)? {
-            Answer::Sequence(Ok(_)) => {}
+            // RFC 8881 §18.46.3: session, slot and sequence ID are those of the request
+            Answer::Sequence(Ok(done)) => {
+                let told = (done.session, done.slot, done.sequence);
+                if sent.is_none_or(|sent| (sent.session, sent.slot, sent.sequence) != told) {
+                    return Err(OTHER_SLOT);
+                }
+            }
             _ => return Err(OTHER),
         }
         match succeeded(&mut reply)? {
@@ -174,6 +186,7 @@ impl Maker {
 }
 
 const OTHER: Error = Error::Nonsense("the results are those of other operations");
+const OTHER_SLOT: Error = Error::Nonsense("the results are those of another slot or request");
 
 /// The current filehandle.
 pub(crate) fn put(handle: &FileHandle) -> Request<'_> {
