@@ -3,6 +3,7 @@
 use super::{party::Party, world::LEASE, world::World};
 use crate::nfs4::client::{Client4, read_args, write_args};
 use stag_nfs::v4::state::DelegationPolicy;
+use stag_nfs_os::range_lock::{self, LockedOctets};
 use stag_protocol::nfs::v4::*;
 use std::time::Duration;
 
@@ -43,6 +44,26 @@ fn clients_take_back_all_that_they_had_and_nobody_is_faster() {
     assert_eq!(world.report().in_grace, 0, "all that are listed are complete");
     assert_eq!(two.lock(&mut world, &mut other, false), Err(Status4::Denied));
     assert!(one.open(&mut world, b"g").is_ok());
+}
+
+#[test]
+fn a_lock_that_a_program_took_while_the_server_was_down_is_reclaimed_once_it_is_free() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    one.lock(&mut world, &mut held, false).unwrap();
+    let program = world.program("f");
+    let octets = LockedOctets { first: 9, last: 20 };
+    let refused = range_lock::set(&program, octets, Some(true)).unwrap_err();
+    assert!(range_lock::is_conflict(refused), "the server shows the lock");
+    world.stop();
+    range_lock::set(&program, octets, Some(true)).unwrap();
+    world.restart();
+    assert!(one.recovers(&mut world));
+    held = one.reclaim(&mut world, &held).unwrap();
+    assert_eq!(one.lock(&mut world, &mut held, true), Err(Status4::ReclaimConflict));
+    drop(program);
+    assert_eq!(one.lock(&mut world, &mut held, true), Ok(()));
 }
 
 #[test]

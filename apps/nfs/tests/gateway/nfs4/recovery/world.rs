@@ -41,9 +41,20 @@ impl World {
         world
     }
 
+    /// A file of the export, opened by a program of the server's host.
+    pub fn program(&self, name: &str) -> std::fs::File {
+        let path = self.home.path("data").join(name);
+        std::fs::File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    /// Kills the server.
+    pub fn stop(&mut self) {
+        self.wire = None;
+    }
+
     /// Kills the server and starts another one.
     pub fn restart(&mut self) {
-        self.wire = None;
+        self.stop();
         self.wire = Some(self.start());
     }
 
