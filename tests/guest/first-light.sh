@@ -642,7 +642,7 @@ start_rdma() {
 # What every session needs; it may be there already.
 set_up() {
   if [[ $TRANSPORTS == *rdma* ]] && ! start_rdma >/tmp/output 2>&1; then not_ok setup/rdma "$(tail -3 /tmp/output | tr '\n' '|')"; fi
-  # Whose mounts say each port, and lock nothing, does without.
+  # Mounts that name every port and take no locks by NLM need none.
   ! command -v rpcbind >/dev/null || pgrep -x rpcbind >/dev/null || rpcbind || not_ok setup/rpcbind "rpcbind does not start"
   grep -q '^nfsv3 ' /proc/modules || modprobe nfsv3
   dmesg --clear

@@ -1,5 +1,5 @@
-//! A pass that finds many events, of several connections: from then on none has more of it than a
-//! few messages, and the rest of its messages wait for the next pass. A peer that sends more calls
+//! A pass that finds many events, of several connections: from then on none has more of it than half
+//! of the messages that it may have on their way, and the rest waits for the next pass. A peer that sends more calls
 //! than it was granted, while each of them is answered at once, would else be served at the cost of
 //! those that keep to their grants.
 
@@ -14,6 +14,7 @@ pub(super) const FEW_EVENTS: usize = 32;
 /// Messages of a connection that are handled in what then follows, while others have some, too: a
 /// half of those that it may have on their way, and no fewer than this.
 const SHARE_MIN: usize = 8;
+/// Stands in a share for the number of messages that wait, once its connection is ending.
 const ENDING: u32 = u32::MAX;
 /// Messages that are put off, of all connections together.
 const PUT_OFF_MAX: usize = 256;
