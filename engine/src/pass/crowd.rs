@@ -1,7 +1,7 @@
-//! A pass that finds many events, of several connections: from then on none has more of it than half
-//! of the messages that it may have on their way, and the rest waits for the next pass. A peer that sends more calls
-//! than it was granted, while each of them is answered at once, would else be served at the cost of
-//! those that keep to their grants.
+//! A pass that finds many events, of several connections: from then on none has more of it than
+//! half of the messages that it may have on their way, and the rest waits for the next pass. A peer
+//! that sends more calls than it was granted, while each of them is answered at once, would else be
+//! served at the cost of those that keep to their grants.
 
 use super::EVENTS_PER_PASS;
 use crate::{app::App, shard::Shard};
