@@ -3,14 +3,23 @@
 
 mod support;
 
+use rustix::{
+    process::{Gid, Uid},
+    thread::{set_thread_res_gid, set_thread_res_uid},
+};
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
+use stag_protocol::nfs::v3::Status;
 use stag_verbs::Cause;
 use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::fs::{PermissionsExt, chown},
+    process::Command,
+    thread,
+    time::Duration,
 };
 use support::{Home, PATIENCE, Server};
 
@@ -286,4 +295,77 @@ fn an_address_of_both_families_is_served_and_mounted_by_either() {
     ] {
         assert!(server.out().contains(&options), "{options} is in {}", server.out());
     }
+}
+
+/// Reads `/data/file` over iWARP as a user in no group but the first, from a thread that is his.
+fn read_as(uid: u32, server: &Server) -> Result<(), Error> {
+    let at = server.line("LISTEN").parse().unwrap();
+    let read = move || {
+        set_thread_res_gid(Gid::from_raw(uid), Gid::from_raw(uid), Gid::from_raw(uid)).unwrap();
+        set_thread_res_uid(Uid::from_raw(uid), Uid::from_raw(uid), Uid::from_raw(uid)).unwrap();
+        let (clock, mut config) = (Clock::start(), ClientConfig::new(uid));
+        (config.timeout, config.shard.reserved_port) = (PATIENCE, false);
+        let fabric = stag_iwarp::IwarpConfig::new(config.limits(), [1; 32], clock.now());
+        let mut client =
+            NfsClient::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
+        client.connect(&at)?;
+        let mut read = || {
+            let root = client.mount("/data")?;
+            let file = client.lookup(root, b"file")?.object;
+            client.read(file, 0, &mut [0; 16]).map(drop)
+        };
+        loop {
+            match read() {
+                Err(Error::Nfs(Status::Jukebox)) => thread::sleep(Duration::from_millis(5)),
+                done => return done,
+            }
+        }
+    };
+    thread::spawn(read).join().unwrap()
+}
+
+#[test]
+fn a_user_in_thirty_groups_of_this_host_reads_what_the_last_of_them_may_read() {
+    if !is_root() {
+        return;
+    }
+    let namespace = Command::new("unshare").args(["--mount", "true"]).output();
+    if !namespace.is_ok_and(|done| done.status.success()) {
+        return eprintln!("skipped: no mount namespace can be made here");
+    }
+    const READER: u32 = 61_777;
+    const GROUP: u32 = 62_029;
+    let home = Home::new();
+    // A name service that knows one user more, for the server alone.
+    let passwd = fs::read_to_string("/etc/passwd").unwrap();
+    let user = format!("stag-reader:x:{READER}:{READER}::/:/bin/false\n");
+    fs::write(home.path("passwd"), passwd + &user).unwrap();
+    let group = |number: u32| format!("stag-{number}:x:{number}:stag-reader\n");
+    let groups: String = (62_000..=GROUP).map(group).collect();
+    fs::write(home.path("group"), fs::read_to_string("/etc/group").unwrap() + &groups).unwrap();
+    fs::write(home.path("data/file"), "for the last group").unwrap();
+    chown(home.path("data/file"), None, Some(GROUP)).unwrap();
+    for (name, mode) in [("", 0o755), ("data", 0o755), ("data/file", 0o640)] {
+        fs::set_permissions(home.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for (source, expected) in [("host", Ok(())), ("client", Err(Error::Nfs(Status::Acces)))] {
+        let arguments = ["serve", "data", "--mode", "privileged", "--insecure", "--groups", source];
+        let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "none"];
+        let inner = home.stag(&[&arguments[..], &ports].concat());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec"]);
+        command.arg(
+            "mount --bind passwd /etc/passwd; mount --bind group /etc/group; exec \"$0\" \"$@\"",
+        );
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(home.path(""));
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let server = Server::start(&home, command);
+        assert_eq!(read_as(READER, &server), expected, "{source}: {}", server.err());
+        assert_eq!(
+            server.err().contains("with the groups that it knows them by"),
+            source == "host"
+        );
+    }
+    let refused = home.refused(&["serve", "data", "--mode", "unprivileged", "--groups", "host"]);
+    assert!(refused.contains("--groups host means nothing with --mode unprivileged"), "{refused}");
 }

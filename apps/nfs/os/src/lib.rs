@@ -1,17 +1,18 @@
 //! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: files named
 //! by the kernel's own handles ([`handle`]), octets that two files share ([`mod@clone`]), a thread
-//! that acts as another user ([`user`]), threads that take the core from nobody ([`batch`]), files
-//! that are opened for their owner whatever their mode ([`owner`]), reads that nobody waits for
-//! ([`ring`]), memory of a shard that another thread works on ([`lent`]), a file size limit that
-//! ends no process ([`signal`]), the one of several listeners that a caller gets ([`steer`]), locks
-//! of octets that belong to an open file ([`range_lock`]), and failures of write-back
-//! ([`writeback`]).
+//! that acts as another user ([`user`]) of any number of groups ([`groups`]), threads that take the
+//! core from nobody ([`batch`]), files that are opened for their owner whatever their mode
+//! ([`owner`]), reads that nobody waits for ([`ring`]), memory of a shard that another thread works
+//! on ([`lent`]), a file size limit that ends no process ([`signal`]), the one of several listeners
+//! that a caller gets ([`steer`]), locks of octets that belong to an open file ([`range_lock`]),
+//! and failures of write-back ([`writeback`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per
 //! block, but for lent memory.
 
 pub mod batch;
 pub mod clone;
+pub mod groups;
 pub mod handle;
 pub mod lent;
 pub mod owner;
@@ -23,6 +24,7 @@ pub mod user;
 pub mod writeback;
 
 pub use batch::BatchThread;
+pub use groups::GroupList;
 pub use handle::KernelHandle;
 pub use lent::{LentOctets, LentRoom, OctetsKeeper, RoomKeeper};
 pub use ring::{Done, ReadRange, Ring};

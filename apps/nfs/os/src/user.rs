@@ -7,8 +7,8 @@
 //!
 //! **What the thread is** is kept in a thread-local, so that it is true whoever asks, and
 //! [`User::assume`] costs nothing when nothing changes. While the thread acts as somebody, the
-//! capabilities that override file permissions and quotas are not effective, unless that somebody
-//! is uid 0; [`raise`] brings single ones back for the lifetime of a guard.
+//! capabilities that override permissions and quotas are not effective, unless that somebody is
+//! uid 0; [`raise`] brings single ones back for the lifetime of a guard.
 //!
 //! A thread inherits all this from the one that starts it, but not the knowledge: start threads
 //! before the first [`User::assume`], or after [`leave`].
@@ -27,7 +27,9 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups,
 };
 
-/// Groups beside the first one at most: AUTH_SYS has no more (RFC 5531 Appendix A).
+use crate::groups::GroupList;
+
+/// Groups beside the first one that AUTH_SYS has, at most (RFC 5531 Appendix A).
 const GROUPS_MAX: usize = 16;
 
 /// Capabilities that override the permissions of files, quotas, and the space reserved to root: the
@@ -57,6 +59,8 @@ pub struct User {
     gid: u32,
     groups_len: u8,
     groups: [Gid; GROUPS_MAX],
+    /// His groups, where they are not those above.
+    list: Option<GroupList>,
 }
 
 impl fmt::Debug for User {
@@ -66,22 +70,26 @@ impl fmt::Debug for User {
 }
 
 impl User {
-    /// Groups beside the first one at most.
-    pub const GROUPS_MAX: usize = GROUPS_MAX;
-
-    /// A user. Groups beyond [`User::GROUPS_MAX`] are left out, which only takes rights away.
+    /// A user. Groups beyond the sixteenth are left out, which only takes rights away.
     ///
     /// # Panics
     /// When a number is all ones: it is nobody's, and the kernel reads it as "leave as it is".
-    pub fn new(uid: u32, gid: u32, groups: impl IntoIterator<Item = u32>) -> Self {
+    pub fn new(uid: u32, gid: u32, others: impl IntoIterator<Item = u32>) -> Self {
         assert!(uid != u32::MAX && gid != u32::MAX, "all ones is no user and no group");
-        let mut user = Self { uid, gid, groups_len: 0, groups: [Gid::ROOT; GROUPS_MAX] };
-        for (room, group) in user.groups.iter_mut().zip(groups) {
+        let groups = [Gid::ROOT; GROUPS_MAX];
+        let mut user = Self { uid, gid, groups_len: 0, groups, list: None };
+        for (room, group) in user.groups.iter_mut().zip(others) {
             assert!(group != u32::MAX, "all ones is no group");
             *room = Gid::from_raw(group);
             user.groups_len += 1;
         }
         user
+    }
+
+    /// The same user with other groups, of any number.
+    #[must_use]
+    pub fn with_groups(self, list: GroupList) -> Self {
+        Self { groups_len: 0, groups: [Gid::ROOT; GROUPS_MAX], list: Some(list), ..self }
     }
 
     /// The user's number.
@@ -100,13 +108,15 @@ impl User {
     }
 
     fn groups(&self) -> &[Gid] {
+        if let Some(list) = self.list {
+            return list.ids();
+        }
         self.groups.get(..usize::from(self.groups_len)).expect("`new` counted them")
     }
 
     /// Makes the calling thread act as this user on files from here on; whether that was a change.
     ///
     /// # Errors
-    ///
     /// When the kernel refuses, as for a number that the user namespace does not have. The
     /// thread then acts as an unknown mixture and must touch no file until a later call succeeds.
     pub fn assume(&self) -> rustix::io::Result<bool> {

@@ -248,7 +248,7 @@ impl std::ops::AddAssign for Sum {
 
 #[test]
 fn whatever_is_lost_and_however_late_calls_end_each_change_is_carried_out_once() {
-    let usual = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 6_000 } else { 300 };
+    let usual = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 2_000 } else { 300 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let next = AtomicU64::new(0);
     let work = || {

@@ -314,7 +314,7 @@ fn the_same_holds_when_a_client_comes_over_two_shards_and_letters_are_late() {
 fn run(shards: usize) -> Sum {
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     // Fewer on two shards, to keep the whole suite short.
-    let usual = if is_ci { 2_000 } else { 200 } / if shards > 1 { 4 } else { 1 };
+    let usual = if is_ci { 1_000 } else { 200 } / if shards > 1 { 2 } else { 1 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let next = AtomicU64::new(first);

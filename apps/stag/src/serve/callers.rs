@@ -1,12 +1,15 @@
 //! Users that callers act as, by the settings.
 
 use super::{
-    options::{ModeOption, ServeOptions, SquashOption, SquashRule},
+    options::{GroupsOption, ModeOption, ServeOptions, SquashOption, SquashRule},
     plan::StorePlan,
 };
 use crate::{Error, admission};
 use rustix::process::geteuid;
-use stag_nfs::store::files::{CallerMode, Callers, NetworkSquash, Squash};
+use stag_nfs::store::{
+    GroupSource,
+    files::{CallerMode, Callers, NetworkSquash, Squash},
+};
 
 /// Facts that decide on callers beside their own flags: from where the server can be reached.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,16 @@ pub fn callers(arguments: &ServeOptions, reach: Reach) -> Result<Callers, Error>
              out",
         ));
     }
+    let groups = match arguments.groups {
+        None | Some(GroupsOption::Client) => GroupSource::Client,
+        Some(GroupsOption::Host) if arguments.mode == Some(ModeOption::Unprivileged) => {
+            return Err(Error::usage(
+                "--groups host means nothing with --mode unprivileged, where every caller acts as \
+                 the server's user: leave it out",
+            ));
+        }
+        Some(GroupsOption::Host) => GroupSource::Host,
+    };
     let mode = match arguments.mode.unwrap_or(ModeOption::Auto) {
         ModeOption::Auto => CallerMode::Auto,
         ModeOption::Privileged => CallerMode::Privileged,
@@ -47,7 +60,7 @@ pub fn callers(arguments: &ServeOptions, reach: Reach) -> Result<Callers, Error>
     let Callers { anon_uid, anon_gid, .. } = Callers::default();
     let (anon_uid, anon_gid) =
         (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
-    Ok(Callers { mode, squash, networks, anon_uid, anon_gid })
+    Ok(Callers { mode, squash, networks, anon_uid, anon_gid, groups })
 }
 
 fn is_squashing(arguments: &ServeOptions) -> bool {

@@ -101,6 +101,7 @@ pub fn check_memory(
         ("--squash", !arguments.squash.is_empty()),
         ("--anonuid", arguments.anonuid.is_some()),
         ("--anongid", arguments.anongid.is_some()),
+        ("--groups", arguments.groups.is_some()),
     ];
     match callers.iter().find(|(_, is_given)| *is_given) {
         Some((flag, _)) => Err(Error::usage(format!(

@@ -72,6 +72,10 @@ pub struct ServeOptions {
     /// The anonymous user's group [default: 65534]
     #[arg(long, value_name = "N")]
     pub anongid: Option<u32>,
+    /// The groups of callers, in privileged mode: those that their clients name, of which AUTH_SYS
+    /// has 16 beside the first, or those that this host's name service knows [default: client]
+    #[arg(long, value_name = "client|host")]
+    pub groups: Option<GroupsOption>,
     /// The name of the export instead of the last component; for a single DIR
     #[arg(long)]
     pub name: Option<String>,
@@ -226,6 +230,15 @@ pub enum ModeOption {
     Privileged,
     /// No: they act as the user of this process.
     Unprivileged,
+}
+
+/// The groups of callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum GroupsOption {
+    /// Those that their clients name.
+    Client,
+    /// Those that this host knows them by.
+    Host,
 }
 
 /// Callers that act as the anonymous user.

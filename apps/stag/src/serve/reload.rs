@@ -236,6 +236,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
             vec![
                 ("state-dir", format!("{state_dir:?}")),
                 ("mode", format!("{:?}", callers.mode)),
+                ("groups", format!("{:?}", callers.groups)),
                 ("squash", format!("{callers:?}")),
                 ("cluster", format!("{name:?}")),
                 ("helpers", format!("{:?}", waiting.helpers)),
@@ -243,6 +244,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
         }
         StorePlan::Ceph { state_dir, callers, helpers, .. } => vec![
             ("state-dir", format!("{state_dir:?}")),
+            ("groups", format!("{:?}", callers.groups)),
             ("squash", format!("{callers:?}")),
             ("helpers", format!("{helpers:?}")),
         ],

@@ -17,11 +17,8 @@ pub(super) const WRITE: u32 = 2;
 pub(super) const EXECUTE: u32 = 1;
 
 /// Groups of a user: the first one and the others.
-pub(super) fn all_groups(user: &User) -> ([u32; User::GROUPS_MAX + 1], usize) {
-    let mut groups = [user.gid(); User::GROUPS_MAX + 1];
-    let others = user.other_groups();
-    let len = groups.iter_mut().skip(1).zip(others).map(|(to, group)| *to = group).count();
-    (groups, len + 1)
+pub(super) fn all_groups(user: &User) -> Vec<u32> {
+    core::iter::once(user.gid()).chain(user.other_groups()).collect()
 }
 
 /// The rights of `user` to a file with these attributes.
@@ -38,14 +35,13 @@ pub(super) fn rights(inode: &CephInode, stat: &CephStat, user: &User) -> Result<
     if user.uid() == stat.uid {
         return Ok(mode >> 6 & 0o7);
     }
-    let (groups, len) = all_groups(user);
-    let groups = groups.get(..len).unwrap_or_default();
+    let groups = all_groups(user);
     let mut list = [0; LIST_MAX];
     let root = UserPerm::root(inode.library());
     match inode.extended(ACCESS_LIST, &mut list, &root) {
         Ok(len) if len > 0 => {
             let list = list.get(..len).unwrap_or_default();
-            return Ok(acl::rights(list, stat.gid, &Judged { uid: user.uid(), groups }));
+            return Ok(acl::rights(list, stat.gid, &Judged { uid: user.uid(), groups: &groups }));
         }
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => {}
         // A list that is longer than any that is judged.

@@ -12,6 +12,7 @@ use crate::store::{
     Caller, Failed, FileAttributes, HelperStore, ObjectChange, StoreCall, StoreOutcome,
     User as CallerUser,
     files::errno_status,
+    host_groups::SeenGroups,
     name::{Meaning, Name},
     perform,
 };
@@ -34,6 +35,7 @@ pub(super) enum CallPurpose {
 pub struct CephSession {
     pub(super) shared: Arc<CephShared>,
     acting: User,
+    groups: Option<SeenGroups>,
 }
 
 /// An object that a handle names, as it is at this moment.
@@ -61,18 +63,19 @@ impl CName {
 
 impl CephSession {
     pub(super) fn new(shared: Arc<CephShared>) -> Self {
-        let acting = shared.policy.anonymous();
-        Self { shared, acting }
+        let (acting, groups) = (shared.policy.anonymous(), shared.policy.groups(true));
+        Self { shared, acting, groups }
     }
 
     pub(super) fn set_caller(&mut self, caller: &Caller) {
-        let policy = &self.shared.policy;
-        self.acting = match caller.user {
+        let (policy, squash) = (&self.shared.policy, self.shared.policy.squash_at(caller.address));
+        let acting = policy.acting(&caller.user, squash, policy.anonymous(), self.groups.as_mut());
+        // Without an answer for seconds: with no group but the one that he names.
+        let alone = || match caller.user {
+            CallerUser::Unix { uid, gid, .. } => policy.user(uid, gid, &[], squash),
             CallerUser::Anyone => policy.anonymous(),
-            CallerUser::Unix { uid, gid, gids } => {
-                policy.user(uid, gid, gids.list(), policy.squash_at(caller.address))
-            }
         };
+        self.acting = acting.unwrap_or_else(alone);
     }
 
     /// The caller of the moment.
@@ -82,10 +85,9 @@ impl CephSession {
 
     /// Does something as the caller.
     pub(super) fn as_caller<T>(&self, work: impl FnOnce(&UserPerm<'_>) -> T) -> T {
-        let (groups, len) = all_groups(&self.acting);
-        let groups = groups.get(..len).unwrap_or_default();
+        let groups = all_groups(&self.acting);
         let library = self.shared.library();
-        work(&UserPerm::new(library, self.acting.uid(), self.acting.gid(), groups))
+        work(&UserPerm::new(library, self.acting.uid(), self.acting.gid(), &groups))
     }
 
     pub(super) fn root(&self) -> UserPerm<'static> {

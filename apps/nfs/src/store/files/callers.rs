@@ -1,13 +1,15 @@
 //! Users that the store acts as: the two modes, squashing, and the users it met.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use stag_engine::PeerAddress;
 use stag_nfs_os::{User, user};
 
 use crate::state::StartError;
-use crate::store::User as CallerUser;
+use crate::store::host_groups::{GroupBook, SeenGroups};
+use crate::store::{GroupSource, User as CallerUser};
 
 /// Users a shard remembers the rights of; see [`super::rights`].
 const KNOWN_MAX: usize = 64;
@@ -61,6 +63,8 @@ pub struct Callers {
     pub anon_uid: u32,
     /// His group.
     pub anon_gid: u32,
+    /// The groups of callers that are not squashed.
+    pub groups: GroupSource,
 }
 
 impl Callers {
@@ -71,6 +75,7 @@ impl Callers {
         networks: Vec::new(),
         anon_uid: 65_534,
         anon_gid: 65_534,
+        groups: GroupSource::Client,
     };
 
     /// Decides on the mode. The first sentence says which it is and what that means.
@@ -117,13 +122,15 @@ pub(in crate::store) struct Policy {
     /// The smallest networks first.
     networks: Box<[NetworkSquash]>,
     anonymous: User,
+    /// Groups of users by the name service of this host, where they are asked for.
+    book: Option<Arc<GroupBook>>,
 }
 
 impl Policy {
     /// The mapping that these rules mean, whatever the mode.
     ///
     /// # Errors
-    /// A sentence when the anonymous user is no user.
+    /// A sentence when the anonymous user is no user, or nobody can ask for users' groups.
     pub fn of(callers: &Callers) -> Result<Self, StartError> {
         let Callers { squash, anon_uid, anon_gid, .. } = *callers;
         if anon_uid == u32::MAX || anon_gid == u32::MAX {
@@ -132,7 +139,30 @@ impl Policy {
         let mut networks = callers.networks.clone();
         networks.sort_by_key(|rule| core::cmp::Reverse(rule.network.prefix_len()));
         let anonymous = User::new(anon_uid, anon_gid, []);
-        Ok(Self { squash, networks: networks.into(), anonymous })
+        let book = match callers.groups {
+            GroupSource::Client => None,
+            GroupSource::Host => {
+                let started = GroupBook::of_host();
+                let started = started.map_err(|error| {
+                    StartError(format!("no thread to ask for the groups of users: {error}"))
+                });
+                Some(Arc::new(started?))
+            }
+        };
+        Ok(Self { squash, networks: networks.into(), anonymous, book })
+    }
+
+    /// Answers about groups as one store keeps them; none where nobody asks. `is_patient` says that
+    /// its thread is there to wait.
+    pub fn groups(&self, is_patient: bool) -> Option<SeenGroups> {
+        self.book.as_ref().map(|book| SeenGroups::new(book, is_patient))
+    }
+
+    /// Has the groups of all users asked for again.
+    pub fn forget_groups(&self) {
+        if let Some(book) = &self.book {
+            book.forget();
+        }
     }
 
     /// User of a caller that names nobody.
@@ -159,14 +189,26 @@ impl Policy {
         squashed(self.anonymous, uid, gid, groups, squash)
     }
 
-    /// User of a caller, squashed like this, where `anonymous` is the anonymous user.
-    pub fn acting(&self, caller: &CallerUser, squash: Squash, anonymous: User) -> User {
-        match caller {
-            CallerUser::Unix { uid, gid, gids } => {
-                squashed(anonymous, *uid, *gid, gids.list(), squash)
-            }
-            CallerUser::Anyone => anonymous,
-        }
+    /// User of a caller, squashed like this, where `anonymous` is the anonymous user. None: his
+    /// groups are not known yet.
+    pub fn acting(
+        &self,
+        caller: &CallerUser,
+        squash: Squash,
+        anonymous: User,
+        known: Option<&mut SeenGroups>,
+    ) -> Option<User> {
+        let CallerUser::Unix { uid, gid, gids } = caller else { return Some(anonymous) };
+        let claimed = squashed(anonymous, *uid, *gid, gids.list(), squash);
+        // Root has no use for groups, and the anonymous user has none.
+        let is_himself = claimed.uid() == *uid && *uid != 0 && squash != Squash::All;
+        let Some(known) = known.filter(|_| is_himself) else { return Some(claimed) };
+        let groups = known.of(*uid)?.map(|groups| match squash {
+            Squash::None => groups.all,
+            // Group 0 is root's alone.
+            Squash::Root | Squash::All => groups.not_root,
+        });
+        Some(groups.map_or(claimed, |groups| claimed.with_groups(groups)))
     }
 
     fn notice(&self) -> String {
@@ -181,6 +223,9 @@ impl Policy {
              (AUTH_SYS, which proves nothing), {}",
             said(self.squash)
         );
+        if self.book.is_some() {
+            notice += "; users that this host knows, with the groups that it knows them by";
+        }
         for NetworkSquash { network, squash } in &self.networks {
             let _ = write!(notice, "; from {network}, {}", said(*squash));
         }
@@ -212,6 +257,7 @@ pub(super) struct Acting {
     known: Vec<(User, Serial)>,
     serials: u64,
     switches: u64,
+    awaits_groups: bool,
 }
 
 impl Acting {
@@ -229,14 +275,26 @@ impl Acting {
             Ok(false) => {}
             Ok(true) => self.switches += 1,
             Err(error) => {
-                self.current = None;
+                (self.current, self.awaits_groups) = (None, false);
                 return Err(error);
             }
         }
+        self.awaits_groups = false;
         if self.current.is_none_or(|(current, _)| current != *user) {
             self.current = Some((*user, self.serial_of(user)));
         }
         Ok(())
+    }
+
+    /// Makes the store act as nobody until the next caller: the groups of this one are not known
+    /// yet.
+    pub fn await_groups(&mut self) {
+        (self.current, self.awaits_groups) = (None, true);
+    }
+
+    /// Returns true if the store acts as nobody because of groups that are not known yet.
+    pub fn awaits_groups(&self) -> bool {
+        self.awaits_groups
     }
 
     /// User that the store acts as; nobody before the first call, and after one that failed.
@@ -278,7 +336,12 @@ mod tests {
     use super::*;
 
     fn policy(squash: Squash) -> Policy {
-        Policy { squash, networks: Box::default(), anonymous: User::new(65_534, 65_533, []) }
+        Policy {
+            squash,
+            networks: Box::default(),
+            anonymous: User::new(65_534, 65_533, []),
+            book: None,
+        }
     }
 
     #[test]

@@ -85,11 +85,7 @@ impl Files {
         }
         let judged = self.grant(id, &caller);
         let grant = judged.map_err(|fault| self.turn_away(id, &caller, fault))?;
-        if let Some(policy) = &self.shared.policy {
-            let user = policy.acting(&caller.user, grant.squash, grant.anonymous);
-            // The store then acts as nobody, and refuses.
-            let _ = self.acting.become_user(&user);
-        }
+        self.assume(&caller.user, grant.squash, grant.anonymous);
         self.guest.granted = Some((id, grant));
         Ok(grant.read_only)
     }

@@ -66,8 +66,8 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 #[cfg(test)]
 use rustix::io::Errno;
 use rustix::path::DecInt;
-use stag_nfs_os::Done;
 pub use stag_nfs_os::Ring;
+use stag_nfs_os::{Done, User as ActingUser};
 use stag_protocol::nfs::v3::Status;
 
 use crate::export::{Export, ExportId};
@@ -75,6 +75,7 @@ use crate::helpers::SyncExtent;
 use crate::helpers::{self, Helpers, ReadTicket};
 use crate::index::Index;
 use crate::state::StartError;
+use crate::store::host_groups::SeenGroups;
 use crate::store::{Brought, Caller, Failed, Fetched, FileAttributes, ObjectChange, User, name};
 use attributes::attributes;
 use cache::{FileCache, FileSlotId};
@@ -162,6 +163,7 @@ pub struct Files {
     letters: Letters,
     index: Index,
     acting: Acting,
+    groups: Option<SeenGroups>,
     guest: Guest,
     /// Ring that waits for the disk instead of this shard.
     ring: Option<Ring<Late>>,
@@ -235,6 +237,11 @@ impl Files {
             letters: shared.siblings.open(shard),
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
+            // Stores of helpers are behind those of the shards.
+            groups: shared
+                .policy
+                .as_ref()
+                .and_then(|policy| policy.groups(shard >= shared.helping.first)),
             guest: Guest::default(),
             ring: None,
             helpers: None,
@@ -335,9 +342,17 @@ impl Files {
 
     fn act_squashed(&mut self, user: &User, squash: Squash) {
         let Some(policy) = &self.shared.policy else { return };
-        let user = policy.acting(user, squash, policy.anonymous());
-        // The store then acts as nobody, and refuses.
-        let _ = self.acting.become_user(&user);
+        self.assume(user, squash, policy.anonymous());
+    }
+
+    /// Acts as a caller, squashed like this. Where the kernel refuses, or its groups are not known
+    /// yet, the store acts as nobody, and refuses.
+    fn assume(&mut self, caller: &User, squash: Squash, anonymous: ActingUser) {
+        let Some(policy) = &self.shared.policy else { return };
+        match policy.acting(caller, squash, anonymous, self.groups.as_mut()) {
+            Some(user) => drop(self.acting.become_user(&user)),
+            None => self.acting.await_groups(),
+        }
     }
 
     /// Returns the counters of the store since it was opened.
@@ -353,6 +368,7 @@ impl Files {
     fn must_act_as_someone(&self) -> Result<(), Status> {
         match (&self.shared.policy, self.acting.current()) {
             (None, _) | (_, Some(_)) => Ok(()),
+            (Some(_), None) if self.acting.awaits_groups() => Err(Status::Jukebox),
             (Some(_), None) => Err(Status::Acces),
         }
     }

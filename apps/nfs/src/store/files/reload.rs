@@ -106,6 +106,10 @@ impl SharedFiles {
             slow: Arc::new(set.slow.clone()),
             edition: before.edition + 1,
         });
+        // Whoever changed settings may have changed users, too.
+        if let Some(policy) = &self.policy {
+            policy.forget_groups();
+        }
         Ok(changes)
     }
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod counted;
 mod flexfiles;
+mod groups;
 mod handles;
 mod rights;
 mod ring;

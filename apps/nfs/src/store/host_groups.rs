@@ -1,0 +1,292 @@
+//! Groups of users as the name service of this host knows them.
+//!
+//! A credential of AUTH_SYS has sixteen groups beside the first one (RFC 5531 Appendix A); a user
+//! who is in more loses what the others would let him do. Where that is asked for, the groups of a
+//! user are those that this host knows him by, and those in his credentials count only for users
+//! that it does not know: as knfsd does it with `mountd --manage-gids`.
+//!
+//! **A name service may take long**, so that a thread asks it. A shard waits for an answer for a
+//! moment ([`MOMENT`]), and rarely ([`PAUSE`]); else the caller is told to come again
+//! (NFS3ERR_JUKEBOX, NFS4ERR_DELAY). Each shard keeps the answers that it has seen: a call takes
+//! no lock.
+//!
+//! **Answers get old.** A round is [`ROUND`] long. What was answered in an earlier round is asked
+//! again when it is next used, and used until the answer is there, or one round more at most.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use nix::unistd::{Gid, Uid, User as HostUser, getgrouplist};
+use stag_nfs_os::GroupList;
+
+/// Time for which an answer is not asked for again.
+const ROUND: Duration = Duration::from_secs(600);
+/// Time that a shard waits for one answer.
+const MOMENT: Duration = Duration::from_micros(500);
+/// Time between two such waits.
+const PAUSE: Duration = Duration::from_millis(25);
+/// Time that a thread waits that is there to wait.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which a question is asked again that the name service had no answer to.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Time between two sentences about a name service that fails.
+const SAID: Duration = Duration::from_secs(10);
+/// Users that were asked about and not answered, at most: others come again.
+const ASKED_MAX: usize = 1024;
+/// Answers that are kept: the users that callers name are theirs to choose.
+const KNOWN_MAX: usize = 65_536;
+/// Answers that a shard keeps.
+const SEEN_MAX: usize = 4096;
+
+/// Choice of the groups that a caller has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupSource {
+    /// Those that its client names: seventeen at most.
+    #[default]
+    Client,
+    /// Those that this host knows its user by.
+    Host,
+}
+
+/// Groups of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) struct HostGroups {
+    /// All.
+    pub all: GroupList,
+    /// Those but root's.
+    pub not_root: GroupList,
+}
+
+/// A question to a name service: the groups of a user; none for a user that it does not know.
+pub(in crate::store) type Ask = dyn Fn(u32) -> io::Result<Option<Vec<u32>>> + Send;
+
+/// One answer: none for a user that the host does not know.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    groups: Option<HostGroups>,
+    round: u64,
+}
+
+/// State of the question about a user.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Asked {
+        before: Option<Answer>,
+    },
+    Answered(Answer),
+    /// The name service failed.
+    Failed {
+        at: Instant,
+        before: Option<Answer>,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    users: Mutex<HashMap<u32, Question>>,
+    answered: Condvar,
+    /// The present round; it never locks the bus to look at it.
+    round: AtomicU64,
+}
+
+impl Known {
+    fn users(&self) -> MutexGuard<'_, HashMap<u32, Question>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The groups of all users, for the stores of a process; its thread ends with it.
+pub(in crate::store) struct GroupBook {
+    known: Arc<Known>,
+    ask: SyncSender<u32>,
+}
+
+impl fmt::Debug for GroupBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupBook").field("users", &self.known.users().len()).finish()
+    }
+}
+
+impl GroupBook {
+    /// Starts the thread that asks this host's name service.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn of_host() -> io::Result<Self> {
+        Self::asking(Box::new(of_host), ROUND)
+    }
+
+    /// The same with another name service, and rounds of another length.
+    pub fn asking(ask: Box<Ask>, round: Duration) -> io::Result<Self> {
+        let known = Arc::new(Known::default());
+        let (sender, asked) = sync_channel(ASKED_MAX);
+        let of_thread = Arc::downgrade(&known);
+        thread::Builder::new()
+            .name("stag-groups".to_owned())
+            .spawn(move || answer(&of_thread, &asked, &ask, round))?;
+        Ok(Self { known, ask: sender })
+    }
+
+    /// Has every user asked about again, before the next round.
+    pub fn forget(&self) {
+        let mut users = self.known.users();
+        users.clear();
+        self.known.round.fetch_add(2, Ordering::Release);
+    }
+
+    /// The answer about a user, with a question where it is not one of this round. None: there is
+    /// no answer yet.
+    fn look(&self, uid: u32, round: u64, patience: Duration) -> Option<Answer> {
+        let end = Instant::now() + patience;
+        let mut users = self.known.users();
+        loop {
+            let before = match users.get(&uid) {
+                Some(Question::Answered(answer)) if answer.round == round => return Some(*answer),
+                Some(Question::Answered(answer)) => Some(*answer),
+                Some(Question::Failed { at, before }) if at.elapsed() > AGAIN => *before,
+                Some(Question::Asked { before } | Question::Failed { before, .. }) => {
+                    let usable = before.filter(|answer| answer.round + 1 == round);
+                    let now = Instant::now();
+                    if usable.is_some() || now >= end {
+                        return usable;
+                    }
+                    let waited = self.known.answered.wait_timeout(users, end - now);
+                    users = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    continue;
+                }
+                None => None,
+            };
+            if users.len() >= KNOWN_MAX {
+                users.clear();
+            }
+            if self.ask.try_send(uid).is_err() {
+                return before.filter(|answer| answer.round + 1 == round);
+            }
+            users.insert(uid, Question::Asked { before });
+        }
+    }
+}
+
+/// Answers questions until nobody is left to ask.
+fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &Ask, length: Duration) {
+    let (mut end, mut said) = (Instant::now() + length, None::<Instant>);
+    loop {
+        let next = asked.recv_timeout(end.saturating_duration_since(Instant::now()));
+        let Some(here) = known.upgrade() else { return };
+        if Instant::now() >= end {
+            here.round.fetch_add(1, Ordering::Release);
+            end = Instant::now() + length;
+        }
+        let uid = match next {
+            Ok(uid) => uid,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        // Of this round, whatever is forgotten meanwhile.
+        let round = here.round.load(Ordering::Acquire);
+        let found = groups(ask, uid);
+        let mut users = here.users();
+        let question = match found {
+            Ok(groups) => Question::Answered(Answer { groups, round }),
+            Err(error) => {
+                if said.is_none_or(|at| at.elapsed() > SAID) {
+                    said = Some(Instant::now());
+                    tracing::warn!(target: "stag", uid, %error, "no answer about a user's groups");
+                }
+                let before = match users.get(&uid) {
+                    Some(Question::Asked { before }) => *before,
+                    _ => None,
+                };
+                Question::Failed { at: Instant::now(), before }
+            }
+        };
+        users.insert(uid, question);
+        drop(users);
+        here.answered.notify_all();
+    }
+}
+
+fn groups(ask: &Ask, uid: u32) -> io::Result<Option<HostGroups>> {
+    let Some(groups) = ask(uid)? else { return Ok(None) };
+    let all = GroupList::keep(groups.iter().copied());
+    let not_root = GroupList::keep(groups.iter().copied().filter(|group| *group != 0));
+    let (Some(all), Some(not_root)) = (all, not_root) else {
+        return Err(io::Error::other("this server keeps too many groups already"));
+    };
+    Ok(Some(HostGroups { all, not_root }))
+}
+
+/// The groups by which this host knows a user.
+fn of_host(uid: u32) -> io::Result<Option<Vec<u32>>> {
+    let Some(user) = HostUser::from_uid(Uid::from_raw(uid))? else { return Ok(None) };
+    let name = CString::new(user.name)?;
+    let groups = getgrouplist(&name, user.gid)?;
+    Ok(Some(groups.into_iter().map(Gid::as_raw).collect()))
+}
+
+/// The answers that one store has seen.
+#[derive(Debug)]
+pub(in crate::store) struct SeenGroups {
+    book: Arc<GroupBook>,
+    seen: HashMap<u32, Answer>,
+    /// The answer that was used last.
+    last: Option<(u32, Answer)>,
+    /// True for a store whose thread is there to wait.
+    is_patient: bool,
+    /// The end of the last wait.
+    waited: Option<Instant>,
+}
+
+impl SeenGroups {
+    pub fn new(book: &Arc<GroupBook>, is_patient: bool) -> Self {
+        let book = Arc::clone(book);
+        Self { book, seen: HashMap::new(), last: None, is_patient, waited: None }
+    }
+
+    /// The groups of a user: `Some(None)` for one that the host does not know, none where there is
+    /// no answer yet.
+    pub fn of(&mut self, uid: u32) -> Option<Option<HostGroups>> {
+        let round = self.book.known.round.load(Ordering::Acquire);
+        if let Some((last, answer)) = self.last
+            && (last, answer.round) == (uid, round)
+        {
+            return Some(answer.groups);
+        }
+        let answer = match self.seen.get(&uid) {
+            Some(answer) if answer.round == round => *answer,
+            _ => self.look(uid, round)?,
+        };
+        self.last = Some((uid, answer));
+        Some(answer.groups)
+    }
+
+    #[cold]
+    fn look(&mut self, uid: u32, round: u64) -> Option<Answer> {
+        let now = Instant::now();
+        let may_wait = self.waited.is_none_or(|at| now.duration_since(at) >= PAUSE);
+        let patience = match (self.is_patient, may_wait) {
+            (true, _) => PATIENCE,
+            (false, true) => MOMENT,
+            (false, false) => Duration::ZERO,
+        };
+        let answer = self.book.look(uid, round, patience);
+        if now.elapsed() > MOMENT / 8 {
+            self.waited = Some(Instant::now());
+        }
+        let answer = answer?;
+        if self.seen.len() >= SEEN_MAX {
+            self.seen.clear();
+        }
+        self.seen.insert(uid, answer);
+        Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests;
