@@ -15,8 +15,7 @@ use std::{
 };
 
 /// Programs whose processes are counted.
-const PROGRAMS: [&str; 5] =
-    ["stag-counts", "stag-counts-typed", "stag-counts-nfs", "stag-counts-load", "stag-counts-nfs4"];
+const PROGRAMS: [&str; 3] = ["stag-counts", "stag-counts-typed", "stag-counts-nfs"];
 
 /// Subjects that are counted, each with the number of its repetitions.
 const SUBJECTS: [(&str, u64); 45] = [
@@ -103,12 +102,11 @@ fn release_build() -> PathBuf {
 
 /// The program that counts a subject.
 fn program(subject: &str) -> &'static str {
-    let [plain, typed, nfs, load, versions] = PROGRAMS;
+    let [plain, typed, nfs] = PROGRAMS;
     match subject {
         "shm-typed" => typed,
-        _ if subject.starts_with("load-") => load,
-        _ if subject.ends_with("/nfs3") || subject.ends_with("/nfs4") => versions,
-        _ if subject.ends_with("/server") || subject.ends_with("/client") => nfs,
+        _ if subject.starts_with("load-") => nfs,
+        _ if ["/server", "/client", "/nfs3", "/nfs4"].iter().any(|of| subject.ends_with(of)) => nfs,
         _ => plain,
     }
 }

@@ -391,7 +391,7 @@ fn an_octet_of_the_files_store_is_old_or_new() {
         cluster: None,
     };
     let shared = SharedFiles::open(&config).unwrap();
-    // The gate sets CI: there it is as often as for the memory store.
-    let wanted = if std::env::var_os("CI").is_some() { 100_000 } else { 10_000 };
+    // The gate sets CI.
+    let wanted = if std::env::var_os("CI").is_some() { 30_000 } else { 10_000 };
     World::new(Files::open(&shared, 0).unwrap()).run(wanted, false);
 }

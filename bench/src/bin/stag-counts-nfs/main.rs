@@ -1,10 +1,22 @@
-//! Program whose process is counted: NFS READ and GETATTR of the memory store, both ends in one
+//! Program whose process is counted: calls of NFS and of the load generator, both ends in one
 //! thread, of which one is counted. A program of its own, as `stag-counts-typed` is.
 //!
-//! Usage: `stag-counts-nfs iwarp|shm-trusted/read-4k|getattr/server|client CALLS`: CALLS calls, 32
-//! at a time. What one side costs is what its loop costs, passes that find nothing included.
+//! Usage: `stag-counts-nfs SUBJECT CALLS`: CALLS calls. What one side costs is what its loop costs,
+//! passes that find nothing included. SUBJECT is one of:
+//! - `iwarp|shm-trusted/read-4k|getattr/server|client`: READ or GETATTR of version 3 on the memory
+//!   store, 32 at a time;
+//! - `iwarp|shm-trusted/getattr|read-64k/nfs3|nfs4`: the server's side of one question by either
+//!   version of NFS, 32 at a time;
+//! - `load-iwarp|load-shm[/DEPTH]`: the generator's side of NULL, DEPTH at a time (1 when it is not
+//!   said).
 
-use stag_bench::loaded::{CountedSide, LoadEnds};
+mod load;
+mod versions;
+
+use stag_bench::{
+    ends,
+    loaded::{CountedSide, LoadEnds},
+};
 use stag_engine::{Config, Shard, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpConfig};
 use stag_load::{Load, LoadFiles, LoadPlan, Workload};
@@ -40,27 +52,38 @@ struct Stored {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let subject = arguments.first().map_or("", String::as_str);
-    let mut parts = subject.split('/');
-    let mut part = || parts.next().unwrap_or_default();
-    let (fabric, workload, side) = (part(), part(), part());
-    let workload = match workload {
-        "read-4k" => Some(Workload::Read),
-        "getattr" => Some(Workload::GetAttr),
-        _ => None,
-    };
-    let side = side.parse().ok();
     let calls = arguments.get(1).and_then(|text| text.parse().ok());
-    let (Some(workload), Some(side), Some(calls)) = (workload, side, calls) else {
-        eprintln!("stag-counts-nfs: say FABRIC/read-4k|getattr/server|client and how often");
+    let (Some(subject), Some(calls)) = (arguments.first(), calls) else {
+        eprintln!("stag-counts-nfs: say what (FABRIC/read-4k/server, load-FABRIC) and how often");
         return ExitCode::from(2);
     };
-    match count(fabric, workload, side, calls) {
+    match count_subject(subject, calls) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stag-counts-nfs: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn count_subject(subject: &str, calls: u64) -> io::Result<()> {
+    let (fabric, question) = subject.split_once('/').unwrap_or((subject, ""));
+    if fabric.starts_with("load-") {
+        let depth = question.parse().unwrap_or(1).clamp(1, ends::DEPTH_MAX);
+        return load::count(fabric, depth, calls);
+    }
+    if let Ok(question) = question.parse() {
+        return versions::count(fabric, question, calls);
+    }
+    let (workload, side) = question.split_once('/').unwrap_or((question, ""));
+    let workload = match workload {
+        "read-4k" => Some(Workload::Read),
+        "getattr" => Some(Workload::GetAttr),
+        _ => None,
+    };
+    match (workload, side.parse()) {
+        (Some(workload), Ok(side)) => count(fabric, workload, side, calls),
+        _ => Err(io::Error::other(format!("{subject:?} is nothing that is counted"))),
     }
 }
 

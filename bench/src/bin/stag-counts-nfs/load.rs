@@ -1,10 +1,7 @@
-//! Program whose process is counted: NULL calls of a load generator, against the smallest app in
-//! the same thread. Only the generator's end is counted, passes that find nothing included. A
-//! program of its own, as `stag-counts-typed` is.
-//!
-//! Usage: `stag-counts-load load-iwarp|load-shm[/DEPTH] CALLS`: CALLS calls, DEPTH under way at a
-//! time (1 when it is not said).
+//! NULL calls of a load generator, against the smallest app in the same thread. Only the
+//! generator's end is counted, passes that find nothing included.
 
+use super::KEY;
 use stag_bench::{
     ends,
     loaded::{CountedSide, LoadEnds},
@@ -15,32 +12,10 @@ use stag_iwarp::{Iwarp, IwarpConfig};
 use stag_load::{Load, LoadPlan, Workload};
 use stag_shm::{Shm, ShmAddress, ShmConfig};
 use stag_verbs::{Limits, Provider};
-use std::{io, process::ExitCode};
+use std::io;
 
-/// Key from which both fabrics make theirs.
-const KEY: [u8; 32] = [7; 32];
-
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (subject, calls) = (arguments.first(), arguments.get(1).and_then(|text| text.parse().ok()));
-    let (Some(subject), Some(calls)) = (subject, calls) else {
-        eprintln!(
-            "stag-counts-load: say load-iwarp or load-shm, perhaps with /DEPTH, and how often"
-        );
-        return ExitCode::from(2);
-    };
-    let (fabric, depth) = subject.split_once('/').unwrap_or((subject, "1"));
-    let depth = depth.parse().unwrap_or(1).clamp(1, ends::DEPTH_MAX);
-    match count(fabric, depth, calls) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("stag-counts-load: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn count(fabric: &str, depth: u64, calls: u64) -> io::Result<()> {
+/// Counts the generator's end over `load-iwarp` or `load-shm`, `depth` calls under way at a time.
+pub fn count(fabric: &str, depth: u64, calls: u64) -> io::Result<()> {
     let clock = Clock::start();
     let depth = usize::try_from(depth).map_err(io::Error::other)?;
     let plan = LoadPlan::new(Workload::Null, 0, depth);
