@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn a_seventeenth_group_is_left_out() {
         let user = User::new(1, 2, 3..100);
-        assert_eq!(user.groups().len(), User::GROUPS_MAX);
+        assert_eq!(user.groups().len(), GROUPS_MAX);
         assert_eq!((user.uid(), user.gid()), (1, 2));
         assert_eq!(user, User::new(1, 2, 3..19));
     }
