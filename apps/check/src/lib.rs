@@ -11,6 +11,7 @@ mod listing;
 mod names;
 mod scene;
 mod setup;
+mod state;
 
 use scene::{CheckScene, StepResult};
 use serde::Serialize;
@@ -117,10 +118,11 @@ struct CheckTask<P: Provider> {
     needed: bool,
 }
 
-fn tasks<P: Provider>() -> Vec<CheckTask<P>> {
+/// All steps; with `state`, those of version 4 alone, too.
+fn tasks<P: Provider>(state: bool) -> Vec<CheckTask<P>> {
     let needed = |name, run| CheckTask { name, run, needed: true };
     let task = |name, run| CheckTask { name, run, needed: false };
-    vec![
+    let mut tasks = vec![
         needed("null", setup::null),
         task("programs", setup::programs),
         task("exports", setup::exports),
@@ -143,7 +145,11 @@ fn tasks<P: Provider>() -> Vec<CheckTask<P>> {
         task("names that fail", errors::names),
         task("kinds that fail", errors::kinds),
         task("handles that fail", errors::handles),
-    ]
+    ];
+    if state {
+        tasks.push(task("opens and locks", state::of_two_clients));
+    }
+    tasks
 }
 
 /// Runs `plan` on the export `/NAME` that a connected `client` reaches. `progress` hears of each
@@ -168,7 +174,7 @@ pub fn run_apart<P: Provider>(
     let (start, calls, losses) = (client.now(), client.calls(), client.recovery().losses);
     let mut scene = CheckScene::new(client, export, plan);
     scene.mount = mount;
-    let tasks = tasks();
+    let tasks = tasks(scene.client.minor_version().is_some());
     let mut steps = Vec::with_capacity(tasks.len() + 1);
     for task in &tasks {
         let step = perform(&mut scene, task, progress);

@@ -11,7 +11,7 @@ use stag_rpc::{
     FabricFault, FinishedCall, Health, Limits, OptionFault, Provider, RawCall, RawClient, Recovery,
     SetupError, Snapshot, Time, Token,
 };
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, fmt, net::SocketAddr, time::Duration};
 
 /// Octets of the longest arguments without their item: an access control list.
 const ARGUMENTS_LEN_MAX: usize = acl::ARGUMENTS_LEN_MAX;
@@ -164,6 +164,9 @@ pub struct NfsClient<P: Provider = AnyProvider> {
     pub(crate) reconnect: Reconnect,
     /// The session of version 4 that calls are made in; none while they are made by version 3.
     pub(crate) four: Option<crate::nfs4::Session4>,
+    /// Outcomes of other calls are kept for now, and are these.
+    pub(crate) keeps_outcomes: bool,
+    pub(crate) kept: VecDeque<FinishedCall>,
 }
 
 impl<P: Provider> fmt::Debug for NfsClient<P> {
@@ -183,11 +186,10 @@ impl NfsClient {
         at: Option<&FabricAddress>,
         config: ClientConfig,
     ) -> Result<(Self, Clock), SetupError> {
-        let ClientConfig { shard, timeout, user } = config;
+        let ClientConfig { shard, timeout, user: (uid, gid) } = config;
         let clock = Clock::start();
         let raw = RawClient::on_fabric(at, shard, clock, timeout)?;
-        let scratch = vec![0; ARGUMENTS_LEN_MAX];
-        Ok((Self { raw, user, scratch, reconnect: Reconnect::default(), four: None }, clock))
+        Ok((Self::over(raw, uid, gid), clock))
     }
 
     /// Connects to `to`, and again whenever the connection is lost
@@ -215,8 +217,17 @@ impl<P: Provider> NfsClient<P> {
         now: impl FnMut() -> Time + 'static,
     ) -> Result<Self, SetupError> {
         let raw = RawClient::new(provider, config.shard, config.timeout, now)?;
-        let (user, scratch) = (config.user, vec![0; ARGUMENTS_LEN_MAX]);
-        Ok(Self { raw, user, scratch, reconnect: Reconnect::default(), four: None })
+        let (uid, gid) = config.user;
+        Ok(Self::over(raw, uid, gid))
+    }
+
+    /// A client that calls as this user, over `raw`.
+    fn over(raw: RawClient<P>, uid: u32, gid: u32) -> Self {
+        let scratch = vec![0; ARGUMENTS_LEN_MAX];
+        let reconnect = Reconnect::default();
+        let kept = VecDeque::new();
+        let user = (uid, gid);
+        Self { raw, user, scratch, reconnect, four: None, keeps_outcomes: false, kept }
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is left first.
@@ -337,23 +348,35 @@ impl<P: Provider> NfsClient<P> {
         read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let token = self.send(call, emit)?;
-        let mut done = self.next()?;
-        // The outcome of a call that was given up is of no interest.
+        let mut done = self.next_outcome()?;
         while done.token != token {
-            self.raw.give(done);
-            done = self.next()?;
+            self.set_aside(done);
+            done = self.next_outcome()?;
         }
         self.conclude(done, read)
     }
 
-    /// Takes back the outcome of a call that nobody waits for.
-    pub(crate) fn give(&mut self, done: FinishedCall) {
-        self.raw.give(done);
-    }
-
     /// The next outcome of a call, whichever it is.
     pub(crate) fn next(&mut self) -> Result<FinishedCall, Error> {
+        match self.kept.pop_front() {
+            Some(done) => Ok(done),
+            None => self.next_outcome(),
+        }
+    }
+
+    /// The next outcome that comes.
+    pub(crate) fn next_outcome(&mut self) -> Result<FinishedCall, Error> {
         Ok(self.raw.next_finished()?)
+    }
+
+    /// Another outcome than the one that is waited for: of a call that was given up, which is of no
+    /// interest, but for those that come while a session is made.
+    pub(crate) fn set_aside(&mut self, done: FinishedCall) {
+        if self.keeps_outcomes {
+            self.kept.push_back(done);
+        } else {
+            self.raw.give(done);
+        }
     }
 
     /// Gives the results of a call that is over to `read`.

@@ -1,11 +1,12 @@
-//! An NFS client of version 3 (RFC 1813), and of 4.1 and 4.2 (RFC 8881), over any fabric. By
-//! version 3 it survives the loss of its server.
+//! An NFS client of version 3 (RFC 1813), and of 4.1 and 4.2 (RFC 8881), over any fabric. It
+//! survives the loss of its server.
 //!
 //! - [`client`]: one call at a time or several over a [`RawClient`](stag_rpc::RawClient), with an
 //!   error that says whose fault it is.
 //! - `nfs3`, `acl`, `ports`: a method of [`NfsClient`] for each procedure of NFS and MOUNT, of
 //!   NFSACL, and for a question to a port mapper.
-//! - `nfs4`: the same methods by a session of version 4, where a server has no version 3.
+//! - `nfs4`: the same methods by a session of version 4, where a server has no version 3, and
+//!   compounds of other clients on the same connection ([`OtherClient`]).
 //! - [`transfer`]: whole files, several calls at a time. Octets that a server lost before COMMIT
 //!   are written again.
 //!
@@ -27,6 +28,7 @@ pub use acl::Acl;
 pub use client::{ClientConfig, Error, NfsClient};
 
 pub use nfs3::{CallTicket, Finished};
+pub use nfs4::OtherClient;
 pub use nfs4::session::{create_session, exchange_id};
 pub use results::{DirEntry, ReadResult};
 pub use stag_rpc::Recovery;

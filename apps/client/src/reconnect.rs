@@ -54,9 +54,12 @@ impl<P: Provider> NfsClient<P> {
         self.reconnect.losses
     }
 
-    /// Makes a lost connection again after a call ended with `error`. True if calls can be made
-    /// again.
+    /// Makes a lost connection or session again after a call ended with `error`. True if calls can
+    /// be made again.
     pub(crate) fn recovers(&mut self, error: Error) -> bool {
+        if self.recovers4(error) {
+            return true;
+        }
         let is_lost = matches!(
             error,
             Error::NotConnected(_) | Error::Call(CallFault::Disconnected(_) | CallFault::NoPeer)

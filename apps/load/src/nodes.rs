@@ -2,6 +2,8 @@
 //! seconds by their number, so that nothing is lost or averaged. A node that died counts with the
 //! seconds that it told of, and is named.
 
+mod gaps;
+
 use crate::{
     latency::{CallRecord, LONGEST, Times, decode, histogram},
     outcome::{
@@ -244,7 +246,7 @@ fn joined(nodes: &[NodeResult]) -> Result<RunOutcome, String> {
         check: None,
         server_cores: None,
         outages: outcomes().flat_map(|outcome| outcome.outages.clone()).collect(),
-        gaps: Vec::new(),
+        gaps: gaps::joined(told()),
         turns: None,
         stages: None,
         seconds: sum.seconds(),

@@ -35,11 +35,11 @@ fn done(home: &Home, arguments: &[&str]) -> (Vec<u8>, String) {
 }
 
 /// A server on the same ports as one that is gone.
-fn again(home: &Home, urls: &[String; 2]) -> Server {
+fn again(home: &Home, urls: &[String; 2], more: &[&str]) -> Server {
     let tcp = urls[1].strip_prefix("tcp://").unwrap();
     let arguments = ["serve", "data", "--mode", "unprivileged", "--insecure"];
-    let command = home.stag(&[&arguments[..], &["--listen", &urls[0], "--tcp", tcp]].concat());
-    Server::start(home, command)
+    let ports = ["--listen", &urls[0], "--tcp", tcp];
+    Server::start(home, home.stag(&[&arguments[..], more, &ports].concat()))
 }
 
 /// The part of a file that is being written in `directory`.
@@ -165,9 +165,18 @@ fn a_part_of_other_content_is_not_gone_on_with() {
 
 #[test]
 fn standard_input_and_output_survive_a_server_that_starts_again() {
+    survive_a_server_that_starts_again(&[]);
+}
+
+#[test]
+fn they_survive_it_by_version_4_with_a_session_that_is_made_again() {
+    survive_a_server_that_starts_again(&["--nfs", "4"]);
+}
+
+fn survive_a_server_that_starts_again(more: &[&str]) {
     let home = Home::new();
     let content = octets(24 << 20);
-    let mut server = home.serve(&["data"]);
+    let mut server = home.serve(&[&["data"], more].concat());
     let urls = urls(&server);
     for url in &urls {
         let at = format!("{url}/data/stream");
@@ -183,7 +192,7 @@ fn standard_input_and_output_survive_a_server_that_starts_again() {
         input.write_all(first).unwrap();
         server.signal(Signal::KILL);
         server.wait();
-        server = again(&home, &urls);
+        server = again(&home, &urls, more);
         input.write_all(rest).unwrap();
         drop(input);
         let output = put.wait_with_output().unwrap();
@@ -198,7 +207,7 @@ fn standard_input_and_output_survive_a_server_that_starts_again() {
         out.read_exact(&mut came).unwrap();
         server.signal(Signal::KILL);
         server.wait();
-        server = again(&home, &urls);
+        server = again(&home, &urls, more);
         out.read_to_end(&mut came).unwrap();
         let output = get.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();

@@ -6,6 +6,7 @@
 
 mod answers;
 mod listing;
+mod other;
 mod requests;
 pub(crate) mod session;
 
@@ -13,12 +14,13 @@ use crate::{Error, NfsClient};
 use stag_protocol::{
     nfs::{
         v3::{self, FileHandle, Procedure},
-        v4::{self, Answer, CompoundReply, Request, Status4, Text},
+        v4::{self, Answer, AnswerSet as _, CompoundReply, Request, Status4, Text},
     },
     xdr::{self, Reader},
 };
 use stag_rpc::{FinishedCall, Provider, RawCall, Token};
 
+pub use other::OtherClient;
 use requests::results_len_max;
 pub(crate) use session::Session4;
 
@@ -29,7 +31,11 @@ impl<P: Provider> NfsClient<P> {
     /// [`Error`] says which call failed; version 3 is called as before then.
     pub fn begin_version4(&mut self, minor: u32) -> Result<(), Error> {
         self.four = None;
-        let owner = session::owner();
+        self.begin_session4(minor, session::owner())
+    }
+
+    /// Makes a session for the client of this name.
+    fn begin_session4(&mut self, minor: u32, owner: Vec<u8>) -> Result<(), Error> {
         let exchange = session::exchange_id(&owner);
         let arguments = requests::alone(minor, &[Request::ExchangeId(exchange)]);
         let (client, sequence) = self.ask(&arguments, |answer| match answer {
@@ -43,12 +49,38 @@ impl<P: Provider> NfsClient<P> {
             Answer::CreateSession(done) => done.map(|ok| (ok.session, ok.fore.requests_max)),
             _ => Err(Status4::ServerFault),
         })?;
-        self.four = Some(Session4::new(minor, client, id, requests));
+        let mut session = Session4::new(minor, client, id, requests);
+        session.owner = owner;
+        self.four = Some(session);
         let done = self.run4(&[Request::ReclaimComplete(false)], |_| Ok(()));
-        if done.is_err() {
-            self.four = None;
+        match (&done, &mut self.four) {
+            (Ok(()), Some(session)) => session.has_served = false,
+            _ => self.four = None,
         }
         done
+    }
+
+    /// Makes a call again that ended with `error` because the server does not know its session: it
+    /// has started again, or the lease was over. True if calls can be made again; the session is a
+    /// new one then, of the same client (RFC 8881 §8.4.2.1), unless an earlier call had it made.
+    pub(crate) fn recovers4(&mut self, error: Error) -> bool {
+        let is_unknown = matches!(error, Error::Nfs4(Status4::BadSession | Status4::DeadSession));
+        let Some(session) = self.four.as_ref().filter(|_| is_unknown) else { return false };
+        if !session.is_lost {
+            return true;
+        }
+        // A server that makes sessions and does not know them is not asked for ever.
+        if !session.has_served {
+            return false;
+        }
+        let (minor, owner, earlier) = (session.minor, session.owner.clone(), self.four.take());
+        self.keeps_outcomes = true;
+        let begun = self.begin_session4(minor, owner);
+        self.keeps_outcomes = false;
+        if begun.is_err() {
+            self.four = earlier;
+        }
+        begun.is_ok()
     }
 
     /// The minor version of version 4 that calls are made by; none while they are made by version
@@ -113,9 +145,19 @@ impl<P: Provider> NfsClient<P> {
             let null = RawCall::new(v3::PROGRAM, v4::VERSION, 0);
             return self.call(&null, |_| Ok(()), |_| read(v3::Reply::Null));
         }
-        let token = self.begin4(call, item)?;
-        let done = self.await4(token)?;
-        self.conclude_procedure4(call.procedure(), done, read)
+        let mut read = Some(read);
+        loop {
+            let called = self.begin4(call, item).and_then(|token| self.await4(token));
+            let called = called.and_then(|done| {
+                self.conclude_procedure4(call.procedure(), done, |reply| {
+                    read.take().map_or(Err(TWICE), |read| read(reply))
+                })
+            });
+            match called {
+                Err(error) if read.is_some() && self.recovers(error) => {}
+                called => return called,
+            }
+        }
     }
 
     /// Gives the results of a call of version 3 that was made by version 4 to `read`.
@@ -160,13 +202,12 @@ impl<P: Provider> NfsClient<P> {
 
     fn await4(&mut self, token: Token) -> Result<FinishedCall, Error> {
         loop {
-            let done = self.next()?;
+            let done = self.next_outcome()?;
             if done.token == token {
                 return Ok(done);
             }
-            // The outcome of a call that was given up is of no interest.
             self.finish4(&done);
-            self.give(done);
+            self.set_aside(done);
         }
     }
 
@@ -183,13 +224,22 @@ impl<P: Provider> NfsClient<P> {
         done: FinishedCall,
         read: impl FnOnce(CompoundReply<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let is_of_session = self.four.as_ref().is_some_and(|session| session.has(done.token));
         self.finish4(&done);
-        self.conclude(done, |results: Reader<'_>| {
+        let mut sequenced = None;
+        let concluded = self.conclude(done, |results: Reader<'_>| {
             let mut reply = CompoundReply::parse(results).map_err(Error::Garbled)?;
             let sequence = reply.next().ok_or(EMPTY)?.map_err(Error::Garbled)?;
+            sequenced = Some(sequence.status());
             answers::check(&sequence)?;
             read(reply)
-        })
+        });
+        if let Some(session) = self.four.as_mut().filter(|_| is_of_session) {
+            session.has_served |= sequenced == Some(Status4::Ok);
+            session.is_lost |=
+                matches!(sequenced, Some(Status4::BadSession | Status4::DeadSession));
+        }
+        concluded
     }
 
     /// The handle of a path from the root of all exports on.
@@ -208,5 +258,6 @@ fn raw_call(results_max: usize, item_max: usize, item: Option<&[u8]>) -> RawCall
     RawCall { results_max, item_max, item, ..compound }
 }
 
+const TWICE: Error = Error::Nonsense("two replies to one call");
 const EMPTY: Error = Error::Garbled(xdr::Error::Short);
 const NO_SESSION: Error = Error::Nonsense("there is no session of version 4");

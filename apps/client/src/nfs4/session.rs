@@ -21,7 +21,13 @@ pub(crate) struct Session4 {
     pub(crate) client: u64,
     /// The session ID.
     pub(crate) id: SessionId,
+    /// The client's name.
+    pub(super) owner: Vec<u8>,
     slots: Vec<ClientSlot>,
+    /// The server has said that it does not know the session (any more).
+    pub(super) is_lost: bool,
+    /// It has carried out a call in it.
+    pub(super) has_served: bool,
 }
 
 /// A slot, as its requester has it.
@@ -36,8 +42,13 @@ struct ClientSlot {
 impl Session4 {
     /// A session that takes so many requests at a time.
     pub(crate) fn new(minor: u32, client: u64, id: SessionId, requests: u32) -> Self {
-        let count = requests.clamp(1, REQUESTS_MAX) as usize;
-        Self { minor, client, id, slots: vec![ClientSlot::default(); count] }
+        let slots = vec![ClientSlot::default(); requests.clamp(1, REQUESTS_MAX) as usize];
+        Self { minor, client, id, owner: Vec::new(), slots, is_lost: false, has_served: false }
+    }
+
+    /// Returns true if a call is one of this session's that are outstanding.
+    pub(super) fn has(&self, token: Token) -> bool {
+        self.slots.iter().any(|slot| slot.token == Some(token))
     }
 
     /// The slot and the SEQUENCE of a new request; none while all are busy.

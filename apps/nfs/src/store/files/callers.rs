@@ -96,6 +96,11 @@ impl Callers {
                 Err(lack) if self.mode == Mode::Privileged => {
                     return Err(StartError(format!("cannot act as its callers: {lack}")));
                 }
+                Err(lack) if self.groups == GroupSource::Host => {
+                    return Err(StartError(format!(
+                        "cannot act as its callers, whose groups are this host's: {lack}"
+                    )));
+                }
                 Err(lack) => format!(" ({lack})"),
             },
         };

@@ -1,0 +1,57 @@
+//! Clients of version 4 beside the one whose calls a [`NfsClient`] makes: on its connection, each
+//! with a name and a session of its own (RFC 8881 §2.10.3.1). State of one is another's conflict,
+//! so that checks need several.
+
+use super::{NO_SESSION, Session4, requests, session};
+use crate::{Error, NfsClient};
+use stag_protocol::nfs::v4::{CompoundReply, Request};
+use stag_rpc::Provider;
+use std::mem;
+
+/// A client of version 4 with a session.
+#[derive(Debug)]
+pub struct OtherClient(Option<Session4>);
+
+impl<P: Provider> NfsClient<P> {
+    /// Makes one more client and its session, of minor version `minor`.
+    ///
+    /// # Errors
+    /// [`Error`] says which call failed.
+    pub fn other_client(&mut self, minor: u32) -> Result<OtherClient, Error> {
+        let own = self.four.take();
+        let begun = self.begin_session4(minor, session::owner());
+        let other = mem::replace(&mut self.four, own);
+        begun.map(|()| OtherClient(other))
+    }
+
+    /// Runs operations in the session of another client, and gives the results behind those of
+    /// SEQUENCE to `read`.
+    ///
+    /// # Errors
+    /// SEQUENCE failed, or `read`, or there is no reply.
+    pub fn compound<T>(
+        &mut self,
+        client: &mut OtherClient,
+        requests: &[Request<'_>],
+        read: impl FnOnce(CompoundReply<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        mem::swap(&mut self.four, &mut client.0);
+        let done = self.run4(requests, read);
+        mem::swap(&mut self.four, &mut client.0);
+        done
+    }
+
+    /// Ends a client and its session.
+    ///
+    /// # Errors
+    /// The server refuses, as it does while the client has files open: NFS4ERR_CLIENTID_BUSY.
+    pub fn end_client(&mut self, client: OtherClient) -> Result<(), Error> {
+        let session = client.0.ok_or(NO_SESSION)?;
+        for request in
+            [Request::DestroySession(session.id), Request::DestroyClientid(session.client)]
+        {
+            self.ask(&requests::alone(session.minor, &[request]), |_| Ok(()))?;
+        }
+        Ok(())
+    }
+}
