@@ -60,9 +60,12 @@ impl<P: Provider> NfsClient<P> {
         done
     }
 
-    /// Makes a call again that ended with `error` because the server does not know its session: it
-    /// has started again, or the lease was over. True if calls can be made again; the session is a
-    /// new one then, of the same client (RFC 8881 §8.4.2.1), unless an earlier call had it made.
+    /// Makes a session again after a call ended with `error`, which says that the server does not
+    /// know it: the server has started again, or the lease was over. True if the call can be made
+    /// again; the session is a new one of the same client then (RFC 8881 §8.4.2.1), unless an
+    /// earlier call had it made. A call that must not be executed twice may find that the server
+    /// had executed it before it started again, as by version 3: `reconnections` and `recovery`
+    /// tell of losses.
     pub(crate) fn recovers4(&mut self, error: Error) -> bool {
         let is_unknown = matches!(error, Error::Nfs4(Status4::BadSession | Status4::DeadSession));
         let Some(session) = self.four.as_ref().filter(|_| is_unknown) else { return false };
