@@ -1,7 +1,7 @@
 //! Opens and locks of two clients of version 4 (RFC 8881 §8, §9): what one has is in the other's
 //! way, and nothing is left when they have ended.
 
-use super::scene::{CheckScene, CheckedValue, StepResult, done, same};
+use super::scene::{CheckScene, CheckedValue, StepResult, done, holds, same};
 use stag_client::{Error, OtherClient};
 use stag_protocol::nfs::{
     v3::FileHandle,
@@ -91,13 +91,13 @@ impl Side {
         what: &str,
         request: Request<'_>,
     ) -> CheckedValue<Stateid> {
-        let came = self.run(scene, file, what, request)?;
-        let Came::Done(Some(id)) = came else {
-            let what = format!("{what} by client {}", self.name);
-            same(what, &Came::Done(Some(Stateid::CURRENT)), &came)?;
-            return Ok(Stateid::INVALID);
-        };
-        Ok(id)
+        match self.run(scene, file, what, request)? {
+            Came::Done(Some(id)) => Ok(id),
+            came => {
+                let what = format!("{what} by client {}", self.name);
+                holds(what, false, "a stateid", came).map(|()| Stateid::INVALID)
+            }
+        }
     }
 
     /// Runs what has to come to this end.

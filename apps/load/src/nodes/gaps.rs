@@ -1,20 +1,24 @@
 //! Gaps that several nodes show, joined.
 
-use crate::outcome::{OutageGap, RunOutcome};
+use crate::{
+    outcome::{OutageGap, RunOutcome},
+    run::GAPS,
+};
 
 /// Steps of a joined gap at most: more are none of ours.
 const STEPS_MAX: u64 = 10_000;
-/// Hundredths of a step by which a time in seconds may be beside a step's.
+/// Part of a step by which a time in seconds may be beside a step's.
 const BESIDE: f64 = 0.01;
 
 /// The gaps of all nodes, joined: each spans what every node shows around an outage that every one
 /// of them met. Beside that the replies of some are known by the second only, so that no gap is
 /// drawn there.
 pub(super) fn joined<'a>(outcomes: impl Iterator<Item = &'a RunOutcome>) -> Vec<OutageGap> {
-    let all = outcomes.map(|outcome| outcome.gaps.clone());
+    // No node of ours has more.
+    let all = outcomes.map(|outcome| outcome.gaps.iter().take(GAPS).cloned().collect());
     let join = |joined: Vec<OutageGap>, gaps: Vec<OutageGap>| {
         let pairs = joined.iter().flat_map(|one| gaps.iter().map(move |other| (one, other)));
-        pairs.filter_map(|(one, other)| both(one, other)).collect()
+        pairs.filter_map(|(one, other)| both(one, other)).take(GAPS).collect()
     };
     all.reduce(join).unwrap_or_default()
 }

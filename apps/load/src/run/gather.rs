@@ -181,7 +181,7 @@ fn outages(reports: &[WorkerReport], began: Time) -> Vec<Outage> {
 }
 
 /// Gaps that are kept, and steps of each.
-const GAPS: usize = 16;
+pub(crate) const GAPS: usize = 16;
 const GAP_STEPS: u64 = 200;
 /// Nanoseconds that are shown on both sides of an outage: half of it, within these.
 const BESIDE: (f64, f64) = (0.25e9, 5e9);

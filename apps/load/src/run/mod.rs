@@ -9,6 +9,7 @@ use crate::{
     floor,
     outcome::{RunOutcome, RunSetup, SecondFigures},
 };
+pub(crate) use gather::GAPS;
 use gather::Gathered;
 use stag_client::Error;
 use stag_engine::clock::Clock;

@@ -39,9 +39,9 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SAID: Duration = Duration::from_secs(10);
 /// Users that were asked about and not answered, at most: others come again.
 const ASKED_MAX: usize = 1024;
-/// Answers that are kept: the users that callers name are theirs to choose.
+/// Users that are kept, and those that a shard keeps. Callers choose whom they name: where there
+/// are more, users that the host does not know go first, and the others stay.
 const KNOWN_MAX: usize = 65_536;
-/// Answers that a shard keeps.
 const SEEN_MAX: usize = 4096;
 
 /// Choice of the groups that a caller has.
@@ -91,7 +91,7 @@ enum Question {
 struct Known {
     users: Mutex<HashMap<u32, Question>>,
     answered: Condvar,
-    /// The present round; it never locks the bus to look at it.
+    /// The present round: each call loads it.
     round: AtomicU64,
 }
 
@@ -162,9 +162,11 @@ impl GroupBook {
                 }
                 None => None,
             };
-            if users.len() >= KNOWN_MAX {
-                users.clear();
-            }
+            make_room(&mut users, KNOWN_MAX, |question| match question {
+                Question::Answered(answer) => answer.groups.is_some(),
+                Question::Asked { .. } => true,
+                Question::Failed { before, .. } => before.is_some(),
+            });
             if self.ask.try_send(uid).is_err() {
                 return before.filter(|answer| answer.round + 1 == round);
             }
@@ -209,6 +211,18 @@ fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &Ask, length: Duratio
         users.insert(uid, question);
         drop(users);
         here.answered.notify_all();
+    }
+}
+
+/// Makes room for one more among `max`: whom nobody knows goes first, and then everybody.
+fn make_room<T>(users: &mut HashMap<u32, T>, max: usize, is_known: impl Fn(&T) -> bool) {
+    if users.len() < max {
+        return;
+    }
+    users.retain(|_, user| is_known(user));
+    // Room for a good many, because looking through all of them takes its time.
+    if users.len() >= max - max / 8 {
+        users.clear();
     }
 }
 
@@ -280,9 +294,7 @@ impl SeenGroups {
             self.waited = Some(Instant::now());
         }
         let answer = answer?;
-        if self.seen.len() >= SEEN_MAX {
-            self.seen.clear();
-        }
+        make_room(&mut self.seen, SEEN_MAX, |answer| answer.groups.is_some());
         self.seen.insert(uid, answer);
         Some(answer)
     }

@@ -100,14 +100,28 @@ fn a_changed_answer_of_the_next_round_arrives() {
 }
 
 #[test]
-fn users_that_callers_invent_fill_no_memory() {
-    let book = book(|_| Ok(None), LONG);
+fn users_that_callers_invent_fill_no_memory_and_push_nobody_out() {
+    const USER: u32 = 1_000_000;
+    let book = book(|uid| Ok((uid == USER).then(|| vec![7])), LONG);
     let mut seen = SeenGroups::new(&book, false);
+    assert_eq!(answer_of(&mut seen, USER), Some(vec![7]));
     for uid in 0..u32::try_from(KNOWN_MAX + 2_000).unwrap() {
         let _ = seen.of(uid);
         assert!(seen.seen.len() <= SEEN_MAX);
     }
     assert!(book.known.users().len() <= KNOWN_MAX + ASKED_MAX);
+    assert!(seen.seen.contains_key(&USER) && book.known.users().contains_key(&USER));
+    assert_eq!(numbers(seen.of(USER).unwrap()), Some(vec![7]));
+}
+
+#[test]
+fn room_is_made_for_many_when_all_are_known() {
+    let mut users: HashMap<u32, bool> = (0..64).map(|uid| (uid, uid % 2 == 0)).collect();
+    make_room(&mut users, 64, |is_known| *is_known);
+    assert_eq!(users.len(), 32, "whom nobody knows has gone");
+    users.extend((100..132).map(|uid| (uid, true)));
+    make_room(&mut users, 64, |is_known| *is_known);
+    assert!(users.is_empty());
 }
 
 #[test]
