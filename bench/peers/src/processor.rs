@@ -103,11 +103,12 @@ mod tests {
     #[test]
     fn this_process_uses_time_and_no_process_uses_none() {
         let before = used(std::process::id()).unwrap();
-        let until = std::time::Instant::now() + Duration::from_millis(50);
-        while std::time::Instant::now() < until {
-            std::hint::spin_loop();
+        // Beside other load this thread may have a processor for a small part of the time only.
+        let begin = std::time::Instant::now();
+        while used(std::process::id()).unwrap() == before {
+            assert!(begin.elapsed() < Duration::from_secs(60), "a minute is not seen");
+            (0..1000).for_each(|_| std::hint::spin_loop());
         }
-        assert!(used(std::process::id()).unwrap() > before);
         assert!(used(u32::MAX).is_err());
     }
 }
