@@ -7,24 +7,37 @@ use std::{
     process::Command,
 };
 
+const NOTHING: &str = "nothing was counted";
+
 /// Returns the command that is run, as one would type it.
 pub fn shown(program: &str, subject: &str, times: u64) -> String {
     format!("valgrind --tool=callgrind --toggle-collect='*measured*' {program} {subject} {times}")
 }
 
-/// Instructions of `subject`, each of `times` times, by the release build of a counting program
-/// (`stag-counts` and its like) at `program`.
+/// Instructions of `subject`, each of `times` times, by a counting program (`stag-counts` and
+/// its like) at `program`.
 ///
 /// # Errors
 /// When valgrind or the program fails, with its words.
 pub fn count(program: &Path, subject: &str, times: u64) -> Result<f64, String> {
-    let profile = profile(program, subject, times, &[])?;
+    let all = total(program, &[subject, &times.to_string()], &[])?;
+    if all > times as f64 { Ok(all / times as f64) } else { Err(format!("{subject}: {NOTHING}")) }
+}
+
+/// Instructions of the counted part of a program that is started with these arguments and, beside
+/// its own, this environment.
+///
+/// # Errors
+/// When valgrind or the program fails, with its words.
+pub fn total(
+    program: &Path,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<f64, String> {
+    let profile = profile(program, arguments, environment, &[])?;
     let total =
         profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
-    match total {
-        Some(total) if total > times as f64 => Ok(total / times as f64),
-        _ => Err(format!("{subject}: nothing was counted")),
-    }
+    total.filter(|total| *total > 0.0).ok_or_else(|| format!("{arguments:?}: {NOTHING}"))
 }
 
 /// Returns the instructions that locked the bus while `subject` ran, each with its function: those
@@ -40,25 +53,33 @@ pub fn locked(program: &Path, subject: &str, times: u64) -> Result<Vec<String>, 
         .map_err(|error| format!("objdump: {error}"))?;
     let locked = locked_in(&String::from_utf8_lossy(&listing.stdout));
     let by_address = ["--dump-instr=yes", "--compress-pos=no", "--compress-strings=no"];
-    let executed = executed_in(&profile(program, subject, times, &by_address)?, program);
+    let arguments = [subject, &times.to_string()];
+    let executed = executed_in(&profile(program, &arguments, &[], &by_address)?, program);
     if executed.is_empty() {
         return Err(format!("{subject}: no instruction of the program was counted"));
     }
     Ok(locked.into_iter().filter(|(at, _)| executed.contains(at)).map(|(_, of)| of).collect())
 }
 
-fn profile(program: &Path, subject: &str, times: u64, options: &[&str]) -> Result<String, String> {
+fn profile(
+    program: &Path,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    options: &[&str],
+) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     let run = Command::new("valgrind")
         .args(["--tool=callgrind", "--toggle-collect=*measured*"])
         .args(options)
         .arg(format!("--callgrind-out-file={}", file.path().display()))
         .arg(program)
-        .args([subject, &times.to_string()])
+        .args(arguments)
+        .envs(environment.iter().copied())
         .output()
         .map_err(|error| format!("valgrind: {error}"))?;
     if !run.status.success() {
-        return Err(format!("{subject}: {}", String::from_utf8_lossy(&run.stderr)));
+        let said = [run.stdout, run.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        return Err(format!("{arguments:?}: {}", said.concat()));
     }
     fs::read_to_string(file.path()).map_err(|error| error.to_string())
 }

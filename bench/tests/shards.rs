@@ -7,7 +7,7 @@ use stag_bench::{
     callgrind,
     shards::{DEPTH, SimShards},
 };
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{path::Path, process::Command, time::Duration};
 
 const SHARDS: [usize; 3] = [1, 2, 4];
 /// Calls of all shards together.
@@ -16,20 +16,8 @@ const CALLS: u64 = 1_600;
 /// shards, and looks at a clock between them; what shards had in common would cost more.
 const SLACK: f64 = 1.0;
 
-/// The release build of `stag-counts-shards`, in the target directory of this test.
-fn program() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let target = own.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "--package", "stag-bench"])
-        .args(["--bin", "stag-counts-shards", "--target-dir"])
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .unwrap();
-    assert!(built.success(), "cargo build --release -p stag-bench --bin stag-counts-shards");
-    target.join("release/stag-counts-shards")
-}
+/// Built as this test is: what is compared are counts of one program with each other.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stag-counts-shards");
 
 #[test]
 fn a_call_costs_the_same_instructions_beside_other_shards() {
@@ -37,9 +25,8 @@ fn a_call_costs_the_same_instructions_beside_other_shards() {
         println!("skipped: valgrind is not installed (apt-get install valgrind)");
         return;
     }
-    let program = program();
-    let counts =
-        SHARDS.map(|shards| callgrind::count(&program, &shards.to_string(), CALLS).unwrap());
+    let counts = SHARDS
+        .map(|shards| callgrind::count(Path::new(PROGRAM), &shards.to_string(), CALLS).unwrap());
     let [alone, ..] = counts;
     println!("instructions per NULL call on sim, 1, 2, 4 shards: {counts:.1?}");
     for (shards, count) in SHARDS.iter().zip(counts) {

@@ -22,6 +22,8 @@ use stag_protocol::{
 };
 
 mod forwarded;
+mod held;
+mod lending;
 mod mounts;
 mod nfs4;
 mod peers;
@@ -84,13 +86,12 @@ impl<S: Store> Gateway<S> {
     pub fn new(store: S) -> Self {
         let counters = GatewayCounters::new(store.verifier());
         let cache = ShardCache::new(CacheHandle::alone(), drc::REPLIES);
-        let parked = ParkedCalls::new(BufferLimits::of(config::Config::default().slots));
         Self {
             store,
             counters,
             cache,
             reads: DeferredReads::new(),
-            parked,
+            parked: ParkedCalls::new(BufferLimits::of(config::Config::default().slots)),
             peers: ConnectedPeers::default(),
             mounts: Arc::default(),
             serves_3: true,

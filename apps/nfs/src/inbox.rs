@@ -103,6 +103,18 @@ impl<T> Inbox<T> {
     }
 }
 
+/// The next letter of a box: one load when none was put in since the last look.
+pub(crate) fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
+    if !inbox.is_filled() {
+        return None;
+    }
+    letters.try_recv().ok().or_else(|| {
+        // One that is put in from here on is found now, or by the next look.
+        inbox.look();
+        letters.try_recv().ok()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ pub mod export;
 pub mod gateway;
 mod grain;
 pub mod handle;
+mod held;
 mod inbox;
 pub mod index;
 mod limits;

@@ -2,12 +2,13 @@
 //! lent for it.
 
 use stag_engine::{CallId, PeerId, Time, config};
-use stag_nfs_os::{OctetsKeeper, RoomKeeper};
+use stag_nfs_os::{LentOctets, LentRoom, OctetsKeeper, RoomKeeper};
 use stag_pools::Buf;
 use stag_protocol::{nfs::v3::Procedure, rpc::Xid};
 
 use crate::{
     drc::{CallSource, UnderWay},
+    held::{HELD_MAX, HeldCall, HeldCalls},
     helpers::TICKETS,
     store::{StoreCall, WaitTicket},
     v4::{ChangeScope, CompoundId},
@@ -61,6 +62,15 @@ impl CallMemories {
     /// nothing but what the outcome says.
     pub(crate) fn regain(self, call: StoreCall) -> Option<Buf> {
         let StoreCall { room, payload, .. } = call;
+        self.regain_of(room, payload)
+    }
+
+    /// The same of memory that the call has no more.
+    pub(crate) fn regain_of(
+        self,
+        room: Option<LentRoom>,
+        payload: Option<LentOctets>,
+    ) -> Option<Buf> {
         if let (Some(keeper), Some(payload)) = (self.payload, payload) {
             drop(keeper.regain(payload));
         }
@@ -72,13 +82,17 @@ impl CallMemories {
 
     /// Slots of medium and of large buffers among them.
     fn slots(&self) -> [usize; 2] {
-        let both = [self.room_slot, self.payload_slot];
-        let count = |is: fn(usize) -> bool| both.iter().filter(|len| is(**len)).count();
-        [
-            count(|len| len > config::MESSAGE_LEN && len <= config::MEDIUM_LEN),
-            count(|len| len > config::MEDIUM_LEN),
-        ]
+        slots_of(&[self.room_slot, self.payload_slot])
     }
+}
+
+/// Medium and large buffers among those whose slots have so many octets.
+pub(crate) fn slots_of(lens: &[usize]) -> [usize; 2] {
+    let count = |is: fn(usize) -> bool| lens.iter().filter(|len| is(**len)).count();
+    [
+        count(|len| len > config::MESSAGE_LEN && len <= config::MEDIUM_LEN),
+        count(|len| len > config::MEDIUM_LEN),
+    ]
 }
 
 /// A call that is under way.
@@ -139,6 +153,8 @@ pub(crate) struct ParkedCalls {
     free: Vec<WaitTicket>,
     limits: BufferLimits,
     held: [usize; 2],
+    /// Calls without a ticket.
+    pub(crate) waiting: HeldCalls,
 }
 
 impl ParkedCalls {
@@ -146,7 +162,7 @@ impl ParkedCalls {
     pub(crate) fn new(limits: BufferLimits) -> Self {
         let entries = std::iter::repeat_with(|| None).take(TICKETS).collect();
         let free = (0..TICKETS).rev().map(|number| WaitTicket(number as u16)).collect();
-        Self { entries, free, limits, held: [0; 2] }
+        Self { entries, free, limits, held: [0; 2], waiting: HeldCalls::default() }
     }
 
     /// The ticket of the next call; None when there are too many.
@@ -154,9 +170,9 @@ impl ParkedCalls {
         self.free.last().copied()
     }
 
-    /// Returns true while a call is under way.
-    pub(crate) const fn are_under_way(&self) -> bool {
-        self.free.len() < TICKETS
+    /// Returns true while a call is under way, or waits for a ticket.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.free.len() < TICKETS || !self.waiting.is_empty()
     }
 
     /// Number of calls that are under way.
@@ -167,6 +183,17 @@ impl ParkedCalls {
     /// Returns true if calls may hold this memory, too.
     pub(crate) fn may_hold(&self, memories: &CallMemories) -> bool {
         self.limits.allow(self.held, memories.slots())
+    }
+
+    /// Lets a call wait for a place. It comes back when too many do, or hold too much.
+    #[allow(clippy::result_large_err, reason = "a call that cannot wait goes back as it came")]
+    pub(crate) fn hold(&mut self, held: HeldCall) -> Result<(), HeldCall> {
+        // A quarter of their own: others have half of the buffers in any case.
+        if self.waiting.len() >= HELD_MAX || !self.limits.allow(self.waiting.held(), held.slots()) {
+            return Err(held);
+        }
+        self.waiting.push_back(held);
+        Ok(())
     }
 
     /// The limits.
@@ -195,7 +222,8 @@ impl ParkedCalls {
         if !self.are_under_way() {
             return None;
         }
-        self.entries.iter_mut().flatten().find(|call| call.name.as_ref() == Some(name))
+        let under_way = self.entries.iter_mut().flatten();
+        under_way.chain(self.waiting.calls()).find(|call| call.name.as_ref() == Some(name))
     }
 
     /// The call of a ticket.
@@ -205,12 +233,13 @@ impl ParkedCalls {
 
     /// Time at which the oldest call began.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.entries.iter().flatten().map(|call| call.began).min()
+        let under_way = self.entries.iter().flatten().map(|call| call.began);
+        under_way.chain(self.waiting.oldest()).min()
     }
 
     /// Nobody at this peer can be answered any more.
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        for call in self.entries.iter_mut().flatten() {
+        for call in self.entries.iter_mut().flatten().chain(self.waiting.calls()) {
             call.asker.take_if(|asker| asker.peer == peer);
         }
     }

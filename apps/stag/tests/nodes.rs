@@ -138,6 +138,62 @@ fn agents_share_a_run_and_its_result_is_the_sum_of_theirs() {
 }
 
 #[test]
+fn an_outage_that_all_nodes_met_is_one_gap_of_the_joined_result() {
+    let home = Home::new();
+    token(&home, "a token that both know");
+    let listen = |at: &str| home.stag(&["echo", "--listen", at]);
+    let mut server = Server::start(&home, listen("iwarp://127.0.0.1:0"));
+    let url = server.line("LISTEN");
+    let agents = [(); 2].map(|()| Agent::start(&home, &[], "127.0.0.1:0"));
+    let nodes = agents.each_ref().map(Agent::at).join(",");
+    let run = ["bench", &url, "--nodes", &nodes, "--token-file", "token", "--reconnect"];
+    let more = ["--rate", "400", "--arrivals", "uniform", "--warm-up", "0", "--duration", "5"];
+    let mut command = home.stag(&[&run[..], &more, &["--json", "n"]].concat());
+    let seconds = home.path("seconds");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&seconds).unwrap());
+    let child = command.spawn().unwrap();
+    wait_for("a second", || fs::read_to_string(&seconds).unwrap().contains("   1 s "));
+    server.signal(Signal::KILL);
+    server.wait();
+    server = Server::start(&home, listen(&url));
+    let output = child.wait_with_output().unwrap();
+    let err = fs::read_to_string(&seconds).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}{err}", text(&output).0);
+    let document = json(&home.path("n"));
+    assert_sum(&document);
+    let (joined, nodes) = (&document["results"][0], &document["runs"][0]["nodes"]);
+    let outages = joined["outages"].as_array().unwrap();
+    assert_eq!(outages.len(), 2, "each node has its outage: {outages:?}");
+    let gaps = joined["gaps"].as_array().unwrap();
+    let [gap] = &gaps[..] else { panic!("one gap, in which both are: {gaps:?}") };
+    // What was answered in it is what the nodes tell of the same time.
+    let (from, step, calls) = steps(gap);
+    assert!(calls.contains(&0) && calls.iter().sum::<u64>() > 0, "{gap}");
+    for outage in outages {
+        let at = outage["at_s"].as_f64().unwrap();
+        assert!(from <= at && at < from + step * calls.len() as f64, "{at} is not in {gap}");
+    }
+    let until = from + step * calls.len() as f64;
+    let mut sum = 0;
+    for number in 0..2 {
+        let (begin, step, calls) = steps(&nodes[number]["outcome"]["gaps"][0]);
+        let at = |place: usize| begin + step * (place as f64 + 0.5);
+        let within =
+            calls.iter().enumerate().filter(|(place, _)| (from..until).contains(&at(*place)));
+        sum += within.map(|(_, calls)| calls).sum::<u64>();
+    }
+    assert_eq!(calls.iter().sum::<u64>(), sum, "{gap}");
+    drop(server);
+}
+
+/// A gap: where it begins and how long its steps are, in seconds, and the replies of each step.
+fn steps(gap: &serde_json::Value) -> (f64, f64, Vec<u64>) {
+    let calls = gap["calls"].as_array().unwrap();
+    let [from, step] = ["from_s", "step_s"].map(|name| gap[name].as_f64().unwrap());
+    (from, step, calls.iter().map(|calls| calls.as_u64().unwrap()).collect())
+}
+
+#[test]
 fn strangers_are_turned_away_and_nodes_that_are_not_there_are_named() {
     let home = Home::new();
     token(&home, "a token that both know");

@@ -51,10 +51,6 @@ fn every_bad_argument_has_its_sentence() {
         ),
         (&["serve", "data", "--listen", "shm://socket"], "must be absolute"),
         (
-            &["serve", "--memory", "1M", "--listen", "iwarp://127.0.0.1:0", "--listen", "shm:///x"],
-            "give --listen of one scheme",
-        ),
-        (
             &["serve", "data", "--listen", "127.0.0.1:20049"],
             "has no scheme: this build has iwarp://",
         ),

@@ -350,51 +350,6 @@ fn a_server_that_sleeps_is_woken_by_the_disk() {
 }
 
 #[test]
-fn a_memory_store_passes_the_functional_run_keeps_its_bound_and_leaves_the_directory_alone() {
-    let home = Home::new();
-    fs::write(home.path("data/file"), b"content").unwrap();
-    let mut server = home.serve(&["data", "--memory", "48M"]);
-    let url = format!("{}/data", server.line("LISTEN"));
-    let output = home.run(&["check", &url, "--entries", "60"]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
-    assert_eq!(home.run(&["call", &format!("{url}/file"), "cat"]).stdout, b"content");
-    assert_eq!(home.run(&["call", &format!("{url}/file"), "rm"]).status.code(), Some(0));
-    assert_eq!(fs::read(home.path("data/file")).unwrap(), b"content", "what is served is a copy");
-    fs::write(home.path("large"), vec![7; 50 << 20]).unwrap();
-    let full = String::from_utf8(home.run(&["call", &url, "put", "large"]).stderr).unwrap();
-    assert!(full.contains("no space is left (NoSpc)"), "{full}");
-    let err = server.err();
-    for part in [
-        "store memory, 48 MiB",
-        "a restart loses it",
-        "a copy of ",
-        "copied 1 objects, 7 octets",
-        "shard 0 files: ",
-    ] {
-        assert!(err.contains(part), "{part} is in {err}");
-    }
-    assert!(!home.path("state").exists(), "nothing has to survive");
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait(), Some(0), "{}", server.err());
-}
-
-#[test]
-fn a_memory_store_without_a_directory_is_empty_and_has_a_name() {
-    let home = Home::new();
-    let server = home.serve(&["--memory", "8M"]);
-    assert!(server.out().contains("EXPORT /memory rw"), "{}", server.out());
-    let server = home.serve(&["--memory", "8M", "--name", "scratch"]);
-    let output = home.run(&["call", &format!("{}/scratch", server.line("LISTEN")), "ls"]);
-    assert_eq!((output.status.code(), output.stdout), (Some(0), Vec::new()));
-    if thread::available_parallelism().unwrap().get() > 1 {
-        assert!(
-            home.refused(&["serve", "--memory", "8M", "--cores", "2"])
-                .contains("leave --cores out")
-        );
-    }
-}
-
-#[test]
 fn callers_act_as_themselves_and_root_is_squashed_where_the_server_can_see_to_it() {
     let home = Home::new();
     let mut server = home.serve(&["data", "--mode", "auto"]);

@@ -1,6 +1,7 @@
 //! A server's shard and a peer whose messages are made by hand.
 #![allow(dead_code)] // Each test takes what it needs.
 
+pub mod attacks;
 pub mod keeper;
 pub mod refusing;
 
@@ -29,8 +30,8 @@ pub fn config() -> Config {
 }
 
 /// The end made by hand.
-pub struct Raw {
-    pub end: Sim,
+pub struct Raw<P: Provider = Sim> {
+    pub end: P,
     pub pool: Pool,
     pub qp: Option<Qp>,
     pub received: VecDeque<(Vec<u8>, Option<RemoteKey>)>,
@@ -49,25 +50,8 @@ impl Raw {
     }
 
     /// With so many buffers of 4 KiB and of 128 KiB.
-    pub fn with_slots(fabric: &Fabric, [short, long]: [usize; 2]) -> Self {
-        let mut end = fabric.end("raw", LIMITS);
-        let classes =
-            [Class { slot_len: 4096, count: short }, Class { slot_len: 1 << 17, count: long }];
-        let pool = Pool::new(&classes).unwrap();
-        for _ in 0..32 {
-            end.post_receive(pool.take(4096).unwrap()).unwrap();
-        }
-        Self {
-            end,
-            pool,
-            qp: None,
-            received: VecDeque::new(),
-            fenced: Vec::new(),
-            fetched: Vec::new(),
-            ended: None,
-            delivered: 0,
-            says: Self::private_data().to_vec(),
-        }
+    pub fn with_slots(fabric: &Fabric, slots: [usize; 2]) -> Self {
+        Self::on(fabric.end("raw", LIMITS), slots)
     }
 
     pub fn private_data() -> [u8; PrivateData::LEN] {
@@ -84,6 +68,29 @@ impl Raw {
             Versions::Two(Version2::Directed) | Versions::Both(Version2::Directed)
         );
         [&Self::private_data()[..], if directed { &announced } else { &[] }].concat()
+    }
+}
+
+impl<P: Provider> Raw<P> {
+    /// On an end of whatever fabric, with so many buffers of 4 KiB and of 128 KiB.
+    pub fn on(mut end: P, [short, long]: [usize; 2]) -> Self {
+        let classes =
+            [Class { slot_len: 4096, count: short }, Class { slot_len: 1 << 17, count: long }];
+        let pool = Pool::new(&classes).unwrap();
+        for _ in 0..32 {
+            end.post_receive(pool.take(4096).unwrap()).unwrap();
+        }
+        Self {
+            end,
+            pool,
+            qp: None,
+            received: VecDeque::new(),
+            fenced: Vec::new(),
+            fetched: Vec::new(),
+            ended: None,
+            delivered: 0,
+            says: Raw::private_data().to_vec(),
+        }
     }
 
     pub fn poll(&mut self, now: Time) -> bool {

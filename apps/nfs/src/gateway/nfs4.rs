@@ -8,14 +8,12 @@ use stag_protocol::{
     xdr::Reader,
 };
 
-use super::{
-    CallTarget, Gateway, NoMessage, conclude_short, put_off::Payload, put_off::lend, write_header,
-};
+use super::{CallTarget, Gateway, NoMessage, conclude_short, held::Started, write_header};
 use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
 use crate::parked::{Asker, CallMemories, OWN, ParkedCall};
 use crate::store::{
-    Answered, Begun, Caller, Effort, Procedures as _, Status, Store, StoreCall, StoreCallDone,
+    Answered, Caller, Effort, Procedures as _, Status, Store, StoreCall, StoreCallDone,
 };
 use crate::v4::{
     CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, Nfs4Records, NoReply, Resumption,
@@ -263,7 +261,7 @@ impl<S: Store> Gateway<S> {
     ) -> Option<Answered> {
         let caller = self.nfs4.as_ref().and_then(|nfs4| nfs4.caller_of(id))?;
         let is_harmless = operation.is_harmless();
-        let mut parked = ParkedCall {
+        let parked = ParkedCall {
             asker: None,
             xid: Xid(0),
             procedure: None,
@@ -276,28 +274,11 @@ impl<S: Store> Gateway<S> {
             message: None,
             memories: CallMemories::default(),
         };
-        let mut call = StoreCall { caller, operation, room: None, payload: None };
-        let octets = payload.as_deref().unwrap_or_default();
-        let payload = Payload { octets, shared: payload.clone() };
-        let lent = lend(cx, &mut parked.memories, &mut call, payload);
-        let begun = match (self.parked.next_ticket(), lent) {
-            (Some(ticket), Some(())) if self.parked.may_hold(&parked.memories) => {
-                self.store.begin(call, ticket)
-            }
-            _ => Begun::Refused(call),
-        };
-        match begun {
-            Begun::Later => {
-                self.counters.waiting.put_off += 1;
-                self.parked.put(parked);
-                None
-            }
-            Begun::Done(done) => Some(answered(parked, done)),
-            Begun::Refused(call) => {
-                self.counters.waiting.refused += 1;
-                drop(parked.memories.regain(call));
-                Some(Answered::failed(Status::Jukebox))
-            }
+        let call = StoreCall { caller, operation, room: None, payload: None };
+        match self.start_or_hold(cx, parked, call, payload) {
+            Started::Later => None,
+            Started::Done(parked, done) => Some(answered(parked, done)),
+            Started::Refused(..) | Started::NoPlace(..) => Some(Answered::failed(Status::Jukebox)),
         }
     }
 }

@@ -5,17 +5,16 @@
 //! newer one.
 //!
 //! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
-//! call that cannot be begun gets it at once, and one that nobody has begun after
-//! [`UNSTARTED_MAX`]. One that is under way and changes nothing gets it after [`HARMLESS_MAX`];
-//! what it brings is thrown away when it comes. One that changes something is answered when the
-//! store answers, however long that takes: its client would send a new call with another XID, and
-//! find what the first one did, or be overtaken by it.
+//! call that the store refuses gets it at once, and one that nobody has begun after
+//! [`UNSTARTED_MAX`], be it that the store has it or that it waits for a ticket (`held`). One that
+//! is under way and changes nothing gets it after [`HARMLESS_MAX`]; what it brings is thrown away
+//! when it comes. One that changes something is answered when the store answers, however long that
+//! takes: its client would send a new call with another XID, and find what the first one did, or be
+//! overtaken by it.
 
 use std::time::Duration;
 
-use stag_engine::{Answer, Cx, Pulled, Time, config};
-use stag_nfs_os::{OctetsKeeper, RoomKeeper};
-use stag_pools::Extent;
+use stag_engine::{Answer, Cx, Pulled, Time};
 use stag_protocol::{
     nfs::{
         mount::Procedure as MountProcedure,
@@ -24,20 +23,21 @@ use stag_protocol::{
     rpc::CallHeader,
 };
 
+use super::held::Started;
+use super::lending::Payload;
 use super::{Gateway, NoMessage, nfs4::answered};
 use crate::deferred::{Deferred, DeferredCall, DeferredRead};
 use crate::drc::{self, CallSource};
+use crate::held::UNSTARTED_MAX;
 use crate::parked::{Asker, CallMemories, ParkedCall};
 use crate::reply::ReplyWriter;
 use crate::store::{
-    Answered, Begun, Effort, Store, StoreCall, StoreCallDone, StoreOperation, StoreOutcome,
-    TRANSFER_MAX, WaitTicket, objects,
+    Answered, Effort, Store, StoreCall, StoreCallDone, StoreOperation, StoreOutcome, TRANSFER_MAX,
+    WaitTicket, objects,
 };
 use crate::v3::CallMemory;
 use crate::v4::{ChangeScope, Told};
 
-/// Time after which a call that nobody has begun is taken back.
-pub(super) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
 /// Time after which the caller of a call that changes nothing is told to ask again.
 pub(super) const HARMLESS_MAX: Duration = Duration::from_secs(5);
 /// Time between two looks at how long calls have been under way.
@@ -149,73 +149,72 @@ impl<S: Store> Gateway<S> {
         self.begin(cx, parked, call, Payload { octets: path, shared: None })
     }
 
-    /// Lends memory for a call and gives it to the store.
+    /// Begins a call, or lets it wait for a place.
     fn begin(
         &mut self,
         cx: &mut Cx<'_>,
-        mut parked: ParkedCall,
-        mut call: StoreCall,
+        parked: ParkedCall,
+        call: StoreCall,
         payload: Payload<'_>,
     ) -> Result<Answer, NoMessage> {
-        let ticket = self.parked.next_ticket();
-        let lent = lend(cx, &mut parked.memories, &mut call, payload);
-        let begun = match (ticket, lent) {
-            (Some(ticket), Some(())) if self.parked.may_hold(&parked.memories) => {
-                if !parked.is_harmless
-                    && let Some(name) = &parked.name
-                {
-                    self.cache.begin(name);
-                }
-                self.store.begin(call, ticket)
-            }
-            _ => {
-                // The store was not asked: nothing of the call is counted as under way.
-                self.counters.waiting.refused += 1;
-                return self.turn_away(cx, parked, call);
-            }
+        if !parked.is_harmless
+            && let Some(name) = &parked.name
+        {
+            self.cache.begin(name);
+        }
+        if let (Some(nfs4), Some(change)) = (&mut self.nfs4, parked.change) {
+            nfs4.begin_change(change);
+        }
+        let Ok(payload) = payload.extent(cx) else {
+            self.counters.waiting.refused += 1;
+            return self.let_go(cx, parked, call);
         };
-        match begun {
-            Begun::Later => {
-                self.counters.waiting.put_off += 1;
-                if let (Some(nfs4), Some(change)) = (&mut self.nfs4, parked.change) {
-                    nfs4.begin_change(change);
-                }
-                self.parked.put(parked);
-                Err(NoMessage::Waits)
+        match self.start_or_hold(cx, parked, call, payload) {
+            Started::Later => Err(NoMessage::Waits),
+            Started::Done(parked, done) => {
+                self.end_change(&parked);
+                self.settle(cx, parked, done).ok_or(NoMessage::Dropped)
             }
-            Begun::Done(done) => self.settle(cx, parked, done).ok_or(NoMessage::Dropped),
-            Begun::Refused(call) => {
-                self.counters.waiting.refused += 1;
-                self.end(cx.now(), &parked, None);
-                self.turn_away(cx, parked, call)
+            Started::Refused(parked, call) | Started::NoPlace(parked, call) => {
+                self.let_go(cx, parked, call)
             }
         }
     }
 
     /// Answers calls whose outcomes are there, and those that have waited long enough.
     pub(super) fn resume_calls(&mut self, cx: &mut Cx<'_>) {
+        let mut has_place = false;
         while let Some(done) = self.store.next_done() {
             let Some(parked) = self.parked.take(done.ticket) else {
                 debug_assert!(false, "a ticket comes back once");
                 continue;
             };
-            if let Some(compound) = parked.compound {
-                let told = Told::Answered(answered(parked, done));
-                self.resume_compound(cx, compound, told);
-                continue;
-            }
-            self.end_change(&parked);
-            let asker = parked.asker;
-            let answer = self.settle(cx, parked, done);
-            if let Some(Asker { id, peer, .. }) = asker {
-                self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
-            }
+            self.tell(cx, parked, done);
+            has_place = true;
+        }
+        // Without one that ends, buffers may be there again: that is looked at now and then.
+        if !self.parked.waiting.is_empty() && (has_place || cx.now() >= self.next_look) {
+            self.begin_held(cx);
         }
         self.counters.waiting.under_way = self.parked.len() as u64;
         if !self.parked.are_under_way() {
             self.counters.waiting.oldest_ms = 0;
         }
         self.look_at_patience(cx);
+    }
+
+    /// Tells whoever waits for a call that is over.
+    pub(super) fn tell(&mut self, cx: &mut Cx<'_>, parked: ParkedCall, done: StoreCallDone) {
+        if let Some(compound) = parked.compound {
+            let told = Told::Answered(answered(parked, done));
+            return self.resume_compound(cx, compound, told);
+        }
+        self.end_change(&parked);
+        let asker = parked.asker;
+        let answer = self.settle(cx, parked, done);
+        if let Some(Asker { id, peer, .. }) = asker {
+            self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
+        }
     }
 
     /// Writes the reply of a call that is over, and takes its memory back.
@@ -265,7 +264,7 @@ impl<S: Store> Gateway<S> {
     }
 
     /// A change is over, and its reply is kept if there is one to keep.
-    fn end(&mut self, now: Time, parked: &ParkedCall, reply: Option<&[u8]>) {
+    pub(super) fn end(&mut self, now: Time, parked: &ParkedCall, reply: Option<&[u8]>) {
         if !parked.is_harmless
             && let Some(name) = &parked.name
         {
@@ -274,7 +273,7 @@ impl<S: Store> Gateway<S> {
     }
 
     /// A change by version 3 that was under way is over: delegations of the file may be given.
-    fn end_change(&mut self, parked: &ParkedCall) {
+    pub(super) fn end_change(&mut self, parked: &ParkedCall) {
         if let (Some(nfs4), Some(change)) = (&mut self.nfs4, parked.change) {
             nfs4.end_change(change);
         }
@@ -296,7 +295,7 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Takes back the memory of a call of which nothing was done, and tells its caller so.
-    fn turn_away(
+    pub(super) fn turn_away(
         &mut self,
         cx: &Cx<'_>,
         mut parked: ParkedCall,
@@ -333,6 +332,7 @@ impl<S: Store> Gateway<S> {
         }
         self.next_look = now + LOOK_INTERVAL;
         self.give_up_reads(cx);
+        self.give_up_held(cx);
         self.counters.waiting.oldest_ms =
             self.parked.oldest().map_or(0, |began| now.since(began).as_millis() as u64);
         for number in 0..crate::helpers::TICKETS {
@@ -374,17 +374,7 @@ impl<S: Store> Gateway<S> {
         };
         let Some(parked) = self.parked.take(ticket) else { return };
         self.counters.waiting.withdrawn += 1;
-        if let Some(compound) = parked.compound {
-            drop(parked.memories.regain(call));
-            return self.resume_compound(cx, compound, Told::busy());
-        }
-        self.end_change(&parked);
-        let asker = parked.asker;
-        self.end(cx.now(), &parked, None);
-        let answer = self.turn_away(cx, parked, call);
-        if let Some(Asker { id, peer, .. }) = asker {
-            self.conclude(cx, id, peer, answer);
-        }
+        self.tell_to_ask_again(cx, parked, call);
     }
 
     /// Tells the caller of a call that is under way and changes nothing to ask again. The call goes
@@ -415,47 +405,4 @@ fn take_place(cx: &mut Cx<'_>, earlier: Option<Asker>, asker: Asker) -> Result<A
         }
         None => Err(NoMessage::Waits),
     }
-}
-
-/// The octets that a call brings.
-pub(super) struct Payload<'a> {
-    pub(super) octets: &'a [u8],
-    /// The same in memory that can be kept.
-    pub(super) shared: Option<Extent>,
-}
-
-/// Lends the memory that a call needs: what it brings, and room for what it asks for. None when the
-/// shard has too little.
-pub(super) fn lend(
-    cx: &Cx<'_>,
-    memories: &mut CallMemories,
-    call: &mut StoreCall,
-    payload: Payload<'_>,
-) -> Option<()> {
-    if !payload.octets.is_empty() {
-        let extent = match payload.shared {
-            Some(extent) => extent,
-            None => {
-                let mut copy = cx.take(payload.octets.len())?;
-                copy.append(payload.octets).ok()?;
-                copy.freeze()
-            }
-        };
-        memories.payload_slot = extent.capacity();
-        let (keeper, octets) = OctetsKeeper::lend(extent);
-        (memories.payload, call.payload) = (Some(keeper), Some(octets));
-    }
-    let wanted = call.operation.room_len();
-    if wanted > 0 {
-        // A READ may return less than was asked for, and so may a listing; a path has to fit.
-        let lens = match call.operation {
-            StoreOperation::ReadLink(_) => [wanted; 3],
-            _ => [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)],
-        };
-        let (buf, len) = lens.into_iter().find_map(|len| cx.take(len).map(|buf| (buf, len)))?;
-        memories.room_slot = buf.capacity();
-        let (keeper, room) = RoomKeeper::lend(buf, len);
-        (memories.room, call.room) = (Some(keeper), Some(room));
-    }
-    Some(())
 }

@@ -52,7 +52,7 @@ pub enum StoreSource {
     Files(Arc<SharedFiles>),
     /// Directories of a Ceph file system, which all shards serve.
     Ceph(CephBackend),
-    /// Memory, which one shard has.
+    /// Memory, which the first shard has, and for which the others ask it.
     Memory(memory::MemoryConfig),
 }
 

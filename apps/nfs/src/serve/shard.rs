@@ -10,7 +10,7 @@ use crate::{
     store::{
         RemoteStore, Store,
         files::{Files, Ring},
-        memory::{self, Memory},
+        memory::{self, Memory, MemoryMail},
     },
 };
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -122,6 +122,8 @@ pub struct ServeShard {
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
     pub helpers: Option<Helpers>,
+    /// Its part of a memory that several shards serve.
+    pub memory: Option<MemoryMail>,
     /// The process' clock.
     pub clock: Clock,
     /// Hears when the shard rests and works.
@@ -160,15 +162,30 @@ impl ServeShard {
                 self.run_with(store, notes, control, ready)
             }
             StoreSource::Memory(config) => {
+                let mail = self.memory.take();
+                if let Some(mail) = &mail {
+                    let waker = control.waker();
+                    mail.wakeup().attach(move || waker.wake());
+                }
+                let home = match mail {
+                    Some(MemoryMail::Guest(mail)) => {
+                        return self.run_with(RemoteStore::in_memory(mail), notes, control, ready);
+                    }
+                    Some(MemoryMail::Home(mail)) => Some(mail),
+                    None => None,
+                };
                 let config = memory::MemoryConfig { shared: self.fabric.is_trusting(), ..config };
                 let mut copied = Copied::default();
                 let mut progress = |at: &memory::Progress<'_>| {
                     copied =
                         Copied { objects: at.objects, octets: at.octets, left_out: at.left_out };
                 };
-                let memory = Memory::new(&config, &mut progress)?;
+                let mut memory = Memory::new(&config, &mut progress)?;
                 let copied = Some(copied).filter(|copied| copied.objects > 0);
                 (notes.memory, notes.copied) = (Some(memory.budget()), copied);
+                if let Some(mail) = home {
+                    memory = memory.with_guests(mail);
+                }
                 self.run_with(memory, notes, control, ready)
             }
         }

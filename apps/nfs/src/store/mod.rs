@@ -8,6 +8,7 @@
 //! memory gives and takes it without a copy.
 
 mod answered;
+mod carrier;
 pub mod ceph;
 mod exclusive;
 pub mod files;

@@ -1,19 +1,21 @@
-//! A store every call of which waits: helpers carry them all out ([`Backend`]).
+//! A store every call of which waits: somebody else carries them all out, helpers by a [`Backend`]
+//! or the shard that has the memory.
 
 use std::{io, sync::Arc};
 
 use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
 
+use super::carrier::{ByHelpers, Carrier};
+use super::memory::GuestMail;
 use super::{
     Answered, Backend, Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone, WaitTicket,
 };
-use crate::helpers::{HelperDone, HelperLane, Helpers};
+use crate::helpers::Helpers;
 
-/// The shard's end of a [`Backend`].
+/// The shard's end of a store that is elsewhere.
 pub struct RemoteStore {
-    backend: Arc<dyn Backend>,
+    carrier: Box<dyn Carrier>,
     exports: Vec<String>,
-    helpers: Helpers,
     /// Nothing is carried out here.
     nothing: Answered,
 }
@@ -27,8 +29,17 @@ impl std::fmt::Debug for RemoteStore {
 impl RemoteStore {
     /// A store for one shard, whose calls go to `helpers`, which were started for the same backend.
     pub fn new(backend: Arc<dyn Backend>, helpers: Helpers) -> Self {
-        let exports = backend.exports();
-        Self { backend, exports, helpers, nothing: Answered::failed(Status::Jukebox) }
+        Self::by(Box::new(ByHelpers { backend, helpers }))
+    }
+
+    /// A store for one shard, whose calls go to the shard that has the memory.
+    pub fn in_memory(mail: GuestMail) -> Self {
+        Self::by(Box::new(mail))
+    }
+
+    fn by(carrier: Box<dyn Carrier>) -> Self {
+        let exports = carrier.exports();
+        Self { carrier, exports, nothing: Answered::failed(Status::Jukebox) }
     }
 }
 
@@ -50,22 +61,18 @@ impl Store for RemoteStore {
     }
 
     fn begin(&mut self, call: StoreCall, ticket: WaitTicket) -> Begun {
-        match self.helpers.perform(HelperLane::ROOTS, call, ticket) {
+        match self.carrier.send(call, ticket) {
             Ok(()) => Begun::Later,
             Err(call) => Begun::Refused(call),
         }
     }
 
     fn next_done(&mut self) -> Option<StoreCallDone> {
-        match self.helpers.next_done()? {
-            HelperDone::Called(done) => Some(*done),
-            // Nobody asks for any.
-            HelperDone::Synced(..) => None,
-        }
+        self.carrier.next_done()
     }
 
     fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall> {
-        self.helpers.withdraw(ticket)
+        self.carrier.withdraw(ticket)
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
@@ -73,18 +80,18 @@ impl Store for RemoteStore {
     }
 
     fn export_roots(&self) -> Vec<ExportRoot> {
-        self.backend.export_roots()
+        self.carrier.export_roots()
     }
 
     fn unpin(&mut self, file: &FileHandle) {
-        self.backend.unpin(file);
+        self.carrier.unpin(file);
     }
 
     fn verifier(&self) -> Verifier {
-        self.backend.verifier()
+        self.carrier.verifier()
     }
 
-    /// Handles that a backend issues are good for as long as they promise to be.
+    /// Handles that are issued elsewhere are good for as long as they promise to be.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -7,6 +7,7 @@ mod changes;
 mod client4;
 mod compounds;
 mod counted;
+mod held;
 mod recalls;
 #[path = "../losses/requester.rs"]
 mod requester;

@@ -16,6 +16,8 @@ use std::{cell::RefCell, collections::BTreeMap, io, rc::Rc, time::Duration};
 pub enum Pace {
     /// A moment, or some seconds now and then; some wait in a queue before.
     Mixed,
+    /// A millisecond, and none is refused.
+    Even,
     /// For ever, until the pace is another one.
     Never,
     /// The same for changes alone.
@@ -28,7 +30,7 @@ impl Pace {
     /// Returns true while a call takes for ever.
     fn hangs(self, call: &StoreCall) -> bool {
         match self {
-            Self::Mixed => false,
+            Self::Mixed | Self::Even => false,
             Self::Never => true,
             Self::NoChange => !call.operation.is_harmless(),
             Self::ChangesOnly => call.operation.is_harmless(),
@@ -99,7 +101,7 @@ impl SlowStore {
         if pace.hangs(call) {
             return (0, u64::from(u32::MAX));
         }
-        if pace == Pace::ChangesOnly {
+        if matches!(pace, Pace::ChangesOnly | Pace::Even) {
             return (0, 1);
         }
         let queued = [0, 0, 0, 0, 1, 30, 2_500][self.dice.usize(..7)];
@@ -150,7 +152,8 @@ impl Store for SlowStore {
     }
 
     fn begin(&mut self, call: StoreCall, ticket: WaitTicket) -> Begun {
-        if self.dice.usize(..50) == 0 {
+        let pace = self.shared.borrow().pace;
+        if pace == Pace::Mixed && self.dice.usize(..50) == 0 {
             return Begun::Refused(call);
         }
         let is_same = |other: &Pending| {

@@ -202,6 +202,12 @@ impl World {
         }
     }
 
+    /// A client leaves, with what it waits for.
+    pub fn leave(&mut self, client: usize) {
+        let peers = std::mem::take(&mut self.peers[client]);
+        self.clients[client].with_app(|_, cx| peers.iter().for_each(|peer| cx.disconnect(*peer)));
+    }
+
     /// The clients leave; then nothing is held at the server.
     pub fn end(&mut self) {
         let began = self.now;

@@ -73,26 +73,11 @@ pub fn check_sharing(fabrics: &[FabricShards]) -> Result<(), Error> {
 }
 
 /// Refuses arguments that have no meaning for a store in memory.
-pub fn check_memory(
-    arguments: &ServeOptions,
-    fabrics: &[FabricShards],
-    exports: &[Exported],
-) -> Result<(), Error> {
+pub fn check_memory(arguments: &ServeOptions, exports: &[Exported]) -> Result<(), Error> {
     if exports.iter().any(|export| !export.rules.are_usual() || export.is_slow) {
         return Err(Error::usage(
             "--memory has one list of clients for all exports, and no options of theirs: leave \
              them out, or serve the directories themselves",
-        ));
-    }
-    if fabrics.len() > 1 {
-        return Err(Error::usage(
-            "--memory is served by one core, and each fabric has its own: give --listen of one \
-             scheme, or serve the directory itself",
-        ));
-    }
-    if fabrics.iter().any(|fabric| fabric.cores > 1) {
-        return Err(Error::usage(
-            "--memory is served by one core: leave --cores out, or serve the directory itself",
         ));
     }
     let callers = [

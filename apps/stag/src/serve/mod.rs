@@ -46,7 +46,7 @@ use sd_notify::NotifyState;
 use sentences::{cannot_serve, without_ring};
 use shards::FabricShards;
 use signal_hook::consts::{SIGHUP, SIGUSR1};
-use sources::{helpers, source};
+use sources::{helpers, memory_mail, source};
 use stag_engine::{
     RestListener,
     clock::Clock,
@@ -281,6 +281,7 @@ impl Server {
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut links = nfs4::links(&self.plan).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
+        let mut memory = memory_mail(&self.plan).into_iter();
         let (versions, mut records) = nfs4::versions(&self.plan, source)?;
         let steers = self.plan.steer == options::SteerOption::Address;
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
@@ -325,6 +326,7 @@ impl Server {
                     link: links.next(),
                     branch,
                     helpers: helpers.next(),
+                    memory: memory.next(),
                     clock,
                     rest: self.rest.clone(),
                 };

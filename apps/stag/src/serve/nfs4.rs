@@ -10,6 +10,7 @@ use crate::{Error, caller::aside};
 use stag_nfs::{
     Nfs4Link, Nfs4Records,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
+    v4::state::DelegationPolicy,
 };
 use std::{fmt::Write as _, path::Path, time::Duration};
 
@@ -120,7 +121,11 @@ pub fn versions(
         aside(recovery(records));
     }
     let epoch = records.as_ref().map(|records| records.boot.epoch);
-    let four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
+    let mut four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
+    if three && plan.shards() > 1 {
+        // As with exclusive exports: a change by version 3 could miss one that is being given.
+        four.delegations = DelegationPolicy::Never;
+    }
     Ok((NfsVersions { three, four: Some(four) }, records))
 }
 

@@ -164,7 +164,7 @@ impl Plan {
         check_sharing(&fabrics)?;
         let sizes = limits::sizes(&arguments.limits)?;
         if capacity.is_some() {
-            check_memory(arguments, &fabrics, &exports)?;
+            check_memory(arguments, &exports)?;
         }
         if let Some(file) = &arguments.stats {
             replace::check(file, "statistics")?;

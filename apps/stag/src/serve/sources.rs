@@ -13,7 +13,7 @@ use stag_nfs::{
     store::{
         Backend,
         files::{self, FilesBackend, SharedFiles},
-        memory,
+        memory::{self, MemoryMail},
     },
 };
 use std::sync::Arc;
@@ -42,6 +42,14 @@ pub fn source(plan: &Plan) -> Result<StoreSource, Error> {
         StorePlan::Memory { capacity } => {
             Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
         }
+    }
+}
+
+/// The parts of all shards in a memory that several serve.
+pub fn memory_mail(plan: &Plan) -> Vec<MemoryMail> {
+    match plan.store {
+        StorePlan::Memory { .. } if plan.shards() > 1 => MemoryMail::all(plan.shards()),
+        _ => Vec::new(),
     }
 }
 

@@ -73,6 +73,13 @@ pub(super) enum HelperJob {
     Call(Box<CallJob>),
 }
 
+impl HelperJob {
+    /// Returns true if it has descriptors of files.
+    pub(super) const fn has_files(&self) -> bool {
+        !matches!(self, Self::Call(_))
+    }
+}
+
 /// Octets to be brought to memory.
 pub(super) struct FetchJob {
     pub(super) file: OwnedFd,

@@ -8,9 +8,9 @@
 //! the page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads
 //! again. What a helper reads so, with the rights of the process, nobody gets to see.
 //!
-//! Everything has a limit: the threads, [`QUEUE_LEN`] jobs that wait for one of them, the part of
-//! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a
-//! gateway puts off. Where one is met, nothing is queued (`pool`).
+//! Everything has a limit: the threads, [`QUEUE_LEN`] jobs with descriptors that wait for one of
+//! them, the part of the threads that jobs of one [`HelperLane`] may have, and one ticket for each
+//! call that a gateway puts off. Where one is met, nothing is queued (`pool`).
 //!
 //! Nobody ever joins a helper: one that hangs in a file system which does not answer ends with the
 //! process.
@@ -27,7 +27,7 @@ use std::{
 use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::{
-    inbox::{Inbox, Wakeup},
+    inbox::{Inbox, Wakeup, next_of},
     store::{Backend, StoreCall, StoreCallDone, WaitTicket},
 };
 pub use job::HelperLane;
@@ -39,7 +39,7 @@ use pool::HelperPool;
 pub const THREADS: usize = 32;
 /// Helpers of one process at most.
 pub const THREADS_MAX: usize = 512;
-/// Jobs of all shards that wait for a helper.
+/// Jobs of all shards, with descriptors, that wait for a helper.
 pub const QUEUE_LEN: usize = 128;
 /// READs, and other calls, that one shard puts off at a time.
 pub const TICKETS: usize = 256;
@@ -261,18 +261,6 @@ impl Drop for Helpers {
     fn drop(&mut self) {
         self.pool.leave();
     }
-}
-
-/// The next letter of a box.
-fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
-    if !inbox.is_filled() {
-        return None;
-    }
-    letters.try_recv().ok().or_else(|| {
-        // One that is put in from here on is found now, or by the next look.
-        inbox.look();
-        letters.try_recv().ok()
-    })
 }
 
 #[cfg(test)]

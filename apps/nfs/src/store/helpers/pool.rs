@@ -9,9 +9,9 @@
 //! helper that woke it.
 //!
 //! Jobs of one lane have three quarters of the threads at most: when a file system does not answer,
-//! the others still find helpers. A job is refused when the queue is full, and when nothing of its
-//! lane moved for [`PATIENCE`] although the lane has all the threads that it may have: it would
-//! then wait behind calls that hang.
+//! the others still find helpers. A job with descriptors is refused when too many of its kind are
+//! in the queue, and every job when nothing of its lane moved for [`PATIENCE`] although the lane
+//! has all the threads that it may have: it would then wait behind calls that hang.
 
 use std::{
     collections::VecDeque,
@@ -48,6 +48,8 @@ pub(super) struct HelperPool {
 
 struct PoolState {
     queue: VecDeque<QueuedJob>,
+    /// Jobs in the queue that have descriptors.
+    files: usize,
     /// Helpers that wait, the one that was busy last behind all others.
     idle: Vec<usize>,
     /// True while a helper was woken and has not looked at the queue yet.
@@ -107,10 +109,21 @@ impl PoolState {
         woken
     }
 
+    fn push(&mut self, queued: QueuedJob) {
+        self.files += usize::from(queued.job.has_files());
+        self.queue.push_back(queued);
+    }
+
+    fn remove(&mut self, place: usize) -> Option<QueuedJob> {
+        let queued = self.queue.remove(place)?;
+        self.files -= usize::from(queued.job.has_files());
+        Some(queued)
+    }
+
     /// Takes the first job whose lane may have one more helper.
     fn take(&mut self, lane_max: usize) -> Option<QueuedJob> {
         let place = self.first(lane_max)?;
-        let queued = self.queue.remove(place)?;
+        let queued = self.remove(place)?;
         let usage = self.lane(queued.lane);
         usage.running += 1;
         usage.moved = Instant::now();
@@ -125,6 +138,7 @@ impl HelperPool {
         let threads = threads.clamp(1, THREADS_MAX);
         let state = PoolState {
             queue: VecDeque::with_capacity(QUEUE_LEN),
+            files: 0,
             idle: Vec::with_capacity(threads),
             is_coming: false,
             lanes: Vec::new(),
@@ -156,10 +170,12 @@ impl HelperPool {
         let mut state = self.state();
         let usage = state.lane(lane);
         let is_full = usage.running >= lane_max;
-        if (is_full && usage.moved.elapsed() > PATIENCE) || state.queue.len() >= QUEUE_LEN {
+        let is_stuck = is_full && usage.moved.elapsed() > PATIENCE;
+        // Calls have tickets, and are so many at most.
+        if is_stuck || (job.has_files() && state.files >= QUEUE_LEN) {
             return Err(job);
         }
-        state.queue.push_back(QueuedJob { lane, job });
+        state.push(QueuedJob { lane, job });
         let woken = state.next_to_wake(lane_max);
         drop(state);
         self.ring(woken);
@@ -195,7 +211,7 @@ impl HelperPool {
     pub(super) fn withdraw(&self, is_it: impl Fn(&HelperJob) -> bool) -> Option<HelperJob> {
         let mut state = self.state();
         let place = state.queue.iter().position(|queued| is_it(&queued.job))?;
-        state.queue.remove(place).map(|queued| queued.job)
+        state.remove(place).map(|queued| queued.job)
     }
 
     /// A shard is gone. The helpers go with the last one.

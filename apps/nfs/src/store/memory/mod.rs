@@ -32,6 +32,7 @@ mod blocks;
 mod content;
 mod copy;
 mod handle;
+mod mail;
 mod namespace;
 mod ranges;
 mod space;
@@ -40,19 +41,21 @@ mod store4;
 mod tree;
 mod xattrs;
 
-use crate::store::{FileAttributes, FileTime, ObjectChange};
-use std::path::PathBuf;
+use crate::store::{ExportRoot, FileAttributes, FileTime, ObjectChange, Store};
+use std::{io, path::PathBuf};
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
-use stag_pools::Budget;
-use stag_protocol::nfs::v3::{AttributeOctets, FileHandle, Status};
+use stag_engine::Time as EngineTime;
+use stag_pools::{Budget, Buf, Pool};
+use stag_protocol::nfs::v3::{AttributeOctets, FileHandle, Status, Verifier};
 use stag_protocol::rpc::Gids;
 
 use super::{Failed, User};
 use crate::state::StartError;
 pub use copy::Progress;
 use handle::{Handles, InodeId};
+pub use mail::{GuestMail, HomeMail, MemoryMail};
 use space::Space;
 use tree::{Body, Directory, Inode, Inodes, Meta};
 
@@ -143,7 +146,8 @@ enum Intent {
     Change,
 }
 
-/// The store. It is one shard's: its memory stays on the thread that made it.
+/// The store. It is one shard's: its memory stays on the thread that made it, and other shards are
+/// its guests ([`MemoryMail`]).
 #[derive(Debug)]
 pub struct Memory {
     // Files go before the memory that they are made of.
@@ -157,6 +161,7 @@ pub struct Memory {
     caller: (u32, u32),
     groups: Gids,
     last_time: FileTime,
+    guests: Option<HomeMail>,
 }
 
 impl Memory {
@@ -191,6 +196,7 @@ impl Memory {
             caller: (NOBODY, NOBODY),
             groups: Gids::default(),
             last_time: FileTime::default(),
+            guests: None,
         };
         for export in &config.exports {
             memory.add_export(export, progress)?;
@@ -376,3 +382,58 @@ impl Memory {
 
 #[cfg(test)]
 mod tests;
+
+impl Store for Memory {
+    type Now = Self;
+
+    fn now(&mut self) -> &mut Self {
+        self
+    }
+
+    fn exports(&self) -> impl Iterator<Item = &str> {
+        self.exports.iter().map(|export| export.name.as_str())
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        let roots = self.exports.iter().zip(0..).map(|(export, id)| ExportRoot {
+            name: export.name.clone(),
+            id,
+            fsid: export.fsid,
+            is_read_only: export.read_only,
+            root: self.handle(export.root).ok(),
+        });
+        roots.collect()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.unpin_file(file);
+    }
+
+    fn verifier(&self) -> Verifier {
+        // RFC 1813 §3.3.7 [1813-45]: the write verifier stays while no unstable data is lost
+        self.handles.instance()
+    }
+
+    /// Handles end with this process: there is nothing to write.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn tidy(&mut self, _now: EngineTime) {
+        if self.has_letters() {
+            self.serve_guests();
+        }
+    }
+
+    fn wants_idle_passes(&self) -> bool {
+        self.has_letters()
+    }
+
+    fn sink(&self, len: usize) -> Option<Buf> {
+        self.space.sink(len)
+    }
+
+    fn pool(&self) -> Option<&Pool> {
+        Some(self.space.pool())
+    }
+}

@@ -1,11 +1,8 @@
 //! [`Memory`] as a [`Store`].
 
-use std::io;
-
-use stag_pools::{Buf, Pool};
 use stag_protocol::nfs::v3::{
     Access, AttributeOctets, CookieVerifier, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
-    PathConf, StableHow, Status, Time, Verifier,
+    PathConf, StableHow, Status, Time,
 };
 
 use super::handle::InodeId;
@@ -13,10 +10,10 @@ use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
 use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
-    Caller, CommitDone, CreateMode, DeviceNode, ExportRoot, Failed, FileAttributes, FileTime,
-    FoundObject, Lender, Linked, Listed, ListedEntry, ListingStart, MadeObject, NameIn,
-    NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, SetDone,
-    Store, StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
+    Caller, CommitDone, CreateMode, DeviceNode, Failed, FileAttributes, FileTime, FoundObject,
+    Lender, Linked, Listed, ListedEntry, ListingStart, MadeObject, NameIn, NewAttributes,
+    ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, SetDone, Store, StoreResult,
+    TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
 /// A directory lists the same way as long as its handle is good.
@@ -101,55 +98,6 @@ impl Memory {
     fn known<T>(&self, object: &FileHandle, about: T) -> StoreResult<(T, FileAttributes)> {
         let id = self.resolve(object, Intent::Look)?;
         Ok((about, self.attributes(id)?))
-    }
-}
-
-impl Store for Memory {
-    type Now = Self;
-
-    fn now(&mut self) -> &mut Self {
-        self
-    }
-
-    fn exports(&self) -> impl Iterator<Item = &str> {
-        self.exports.iter().map(|export| export.name.as_str())
-    }
-
-    fn export_roots(&self) -> Vec<ExportRoot> {
-        let roots = self.exports.iter().zip(0..).map(|(export, id)| ExportRoot {
-            name: export.name.clone(),
-            id,
-            fsid: export.fsid,
-            is_read_only: export.read_only,
-            root: self.handle(export.root).ok(),
-        });
-        roots.collect()
-    }
-
-    fn unpin(&mut self, file: &FileHandle) {
-        self.unpin_file(file);
-    }
-
-    fn verifier(&self) -> Verifier {
-        // RFC 1813 §3.3.7 [1813-45]: the write verifier stays while no unstable data is lost
-        self.handles.instance()
-    }
-
-    /// Handles end with this process: there is nothing to write.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn wants_idle_passes(&self) -> bool {
-        false
-    }
-
-    fn sink(&self, len: usize) -> Option<Buf> {
-        self.space.sink(len)
-    }
-
-    fn pool(&self) -> Option<&Pool> {
-        Some(self.space.pool())
     }
 }
 

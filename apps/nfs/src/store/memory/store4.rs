@@ -105,7 +105,7 @@ impl Procedures4 for Memory {
     }
 }
 
-/// For whoever lets a helper, or a test, carry out calls: octets are copied.
+/// For the calls of guests: octets are copied.
 impl FillRoom for Memory {
     fn fill_read(
         &mut self,
@@ -115,8 +115,14 @@ impl FillRoom for Memory {
     ) -> StoreResult<FilledRead> {
         let count = u32::try_from(room.len()).unwrap_or(TRANSFER_MAX);
         let done = self.read(&|_| None, file, offset, count)?;
-        let octets = done.data.iter().flat_map(|extent| extent.iter());
-        room.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+        let mut filled = 0;
+        for extent in done.data.iter() {
+            let to = room.get_mut(filled..).unwrap_or_default();
+            let len = extent.len().min(to.len());
+            let (to, from) = (to.split_at_mut(len).0, extent.split_at(len).0);
+            to.copy_from_slice(from);
+            filled += len;
+        }
         let (count, attributes) = (done.data.len() as u32, self.getattr(file)?);
         Ok(FilledRead { count, eof: done.eof, attributes })
     }

@@ -13,8 +13,8 @@ use super::space::{BLOCK, RESERVE, SMALL};
 use super::tree::PlacedInode;
 use super::*;
 use crate::store::{
-    CreateMode, DeviceNode, ListingStart, NameIn, NewAttributes, Procedures as _, Store as _,
-    TRANSFER_MAX, WritePayload,
+    CreateMode, DeviceNode, ListingStart, NameIn, NewAttributes, Procedures as _, TRANSFER_MAX,
+    WritePayload,
 };
 
 fn export(name: &str) -> MemoryExport {

@@ -1,0 +1,146 @@
+//! Beginning calls in the store, and those that wait for a place ([`HeldCalls`](crate::held)).
+
+use stag_engine::{Answer, Cx};
+use stag_pools::Extent;
+
+use super::lending::{lend, take_back};
+use super::{Gateway, NoMessage};
+use crate::held::HeldCall;
+use crate::parked::{Asker, ParkedCall};
+use crate::store::{Begun, Store, StoreCall, StoreCallDone};
+use crate::v4::Told;
+
+/// A call that was to be begun.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
+pub(super) enum Started {
+    /// It is under way.
+    Later,
+    /// It is over.
+    Done(ParkedCall, StoreCallDone),
+    /// There is no ticket or no buffer for it. Nothing is lent.
+    NoPlace(ParkedCall, StoreCall),
+    /// The store takes no more of its kind. Nothing is lent.
+    Refused(ParkedCall, StoreCall),
+}
+
+impl<S: Store> Gateway<S> {
+    /// Begins a call, or lets it wait behind those that wait already.
+    pub(super) fn start_or_hold(
+        &mut self,
+        cx: &Cx<'_>,
+        parked: ParkedCall,
+        call: StoreCall,
+        payload: Option<Extent>,
+    ) -> Started {
+        let held = HeldCall { parked, call, payload };
+        // Nobody overtakes those that wait for the same.
+        let started = match self.parked.waiting.is_empty() || held.is_small() {
+            true => self.start(cx, held.parked, held.call, held.payload.clone()),
+            false => Started::NoPlace(held.parked, held.call),
+        };
+        let Started::NoPlace(parked, call) = started else { return started };
+        match self.parked.hold(HeldCall { parked, call, payload: held.payload }) {
+            Ok(()) => Started::Later,
+            Err(HeldCall { parked, call, .. }) => {
+                self.counters.waiting.refused += 1;
+                Started::Refused(parked, call)
+            }
+        }
+    }
+
+    /// Lends memory for a call and gives it to the store.
+    fn start(
+        &mut self,
+        cx: &Cx<'_>,
+        mut parked: ParkedCall,
+        mut call: StoreCall,
+        payload: Option<Extent>,
+    ) -> Started {
+        let Some(ticket) = self.parked.next_ticket() else {
+            return Started::NoPlace(parked, call);
+        };
+        let is_lent = lend(cx, &mut parked.memories, &mut call, payload).is_some();
+        if !is_lent || !self.parked.may_hold(&parked.memories) {
+            take_back(&mut parked, &mut call);
+            return Started::NoPlace(parked, call);
+        }
+        match self.store.begin(call, ticket) {
+            Begun::Later => {
+                self.counters.waiting.put_off += 1;
+                self.parked.put(parked);
+                Started::Later
+            }
+            Begun::Done(done) => Started::Done(parked, done),
+            Begun::Refused(mut call) => {
+                self.counters.waiting.refused += 1;
+                take_back(&mut parked, &mut call);
+                Started::Refused(parked, call)
+            }
+        }
+    }
+
+    /// Begins calls that wait, as far as there are places now. Where buffers are short, those that
+    /// need none go on.
+    pub(super) fn begin_held(&mut self, cx: &mut Cx<'_>) {
+        let mut are_buffers_short = false;
+        for _ in 0..self.parked.waiting.len() {
+            if self.parked.next_ticket().is_none() {
+                return;
+            }
+            let Some(held) = self.parked.waiting.pop_next(are_buffers_short) else { return };
+            let HeldCall { parked, call, payload } = held;
+            if !parked.is_awaited() {
+                // Nothing was done of it, and nobody is there to be told.
+                let _ = self.let_go(cx, parked, call);
+                continue;
+            }
+            match self.start(cx, parked, call, payload.clone()) {
+                Started::Later => {}
+                Started::Done(parked, done) => self.tell(cx, parked, done),
+                Started::Refused(parked, call) => self.tell_to_ask_again(cx, parked, call),
+                Started::NoPlace(parked, call) => {
+                    self.parked.waiting.push_front(HeldCall { parked, call, payload });
+                    are_buffers_short = true;
+                }
+            }
+        }
+    }
+
+    /// Tells those who have waited for too long to ask again.
+    pub(super) fn give_up_held(&mut self, cx: &mut Cx<'_>) {
+        while let Some(HeldCall { parked, call, .. }) = self.parked.waiting.pop_older(cx.now()) {
+            self.counters.waiting.withdrawn += 1;
+            self.tell_to_ask_again(cx, parked, call);
+        }
+    }
+
+    /// Tells the caller of a call of which nothing was done to ask again.
+    pub(super) fn tell_to_ask_again(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut parked: ParkedCall,
+        call: StoreCall,
+    ) {
+        if let Some(compound) = parked.compound.take() {
+            drop(std::mem::take(&mut parked.memories).regain(call));
+            return self.resume_compound(cx, compound, Told::busy());
+        }
+        let asker = parked.asker;
+        let answer = self.let_go(cx, parked, call);
+        if let Some(Asker { id, peer, .. }) = asker {
+            self.conclude(cx, id, peer, answer);
+        }
+    }
+
+    /// Takes back the memory of a call of which nothing was done, and what is noted of it.
+    pub(super) fn let_go(
+        &mut self,
+        cx: &Cx<'_>,
+        parked: ParkedCall,
+        call: StoreCall,
+    ) -> Result<Answer, NoMessage> {
+        self.end_change(&parked);
+        self.end(cx.now(), &parked, None);
+        self.turn_away(cx, parked, call)
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory of the shard that is lent with a call to whoever carries it out.
+
+use stag_engine::{Cx, config};
+use stag_nfs_os::{OctetsKeeper, RoomKeeper};
+use stag_pools::Extent;
+
+use crate::parked::{CallMemories, ParkedCall};
+use crate::store::{StoreCall, StoreOperation};
+
+/// The octets that a call brings.
+pub(super) struct Payload<'a> {
+    pub(super) octets: &'a [u8],
+    /// The same in memory that can be kept.
+    pub(super) shared: Option<Extent>,
+}
+
+impl Payload<'_> {
+    /// The octets in memory that can be kept; none where there are none.
+    ///
+    /// # Errors
+    /// When the shard has no buffer.
+    pub(super) fn extent(self, cx: &Cx<'_>) -> Result<Option<Extent>, NoBuffer> {
+        let Self { octets, shared } = self;
+        if octets.is_empty() || shared.is_some() {
+            return Ok(shared.filter(|_| !octets.is_empty()));
+        }
+        let mut copy = cx.take(octets.len()).ok_or(NoBuffer)?;
+        copy.append(octets).map_err(|_| NoBuffer)?;
+        Ok(Some(copy.freeze()))
+    }
+}
+
+/// The shard has no buffer.
+pub(super) struct NoBuffer;
+
+/// Takes back what was lent for a call.
+pub(super) fn take_back(parked: &mut ParkedCall, call: &mut StoreCall) {
+    let (room, payload) = (call.room.take(), call.payload.take());
+    drop(std::mem::take(&mut parked.memories).regain_of(room, payload));
+}
+
+/// Lends the memory that a call needs: what it brings, and room for what it asks for. None when the
+/// shard has too little.
+pub(super) fn lend(
+    cx: &Cx<'_>,
+    memories: &mut CallMemories,
+    call: &mut StoreCall,
+    payload: Option<Extent>,
+) -> Option<()> {
+    if let Some(extent) = payload {
+        memories.payload_slot = extent.capacity();
+        let (keeper, octets) = OctetsKeeper::lend(extent);
+        (memories.payload, call.payload) = (Some(keeper), Some(octets));
+    }
+    let wanted = call.operation.room_len();
+    if wanted > 0 {
+        // A READ may return less than was asked for, and so may a listing; a path has to fit.
+        let lens = match call.operation {
+            StoreOperation::ReadLink(_) => [wanted; 3],
+            _ => [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)],
+        };
+        let (buf, len) = lens.into_iter().find_map(|len| cx.take(len).map(|buf| (buf, len)))?;
+        memories.room_slot = buf.capacity();
+        let (keeper, room) = RoomKeeper::lend(buf, len);
+        (memories.room, call.room) = (Some(keeper), Some(room));
+    }
+    Some(())
+}

@@ -1,0 +1,75 @@
+//! Ways to whoever carries out the calls of a [`RemoteStore`](super::RemoteStore).
+
+use std::sync::Arc;
+
+use stag_protocol::nfs::v3::{FileHandle, Verifier};
+
+use super::{Backend, ExportRoot, StoreCall, StoreCallDone, WaitTicket};
+use crate::helpers::{HelperDone, HelperLane, Helpers};
+
+/// One shard's way to somebody who carries out its calls.
+pub(super) trait Carrier {
+    /// Sends a call, which stands for `ticket` until [`next_done`](Self::next_done) gives it back.
+    ///
+    /// # Errors
+    /// The call, of which nothing was done, when too much waits already.
+    fn send(&mut self, call: StoreCall, ticket: WaitTicket) -> Result<(), StoreCall>;
+
+    /// The next call that is over.
+    fn next_done(&mut self) -> Option<StoreCallDone>;
+
+    /// Takes back a call that nobody has begun.
+    fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall>;
+
+    /// The names of the exports, without the slash before them.
+    fn exports(&self) -> Vec<String>;
+
+    /// As [`Backend::export_roots`].
+    fn export_roots(&self) -> Vec<ExportRoot>;
+
+    /// As [`Backend::unpin`].
+    fn unpin(&self, file: &FileHandle);
+
+    /// As [`Backend::verifier`].
+    fn verifier(&self) -> Verifier;
+}
+
+/// The way to helpers, which were started for the same backend.
+pub(super) struct ByHelpers {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) helpers: Helpers,
+}
+
+impl Carrier for ByHelpers {
+    fn send(&mut self, call: StoreCall, ticket: WaitTicket) -> Result<(), StoreCall> {
+        self.helpers.perform(HelperLane::ROOTS, call, ticket)
+    }
+
+    fn next_done(&mut self) -> Option<StoreCallDone> {
+        match self.helpers.next_done()? {
+            HelperDone::Called(done) => Some(*done),
+            // Nobody asks for any.
+            HelperDone::Synced(..) => None,
+        }
+    }
+
+    fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall> {
+        self.helpers.withdraw(ticket)
+    }
+
+    fn exports(&self) -> Vec<String> {
+        self.backend.exports()
+    }
+
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.backend.export_roots()
+    }
+
+    fn unpin(&self, file: &FileHandle) {
+        self.backend.unpin(file);
+    }
+
+    fn verifier(&self) -> Verifier {
+        self.backend.verifier()
+    }
+}
