@@ -179,16 +179,21 @@ fn is_empty(path: &Path) -> bool {
 fn lock(directory: &Path) -> Result<File, StartError> {
     let path = directory.join("lock");
     let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(cannot("write", &path))?;
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(
+        |error| match error.kind() {
+            ErrorKind::PermissionDenied => StartError(format!(
+                "cannot write {}: another user's server made it; give all of {} to the user of \
+                 this one (chown -R), or choose another directory with --state-dir",
+                path.display(),
+                directory.display()
+            )),
+            _ => cannot("write", &path)(error),
+        },
+    )?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         StartError(format!(
-            "the state directory {} is in use by another server",
+            "the state directory {} is in use by another server: stop that one, or give this one \
+             a directory of its own with --state-dir",
             directory.display()
         ))
     })?;

@@ -2,7 +2,17 @@
 
 use crate::Error;
 use rustix::process::geteuid;
-use std::{env, path::PathBuf};
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// The state directory of the host's server: the packages' service, which has a user of its own, or
+/// else root.
+pub const OF_HOST: &str = "/var/lib/stag";
+/// Root's where the first one is that of another user, who could not read what root writes there.
+const OF_ROOT: &str = "/var/lib/stag-root";
 
 /// The state directory of a server that is given none.
 ///
@@ -14,7 +24,7 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
         return Ok(PathBuf::from(given));
     }
     if geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/stag"));
+        return Ok(of_root(Path::new(OF_HOST), Path::new(OF_ROOT)).to_owned());
     }
     let home = || absolute("HOME").map(|home| home.join(".local/state"));
     let base = absolute("XDG_STATE_HOME").or_else(home);
@@ -23,4 +33,29 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
             "no state directory is known, because HOME is not set: give one with --state-dir",
         )
     })
+}
+
+/// The first directory, or the other one where the first belongs to somebody else than root.
+fn of_root<'a>(first: &'a Path, other: &'a Path) -> &'a Path {
+    let is_anothers = fs::metadata(first).is_ok_and(|found| found.uid() != 0);
+    if is_anothers { other } else { first }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_leaves_the_state_directory_of_a_user_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let (first, other) = (home.path().join("stag"), Path::new("/other"));
+        assert_eq!(of_root(&first, other), first, "it is not there");
+        if !geteuid().is_root() {
+            return eprintln!("skipped: only root gives a directory to another user");
+        }
+        fs::create_dir(&first).unwrap();
+        assert_eq!(of_root(&first, other), first);
+        std::os::unix::fs::chown(&first, Some(4_711), None).unwrap();
+        assert_eq!(of_root(&first, other), other);
+    }
 }

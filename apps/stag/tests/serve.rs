@@ -145,10 +145,10 @@ fn what_is_printed_once_ready_can_be_copied() {
         "EXPORT /data ro".to_owned(),
         "EXPORT /with space rw".to_owned(),
         format!("mount -t nfs -o {options} 127.0.0.1:/data /mnt/data"),
-        format!("127.0.0.1:/data /mnt/data nfs {options} 0 0"),
+        format!("127.0.0.1:/data /mnt/data nfs {options},_netdev 0 0"),
         format!("mount -t nfs -o {over_tcp} 127.0.0.1:/data /mnt/data"),
         format!("mount -t nfs -o {options} '127.0.0.1:/with space' '/mnt/with space'"),
-        format!("127.0.0.1:/with\\040space /mnt/with\\040space nfs {over_tcp} 0 0"),
+        format!("127.0.0.1:/with\\040space /mnt/with\\040space nfs {over_tcp},_netdev 0 0"),
     ] {
         assert!(out.lines().any(|printed| printed == line), "{line} is in {out}");
     }

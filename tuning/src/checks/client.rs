@@ -117,7 +117,8 @@ fn device(scene: &Scene) -> Judged {
         ),
         (false, false) => (
             "none; neither siw nor rxe in this kernel",
-            "a kernel with siw (CONFIG_RDMA_SIW); until then mount over TCP: -o vers=3,proto=tcp"
+            "a kernel with siw (CONFIG_RDMA_SIW); until then mount over TCP: -o \
+             proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp"
                 .to_owned(),
         ),
     };

@@ -71,6 +71,11 @@ pub struct ExportFacts {
     pub source: String,
     /// `ro` or `rw`.
     pub mode: &'static str,
+    /// Options of its own, as `squash=none`; empty where it has the server's.
+    pub options: String,
+    /// Networks that alone may mount it, each with its options; empty where all may that may
+    /// connect.
+    pub clients: Vec<String>,
 }
 
 /// Everything that answers come from.

@@ -4,7 +4,11 @@ use super::{
     CONTROL_FILE,
     wire::{REPLY_MAX, Reply, Request},
 };
-use crate::{Error, plain, system::default_state_dir};
+use crate::{
+    Error, plain,
+    system::{OF_HOST, default_state_dir},
+};
+use rustix::process::geteuid;
 use serde_json::Value;
 use std::{
     env,
@@ -30,11 +34,12 @@ impl Controller {
     /// # Errors
     /// A sentence that says which socket, and how to name another.
     pub fn connect(socket: Option<&Path>) -> Result<Self, Error> {
-        let path = match socket {
-            Some(path) => path.to_owned(),
+        let paths = match socket {
+            Some(path) => vec![path.to_owned()],
             None => usual()?,
         };
-        let stream = UnixStream::connect(&path).map_err(|error| {
+        let (path, connected) = first_that_answers(paths);
+        let stream = connected.map_err(|error| {
             let why = match error.kind() {
                 io::ErrorKind::NotFound => "no server made it".to_owned(),
                 io::ErrorKind::ConnectionRefused => "its server has ended".to_owned(),
@@ -81,10 +86,29 @@ impl Controller {
     }
 }
 
-/// The socket of a server that was given none.
-fn usual() -> Result<PathBuf, Error> {
-    match env::var_os("STAG_CONTROL").filter(|given| !given.is_empty()) {
-        Some(given) => Ok(PathBuf::from(given)),
-        None => Ok(default_state_dir()?.join(CONTROL_FILE)),
+/// Connects to the first socket that has a server; else tells of the last one.
+fn first_that_answers(paths: Vec<PathBuf>) -> (PathBuf, io::Result<UnixStream>) {
+    let mut outcome = (PathBuf::new(), Err(io::ErrorKind::NotFound.into()));
+    for path in paths {
+        let connected = UnixStream::connect(&path);
+        let is_there = connected.is_ok();
+        outcome = (path, connected);
+        if is_there {
+            break;
+        }
     }
+    outcome
+}
+
+/// The sockets of servers that were given none: of the caller's own, then of the host's.
+fn usual() -> Result<Vec<PathBuf>, Error> {
+    if let Some(given) = env::var_os("STAG_CONTROL").filter(|given| !given.is_empty()) {
+        return Ok(vec![PathBuf::from(given)]);
+    }
+    let own = default_state_dir()?;
+    let host = Path::new(OF_HOST);
+    // A user who names his state directory means no other one.
+    let asks_host = geteuid().is_root() && env::var_os("STAG_STATE_DIR").is_none() && own != host;
+    let directories = [Some(own), asks_host.then(|| host.to_owned())];
+    Ok(directories.into_iter().flatten().map(|directory| directory.join(CONTROL_FILE)).collect())
 }

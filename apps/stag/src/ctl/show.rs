@@ -139,9 +139,13 @@ fn status(value: &Value) -> String {
 
 fn exports(value: &Value) -> String {
     let row = |export: &Value| {
-        ["/name", "/mode", "/source"].map(|pointer| word(export, pointer)).to_vec()
+        let clients: Vec<_> = list(export, "/clients").filter_map(Value::as_str).collect();
+        let clients = if clients.is_empty() { "all".to_owned() } else { clients.join(" ") };
+        let of = |pointer: &str| word(export, pointer);
+        vec![of("/name"), of("/mode"), of("/source"), clients, of("/options")]
     };
-    table(&["export", "mode", "from"], &list(value, "/exports").map(row).collect::<Vec<_>>())
+    let rows = list(value, "/exports").map(row).collect::<Vec<_>>();
+    table(&["export", "mode", "from", "clients", "options"], &rows)
 }
 
 /// The heads of the table of clients.

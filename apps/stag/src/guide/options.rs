@@ -8,5 +8,6 @@ pub struct HelpOptions {
     /// A topic of the list, or a command; without one, the list
     pub topic: Option<String>,
     /// Show only the sections that have all of these words
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }

@@ -42,10 +42,22 @@ impl<'p> Page<'p> {
             let text = section.join(" ").to_lowercase();
             words.iter().all(|word| text.contains(word.as_str()))
         };
-        let found: String =
-            self.sections.iter().filter(has_all).map(|section| rendered(section)).collect();
+        let found = self.sections.iter().filter(has_all);
+        let found: String = found.map(|section| rendered(&rows_with(section, &words))).collect();
         (!found.is_empty()).then_some(found)
     }
+}
+
+/// A section without the rows of its tables that lack one of the words, if there is a row with all.
+fn rows_with<'p>(section: &[&'p str], words: &[String]) -> Vec<&'p str> {
+    let is_row = |line: &str| line.starts_with('|');
+    let has_all = |line: &str| {
+        let line = line.to_lowercase();
+        words.iter().all(|word| line.contains(word.as_str()))
+    };
+    let found = section.iter().any(|line| is_row(line) && has_all(line));
+    let lines = section.iter().copied();
+    lines.filter(|line| !found || !is_row(line) || has_all(line)).collect()
 }
 
 /// The same text without what a terminal shows as bold.
@@ -137,10 +149,13 @@ fn inline(text: &str) -> String {
             continue;
         };
         out.push_str(name);
-        let page = target.split('#').next().unwrap_or_default();
+        let (page, heading) = target.split_once('#').unwrap_or((target, ""));
+        let file = page.trim_start_matches("../");
         match topics::by_file(page) {
-            _ if page.is_empty() => {}
+            _ if page.is_empty() => out.push_str(&format!(" (\"{}\")", heading.replace('-', " "))),
             Some(topic) => out.push_str(&format!(" ('stag help {}')", topic.name)),
+            // A file of the repository.
+            None if file.len() < page.len() => out.push_str(&format!(" ({file})")),
             None => out.push_str(&format!(" ({target})")),
         }
         rest = behind;
@@ -186,6 +201,19 @@ mod tests {
              its\nline has to be broken.\n\nTwo\n\n- an item of two lines\n\n  a\n      b\n  x\n\
              \x20     y (gone.md)\n\n    # no heading\n    stag\n"
         );
+    }
+
+    #[test]
+    fn of_a_table_the_rows_with_all_words_are_shown_and_links_say_where_they_lead() {
+        let page = "# A\n\nSome [there](#one-more) and [kits](../../tuning/kits/README.md).\n\n\
+                    | one | x |\n| two | x |\n\n## B\n\ntwo x\n";
+        let found = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(ToString::to_string).collect();
+            plain(&Page::of(page).sections_with(&words).unwrap())
+        };
+        let links = "A\n\nSome there (\"one more\") and kits (tuning/kits/README.md).\n\n";
+        assert_eq!(found(&["two", "x"]), format!("{links}  two\n      x\n\nB\n\ntwo x\n"));
+        assert_eq!(found(&["one", "two"]), format!("{links}  one\n      x\n  two\n      x\n\n"));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct NoAnswer(pub usize);
 impl std::fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "shard {} does not answer within {} s: ", self.0, PATIENCE.as_secs())?;
-        f.write_str("it has stopped, or waits for a file system (docs/re-export.md)")
+        f.write_str("it has stopped, or waits for a file system ('stag help re-export')")
     }
 }
 

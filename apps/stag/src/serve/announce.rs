@@ -6,7 +6,7 @@ use super::{
     exports::Exported,
     plan::{Plan, StorePlan},
 };
-use crate::quote;
+use crate::{quote, system::OF_HOST};
 use rustix::{process::geteuid, system::uname};
 use stag_fabrics::FabricAddress;
 use stag_nfs::{
@@ -18,6 +18,7 @@ use std::{
     fmt::Write,
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::MetadataExt,
 };
 
 /// Describes the store that serves the files, the users that callers act as, and the exports.
@@ -78,6 +79,26 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
 /// Names the user who runs this server: the sentence of the mode ends with a number.
 fn named() -> String {
     format!(" (this server runs as {})", user(geteuid().as_raw()))
+}
+
+/// The last line of `--check`: for whom it holds. What a file's owner may read and write, and which
+/// mode the server has, depends on its user.
+pub fn checked() -> String {
+    let own = geteuid().as_raw();
+    let mut text = format!(
+        "checked as {}: nothing stands in the way that can be seen without a start\n",
+        user(own)
+    );
+    let of_service = fs::metadata(OF_HOST).map_or(own, |found| found.uid());
+    if own == 0 && of_service != 0 {
+        let _ = writeln!(
+            text,
+            "a service that runs as {0} is checked as that user: runuser -u {0} -- stag serve \
+             --config FILE --check",
+            user(of_service)
+        );
+    }
+    text
 }
 
 /// Describes the parts of one shard. `core` is none when its thread could not be pinned.
@@ -229,7 +250,9 @@ fn mounts(text: &mut String, name: &str, ip: IpAddr, options: &str) {
         quote::shell(&source),
         quote::shell(&target)
     );
-    let _ = writeln!(text, "{} {} nfs {options} 0 0", quote::fstab(&source), quote::fstab(&target));
+    // At boot it waits for the network.
+    let (source, target) = (quote::fstab(&source), quote::fstab(&target));
+    let _ = writeln!(text, "{source} {target} nfs {options},_netdev 0 0");
 }
 
 /// Returns the name by which clients call this host: they cannot use an address that stands for all
@@ -268,7 +291,7 @@ mod tests {
             text,
             format!(
                 "mount -t nfs -o {options} 10.0.0.1:/data /mnt/data\n10.0.0.1:/data /mnt/data nfs \
-                 {options} 0 0\n"
+                 {options},_netdev 0 0\n"
             )
         );
         assert_eq!(
@@ -290,8 +313,8 @@ mod tests {
         mounts(&mut text, "a b", "fd00::1".parse().unwrap(), "x");
         assert_eq!(
             text,
-            "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs x \
-             0 0\n"
+            "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs \
+             x,_netdev 0 0\n"
         );
     }
 

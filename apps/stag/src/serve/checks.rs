@@ -122,6 +122,17 @@ pub fn check_open(addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Err
     }
 }
 
+/// A notice where hosts are listed as clients that cannot reach any of the addresses.
+pub fn unreachable(addresses: &[SocketAddr], clients: &[IpNet]) -> Option<String> {
+    let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
+    let has_others = clients.iter().any(|network| !network.addr().to_canonical().is_loopback());
+    (is_of_this_host && !addresses.is_empty() && has_others).then(|| {
+        "hosts are listed as clients that cannot come: only loopback addresses are listened at; \
+         give others with --listen and --tcp (in a file: [[listen]] and tcp)"
+            .to_owned()
+    })
+}
+
 fn example(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
 }
@@ -140,6 +151,20 @@ pub fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Err
 mod tests {
     use super::*;
     use crate::cidr;
+
+    #[test]
+    fn clients_that_reach_no_address_are_told_of() {
+        let notice = |at: &str, clients: &str| {
+            let networks = clients.split(',').map(|text| cidr::parse(text, "--clients").unwrap());
+            unreachable(&[at.parse().unwrap()], &networks.collect::<Vec<_>>())
+        };
+        assert!(notice("127.0.0.1:1", "10.0.0.0/8").is_some());
+        assert!(notice("[::1]:1", "127.0.0.0/8,fd00::/8").is_some());
+        assert_eq!(notice("127.0.0.1:1", "127.0.0.0/8,::1/128"), None);
+        assert_eq!(notice("0.0.0.0:1", "10.0.0.0/8"), None);
+        let network = cidr::parse("10.0.0.0/8", "--clients").unwrap();
+        assert_eq!(unreachable(&[], &[network]), None);
+    }
 
     #[test]
     fn only_loopback_addresses_need_no_clients() {

@@ -235,7 +235,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
 fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
     let plan = Plan::new(settings, PlanPurpose::Check)?;
     say(announce::introduction(&plan, &[]));
-    say("checked: nothing stands in the way that can be seen without a start\n");
+    say(announce::checked());
     Ok(())
 }
 

@@ -4,7 +4,9 @@
 use super::{
     callers::{self, Reach, callers},
     ceph_url::{self, CephPlan},
-    checks::{check_cores, check_memory, check_once, check_open, check_sharing, cluster_of},
+    checks::{
+        check_cores, check_memory, check_once, check_open, check_sharing, cluster_of, unreachable,
+    },
     exports::{self, Exported},
     limits,
     need::{self, Need},
@@ -209,6 +211,7 @@ impl Plan {
         notices.extend(tls.as_deref().map(tls::sentence));
         notices.extend(exports::overlaps(&exports));
         notices.extend(callers::notice(arguments, reach, &store));
+        notices.extend(unreachable(&addresses, &clients));
         let nfs = NfsPlan::new(arguments, shards, &exports)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);

@@ -11,7 +11,11 @@ use crate::{
     metrics::{Gathered, object},
     observe::{Bound, options::ObserveOptions},
 };
-use stag_nfs::serve::Started;
+use stag_nfs::{
+    access::{ClientOptions, ClientRule},
+    serve::Started,
+    store::files::Squash,
+};
 use std::path::Path;
 
 /// Binds the sockets of those who watch.
@@ -40,8 +44,36 @@ pub fn exports(plan: &Plan) -> ExportList {
         name: format!("/{}", export.name),
         source: source(export),
         mode: if export.read_only { "ro" } else { "rw" },
+        options: options(&export.rules.options),
+        clients: export.rules.clients.iter().map(client).collect(),
     };
     ExportList::new(plan.exports.iter().map(export).collect())
+}
+
+/// A network with its options, as `10.0.0.0/8(ro,squash=none)`.
+fn client(rule: &ClientRule) -> String {
+    match options(&rule.options) {
+        of if of.is_empty() => rule.network.to_string(),
+        of => format!("{}({of})", rule.network),
+    }
+}
+
+/// Options that somebody gave, as `ro,squash=none,insecure`.
+fn options(options: &ClientOptions) -> String {
+    let ClientOptions { read_only, squash, anon_uid, anon_gid, insecure } = *options;
+    let squash = squash.map(|squash| match squash {
+        Squash::Root => "squash=root",
+        Squash::None => "squash=none",
+        Squash::All => "squash=all",
+    });
+    let words = [
+        read_only.map(|it| if it { "ro" } else { "rw" }.to_owned()),
+        squash.map(str::to_owned),
+        anon_uid.map(|uid| format!("anonuid={uid}")),
+        anon_gid.map(|gid| format!("anongid={gid}")),
+        insecure.map(|it| if it { "insecure" } else { "secure" }.to_owned()),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
 /// Facts for controllers.
@@ -69,4 +101,25 @@ pub fn write(file: &Path, gathered: &Gathered) -> Result<(), Error> {
     object::write(file, &object::object(gathered)).map_err(|error| {
         Error::failure(format!("cannot write statistics to {}: {error}", file.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_shown_with_the_options_that_it_has() {
+        let network = "10.0.0.0/8".parse().unwrap();
+        let none = ClientOptions::default();
+        assert_eq!(client(&ClientRule { network, options: none }), "10.0.0.0/8");
+        let own = ClientOptions {
+            read_only: Some(true),
+            squash: Some(Squash::None),
+            anon_uid: Some(7),
+            insecure: Some(false),
+            ..none
+        };
+        let shown = client(&ClientRule { network, options: own });
+        assert_eq!(shown, "10.0.0.0/8(ro,squash=none,anonuid=7,secure)");
+    }
 }

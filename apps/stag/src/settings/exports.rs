@@ -170,12 +170,21 @@ fn id(value: &Placed<'_>, key: &str) -> Result<u32, FileFault> {
 }
 
 fn squash(value: &Placed<'_>) -> Result<Squash, FileFault> {
+    // As the flag has it: of the file, where a network has a squash of its own.
+    const BY_NETWORK: &str = "; that of a network stands with it: clients = [{ networks = \
+                              [\"10.1.0.0/16\"], squash = \"none\" }]";
+    if value.get_ref().as_array().is_some() {
+        let why = format!("write \"root\", \"none\" or \"all\"{BY_NETWORK}");
+        return Err(FileFault::new(value.span(), why));
+    }
     match value::text(value, "squash")? {
         "root" => Ok(Squash::Root),
         "none" => Ok(Squash::None),
         "all" => Ok(Squash::All),
         other => {
-            let why = format!("write \"root\", \"none\" or \"all\" instead of {other:?}");
+            let by_network = if other.contains('=') { BY_NETWORK } else { "" };
+            let why =
+                format!("write \"root\", \"none\" or \"all\" instead of {other:?}{by_network}");
             Err(FileFault::new(value.span(), why))
         }
     }

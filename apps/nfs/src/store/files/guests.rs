@@ -55,6 +55,13 @@ pub(super) struct Guest {
     logged: Option<Instant>,
 }
 
+impl Guest {
+    /// The caller; none while the server itself walks.
+    pub(super) const fn caller(&self) -> Option<Caller> {
+        self.caller
+    }
+}
+
 impl Files {
     /// Lets the export decide on a caller that its first handle names.
     pub(super) fn await_export(&mut self, caller: Option<Caller>) {

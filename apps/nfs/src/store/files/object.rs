@@ -175,8 +175,13 @@ impl Files {
     /// deleted and not made again, [`Status::NotDir`] when the path ends at another object; else as
     /// LOOKUP.
     pub fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
-        // The server itself walks, whoever acted last; what it finds is nobody's right yet.
+        let caller = self.guest.caller();
         self.revive();
+        if caller.is_some() {
+            // What is exported now judges him.
+            self.await_export(caller);
+        }
+        // The server itself walks, whoever acted last; what it finds is nobody's right yet.
         let (export, names) = self.serving.exports.by_path(path).ok_or(Status::NoEnt)?;
         let (id, mut handle) = (export.id(), self.root_handle(export));
         self.enter(id)?;

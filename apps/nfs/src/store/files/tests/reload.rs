@@ -138,3 +138,28 @@ fn clients_of_an_export_are_admitted_by_address_and_each_by_its_own_options() {
     files.act_as_caller(&from("10.1.1.1:7000", false));
     assert_eq!(files.getattr(&root), Err(Status::Perm), "any user can take that port");
 }
+
+#[test]
+fn the_first_mount_of_a_directory_that_was_made_again_judges_its_caller() {
+    let (mut lab, first, _) = world();
+    let files = &mut lab.files;
+    let shared = Arc::clone(files.shared());
+    let listed = clients("10.0.0.0/8", ClientOptions::default());
+    shared.replace_exports(&set(vec![ruled(&first, listed)])).unwrap();
+    files.renew();
+    let [client, stranger] =
+        ["10.1.2.3", "192.0.2.1"].map(|address| from(&format!("{address}:700"), true));
+    let again = || {
+        std::fs::remove_dir(&first.path).unwrap();
+        std::fs::create_dir(&first.path).unwrap();
+    };
+    files.act_as_caller(&client);
+    let old = files.mount(b"/data").unwrap();
+    again();
+    files.act_as_caller(&client);
+    let new = files.mount(b"/data").unwrap();
+    assert_ne!(new, old);
+    again();
+    files.act_as_caller(&stranger);
+    assert_eq!(files.mount(b"/data"), Err(Status::Acces));
+}
