@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) parted: Parted,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,
+    /// The app did work in this pass that no event shows.
+    pub(crate) has_worked: bool,
     /// Until the next event, deadline or wish a pass has nothing to do.
     pub(crate) is_quiet: bool,
     /// Messages wait for the next pass.
@@ -84,6 +86,7 @@ impl Core {
             moved: 0,
             parted: Parted::default(),
             in_pass: false,
+            has_worked: false,
             is_quiet: false,
             has_put_off: false,
             config,
@@ -119,6 +122,7 @@ impl Core {
         self.now = now;
         self.moved = 0;
         self.in_pass = true;
+        self.has_worked = false;
     }
 
     /// Returns true if a pass at `now` that finds no event has nothing to do.

@@ -107,6 +107,16 @@ impl Cx<'_> {
         self.core.take_for_app(len)
     }
 
+    /// As [`take`](Self::take), for a call of this peer that waited: as if the app looked at it.
+    pub fn take_for(&self, peer: PeerId, len: usize) -> Option<Buf> {
+        self.core.take_for_peer(peer, len)
+    }
+
+    /// The app did work for others in this pass: the shard does not begin to rest.
+    pub const fn note_work(&mut self) {
+        self.core.has_worked = true;
+    }
+
     /// An empty message buffer with room for headers in front, and for at least `len` octets.
     #[inline]
     pub fn message(&self, len: usize) -> Option<Buf> {

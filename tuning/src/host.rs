@@ -15,8 +15,21 @@ use std::{
 const COMMAND_PATIENCE: Duration = Duration::from_secs(3);
 /// Time that a server may take to accept a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+/// Time in which a server that does not want a connection ends it.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(300);
 /// Octets that are read of one file at most: /proc/interrupts of a large host has a few MiB.
 const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// The outcome of a TCP connection to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// It stays.
+    Stays,
+    /// The server accepts it and ends it at once.
+    Closed,
+    /// There is none.
+    No,
+}
 
 /// Files and commands of a host. Every check reads through one.
 #[derive(Debug)]
@@ -35,8 +48,9 @@ impl HostFiles {
 
     /// A host that was recorded under `root`. Beside its files there may be `.commands/`, with the
     /// output of each command in a file that is named by its words, joined by `_` (a `/` in a word
-    /// is written `%`); `.denied`, which lists paths that need root; `.connects`, which lists
-    /// addresses that accept connections; and `.earlier/`, with files as they were a second before.
+    /// is written `%`); `.denied`, which lists paths that need root; `.connects` and `.closes`,
+    /// which list addresses that accept connections and that end them at once; and `.earlier/`,
+    /// with files as they were a second before.
     #[must_use]
     pub fn recorded(root: &Path) -> Self {
         Self { root: root.to_owned(), is_recorded: true, earlier: BTreeMap::new() }
@@ -130,13 +144,25 @@ impl HostFiles {
         run(words)
     }
 
-    /// Returns true if `server` accepts a TCP connection.
+    /// Tries a TCP connection to `server`.
     #[must_use]
-    pub fn connects(&self, server: SocketAddr) -> bool {
+    pub fn reaches(&self, server: SocketAddr) -> Reached {
         if self.is_recorded {
-            return self.listed(".connects", &server.to_string());
+            let is_in = |list| self.listed(list, &server.to_string());
+            let found = [(".closes", Reached::Closed), (".connects", Reached::Stays)];
+            let found = found.into_iter().find(|(list, _)| is_in(list));
+            return found.map_or(Reached::No, |(_, reached)| reached);
         }
-        TcpStream::connect_timeout(&server, CONNECT_PATIENCE).is_ok()
+        let Ok(mut stream) = TcpStream::connect_timeout(&server, CONNECT_PATIENCE) else {
+            return Reached::No;
+        };
+        // NFS and iWARP say nothing before they are asked.
+        let _ = stream.set_read_timeout(Some(CLOSE_PATIENCE));
+        match stream.read(&mut [0]) {
+            Ok(0) => Reached::Closed,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Reached::Closed,
+            _ => Reached::Stays,
+        }
     }
 
     /// Keeps the files at `paths` as they are, for checks that judge how they change.
@@ -271,5 +297,26 @@ fn run(words: &[&str]) -> Result<String, Finding> {
     match status.success() {
         true => Ok(String::from_utf8_lossy(&text).into_owned()),
         false => Err(Finding::unknown(format!("'{}' fails here", words.join(" ")))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_server_that_ends_connections_is_told_from_one_that_keeps_them_and_from_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (at, host) = (listener.local_addr().unwrap(), HostFiles::live());
+        // It waits in the listener's queue.
+        assert_eq!(host.reaches(at), Reached::Stays);
+        let closing = std::thread::spawn(move || {
+            let _first = listener.accept().unwrap();
+            drop(listener.accept().unwrap());
+        });
+        assert_eq!(host.reaches(at), Reached::Closed);
+        closing.join().unwrap();
+        assert_eq!(host.reaches(at), Reached::No);
     }
 }

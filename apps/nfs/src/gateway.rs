@@ -111,8 +111,7 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a
-    /// time.
+    /// Lets the gateways of several shards know each other's replies, up to `replies` of each.
     #[must_use]
     pub fn with_duplicates(mut self, handle: CacheHandle, replies: usize) -> Self {
         self.cache = ShardCache::new(handle, replies);
@@ -494,6 +493,7 @@ impl<S: Store> App for Gateway<S> {
         if self.serves_4 {
             self.send_letters();
         }
+        self.serve_others(cx);
         self.store.tidy(cx.now());
         self.write_index();
     }

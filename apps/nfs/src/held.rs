@@ -1,110 +1,157 @@
 //! Calls that nobody has begun because too many are under way, or hold too much memory: they wait
-//! for one that ends, in the order in which they came. One that needs no buffer waits for none.
+//! for one that ends, in the order in which they came among those that need the same.
 //!
 //! A caller that is told to ask again (NFS3ERR_JUKEBOX) pauses, a Linux client for five seconds. So
 //! that is said only when a place does not come in time ([`UNSTARTED_MAX`]), or when those that
-//! wait are too many, too. A call that waits has no buffer but for the octets that it brought.
+//! wait are too many, too. Only calls wait that change nothing and brought no octets: they hold no
+//! buffer meanwhile, and nobody minds when they end late.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
-use stag_engine::{Time, config};
-use stag_pools::Extent;
+use stag_engine::{PeerId, Time, config};
 
-use crate::parked::{ParkedCall, slots_of};
+use crate::parked::ParkedCall;
 use crate::store::StoreCall;
 
 /// Time after which a call that nobody has begun is given up.
 pub(crate) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
-/// Calls of a shard that wait at a time.
-pub(crate) const HELD_MAX: usize = 1_024;
+/// Calls of a shard that wait at a time, and those of one connection.
+const HELD_MAX: usize = 512;
+const HELD_OF_PEER: usize = 128;
 
-/// A call that waits.
+/// The scarcest thing that a call needs beside its ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Ticket,
+    Medium,
+    Large,
+}
+
+impl Need {
+    pub(crate) const ALL: [Self; 3] = [Self::Ticket, Self::Medium, Self::Large];
+
+    pub(crate) fn of(call: &StoreCall) -> Self {
+        match call.operation.room_len() {
+            0..=config::MESSAGE_LEN => Self::Ticket,
+            len if len <= config::MEDIUM_LEN => Self::Medium,
+            _ => Self::Large,
+        }
+    }
+}
+
+/// A call that waits. Nothing is lent yet.
+#[derive(Debug)]
 pub(crate) struct HeldCall {
-    /// Its caller; nothing is lent yet.
     pub(crate) parked: ParkedCall,
     pub(crate) call: StoreCall,
-    /// Octets that it brought.
-    pub(crate) payload: Option<Extent>,
+    /// The connection that it is counted for.
+    peer: Option<PeerId>,
 }
 
-impl HeldCall {
-    /// Returns true if it needs no medium or large buffer.
-    pub(crate) fn is_small(&self) -> bool {
-        self.call.operation.room_len() <= config::INLINE_LEN && self.slots() == [0; 2]
-    }
-
-    /// Medium and large buffers that it holds.
-    pub(crate) fn slots(&self) -> [usize; 2] {
-        slots_of(&[self.payload.as_ref().map_or(0, Extent::capacity)])
-    }
-}
-
-/// Those of one shard.
-#[derive(Default)]
+/// Those of one shard, by what they need.
+#[derive(Debug, Default)]
 pub(crate) struct HeldCalls {
-    calls: VecDeque<HeldCall>,
-    /// Medium and large buffers.
-    held: [usize; 2],
-}
-
-impl std::fmt::Debug for HeldCalls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "HeldCalls({})", self.calls.len())
-    }
+    ticket: VecDeque<HeldCall>,
+    medium: VecDeque<HeldCall>,
+    large: VecDeque<HeldCall>,
+    of_peer: HashMap<PeerId, usize>,
 }
 
 impl HeldCalls {
+    fn all(&self) -> [&VecDeque<HeldCall>; 3] {
+        [&self.ticket, &self.medium, &self.large]
+    }
+
+    fn all_mut(&mut self) -> [&mut VecDeque<HeldCall>; 3] {
+        [&mut self.ticket, &mut self.medium, &mut self.large]
+    }
+
+    fn queue(&mut self, need: Need) -> &mut VecDeque<HeldCall> {
+        match need {
+            Need::Ticket => &mut self.ticket,
+            Need::Medium => &mut self.medium,
+            Need::Large => &mut self.large,
+        }
+    }
+
     /// Returns true if none waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.all().into_iter().all(VecDeque::is_empty)
+    }
+
+    /// Returns true if none waits that needs the same.
+    pub(crate) fn has_none(&mut self, need: Need) -> bool {
+        self.queue(need).is_empty()
     }
 
     /// Their callers.
     pub(crate) fn calls(&mut self) -> impl Iterator<Item = &mut ParkedCall> {
-        self.calls.iter_mut().map(|held| &mut held.parked)
+        self.all_mut().into_iter().flatten().map(|held| &mut held.parked)
     }
 
-    pub(crate) fn push_back(&mut self, held: HeldCall) {
-        self.count(held.slots());
-        self.calls.push_back(held);
+    /// Lets a call wait. It comes back when it may not, or too many do.
+    #[allow(clippy::result_large_err, reason = "a call that cannot wait goes back as it came")]
+    pub(crate) fn hold(
+        &mut self,
+        parked: ParkedCall,
+        call: StoreCall,
+    ) -> Result<(), (ParkedCall, StoreCall)> {
+        let peer = parked.asker.map(|asker| asker.peer);
+        let of_peer = peer.and_then(|peer| self.of_peer.get(&peer).copied()).unwrap_or_default();
+        let all: usize = self.all().into_iter().map(VecDeque::len).sum();
+        if !parked.is_harmless || all >= HELD_MAX || of_peer >= HELD_OF_PEER {
+            return Err((parked, call));
+        }
+        if let Some(peer) = peer {
+            self.of_peer.insert(peer, of_peer + 1);
+        }
+        self.queue(Need::of(&call)).push_back(HeldCall { parked, call, peer });
+        Ok(())
     }
 
-    pub(crate) fn push_front(&mut self, held: HeldCall) {
-        self.count(held.slots());
-        self.calls.push_front(held);
-    }
-
-    fn count(&mut self, slots: [usize; 2]) {
-        self.held.iter_mut().zip(slots).for_each(|(held, more)| *held += more);
-    }
-
-    /// Takes the first; of those that need no buffer, where buffers are short.
-    pub(crate) fn pop_next(&mut self, are_buffers_short: bool) -> Option<HeldCall> {
-        let mut calls = self.calls.iter();
-        let place = calls.position(|held| !are_buffers_short || held.is_small())?;
-        let held = self.calls.remove(place)?;
-        self.held.iter_mut().zip(held.slots()).for_each(|(sum, less)| *sum -= less);
+    /// Takes the first of those that need the same.
+    pub(crate) fn pop(&mut self, need: Need) -> Option<HeldCall> {
+        let held = self.queue(need).pop_front()?;
+        self.uncount(held.peer);
         Some(held)
+    }
+
+    /// Lets a call wait on, as the last of those that need the same: it may be its connection alone
+    /// that gets no buffer.
+    pub(crate) fn put_back(&mut self, parked: ParkedCall, call: StoreCall) {
+        let peer = parked.asker.map(|asker| asker.peer);
+        if let Some(peer) = peer {
+            *self.of_peer.entry(peer).or_default() += 1;
+        }
+        self.queue(Need::of(&call)).push_back(HeldCall { parked, call, peer });
+    }
+
+    fn uncount(&mut self, peer: Option<PeerId>) {
+        let Some(peer) = peer else { return };
+        if let Some(count) = self.of_peer.get_mut(&peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_peer.remove(&peer);
+            }
+        }
     }
 
     /// The time at which the first came.
     pub(crate) fn oldest(&self) -> Option<Time> {
-        self.calls.front().map(|held| held.parked.began)
+        self.all().into_iter().flatten().map(|held| held.parked.began).min()
     }
 
-    /// The number of them.
-    pub(crate) fn len(&self) -> usize {
-        self.calls.len()
-    }
-
-    /// The medium and large buffers that they hold.
-    pub(crate) const fn held(&self) -> [usize; 2] {
-        self.held
-    }
-
-    /// The first, if it has waited for too long.
+    /// Takes one that has waited for too long.
     pub(crate) fn pop_older(&mut self, now: Time) -> Option<HeldCall> {
-        let first = self.calls.front()?;
-        if now.since(first.parked.began) < UNSTARTED_MAX { None } else { self.pop_next(false) }
+        let is_over = |held: &HeldCall| now.since(held.parked.began) >= UNSTARTED_MAX;
+        let found = self.all_mut().into_iter().find_map(|queue| {
+            let place = queue.iter().position(is_over)?;
+            queue.remove(place)
+        })?;
+        self.uncount(found.peer);
+        Some(found)
     }
 }

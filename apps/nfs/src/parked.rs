@@ -8,7 +8,7 @@ use stag_protocol::{nfs::v3::Procedure, rpc::Xid};
 
 use crate::{
     drc::{CallSource, UnderWay},
-    held::{HELD_MAX, HeldCall, HeldCalls},
+    held::HeldCalls,
     helpers::TICKETS,
     store::{StoreCall, WaitTicket},
     v4::{ChangeScope, CompoundId},
@@ -82,17 +82,13 @@ impl CallMemories {
 
     /// Slots of medium and of large buffers among them.
     fn slots(&self) -> [usize; 2] {
-        slots_of(&[self.room_slot, self.payload_slot])
+        let both = [self.room_slot, self.payload_slot];
+        let count = |is: fn(usize) -> bool| both.iter().filter(|len| is(**len)).count();
+        [
+            count(|len| len > config::MESSAGE_LEN && len <= config::MEDIUM_LEN),
+            count(|len| len > config::MEDIUM_LEN),
+        ]
     }
-}
-
-/// Medium and large buffers among those whose slots have so many octets.
-pub(crate) fn slots_of(lens: &[usize]) -> [usize; 2] {
-    let count = |is: fn(usize) -> bool| lens.iter().filter(|len| is(**len)).count();
-    [
-        count(|len| len > config::MESSAGE_LEN && len <= config::MEDIUM_LEN),
-        count(|len| len > config::MEDIUM_LEN),
-    ]
 }
 
 /// A call that is under way.
@@ -183,17 +179,6 @@ impl ParkedCalls {
     /// Returns true if calls may hold this memory, too.
     pub(crate) fn may_hold(&self, memories: &CallMemories) -> bool {
         self.limits.allow(self.held, memories.slots())
-    }
-
-    /// Lets a call wait for a place. It comes back when too many do, or hold too much.
-    #[allow(clippy::result_large_err, reason = "a call that cannot wait goes back as it came")]
-    pub(crate) fn hold(&mut self, held: HeldCall) -> Result<(), HeldCall> {
-        // A quarter of their own: others have half of the buffers in any case.
-        if self.waiting.len() >= HELD_MAX || !self.limits.allow(self.waiting.held(), held.slots()) {
-            return Err(held);
-        }
-        self.waiting.push_back(held);
-        Ok(())
     }
 
     /// The limits.

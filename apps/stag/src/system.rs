@@ -35,10 +35,12 @@ pub fn default_state_dir() -> Result<PathBuf, Error> {
     })
 }
 
-/// The first directory, or the other one where the first belongs to somebody else than root.
+/// The first directory, or the other one where the first belongs to somebody else than root, and no
+/// key of root's is in it.
 fn of_root<'a>(first: &'a Path, other: &'a Path) -> &'a Path {
-    let is_anothers = fs::metadata(first).is_ok_and(|found| found.uid() != 0);
-    if is_anothers { other } else { first }
+    let owner = |path: &Path| fs::metadata(path).ok().map(|found| found.uid());
+    let is_anothers = owner(first).is_some_and(|owner| owner != 0);
+    if is_anothers && owner(&first.join("key")) != Some(0) { other } else { first }
 }
 
 #[cfg(test)]
@@ -57,5 +59,8 @@ mod tests {
         assert_eq!(of_root(&first, other), first);
         std::os::unix::fs::chown(&first, Some(4_711), None).unwrap();
         assert_eq!(of_root(&first, other), other);
+        // A server of root's that was there before stays what it was.
+        fs::write(first.join("key"), "").unwrap();
+        assert_eq!(of_root(&first, other), first);
     }
 }

@@ -142,12 +142,15 @@ fn an_outage_that_all_nodes_met_is_one_gap_of_the_joined_result() {
     let home = Home::new();
     token(&home, "a token that both know");
     let listen = |at: &str| home.stag(&["echo", "--listen", at]);
-    let mut server = Server::start(&home, listen("iwarp://127.0.0.1:0"));
-    let url = server.line("LISTEN");
+    // Nobody takes a port below those of connections while the server is away.
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let first = 10_000 + (std::process::id() % 10_000) as u16;
+    let url = format!("iwarp://127.0.0.1:{}", (first..30_000).find(free).unwrap());
+    let mut server = Server::start(&home, listen(&url));
     let agents = [(); 2].map(|()| Agent::start(&home, &[], "127.0.0.1:0"));
     let nodes = agents.each_ref().map(Agent::at).join(",");
     let run = ["bench", &url, "--nodes", &nodes, "--token-file", "token", "--reconnect"];
-    let more = ["--rate", "400", "--arrivals", "uniform", "--warm-up", "0", "--duration", "5"];
+    let more = ["--rate", "400", "--arrivals", "uniform", "--warm-up", "0", "--duration", "12"];
     let mut command = home.stag(&[&run[..], &more, &["--json", "n"]].concat());
     let seconds = home.path("seconds");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&seconds).unwrap());

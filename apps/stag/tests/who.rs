@@ -14,14 +14,14 @@ use stag_protocol::nfs::v3::Status;
 use stag_verbs::Cause;
 use std::{
     fs,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpStream,
     os::unix::fs::{PermissionsExt, chown},
     process::Command,
     thread,
     time::Duration,
 };
-use support::{Home, PATIENCE, Server};
+use support::{Home, PATIENCE, Server, wait_for};
 
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
@@ -368,4 +368,23 @@ fn a_user_in_thirty_groups_of_this_host_reads_what_the_last_of_them_may_read() {
     }
     let refused = home.refused(&["serve", "data", "--mode", "unprivileged", "--groups", "host"]);
     assert!(refused.contains("--groups host means nothing with --mode unprivileged"), "{refused}");
+}
+
+#[test]
+fn an_address_has_as_many_connections_as_it_may() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--connections-per-address", "2"]);
+    let at = server.line("TCP");
+    let is_ended = |mut stream: TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        match stream.read(&mut [0]) {
+            Ok(octets) => octets == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    };
+    let held = [(); 2].map(|()| TcpStream::connect(&at).unwrap());
+    assert!(is_ended(TcpStream::connect(&at).unwrap()));
+    server.wait_for_err("its address has 2 connections already (--connections-per-address)");
+    drop(held);
+    wait_for("a place", || home.run(&["call", &format!("tcp://{at}/data"), "ls"]).status.success());
 }

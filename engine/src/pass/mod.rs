@@ -123,7 +123,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.ring();
         self.core.end_pass();
         self.core.is_quiet = !has_streams & !self.core.has_deferred() & !self.core.has_put_off;
-        events > 0 || deferred || octets || sent
+        events > 0 || deferred || octets || sent || self.core.has_worked
     }
 
     /// Rings the doorbells.

@@ -110,8 +110,16 @@ impl Core {
     #[inline]
     pub(crate) fn take_for_app(&self, len: usize) -> Option<Buf> {
         match self.responder.serving {
-            Some(peer) if len > SMALL_MAX => self.memory.lend(len, self.lane(peer)),
-            _ => self.memory.take(len),
+            Some(peer) => self.take_for_peer(peer, len),
+            None => self.memory.take(len),
+        }
+    }
+
+    /// An empty buffer, as far as this peer may have it.
+    pub(crate) fn take_for_peer(&self, peer: PeerId, len: usize) -> Option<Buf> {
+        match len > SMALL_MAX {
+            true => self.memory.lend(len, self.lane(peer)),
+            false => self.memory.take(len),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::{
     Finding, HostCheck, Judged, Scene,
     check::{ALL, FAST, FixClass, LATENCY, Severity},
+    host::Reached,
     scene::field_of,
 };
 
@@ -27,7 +28,8 @@ pub(super) const CHECKS: &[HostCheck] = &[
         class: FixClass::Nobody,
         profiles: ALL,
         why: "iWARP needs TCP port 20049 through every firewall, RoCE UDP port 4791. A connection \
-              over TCP is tried; nothing answers on UDP, so RoCE is shown by 'stag call' only.",
+              over TCP is tried, which a server ends at once whose --clients leave this host out; \
+              nothing answers on UDP, so RoCE is shown by 'stag call' only.",
         source: "a connection to --server; Red Hat: configuring NFS over RDMA",
         judge: reachable,
     },
@@ -105,13 +107,24 @@ fn links(scene: &Scene) -> Judged {
 fn reachable(scene: &Scene) -> Judged {
     let server = scene.plan.server;
     let server = server.ok_or_else(|| Finding::not_applicable("name a server with --server"))?;
-    let is_met = scene.host.connects(server);
-    let measured = format!("{server} {}", if is_met { "accepts" } else { "does not answer" });
+    let reached = scene.host.reaches(server);
+    let words = match reached {
+        Reached::Stays => "accepts",
+        Reached::Closed => "accepts, and ends the connection at once",
+        Reached::No => "does not answer",
+    };
     let port = server.port();
-    Ok(Finding::judge(is_met, measured, "accepts TCP").fix(format!(
-        "is the server up? on it: firewall-cmd --add-port={port}/tcp, or nft add rule inet filter \
-         input tcp dport {port} accept"
-    )))
+    let fix = match reached {
+        Reached::Closed => {
+            "add this host to the server's --clients; its log says why: refused: …".to_owned()
+        }
+        _ => format!(
+            "is the server up? on it: firewall-cmd --add-port={port}/tcp, or nft add rule inet \
+             filter input tcp dport {port} accept"
+        ),
+    };
+    let is_met = reached == Reached::Stays;
+    Ok(Finding::judge(is_met, format!("{server} {words}"), "accepts TCP").fix(fix))
 }
 
 fn busy_polling(scene: &Scene) -> Judged {

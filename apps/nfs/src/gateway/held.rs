@@ -5,15 +5,20 @@ use stag_pools::Extent;
 
 use super::lending::{lend, take_back};
 use super::{Gateway, NoMessage};
-use crate::held::HeldCall;
+use crate::held::{HeldCall, Need};
 use crate::parked::{Asker, ParkedCall};
 use crate::store::{Begun, Store, StoreCall, StoreCallDone};
 use crate::v4::Told;
 
+/// Attempts in one pass to begin calls that wait, of those that need the same.
+const ATTEMPTS: usize = 64;
+/// Those of them that find no buffer.
+const FAILURES: usize = 4;
+
 /// A call that was to be begun.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub(super) enum Started {
-    /// It is under way.
+    /// It is under way, or waits for a place.
     Later,
     /// It is over.
     Done(ParkedCall, StoreCallDone),
@@ -24,7 +29,7 @@ pub(super) enum Started {
 }
 
 impl<S: Store> Gateway<S> {
-    /// Begins a call, or lets it wait behind those that wait already.
+    /// Begins a call, or lets it wait behind those that wait for the same already.
     pub(super) fn start_or_hold(
         &mut self,
         cx: &Cx<'_>,
@@ -32,20 +37,23 @@ impl<S: Store> Gateway<S> {
         call: StoreCall,
         payload: Option<Extent>,
     ) -> Started {
-        let held = HeldCall { parked, call, payload };
-        // Nobody overtakes those that wait for the same.
-        let started = match self.parked.waiting.is_empty() || held.is_small() {
-            true => self.start(cx, held.parked, held.call, held.payload.clone()),
-            false => Started::NoPlace(held.parked, held.call),
+        let has_payload = payload.is_some();
+        let started = match self.parked.waiting.has_none(Need::of(&call)) {
+            true => self.start(cx, parked, call, payload),
+            false => Started::NoPlace(parked, call),
         };
         let Started::NoPlace(parked, call) = started else { return started };
-        match self.parked.hold(HeldCall { parked, call, payload: held.payload }) {
-            Ok(()) => Started::Later,
-            Err(HeldCall { parked, call, .. }) => {
+        let held = match has_payload {
+            true => Err((parked, call)),
+            false => self.parked.waiting.hold(parked, call),
+        };
+        held.map_or_else(
+            |(parked, call)| {
                 self.counters.waiting.refused += 1;
                 Started::Refused(parked, call)
-            }
-        }
+            },
+            |()| Started::Later,
+        )
     }
 
     /// Lends memory for a call and gives it to the store.
@@ -59,7 +67,7 @@ impl<S: Store> Gateway<S> {
         let Some(ticket) = self.parked.next_ticket() else {
             return Started::NoPlace(parked, call);
         };
-        let is_lent = lend(cx, &mut parked.memories, &mut call, payload).is_some();
+        let is_lent = lend(cx, &mut parked, &mut call, payload).is_some();
         if !is_lent || !self.parked.may_hold(&parked.memories) {
             take_back(&mut parked, &mut call);
             return Started::NoPlace(parked, call);
@@ -79,28 +87,39 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Begins calls that wait, as far as there are places now. Where buffers are short, those that
-    /// need none go on.
+    /// Carries out calls of other shards, which is work as that of callers is.
+    pub(super) fn serve_others(&mut self, cx: &mut Cx<'_>) {
+        if self.store.serve_others() {
+            cx.note_work();
+        }
+    }
+
+    /// Begins calls that wait, as far as there are places now: those first that need no buffer.
     pub(super) fn begin_held(&mut self, cx: &mut Cx<'_>) {
-        let mut are_buffers_short = false;
-        for _ in 0..self.parked.waiting.len() {
-            if self.parked.next_ticket().is_none() {
-                return;
-            }
-            let Some(held) = self.parked.waiting.pop_next(are_buffers_short) else { return };
-            let HeldCall { parked, call, payload } = held;
-            if !parked.is_awaited() {
-                // Nothing was done of it, and nobody is there to be told.
-                let _ = self.let_go(cx, parked, call);
-                continue;
-            }
-            match self.start(cx, parked, call, payload.clone()) {
-                Started::Later => {}
-                Started::Done(parked, done) => self.tell(cx, parked, done),
-                Started::Refused(parked, call) => self.tell_to_ask_again(cx, parked, call),
-                Started::NoPlace(parked, call) => {
-                    self.parked.waiting.push_front(HeldCall { parked, call, payload });
-                    are_buffers_short = true;
+        for need in Need::ALL {
+            let mut failures = 0;
+            for _ in 0..ATTEMPTS {
+                if self.parked.next_ticket().is_none() {
+                    return;
+                }
+                let Some(HeldCall { parked, call, .. }) = self.parked.waiting.pop(need) else {
+                    break;
+                };
+                if !parked.is_awaited() {
+                    // Nothing was done of it, and nobody is there to be told.
+                    continue;
+                }
+                match self.start(cx, parked, call, None) {
+                    Started::Later => {}
+                    Started::Done(parked, done) => self.tell(cx, parked, done),
+                    Started::Refused(parked, call) => self.tell_to_ask_again(cx, parked, call),
+                    Started::NoPlace(parked, call) => {
+                        self.parked.waiting.put_back(parked, call);
+                        failures += 1;
+                        if failures == FAILURES {
+                            break;
+                        }
+                    }
                 }
             }
         }

@@ -4,7 +4,7 @@ use stag_engine::{Cx, config};
 use stag_nfs_os::{OctetsKeeper, RoomKeeper};
 use stag_pools::Extent;
 
-use crate::parked::{CallMemories, ParkedCall};
+use crate::parked::ParkedCall;
 use crate::store::{StoreCall, StoreOperation};
 
 /// The octets that a call brings.
@@ -43,10 +43,13 @@ pub(super) fn take_back(parked: &mut ParkedCall, call: &mut StoreCall) {
 /// shard has too little.
 pub(super) fn lend(
     cx: &Cx<'_>,
-    memories: &mut CallMemories,
+    parked: &mut ParkedCall,
     call: &mut StoreCall,
     payload: Option<Extent>,
 ) -> Option<()> {
+    let memories = &mut parked.memories;
+    let peer = parked.asker.map(|asker| asker.peer);
+    let take = |len| peer.map_or_else(|| cx.take(len), |peer| cx.take_for(peer, len));
     if let Some(extent) = payload {
         memories.payload_slot = extent.capacity();
         let (keeper, octets) = OctetsKeeper::lend(extent);
@@ -59,7 +62,7 @@ pub(super) fn lend(
             StoreOperation::ReadLink(_) => [wanted; 3],
             _ => [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)],
         };
-        let (buf, len) = lens.into_iter().find_map(|len| cx.take(len).map(|buf| (buf, len)))?;
+        let (buf, len) = lens.into_iter().find_map(|len| take(len).map(|buf| (buf, len)))?;
         memories.room_slot = buf.capacity();
         let (keeper, room) = RoomKeeper::lend(buf, len);
         (memories.room, call.room) = (Some(keeper), Some(room));

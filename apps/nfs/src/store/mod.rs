@@ -296,6 +296,11 @@ pub trait Store {
     /// later call succeeds.
     fn flush(&mut self) -> io::Result<()>;
 
+    /// Carries out calls of other shards. Called once per pass; true if there were some.
+    fn serve_others(&mut self) -> bool {
+        false
+    }
+
     /// Lets go of what nobody used for a while. Called once per pass, before
     /// [`flush`](Self::flush); `now` is its time. A shard makes a pass at least once a second.
     fn tidy(&mut self, _now: EngineTime) {}

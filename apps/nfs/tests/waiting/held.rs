@@ -3,11 +3,7 @@
 
 use crate::{store::Pace, world::World};
 use stag_protocol::{
-    nfs::Bulk,
-    nfs::v3::{
-        Call, GetAttrArgs, Procedure, ReadArgs, Reply, SetAttrArgs, SetAttributes, StableHow,
-        Status, WriteArgs,
-    },
+    nfs::v3::{Call, GetAttrArgs, Procedure, ReadArgs, Reply, SetAttrArgs, SetAttributes, Status},
     rpc::ReplyHeader,
     xdr::Reader,
 };
@@ -41,13 +37,16 @@ fn read(world: &World, number: u64) -> Call<'static> {
     Call::Read(ReadArgs { file: world.file, offset: number, count: LEN })
 }
 
-fn write(world: &World, octets: &'static [u8], number: u64) -> Call<'static> {
-    let (offset, data) = (number * u64::from(LEN), Bulk::Inline(octets));
-    Call::Write(WriteArgs { file: world.file, offset, stable: StableHow::FileSync, data })
+/// Connections are there, and have credits.
+fn connect(world: &mut World) {
+    for number in 0..4 {
+        world.call(number / 2, number as u64, &Call::Null);
+    }
+    answers(world, |_| Procedure::Null, 4);
 }
 
 #[test]
-fn calls_beyond_the_buffers_that_may_be_lent_are_answered_in_their_turn() {
+fn reads_beyond_the_buffers_that_may_be_lent_are_answered_in_their_turn() {
     let mut world = World::new(1);
     world.shared.borrow_mut().pace = Pace::Even;
     for token in 0..MANY {
@@ -57,15 +56,6 @@ fn calls_beyond_the_buffers_that_may_be_lent_are_answered_in_their_turn() {
     let found = answers(&mut world, |_| Procedure::Read, MANY as usize);
     assert_eq!(found.len() as u64, MANY);
     assert!(found.values().all(|status| *status == Status::Ok), "{found:?}");
-    let octets: &'static [u8] = vec![7; LEN as usize].leak();
-    // Those that wait have their octets with them, in as many buffers again.
-    for token in 0..16 {
-        let call = write(&world, octets, token);
-        world.call(token as usize % 2, token, &call);
-    }
-    let found = answers(&mut world, |_| Procedure::Write, 16);
-    assert_eq!(found.len(), 16);
-    assert!(found.values().all(|status| *status == Status::Ok), "{found:?}");
     let waiting = world.report().waiting;
     assert_eq!((waiting.refused, waiting.withdrawn), (0, 0));
     world.end();
@@ -74,11 +64,7 @@ fn calls_beyond_the_buffers_that_may_be_lent_are_answered_in_their_turn() {
 #[test]
 fn a_call_whose_place_does_not_come_is_given_up_and_one_that_needs_no_buffer_waits_for_none() {
     let mut world = World::new(2);
-    // Connections are there, and have credits.
-    for number in 0..4 {
-        world.call(number / 2, number as u64, &Call::Null);
-    }
-    answers(&mut world, |_| Procedure::Null, 4);
+    connect(&mut world);
     // READs hang, and what changes something does not.
     world.shared.borrow_mut().pace = Pace::ChangesOnly;
     for token in 0..MANY {
@@ -111,21 +97,46 @@ fn a_call_whose_place_does_not_come_is_given_up_and_one_that_needs_no_buffer_wai
 }
 
 #[test]
+fn a_call_that_needs_another_kind_of_buffer_waits_for_none_of_this_one() {
+    let mut world = World::new(4);
+    connect(&mut world);
+    // READs hang: more than may have a large buffer, and then as many as may have a medium one.
+    world.shared.borrow_mut().pace = Pace::ChangesOnly;
+    for token in 0..20 {
+        let call = read(&world, token);
+        world.call(token as usize % 2, token, &call);
+    }
+    world.pass_time(Duration::from_millis(50));
+    assert_eq!(world.report().waiting.under_way, 8, "a quarter of the large buffers");
+    for token in 20..28 {
+        let read = ReadArgs { file: world.file, offset: token, count: 40_000 };
+        world.call(token as usize % 2, token, &Call::Read(read));
+    }
+    world.pass_time(Duration::from_millis(50));
+    assert_eq!(world.report().waiting.under_way, 16, "they did not wait behind the others");
+    world.shared.borrow_mut().pace = Pace::Even;
+    let found = answers(&mut world, |_| Procedure::Read, 28);
+    assert!(found.len() == 28 && found.values().all(|it| *it == Status::Ok), "{found:?}");
+    world.end();
+}
+
+#[test]
 fn a_caller_that_goes_while_it_waits_leaves_nothing_behind() {
     let mut world = World::new(3);
-    world.shared.borrow_mut().pace = Pace::Never;
-    let octets: &'static [u8] = vec![7; LEN as usize].leak();
+    connect(&mut world);
+    world.shared.borrow_mut().pace = Pace::ChangesOnly;
     for token in 0..MANY {
-        let call = write(&world, octets, token);
+        let call = read(&world, token);
         world.call(0, token, &call);
     }
     world.pass_time(Duration::from_millis(100));
-    assert!(world.report().waiting.under_way > 0);
+    assert_eq!(world.report().waiting.under_way, 8);
     world.leave(0);
     world.pass_time(Duration::from_millis(100));
     world.shared.borrow_mut().pace = Pace::Even;
+    world.pass_time(Duration::from_millis(200));
+    // Those that waited were dropped: nobody read for them.
+    assert_eq!(world.report().waiting.put_off, 8);
     // Buffers, calls and what is noted of them: all is asserted there.
     world.end();
-    let done = world.shared.borrow().versions.len();
-    assert!(done <= 8, "{done} were carried out: those that had been begun");
 }

@@ -108,7 +108,8 @@ fn usual() -> Result<Vec<PathBuf>, Error> {
     let own = default_state_dir()?;
     let host = Path::new(OF_HOST);
     // A user who names his state directory means no other one.
-    let asks_host = geteuid().is_root() && env::var_os("STAG_STATE_DIR").is_none() && own != host;
+    let is_named = env::var_os("STAG_STATE_DIR").is_some_and(|given| !given.is_empty());
+    let asks_host = geteuid().is_root() && !is_named && own != host;
     let directories = [Some(own), asks_host.then(|| host.to_owned())];
     Ok(directories.into_iter().flatten().map(|directory| directory.join(CONTROL_FILE)).collect())
 }

@@ -21,6 +21,12 @@ const SYMPTOMS: &str = "troubleshooting";
 /// # Errors
 /// A sentence when there is no such page or section.
 pub fn run(options: &HelpOptions) -> Result<(), Error> {
+    if matches!(&options.words[..], [word] if word == "--help" || word == "-h") {
+        let command = crate::cli::Cli::command();
+        let help = command.find_subcommand("help").cloned().unwrap_or(command);
+        say(help.bin_name("stag help").render_long_help().to_string());
+        return Ok(());
+    }
     let Some(asked) = &options.topic else {
         say(list());
         return Ok(());

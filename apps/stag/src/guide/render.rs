@@ -50,14 +50,24 @@ impl<'p> Page<'p> {
 
 /// A section without the rows of its tables that lack one of the words, if there is a row with all.
 fn rows_with<'p>(section: &[&'p str], words: &[String]) -> Vec<&'p str> {
-    let is_row = |line: &str| line.starts_with('|');
+    let mut is_fenced = false;
+    let lines: Vec<_> = section
+        .iter()
+        .map(|line| {
+            is_fenced ^= line.trim_start().starts_with("```");
+            (*line, !is_fenced && line.starts_with('|'))
+        })
+        .collect();
     let has_all = |line: &str| {
         let line = line.to_lowercase();
         words.iter().all(|word| line.contains(word.as_str()))
     };
-    let found = section.iter().any(|line| is_row(line) && has_all(line));
-    let lines = section.iter().copied();
-    lines.filter(|line| !found || !is_row(line) || has_all(line)).collect()
+    let found = lines.iter().any(|(line, is_row)| *is_row && has_all(line));
+    let lines = lines.into_iter();
+    lines
+        .filter(|(line, is_row)| !found || !is_row || has_all(line))
+        .map(|(line, _)| line)
+        .collect()
 }
 
 /// The same text without what a terminal shows as bold.

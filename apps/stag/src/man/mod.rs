@@ -31,7 +31,7 @@ fn write(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with("stag") && name.ends_with(".1") {
+        if name == "stag.1" || (name.starts_with("stag-") && name.ends_with(".1")) {
             fs::write(&path, laid_out(&fs::read_to_string(&path)?, &version))?;
         }
     }

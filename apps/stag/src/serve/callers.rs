@@ -2,7 +2,7 @@
 
 use super::{
     options::{GroupsOption, ModeOption, ServeOptions, SquashOption, SquashRule},
-    plan::StorePlan,
+    plan::{Plan, StorePlan},
 };
 use crate::{Error, admission};
 use rustix::process::geteuid;
@@ -111,4 +111,11 @@ fn squashed(
         }
     }
     Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
+}
+/// The user that a caller can act as by naming him, beyond the user of this server.
+pub fn named_at_will(plan: &Plan, is_privileged: bool) -> Option<&'static str> {
+    match is_privileged {
+        true => plan.takes_words().then_some("any other user"),
+        false => geteuid().is_root().then_some("root"),
+    }
 }

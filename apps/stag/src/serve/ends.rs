@@ -8,11 +8,19 @@ use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
+use sd_notify::NotifyState;
 use signal_hook::{
     consts::{SIGHUP, SIGTERM, SIGUSR1},
     iterator::Signals,
 };
 use std::{io, sync::mpsc::Sender, thread};
+
+/// Tells systemd, where it started the server.
+pub fn tell_systemd(state: &NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
+        tracing::warn!(target: "stag", %error, "systemd cannot be told");
+    }
+}
 
 /// Signals become messages, so that one thread waits for one thing. SIGHUP is among them also where
 /// it is ignored, when it means to read settings again.

@@ -26,6 +26,7 @@ mod watching;
 
 use checks::check_free;
 pub use checks::check_open;
+use ends::tell_systemd;
 pub use sentences::cannot_listen;
 
 use crate::{
@@ -38,10 +39,10 @@ use crate::{
     settings::{self, Merged},
     trace,
 };
-use plan::{Plan, PlanPurpose};
+use plan::{Plan, PlanPurpose, StorePlan};
 use ready_file::ReadyFile;
 use reload::{Reloader, Reloading};
-use rustix::{process::geteuid, thread::set_no_new_privs};
+use rustix::thread::set_no_new_privs;
 use sd_notify::NotifyState;
 use sentences::{cannot_serve, without_ring};
 use shards::FabricShards;
@@ -195,7 +196,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let mut first = match server.start(&source) {
         Ok(first) => first,
         Err(error) => {
-            server.stop();
+            server.stop_all();
             // The shard that failed knows better why.
             return Err(server.join().err().unwrap_or(error));
         }
@@ -203,7 +204,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let _registration = match server.register(&first).transpose() {
         Ok(registration) => registration,
         Err(error) => {
-            server.stop();
+            server.stop_all();
             return server.join().and(Err(error));
         }
     };
@@ -242,25 +243,11 @@ fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
 /// Asks connections for proofs where callers could act as more than they are.
 fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
     let who = match source {
-        StoreSource::Files(shared) => named_at_will(plan, shared.is_privileged()),
+        StoreSource::Files(shared) => callers::named_at_will(plan, shared.is_privileged()),
         StoreSource::Memory(_) => None,
         StoreSource::Ceph(_) => Some("any other user"),
     };
     who.map_or(Ok(()), |who| plan.distrust(who))
-}
-
-/// The user that a caller can act as by naming him, beyond the user of this server.
-fn named_at_will(plan: &Plan, is_privileged: bool) -> Option<&'static str> {
-    match is_privileged {
-        true => plan.takes_words().then_some("any other user"),
-        false => geteuid().is_root().then_some("root"),
-    }
-}
-
-fn tell_systemd(state: &NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
-        tracing::warn!(target: "stag", %error, "systemd cannot be told");
-    }
 }
 
 /// The counters of a shard that stopped.
@@ -439,6 +426,9 @@ impl Server {
                     if !self.is_stopping {
                         self.stop();
                     }
+                    if live == 1 && self.has_home() {
+                        self.stop_all();
+                    }
                 }
                 Ok(Message::Started(..)) | Err(_) => {}
             }
@@ -462,10 +452,21 @@ impl Server {
         Shards::new(self.began, self.running.iter().map(|running| running.end.clone()).collect())
     }
 
-    /// Tells all shards to stop.
+    /// Tells the shards to stop. One that has memory for others stops when these have ended, whose
+    /// calls it carries out until then.
     fn stop(&self) {
         tell_systemd(&NotifyState::Stopping);
+        let ending = self.running.iter().skip(usize::from(self.has_home()));
+        ending.for_each(|running| running.end.handle.tell(Command::Stop));
+    }
+
+    fn stop_all(&self) {
         self.running.iter().for_each(|running| running.end.handle.tell(Command::Stop));
+    }
+
+    /// The first shard has memory for the others.
+    fn has_home(&self) -> bool {
+        matches!(self.plan.store, StorePlan::Memory { .. }) && self.running.len() > 1
     }
 
     /// Waits for the threads, and takes what they counted.

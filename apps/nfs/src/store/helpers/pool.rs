@@ -9,8 +9,8 @@
 //! helper that woke it.
 //!
 //! Jobs of one lane have three quarters of the threads at most: when a file system does not answer,
-//! the others still find helpers. A job with descriptors is refused when too many of its kind are
-//! in the queue, and every job when nothing of its lane moved for [`PATIENCE`] although the lane
+//! the others still find helpers. A job is refused when too many are in the queue, sooner
+//! one with descriptors, and when nothing of its lane moved for [`PATIENCE`] although the lane
 //! has all the threads that it may have: it would then wait behind calls that hang.
 
 use std::{
@@ -33,6 +33,8 @@ use crate::store::Backend;
 
 /// Time without progress after which a lane counts as stuck.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// Jobs of all kinds that wait: the queue is gone through under its lock.
+const JOBS_MAX: usize = 512;
 /// Time between two looks of an idle helper at what it keeps open.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -169,10 +171,11 @@ impl HelperPool {
         let lane_max = self.lane_max();
         let mut state = self.state();
         let usage = state.lane(lane);
-        let is_full = usage.running >= lane_max;
-        let is_stuck = is_full && usage.moved.elapsed() > PATIENCE;
-        // Calls have tickets, and are so many at most.
-        if is_stuck || (job.has_files() && state.files >= QUEUE_LEN) {
+        let is_busy = usage.running >= lane_max;
+        let is_stuck = is_busy && usage.moved.elapsed() > PATIENCE;
+        let is_full =
+            state.queue.len() >= JOBS_MAX || (job.has_files() && state.files >= QUEUE_LEN);
+        if is_stuck || is_full {
             return Err(job);
         }
         state.push(QueuedJob { lane, job });

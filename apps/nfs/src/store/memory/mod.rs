@@ -46,7 +46,6 @@ use std::{io, path::PathBuf};
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
-use stag_engine::Time as EngineTime;
 use stag_pools::{Budget, Buf, Pool};
 use stag_protocol::nfs::v3::{AttributeOctets, FileHandle, Status, Verifier};
 use stag_protocol::rpc::Gids;
@@ -419,10 +418,8 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn tidy(&mut self, _now: EngineTime) {
-        if self.has_letters() {
-            self.serve_guests();
-        }
+    fn serve_others(&mut self) -> bool {
+        self.has_letters() && self.serve_guests()
     }
 
     fn wants_idle_passes(&self) -> bool {
