@@ -12,14 +12,15 @@ mod support;
 
 use stag_bench::{callgrind, counted::measured};
 use stag_echo::Echo;
-use stag_engine::{Config, Shard, clock::Clock};
+use stag_engine::{Shard, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpConfig};
-use stag_protocol::rpcrdma::Versions;
 use stag_verbs::Limits;
 use std::{fs, process::Command};
 use support::{
     LIMITS, Raw,
-    attacks::{ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, null},
+    attacks::{
+        ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, null, server_config, server_limits,
+    },
 };
 
 /// Calls of the clients that are counted, and before anything is.
@@ -43,18 +44,9 @@ struct World {
 impl World {
     fn new(attack: Option<(Make, usize, u64)>) -> Self {
         let clock = Clock::start();
-        let grant = GRANT as u32;
-        let config = Config {
-            grant,
-            grant_first: grant,
-            receives: 512,
-            inbound: 512,
-            peers: 32,
-            serve_versions: Versions::One,
-            ..Config::small()
-        };
-        let end = iwarp(Limits { receives: 512, connections: 64, ..LIMITS }, clock);
-        let mut server = Shard::new(end, Echo::default(), config, Box::new(|_| true)).unwrap();
+        let end = iwarp(server_limits(), clock);
+        let (echo, config) = (Echo::default(), server_config());
+        let mut server = Shard::new(end, echo, config, Box::new(|_| true)).unwrap();
         let at = server.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
         let clients = [(null as Make, GRANT, u64::MAX); CLIENTS];
         let senders = clients

@@ -6,13 +6,15 @@
 mod support;
 
 use stag_echo::Echo;
-use stag_engine::{Config, Shard};
-use stag_protocol::rpcrdma::Versions;
+use stag_engine::Shard;
 use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::{Limits, Time};
+use stag_verbs::Time;
 use support::{
-    LIMITS, Raw,
-    attacks::{ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, Sends, null},
+    Raw,
+    attacks::{
+        ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, Sends, null, server_config,
+        server_limits,
+    },
 };
 
 /// Nanoseconds of the server's core for a message that it takes or sends, and for a connection.
@@ -55,19 +57,9 @@ struct World {
 impl World {
     fn new(attack: Option<Sends>) -> Self {
         let fabric = Fabric::new(5, ONE_WAY);
-        let grant = GRANT as u32;
-        let config = Config {
-            grant,
-            grant_first: grant,
-            receives: 512,
-            inbound: 512,
-            peers: 32,
-            serve_versions: Versions::One,
-            ..Config::small()
-        };
-        let limits = Limits { receives: 512, connections: 64, ..LIMITS };
-        let end = fabric.end("server", limits);
-        let mut server = Shard::new(end, Echo::default(), config, Box::new(|_| true)).unwrap();
+        let end = fabric.end("server", server_limits());
+        let (echo, config) = (Echo::default(), server_config());
+        let mut server = Shard::new(end, echo, config, Box::new(|_| true)).unwrap();
         let port = server.listen(&Port(0)).unwrap();
         let clients = [(null as Make, GRANT, u64::MAX); CLIENTS];
         let senders = clients.into_iter().chain(attack);

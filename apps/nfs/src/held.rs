@@ -92,7 +92,7 @@ impl HeldCalls {
         self.all_mut().into_iter().flatten().map(|held| &mut held.parked)
     }
 
-    /// Lets a call wait. It comes back when it may not, or too many do.
+    /// Lets a call wait that changes nothing. It comes back when too many do.
     #[allow(clippy::result_large_err, reason = "a call that cannot wait goes back as it came")]
     pub(crate) fn hold(
         &mut self,
@@ -102,7 +102,7 @@ impl HeldCalls {
         let peer = parked.asker.map(|asker| asker.peer);
         let of_peer = peer.and_then(|peer| self.of_peer.get(&peer).copied()).unwrap_or_default();
         let all: usize = self.all().into_iter().map(VecDeque::len).sum();
-        if !parked.is_harmless || all >= HELD_MAX || of_peer >= HELD_OF_PEER {
+        if all >= HELD_MAX || of_peer >= HELD_OF_PEER {
             return Err((parked, call));
         }
         if let Some(peer) = peer {

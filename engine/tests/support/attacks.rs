@@ -1,10 +1,11 @@
 //! Peers that send messages made by hand, as fast as they are answered or faster: clients that keep
 //! a server busy, and attackers beside them.
 
-use super::{Raw, echo_head, message, rpc};
+use super::{LIMITS, Raw, echo_head, message, rpc};
 use stag_echo::{ECHO, NULL};
-use stag_protocol::rpcrdma::{ChunkLists, Position, Segment};
-use stag_verbs::{Provider, Tag, Time};
+use stag_engine::Config;
+use stag_protocol::rpcrdma::{ChunkLists, Position, Segment, Versions};
+use stag_verbs::{Limits, Provider, Tag, Time};
 
 /// Clients beside an attacker.
 pub const CLIENTS: usize = 15;
@@ -12,6 +13,24 @@ pub const CLIENTS: usize = 15;
 pub const GRANT: usize = 16;
 /// An attacker that gets no answer within this time sends again; a client waits.
 pub const PATIENCE: u64 = 100_000;
+
+/// A server for all of them on an end of [`server_limits`].
+pub fn server_config() -> Config {
+    let grant = GRANT as u32;
+    Config {
+        grant,
+        grant_first: grant,
+        receives: 512,
+        inbound: 512,
+        peers: 32,
+        serve_versions: Versions::One,
+        ..Config::small()
+    }
+}
+
+pub fn server_limits() -> Limits {
+    Limits { receives: 512, connections: 64, ..LIMITS }
+}
 
 /// Makes the message with this number.
 pub type Make = fn(u32) -> Vec<u8>;

@@ -37,15 +37,16 @@ impl<S: Store> Gateway<S> {
         call: StoreCall,
         payload: Option<Extent>,
     ) -> Started {
-        let has_payload = payload.is_some();
-        let started = match self.parked.waiting.has_none(Need::of(&call)) {
+        let may_wait = parked.is_harmless && payload.is_none();
+        // One that may not wait has to be begun now, or refused.
+        let started = match !may_wait || self.parked.waiting.has_none(Need::of(&call)) {
             true => self.start(cx, parked, call, payload),
             false => Started::NoPlace(parked, call),
         };
         let Started::NoPlace(parked, call) = started else { return started };
-        let held = match has_payload {
-            true => Err((parked, call)),
-            false => self.parked.waiting.hold(parked, call),
+        let held = match may_wait {
+            true => self.parked.waiting.hold(parked, call),
+            false => Err((parked, call)),
         };
         held.map_or_else(
             |(parked, call)| {

@@ -9,9 +9,9 @@
 //! helper that woke it.
 //!
 //! Jobs of one lane have three quarters of the threads at most: when a file system does not answer,
-//! the others still find helpers. A job is refused when too many are in the queue, sooner
-//! one with descriptors, and when nothing of its lane moved for [`PATIENCE`] although the lane
-//! has all the threads that it may have: it would then wait behind calls that hang.
+//! the others still find helpers. A job is refused when too many are in the queue, one with
+//! descriptors sooner than others, and when nothing of its lane moved for [`PATIENCE`] although the
+//! lane has all the threads that it may have: it would then wait behind calls that hang.
 
 use std::{
     collections::VecDeque,
