@@ -8,7 +8,7 @@ use crate::{
 use stag_pools::Class;
 use stag_protocol::rpcrdma::{Version2, Versions, chunk::SEGMENTS_MAX, responder::ReplyPolicy};
 use stag_tls::{ClientTls, ServerTls};
-use stag_verbs::{Limits, ListenHook};
+use stag_verbs::{Limits, Steering};
 use std::{sync::Arc, time::Duration};
 
 /// Octets in front of every message for its transport header: the header of a reply that returns as
@@ -66,8 +66,8 @@ pub struct Config {
     pub peers: usize,
     /// TCP connections at a time; one more is closed.
     pub streams: usize,
-    /// Sets an option of the sockets that listen for TCP connections.
-    pub on_listen: Option<ListenHook>,
+    /// Has addresses of peers over TCP decide which of the shards that share a port gets them.
+    pub steering: Option<Steering>,
     /// Connect over TCP from a port below 1024, where this process may take one
     /// ([`stag_verbs::source`]).
     pub reserved_port: bool,
@@ -120,7 +120,7 @@ impl Default for Config {
             receive_len: INLINE_LEN,
             peers: 1_024,
             streams: 1_024,
-            on_listen: None,
+            steering: None,
             reserved_port: false,
             inbound: 5_120,
             outbound: 1_024,

@@ -119,7 +119,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// wait at one address.
     pub fn listen_tcp(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
         self.core.is_quiet = false;
-        self.streams.listen(at, shared, self.core.config.on_listen.as_ref())
+        self.streams.listen(at, shared, self.core.config.steering.as_ref())
     }
 
     /// The app.

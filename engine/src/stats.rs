@@ -245,6 +245,8 @@ pub struct StreamStats {
     pub watches: u64,
     /// TLS sessions that stood.
     pub tls_sessions: u64,
+    /// Those of them that the kernel took over.
+    pub tls_kernel_sessions: u64,
     /// Connections that ended because they got no TLS session, or broke its rules.
     pub tls_failures: u64,
     /// Calls denied because they came without TLS, or asked for it where they may not.

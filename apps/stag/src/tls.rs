@@ -2,7 +2,10 @@
 
 use crate::{Error, call::Url};
 use clap::{Args, ValueEnum};
-use stag_engine::tls::{ClientFiles, ClientTls, ServerFiles, ServerTls, TlsIdentity, TlsProbe};
+use stag_engine::tls::{
+    ClientFiles, ClientTls, KernelTls, ServerFiles, ServerTls, TlsIdentity, TlsProbe,
+};
+use stag_nfs::serve::LinuxTls;
 use stag_protocol::nfs::v3;
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,6 +25,19 @@ pub struct ServeTlsOptions {
     /// without it clients show none
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
+    /// Encryption of sessions that stand: process, by this program, or kernel, by Linux (see TLS)
+    #[arg(long, value_name = "process|kernel", default_value = "process")]
+    pub tls_records: TlsRecords,
+}
+
+/// Encryption of the records of sessions that stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TlsRecords {
+    /// By this process.
+    #[default]
+    Process,
+    /// By the kernel.
+    Kernel,
 }
 
 /// Use of TLS by a server.
@@ -42,7 +58,15 @@ impl ServeTlsOptions {
     /// It cannot be had: what is missing, or which file is bad.
     pub fn open(&self, has_tcp: bool) -> Result<Option<Arc<ServerTls>>, Error> {
         let is_required = match (self.tls, &self.tls_cert) {
-            (Some(TlsUse::Off), _) | (None, None) => return Ok(None),
+            (Some(TlsUse::Off), _) | (None, None) => {
+                return match self.tls_records {
+                    TlsRecords::Process => Ok(None),
+                    TlsRecords::Kernel => Err(Error::usage(
+                        "--tls-records kernel without TLS means nothing: give --tls-cert FILE and \
+                         --tls-key FILE, or leave it out",
+                    )),
+                };
+            }
             (wanted, Some(_)) => wanted == Some(TlsUse::Required),
             (Some(_), None) => {
                 return Err(Error::usage(
@@ -59,8 +83,22 @@ impl ServeTlsOptions {
             return Ok(None);
         };
         let files = ServerFiles { identity, client_authorities: self.tls_client_ca.clone() };
-        let tls = ServerTls::open(files, is_required);
+        let tls = ServerTls::open_with(files, is_required, self.kernel()?);
         tls.map(|tls| Some(Arc::new(tls))).map_err(|error| Error::usage(error.to_string()))
+    }
+
+    /// The kernel's TLS, if it is asked for.
+    fn kernel(&self) -> Result<Option<Arc<dyn KernelTls>>, Error> {
+        if self.tls_records == TlsRecords::Process {
+            return Ok(None);
+        }
+        let kernel = LinuxTls::open().map_err(|error| {
+            Error::usage(format!(
+                "--tls-records kernel: this kernel has no TLS ({error}): load it (modprobe tls), or \
+                 leave it to this process (--tls-records process)"
+            ))
+        })?;
+        Ok(Some(Arc::new(kernel)))
     }
 }
 
@@ -74,7 +112,8 @@ pub fn sentence(tls: &ServerTls) -> String {
         true => "clients show a certificate",
         false => "clients show no certificate",
     };
-    format!("{calls}; {clients}")
+    let records = if tls.kernel().is_some() { "; the kernel encrypts" } else { "" };
+    format!("{calls}; {clients}{records}")
 }
 
 /// Options of a caller.

@@ -1,5 +1,6 @@
 //! `stag serve`, `call`, `check` and `bench` over TCP inside TLS (RFC 9289), and a client that is
-//! not ours: Python's `ssl`, which is OpenSSL.
+//! not ours: Python's `ssl`, which is OpenSSL. With STAG_TLS_RECORDS=kernel in the environment the
+//! servers leave their sessions to the kernel, as `tests/guest/tls` has it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 #[path = "../../../engine/tls/tests/support/mod.rs"]
@@ -13,6 +14,11 @@ use rustix::process::Signal;
 use stag_tls as _;
 use std::{fs, path::Path, process::Command};
 use support::{Home, Server, wait_for};
+
+/// True if the servers' sessions are the kernel's.
+fn in_kernel() -> bool {
+    std::env::var("STAG_TLS_RECORDS").is_ok_and(|records| records == "kernel")
+}
 
 /// Files that a server is started with.
 struct Setup {
@@ -36,7 +42,8 @@ impl Setup {
         let files = self.authority.server().identity;
         let (certificate, key) = (self.file(&files.certificate), self.file(&files.key));
         let tls = ["--tls", wanted, "--tls-cert", &certificate, "--tls-key", &key];
-        self.home.serve(&[&["data"], &tls[..], more].concat())
+        let records: &[&str] = if in_kernel() { &["--tls-records", "kernel"] } else { &[] };
+        self.home.serve(&[&["data"], &tls[..], records, more].concat())
     }
 
     /// Runs a calling command; its output, and whether it succeeded.
@@ -100,6 +107,7 @@ fn arguments_that_cannot_be_are_refused_with_what_to_give() {
             &["serve", "data", "--tcp", "none", "--tls-cert", &ca, "--tls-key", &ca],
             "TLS is for calls over TCP",
         ),
+        (&["serve", "data", "--tls-records", "kernel"], "give --tls-cert FILE"),
         (&["call", "iwarp://127.0.0.1:1/data", "--tls-ca", &ca, "cat"], "is for tcp://"),
         (&["call", "tcp://127.0.0.1:1/data", "--tls-ca", &missing, "cat"], "cannot read"),
     ] {
@@ -151,6 +159,40 @@ fn a_python_client_reads_inside_a_session_and_the_log_says_how_it_came() {
     let log = server.err();
     assert!(log.contains("calls inside TLS") && log.contains("suite=TLS13_"), "{log}");
     assert!(log.contains("alpn=true") && log.contains("alpn=false"), "{log}");
+    assert!(log.contains(&format!("in_kernel={}", in_kernel())), "{log}");
+    // Python's side said that it was at its end.
+    assert!(!log.contains("no TLS session"), "{log}");
+}
+
+#[test]
+fn a_kernel_without_tls_is_told_of_and_another_one_takes_sessions_over() {
+    let setup = Setup::new();
+    let files = setup.authority.server().identity;
+    let (certificate, key) = (setup.file(&files.certificate), setup.file(&files.key));
+    let check = ["serve", "data", "--check", "--tls-cert", &certificate, "--tls-key", &key];
+    let (is_right, text) = setup.run(&[&check[..], &["--tls-records", "kernel"]].concat());
+    if in_kernel() {
+        assert!(is_right && text.contains("the kernel encrypts"), "{text}");
+    } else {
+        let expected = if is_right { "the kernel encrypts" } else { "modprobe tls" };
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+/// Writes and reads through a session, longer than any buffer on the way.
+#[test]
+fn a_long_file_travels_both_ways_inside_a_session() {
+    let setup = Setup::new();
+    let server = setup.serve("required", &[]);
+    let url = format!("tcp://{}/data/long", server.line("TCP"));
+    let ca = setup.authorities();
+    let octets: Vec<u8> = (0..5_000_001_u32).map(|at| (at ^ at >> 9) as u8).collect();
+    fs::write(setup.home.path("long"), &octets).unwrap();
+    let (is_right, text) = setup.run(&["call", &url, "--tls-ca", &ca, "put", "long"]);
+    assert!(is_right, "{text}");
+    assert!(fs::read(setup.home.path("data/long")).unwrap() == octets);
+    let (is_right, text) = setup.run(&["call", &url, "--tls-ca", &ca, "get", "back"]);
+    assert!(is_right && fs::read(setup.home.path("back")).unwrap() == octets, "{text}");
 }
 
 #[test]

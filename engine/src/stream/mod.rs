@@ -8,6 +8,7 @@
 //! writes, at most once per pass and connection.
 
 mod input;
+mod kernel_tls;
 mod looks;
 mod output;
 mod probe;
@@ -245,7 +246,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
-            Err(error) => return Look::Closed(Cause::Fabric(FabricFault::from(&error))),
+            Err(error) => return self.handle_read_fault(key, &error),
         };
         stream.moved += len as u64;
         self.streams.stats.received += len as u64;

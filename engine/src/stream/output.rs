@@ -154,7 +154,7 @@ impl Streams {
             match sent {
                 Ok(sent) => {
                     stats.sent += sent as u64;
-                    stream.moved += sent as u64;
+                    stream.note_sent(sent);
                     Self::forget(stream, sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,

@@ -3,6 +3,7 @@
 use super::{
     ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
     STAGING_LEN,
+    kernel_tls::KernelSession,
     looks::Looks,
     output::Part,
     socket,
@@ -16,7 +17,7 @@ use rustix::{
 };
 use stag_pools::{Buf, Table, table::Key};
 use stag_protocol::rpc::record;
-use stag_verbs::{ListenHook, Time};
+use stag_verbs::{Steering, Time};
 use std::{
     collections::VecDeque,
     io,
@@ -86,8 +87,10 @@ pub(super) struct Stream {
     /// It is asked itself whether octets arrived.
     pub(super) is_hot: bool,
     pub(super) role: Role,
-    /// TLS, from the probe on.
+    /// TLS, from the probe on, in this process.
     pub(super) tls: Option<Box<StreamTls>>,
+    /// TLS in the kernel, once that took the session over.
+    pub(super) kernel_tls: Option<Box<KernelSession>>,
     /// The app was told that it has no TLS.
     pub(super) is_clear_told: bool,
     /// The peer sends nothing more. Its calls are still answered.
@@ -188,10 +191,10 @@ impl Streams {
         &mut self,
         at: SocketAddr,
         shared: bool,
-        hook: Option<&ListenHook>,
+        steering: Option<&Steering>,
     ) -> io::Result<SocketAddr> {
         let listener = socket::listening(at, shared)?;
-        hook.map_or(Ok(()), |hook| hook.set(listener.as_fd()))?;
+        steering.map_or(Ok(()), |steering| steering.set(listener.as_fd()))?;
         let at = listener.local_addr()?;
         epoll::add(
             &self.epoll,
@@ -336,6 +339,7 @@ impl Streams {
             is_hot: false,
             role,
             tls: None,
+            kernel_tls: None,
             is_clear_told: false,
             ended: false,
             dead: false,
@@ -368,7 +372,7 @@ impl Streams {
         let open = |stream: &Stream| {
             stream.role != Role::Connecting
                 && !(stream.dead || stream.ended || stream.is_securing())
-                && (!self.requires_tls || stream.tls.is_some() || stream.role == Role::Requester)
+                && (!self.requires_tls || stream.is_secured() || stream.role == Role::Requester)
         };
         let takes = |stream: &Stream| open(stream) && stream.own_calls < most.min(CALLS_MAX);
         self.connections.get(key).is_some_and(takes)

@@ -18,7 +18,7 @@ use crate::{
 };
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::Xid;
-use stag_tls::{SEALED_MAX, Secured, TlsError, TlsSession};
+use stag_tls::{SEALED_MAX, Secured, SessionKeys, TlsError, TlsSession};
 use stag_verbs::{Cause, PeerAddress, Provider, Time};
 use std::{
     io::{self, IoSlice, Read, Write},
@@ -98,10 +98,21 @@ impl Stream {
             tls.session.close();
             let _ = tls.session.send(&mut &self.socket);
         }
+        self.close_kernel_session();
     }
 }
 
 impl StreamTls {
+    /// True if the session has nothing that the peer or we did not get.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.session.wants_send() && !self.session.has_more()
+    }
+
+    /// Ends the session here, so that somebody else goes on with it.
+    pub(super) fn into_keys(self) -> Result<SessionKeys, TlsError> {
+        self.session.into_keys()
+    }
+
     fn wants_send(&self) -> bool {
         // The first octets of a session wait for the reply to the probe.
         !matches!(self.step, TlsStep::AwaitReply { .. }) && self.session.wants_send()
@@ -192,7 +203,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if stream.role != Role::Responder {
             return pass;
         }
-        let is_secured = stream.tls.is_some();
+        let is_secured = stream.is_secured();
         match judge(record, is_secured, tls.is_required()) {
             CallSecurity::Start => self.start_session(key, xid).map(|()| CallSecurity::Start),
             CallSecurity::Deny(status) => {
@@ -348,10 +359,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// A session stands: calls may be made on it.
     fn establish(&mut self, key: Key) -> Result<(), Cause> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
-        let Some(secured) = stream.tls.as_ref().map(|tls| tls.session.secured()) else {
+        let Some(mut secured) = stream.tls.as_ref().map(|tls| tls.session.secured()) else {
             return Ok(());
         };
         let (peer, is_client) = (stream.peer, stream.role == Role::Connecting);
+        if !is_client {
+            self.hand_session_over(key, &mut secured)?;
+        }
         if is_client && !secured.names_protocol {
             // RFC 9289 §5 [9289-24]: no session with a server that does not name the protocol
             let why = "the server does not name the protocol of RPC (ALPN sunrpc)";
@@ -378,7 +392,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Notes that a session cannot be had, and returns the cause of the connection's end.
     #[cold]
     #[inline(never)]
-    fn fail_session(&mut self, key: Key, error: TlsError) -> Cause {
+    pub(super) fn fail_session(&mut self, key: Key, error: TlsError) -> Cause {
         self.streams.stats.tls_failures += 1;
         let stream = self.streams.connections.get(key);
         let peer = stream.and_then(|stream| stream.peer);

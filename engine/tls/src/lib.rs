@@ -9,16 +9,19 @@
 //! | `server.rs` | [`ServerTls`]: a server's certificate, and whom it asks for one |
 //! | `client.rs` | [`ClientTls`]: whom a client trusts, and its certificate |
 //! | `session.rs` | [`TlsSession`]: octets in and out |
+//! | `kernel.rs` | [`KernelTls`]: sessions that the kernel takes over |
 //! | `files.rs` | PEM files |
 #![forbid(unsafe_code)]
 
 mod client;
 mod files;
+mod kernel;
 mod server;
 mod session;
 
 pub use client::{ClientFiles, ClientTls, TlsProbe};
 pub use files::TlsIdentity;
+pub use kernel::{ALERT, CLOSE_NOTIFY, DirectionKey, KernelTls, SessionKeys};
 pub use server::{ServerFiles, ServerTls};
 pub use session::{HANDSHAKE_MAX, Intake, SEALED_MAX, Secured, TlsSession};
 
@@ -36,7 +39,8 @@ pub const PROTOCOL: &[u8] = b"sunrpc";
 pub struct TlsError(String);
 
 impl TlsError {
-    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+    /// One with this sentence.
+    pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
 }

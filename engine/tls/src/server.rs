@@ -2,11 +2,11 @@
 //! §4.2).
 
 use crate::{
-    Current, PROTOCOL, TlsError, TlsIdentity, TlsSession, VERSIONS, cryptography,
+    Current, KernelTls, PROTOCOL, TlsError, TlsIdentity, TlsSession, VERSIONS, cryptography,
     files::authorities,
 };
 use rustls::{
-    ServerConfig, ServerConnection,
+    CipherSuite, ServerConfig, ServerConnection,
     server::{NoServerSessionStorage, WebPkiClientVerifier},
 };
 use std::{path::PathBuf, sync::Arc};
@@ -25,6 +25,7 @@ pub struct ServerFiles {
 pub struct ServerTls {
     files: ServerFiles,
     is_required: bool,
+    kernel: Option<Arc<dyn KernelTls>>,
     config: Current<ServerConfig>,
 }
 
@@ -34,8 +35,20 @@ impl ServerTls {
     /// # Errors
     /// A file cannot be read, or is not what it should be.
     pub fn open(files: ServerFiles, is_required: bool) -> Result<Self, TlsError> {
-        let config = Current::new(config(&files)?);
-        Ok(Self { files, is_required, config })
+        Self::open_with(files, is_required, None)
+    }
+
+    /// The same; `kernel` takes sessions over once they stand.
+    ///
+    /// # Errors
+    /// As [`ServerTls::open`].
+    pub fn open_with(
+        files: ServerFiles,
+        is_required: bool,
+        kernel: Option<Arc<dyn KernelTls>>,
+    ) -> Result<Self, TlsError> {
+        let config = Current::new(config(&files, kernel.is_some())?);
+        Ok(Self { files, is_required, kernel, config })
     }
 
     /// Reads the files again: sessions that begin afterwards have what is in them, those that stand
@@ -44,17 +57,18 @@ impl ServerTls {
     /// # Errors
     /// As [`ServerTls::open`].
     pub fn reload(&self) -> Result<(), TlsError> {
-        self.config.replace(Arc::new(config(&self.files)?));
+        self.config.replace(Arc::new(config(&self.files, self.kernel.is_some())?));
         Ok(())
     }
 
     /// Takes up the content of the files of `other`: sessions that begin afterwards have it, those
-    /// that stand go on. Both have to agree in that TLS is required, and in that clients show a
-    /// certificate: so much was told at the start.
+    /// that stand go on. Both have to agree in that TLS is required, in that clients show a
+    /// certificate, and in who takes sessions over: so much was told at the start.
     pub fn follow(&self, other: &Self) {
         debug_assert!(
             self.is_required == other.is_required
-                && self.asks_for_certificates() == other.asks_for_certificates(),
+                && self.asks_for_certificates() == other.asks_for_certificates()
+                && self.kernel.is_some() == other.kernel.is_some(),
             "what is told of it stays true"
         );
         self.config.replace(other.config.get());
@@ -75,14 +89,25 @@ impl ServerTls {
     /// # Errors
     /// As `rustls` has it; none is known.
     pub fn session(&self) -> Result<TlsSession, TlsError> {
-        Ok(TlsSession::new(ServerConnection::new(self.config.get())?.into()))
+        let session = TlsSession::new(ServerConnection::new(self.config.get())?.into());
+        Ok(if self.kernel.is_some() { session.by_record() } else { session })
+    }
+
+    /// The kernel, if it takes sessions over.
+    pub const fn kernel(&self) -> Option<&Arc<dyn KernelTls>> {
+        self.kernel.as_ref()
     }
 }
 
-fn config(files: &ServerFiles) -> Result<ServerConfig, TlsError> {
+fn config(files: &ServerFiles, for_kernel: bool) -> Result<ServerConfig, TlsError> {
     let (certificates, key) = files.identity.read()?;
-    let builder =
-        ServerConfig::builder_with_provider(cryptography()).with_protocol_versions(VERSIONS)?;
+    let mut provider = cryptography();
+    if for_kernel {
+        // What every kernel with TLS has.
+        let gcm = [CipherSuite::TLS13_AES_256_GCM_SHA384, CipherSuite::TLS13_AES_128_GCM_SHA256];
+        Arc::make_mut(&mut provider).cipher_suites.retain(|suite| gcm.contains(&suite.suite()));
+    }
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS)?;
     let builder = match &files.client_authorities {
         Some(path) => {
             let roots = Arc::new(authorities(path)?);
@@ -103,6 +128,7 @@ fn config(files: &ServerFiles) -> Result<ServerConfig, TlsError> {
     // No tickets: a kernel that took the session over knows no handshake message, and a session
     // that is resumed would keep the authorities of the time when it began.
     config.send_tls13_tickets = 0;
+    config.enable_secret_extraction = for_kernel;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     // RFC 9289 §6 [9289-33]: no 0-RTT data
     config.max_early_data_size = 0;

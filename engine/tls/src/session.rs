@@ -1,7 +1,7 @@
 //! The TLS session of one connection (RFC 8446): ciphertext of a socket becomes octets of the peer,
 //! and octets of ours become ciphertext.
 
-use crate::{PROTOCOL, TlsError};
+use crate::{PROTOCOL, SessionKeys, TlsError};
 use rustls::Connection;
 use sha2::{Digest, Sha256};
 use std::{
@@ -16,6 +16,10 @@ pub const HANDSHAKE_MAX: usize = 128 << 10;
 /// it is wanted, which is never more than a record.
 const READ_MIN: usize = 4 << 10;
 
+/// Octets in front of a record's content, of which the last two say how long that is (RFC 8446
+/// §5.1).
+const HEADER_LEN: usize = 5;
+
 /// Octets that are encrypted before they are sent, at most.
 pub const SEALED_MAX: usize = 64 << 10;
 
@@ -29,6 +33,40 @@ pub struct TlsSession {
     /// The peer said that nothing more comes, and whether that was told.
     is_over: bool,
     is_end_told: bool,
+    /// The handshake is read record by record, so that nothing of what is behind it is.
+    records: Option<RecordEnd>,
+}
+
+/// The way to the end of a record.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecordEnd {
+    header: [u8; HEADER_LEN],
+    /// Octets of the header that came.
+    came: usize,
+    /// Octets of the content that did not come, once the header did.
+    left: usize,
+}
+
+impl RecordEnd {
+    /// Octets that may be read without reading beyond a record.
+    const fn wanted(self) -> usize {
+        if self.left > 0 { self.left } else { HEADER_LEN - self.came }
+    }
+
+    /// So many octets were read as were wanted at most.
+    fn note(&mut self, octets: &[u8]) {
+        if self.left > 0 {
+            self.left = self.left.saturating_sub(octets.len());
+            return;
+        }
+        for (place, octet) in self.header.iter_mut().skip(self.came).zip(octets) {
+            *place = *octet;
+        }
+        self.came += octets.len();
+        if let ([_, _, _, high, low], HEADER_LEN..) = (self.header, self.came) {
+            *self = Self { left: u16::from_be_bytes([high, low]).into(), ..Self::default() };
+        }
+    }
 }
 
 impl fmt::Debug for TlsSession {
@@ -61,13 +99,35 @@ pub struct Secured {
     pub certificate: Option<String>,
     /// The peer named the protocol (RFC 9289 §5).
     pub names_protocol: bool,
+    /// The kernel reads and writes its records.
+    pub in_kernel: bool,
 }
 
 impl TlsSession {
     pub(crate) fn new(mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(SEALED_MAX));
         let (may_have_more, is_over, is_end_told) = (false, false, false);
-        Self { connection, patience: HANDSHAKE_MAX, may_have_more, is_over, is_end_told }
+        let records = None;
+        Self { connection, patience: HANDSHAKE_MAX, may_have_more, is_over, is_end_told, records }
+    }
+
+    /// The same, but reads nothing of what is behind the handshake before that is over.
+    pub(crate) fn by_record(mut self) -> Self {
+        self.records = Some(RecordEnd::default());
+        self
+    }
+
+    /// Ends the session here, so that somebody else goes on with it.
+    ///
+    /// # Errors
+    /// It does not stand, or is not one that somebody else may take over.
+    pub fn into_keys(self) -> Result<SessionKeys, TlsError> {
+        match self.connection {
+            Connection::Server(connection) => {
+                Ok(SessionKeys::new(connection.dangerous_extract_secrets()?))
+            }
+            Connection::Client(_) => Err(TlsError::from("a client's session stays where it is")),
+        }
     }
 
     /// True until both sides have proved what they have to.
@@ -97,7 +157,9 @@ impl TlsSession {
         if len > 0 || self.is_over {
             return Ok(Ok(self.intake(len)));
         }
+        let records = self.records.filter(|_| self.is_handshaking());
         let wanted = plain.len().max(READ_MIN).min(cipher.len());
+        let wanted = records.map_or(wanted, |records| wanted.min(records.wanted()));
         let cipher = cipher.split_at_mut(wanted).0;
         let read = match socket.read(cipher) {
             Ok(0) => {
@@ -112,6 +174,9 @@ impl TlsSession {
                 .patience
                 .checked_sub(read)
                 .ok_or_else(|| TlsError::new("the peer's handshake is too long"))?;
+        }
+        if let Some(records) = &mut self.records {
+            records.note(cipher.get(..read).unwrap_or_default());
         }
         let len = self.feed(cipher.get(..read).unwrap_or_default(), plain)?;
         Ok(Ok(Intake { read, is_whole: read == wanted, ..self.intake(len) }))
@@ -189,6 +254,7 @@ impl TlsSession {
             suite,
             certificate: certificate.map(|certificate| fingerprint(certificate)),
             names_protocol: self.connection.alpn_protocol() == Some(PROTOCOL),
+            in_kernel: false,
         }
     }
 }

@@ -89,7 +89,7 @@ mod time;
 
 pub use count::Count;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
-pub use open::{Here, ListenHook, Notation, Open, Settings, Sharing};
+pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
 pub use time::Time;
 
 use stag_pools::{Access, Buf, Extent, Fenced, Pool, RemoteKey, Scope, Window, table::Key};

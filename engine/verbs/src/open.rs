@@ -4,7 +4,7 @@ use crate::{Limits, Provider, Time};
 use std::{
     fmt::{self, Display},
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::BorrowedFd,
     path::Path,
     str::FromStr,
@@ -25,7 +25,7 @@ pub enum Notation {
 /// The way in which several shards of one server listen at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// All listen at the same port, and the kernel spreads connections over them.
+    /// All listen at the same port, and connections are spread over them.
     Port,
     /// Each shard listens at an address of its own ([`Open::of_shard`]).
     Apart,
@@ -33,31 +33,45 @@ pub enum Sharing {
     Nobody,
 }
 
-/// Sets an option of each socket that listens, from when it does.
+/// Has the address of a peer decide which of several shards that share a port gets it.
 #[derive(Clone)]
-pub struct ListenHook(Arc<SetListener>);
+pub struct Steering {
+    set: Arc<SetListener>,
+    place: fn(IpAddr, u32) -> u32,
+    shards: u32,
+}
 
-/// Gets the socket; its error ends the attempt to listen.
-type SetListener = dyn Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync;
+/// Gets a socket that listens, and the number of shards; its error ends the attempt to listen.
+type SetListener = dyn Fn(BorrowedFd<'_>, u32) -> io::Result<()> + Send + Sync;
 
-impl ListenHook {
-    /// Calls `set` with each socket that listens.
-    pub fn new(set: impl Fn(BorrowedFd<'_>) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(set))
+impl Steering {
+    /// Steers to `shards` shards. `place` says which one, counted in the order in which they began
+    /// to listen, and `set` has the system do as it says for a socket that listens.
+    pub fn new(
+        shards: u32,
+        place: fn(IpAddr, u32) -> u32,
+        set: impl Fn(BorrowedFd<'_>, u32) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { set: Arc::new(set), place, shards }
     }
 
-    /// Sets the option of `listener`.
+    /// Has the system steer the peers of `listener`.
     ///
     /// # Errors
     /// As the system refuses it.
     pub fn set(&self, listener: BorrowedFd<'_>) -> io::Result<()> {
-        (self.0)(listener)
+        (self.set)(listener, self.shards)
+    }
+
+    /// The place of the shard that a peer from `source` gets.
+    pub fn place(&self, source: IpAddr) -> usize {
+        (self.place)(source, self.shards) as usize
     }
 }
 
-impl fmt::Debug for ListenHook {
+impl fmt::Debug for Steering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ListenHook")
+        write!(f, "Steering({} shards)", self.shards)
     }
 }
 
@@ -73,8 +87,8 @@ pub struct Settings {
     pub now: Time,
     /// Share ports with other shards ([`Sharing::Port`]).
     pub shared_port: bool,
-    /// Sets an option of sockets that listen, where the fabric has sockets.
-    pub on_listen: Option<ListenHook>,
+    /// Has addresses of peers decide which of the shards that share a port gets them.
+    pub steering: Option<Steering>,
     /// Connect from a port below 1024, where this process may take one ([`crate::source`]).
     pub reserved_port: bool,
     /// Protect messages by CRCs where the fabric lets us choose.
@@ -97,7 +111,7 @@ impl Settings {
             seed,
             now,
             shared_port: false,
-            on_listen: None,
+            steering: None,
             reserved_port: false,
             crc: true,
             half_open: None,

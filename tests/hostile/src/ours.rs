@@ -62,7 +62,11 @@ fn config() -> Config {
     }
 }
 
-fn build(clock: Clock) -> io::Result<(Shard<Iwarp, Gateway<Memory>>, SocketAddr, SocketAddr)> {
+/// A shard that serves [`EXPORT`] on free ports of loopback, and its addresses for RDMA and TCP.
+///
+/// # Errors
+/// As memory and sockets fail.
+pub fn shard(clock: Clock) -> io::Result<(Shard<Iwarp, Gateway<Memory>>, SocketAddr, SocketAddr)> {
     let other = |error: String| io::Error::other(error);
     let config = config();
     let limits = Limits {
@@ -100,7 +104,7 @@ impl OurServer {
         let (ready, started) = channel();
         let halt = Arc::clone(&stop);
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
-            let (mut shard, rdma, tcp) = match build(clock) {
+            let (mut shard, rdma, tcp) = match self::shard(clock) {
                 Ok(built) => built,
                 Err(error) => {
                     let _ = ready.send(Err(error));

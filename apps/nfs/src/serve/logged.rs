@@ -78,7 +78,7 @@ fn log_security(known: Option<&LoggedPeer>, security: &PeerSecurity) {
         PeerSecurity::Clear => {
             tracing::info!(target: "stag", peer, "calls without TLS");
         }
-        PeerSecurity::Secured(Secured { suite, certificate, names_protocol }) => {
+        PeerSecurity::Secured(Secured { suite, certificate, names_protocol, in_kernel }) => {
             let certificate = certificate.as_deref().unwrap_or("none");
             tracing::info!(
                 target: "stag",
@@ -86,6 +86,7 @@ fn log_security(known: Option<&LoggedPeer>, security: &PeerSecurity) {
                 %suite,
                 certificate,
                 alpn = names_protocol,
+                in_kernel,
                 "calls inside TLS"
             );
         }

@@ -1,12 +1,14 @@
 //! A server's shards: each is built on its core, says what it is made of, and runs until it is told
 //! to stop.
 
+mod kernel_tls;
 mod logged;
 mod rate;
 mod records;
 mod shard;
 mod sizes;
 
+pub use kernel_tls::LinuxTls;
 pub use records::start_records;
 pub use shard::{ConnectionShare, NfsVersions, ServeShard};
 pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};

@@ -19,13 +19,13 @@ use stag_engine::{
     control::Control, stats::Snapshot, tls::ServerTls,
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
-use stag_nfs_os::steer::steer_by_source;
+use stag_nfs_os::steer::{place_of, steer_by_source};
 use stag_pools::Budget;
 use stag_protocol::{
     nfs::{mount, v3},
     rpcrdma::Versions,
 };
-use stag_verbs::{FabricFault, ListenHook};
+use stag_verbs::{FabricFault, Steering};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
@@ -227,7 +227,7 @@ impl ServeShard {
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         config.serve_tls = self.tls.clone();
         config.rest = self.rest.clone();
-        config.on_listen = self.steered.map(steering);
+        config.steering = self.steered.map(steering);
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         if notes.is_beside_helpers {
             config.spin = Spin::For(Duration::ZERO);
@@ -236,7 +236,7 @@ impl ServeShard {
         config.sampling = Sampling { every, clock, shard, programs: &WATCHED };
         let settings = Settings {
             shared_port: self.is_shared,
-            on_listen: config.on_listen.clone(),
+            steering: config.steering.clone(),
             half_open: Some(self.share.half_open),
             spare: Some(self.share.spare),
             links: Some(self.share.links),
@@ -322,8 +322,8 @@ impl ServeShard {
 }
 
 /// Has the address of a caller decide which of so many shards it gets.
-fn steering(shards: u32) -> ListenHook {
-    ListenHook::new(move |listener| Ok(steer_by_source(listener, shards)?))
+fn steering(shards: u32) -> Steering {
+    Steering::new(shards, place_of, |listener, shards| Ok(steer_by_source(listener, shards)?))
 }
 
 /// Facts about a store that is open.

@@ -5,6 +5,7 @@ mod callers;
 mod ceph_start;
 mod ceph_url;
 mod checks;
+mod confine;
 mod ends;
 mod exports;
 mod jitter;
@@ -156,10 +157,14 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     }
     let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
     jitter::wait(arguments.start_jitter);
+    if arguments.confine {
+        confine::confine(&plan, arguments)?;
+    }
     let source = source(&plan)?;
     distrust(&mut plan, &source)?;
     let notices = match &source {
         StoreSource::Files(shared) => {
+            confine::check(arguments.confine && shared.is_privileged())?;
             let set = plan.export_set();
             shared.replace_exports(&set).map_err(|error| Error::usage(error.to_string()))?;
             shared.notices()
@@ -260,9 +265,9 @@ impl Server {
         let (cores, clock) = (launch::cores(), Clock::start());
         let fabrics = self.plan.fabrics.clone();
         let mounts = Arc::new(MountList::default());
-        let shared = fabrics
-            .iter()
-            .filter(|fabric| fabric.cores > 1 && fabric.group.info().sharing == Sharing::Port);
+        let shared = fabrics.iter().filter(|fabric| fabric.cores > 1);
+        // Ports of RDMA devices are none of the system's sockets.
+        let shared = shared.filter(|fabric| fabric.group.info().is_over_tcp);
         let tcp = self.plan.tcp.filter(|_| fabrics.first().is_some_and(|it| it.cores > 1));
         check_free(shared.flat_map(|fabric| fabric.group.ips()).chain(tcp))?;
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();

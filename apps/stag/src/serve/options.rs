@@ -43,8 +43,8 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
-    /// The core that a connection over TCP or iWARP is served by: connection, spread by the kernel,
-    /// or address, the same one for all of a host (see CORES)
+    /// The core that a connection over IP is served by: connection, each goes to one by itself, or
+    /// address, the same one for all of a host (see CORES)
     #[arg(long, value_name = "connection|address", default_value = "connection")]
     pub steer: SteerOption,
     /// Threads that wait for file systems, so that no core does
@@ -76,6 +76,10 @@ pub struct ServeOptions {
     /// has 16 beside the first, or those that this host's name service knows [default: client]
     #[arg(long, value_name = "client|host")]
     pub groups: Option<GroupsOption>,
+    /// Let this process open nothing but its exports, its state and the system's own files, and
+    /// execute nothing (see CONFINEMENT)
+    #[arg(long)]
+    pub confine: bool,
     /// The name of the export instead of the last component; for a single DIR
     #[arg(long)]
     pub name: Option<String>,

@@ -259,7 +259,12 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
             "tls-client-ca",
             format!("{:?}", plan.tls.as_ref().map(|tls| tls.asks_for_certificates())),
         ),
+        ("tls-records", format!("{:?}", plan.tls.as_ref().map(|tls| tls.kernel().is_some()))),
         ("steer", format!("{:?}", plan.steer)),
+        (
+            "confine, with which exports stay as they are,",
+            format!("{:?}", options.confine.then(|| plan.directories())),
+        ),
         ("shm-allow", format!("{:?}", plan.shm_allow)),
         ("buffers", format!("{:?}", sizes.slots)),
         ("receives", format!("{:?}", sizes.receives)),

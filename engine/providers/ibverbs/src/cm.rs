@@ -9,10 +9,12 @@ use crate::{
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
     device::QueuePair,
     rdmacm::{self, Id, ReadDepths},
+    shared::{Inbox, Request, Sharers},
 };
 use libc::c_int;
+use rustix::event::epoll;
 use stag_verbs::{Cause, Event, FabricFault, Qp};
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, sync::Arc};
 
 /// Time that a peer waits before it repeats a message that found no receive: 0.64 ms. (The
 /// connection manager's choice is 655 ms.)
@@ -29,25 +31,58 @@ pub(crate) const LISTENERS: usize = 16;
 /// place.
 pub(crate) const LISTENER: u64 = (u32::MAX as u64) << 32;
 
+/// An address at which peers ask to be connected.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) id: Id,
+    /// The lower half of what its identifier says.
+    number: u32,
+    /// The shards that share it.
+    sharers: Option<Arc<Sharers>>,
+}
+
 impl Ibverbs {
     pub(crate) fn listen_at(&mut self, at: RdmaAddress) -> Result<RdmaAddress, FabricFault> {
-        if self.listeners.len() == LISTENERS {
-            return Err(FabricFault::Exhausted);
+        let inbox = self.open_inbox().map_err(|error| FabricFault::from(&error))?;
+        if inbox.as_ref().is_some_and(|inbox| Sharers::join(at.0, inbox)) {
+            return Ok(at);
         }
-        let listened = Id::new(&self.shared.channel, LISTENER | self.listeners.len() as u64)
-            .and_then(|id| {
-                id.bind(at.0)?;
-                if id.device_name().is_some_and(|name| name != self.about().name) {
-                    return Err(io::ErrorKind::AddrNotAvailable.into());
-                }
-                Ok((id.listen()?, id))
-            });
+        let is_free = |number: &u32| self.listeners.iter().all(|it| it.number != *number);
+        let number = (0..LISTENERS as u32).find(is_free).ok_or(FabricFault::Exhausted)?;
+        let listened = Id::new(&self.shared.channel, LISTENER | u64::from(number)).and_then(|id| {
+            id.bind(at.0)?;
+            if id.device_name().is_some_and(|name| name != self.about().name) {
+                return Err(io::ErrorKind::AddrNotAvailable.into());
+            }
+            Ok((id.listen()?, id))
+        });
         let (port, id) = listened.map_err(|error| match error.raw_os_error() {
             Some(number) => fault(number),
             None => FabricFault::from(&error),
         })?;
-        self.listeners.push(id);
-        Ok(RdmaAddress(SocketAddr::new(at.0.ip(), port)))
+        let at = SocketAddr::new(at.0.ip(), port);
+        let sharers = inbox.map(|inbox| Sharers::open(at, &inbox));
+        self.listeners.push(Listener { id, number, sharers });
+        Ok(RdmaAddress(at))
+    }
+
+    /// The inbox, if this shard shares its ports with others.
+    fn open_inbox(&mut self) -> io::Result<Option<Arc<Inbox>>> {
+        if self.inbox.is_none() && self.shared.config.shared_port {
+            let inbox = Inbox::new()?;
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&self.epoll, inbox.fd(), data, epoll::EventFlags::IN)?;
+            self.inbox = Some(inbox);
+        }
+        Ok(self.inbox.clone())
+    }
+
+    /// Ends what listens. Peers that wait for this shard are told so.
+    pub(crate) fn leave_listeners(&mut self) {
+        self.listeners.clear();
+        if let Some(inbox) = self.inbox.take() {
+            inbox.close().into_iter().for_each(|request| request.id.reject(&[]));
+        }
     }
 
     pub(crate) fn start_connect(
@@ -90,20 +125,54 @@ impl Ibverbs {
         Ok(Qp(key))
     }
 
-    pub(crate) fn handle_request(&mut self, event: rdmacm::Event) {
+    /// A peer asks for a connection: leaves it to the shard that is to have it.
+    pub(crate) fn hand_on(&mut self, event: rdmacm::Event) {
         // SAFETY: it came with a connect request of this channel, and events are taken once.
-        let mut id = unsafe { Id::adopt(&self.shared.channel, event.id) };
+        let id = unsafe { Id::adopt(&self.shared.channel, event.id) };
+        let request = Request { id, private_data: event.private_data, reads: event.reads };
+        let number = event.context & !LISTENER;
+        let listener = self.listeners.iter().find(|it| u64::from(it.number) == number);
+        match listener.and_then(|listener| listener.sharers.as_ref()) {
+            None => self.handle_request(request),
+            Some(sharers) => {
+                let steering = self.shared.config.steering.as_ref();
+                if let Err(request) = sharers.put(request, steering) {
+                    self.shared.stats.shed += 1;
+                    request.id.reject(&[]);
+                }
+            }
+        }
+    }
+
+    /// Takes over the peers that a listener left to this shard.
+    pub(crate) fn take_over(&mut self) {
+        let Some(inbox) = self.inbox.clone() else { return };
+        while let Some(mut request) = inbox.take(self.connections()) {
+            // One whose channel this is stays with it.
+            if request.id.is_of(&self.shared.channel)
+                || request.id.migrate(&self.shared.channel).is_ok()
+            {
+                self.handle_request(request);
+            } else {
+                self.shared.stats.shed += 1;
+                request.id.reject(&[]);
+            }
+        }
+    }
+
+    fn handle_request(&mut self, request: Request) {
+        let Request { mut id, private_data, reads } = request;
         let IbverbsShared { config, taken, waiting, .. } = &self.shared;
         let has_place = taken + waiting < config.limits.connections + config.spare;
         let is_ours = id.device_name().is_some_and(|name| name == self.about().name);
         let mut conn =
             Box::new(IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue));
         conn.peer = id.peer();
-        conn.private_data = event.private_data;
+        conn.private_data = private_data;
         // The kernel does not tell programs of a peer that gives up before it is answered
         // (`ucma_event_handler`).
-        conn.deadline = Some(self.shared.now + self.shared.config.connect_timeout);
-        agree(&mut conn, &self.shared, event.reads);
+        conn.deadline = Some(self.shared.now + self.shared.config.accept_timeout);
+        agree(&mut conn, &self.shared, reads);
         let key = if has_place && is_ours { self.conns.insert(conn).ok() } else { None };
         let Some(key) = key else {
             self.shared.stats.shed += 1;
@@ -182,7 +251,7 @@ pub(crate) fn accept(
         make_ready(conn)?;
     }
     conn.state = IbverbsState::AwaitSign;
-    conn.deadline = Some(shared.now + shared.config.connect_timeout);
+    conn.deadline = Some(shared.now + shared.config.accept_timeout);
     let Some(id) = &conn.id else { return Err(io::ErrorKind::NotConnected.into()) };
     id.accept(terms(conn, shared), private_data)
 }

@@ -2,7 +2,7 @@
 
 use crate::device::DeviceAbout;
 use stag_pools::Class;
-use stag_verbs::{Limits, Time};
+use stag_verbs::{Limits, Steering, Time};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -42,8 +42,10 @@ pub struct IbverbsConfig {
     /// Number of times that the device sends a message again if the peer has no receive for it: 0
     /// to 6, or 7 for no limit.
     pub rnr_retry: u8,
-    /// Time limit for connection set-up.
+    /// Time limit for the set-up of a connection of ours.
     pub connect_timeout: Duration,
+    /// Time limit for the set-up of a peer's connection, to our answer and behind it.
+    pub accept_timeout: Duration,
     /// Time limit for posted work to reach the peer after this side ended the connection.
     pub linger: Duration,
     /// Time limit for the device to return the work of a dead connection; after it, the queue pair
@@ -57,6 +59,11 @@ pub struct IbverbsConfig {
     /// Peers beyond the limit of connections whose requests the engine hears nevertheless, so that
     /// it can make room.
     pub spare: usize,
+    /// Let shards of this process share a port: the first one that listens there has the listener.
+    pub shared_port: bool,
+    /// Has addresses of peers decide which of these shards gets them; else it is the one with the
+    /// fewest connections.
+    pub steering: Option<Steering>,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
     /// Slot classes of the arena for Reads; the longest slot is the longest span of a Read.
@@ -78,11 +85,14 @@ impl IbverbsConfig {
             // more time.
             rnr_retry: 6,
             connect_timeout: Duration::from_secs(10),
+            accept_timeout: Duration::from_secs(5),
             linger: Duration::from_secs(1),
             flush_timeout: Duration::from_secs(5),
             last_receive_timeout: Duration::from_millis(20),
             look_interval: Duration::from_micros(200),
             spare: 8,
+            shared_port: false,
+            steering: None,
             always_sinks: false,
             sinks: [
                 Class { slot_len: 64 << 10, count: 64 },

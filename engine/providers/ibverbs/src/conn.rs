@@ -15,7 +15,7 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     net::SocketAddr,
-    rc::Rc,
+    sync::Arc,
 };
 
 /// State of a connection, named by the event that it awaits.
@@ -197,7 +197,7 @@ pub(crate) struct IbverbsShared {
     pub(crate) sinks: Option<ReadSinks>,
     /// Dropped behind the queue, which the device reads.
     pub(crate) receives: PostedReceives,
-    pub(crate) channel: Rc<Channel>,
+    pub(crate) channel: Arc<Channel>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IbverbsStats,
     pub(crate) now: Time,

@@ -4,13 +4,14 @@ use crate::sys::{ibv_wc, ibv_wc_status, imm_data_invalidated_rkey_union_t};
 use crate::{
     IbverbsConfig, IbverbsStats,
     close::{self, finish, go_on, ring},
-    cm::LISTENERS,
+    cm::{LISTENERS, Listener},
     config::fit,
     conn::{IbverbsConn, IbverbsShared, IbverbsState, PostedReceives, RECEIVE},
     device::{Completions, DeviceAbout, Domain, MemoryRegion, QueuePair, Queues, SharedQueue},
     library::Library,
     memory,
     rdmacm::{self, Channel, Id},
+    shared::Inbox,
     sinks::ReadSinks,
     tx,
     windows::DeviceWindows,
@@ -23,6 +24,7 @@ use std::{
     fmt, io,
     os::fd::OwnedFd,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,7 +41,9 @@ pub struct Ibverbs {
     pub(crate) conns: Table<Box<IbverbsConn>>,
     /// Identifiers of connections that are over, until their peers know.
     pub(crate) parting: Vec<(Id, Time)>,
-    pub(crate) listeners: Vec<Id>,
+    pub(crate) listeners: Vec<Listener>,
+    /// Connect requests that another shard's listener leaves to this one.
+    pub(crate) inbox: Option<Arc<Inbox>>,
     pub(crate) shared: IbverbsShared,
     /// Connections with work whose doorbell has not been rung.
     pub(crate) posted: Vec<Qp>,
@@ -127,6 +131,7 @@ impl Ibverbs {
             conns: Table::new(places),
             parting: Vec::new(),
             listeners: Vec::with_capacity(LISTENERS),
+            inbox: None,
             shared,
             posted: Vec::with_capacity(places),
             ended: None,
@@ -282,10 +287,11 @@ impl Ibverbs {
     /// Takes what the connection manager and the device report beside completions.
     fn look(&mut self) {
         self.shared.stats.looks += 1;
-        let channel = Rc::clone(&self.shared.channel);
+        let channel = Arc::clone(&self.shared.channel);
         while let Some(event) = channel.next() {
             self.handle_connection_event(event);
         }
+        self.take_over();
         let device = Rc::clone(&self.shared.queues.domain.device);
         while let Some((number, context)) = device.next_event() {
             self.handle_device_event(number, Qp(Key::from_bits(context.addr() as u64)));
@@ -349,6 +355,7 @@ impl Ibverbs {
 
 impl Drop for Ibverbs {
     fn drop(&mut self) {
+        self.leave_listeners();
         for place in 0..self.conns.capacity() {
             let Some(conn) = self.conns.key_at(place).and_then(|key| self.conns.get_mut(key))
             else {

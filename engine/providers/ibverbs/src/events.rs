@@ -16,11 +16,11 @@ use stag_verbs::{Cause, FabricFault, Qp};
 impl Ibverbs {
     pub(crate) fn handle_connection_event(&mut self, event: rdmacm::Event) {
         if event.kind == kind::RDMA_CM_EVENT_CONNECT_REQUEST {
-            return self.handle_request(event);
+            return self.hand_on(event);
         }
         if event.context & LISTENER == LISTENER {
             if event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL {
-                self.listeners.retain(|id| !id.is(event.id));
+                self.listeners.retain(|listener| !listener.id.is(event.id));
             }
             self.shared.stats.port_events += 1;
             return;

@@ -23,6 +23,7 @@
 //! | `events` | what else is reported of a connection |
 //! | `close` | how connections end |
 //! | `cm` | listening, connection set-up |
+//! | `shared` | one listener for several shards |
 //! | `provider` | the contract's calls |
 //!
 //! Taken from rdma-sys: types, constants, and the data path, which libibverbs has as inline
@@ -50,6 +51,7 @@ mod open;
 mod provider;
 mod rdmacm;
 mod rx;
+mod shared;
 mod sinks;
 mod stats;
 mod sys;

@@ -147,6 +147,7 @@ functions! {
         rdma_reject: fn(*mut rdma_cm_id, *const c_void, u8) -> c_int;
         rdma_disconnect: fn(*mut rdma_cm_id) -> c_int;
         rdma_notify: fn(*mut rdma_cm_id, c_int) -> c_int;
+        rdma_migrate_id: fn(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
         rdma_get_cm_event: fn(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
         rdma_ack_cm_event: fn(*mut rdma_cm_event) -> c_int;
     }

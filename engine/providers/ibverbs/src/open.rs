@@ -9,13 +9,14 @@ use std::{
 };
 
 fn through(settings: &Settings, device: Through) -> io::Result<Ibverbs> {
-    Ibverbs::new(IbverbsConfig::new(settings.limits, device, settings.now))
+    let mut config = IbverbsConfig::new(settings.limits, device, settings.now);
+    (config.shared_port, config.steering) = (settings.shared_port, settings.steering.clone());
+    Ibverbs::new(config)
 }
 
 impl Open for Ibverbs {
     const NOTATION: Notation = Notation::Ip;
-    // A port of the connection manager has one listener.
-    const SHARING: Sharing = Sharing::Nobody;
+    const SHARING: Sharing = Sharing::Port;
 
     fn ip(at: &RdmaAddress) -> Option<SocketAddr> {
         Some(at.0)

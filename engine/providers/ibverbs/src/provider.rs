@@ -92,7 +92,7 @@ impl Provider for Ibverbs {
     }
 
     fn stop_listening(&mut self) {
-        self.listeners.clear();
+        self.leave_listeners();
     }
 
     fn connect(&mut self, to: &RdmaAddress, private_data: &[u8]) -> Result<Qp, FabricFault> {

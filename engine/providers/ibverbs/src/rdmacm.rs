@@ -18,6 +18,7 @@ use std::{
     os::fd::BorrowedFd,
     ptr,
     rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -46,6 +47,12 @@ pub(crate) struct Channel {
     raw: *mut rdma_event_channel,
 }
 
+// SAFETY: a channel is a descriptor, which does not change while it is there; librdmacm lets several
+// threads use it, and whoever holds it last ends it.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
 impl Channel {
     fn blocking(library: &'static Library) -> io::Result<Self> {
         // SAFETY: it has no argument.
@@ -57,11 +64,11 @@ impl Channel {
         Ok(Self { library, raw })
     }
 
-    pub(crate) fn new(library: &'static Library) -> io::Result<Rc<Self>> {
+    pub(crate) fn new(library: &'static Library) -> io::Result<Arc<Self>> {
         let channel = Self::blocking(library)?;
         // SAFETY: the channel was just made.
         set_nonblocking(unsafe { (*channel.raw).fd })?;
-        Ok(Rc::new(channel))
+        Ok(Arc::new(channel))
     }
 
     /// Readable when there is an event.
@@ -110,7 +117,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: every identifier holds an `Rc` of its channel.
+        // SAFETY: every identifier holds an `Arc` of its channel.
         unsafe { (self.library.rdma_destroy_event_channel)(self.raw) };
     }
 }
@@ -118,9 +125,14 @@ impl Drop for Channel {
 /// An identifier: a listener or one end of a connection.
 #[derive(Debug)]
 pub(crate) struct Id {
-    channel: Rc<Channel>,
+    channel: Arc<Channel>,
     raw: *mut rdma_cm_id,
 }
+
+// SAFETY: librdmacm lets any thread ask for something for an identifier, and locks what its threads
+// share. Of its fields, the owner alone reads the addresses and the device, and the context is
+// written when no other thread's channel has an event of it (`migrate`).
+unsafe impl Send for Id {}
 
 /// Numbers of RDMA Reads of one side of a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,7 +177,7 @@ fn done(code: c_int) -> io::Result<()> {
 }
 
 impl Id {
-    pub(crate) fn new(channel: &Rc<Channel>, context: u64) -> io::Result<Self> {
+    pub(crate) fn new(channel: &Arc<Channel>, context: u64) -> io::Result<Self> {
         let mut raw = ptr::null_mut();
         let context = ptr::without_provenance_mut(context as usize);
         let space = rdma_port_space::RDMA_PS_TCP;
@@ -173,20 +185,34 @@ impl Id {
         done(unsafe {
             (channel.library.rdma_create_id)(channel.raw, &raw mut raw, context, space)
         })?;
-        Ok(Self { channel: Rc::clone(channel), raw })
+        Ok(Self { channel: Arc::clone(channel), raw })
     }
 
     /// Takes over the identifier of a connect request.
     ///
     /// # Safety
     /// `raw` came with a connect request of `channel`, and nobody else has taken it over.
-    pub(crate) unsafe fn adopt(channel: &Rc<Channel>, raw: *mut rdma_cm_id) -> Self {
-        Self { channel: Rc::clone(channel), raw }
+    pub(crate) unsafe fn adopt(channel: &Arc<Channel>, raw: *mut rdma_cm_id) -> Self {
+        Self { channel: Arc::clone(channel), raw }
+    }
+
+    /// Has `channel` deliver its events from now on, and nobody else. Waits until those that another
+    /// thread has just taken are acknowledged.
+    pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
+        // SAFETY: the identifier and both channels are there.
+        done(unsafe { (channel.library.rdma_migrate_id)(self.raw, channel.raw) })?;
+        self.channel = Arc::clone(channel);
+        Ok(())
     }
 
     pub(crate) fn set_context(&mut self, context: u64) {
         // SAFETY: the identifier is there; only this thread's [`Channel::next`] reads it.
         unsafe { (*self.raw).context = ptr::without_provenance_mut(context as usize) };
+    }
+
+    /// Returns true if `channel` delivers its events.
+    pub(crate) fn is_of(&self, channel: &Arc<Channel>) -> bool {
+        Arc::ptr_eq(&self.channel, channel)
     }
 
     pub(crate) fn is(&self, raw: *mut rdma_cm_id) -> bool {
@@ -373,7 +399,7 @@ pub(crate) fn device_through(
     match through {
         Through::Local(ip) if ip.is_unspecified() => Device::first(library),
         Through::Local(ip) => {
-            let channel = Rc::new(Channel::blocking(library)?);
+            let channel = Arc::new(Channel::blocking(library)?);
             let id = Id::new(&channel, 0)?;
             let found = match id.bind(SocketAddr::new(ip, 0)) {
                 Ok(()) => id.device()?,
@@ -441,7 +467,7 @@ fn not_here(ip: IpAddr) -> io::Error {
 
 /// Waits, at most for some seconds, until the system says which device leads to `peer`.
 fn device_toward(library: &'static Library, peer: SocketAddr) -> io::Result<Rc<Device>> {
-    let channel = Rc::new(Channel::blocking(library)?);
+    let channel = Arc::new(Channel::blocking(library)?);
     let id = Id::new(&channel, 0)?;
     let resolved = id.resolve_address(peer, Duration::from_secs(2)).is_ok()
         && channel
@@ -456,8 +482,14 @@ pub(crate) mod tests {
     use super::*;
 
     /// A channel of a library that does nothing.
-    pub(crate) fn channel(library: &'static Library) -> Rc<Channel> {
-        Rc::new(Channel { library, raw: ptr::null_mut() })
+    pub(crate) fn channel(library: &'static Library) -> Arc<Channel> {
+        Arc::new(Channel { library, raw: ptr::null_mut() })
+    }
+
+    /// An identifier of that library.
+    pub(crate) fn no_id() -> Id {
+        let library = Box::leak(Box::new(Library::idle()));
+        Id { channel: channel(library), raw: ptr::null_mut() }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use stag_conformance::Fixture;
 use stag_ibverbs::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_pools::{Access, Class, Pool};
-use stag_verbs::{Cause, Event, Limits, Memory, Provider, Status, Tag, Time};
+use stag_verbs::{Cause, Event, Limits, Memory, PeerAddress, Provider, Status, Tag, Time};
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::BorrowedFd,
@@ -252,4 +252,68 @@ fn a_window_that_a_stranger_invalidated_is_given_back() {
     };
     assert_eq!((fenced.key(), &fenced.into_buf()[..]), (window.key, &b"lent"[..]));
     assert_eq!(ends[1].windows_bound(), 0);
+}
+
+/// Shards that share a port have peers in turn, wherever the listener is; and all of them when the
+/// others take no more.
+#[test]
+fn shards_share_a_listener() {
+    let name = "shards_share_a_listener";
+    let Ok(ip) = place() else {
+        println!("skipped: {name}: {}", place().unwrap_err());
+        return;
+    };
+    let pool = Pool::new(&[Class { slot_len: 4096, count: 64 }]).unwrap();
+    let limits =
+        Limits { connections: 16, send_queue: 8, receives: 8, receive_len: 4096, ..LIMITS };
+    // The last one is the peers'.
+    let mut ends = [true, true, false].map(|shared_port| {
+        let config = IbverbsConfig::new(limits, Through::Local(ip), now());
+        let mut end = Ibverbs::new(IbverbsConfig { shared_port, ..config }).unwrap();
+        end.register(&pool).unwrap();
+        (0..8).for_each(|_| end.post_receive(pool.take(4096).unwrap()).unwrap());
+        end
+    });
+    let at = ends[0].listen(&RdmaAddress(SocketAddr::new(ip, 0))).unwrap();
+    assert_eq!(ends[1].listen(&at), Ok(at));
+    // The shard that a new peer gets; both of its sides are established and a message arrives.
+    let connect = |ends: &mut [Ibverbs; 3]| {
+        let from = ends[2].connect(&at, b"hello").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut found = None;
+        loop {
+            for index in 0..3 {
+                match ends[index].poll(now()) {
+                    Some(Event::ConnectRequest { qp }) => {
+                        assert!(index < 2 && found.is_none());
+                        found = Some((index, qp));
+                        assert_eq!(&ends[index].private_data(qp)[..5], b"hello");
+                        let peer = ends[index].peer_address(qp);
+                        assert!(matches!(peer, Some(PeerAddress::Ip(peer)) if peer.ip() == ip));
+                        ends[index].accept(qp, b"well").unwrap();
+                    }
+                    Some(Event::Established { qp }) if index == 2 => {
+                        assert_eq!(qp, from);
+                        let mut message = pool.take(64).unwrap();
+                        message.append(b"told").unwrap();
+                        ends[2].post_send(qp, Tag(1), message, None).unwrap();
+                        ends[2].ring();
+                    }
+                    Some(Event::Received { qp, buf, .. }) => {
+                        assert_eq!((Some((index, qp)), &buf[..]), (found, &b"told"[..]));
+                        ends[index].post_receive(buf).unwrap();
+                        return index;
+                    }
+                    Some(Event::Disconnected { cause, .. }) => panic!("{index}: {cause:?}"),
+                    _ => {}
+                }
+            }
+            assert!(Instant::now() < deadline, "not in time");
+            std::thread::yield_now();
+        }
+    };
+    let places: Vec<usize> = (0..4).map(|_| connect(&mut ends)).collect();
+    assert_eq!(places.iter().sum::<usize>(), 2, "{places:?}");
+    ends[1].stop_listening();
+    assert_eq!([connect(&mut ends), connect(&mut ends)], [0, 0]);
 }

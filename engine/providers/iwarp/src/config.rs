@@ -1,7 +1,7 @@
 //! Settings of an [`Iwarp`](crate::Iwarp).
 
 use stag_protocol::iwarp::mpa::{self, Crc};
-use stag_verbs::{Limits, ListenHook, Time};
+use stag_verbs::{Limits, Steering, Time};
 use std::time::Duration;
 
 /// Length of FPDUs.
@@ -73,8 +73,8 @@ pub struct IwarpConfig {
     pub parking: usize,
     /// Let several listeners share a port, the kernel choosing among them.
     pub reuse_port: bool,
-    /// Sets an option of the sockets that listen.
-    pub on_listen: Option<ListenHook>,
+    /// Has addresses of peers decide which of those listeners gets them.
+    pub steering: Option<Steering>,
     /// Connect from a port below 1024, where this process may take one ([`stag_verbs::source`]).
     pub reserved_port: bool,
     /// `SO_SNDBUF` in octets; `None` leaves it to the kernel's tuning.
@@ -106,7 +106,7 @@ impl IwarpConfig {
             spare: 8,
             parking: 64,
             reuse_port: false,
-            on_listen: None,
+            steering: None,
             reserved_port: false,
             send_buffer: None,
             receive_buffer: None,

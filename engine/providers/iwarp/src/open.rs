@@ -13,7 +13,7 @@ fn config(settings: Settings) -> IwarpConfig {
     let mut config = IwarpConfig::new(limits, seed, now);
     config.crc = if settings.crc { config.crc } else { Crc::Never };
     config.reuse_port = settings.shared_port;
-    config.on_listen = settings.on_listen;
+    config.steering = settings.steering;
     config.reserved_port = settings.reserved_port;
     config.half_open = settings.half_open.unwrap_or(config.half_open);
     config.spare = settings.spare.unwrap_or(config.spare);

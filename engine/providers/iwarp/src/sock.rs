@@ -66,7 +66,7 @@ pub(crate) fn listen(at: SocketAddr, config: &IwarpConfig) -> io::Result<(OwnedF
     calm(&listener, at);
     net::bind(&listener, &at)?;
     net::listen(&listener, BACKLOG)?;
-    config.on_listen.iter().try_for_each(|hook| hook.set(listener.as_fd()))?;
+    config.steering.iter().try_for_each(|it| it.set(listener.as_fd()))?;
     let in_use = SocketAddr::try_from(net::getsockname(&listener)?)?;
     Ok((listener, in_use))
 }

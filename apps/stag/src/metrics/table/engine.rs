@@ -168,6 +168,11 @@ pub const TCP: &[Metric] = &[
         "TLS sessions that stood (RFC 9289).",
     ),
     Metric::counter(
+        "stag_tcp_tls_kernel_sessions_total",
+        "engine.stream.tls_kernel_sessions",
+        "TLS sessions that the kernel took over (--tls-records kernel).",
+    ),
+    Metric::counter(
         "stag_tcp_tls_failures_total",
         "engine.stream.tls_failures",
         "Connections that ended because they got no TLS session, or broke its rules.",

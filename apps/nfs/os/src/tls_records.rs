@@ -1,0 +1,219 @@
+//! TLS records that the kernel writes and reads (module `tls`; Documentation/networking/tls.rst in
+//! its sources). A socket whose session was taken over is written and read as one without TLS, but
+//! for records that are not data: alerts, and messages of the handshake.
+
+use rustix::{fd::AsFd, io::Errno};
+use std::{mem, os::fd::AsRawFd as _, ptr};
+
+/// Octets of an initialisation vector (RFC 8446 §5.3).
+pub const NONCE_LEN: usize = 12;
+/// `TLS_1_3_VERSION` of linux/tls.h, the version on the wire.
+const TLS_1_3: u16 = 0x0304;
+
+/// The direction of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordDirection {
+    /// Those that this host sends.
+    Send,
+    /// Those that the peer sends.
+    Receive,
+}
+
+fn done(code: libc::c_int) -> rustix::io::Result<()> {
+    match code {
+        0 => Ok(()),
+        _ => Err(last()),
+    }
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Lets the kernel's TLS be set on a socket that is connected. Until keys are, nothing changes.
+///
+/// # Errors
+/// As setsockopt(2) fails: `ENOENT` where the kernel has no TLS.
+pub fn enable(socket: impl AsFd) -> rustix::io::Result<()> {
+    let (name, fd) = (b"tls", socket.as_fd().as_raw_fd());
+    // SAFETY: the name is there, and as long as is said.
+    done(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_ULP,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    })
+}
+
+/// Has the kernel protect records of one direction by AES-GCM as TLS 1.3 does. The `key` has 16 or
+/// 32 octets, and the other direction's as many; `sequence` is the number of the next record.
+///
+/// # Errors
+/// As setsockopt(2) fails; `EINVAL` for a key of another length.
+pub fn set_key(
+    socket: impl AsFd,
+    direction: RecordDirection,
+    key: &[u8],
+    nonce: &[u8; NONCE_LEN],
+    sequence: u64,
+) -> rustix::io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    let (salt, iv) = nonce.split_at(4);
+    let salt = salt.try_into().map_err(|_| Errno::INVAL)?;
+    let iv = iv.try_into().map_err(|_| Errno::INVAL)?;
+    let rec_seq = sequence.to_be_bytes();
+    let info = |cipher_type| libc::tls_crypto_info { version: TLS_1_3, cipher_type };
+    if let Ok(key) = key.try_into() {
+        let info = info(libc::TLS_CIPHER_AES_GCM_128);
+        set(fd, direction, &libc::tls12_crypto_info_aes_gcm_128 { info, iv, key, salt, rec_seq })
+    } else if let Ok(key) = key.try_into() {
+        let info = info(libc::TLS_CIPHER_AES_GCM_256);
+        set(fd, direction, &libc::tls12_crypto_info_aes_gcm_256 { info, iv, key, salt, rec_seq })
+    } else {
+        Err(Errno::INVAL)
+    }
+}
+
+fn set<I: Copy>(fd: libc::c_int, direction: RecordDirection, info: &I) -> rustix::io::Result<()> {
+    let name = match direction {
+        RecordDirection::Send => libc::TLS_TX,
+        RecordDirection::Receive => libc::TLS_RX,
+    };
+    let (at, len) = (ptr::from_ref(info).cast(), size_of::<I>() as libc::socklen_t);
+    // SAFETY: `at` points to a value of that length, which lives through the call.
+    done(unsafe { libc::setsockopt(fd, libc::SOL_TLS, name, at, len) })
+}
+
+/// Room for a control message of one octet, aligned as its header is.
+#[repr(C)]
+union Control {
+    header: libc::cmsghdr,
+    octets: [u8; 64],
+}
+
+const _: () = assert!(
+    // SAFETY: it computes a number.
+    unsafe { libc::CMSG_SPACE(1) } as usize <= size_of::<Control>()
+);
+
+/// Calls `act` with a message of these octets and room for a control message.
+fn with_message<R>(octets: *mut u8, len: usize, act: impl FnOnce(&mut libc::msghdr) -> R) -> R {
+    let mut part = libc::iovec { iov_base: octets.cast(), iov_len: len };
+    let mut control = Control { octets: [0; 64] };
+    // SAFETY: zero is a value of all of its fields.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    // SAFETY: it computes a number.
+    message.msg_controllen = unsafe { libc::CMSG_SPACE(1) } as _;
+    act(&mut message)
+}
+
+/// Sends one record that is not data: `kind` is its type (RFC 8446 §5.1).
+///
+/// # Errors
+/// As sendmsg(2) fails.
+pub fn send_record(socket: impl AsFd, kind: u8, octets: &[u8]) -> rustix::io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    with_message(octets.as_ptr().cast_mut(), octets.len(), |message| {
+        // SAFETY: the message has room for a header, which is written whole, and its octet.
+        unsafe {
+            let header = libc::CMSG_FIRSTHDR(message);
+            (*header).cmsg_level = libc::SOL_TLS;
+            (*header).cmsg_type = libc::TLS_SET_RECORD_TYPE;
+            (*header).cmsg_len = libc::CMSG_LEN(1) as _;
+            *libc::CMSG_DATA(header) = kind;
+        }
+        // SAFETY: the message names octets of the caller, which are read, and its own control
+        // message.
+        let sent = unsafe { libc::sendmsg(fd, message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(last()) } else { Ok(()) }
+    })
+}
+
+/// Takes the next record, at which a read failed by `EIO` because it is not data. Returns its type
+/// and the number of its octets, of which those beyond the room are left for the next call.
+///
+/// # Errors
+/// As recvmsg(2) fails; `EBADMSG` for a record that is not the peer's.
+pub fn receive_record(socket: impl AsFd, room: &mut [u8]) -> rustix::io::Result<(u8, usize)> {
+    let fd = socket.as_fd().as_raw_fd();
+    with_message(room.as_mut_ptr(), room.len(), |message| {
+        // SAFETY: the message names octets of the caller, which are written, and room for a control
+        // message.
+        let taken = unsafe { libc::recvmsg(fd, message, libc::MSG_DONTWAIT) };
+        let Ok(taken) = usize::try_from(taken) else { return Err(last()) };
+        // SAFETY: the kernel filled what the message names, and said how long it is.
+        let header = unsafe { libc::CMSG_FIRSTHDR(message) };
+        if header.is_null() {
+            return Err(Errno::BADMSG);
+        }
+        // SAFETY: a header that is there is whole.
+        let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
+        if (level, kind) != (libc::SOL_TLS, libc::TLS_GET_RECORD_TYPE) {
+            return Err(Errno::BADMSG);
+        }
+        // SAFETY: this message has one octet.
+        Ok((unsafe { *libc::CMSG_DATA(header) }, taken))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{Read, Write},
+        net::{Ipv4Addr, TcpListener, TcpStream},
+    };
+
+    fn pair() -> [TcpStream; 2] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [one, listener.accept().unwrap().0]
+    }
+
+    /// Where the kernel has no TLS this shows that nothing is changed by asking; `tests/guest/tls`
+    /// runs it where it has.
+    #[test]
+    fn records_of_data_and_others_travel_between_two_sockets_of_the_kernel() {
+        let [mut one, mut other] = pair();
+        if let Err(why) = enable(&one) {
+            println!("skipped: the kernel has no TLS: {why}");
+            assert_eq!(why, Errno::NOENT);
+            one.write_all(b"clear").unwrap();
+            let mut octets = [0; 5];
+            other.read_exact(&mut octets).unwrap();
+            assert_eq!(&octets, b"clear");
+            return;
+        }
+        exchange(&[9; 16]);
+        exchange(&[9; 32]);
+    }
+
+    fn exchange(key: &[u8]) {
+        let [mut one, mut other] = pair();
+        let nonce = [7; NONCE_LEN];
+        enable(&one).unwrap();
+        enable(&other).unwrap();
+        assert_eq!(set_key(&one, RecordDirection::Send, &key[..8], &nonce, 0), Err(Errno::INVAL));
+        for (from, to) in [(&one, &other), (&other, &one)] {
+            set_key(from, RecordDirection::Send, key, &nonce, 5).unwrap();
+            set_key(to, RecordDirection::Receive, key, &nonce, 5).unwrap();
+        }
+        let mut octets = [0; 64];
+        one.write_all(b"there").unwrap();
+        assert_eq!(other.read(&mut octets).unwrap(), 5);
+        other.write_all(b"and back").unwrap();
+        assert_eq!(one.read(&mut octets).unwrap(), 8);
+        assert_eq!(&octets[..8], b"and back");
+        send_record(&one, 21, &[1, 0]).unwrap();
+        let error = other.read(&mut octets).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(receive_record(&other, &mut octets), Ok((21, 2)));
+        assert_eq!(octets[..2], [1, 0]);
+    }
+}

@@ -1,0 +1,117 @@
+//! TLS sessions that the kernel took over (`stag_tls::KernelTls`). Their sockets are read and
+//! written as those without TLS; what is special are records that are not data, and the number of
+//! octets that one key may protect.
+
+use super::{Look, table::Stream};
+use crate::{app::App, shard::Shard};
+use rustix::{fd::AsFd, io::Errno};
+use stag_pools::table::Key;
+use stag_tls::{ALERT, CLOSE_NOTIFY, KernelTls, Secured, TlsError};
+use stag_verbs::{Cause, Provider};
+use std::{io, sync::Arc};
+
+/// Octets of a record that is not data, as far as they are looked at: alerts have two.
+const CONTROL_LEN: usize = 64;
+/// What protecting one record costs of what a key may protect, in octets.
+const RECORD_COST: u64 = 32;
+/// Octets of a whole record.
+const RECORD_LEN: u64 = 1 << 14;
+
+/// The session of a connection, in the kernel.
+#[derive(Debug)]
+pub(super) struct KernelSession {
+    kernel: Arc<dyn KernelTls>,
+    /// Octets that its key may still protect.
+    left: u64,
+}
+
+impl KernelSession {
+    /// Counts octets that were sent. False: the key may protect no more.
+    fn spend(&mut self, sent: usize) -> bool {
+        let sent = sent as u64;
+        let cost = sent.saturating_add((sent / RECORD_LEN + 1) * RECORD_COST);
+        self.left = self.left.saturating_sub(cost);
+        self.left > 0
+    }
+}
+
+impl Stream {
+    /// True if its calls travel inside a session that stands, or is about to.
+    pub(super) const fn is_secured(&self) -> bool {
+        self.tls.is_some() || self.kernel_tls.is_some()
+    }
+
+    /// Octets were sent. A connection whose key may protect no more is read no more: what was
+    /// called is answered, and whoever called calls again over the next one.
+    pub(super) fn note_sent(&mut self, sent: usize) {
+        self.moved += sent as u64;
+        if let Some(session) = &mut self.kernel_tls
+            && !session.spend(sent)
+        {
+            self.ended = true;
+        }
+    }
+
+    /// Tells the peer of a session in the kernel that nothing more comes, if the socket takes it.
+    // RFC 9289 §5.1.1 [9289-25]: a closure alert ends the session
+    pub(super) fn close_kernel_session(&self) {
+        if let Some(session) = &self.kernel_tls {
+            let _ = session.kernel.send(self.socket.as_fd(), ALERT, &CLOSE_NOTIFY);
+        }
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Hands a session that stands over to the kernel, where that is wanted.
+    pub(super) fn hand_session_over(
+        &mut self,
+        key: Key,
+        secured: &mut Secured,
+    ) -> Result<(), Cause> {
+        let tls = self.core.config.serve_tls.as_ref();
+        let Some(kernel) = tls.and_then(|tls| tls.kernel()).cloned() else { return Ok(()) };
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+        // Octets that are in the session already stay there, and it with them.
+        let Some(tls) = stream.tls.take_if(|tls| tls.is_empty()) else { return Ok(()) };
+        let taken = tls.into_keys().and_then(|keys| {
+            let taken = kernel.take_over(stream.socket.as_fd(), &keys);
+            taken.map_err(|error| {
+                TlsError::new(format!("the kernel does not take it over: {error}"))
+            })
+        });
+        if let Err(error) = taken {
+            return Err(self.fail_session(key, error));
+        }
+        let left = kernel.octets_max();
+        stream.kernel_tls = Some(Box::new(KernelSession { kernel, left }));
+        secured.in_kernel = true;
+        self.streams.stats.tls_kernel_sessions += 1;
+        Ok(())
+    }
+
+    /// A read failed: of a session in the kernel that may be a record which is not data.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn handle_read_fault(&mut self, key: Key, error: &io::Error) -> Look {
+        let fault = Look::Closed(Cause::Fabric(error.into()));
+        let Some(stream) = self.streams.connections.get(key) else { return fault };
+        let Some(session) = &stream.kernel_tls else { return fault };
+        let mut octets = [0; CONTROL_LEN];
+        let taken = match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::IO) => session.kernel.receive(stream.socket.as_fd(), &mut octets),
+            Some(Errno::BADMSG) => Err(Errno::BADMSG.into()),
+            _ => return fault,
+        };
+        let why = match taken {
+            Ok((ALERT, len)) => match octets.get(..len) {
+                Some([_, 0]) => return self.end_of_input(key),
+                Some([_, alert, ..]) => format!("the peer ends the session by alert {alert}"),
+                _ => "an alert without content".to_owned(),
+            },
+            // Kernels before 6.14 cannot change keys.
+            Ok(_) => "the peer renews its keys, which a session in the kernel cannot".to_owned(),
+            Err(error) => format!("a record is not the peer's: {error}"),
+        };
+        Look::Closed(self.fail_session(key, TlsError::new(why)))
+    }
+}
