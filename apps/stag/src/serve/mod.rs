@@ -7,6 +7,7 @@ mod ceph_url;
 mod checks;
 mod ends;
 mod exports;
+mod host_checks;
 mod jitter;
 mod limits;
 mod need;
@@ -24,10 +25,10 @@ mod state_dir;
 mod watchdog;
 mod watching;
 
+use callers::distrust;
 use checks::check_free;
 pub use checks::check_open;
 use ends::tell_systemd;
-pub use sentences::cannot_listen;
 
 use crate::{
     Error,
@@ -156,8 +157,9 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     }
     let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
     jitter::wait(arguments.start_jitter);
-    let source = source(&plan)?;
-    distrust(&mut plan, &source)?;
+    let placed = |error| settings.origins.placed(error);
+    let source = source(&plan).map_err(placed)?;
+    distrust(&mut plan, &source).map_err(placed)?;
     let notices = match &source {
         StoreSource::Files(shared) => {
             let set = plan.export_set();
@@ -166,7 +168,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         }
         StoreSource::Memory(_) | StoreSource::Ceph(_) => &[],
     };
-    let bound = watching::bind(&arguments.observe, &plan)?;
+    let bound = watching::bind(&arguments.observe, &plan).map_err(placed)?;
     aside(announce::introduction(&plan, notices));
     let settled = Arc::new(crate::caller::settle());
     let rest = rest::listener(arguments.limits.awake.unwrap_or_default(), &settled);
@@ -177,7 +179,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         ends::stop_without_stdin(sender.clone())?;
     }
     if let Some(pid) = arguments.exit_with {
-        ends::stop_with(pid, sender.clone())?;
+        ends::stop_with(pid, sender.clone()).map_err(placed)?;
     }
     let began = Instant::now();
     let admission = Arc::new(AdmissionTable::new(plan.clients.clone()));
@@ -198,21 +200,20 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         Err(error) => {
             server.stop_all();
             // The shard that failed knows better why.
-            return Err(server.join().err().unwrap_or(error));
+            return Err(placed(server.join().err().unwrap_or(error)));
         }
     };
     let _registration = match server.register(&first).transpose() {
         Ok(registration) => registration,
         Err(error) => {
             server.stop_all();
-            return server.join().and(Err(error));
+            return server.join().and(Err(placed(error)));
         }
     };
     let shards = Arc::new(server.shards());
     let exports = watching::exports(&server.plan);
     let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
     let reload = reloading.clone().map(Reloading::for_controllers);
-    watchdog::start(&shards)?;
     let facts = watching::facts(&first, exports);
     let (watched, _watching) = bound.start(&shards, facts, reload)?;
     first.watched = watched;
@@ -238,16 +239,6 @@ fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
     say(announce::introduction(&plan, &[]));
     say(announce::checked());
     Ok(())
-}
-
-/// Asks connections for proofs where callers could act as more than they are.
-fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
-    let who = match source {
-        StoreSource::Files(shared) => callers::named_at_will(plan, shared.is_privileged()),
-        StoreSource::Memory(_) => None,
-        StoreSource::Ceph(_) => Some("any other user"),
-    };
-    who.map_or(Ok(()), |who| plan.distrust(who))
 }
 
 /// The counters of a shard that stopped.

@@ -2,7 +2,7 @@
 //! All of a file counts from then on, or nothing of it.
 
 use super::{
-    distrust,
+    callers::distrust,
     options::ServeOptions,
     plan::{Plan, PlanPurpose, StorePlan},
     tell_systemd, watching,
@@ -185,7 +185,7 @@ impl Reloader {
     /// The reason, with the file's name and line where it stands there. Nothing has changed then.
     fn reload(&mut self, listed: &ExportList) -> Result<Changes, Refused> {
         let settings = settings::merge::<ServeOptions>(&self.words, Some(&self.file))?;
-        let mut plan = Plan::new(&settings, PlanPurpose::Check)?;
+        let mut plan = Plan::new(&settings, PlanPurpose::Reload)?;
         let before = self.fixed.iter().zip(fixed(&plan, &settings.options));
         if let Some((_, (name, _))) = before.into_iter().find(|(old, new)| *old != new) {
             let sentence = format!(
@@ -194,7 +194,7 @@ impl Reloader {
             );
             return Err(Refused(settings.origins.place(&sentence)));
         }
-        distrust(&mut plan, &self.source)?;
+        distrust(&mut plan, &self.source).map_err(|error| settings.origins.placed(error))?;
         let exports = match &self.source {
             StoreSource::Files(shared) => shared
                 .replace_exports(&plan.export_set())
