@@ -70,8 +70,12 @@ fn flags_override_the_file() {
         "lease = 40  # stag.toml:6",
         "level = \"debug\"  # stag.toml:8",
         "format = \"text\"  # default",
-        "# metrics is not set",
+        "#metrics = \"127.0.0.1:0\"  # default",
+        "#drain = 3  # default",
+        "# clients is not set",
         "[[export]]  # stag.toml:9",
+        "path = \"data\"  # stag.toml:10",
+        "access = \"rw\"  # default",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
     }
@@ -82,6 +86,59 @@ fn flags_override_the_file() {
     let settings = shown["settings"].as_array().unwrap();
     let sample = settings.iter().find(|setting| setting["key"] == "sample").unwrap();
     assert_eq!((&sample["value"], &sample["from"]["kind"]), (&7.into(), &"file".into()));
+}
+
+#[test]
+fn values_of_the_environment_and_defaults_that_follow_from_others_are_shown_with_their_origin() {
+    let home = home(
+        "[[export]]\npath = \"data\"\nslow = true\nclients = [\n  \"::1\",\n  { \
+                     networks = [\"10.0.0.0/8\"], access = \"ro\" },\n]\n\n[[export]]\npath = \
+                     \"other/data\"\nname = \"x\"\n",
+    );
+    let show = |arguments: &[&str]| {
+        let all = [&["config", "show", "--config", "stag.toml"], arguments].concat();
+        let output = home.stag(&all).env("STAG_LOG", "debug").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = show(&["--connections", "2000"]);
+    let control = format!("#control = \"{}\"  # default", home.text("state/control.sock"));
+    let state = format!("state-dir = \"{}\"  # environment STAG_STATE_DIR", home.text("state"));
+    for line in [
+        "level = \"debug\"  # environment STAG_LOG",
+        &state,
+        &control,
+        "#tcp = \"127.0.0.1:2049\"  # default",
+        "#metrics = \"127.0.0.1:9464\"  # default",
+        "#mode = \"auto\"  # default",
+        "connections = 2000  # flag",
+        "#receives = 8000  # default",
+        "#calls = 9024  # default",
+        "#spin = 100  # default",
+        "slow = true  # stag.toml:3",
+        "clients = [  # stag.toml:4",
+        "  { networks = [\"::1/128\"] },  # stag.toml:5",
+        "  { access = \"ro\", networks = [\"10.0.0.0/8\"] },  # stag.toml:6",
+        "name = \"x\"  # stag.toml:11",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
+    }
+    fs::write(home.path("shown.toml"), &text).unwrap();
+    let output = home.run(&["config", "show", "--config", "shown.toml", "--json"]);
+    assert!(output.status.success(), "what is shown can be read again: {output:?}\n{text}");
+    let shown: serde_json::Value = serde_json::from_str(&show(&["--json"])).unwrap();
+    let find = |key: &str| {
+        let settings = shown["settings"].as_array().unwrap();
+        settings.iter().find(|setting| setting["key"] == key).unwrap().clone()
+    };
+    assert_eq!(find("level")["from"]["variable"], "STAG_LOG");
+    assert_eq!(find("mode")["value"], "auto");
+    let export = &shown["exports"][0];
+    assert_eq!((&export["lines"]["slow"], &export["clients"][1]["line"]), (&3.into(), &6.into()));
+    let memory = show(&["--memory", "1M"]);
+    for line in ["#control = \"none\"  # default", "# mode is not set", "# state-dir is not set"] {
+        assert!(memory.lines().any(|found| found == line), "{line} is missing:\n{memory}");
+    }
 }
 
 #[test]

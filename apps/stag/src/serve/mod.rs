@@ -5,6 +5,7 @@ mod callers;
 mod ceph_start;
 mod ceph_url;
 mod checks;
+mod defaults;
 mod ends;
 mod exports;
 mod host_checks;
@@ -28,6 +29,7 @@ mod watching;
 use callers::distrust;
 use checks::check_free;
 pub use checks::check_open;
+pub use defaults::{ComputedDefault, computed};
 use ends::tell_systemd;
 
 use crate::{

@@ -12,7 +12,7 @@ mod file;
 mod origin;
 mod value;
 
-pub use exports::{ExportEntry, ListenEntry};
+pub use exports::{ClientPlace, ExportEntry, ListenEntry};
 pub use origin::{Origins, ValueOrigin, key_of, section_of};
 
 use crate::Error;

@@ -19,6 +19,8 @@ pub enum ValueOrigin {
     Flag,
     /// This line of the file, counted from 1.
     Line(usize),
+    /// The environment variable of this name.
+    Variable(&'static str),
 }
 
 /// The places that all values come from.
@@ -55,6 +57,14 @@ impl Origins {
             let value = text.split_once('=').map(|(_, value)| value.to_owned());
             let line = FileLine { line: word.line, value: value.unwrap_or_default() };
             self.lines.entry(word.flag.clone()).or_default().push(line);
+        }
+    }
+
+    /// Puts a value of `flag` down to the environment variable `name`, unless somebody said it.
+    pub fn of_variable(&self, flag: &str, name: &'static str) -> ValueOrigin {
+        match self.of_flag(flag) {
+            ValueOrigin::Default => ValueOrigin::Variable(name),
+            said => said,
         }
     }
 
