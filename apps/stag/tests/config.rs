@@ -93,7 +93,7 @@ fn values_of_the_environment_and_defaults_that_follow_from_others_are_shown_with
     let home = home(
         "[[export]]\npath = \"data\"\nslow = true\nclients = [\n  \"::1\",\n  { \
                      networks = [\"10.0.0.0/8\"], access = \"ro\" },\n]\n\n[[export]]\npath = \
-                     \"other/data\"\nname = \"x\"\n",
+                     \"other/data\"\nname = \"x\"\ndelegations = \"exclusive\"\n",
     );
     let show = |arguments: &[&str]| {
         let all = [&["config", "show", "--config", "stag.toml"], arguments].concat();
@@ -120,6 +120,7 @@ fn values_of_the_environment_and_defaults_that_follow_from_others_are_shown_with
         "  { networks = [\"::1/128\"] },  # stag.toml:5",
         "  { access = \"ro\", networks = [\"10.0.0.0/8\"] },  # stag.toml:6",
         "name = \"x\"  # stag.toml:11",
+        "delegations = \"exclusive\"  # stag.toml:12",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
     }
@@ -308,6 +309,32 @@ fn a_server_that_runs_stands_in_no_way_of_a_check_of_its_settings() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let output = home.run(&["ctl", "status"]);
     assert_eq!(output.status.code(), Some(0), "the socket is there: {output:?}");
+}
+
+#[test]
+fn an_export_says_itself_that_nobody_else_changes_it() {
+    let export = "[[export]]\npath = \"data\"\ndelegations = \"exclusive\"\n";
+    let check = |text: &str| {
+        let home = home(text);
+        let output = home.run(&["serve", "--config", "stag.toml", "--check"]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(check(&format!("{FREE}nfs = [4]\n{export}")).0, Some(0));
+    let same = "nfs = [4]\ndelegations = [\"data=exclusive\"]\n";
+    assert_eq!(check(&format!("{FREE}{same}{export}")).0, Some(0), "both say the same");
+    for (text, expected) in [
+        ("", "stag.toml:3: --delegations are of version 4: add --nfs 3,4"),
+        (
+            "nfs = [4]\ndelegations = [\"data=none\"]\n",
+            "stag.toml:2: --delegations data=none: the export says otherwise at stag.toml:5: leave \
+             one of them out",
+        ),
+    ] {
+        let (code, said) = check(&format!("{text}{export}"));
+        assert_eq!((code, said.contains(expected)), (Some(2), true), "{text}: {said}");
+    }
+    let (_, said) = check(&format!("nfs = [4]\n{}", export.replace("exclusive", "some")));
+    assert!(said.contains("stag.toml:4: write \"exclusive\" or \"none\" instead of"), "{said}");
 }
 
 #[test]

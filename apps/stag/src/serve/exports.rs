@@ -3,7 +3,7 @@
 use super::options::ServeOptions;
 use crate::{
     Error, plain,
-    settings::{ExportEntry, Origins},
+    settings::{ExportEntry, Origins, OwnDelegations},
 };
 use stag_nfs::{access::ExportRules, export::path_of_name};
 use std::{
@@ -29,7 +29,7 @@ pub struct Exported {
     pub rules: ExportRules,
     /// All its calls are made by threads that may wait.
     pub is_slow: bool,
-    /// Its line, if it stands in the file.
+    /// Its line, and what it says about delegations, if it stands in the file.
     pub entry: Option<EntryFacts>,
 }
 
@@ -37,6 +37,8 @@ pub struct Exported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryFacts {
     pub line: usize,
+    /// Delegations are given, or not; with the line that says so.
+    pub delegations: Option<OwnDelegations>,
 }
 
 impl Exported {
@@ -92,7 +94,7 @@ pub fn all(
         let found = export(Path::new(&entry.path), name, entry.read_only);
         let found = found.map_err(|error| Error::usage(format!("{place}{error}")))?;
         let (rules, is_slow) = (entry.rules.clone(), entry.is_slow);
-        let facts = EntryFacts { line: entry.line };
+        let facts = EntryFacts { line: entry.line, delegations: entry.delegations };
         add(Exported { rules, is_slow, entry: Some(facts), ..found }, &place)?;
     }
     Ok(exports)

@@ -21,7 +21,7 @@ const TRANSFER_MIN: usize = 4_096;
 /// Keys of one listener.
 pub const LISTEN_KEYS: [&str; 2] = ["url", "cores"];
 /// Keys of one export.
-pub const EXPORT_KEYS: [&str; 11] = [
+pub const EXPORT_KEYS: [&str; 12] = [
     "path",
     "name",
     "access",
@@ -33,6 +33,7 @@ pub const EXPORT_KEYS: [&str; 11] = [
     "slow",
     "read-max",
     "write-max",
+    "delegations",
 ];
 /// Keys of a rule for clients of one export.
 pub const CLIENT_KEYS: [&str; 6] =
@@ -44,6 +45,14 @@ pub struct ListenEntry {
     pub url: String,
     /// Cores of its scheme, if it says how many.
     pub cores: Option<u16>,
+    pub line: usize,
+}
+
+/// The delegations that an export of the file says are given of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnDelegations {
+    /// Nobody but this server changes the export, so some are given.
+    pub is_exclusive: bool,
     pub line: usize,
 }
 
@@ -68,6 +77,7 @@ pub struct ExportEntry {
     /// All its calls are made by threads that may wait.
     pub is_slow: bool,
     pub rules: ExportRules,
+    pub delegations: Option<OwnDelegations>,
     /// Its keys, with their lines.
     pub keys: Vec<(String, usize)>,
     /// The lines of `rules.clients`, in that order.
@@ -107,6 +117,10 @@ pub(super) fn export(value: &Placed<'_>, text: &str) -> Result<ExportEntry, File
             "access" => export.read_only = is_read_only(value)?,
             "clients" => {
                 (export.rules.clients, export.client_places) = clients(value, text)?;
+            }
+            "delegations" => {
+                let is_exclusive = is_exclusive(value)?;
+                export.delegations = Some(OwnDelegations { is_exclusive, line });
             }
             "slow" => export.is_slow = value::boolean(value, "slow")?,
             "read-max" => export.rules.read_max = Some(transfer(value, "read-max")?),
@@ -217,6 +231,17 @@ fn squash(value: &Placed<'_>) -> Result<Squash, FileFault> {
                 format!("write \"root\", \"none\" or \"all\" instead of {other:?}{by_network}");
             Err(FileFault::new(value.span(), why))
         }
+    }
+}
+
+fn is_exclusive(value: &Placed<'_>) -> Result<bool, FileFault> {
+    match value::text(value, "delegations")? {
+        "exclusive" => Ok(true),
+        "none" => Ok(false),
+        other => Err(FileFault::new(
+            value.span(),
+            format!("write \"exclusive\" or \"none\" instead of {other:?}"),
+        )),
     }
 }
 

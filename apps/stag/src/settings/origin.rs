@@ -30,6 +30,8 @@ pub struct Origins {
     file: String,
     flags: BTreeSet<String>,
     lines: BTreeMap<String, Vec<FileLine>>,
+    /// Lines of tables that say a part of what a flag would say.
+    tables: BTreeMap<&'static str, usize>,
 }
 
 /// A line of the file, with the value that stands there.
@@ -60,6 +62,11 @@ impl Origins {
         }
     }
 
+    /// Notes a line of a table that says a part of what `flag` would say.
+    pub(super) fn add_key_of_table(&mut self, flag: &'static str, line: usize) {
+        self.tables.entry(flag).or_insert(line);
+    }
+
     /// Puts a value of `flag` down to the environment variable `name`, unless somebody said it.
     pub fn of_variable(&self, flag: &str, name: &'static str) -> ValueOrigin {
         match self.of_flag(flag) {
@@ -80,7 +87,11 @@ impl Origins {
     /// The line of a flag's value that `sentence` is about: where the flag has several, the one
     /// whose value the sentence names.
     fn line_of(&self, flag: &str, sentence: &str) -> Option<usize> {
-        let ValueOrigin::Line(first) = self.of_flag(flag) else { return None };
+        let first = match self.of_flag(flag) {
+            ValueOrigin::Line(first) => first,
+            ValueOrigin::Default => return self.tables.get(flag).copied(),
+            ValueOrigin::Flag | ValueOrigin::Variable(_) => return None,
+        };
         let is_named = |at: &&FileLine| !at.value.is_empty() && sentence.contains(&at.value);
         let named = self.lines.get(flag)?.iter().filter(is_named);
         // One value can be the beginning of another one.
