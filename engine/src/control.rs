@@ -1,7 +1,7 @@
 //! Commands of the control thread to shards (DESIGN D11): one word to look at and one descriptor to
 //! wake by.
 
-use crate::app::PeerId;
+use crate::{app::PeerId, waiting::Spin};
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -44,6 +44,10 @@ pub enum Order {
     Drain,
     /// Take connections again.
     Resume,
+    /// Give calls in progress so long from here on, at a drain and at the end.
+    SetDrain(Duration),
+    /// Poll without work for so long from here on, before a sleep.
+    SetSpin(Spin),
 }
 
 #[derive(Debug)]

@@ -1,8 +1,13 @@
 //! Addresses to listen at, as they are given: `SCHEME://IP:PORT`.
 
-use crate::Error;
+use crate::{Error, plain};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt::set_socket_reuseaddr,
+};
 use stag_fabrics::{Absent, FabricAddress, FabricInfo, Notation, UrlError};
-use std::net::SocketAddr;
+use stag_verbs::FabricFault;
+use std::{fmt::Display, io, net::SocketAddr};
 
 /// Schemes in a sentence.
 fn listed(schemes: &[&str]) -> String {
@@ -41,12 +46,12 @@ pub fn listen(url: &str) -> Result<FabricAddress, Error> {
 }
 
 fn no_address(url: &str, error: UrlError) -> Error {
-    Error::usage(match error {
+    let sentence = match error {
         UrlError::NoScheme => format!("{url:?} has no scheme: this build has {}", served()),
         UrlError::UnknownScheme(scheme) => {
             format!("{url:?}: this build has no scheme {scheme}://, only {}", served())
         }
-        UrlError::Absent(absent) => return not_built(url, absent),
+        UrlError::Absent(absent) => not_built(url, absent).to_string(),
         UrlError::Address { scheme, .. }
             if fabric(scheme).is_ok_and(|info| info.notation == Notation::Ip) =>
         {
@@ -56,7 +61,8 @@ fn no_address(url: &str, error: UrlError) -> Error {
             )
         }
         UrlError::Address { why, .. } => format!("{url:?} is not an address to listen at: {why}"),
-    })
+    };
+    Error::usage(format!("--listen {sentence}"))
 }
 
 /// The error for a URL of a fabric that this build has not.
@@ -81,10 +87,55 @@ pub fn tcp(text: &str) -> Result<Option<SocketAddr>, Error> {
     })
 }
 
+/// Checks that this process could listen at `at`, by a socket that nobody can connect to: an
+/// address that another program uses passes.
+///
+/// # Errors
+/// It is no address of this host, or its port needs a privilege.
+pub fn probe(at: SocketAddr) -> io::Result<()> {
+    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // A server that starts meanwhile has the address all the same.
+    set_socket_reuseaddr(&socket, true)?;
+    match bind(&socket, &at) {
+        Err(Errno::ADDRINUSE) => Ok(()),
+        bound => Ok(bound?),
+    }
+}
+
+/// The sentence about an address that cannot be used, and what to do about it; `flag` gives another
+/// one.
+pub fn cannot_listen(at: &impl Display, fault: FabricFault, flag: &str) -> Error {
+    let why = match fault {
+        FabricFault::AddressInUse => {
+            format!("another program uses it; stop that one, or choose another address with {flag}")
+        }
+        FabricFault::BadAddress => {
+            format!("it is no address of this host; choose another with {flag}")
+        }
+        FabricFault::Denied => {
+            format!("ports below 1024 need a privilege; choose another with {flag}, or run as root")
+        }
+        FabricFault::Os(number) => plain(&std::io::Error::from_raw_os_error(number)),
+        other => other.to_string(),
+    };
+    Error::usage(format!("cannot listen at {at}: {why}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use stag_fabrics::ABSENT;
+
+    #[test]
+    fn an_address_that_is_taken_passes_and_one_of_another_host_does_not() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        probe(taken.local_addr().unwrap()).unwrap();
+        probe("127.0.0.1:0".parse().unwrap()).unwrap();
+        // RFC 5737: no host has it.
+        let error = probe("192.0.2.1:0".parse().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrNotAvailable);
+    }
 
     #[test]
     fn addresses_are_read() {
@@ -134,18 +185,20 @@ mod tests {
             if ABSENT.is_empty() { "iwarp://, rdma:// and shm://" } else { "iwarp:// and shm://" };
         assert_eq!(
             text("udp://127.0.0.1:1"),
-            format!("\"udp://127.0.0.1:1\": this build has no scheme udp://, only {served}")
+            format!(
+                "--listen \"udp://127.0.0.1:1\": this build has no scheme udp://, only {served}"
+            )
         );
         assert_eq!(
             text("127.0.0.1:1"),
-            format!("\"127.0.0.1:1\" has no scheme: this build has {served}")
+            format!("--listen \"127.0.0.1:1\" has no scheme: this build has {served}")
         );
         // Also where the feature is unified into this build: its ends do not meet between
         // processes.
         for url in ["sim://7", "sim://x"] {
             assert_eq!(
                 text(url),
-                format!("{url:?}: this build has no scheme sim://, only {served}")
+                format!("--listen {url:?}: this build has no scheme sim://, only {served}")
             );
         }
         assert!(called().starts_with("iwarp://, tcp://"), "{}", called());

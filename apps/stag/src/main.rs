@@ -64,6 +64,17 @@ impl Error {
         Self::Usage(sentence.into())
     }
 
+    /// Names the flag that an error is about, by its long name, where the sentence does not.
+    fn of_flag(self, flag: &str) -> Self {
+        let flag = format!("--{flag}");
+        match self {
+            Self::Usage(sentence) if !sentence.contains(&flag) => {
+                Self::Usage(format!("{flag}: {sentence}"))
+            }
+            other => other,
+        }
+    }
+
     fn failure(sentence: impl Into<String>) -> Self {
         Self::Failure(sentence.into())
     }

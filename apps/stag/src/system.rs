@@ -19,16 +19,26 @@ const OF_ROOT: &str = "/var/lib/stag-root";
 /// # Errors
 /// A sentence where no home is known.
 pub fn default_state_dir() -> Result<PathBuf, Error> {
+    usual_state_dir().map(|(directory, _)| directory)
+}
+
+/// The same, with the environment variable that names it, if one does.
+///
+/// # Errors
+/// A sentence where no home is known.
+pub fn usual_state_dir() -> Result<(PathBuf, Option<&'static str>), Error> {
+    const VARIABLE: &str = "STAG_STATE_DIR";
+    const BASE: &str = "XDG_STATE_HOME";
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    if let Some(given) = env::var_os("STAG_STATE_DIR").filter(|given| !given.is_empty()) {
-        return Ok(PathBuf::from(given));
+    if let Some(given) = env::var_os(VARIABLE).filter(|given| !given.is_empty()) {
+        return Ok((PathBuf::from(given), Some(VARIABLE)));
     }
     if geteuid().is_root() {
-        return Ok(of_root(Path::new(OF_HOST), Path::new(OF_ROOT)).to_owned());
+        return Ok((of_root(Path::new(OF_HOST), Path::new(OF_ROOT)).to_owned(), None));
     }
-    let home = || absolute("HOME").map(|home| home.join(".local/state"));
-    let base = absolute("XDG_STATE_HOME").or_else(home);
-    base.map(|base| base.join("stag")).ok_or_else(|| {
+    let home = || absolute("HOME").map(|home| (home.join(".local/state"), None));
+    let base = absolute(BASE).map(|base| (base, Some(BASE))).or_else(home);
+    base.map(|(base, variable)| (base.join("stag"), variable)).ok_or_else(|| {
         Error::usage(
             "no state directory is known, because HOME is not set: give one with --state-dir",
         )

@@ -84,7 +84,26 @@ impl ServeTlsOptions {
         };
         let files = ServerFiles { identity, client_authorities: self.tls_client_ca.clone() };
         let tls = ServerTls::open_with(files, is_required, self.kernel()?);
-        tls.map(|tls| Some(Arc::new(tls))).map_err(|error| Error::usage(error.to_string()))
+        tls.map(|tls| Some(Arc::new(tls))).map_err(|error| {
+            let sentence = error.to_string();
+            let flag = self.flag_of(&sentence);
+            Error::usage(sentence).of_flag(flag)
+        })
+    }
+
+    /// The flag of the file that `sentence` names.
+    fn flag_of(&self, sentence: &str) -> &'static str {
+        let files = [
+            ("tls-cert", &self.tls_cert),
+            ("tls-key", &self.tls_key),
+            ("tls-client-ca", &self.tls_client_ca),
+        ];
+        let named = files.into_iter().filter_map(|(flag, file)| {
+            let path = file.as_ref()?.display().to_string();
+            sentence.contains(&path).then_some((path.len(), flag))
+        });
+        // One path can be a part of another one; of two that are named, the first counts.
+        named.rev().max_by_key(|(len, _)| *len).map_or("tls-cert", |(_, flag)| flag)
     }
 
     /// The kernel's TLS, if it is asked for.

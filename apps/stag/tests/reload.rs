@@ -90,7 +90,8 @@ fn exports_come_and_go_while_others_are_used_and_a_bad_file_changes_nothing() {
         ("cores = \n", "stag.toml:10: "),
         ("access = \"no\"\n", "stag.toml:10: write \"ro\" or \"rw\""),
         ("[[export]]\npath = \"gone\"\n", "stag.toml:10: the directory gone does not exist"),
-        ("[idle]\nspin = 7\n", "stag.toml:11: --spin cannot change while the server runs"),
+        ("[limits]\ncredits = 7\n", "stag.toml:11: --credits cannot change while the server runs"),
+        ("[limits]\nmemory-max = \"9G\"\n", "stag.toml:11: --memory-max cannot change while"),
     ] {
         let good = fs::read_to_string(home.path("stag.toml")).unwrap();
         settings(&home, &format!("{good}{text}"));
@@ -103,6 +104,27 @@ fn exports_come_and_go_while_others_are_used_and_a_bad_file_changes_nothing() {
     wait_for("the end of an export", || client.getattr(more).is_err());
     wait_for("a read-only export", || client.mkdir(data, b"made", 0o755).is_err());
     assert!(client.getattr(data).is_ok());
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+}
+
+#[test]
+fn times_of_shards_change_and_exports_that_come_to_lie_in_each_other_are_told_once() {
+    let home = Home::new();
+    let mut server = server(&home, &format!("{HEAD}{DATA}"));
+    fs::create_dir(home.path("data/inner")).unwrap();
+    let inner = format!("{HEAD}{DATA}[[export]]\npath = \"data/inner\"\n");
+    settings(&home, &inner);
+    reload(&server, "settings read again: added /inner");
+    let told = "exports lie in each other";
+    assert_eq!(said(&server, told), 1, "{}", server.err());
+    settings(&home, &format!("{inner}[timeouts]\ndrain = 3600\n[idle]\nspin = 0\n"));
+    reload(&server, "settings read again: drain and spin as they are there");
+    assert_eq!(said(&server, told), 1, "it was told: {}", server.err());
+    settings(&home, &format!("{inner}[timeouts]\ndrain = 0\n[idle]\nspin = \"auto\"\n"));
+    let changes = ctl(&home, "reload").unwrap();
+    assert_eq!(changes["times_changed"], true);
+    assert_eq!(ctl(&home, "reload").unwrap()["times_changed"], false);
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "{}", server.err());
 }

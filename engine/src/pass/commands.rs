@@ -37,6 +37,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                     }
                     Order::Drain => self.drain(control, now)?,
                     Order::Resume => self.admit_again(),
+                    Order::SetDrain(drain) => self.core.config.drain = drain,
+                    Order::SetSpin(spin) => self.core.config.spin = spin,
                 }
             }
         }

@@ -190,7 +190,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         now: impl Fn() -> Time,
     ) -> io::Result<()> {
         let sleeper = Sleeper::new(self, control)?;
-        let mut patience = Patience::new(self.core.config.spin, now());
+        let mut spin = self.core.config.spin;
+        let mut patience = Patience::new(spin, now());
         let mut rest = Rest::new(self.core.config.rest.clone());
         loop {
             let time = now();
@@ -205,8 +206,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             // Mail may have come behind the pass, and whoever put it in may have left waking to
             // somebody else.
             let has_mail = commands & Command::Look as u32 != 0;
-            if commands != 0 && self.obey(control, commands, &now).is_break() {
-                return Ok(());
+            if commands != 0 {
+                if self.obey(control, commands, &now).is_break() {
+                    return Ok(());
+                }
+                if spin != self.core.config.spin {
+                    spin = self.core.config.spin;
+                    patience = Patience::new(spin, time);
+                }
             }
             if !worked && patience.is_over(time) && !has_mail && self.arm() {
                 let woken = self.sleep(&sleeper, &mut rest, &now)?;

@@ -94,6 +94,8 @@ pub struct Started {
     pub copied: Option<Copied>,
     /// The reason for which threads, and no io_uring, bring READs from the disk.
     pub ring_fault: Option<io::Error>,
+    /// Helpers work on the shard's own core, so that it never polls without work.
+    pub is_beside_helpers: bool,
 }
 
 /// Reason for which a shard does not run.

@@ -316,6 +316,7 @@ impl ServeShard {
             memory: None,
             copied: None,
             ring_fault: None,
+            is_beside_helpers: false,
         };
         Ok((shard, started))
     }
@@ -357,8 +358,8 @@ impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
         let at = P::only(at.addresses());
         let fabric = P::for_listening(settings, &at).map_err(|error| plan.short(error))?;
         let (mut shard, started) = plan.build(fabric, gateway, config, &at)?;
-        let StoreNotes { memory, copied, ring_fault, .. } = notes;
-        ready(Started { memory, copied, ring_fault, ..started });
+        let StoreNotes { memory, copied, ring_fault, is_beside_helpers } = notes;
+        ready(Started { memory, copied, ring_fault, is_beside_helpers, ..started });
         let (clock, index) = (plan.clock, plan.index);
         shard
             .run(control, move || clock.now())

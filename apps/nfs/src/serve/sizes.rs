@@ -1,6 +1,6 @@
 //! Sizes of one shard of a server (DESIGN D14): its tables, its buffers, and its patience.
 
-use stag_engine::{Config, Spin};
+use stag_engine::{Allowed, Config, ConfigFault, Spin};
 use std::time::Duration;
 
 /// RDMA connections of one shard, if its descriptors allow as many.
@@ -139,16 +139,38 @@ impl ShardSizes {
                 self.calls, self.receives
             ));
         }
-        self.config(0).check_sizes().map_err(|fault| {
-            let flag = match fault.field {
-                "peers" => "--connections",
-                "streams" => "--tcp-connections",
-                "inbound" => "--calls",
-                "slots" => "--buffers",
-                field => field,
-            };
-            format!("{flag} cannot be kept: {fault}")
-        })
+        self.config(0).check_sizes().map_err(|fault| self.beyond(&fault))
+    }
+
+    /// The sentence about a size beyond what a shard can have.
+    fn beyond(&self, fault: &ConfigFault) -> String {
+        let ConfigFault { field, value, allowed, .. } = *fault;
+        let (flag, else_where) = match field {
+            "slots" => return self.too_many_slots(allowed),
+            "peers" => ("--connections", ""),
+            "streams" => ("--tcp-connections", ""),
+            "receives" => ("--receives", ""),
+            "inbound" => ("--calls", ", and fewer --receives or --connections, which they follow"),
+            field => return format!("{field} cannot be kept: {fault}"),
+        };
+        match allowed {
+            Allowed::AtMost(most) => format!(
+                "{flag} {value} is more than a core can have: give at most {most}{else_where}"
+            ),
+            Allowed::AtLeast(least) => format!("{flag} {value} is too few: give at least {least}"),
+        }
+    }
+
+    /// The sentence about more slots of a class than there can be.
+    fn too_many_slots(&self, allowed: Allowed) -> String {
+        let (Allowed::AtMost(slots) | Allowed::AtLeast(slots)) = allowed;
+        let usual = Self::default().slots.into_iter().max().unwrap_or(1);
+        let most = slots as u128 * usual_octets() as u128 / usual as u128;
+        format!(
+            "--buffers of {} MiB are more than a core can have: give at most {}M",
+            self.slot_octets() >> 20,
+            most >> 20
+        )
     }
 
     /// Octets that would be enough, if there are too few.
@@ -202,6 +224,21 @@ mod tests {
         let few = ShardSizes { calls: 10, ..usual }.check().unwrap_err();
         assert!(few.starts_with("--calls 10 is less than the 4160 receives"), "{few}");
         let none = ShardSizes { connections: 0, ..usual }.check().unwrap_err();
-        assert!(none.starts_with("--connections cannot be kept: peers is 0"), "{none}");
+        assert_eq!(none, "--connections 0 is too few: give at least 1");
+    }
+
+    #[test]
+    fn too_much_of_anything_is_said_with_a_number_that_does() {
+        let usual = ShardSizes::default();
+        let many = usual.with_buffers(100 << 40).check().unwrap_err();
+        let most = many.split_once("give at most ").and_then(|(_, rest)| rest.strip_suffix('M'));
+        let most: usize = most.and_then(|most| most.parse().ok()).expect(&many);
+        assert!(many.starts_with("--buffers of 104857"), "{many}");
+        assert_eq!(usual.with_buffers(most << 20).check(), Ok(()), "what it says is enough");
+        assert!(usual.with_buffers((most + most / 10) << 20).check().is_err());
+        let many = usual.for_connections(99_999_999).check().unwrap_err();
+        assert!(many.starts_with("--connections 99999999 is more than a core can have"), "{many}");
+        let many = ShardSizes { calls: usize::MAX, ..usual }.check().unwrap_err();
+        assert!(many.starts_with("--calls ") && many.contains("fewer --receives"), "{many}");
     }
 }

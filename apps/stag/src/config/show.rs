@@ -1,7 +1,13 @@
 //! Settings as text, which is a file of settings with a comment behind each value, and as JSON.
 
 use super::options::ShowSettings;
-use crate::settings::{ExportEntry, ListenEntry, Merged, Origins, ValueOrigin, key_of, section_of};
+use crate::{
+    rpcbind,
+    serve::{ComputedDefault, computed},
+    settings::{
+        ClientPlace, ExportEntry, ListenEntry, Merged, Origins, ValueOrigin, key_of, section_of,
+    },
+};
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Value, json};
 use stag_nfs::{
@@ -25,19 +31,23 @@ pub fn shown(command: &Command) -> impl Iterator<Item = &Arg> {
 struct Setting {
     key: String,
     section: Option<String>,
-    /// None: nobody said it, and it has no fixed default.
+    /// None: nobody said it, and it has no default.
     value: Option<Value>,
     origin: ValueOrigin,
+    /// The value is a default that follows from other settings and from this host.
+    is_computed: bool,
 }
 
 fn settings(merged: &Merged<ShowSettings>, command: &Command) -> Vec<Setting> {
-    let mut all: Vec<Setting> = shown(command).map(|flag| setting(merged, flag)).collect();
+    let defaults = computed(&merged.options.serve, &merged.listen, &merged.origins);
+    let mut all: Vec<Setting> =
+        shown(command).map(|flag| setting(merged, flag, &defaults)).collect();
     // Those at the top come first, as in a file.
     all.sort_by_key(|setting| setting.section.clone());
     all
 }
 
-fn setting(merged: &Merged<ShowSettings>, flag: &Arg) -> Setting {
+fn setting(merged: &Merged<ShowSettings>, flag: &Arg, defaults: &[ComputedDefault]) -> Setting {
     let name = flag.get_long().unwrap_or_default();
     let id = flag.get_id().as_str();
     let value = if name == "listen" && !merged.listen.is_empty() {
@@ -52,8 +62,20 @@ fn setting(merged: &Merged<ShowSettings>, flag: &Arg) -> Setting {
             _ => scalar(&words.collect::<Vec<_>>().join(",")),
         })
     };
-    let (origin, section) = (merged.origins.of_flag(name), section_of(flag));
-    Setting { origin, section, key: key_of(flag), value }
+    let (origin, section, key) = (merged.origins.of_flag(name), section_of(flag), key_of(flag));
+    let default = defaults.iter().find(|it| it.flag == name).filter(|_| value.is_none());
+    match default {
+        None => Setting { origin, section, key, value, is_computed: false },
+        Some(default) => Setting {
+            origin: default
+                .variable
+                .map_or(origin, |variable| merged.origins.of_variable(name, variable)),
+            section,
+            key,
+            value: Some(scalar(&default.value)),
+            is_computed: default.variable.is_none(),
+        },
+    }
 }
 
 /// A listener with its cores, if it says how many.
@@ -86,9 +108,17 @@ pub fn text(merged: &Merged<ShowSettings>, command: &Command) -> String {
                 let all: Vec<_> = all.iter().map(inline).collect();
                 writeln!(text, "{} = [{}]  # {place}", setting.key, all.join(", "))
             }
+            Some(value) if setting.is_computed => {
+                // Not in force: what it follows from may change.
+                writeln!(text, "#{} = {value}  # {place}", setting.key)
+            }
             Some(value) => writeln!(text, "{} = {value}  # {place}", setting.key),
             None => writeln!(text, "# {} is not set", setting.key),
         };
+    }
+    if let Some(socket) = rpcbind::named_socket().filter(|_| merged.options.serve.rpcbind) {
+        let place = place(&merged.origins, ValueOrigin::Variable(rpcbind::SOCKET_VARIABLE));
+        let _ = writeln!(text, "\n# rpcbind is asked at {}  # {place}", socket.display());
     }
     for directory in &merged.options.serve.directories {
         let shown = Value::String(directory.to_string_lossy().into_owned());
@@ -105,20 +135,37 @@ fn place(origins: &Origins, origin: ValueOrigin) -> String {
         ValueOrigin::Default => "default".to_owned(),
         ValueOrigin::Flag => "flag".to_owned(),
         ValueOrigin::Line(line) => origins.at(line),
+        ValueOrigin::Variable(name) => format!("environment {name}"),
     }
 }
 
 fn export_text(origins: &Origins, export: &ExportEntry) -> String {
     let mut text = format!("[[export]]  # {}\n", origins.at(export.line));
     let Value::Object(fields) = export_json(origins, export) else { return text };
-    for (key, value) in fields.iter().filter(|(key, _)| *key != "from") {
+    for (key, value) in fields.iter().filter(|(key, _)| !["from", "lines"].contains(&&***key)) {
+        let line = export.keys.iter().find(|(known, _)| known == key);
+        let place = place(origins, line.map_or(ValueOrigin::Default, |it| ValueOrigin::Line(it.1)));
         let _ = match value {
-            Value::Array(clients) => {
-                let clients: Vec<_> = clients.iter().map(inline).collect();
-                writeln!(text, "{key} = [{}]", clients.join(", "))
+            Value::Array(_) => {
+                let clients = client_lines(origins, export);
+                writeln!(text, "{key} = [  # {place}\n{clients}]")
             }
-            other => writeln!(text, "{key} = {other}"),
+            other => writeln!(text, "{key} = {other}  # {place}"),
         };
+    }
+    text
+}
+
+/// Clients of an export, each on a line of its own with its place.
+fn client_lines(origins: &Origins, export: &ExportEntry) -> String {
+    let mut text = String::new();
+    for (rule, place) in export.rules.clients.iter().zip(&export.client_places) {
+        let client = inline(&Value::Object(client_fields(rule)));
+        let elsewhere =
+            place.keys.iter().filter(|(key, at)| key != "networks" && *at != place.line);
+        let elsewhere: String =
+            elsewhere.map(|(key, line)| format!(", {key} {}", origins.at(*line))).collect();
+        let _ = writeln!(text, "  {client},  # {}{elsewhere}", origins.at(place.line));
     }
     text
 }
@@ -157,6 +204,7 @@ fn from(origins: &Origins, origin: ValueOrigin) -> Value {
         ValueOrigin::Default => json!({ "kind": "default" }),
         ValueOrigin::Flag => json!({ "kind": "flag" }),
         ValueOrigin::Line(line) => json!({ "kind": "file", "file": origins.file(), "line": line }),
+        ValueOrigin::Variable(name) => json!({ "kind": "environment", "variable": name }),
     }
 }
 
@@ -174,16 +222,32 @@ fn export_json(origins: &Origins, export: &ExportEntry) -> Value {
     put("slow", if export.is_slow { json!(true) } else { Value::Null });
     put("read-max", json!(rules.read_max));
     put("write-max", json!(rules.write_max));
-    let clients: Vec<_> = rules.clients.iter().map(client_json).collect();
+    let word = |is_exclusive| if is_exclusive { "exclusive" } else { "none" };
+    put("delegations", json!(export.delegations.map(|it| word(it.is_exclusive))));
+    let clients = rules.clients.iter().zip(&export.client_places);
+    let clients: Vec<_> = clients.map(|(rule, place)| client_json(rule, place)).collect();
     put("clients", if clients.is_empty() { Value::Null } else { json!(clients) });
     put("from", from(origins, ValueOrigin::Line(export.line)));
+    put("lines", lines_json(&export.keys));
     Value::Object(fields)
 }
 
-fn client_json(rule: &ClientRule) -> Value {
+/// Keys of a table, with their lines.
+fn lines_json(keys: &[(String, usize)]) -> Value {
+    Value::Object(keys.iter().map(|(key, line)| (key.clone(), json!(line))).collect())
+}
+
+fn client_json(rule: &ClientRule, place: &ClientPlace) -> Value {
+    let mut fields = client_fields(rule);
+    fields.insert("line".to_owned(), json!(place.line));
+    fields.insert("lines".to_owned(), lines_json(&place.keys));
+    Value::Object(fields)
+}
+
+fn client_fields(rule: &ClientRule) -> serde_json::Map<String, Value> {
     let mut fields = options_json(&rule.options);
     fields.insert("networks".to_owned(), json!([rule.network.to_string()]));
-    Value::Object(fields)
+    fields
 }
 
 /// Options that are set.

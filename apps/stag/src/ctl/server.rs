@@ -22,11 +22,14 @@ use std::{
     thread,
     time::Duration,
 };
+use tempfile::TempDir;
 
 /// Controllers at a time; one more is told so.
 const CONTROLLERS_MAX: usize = 8;
 /// Octets of a socket's path, at most (unix(7)).
 const PATH_MAX: usize = 107;
+/// Name of a socket that is not yet at its path.
+const DRAFT: &str = "s";
 /// Time that a controller may say nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Time that it may take for its reply.
@@ -58,19 +61,31 @@ impl ControlSocket {
     /// # Errors
     /// A sentence: another server has it, it is no socket, or it cannot be made.
     pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, Error> {
-        let failed = |why: &str| {
-            Error::usage(format!("cannot make the control socket {}: {why}", path.display()))
-        };
         let group = group.map(group_of).transpose()?;
-        if path.as_os_str().len() > PATH_MAX {
-            return Err(failed(&format!(
-                "its path has more than {PATH_MAX} octets; give a shorter one (--control PATH)"
-            )));
-        }
-        clear(path).map_err(|why| failed(&why))?;
-        let listener = bind_private(path, group).map_err(|error| failed(&plain(&error)))?;
+        check_len(path)?;
+        clear(path).map_err(|why| cannot_make(path, &why))?;
+        let listener = bind_private(path, group);
+        let listener = listener.map_err(|error| cannot_make(path, &other_path(&error)))?;
         let file = SocketFile(path.to_owned());
         Ok(Self { listener, file })
+    }
+
+    /// Checks that `path` could be bound, also where a server has it now. `is_to_come` says that
+    /// its directory is made by the start.
+    ///
+    /// # Errors
+    /// A sentence: it is no socket, or none can be made there.
+    pub fn check(path: &Path, group: Option<&str>, is_to_come: bool) -> Result<(), Error> {
+        let group = group.map(group_of).transpose()?;
+        check_len(path)?;
+        let is_free = look(path).map_err(|why| cannot_make(path, &why));
+        if is_to_come {
+            return is_free.map(drop);
+        }
+        is_free?;
+        private_socket(path, group)
+            .map(drop)
+            .map_err(|error| cannot_make(path, &other_path(&error)))
     }
 
     /// Answers controllers from here on. The file lives as long as what is returned.
@@ -93,32 +108,62 @@ impl ControlSocket {
     }
 }
 
+fn cannot_make(path: &Path, why: &str) -> Error {
+    Error::usage(format!("cannot make the control socket {}: {why}", path.display()))
+}
+
+fn other_path(error: &io::Error) -> String {
+    format!("{}; give another path (--control PATH)", plain(error))
+}
+
+fn check_len(path: &Path) -> Result<(), Error> {
+    if path.as_os_str().len() <= PATH_MAX {
+        return Ok(());
+    }
+    let why =
+        format!("its path has more than {PATH_MAX} octets; give a shorter one (--control PATH)");
+    Err(cannot_make(path, &why))
+}
+
 /// Binds a socket in a directory of its own, so that there is no moment in which it has more rights
 /// than it should, and moves it to `path`.
 fn bind_private(path: &Path, group: Option<Gid>) -> io::Result<UnixListener> {
+    let (private, listener) = private_socket(path, group)?;
+    fs::rename(private.path().join(DRAFT), path)?;
+    Ok(listener)
+}
+
+/// Binds a socket in a directory of its own beside `path`, which goes with what is returned.
+fn private_socket(path: &Path, group: Option<Gid>) -> io::Result<(TempDir, UnixListener)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let private = tempfile::Builder::new().prefix(".s").rand_bytes(4).tempdir_in(folder)?;
-    let made = private.path().join("s");
+    let made = private.path().join(DRAFT);
     let listener = UnixListener::bind(&made)?;
     if let Some(group) = group {
         chown(&made, None, Some(group))?;
     }
     let mode = if group.is_some() { 0o660 } else { 0o600 };
     fs::set_permissions(&made, fs::Permissions::from_mode(mode))?;
-    fs::rename(&made, path)?;
-    Ok(listener)
+    Ok((private, listener))
+}
+
+/// Returns true if there is a socket at `path`, and false if there is nothing.
+fn look(path: &Path) -> Result<bool, String> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(other_path(&error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            Err("it exists and is no socket; give another path (--control PATH)".to_owned())
+        }
+        Ok(_) => Ok(true),
+    }
 }
 
 /// Removes a socket that nobody answers any more.
 fn clear(path: &Path) -> Result<(), String> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(plain(&error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err("it exists and is no socket; give another path (--control PATH)".to_owned());
-        }
-        Ok(_) => {}
+    if !look(path)? {
+        return Ok(());
     }
     match UnixStream::connect(path) {
         Ok(_) => Err("another server has it; give another path (--control PATH)".to_owned()),
@@ -140,8 +185,7 @@ fn group_of(name: &str) -> Result<Gid, Error> {
     let number: Option<u32> = name.parse().ok().or_else(known);
     number.map(Gid::from_raw).ok_or_else(|| {
         Error::usage(format!(
-            "--control-group {name:?}: /etc/group has no such group; its number \
-                              is taken, too"
+            "--control-group {name:?}: /etc/group has no such group; its number is taken, too"
         ))
     })
 }
@@ -216,6 +260,8 @@ mod tests {
         assert_eq!(mode(), 0o600);
         let refused = ControlSocket::bind(&path, None).unwrap_err().to_string();
         assert!(refused.contains("another server has it; give another path"), "{refused}");
+        ControlSocket::check(&path, None, false).unwrap();
+        assert!(UnixStream::connect(&path).is_ok(), "a look leaves a server's socket alone");
         // Its process died.
         drop(socket.listener);
         std::mem::forget(socket.file);
@@ -231,6 +277,8 @@ mod tests {
         fs::create_dir(long.parent().unwrap()).unwrap();
         let refused = ControlSocket::bind(&long, None).unwrap_err().to_string();
         assert!(refused.contains("has more than 107 octets; give a shorter one"), "{refused}");
+        let refused = ControlSocket::check(&path, None, false).unwrap_err().to_string();
+        assert!(refused.contains("is no socket"), "{refused}");
         let left = fs::read_dir(home.path()).unwrap().count();
         assert_eq!(left, 2, "nothing of ours is left");
     }

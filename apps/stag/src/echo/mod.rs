@@ -3,13 +3,14 @@
 pub mod options;
 
 use crate::{
-    Error, address,
+    Error,
+    address::{self, cannot_listen},
     admission::Clients,
     bench,
     caller::{aside, random, say, settle},
     cidr,
     descriptors::{self, Share, Wanted},
-    serve::{cannot_listen, check_open},
+    serve::check_open,
     signals,
 };
 use signal_hook::{consts::SIGUSR1, iterator::Signals};
@@ -34,7 +35,8 @@ pub fn run(arguments: &options::EchoOptions) -> Result<(), Error> {
     let at = address::listen(&arguments.listen)?;
     let tcp = arguments.tcp.as_deref().map(address::tcp).transpose()?.flatten();
     let clients = cidr::clients(&arguments.clients)?;
-    check_open(&at.ip().into_iter().chain(tcp).collect::<Vec<_>>(), &clients)?;
+    check_open("--listen", at.ip().as_slice(), &clients)?;
+    check_open("--tcp", tcp.as_slice(), &clients)?;
     let (limit, defaults) = (descriptors::raise(), Config::default());
     let streams = if tcp.is_some() { defaults.streams } else { 0 };
     let wanted = Wanted { shards: 1, connections: defaults.peers, streams, files: 0, per_file: 0 };

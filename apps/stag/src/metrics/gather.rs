@@ -3,6 +3,7 @@
 use crate::trace;
 use serde_json::{Map, Value, json};
 use stag_engine::{
+    Spin,
     control::{Command, Handle, Order},
     stages::Procedures,
     stats::Snapshot,
@@ -31,6 +32,8 @@ pub struct ShardEnd {
     pub core: Option<usize>,
     /// Octets that it took at start, by what they are for.
     pub memory: Vec<(&'static str, usize)>,
+    /// It polls without work for as long as it is told, and not never.
+    pub may_spin: bool,
 }
 
 /// All shards of a server.
@@ -104,6 +107,21 @@ impl Shards {
         let order = if drains { Order::Drain } else { Order::Resume };
         let refused = (0..self.ends.len()).find(|index| !self.order(*index, order));
         refused.map_or(Ok(()), |index| Err(NoAnswer(index)))
+    }
+
+    /// Has all shards give calls `drain` at their end, and poll by `spin`.
+    ///
+    /// # Errors
+    /// The first shard that does not take it.
+    pub fn set_times(&self, drain: Duration, spin: Spin) -> Result<(), NoAnswer> {
+        for (index, end) in self.ends.iter().enumerate() {
+            let is_taken = end.handle.order(Order::SetDrain(drain))
+                && (!end.may_spin || end.handle.order(Order::SetSpin(spin)));
+            if !is_taken {
+                return Err(NoAnswer(index));
+            }
+        }
+        Ok(())
     }
 
     /// True after [`drain`](Self::drain) until it is taken back.

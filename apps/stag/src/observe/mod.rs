@@ -6,6 +6,7 @@ mod refusals;
 
 use crate::{
     Error,
+    address::{self, cannot_listen},
     caller::aside,
     ctl::{
         CONTROL_FILE,
@@ -17,6 +18,7 @@ use crate::{
 };
 use options::ObserveOptions;
 use refusals::RefusalWatch;
+use stag_verbs::FabricFault;
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -91,25 +93,51 @@ impl Bound {
     }
 }
 
+/// Checks what `options` ask for, and leaves sockets of a server that runs alone.
+///
+/// # Errors
+/// A sentence about what was asked for and could not be used.
+pub fn check(options: &ObserveOptions, state_dir: Option<&Path>) -> Result<(), Error> {
+    if let Some(at) = metrics_asked(options)? {
+        address::probe(at)
+            .map_err(|error| cannot_listen(&at, FabricFault::from(&error), "--metrics"))?;
+    }
+    let path = control_path(options, state_dir)?;
+    let group = options.control_group.as_deref();
+    match path.filter(|_| options.control.is_some() || group.is_some()) {
+        None => Ok(()),
+        Some(path) => {
+            let is_to_come =
+                state_dir.is_some_and(|home| path.parent() == Some(home) && !home.exists());
+            ControlSocket::check(&path, group, is_to_come)
+        }
+    }
+}
+
+/// The path of the control socket; none where there is to be none.
+pub fn control_path(
+    options: &ObserveOptions,
+    state_dir: Option<&Path>,
+) -> Result<Option<PathBuf>, Error> {
+    let path = match options.control.as_deref() {
+        Some("none") => None,
+        Some(asked) => Some(PathBuf::from(asked)),
+        None => state_dir.map(|home| home.join(CONTROL_FILE)),
+    };
+    if path.is_none() && options.control_group.is_some() {
+        return Err(Error::usage(
+            "--control-group without a control socket: give --control PATH, too",
+        ));
+    }
+    Ok(path)
+}
+
 fn control(
     options: &ObserveOptions,
     state_dir: Option<&Path>,
 ) -> Result<Option<(ControlSocket, PathBuf)>, Error> {
     let group = options.control_group.as_deref();
-    let usual = || state_dir.map(|home| home.join(CONTROL_FILE));
-    let path = match options.control.as_deref() {
-        Some("none") => None,
-        Some(asked) => Some(PathBuf::from(asked)),
-        None => usual(),
-    };
-    let Some(path) = path else {
-        return match group {
-            Some(_) => Err(Error::usage(
-                "--control-group without a control socket: give --control PATH, too",
-            )),
-            None => Ok(None),
-        };
-    };
+    let Some(path) = control_path(options, state_dir)? else { return Ok(None) };
     match ControlSocket::bind(&path, group) {
         Ok(socket) => Ok(Some((socket, path))),
         Err(error) if options.control.is_some() || group.is_some() => Err(error),
@@ -120,16 +148,27 @@ fn control(
     }
 }
 
-fn metrics(options: &ObserveOptions, free_ports: bool) -> Result<Option<TcpListener>, Error> {
-    let asked = match options.metrics.as_deref() {
-        Some("none") => return Ok(None),
-        asked => asked,
+/// The address of metrics that is asked for.
+fn metrics_asked(options: &ObserveOptions) -> Result<Option<SocketAddr>, Error> {
+    let asked = options.metrics.as_deref().filter(|asked| *asked != "none");
+    let parse = |asked: &str| {
+        let bad = |_| Error::usage(format!("--metrics {asked:?}: write IP:PORT, or none"));
+        asked.parse().map_err(bad)
     };
-    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, if free_ports { 0 } else { METRICS_PORT }));
-    let at = asked.map_or(Ok(usual), str::parse).map_err(|_| {
-        let asked = asked.unwrap_or_default();
-        Error::usage(format!("--metrics {asked:?}: write IP:PORT, or none"))
-    })?;
+    asked.map(parse).transpose()
+}
+
+/// The address of metrics where none is asked for; `free_ports` has a port chosen that is free.
+pub fn usual_metrics(free_ports: bool) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, if free_ports { 0 } else { METRICS_PORT }))
+}
+
+fn metrics(options: &ObserveOptions, free_ports: bool) -> Result<Option<TcpListener>, Error> {
+    if options.metrics.as_deref() == Some("none") {
+        return Ok(None);
+    }
+    let asked = metrics_asked(options)?;
+    let at = asked.unwrap_or_else(|| usual_metrics(free_ports));
     match TcpListener::bind(at) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if asked.is_some() => {

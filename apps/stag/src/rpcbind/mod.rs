@@ -15,6 +15,9 @@ use std::{
 /// Sockets of rpcbind, in the order in which they are tried.
 const SOCKETS: [&str; 2] = ["/run/rpcbind.sock", "/var/run/rpcbind.sock"];
 
+/// The environment variable that names another socket.
+pub const SOCKET_VARIABLE: &str = "STAG_RPCBIND_SOCKET";
+
 /// Kind of a transport, as rpcbind names it (RFC 5665 §5, RFC 8166 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
@@ -39,15 +42,7 @@ impl Registration {
     /// A sentence when there is no rpcbind, or it has another server for one of them; then nothing
     /// is registered.
     pub fn new(addresses: &[(TransportKind, SocketAddr)]) -> Result<Self, Error> {
-        let named = std::env::var_os("STAG_RPCBIND_SOCKET").map(PathBuf::from);
-        let usual = || SOCKETS.iter().map(PathBuf::from).find(|path| path.exists());
-        let socket = named.or_else(usual).ok_or_else(|| {
-            Error::usage(format!(
-                "--rpcbind: there is no {}: start rpcbind, or leave the flag out",
-                SOCKETS.join(" and no ")
-            ))
-        })?;
-        Self::at(socket, addresses)
+        Self::at(socket()?, addresses)
     }
 
     fn at(socket: PathBuf, addresses: &[(TransportKind, SocketAddr)]) -> Result<Self, Error> {
@@ -88,6 +83,30 @@ impl Drop for Registration {
             let _ = rpcbind.unset(binding);
         }
     }
+}
+
+/// Checks that this host's rpcbind can be asked.
+///
+/// # Errors
+/// A sentence when it cannot.
+pub fn check() -> Result<(), Error> {
+    open(&socket()?).map(drop)
+}
+
+/// The socket that the environment names.
+pub fn named_socket() -> Option<PathBuf> {
+    std::env::var_os(SOCKET_VARIABLE).map(PathBuf::from)
+}
+
+/// The socket of this host's rpcbind.
+fn socket() -> Result<PathBuf, Error> {
+    let usual = || SOCKETS.iter().map(PathBuf::from).find(|path| path.exists());
+    named_socket().or_else(usual).ok_or_else(|| {
+        Error::usage(format!(
+            "--rpcbind: there is no {}: start rpcbind, or leave the flag out",
+            SOCKETS.join(" and no ")
+        ))
+    })
 }
 
 fn open(socket: &Path) -> Result<RpcBind, Error> {

@@ -6,9 +6,12 @@ use super::{
 };
 use crate::{Error, admission};
 use rustix::process::geteuid;
-use stag_nfs::store::{
-    GroupSource,
-    files::{CallerMode, Callers, NetworkSquash, Squash},
+use stag_nfs::{
+    serve::StoreSource,
+    store::{
+        GroupSource,
+        files::{CallerMode, Callers, NetworkSquash, Squash},
+    },
 };
 
 /// Facts that decide on callers beside their own flags: from where the server can be reached.
@@ -112,10 +115,27 @@ fn squashed(
     }
     Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
 }
+
+/// Asks connections for proofs where callers could act as more than they are.
+///
+/// # Errors
+/// When processes are let in that have none.
+pub fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
+    let who = match source {
+        StoreSource::Files(shared) => named_at_will(plan, shared.is_privileged()),
+        StoreSource::Memory(_) => None,
+        StoreSource::Ceph(_) => Some(ANY_OTHER),
+    };
+    who.map_or(Ok(()), |who| plan.distrust(who))
+}
+
+/// Users that a caller can name where all callers act as themselves.
+pub const ANY_OTHER: &str = "any other user";
+
 /// The user that a caller can act as by naming him, beyond the user of this server.
 pub fn named_at_will(plan: &Plan, is_privileged: bool) -> Option<&'static str> {
     match is_privileged {
-        true => plan.takes_words().then_some("any other user"),
+        true => plan.takes_words().then_some(ANY_OTHER),
         false => geteuid().is_root().then_some("root"),
     }
 }

@@ -39,8 +39,10 @@ pub fn of(
     if !all.iter().any(|argument| is_ceph(argument)) {
         return Ok(None);
     }
-    let is_more =
-        |entry: &&ExportEntry| !entry.rules.are_usual() || entry.name.is_some() || entry.is_slow;
+    let is_more = |entry: &&ExportEntry| {
+        let is_usual = entry.rules.are_usual() && entry.delegations.is_none();
+        !is_usual || entry.name.is_some() || entry.is_slow
+    };
     if let Some(entry) = entries.iter().find(is_more) {
         return Err(Error::usage(format!(
             "{}: an export on CephFS has path and access, and nothing else: leave the rest out",

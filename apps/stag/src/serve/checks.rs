@@ -1,9 +1,7 @@
 //! Combinations of what was asked for that no server can serve.
 
-use super::{
-    exports::Exported, options::ServeOptions, sentences::cannot_listen, shards::FabricShards,
-};
-use crate::{Error, cluster, plain};
+use super::{exports::Exported, options::ServeOptions, shards::FabricShards};
+use crate::{Error, address::cannot_listen, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
 use stag_fabrics::Sharing;
@@ -41,8 +39,8 @@ pub fn check_cores(fabrics: &[FabricShards]) -> Result<(), Error> {
     let wanted = fabrics.first().map_or(0, |fabric| fabric.cores);
     if fabrics.iter().any(|fabric| fabric.cores != wanted) && needed > usable {
         return Err(Error::usage(format!(
-            "the listeners ask for {needed} cores, more than the {usable} that this process may \
-             use: give lower numbers"
+            "the listeners (--listen) ask for {needed} cores, more than the {usable} that this \
+             process may use: give lower numbers"
         )));
     }
     let fabrics = fabrics.len();
@@ -109,13 +107,14 @@ pub fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
     }
 }
 
-/// A server that others can reach says who may come (DESIGN D12).
-pub fn check_open(addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Error> {
+/// A server that others can reach says who may come (DESIGN D12). `flag` is the one that gave
+/// `addresses`.
+pub fn check_open(flag: &str, addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Error> {
     let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
     match addresses.iter().copied().find(is_open) {
         Some(at) if clients.is_empty() => Err(Error::usage(format!(
-            "{at} can be reached from other hosts: say who may connect with --clients CIDR,… (for \
-             example --clients {}), or listen at a loopback address",
+            "{flag} {at} can be reached from other hosts: say who may connect with --clients \
+             CIDR,… (for example --clients {}), or listen at a loopback address",
             example(at.ip())
         ))),
         _ => Ok(()),
@@ -168,7 +167,8 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_need_no_clients() {
-        let check = |at: &str, clients: &[IpNet]| check_open(&[at.parse().unwrap()], clients);
+        let check =
+            |at: &str, clients: &[IpNet]| check_open("--tcp", &[at.parse().unwrap()], clients);
         for at in ["127.0.0.1:1", "127.200.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(check(at, &[]), Ok(()), "{at}");
         }

@@ -5,6 +5,7 @@ use super::Message;
 use crate::{Error, plain, signals};
 use rustix::{
     event::{PollFd, PollFlags, poll},
+    fd::OwnedFd,
     io::Errno,
     process::{Pid, PidfdFlags, pidfd_open},
 };
@@ -54,15 +55,23 @@ pub fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
     thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
 }
 
-/// The end of the process `pid` is a signal to stop.
-pub fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
+/// Opens the process `pid`, to wait for its end.
+///
+/// # Errors
+/// A sentence when there is no such process, or it cannot be watched.
+pub fn open_process(pid: i32) -> Result<OwnedFd, Error> {
     let bad = |why: &str| Error::usage(format!("--exit-with {pid}: {why}"));
     let process = Pid::from_raw(pid).ok_or_else(|| bad("give the number of a process"))?;
-    let process = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
+    pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
         Errno::SRCH => bad("there is no such process; give the number of one that runs"),
         Errno::INVAL => bad("this is a thread; give the number of its process"),
         error => bad(&format!("cannot watch that process: {}", plain(&error.into()))),
-    })?;
+    })
+}
+
+/// The end of the process `pid` is a signal to stop.
+pub fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
+    let process = open_process(pid)?;
     let wait = move || {
         // A process that has ended can be read from (pidfd_open(2)).
         while let Err(Errno::INTR) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {}

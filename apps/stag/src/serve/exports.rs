@@ -3,7 +3,7 @@
 use super::options::ServeOptions;
 use crate::{
     Error, plain,
-    settings::{ExportEntry, Origins},
+    settings::{ExportEntry, Origins, OwnDelegations},
 };
 use stag_nfs::{access::ExportRules, export::path_of_name};
 use std::{
@@ -29,12 +29,22 @@ pub struct Exported {
     pub rules: ExportRules,
     /// All its calls are made by threads that may wait.
     pub is_slow: bool,
+    /// Its line, and what it says about delegations, if it stands in the file.
+    pub entry: Option<EntryFacts>,
+}
+
+/// Facts of an export that stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryFacts {
+    pub line: usize,
+    /// Delegations are given, or not; with the line that says so.
+    pub delegations: Option<OwnDelegations>,
 }
 
 impl Exported {
     /// An export without rules of its own.
     pub fn new(name: String, path: Option<PathBuf>, read_only: bool) -> Self {
-        Self { name, path, read_only, rules: ExportRules::default(), is_slow: false }
+        Self { name, path, read_only, rules: ExportRules::default(), is_slow: false, entry: None }
     }
 }
 
@@ -84,7 +94,8 @@ pub fn all(
         let found = export(Path::new(&entry.path), name, entry.read_only);
         let found = found.map_err(|error| Error::usage(format!("{place}{error}")))?;
         let (rules, is_slow) = (entry.rules.clone(), entry.is_slow);
-        add(Exported { rules, is_slow, ..found }, &place)?;
+        let facts = EntryFacts { line: entry.line, delegations: entry.delegations };
+        add(Exported { rules, is_slow, entry: Some(facts), ..found }, &place)?;
     }
     Ok(exports)
 }
@@ -193,12 +204,16 @@ fn overlap(inner: &Exported, outer: &Exported) -> String {
 }
 
 /// Checks the names of exports. Only directories of this host have names of several components.
-pub fn check_names(exports: &[Exported], is_host: bool) -> Result<(), Error> {
+pub fn check_names(exports: &[Exported], is_host: bool, origins: &Origins) -> Result<(), Error> {
     for export in exports {
         let name = &export.name;
-        let fits = path_of_name(name).map_err(|error| Error::usage(error.to_string()))?;
+        let bad = |why: String| {
+            let place = export.entry.map(|entry| format!("{}: ", origins.at(entry.line)));
+            Error::usage(format!("{}{why}", place.unwrap_or_default()))
+        };
+        let fits = path_of_name(name).map_err(|error| bad(error.to_string()))?;
         if fits > 1 && !is_host {
-            return Err(Error::usage(format!(
+            return Err(bad(format!(
                 "{name:?} cannot name an export in memory or on CephFS: leave the slash out"
             )));
         }

@@ -6,8 +6,10 @@ mod ceph_start;
 mod ceph_url;
 mod checks;
 mod confine;
+mod defaults;
 mod ends;
 mod exports;
+mod host_checks;
 mod jitter;
 mod limits;
 mod need;
@@ -25,10 +27,11 @@ mod state_dir;
 mod watchdog;
 mod watching;
 
+use callers::distrust;
 use checks::check_free;
 pub use checks::check_open;
+pub use defaults::{ComputedDefault, computed};
 use ends::tell_systemd;
-pub use sentences::cannot_listen;
 
 use crate::{
     Error,
@@ -157,21 +160,22 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     }
     let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
     jitter::wait(arguments.start_jitter);
+    let placed = |error| settings.origins.placed(error);
     if arguments.confine {
-        confine::confine(&plan, arguments)?;
+        confine::confine(&plan, arguments).map_err(placed)?;
     }
-    let source = source(&plan)?;
-    distrust(&mut plan, &source)?;
+    let source = source(&plan).map_err(placed)?;
+    distrust(&mut plan, &source).map_err(placed)?;
     let notices = match &source {
         StoreSource::Files(shared) => {
-            confine::check(arguments.confine && shared.is_privileged())?;
+            confine::check(arguments.confine && shared.is_privileged()).map_err(placed)?;
             let set = plan.export_set();
             shared.replace_exports(&set).map_err(|error| Error::usage(error.to_string()))?;
             shared.notices()
         }
         StoreSource::Memory(_) | StoreSource::Ceph(_) => &[],
     };
-    let bound = watching::bind(&arguments.observe, &plan)?;
+    let bound = watching::bind(&arguments.observe, &plan).map_err(placed)?;
     aside(announce::introduction(&plan, notices));
     let settled = Arc::new(crate::caller::settle());
     let rest = rest::listener(arguments.limits.awake.unwrap_or_default(), &settled);
@@ -182,7 +186,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         ends::stop_without_stdin(sender.clone())?;
     }
     if let Some(pid) = arguments.exit_with {
-        ends::stop_with(pid, sender.clone())?;
+        ends::stop_with(pid, sender.clone()).map_err(placed)?;
     }
     let began = Instant::now();
     let admission = Arc::new(AdmissionTable::new(plan.clients.clone()));
@@ -203,21 +207,20 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         Err(error) => {
             server.stop_all();
             // The shard that failed knows better why.
-            return Err(server.join().err().unwrap_or(error));
+            return Err(placed(server.join().err().unwrap_or(error)));
         }
     };
     let _registration = match server.register(&first).transpose() {
         Ok(registration) => registration,
         Err(error) => {
             server.stop_all();
-            return server.join().and(Err(error));
+            return server.join().and(Err(placed(error)));
         }
     };
     let shards = Arc::new(server.shards());
     let exports = watching::exports(&server.plan);
     let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
     let reload = reloading.clone().map(Reloading::for_controllers);
-    watchdog::start(&shards)?;
     let facts = watching::facts(&first, exports);
     let (watched, _watching) = bound.start(&shards, facts, reload)?;
     first.watched = watched;
@@ -243,16 +246,6 @@ fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
     say(announce::introduction(&plan, &[]));
     say(announce::checked());
     Ok(())
-}
-
-/// Asks connections for proofs where callers could act as more than they are.
-fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
-    let who = match source {
-        StoreSource::Files(shared) => callers::named_at_will(plan, shared.is_privileged()),
-        StoreSource::Memory(_) => None,
-        StoreSource::Ceph(_) => Some("any other user"),
-    };
-    who.map_or(Ok(()), |who| plan.distrust(who))
 }
 
 /// The counters of a shard that stopped.
@@ -325,6 +318,7 @@ impl Server {
                 let started = self.start_one(seat, cores.get(index).copied())?;
                 let core = self.running.last_mut().and_then(|running| {
                     running.end.memory = watching::memory(&started);
+                    running.end.may_spin = !started.is_beside_helpers;
                     running.end.core
                 });
                 if let (0, Some(error)) = (index, &started.ring_fault) {
@@ -375,7 +369,7 @@ impl Server {
         };
         let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
         let core = core.map(|core| core.id);
-        let end = ShardEnd { handle: Arc::new(handle), core, memory: Vec::new() };
+        let end = ShardEnd { handle: Arc::new(handle), core, memory: Vec::new(), may_spin: true };
         self.running.push(Running { end, thread });
         self.await_start()
     }

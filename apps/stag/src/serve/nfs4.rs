@@ -6,7 +6,11 @@ use super::{
     plan::{Plan, StorePlan},
     sentences::cannot_serve,
 };
-use crate::{Error, caller::aside};
+use crate::{
+    Error,
+    caller::aside,
+    settings::{Origins, OwnDelegations},
+};
 use stag_nfs::{
     Nfs4Link, Nfs4Records,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
@@ -34,17 +38,18 @@ impl NfsPlan {
         arguments: &ServeOptions,
         shards: usize,
         exports: &[Exported],
+        origins: &Origins,
     ) -> Result<Self, Error> {
         let asked = &arguments.nfs;
         let three = asked.contains(&3);
         if !asked.contains(&4) {
-            if !arguments.delegations.is_empty() {
+            if !arguments.delegations.is_empty() || exports.iter().any(|it| own(it).is_some()) {
                 return Err(Error::usage("--delegations are of version 4: add --nfs 3,4"));
             }
             return Ok(Self { three, four: None, exclusive: Vec::new() });
         }
         check_paths(exports)?;
-        let exclusive = exclusive(&arguments.delegations, exports)?;
+        let exclusive = exclusive(&arguments.delegations, exports, origins)?;
         if shards > 1 && three && !exclusive.is_empty() {
             return Err(Error::usage(
                 "--delegations NAME=exclusive: with more than one core or fabric, a change by \
@@ -74,23 +79,48 @@ fn check_paths(exports: &[Exported]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The exports that `--delegations` says nobody else changes.
-fn exclusive(rules: &[String], exports: &[Exported]) -> Result<Vec<String>, Error> {
-    let mut exclusive = Vec::new();
+/// The delegations that an export of the file has by a key of its own.
+fn own(export: &Exported) -> Option<OwnDelegations> {
+    export.entry.and_then(|entry| entry.delegations)
+}
+
+/// The exports that nobody else changes, by `rules` of `--delegations` and by keys of theirs; in
+/// the order of their names.
+fn exclusive(
+    rules: &[String],
+    exports: &[Exported],
+    origins: &Origins,
+) -> Result<Vec<String>, Error> {
+    let is_exclusive = |it: &&Exported| own(it).is_some_and(|own| own.is_exclusive);
+    let mut exclusive: Vec<_> =
+        exports.iter().filter(is_exclusive).map(|it| it.name.clone()).collect();
     for rule in rules {
         let wrong = |why: &str| Err(Error::usage(format!("--delegations {rule}: {why}")));
         let Some((name, word)) = rule.rsplit_once('=') else {
             return wrong("write NAME=exclusive or NAME=none");
         };
-        if exports.iter().all(|export| export.name != name) {
+        let Some(export) = exports.iter().find(|export| export.name == name) else {
             return wrong("no export has that name");
-        }
-        match word {
-            "exclusive" => exclusive.push(name.to_owned()),
-            "none" => {}
+        };
+        let is_exclusive = match word {
+            "exclusive" => true,
+            "none" => false,
             _ => return wrong("write exclusive or none behind the name"),
+        };
+        match own(export) {
+            Some(own) if own.is_exclusive != is_exclusive => {
+                return wrong(&format!(
+                    "the export says otherwise at {}: leave one of them out",
+                    origins.at(own.line)
+                ));
+            }
+            Some(_) => {}
+            None if is_exclusive => exclusive.push(name.to_owned()),
+            None => {}
         }
     }
+    exclusive.sort();
+    exclusive.dedup();
     Ok(exclusive)
 }
 

@@ -8,7 +8,7 @@ use super::{
         check_cores, check_memory, check_once, check_open, check_sharing, cluster_of, unreachable,
     },
     exports::{self, Exported},
-    limits,
+    host_checks, limits,
     need::{self, Need},
     nfs4::NfsPlan,
     options::{ServeOptions, SteerOption},
@@ -120,6 +120,8 @@ pub enum PlanPurpose {
     Start,
     /// A look: nothing is changed.
     Check,
+    /// Settings of a server that runs: nothing is changed, and what the start opened stays.
+    Reload,
 }
 
 impl Plan {
@@ -128,10 +130,13 @@ impl Plan {
     /// # Errors
     /// A sentence about the first thing that is wrong, with its place in the file if it has one.
     pub fn new(settings: &Merged<ServeOptions>, purpose: PlanPurpose) -> Result<Self, Error> {
-        Self::checked(settings, purpose).map_err(|error| match error {
-            Error::Usage(sentence) => Error::Usage(settings.origins.place(&sentence)),
-            other => other,
-        })
+        let checked = Self::checked(settings, purpose).and_then(|mut plan| {
+            if purpose != PlanPurpose::Reload {
+                host_checks::check(&settings.options, &mut plan, purpose)?;
+            }
+            Ok(plan)
+        });
+        checked.map_err(|error| settings.origins.placed(error))
     }
 
     fn checked(settings: &Merged<ServeOptions>, purpose: PlanPurpose) -> Result<Self, Error> {
@@ -147,21 +152,22 @@ impl Plan {
             None => ips.first().copied().map(tcp_beside),
         };
         let tls = arguments.tls.open(tcp.is_some())?;
-        arguments.observe.log.as_deref().map_or(Ok(()), trace::check)?;
+        trace::check(arguments.observe.log.as_deref())?;
         let clients = connecting(cidr::clients(&arguments.clients)?, &settings.exports);
-        let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
+        let addresses: Vec<_> = ips.iter().copied().chain(tcp).collect();
         let fabrics =
             FabricShards::all(listen, &settings.listen, usize::from(arguments.cores), origins)?;
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
-        check_open(&addresses, &clients)?;
+        check_open("--tcp", tcp.filter(|_| arguments.tcp.is_some()).as_slice(), &clients)?;
+        check_open("--listen", &ips, &clients)?;
         let ceph = ceph_url::of(arguments, &settings.exports, origins)?;
         let exports = match &ceph {
             Some(ceph) => ceph.exports.iter().map(exported).collect(),
             None => exports::all(arguments, &settings.exports, origins)?,
         };
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
-        exports::check_names(&exports, capacity.is_none() && ceph.is_none())?;
+        exports::check_names(&exports, capacity.is_none() && ceph.is_none(), origins)?;
         check_cores(&fabrics)?;
         check_sharing(&fabrics)?;
         let sizes = limits::sizes(&arguments.limits)?;
@@ -169,10 +175,10 @@ impl Plan {
             check_memory(arguments, &exports)?;
         }
         if let Some(file) = &arguments.stats {
-            replace::check(file, "statistics")?;
+            replace::check(file, "statistics").map_err(|error| error.of_flag("stats"))?;
         }
         if let Some(file) = &arguments.ready_file {
-            ready_file::check(file)?;
+            ready_file::check(file).map_err(|error| error.of_flag("ready-file"))?;
             if purpose == PlanPurpose::Start {
                 ready_file::clear(file)?;
             }
@@ -204,7 +210,9 @@ impl Plan {
         let need = Need { shards, buffers: sizes.octets() * shards, files: capacity.unwrap_or(0) };
         let memory = need::check(need, limits::memory_max(&arguments.limits)?)?;
         limits::check_locked(&fabrics, &sizes)?;
-        let (limit, wanted) = (descriptors::raise(), wanted(shards, tcp.is_some(), &sizes, &store));
+        let has_files = matches!(store, StorePlan::Files { .. });
+        let (limit, wanted) =
+            (descriptors::raise(), wanted(shards, tcp.is_some(), &sizes, has_files));
         let share = Share::of(limit, wanted)?;
         limits::check_descriptors(&arguments.limits, &share, limit)?;
         let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
@@ -212,7 +220,7 @@ impl Plan {
         notices.extend(exports::overlaps(&exports));
         notices.extend(callers::notice(arguments, reach, &store));
         notices.extend(unreachable(&addresses, &clients));
-        let nfs = NfsPlan::new(arguments, shards, &exports)?;
+        let nfs = NfsPlan::new(arguments, shards, &exports, origins)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
@@ -379,13 +387,13 @@ fn connecting(given: Vec<IpNet>, exports: &[ExportEntry]) -> Vec<IpNet> {
 
 /// The address for TCP beside the first one for RDMA, unless one is given: where a free port is
 /// taken for RDMA, one is taken for TCP, too, so that servers on the same host do not meet.
-const fn tcp_beside(first: SocketAddr) -> SocketAddr {
+pub const fn tcp_beside(first: SocketAddr) -> SocketAddr {
     SocketAddr::new(first.ip(), if first.port() == 0 { 0 } else { TCP_PORT })
 }
 
 /// Counts what a server wants to promise: connections of each shard, and files that it keeps open.
-fn wanted(shards: usize, has_tcp: bool, sizes: &ShardSizes, store: &StorePlan) -> Wanted {
-    let files = if matches!(store, StorePlan::Files { .. }) { files::OPEN_FILES_MAX } else { 0 };
+pub fn wanted(shards: usize, has_tcp: bool, sizes: &ShardSizes, has_files: bool) -> Wanted {
+    let files = if has_files { files::OPEN_FILES_MAX } else { 0 };
     let streams = if has_tcp { sizes.streams } else { 0 };
     let connections = sizes.connections;
     Wanted { shards, connections, streams, files, per_file: files::DESCRIPTORS_PER_FILE }

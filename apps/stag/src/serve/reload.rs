@@ -2,7 +2,8 @@
 //! All of a file counts from then on, or nothing of it.
 
 use super::{
-    distrust,
+    callers::distrust,
+    exports::overlaps,
     options::ServeOptions,
     plan::{Plan, PlanPurpose, StorePlan},
     tell_systemd, watching,
@@ -17,13 +18,14 @@ use crate::{
 };
 use sd_notify::NotifyState;
 use serde_json::{Value, json};
-use stag_engine::tls::ServerTls;
+use stag_engine::{Spin, tls::ServerTls};
 use stag_nfs::{serve::StoreSource, store::files::ExportChanges};
 use std::{
     ffi::OsString,
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 /// Difference that a file made that was read again.
@@ -34,6 +36,23 @@ pub struct Changes {
     pub clients: bool,
     /// True if the files of TLS were read again, for sessions that begin from then on.
     pub tls: bool,
+    /// Times that shards are to keep to from here on, if they differ.
+    pub times: Option<ShardTimes>,
+}
+
+/// Times of shards that can change while they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardTimes {
+    /// Time that calls in progress have at the end.
+    pub drain: Duration,
+    /// Time of polling without work.
+    pub spin: Spin,
+}
+
+impl ShardTimes {
+    const fn of(plan: &Plan) -> Self {
+        Self { drain: plan.sizes.drain, spin: plan.sizes.spin }
+    }
 }
 
 impl Changes {
@@ -49,6 +68,7 @@ impl Changes {
             "changed": changed,
             "clients_changed": self.clients,
             "tls_files_read": self.tls,
+            "times_changed": self.times.is_some(),
         })
     }
 }
@@ -67,6 +87,9 @@ impl fmt::Display for Changes {
         }
         if self.tls {
             parts.push("certificates of TLS as they are now".to_owned());
+        }
+        if self.times.is_some() {
+            parts.push("drain and spin as they are there".to_owned());
         }
         match parts.as_slice() {
             [] => f.write_str("the same exports, with the options that they have now"),
@@ -118,6 +141,12 @@ impl Reloading {
         match &outcome {
             Ok(changes) => {
                 self.shards.ends().iter().for_each(|end| end.handle.waker().wake());
+                if let Some(ShardTimes { drain, spin }) = changes.times
+                    && let Err(why) = self.shards.set_times(drain, spin)
+                {
+                    tracing::warn!(target: "stag", %why, "not all cores have the new times");
+                    reloader.times = None;
+                }
                 tracing::info!(target: "stag", "settings read again: {changes}");
             }
             Err(refused) => {
@@ -153,6 +182,10 @@ pub struct Reloader {
     clients: String,
     /// TLS on TCP, which shards share.
     tls: Option<Arc<ServerTls>>,
+    /// Sentences about exports that lie in each other, which were told.
+    overlaps: Vec<String>,
+    /// Times that shards keep to; none where not all of them took those of the file.
+    times: Option<ShardTimes>,
 }
 
 impl Reloader {
@@ -175,6 +208,8 @@ impl Reloader {
             exports: copies(plan),
             clients: format!("{:?}", plan.clients),
             tls: plan.tls.clone(),
+            overlaps: overlaps(&plan.exports),
+            times: Some(ShardTimes::of(plan)),
         })
     }
 
@@ -185,7 +220,7 @@ impl Reloader {
     /// The reason, with the file's name and line where it stands there. Nothing has changed then.
     fn reload(&mut self, listed: &ExportList) -> Result<Changes, Refused> {
         let settings = settings::merge::<ServeOptions>(&self.words, Some(&self.file))?;
-        let mut plan = Plan::new(&settings, PlanPurpose::Check)?;
+        let mut plan = Plan::new(&settings, PlanPurpose::Reload)?;
         let before = self.fixed.iter().zip(fixed(&plan, &settings.options));
         if let Some((_, (name, _))) = before.into_iter().find(|(old, new)| *old != new) {
             let sentence = format!(
@@ -194,7 +229,7 @@ impl Reloader {
             );
             return Err(Refused(settings.origins.place(&sentence)));
         }
-        distrust(&mut plan, &self.source)?;
+        distrust(&mut plan, &self.source).map_err(|error| settings.origins.placed(error))?;
         let exports = match &self.source {
             StoreSource::Files(shared) => shared
                 .replace_exports(&plan.export_set())
@@ -209,6 +244,14 @@ impl Reloader {
             _ => ExportChanges::default(),
         };
         listed.become_like(&watching::exports(&plan));
+        let overlaps = overlaps(&plan.exports);
+        for overlap in overlaps.iter().filter(|it| !self.overlaps.contains(it)) {
+            tracing::warn!(target: "stag", overlap, "exports lie in each other");
+        }
+        self.overlaps = overlaps;
+        let new = Some(ShardTimes::of(&plan));
+        let times = new.filter(|_| new != self.times);
+        self.times = new;
         let clients = format!("{:?}", plan.clients);
         let has_changed = clients != self.clients;
         if has_changed {
@@ -224,7 +267,7 @@ impl Reloader {
             let _ = trace::change(Some(log.as_deref().unwrap_or("info")));
             self.log = log;
         }
-        Ok(Changes { exports, clients: has_changed, tls: tls.is_some() })
+        Ok(Changes { exports, clients: has_changed, tls: tls.is_some(), times })
     }
 }
 
@@ -272,14 +315,15 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
         ("tcp-connections", format!("{:?}", sizes.streams)),
         ("credits", format!("{:?}", sizes.credits)),
         ("calls", format!("{:?}", sizes.calls)),
-        ("drain", format!("{:?}", sizes.drain)),
-        ("spin", format!("{:?}", sizes.spin)),
+        ("memory-max", format!("{:?}", options.limits.memory_max)),
         ("awake", format!("{:?}", options.limits.awake)),
         ("private-data", format!("{:?}", plan.private_data)),
         ("rdma-version", format!("{:?}", plan.versions)),
         ("sample", format!("{:?}", plan.sample)),
         ("stages", format!("{:?}", plan.tells_stages)),
-        ("nfs", format!("{:?}", plan.nfs)),
+        ("nfs", format!("{:?}", (plan.nfs.three, plan.nfs.four.is_some()))),
+        ("lease", format!("{:?}", plan.nfs.four)),
+        ("delegations", format!("{:?}", plan.nfs.exclusive)),
         ("metrics", format!("{:?}", options.observe.metrics)),
         ("control", format!("{:?}", options.observe.control)),
         ("control-group", format!("{:?}", options.observe.control_group)),

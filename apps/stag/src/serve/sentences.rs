@@ -1,10 +1,8 @@
 //! Sentences about shards that do not run as they should.
 
-use crate::{Error, plain};
+use crate::{Error, address::cannot_listen, plain};
 use stag_engine::Over;
 use stag_nfs::serve::ServeError;
-use stag_verbs::FabricFault;
-use std::fmt::Display;
 
 /// The reason for which a shard does not run, and what to do about it.
 pub fn cannot_serve(error: ServeError) -> Error {
@@ -24,24 +22,6 @@ pub fn without_ring(error: &std::io::Error) -> String {
         "READs from the disk are brought by threads: no io_uring ({}; it needs Linux 6.1)",
         plain(error)
     )
-}
-
-/// Why an address cannot be used, and what to do about it.
-pub fn cannot_listen(at: &impl Display, fault: FabricFault, flag: &str) -> Error {
-    let why = match fault {
-        FabricFault::AddressInUse => {
-            format!("another program uses it; stop that one, or choose another address with {flag}")
-        }
-        FabricFault::BadAddress => {
-            format!("it is no address of this host; choose another with {flag}")
-        }
-        FabricFault::Denied => {
-            format!("ports below 1024 need a privilege; choose another with {flag}, or run as root")
-        }
-        FabricFault::Os(number) => plain(&std::io::Error::from_raw_os_error(number)),
-        other => other.to_string(),
-    };
-    Error::usage(format!("cannot listen at {at}: {why}"))
 }
 
 #[cfg(test)]

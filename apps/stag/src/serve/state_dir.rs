@@ -2,8 +2,10 @@
 
 use super::{exports::Exported, plan::PlanPurpose};
 use crate::{Error, plain, system::default_state_dir};
+use rustix::fs::Access;
 use std::{
     fs::{self, DirBuilder},
+    io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
@@ -31,10 +33,12 @@ pub fn state_dir(
             path.display()
         )));
     }
-    if purpose == PlanPurpose::Check {
-        return Ok(directory);
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+    let made = match purpose {
+        PlanPurpose::Start => DirBuilder::new().recursive(true).mode(0o700).create(&directory),
+        PlanPurpose::Check => could_be_made(&directory, existing.as_deref()),
+        PlanPurpose::Reload => Ok(()),
+    };
+    made.map_err(|error| {
         Error::usage(format!(
             "cannot make the state directory {}: {}; choose another with --state-dir",
             directory.display(),
@@ -42,4 +46,17 @@ pub fn state_dir(
         ))
     })?;
     Ok(directory)
+}
+
+/// Checks that a directory could be made; `existing` is the nearest one that is there.
+fn could_be_made(directory: &Path, existing: Option<&Path>) -> io::Result<()> {
+    if let Ok(found) = fs::metadata(directory) {
+        let is_directory = found.is_dir();
+        return if is_directory { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) };
+    }
+    let Some(existing) = existing else { return Ok(()) };
+    if !existing.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK)?)
 }

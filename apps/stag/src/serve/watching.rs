@@ -28,7 +28,7 @@ pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
 }
 
 /// The directory of what must survive a restart; a store in memory has none.
-fn state_dir(plan: &Plan) -> Option<&Path> {
+pub fn state_dir(plan: &Plan) -> Option<&Path> {
     match &plan.store {
         StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => Some(state_dir),
         StorePlan::Memory { .. } => None,

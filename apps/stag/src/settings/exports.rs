@@ -1,12 +1,19 @@
 //! Tables of a file that no flag can say: exports with their clients, and listeners with cores.
 
-use super::value::{self, FileFault, Placed};
+use super::{
+    file::line_of,
+    value::{self, FileFault, Placed},
+};
 use crate::{cidr, size};
 use stag_nfs::{
     access::{ClientOptions, ClientRule, ExportRules},
     store::{TRANSFER_MAX, files::Squash},
 };
-use toml::de::{DeTable, DeValue};
+use std::borrow::Cow;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 /// Octets of the least READ or WRITE that an export can ask clients to make.
 const TRANSFER_MIN: usize = 4_096;
@@ -14,7 +21,7 @@ const TRANSFER_MIN: usize = 4_096;
 /// Keys of one listener.
 pub const LISTEN_KEYS: [&str; 2] = ["url", "cores"];
 /// Keys of one export.
-pub const EXPORT_KEYS: [&str; 11] = [
+pub const EXPORT_KEYS: [&str; 12] = [
     "path",
     "name",
     "access",
@@ -26,6 +33,7 @@ pub const EXPORT_KEYS: [&str; 11] = [
     "slow",
     "read-max",
     "write-max",
+    "delegations",
 ];
 /// Keys of a rule for clients of one export.
 pub const CLIENT_KEYS: [&str; 6] =
@@ -40,6 +48,23 @@ pub struct ListenEntry {
     pub line: usize,
 }
 
+/// The delegations that an export of the file says are given of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnDelegations {
+    /// Nobody but this server changes the export, so some are given.
+    pub is_exclusive: bool,
+    pub line: usize,
+}
+
+/// The lines of a rule for clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientPlace {
+    /// That of the network.
+    pub line: usize,
+    /// Keys of its table, with their lines.
+    pub keys: Vec<(String, usize)>,
+}
+
 /// An export of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportEntry {
@@ -52,6 +77,11 @@ pub struct ExportEntry {
     /// All its calls are made by threads that may wait.
     pub is_slow: bool,
     pub rules: ExportRules,
+    pub delegations: Option<OwnDelegations>,
+    /// Its keys, with their lines.
+    pub keys: Vec<(String, usize)>,
+    /// The lines of `rules.clients`, in that order.
+    pub client_places: Vec<ClientPlace>,
 }
 
 /// Reads a table of `[[listen]]`.
@@ -74,16 +104,24 @@ pub(super) fn listener(value: &Placed<'_>, line: usize) -> Result<ListenEntry, F
     Ok(ListenEntry { url, cores, line })
 }
 
-/// Reads a table of `[[export]]`.
-pub(super) fn export(value: &Placed<'_>, line: usize) -> Result<ExportEntry, FileFault> {
+/// Reads a table of `[[export]]` in the file `text`.
+pub(super) fn export(value: &Placed<'_>, text: &str) -> Result<ExportEntry, FileFault> {
     let table = value::table(value, "export")?;
-    let mut export = ExportEntry { line, ..ExportEntry::default() };
+    let mut export = ExportEntry { line: line_of(text, &value.span()), ..ExportEntry::default() };
     for (key, value) in table {
+        let line = line_of(text, &key.span());
+        export.keys.push((key.get_ref().to_string(), line));
         match key.get_ref().as_ref() {
             "path" => export.path = value::text(value, "path")?.to_owned(),
             "name" => export.name = Some(value::text(value, "name")?.to_owned()),
             "access" => export.read_only = is_read_only(value)?,
-            "clients" => export.rules.clients = clients(value)?,
+            "clients" => {
+                (export.rules.clients, export.client_places) = clients(value, text)?;
+            }
+            "delegations" => {
+                let is_exclusive = is_exclusive(value)?;
+                export.delegations = Some(OwnDelegations { is_exclusive, line });
+            }
             "slow" => export.is_slow = value::boolean(value, "slow")?,
             "read-max" => export.rules.read_max = Some(transfer(value, "read-max")?),
             "write-max" => export.rules.write_max = Some(transfer(value, "write-max")?),
@@ -102,38 +140,44 @@ pub(super) fn export(value: &Placed<'_>, line: usize) -> Result<ExportEntry, Fil
 }
 
 /// Reads clients: networks, and tables of networks with options.
-fn clients(value: &Placed<'_>) -> Result<Vec<ClientRule>, FileFault> {
-    let mut rules: Vec<ClientRule> = Vec::new();
-    let mut add = |value: &Placed<'_>, options| {
-        let text = value::text(value, "a network")?;
-        let parsed = cidr::parse(text, "clients");
+fn clients(
+    value: &Placed<'_>,
+    text: &str,
+) -> Result<(Vec<ClientRule>, Vec<ClientPlace>), FileFault> {
+    let (mut rules, mut places): (Vec<ClientRule>, Vec<ClientPlace>) = Default::default();
+    let mut add = |value: &Placed<'_>, options, keys| {
+        let parsed = cidr::parse(value::text(value, "a network")?, "clients");
         let network = parsed.map_err(|why| FileFault::new(value.span(), why))?;
         if rules.iter().any(|rule| rule.network == network) {
             let why = format!("{network} is given twice among the clients of this export");
             return Err(FileFault::new(value.span(), why));
         }
         rules.push(ClientRule { network, options });
+        places.push(ClientPlace { line: line_of(text, &value.span()), keys });
         Ok(())
     };
     for item in value::list(value, "clients")? {
         match item.get_ref() {
             DeValue::Table(table) => {
                 let options = client_options(table)?;
+                let line = |key: &Spanned<Cow<'_, str>>| line_of(text, &key.span());
+                let keys = table.keys().map(|key| (key.get_ref().to_string(), line(key)));
+                let keys: Vec<_> = keys.collect();
                 let networks = table.iter().find(|(key, _)| key.get_ref() == "networks");
                 let (_, networks) = networks
                     .ok_or_else(|| FileFault::new(item.span(), "these clients have no networks"))?;
                 for network in value::list(networks, "networks")? {
-                    add(network, options)?;
+                    add(network, options, keys.clone())?;
                 }
             }
-            _ => add(item, ClientOptions::default())?,
+            _ => add(item, ClientOptions::default(), Vec::new())?,
         }
     }
     if rules.is_empty() {
         let why = "an empty list admits nobody: leave clients out to admit whoever may connect";
         return Err(FileFault::new(value.span(), why));
     }
-    Ok(rules)
+    Ok((rules, places))
 }
 
 fn client_options(table: &DeTable<'_>) -> Result<ClientOptions, FileFault> {
@@ -187,6 +231,17 @@ fn squash(value: &Placed<'_>) -> Result<Squash, FileFault> {
                 format!("write \"root\", \"none\" or \"all\" instead of {other:?}{by_network}");
             Err(FileFault::new(value.span(), why))
         }
+    }
+}
+
+fn is_exclusive(value: &Placed<'_>) -> Result<bool, FileFault> {
+    match value::text(value, "delegations")? {
+        "exclusive" => Ok(true),
+        "none" => Ok(false),
+        other => Err(FileFault::new(
+            value.span(),
+            format!("write \"exclusive\" or \"none\" instead of {other:?}"),
+        )),
     }
 }
 

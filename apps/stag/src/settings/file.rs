@@ -50,7 +50,7 @@ pub fn read(path: &Path, text: &str, command: &Command) -> Result<FileContent, E
 }
 
 /// The line of an octet, counted from 1.
-fn line_of(text: &str, span: &Range<usize>) -> usize {
+pub(super) fn line_of(text: &str, span: &Range<usize>) -> usize {
     text.get(..span.start).unwrap_or(text).split('\n').count()
 }
 
@@ -184,8 +184,7 @@ impl Reader<'_> {
             FileFault::new(value.span(), "write each export as a table of its own, [[export]]")
         })?;
         for item in items {
-            let line = line_of(self.text, &item.span());
-            self.content.exports.push(exports::export(item, line)?);
+            self.content.exports.push(exports::export(item, self.text)?);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ mod file;
 mod origin;
 mod value;
 
-pub use exports::{ExportEntry, ListenEntry};
+pub use exports::{ClientPlace, ExportEntry, ListenEntry, OwnDelegations};
 pub use origin::{Origins, ValueOrigin, key_of, section_of};
 
 use crate::Error;
@@ -61,6 +61,8 @@ pub fn merge<A: Args + FromArgMatches>(
     })?;
     let found = file::read(path, &text, &command)?;
     origins.add_file(path, &found.words);
+    let delegations = found.exports.iter().filter_map(|export| export.delegations);
+    delegations.for_each(|it| origins.add_key_of_table("delegations", it.line));
     let overridden = |flag: &str| origins.of_flag(flag) == ValueOrigin::Flag;
     let listen = if overridden("listen") { Vec::new() } else { found.listen };
     let exports = if overridden("directories") { Vec::new() } else { found.exports };

@@ -2,6 +2,7 @@
 //! the default.
 
 use super::file::FileWord;
+use crate::Error;
 use clap::{Arg, ArgMatches, Command, parser::ValueSource};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,6 +19,8 @@ pub enum ValueOrigin {
     Flag,
     /// This line of the file, counted from 1.
     Line(usize),
+    /// The environment variable of this name.
+    Variable(&'static str),
 }
 
 /// The places that all values come from.
@@ -26,7 +29,17 @@ pub struct Origins {
     /// Name of the file, as it was given.
     file: String,
     flags: BTreeSet<String>,
-    lines: BTreeMap<String, usize>,
+    lines: BTreeMap<String, Vec<FileLine>>,
+    /// Lines of tables that say a part of what a flag would say.
+    tables: BTreeMap<&'static str, usize>,
+}
+
+/// A line of the file, with the value that stands there.
+#[derive(Clone, Debug)]
+struct FileLine {
+    line: usize,
+    /// As a flag takes it; empty for one that takes none.
+    value: String,
 }
 
 impl Origins {
@@ -42,17 +55,47 @@ impl Origins {
     pub(super) fn add_file(&mut self, path: &Path, words: &[FileWord]) {
         self.file = path.display().to_string();
         for word in words {
-            self.lines.entry(word.flag.clone()).or_insert(word.line);
+            let text = word.text.to_string_lossy();
+            let value = text.split_once('=').map(|(_, value)| value.to_owned());
+            let line = FileLine { line: word.line, value: value.unwrap_or_default() };
+            self.lines.entry(word.flag.clone()).or_default().push(line);
+        }
+    }
+
+    /// Notes a line of a table that says a part of what `flag` would say.
+    pub(super) fn add_key_of_table(&mut self, flag: &'static str, line: usize) {
+        self.tables.entry(flag).or_insert(line);
+    }
+
+    /// Puts a value of `flag` down to the environment variable `name`, unless somebody said it.
+    pub fn of_variable(&self, flag: &str, name: &'static str) -> ValueOrigin {
+        match self.of_flag(flag) {
+            ValueOrigin::Default => ValueOrigin::Variable(name),
+            said => said,
         }
     }
 
     /// The place of a flag's value, by the flag's long name.
     pub fn of_flag(&self, flag: &str) -> ValueOrigin {
-        match self.lines.get(flag) {
+        match self.lines.get(flag).and_then(|lines| lines.first()) {
             _ if self.flags.contains(flag) => ValueOrigin::Flag,
-            Some(line) => ValueOrigin::Line(*line),
+            Some(first) => ValueOrigin::Line(first.line),
             None => ValueOrigin::Default,
         }
+    }
+
+    /// The line of a flag's value that `sentence` is about: where the flag has several, the one
+    /// whose value the sentence names.
+    fn line_of(&self, flag: &str, sentence: &str) -> Option<usize> {
+        let first = match self.of_flag(flag) {
+            ValueOrigin::Line(first) => first,
+            ValueOrigin::Default => return self.tables.get(flag).copied(),
+            ValueOrigin::Flag | ValueOrigin::Variable(_) => return None,
+        };
+        let is_named = |at: &&FileLine| !at.value.is_empty() && sentence.contains(&at.value);
+        let named = self.lines.get(flag)?.iter().filter(is_named);
+        // One value can be the beginning of another one.
+        Some(named.max_by_key(|at| at.value.len()).map_or(first, |at| at.line))
     }
 
     /// Name of the file; empty without one.
@@ -67,14 +110,31 @@ impl Origins {
             let is_end = |c: char| !(c.is_ascii_lowercase() || c == '-');
             rest.split(is_end).next().unwrap_or_default()
         });
-        let mut lines = names.filter_map(|name| match self.of_flag(name) {
-            ValueOrigin::Line(line) => Some(line),
-            _ => None,
-        });
+        let mut lines = names.filter_map(|name| self.line_of(name, sentence));
         match lines.next() {
             Some(line) => format!("{}: {sentence}", Place { file: &self.file, line }),
             None => sentence.to_owned(),
         }
+    }
+
+    /// Puts the file and line before an error of settings that names a flag whose value stands
+    /// there, unless it has a place already.
+    pub fn placed(&self, error: Error) -> Error {
+        let placed = |sentence: String| {
+            if self.has_place(&sentence) { sentence } else { self.place(&sentence) }
+        };
+        match error {
+            Error::Usage(sentence) => Error::Usage(placed(sentence)),
+            Error::Failure(sentence) => Error::Failure(placed(sentence)),
+            other => other,
+        }
+    }
+
+    /// True if a sentence begins with a place in the file.
+    fn has_place(&self, sentence: &str) -> bool {
+        let rest = sentence.strip_prefix(&*self.file).and_then(|rest| rest.strip_prefix(':'));
+        !self.file.is_empty()
+            && rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     }
 
     /// The place of a line of the file.
@@ -114,4 +174,43 @@ pub fn key_of(flag: &Arg) -> String {
 /// The table of the file in which a flag stands; none at its top.
 pub fn section_of(flag: &Arg) -> Option<String> {
     flag.get_help_heading().map(str::to_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins() -> Origins {
+        let word = |flag: &str, value: &str, line| FileWord {
+            flag: flag.to_owned(),
+            text: format!("--{flag}={value}").into(),
+            line,
+        };
+        let words =
+            [word("listen", "iwarp://1.2.3.4:1", 3), word("listen", "iwarp://1.2.3.4:12", 5)];
+        let mut origins = Origins::default();
+        origins.add_file(Path::new("a.toml"), &words);
+        origins
+    }
+
+    #[test]
+    fn of_several_values_the_one_that_a_sentence_names_is_its_place() {
+        let origins = origins();
+        for (sentence, place) in [
+            ("--listen iwarp://1.2.3.4:1: no", "a.toml:3: "),
+            ("--listen iwarp://1.2.3.4:12: no", "a.toml:5: "),
+            ("--listen: no", "a.toml:3: "),
+            ("--tcp: no", ""),
+        ] {
+            assert_eq!(origins.place(sentence), format!("{place}{sentence}"));
+        }
+    }
+
+    #[test]
+    fn a_place_is_given_once() {
+        let origins = origins();
+        let once = origins.placed(Error::usage("--listen: no"));
+        assert_eq!(once, Error::usage("a.toml:3: --listen: no"));
+        assert_eq!(origins.placed(once.clone()), once);
+    }
 }

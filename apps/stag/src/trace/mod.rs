@@ -18,6 +18,9 @@ use tracing_subscriber::{
 /// The target of everything that is logged.
 const TARGET: &str = "stag";
 
+/// The environment variable of a filter.
+pub const VARIABLE: &str = "STAG_LOG";
+
 /// Form of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -53,18 +56,15 @@ pub fn start() -> Result<(), Error> {
 /// # Errors
 /// A sentence about a filter that means nothing, with the words that do.
 pub fn start_server(wanted: Option<&str>, format: LogFormat) -> Result<queue::Flush, Error> {
-    let (wanted, from) = match wanted {
-        Some(wanted) => (wanted.to_owned(), "--log"),
-        None => (from_environment(), "STAG_LOG"),
-    };
-    let filter = filter(&wanted).map_err(|why| Error::usage(format!("{from}: {why}")))?;
+    let (filter, wanted) = filter_of_server(wanted)?;
     let (lines, flush) = Lines::queued(queue::is_journal());
     install(filter, &wanted, format, lines);
     Ok(flush)
 }
 
-fn from_environment() -> String {
-    std::env::var_os("STAG_LOG").unwrap_or_default().to_string_lossy().into_owned()
+/// The filter that the environment asks for; empty if it asks for none.
+pub fn from_environment() -> String {
+    std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn install(filter: Targets, text: &str, format: LogFormat, lines: Lines) {
@@ -84,12 +84,22 @@ fn install(filter: Targets, text: &str, format: LogFormat, lines: Lines) {
     tracing_subscriber::registry().with(filter).with(events).init();
 }
 
-/// Checks a filter.
+/// Checks the filter that a server would have.
 ///
 /// # Errors
 /// A sentence about one that means nothing, with the words that do.
-pub fn check(wanted: &str) -> Result<(), Error> {
-    filter(wanted).map(drop).map_err(|why| Error::usage(format!("--log: {why}")))
+pub fn check(wanted: Option<&str>) -> Result<(), Error> {
+    filter_of_server(wanted).map(drop)
+}
+
+/// The filter of a server, with its text.
+fn filter_of_server(wanted: Option<&str>) -> Result<(Targets, String), Error> {
+    let (wanted, from) = match wanted {
+        Some(wanted) => (wanted.to_owned(), "--log"),
+        None => (from_environment(), VARIABLE),
+    };
+    let filter = filter(&wanted).map_err(|why| Error::usage(format!("{from}: {why}")))?;
+    Ok((filter, wanted))
 }
 
 /// Filters by `wanted` from here on; without it nothing changes. Returns the filter in use.

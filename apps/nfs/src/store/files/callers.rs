@@ -88,20 +88,12 @@ impl Callers {
         let policy = Policy::of(self)?;
         let why = match self.mode {
             Mode::Unprivileged => String::new(),
-            Mode::Auto | Mode::Privileged => match user::check(&policy.anonymous) {
-                Ok(()) => {
+            Mode::Auto | Mode::Privileged => match self.lack()? {
+                None => {
                     let notice = policy.notice();
                     return Ok((Some(policy), notice));
                 }
-                Err(lack) if self.mode == Mode::Privileged => {
-                    return Err(StartError(format!("cannot act as its callers: {lack}")));
-                }
-                Err(lack) if self.groups == GroupSource::Host => {
-                    return Err(StartError(format!(
-                        "cannot act as its callers, whose groups are this host's: {lack}"
-                    )));
-                }
-                Err(lack) => format!(" ({lack})"),
+                Some(lack) => format!(" ({lack})"),
             },
         };
         let uid = rustix::process::geteuid().as_raw();
@@ -111,6 +103,54 @@ impl Callers {
                 "unprivileged mode{why}: every caller acts as the server's own user, uid {uid}"
             ),
         ))
+    }
+}
+
+impl Callers {
+    /// Returns true if callers are to act as themselves, which is found out by acting as the
+    /// anonymous user for a moment.
+    ///
+    /// # Errors
+    ///
+    /// A sentence when that is asked for and cannot be had.
+    pub fn act_as_themselves(&self) -> Result<bool, StartError> {
+        match self.mode {
+            Mode::Unprivileged => Ok(false),
+            Mode::Auto | Mode::Privileged => {
+                self.check_anonymous()?;
+                Ok(self.lack()?.is_none())
+            }
+        }
+    }
+
+    /// Checks that the anonymous user can be one.
+    fn check_anonymous(&self) -> Result<(), StartError> {
+        if self.anon_uid != u32::MAX && self.anon_gid != u32::MAX {
+            return Ok(());
+        }
+        let flag = if self.anon_uid == u32::MAX { "--anonuid" } else { "--anongid" };
+        Err(StartError(format!("{flag}: {} is the number of no user and no group", u32::MAX)))
+    }
+
+    /// The privilege that this process lacks to act as its callers; none if it has all.
+    ///
+    /// # Errors
+    ///
+    /// A sentence when the settings cannot be met without it.
+    fn lack(&self) -> Result<Option<user::Lack>, StartError> {
+        let anonymous = User::new(self.anon_uid, self.anon_gid, []);
+        let Err(lack) = user::check(&anonymous) else { return Ok(None) };
+        if self.mode == Mode::Privileged {
+            return Err(StartError(format!(
+                "cannot act as its callers (--mode privileged): {lack}"
+            )));
+        }
+        if self.groups == GroupSource::Host {
+            return Err(StartError(format!(
+                "cannot act as its callers, whose groups are this host's (--groups host): {lack}"
+            )));
+        }
+        Ok(Some(lack))
     }
 }
 
@@ -138,9 +178,7 @@ impl Policy {
     /// A sentence when the anonymous user is no user, or nobody can ask for users' groups.
     pub fn of(callers: &Callers) -> Result<Self, StartError> {
         let Callers { squash, anon_uid, anon_gid, .. } = *callers;
-        if anon_uid == u32::MAX || anon_gid == u32::MAX {
-            return Err(StartError(format!("{} is the number of no user and no group", u32::MAX)));
-        }
+        callers.check_anonymous()?;
         let mut networks = callers.networks.clone();
         networks.sort_by_key(|rule| core::cmp::Reverse(rule.network.prefix_len()));
         let anonymous = User::new(anon_uid, anon_gid, []);

@@ -1,0 +1,82 @@
+//! Checks of a plan against this host that a start would fail by later: addresses, sockets, other
+//! processes, and privileges. They bind, ask and open, and leave nothing behind; a server of the
+//! same settings that runs notices nothing.
+
+use super::{
+    callers, ends,
+    options::ServeOptions,
+    plan::{Plan, PlanPurpose, StorePlan},
+    watching,
+};
+use crate::{
+    Error,
+    address::{self, cannot_listen},
+    observe, plain, rpcbind,
+};
+use stag_fabrics::{FabricAddress, Notation};
+use stag_verbs::FabricFault;
+use std::{fs, path::Path};
+
+/// Checks `plan`. A check without a start also tells whom it would distrust, as a start does when
+/// it has opened the files.
+///
+/// # Errors
+/// A sentence about the first thing that is wrong, which names its flag.
+pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) -> Result<(), Error> {
+    check_addresses(arguments, plan)?;
+    observe::check(&arguments.observe, watching::state_dir(plan))?;
+    if plan.rpcbind {
+        rpcbind::check()?;
+    }
+    if let Some(pid) = arguments.exit_with {
+        ends::open_process(pid)?;
+    }
+    let acts_as = match &plan.store {
+        StorePlan::Files { callers, .. } => {
+            let are_themselves = callers.act_as_themselves();
+            let are_themselves = are_themselves.map_err(|error| Error::usage(error.to_string()))?;
+            callers::named_at_will(plan, are_themselves)
+        }
+        StorePlan::Memory { .. } => None,
+        StorePlan::Ceph { .. } => Some(callers::ANY_OTHER),
+    };
+    match acts_as.filter(|_| purpose == PlanPurpose::Check) {
+        Some(acts_as) => plan.distrust(acts_as),
+        None => Ok(()),
+    }
+}
+
+/// Checks that this host has the addresses to listen at.
+fn check_addresses(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
+    for at in plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses()) {
+        if at.info().notation == Notation::Path {
+            check_socket(at)?;
+        } else if let Some(ip) = at.ip() {
+            address::probe(ip)
+                .map_err(|error| cannot_listen(at, FabricFault::from(&error), "--listen"))?;
+        }
+    }
+    let flag = if arguments.tcp.is_some() { "--tcp" } else { "--listen" };
+    plan.tcp.map_or(Ok(()), |at| {
+        address::probe(at).map_err(|error| cannot_listen(&at, FabricFault::from(&error), flag))
+    })
+}
+
+/// Checks that there is a directory for a socket of shared memory.
+fn check_socket(at: &FabricAddress) -> Result<(), Error> {
+    let url = at.to_string();
+    let path = url.split_once("://").map_or(&*url, |(_, path)| path);
+    let path = Path::new(path.split('?').next().unwrap_or(path));
+    let Some(folder) = path.parent() else { return Ok(()) };
+    let bad = |why: &str| {
+        Err(Error::usage(format!(
+            "cannot listen at {at}: {}: {why}; choose another with --listen",
+            folder.display()
+        )))
+    };
+    match fs::metadata(folder) {
+        Err(error) => bad(&plain(&error)),
+        Ok(found) if !found.is_dir() => bad("it is no directory"),
+        Ok(_) => Ok(()),
+    }
+}
