@@ -2,7 +2,6 @@
 //! to stop.
 
 mod logged;
-mod rate;
 mod records;
 mod shard;
 mod sizes;

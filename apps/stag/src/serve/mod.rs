@@ -214,7 +214,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let reload = reloading.clone().map(Reloading::for_controllers);
     watchdog::start(&shards)?;
     let facts = watching::facts(&first, exports);
-    let (watched, _watching) = bound.start(&shards, facts, reload)?;
+    let (watched, _watching) = bound.start(&shards, facts, reload, &server.admission)?;
     first.watched = watched;
     watchdog::start(&shards)?;
     let block = announce::ready(&server.plan, &first);
