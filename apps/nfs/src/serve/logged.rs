@@ -2,8 +2,8 @@
 
 use crate::EventRate;
 use stag_engine::{
-    App, Call, Cause, Cx, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity, RefusedPeer,
-    Time, stages::service, tls::Secured,
+    App, Call, Cause, Cx, Drained, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity,
+    RefusedPeer, Time, stages::service, tls::Secured,
 };
 use std::collections::HashMap;
 use tracing::level_filters::LevelFilter;
@@ -162,6 +162,13 @@ impl<A: App> App for Logged<A> {
             log_security(self.peers.get(&peer), security);
         }
         self.app.on_security(cx, peer, security);
+    }
+
+    fn on_drained(&mut self, drained: Drained) {
+        let Drained { took, unanswered, is_cut } = drained;
+        let seconds = took.as_secs_f64();
+        tracing::info!(target: "stag", seconds, unanswered, cut = is_cut, "drained");
+        self.app.on_drained(drained);
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
