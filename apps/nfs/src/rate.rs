@@ -72,7 +72,7 @@ mod tests {
         assert!(rate.has_left_out(), "the second is not over");
         assert!(rate.allows(at(3_000)), "another second begins");
         assert!(!rate.has_left_out());
-        (0..=EVENTS_MAX).for_each(|_| drop(rate.allows(at(3_000))));
+        while rate.allows(at(3_000)) {}
         assert!(rate.has_left_out());
         rate.settle(at(4_000));
         assert!(!rate.has_left_out(), "it is told also where nothing more comes");
