@@ -89,6 +89,17 @@ impl ConnectLimit {
     }
 }
 
+/// The end of a drain, or of the same when a shard stops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// The time from the order until everybody was disconnected.
+    pub took: Duration,
+    /// Calls that got no reply.
+    pub unanswered: usize,
+    /// The time of [`Config::drain`](crate::Config::drain) was over before everything was done.
+    pub is_cut: bool,
+}
+
 /// One call of a peer, until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub(crate) Key);
@@ -349,6 +360,9 @@ pub trait App {
     /// A connection over TCP got TLS, or failed to; or a peer calls without that could have it.
     /// Nothing is told where there is no TLS (`Config::serve_tls`, `Config::call_tls`).
     fn on_security(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _security: &PeerSecurity) {}
+
+    /// The shard drained, or did so in order to stop: everybody is disconnected.
+    fn on_drained(&mut self, _drained: Drained) {}
 
     /// Returns true if [`on_pass_end`](Self::on_pass_end) is to be called in passes, too, in which
     /// nothing happened: because other threads leave work for the app, or time alone brings it

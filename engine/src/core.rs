@@ -2,7 +2,7 @@
 //! folder or file.
 
 use crate::{
-    app::Parted,
+    app::{Drained, Parted},
     config::{Config, HEAD_ROOM},
     memory::Memory,
     pass::{Deadlines, Wishes},
@@ -46,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) moved: usize,
     /// Counts of the latest connection that ended.
     pub(crate) parted: Parted,
+    /// The end of the latest drain, until connections are taken again.
+    pub(crate) drained: Option<Drained>,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,
     /// The app did work in this pass that no event shows.
@@ -85,6 +87,7 @@ impl Core {
             stopping: false,
             moved: 0,
             parted: Parted::default(),
+            drained: None,
             in_pass: false,
             has_worked: false,
             is_quiet: false,

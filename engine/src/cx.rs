@@ -30,6 +30,8 @@ pub enum Over {
 /// Counts of a connection that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parted {
+    /// The peer's address, where the connection had a peer.
+    pub from: Option<PeerAddress>,
     /// Calls of the peer that were not answered.
     pub calls: usize,
     /// Octets that were pulled from it and pushed to it; over TCP all octets.

@@ -2,7 +2,7 @@
 //! counters.
 
 use crate::{
-    app::{App, Over, PeerId},
+    app::{App, Drained, Over, PeerId},
     peer::{FabricLink, Link, Peer},
     shard::Shard,
     stages::WatchedCall,
@@ -18,6 +18,8 @@ pub struct Detail {
     pub now: Time,
     /// Connections are turned away, because the shard was told to drain.
     pub is_draining: bool,
+    /// The end of the drain; none while it goes on, and where there was none.
+    pub drained: Option<Drained>,
     /// Peers with a connection.
     pub peers: Vec<PeerState>,
     /// The latest watched calls, the oldest first.
@@ -90,7 +92,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         let calls = self.core.watch.latest();
-        Detail { now, is_draining: self.core.stopping, peers, calls }
+        Detail { now, is_draining: self.core.stopping, drained: self.core.drained, peers, calls }
     }
 }
 

@@ -71,8 +71,8 @@ pub mod waiting;
 mod work;
 
 pub use app::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Outcome, Over,
-    Parted, PeerId, RefusedPeer, Request, RequestItem, ShortRequest, Token,
+    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Drained,
+    Outcome, Over, Parted, PeerId, RefusedPeer, Request, RequestItem, ShortRequest, Token,
 };
 pub use config::{Config, HEAD_ROOM};
 pub use config_fault::{Allowed, ConfigFault};

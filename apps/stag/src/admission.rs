@@ -2,11 +2,10 @@
 
 use crate::cidr;
 use ipnet::IpNet;
-use stag_engine::{Admission, Over};
-use stag_nfs::ConnectionPolicy;
+use stag_engine::{Admission, Over, clock::Clock};
+use stag_nfs::{ConnectionPolicy, EventRate};
 use stag_verbs::{PeerAddress, source};
 use std::{
-    cell::Cell,
     collections::HashMap,
     fmt, fs,
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -14,11 +13,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
 };
-
-/// A stranger who keeps knocking fills no log.
-const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The peers that may connect.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +34,52 @@ enum Refusal {
     LocalPort,
     User(u32),
     Crowd(u32),
+}
+
+/// Refusals that were logged, each reason by itself: a stranger who keeps knocking fills no log,
+/// and hides nobody.
+#[derive(Debug)]
+struct RefusalRates {
+    clock: Clock,
+    unlisted: EventRate,
+    port: EventRate,
+    local_port: EventRate,
+    user: EventRate,
+    crowd: EventRate,
+}
+
+impl RefusalRates {
+    fn new() -> Self {
+        Self {
+            clock: Clock::start(),
+            unlisted: EventRate::new("refusals by --clients"),
+            port: EventRate::new("refusals by port"),
+            local_port: EventRate::new("refusals by port on this host"),
+            user: EventRate::new("refusals by user"),
+            crowd: EventRate::new("refusals by --connections-per-address"),
+        }
+    }
+
+    /// Returns true if a refusal is to be logged.
+    fn allows(&mut self, why: Refusal) -> bool {
+        let now = self.clock.now();
+        let rate = match why {
+            Refusal::Unlisted => &mut self.unlisted,
+            Refusal::Port => &mut self.port,
+            Refusal::LocalPort => &mut self.local_port,
+            Refusal::User(_) => &mut self.user,
+            Refusal::Crowd(_) => &mut self.crowd,
+        };
+        rate.allows(now)
+    }
+
+    fn settle(&mut self) {
+        let now = self.clock.now();
+        let Self { unlisted, port, local_port, user, crowd, .. } = self;
+        for rate in [unlisted, port, local_port, user, crowd] {
+            rate.settle(now);
+        }
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -132,13 +173,15 @@ pub struct AdmissionTable {
     edition: AtomicU64,
     /// Connections that are up, by address. No more than all shards together can have.
     open: Mutex<HashMap<IpAddr, u32>>,
+    logged: Mutex<RefusalRates>,
 }
 
 impl AdmissionTable {
     /// A table that admits `clients`.
     pub fn new(clients: Clients) -> Self {
         let clients = RwLock::new(clients);
-        Self { clients, edition: AtomicU64::new(0), open: Mutex::default() }
+        let logged = Mutex::new(RefusalRates::new());
+        Self { clients, edition: AtomicU64::new(0), open: Mutex::default(), logged }
     }
 
     /// Admits other clients from here on. Each shard disconnects those that are not among them in
@@ -164,14 +207,22 @@ impl AdmissionTable {
         if has < most { Ok(()) } else { Err(Refusal::Crowd(most)) }
     }
 
-    /// The judge of peers that ask to connect. Refusals are logged, at most one a second.
+    fn logged(&self) -> MutexGuard<'_, RefusalRates> {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says how many refusals were not logged, once their second is over. Called now and then.
+    pub fn settle_with_the_log(&self) {
+        self.logged().settle();
+    }
+
+    /// The judge of peers that ask to connect. Refusals are logged, so many a second for each
+    /// reason.
     pub fn admission(self: Arc<Self>, over: Over) -> Admission {
-        let logged = Cell::new(None::<Instant>);
         Box::new(move |peer| match self.judge(peer, over) {
             Ok(()) => true,
             Err(why) => {
-                if logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
-                    logged.set(Some(Instant::now()));
+                if self.logged().allows(why) {
                     tracing::warn!(target: "stag", %peer, "refused: {why}");
                 }
                 false
@@ -316,6 +367,16 @@ mod tests {
         table.closed(one);
         assert!(table.open().is_empty(), "addresses without connections take no memory");
         assert!(admits()(one) && !admits()(peer("127.0.0.1", 1)));
+    }
+
+    #[test]
+    fn a_stranger_who_keeps_knocking_hides_no_other_reason() {
+        let mut rates = RefusalRates::new();
+        while rates.allows(Refusal::Unlisted) {}
+        assert!(rates.unlisted.has_left_out());
+        for why in [Refusal::Port, Refusal::LocalPort, Refusal::User(7), Refusal::Crowd(1)] {
+            assert!(rates.allows(why), "{why}");
+        }
     }
 
     #[test]

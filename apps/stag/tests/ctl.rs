@@ -189,6 +189,14 @@ fn no_write_is_lost_while_a_server_drains_under_64_calls() {
         wait_for("WRITEs", || written() > before);
         ctl(&home, &["drain"]);
         wait_for("the end of all connections", || clients(&home).is_empty());
+        // Asked again, the server says how it went: by itself, and not because its time was over.
+        let mut drained = json!(null);
+        wait_for("the end of the drain", || {
+            drained = ctl(&home, &["drain"])["drained"].clone();
+            !drained.is_null()
+        });
+        assert_eq!((&drained["unanswered"], &drained["cut"]), (&json!(0), &json!(false)));
+        println!("drained in {} s", drained["seconds"]);
         let is_amid = written() - before < octets.len() as u64;
         ctl(&home, &["resume"]);
         let output = put.wait_with_output().unwrap();
@@ -197,6 +205,7 @@ fn no_write_is_lost_while_a_server_drains_under_64_calls() {
         is_amid
     });
     assert!(is_amid, "the server drained while a file was written");
+    server.wait_for_err("unanswered=0 cut=false");
 }
 
 #[test]

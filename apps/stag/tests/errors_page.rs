@@ -1,5 +1,5 @@
-//! `docs/errors.md` explains every message of the log, and every reason for which a peer is turned
-//! away.
+//! `docs/errors.md` explains every message of the log, every reason for which a peer is turned away
+//! or has no TLS session, and every notice of a start.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_engine::{Cause, ConnectLimit};
@@ -22,6 +22,7 @@ fn literals(code: &str) -> Vec<String> {
                 '\\' if chars.next_if_eq(&'\n').is_some() => {
                     while chars.next_if(|c| c.is_whitespace()).is_some() {}
                 }
+                '\\' if chars.next_if_eq(&'n').is_some() => text.push('\n'),
                 '\\' => text.extend(chars.next()),
                 c => text.push(c),
             }
@@ -125,4 +126,96 @@ fn every_reason_for_the_end_of_a_connection_is_explained() {
     for text in literals(refusals.split_once("\n}\n").unwrap().0) {
         assert!(page.contains(&format!("| `{text}` |")), "{text}");
     }
+}
+
+/// The first cells of the rows below a heading of the page, without their quotes.
+fn rows(heading: &str) -> BTreeSet<String> {
+    let page = page();
+    let part = page.split_once(&format!("\n## {heading}\n")).unwrap().1;
+    let part = part.split("\n## ").next().unwrap();
+    let cells = part.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    // Behind the head of the table.
+    cells.skip(1).map(|(cell, _)| cell.to_owned()).collect()
+}
+
+fn source(path: &str) -> String {
+    let source = fs::read_to_string(format!("{ROOT}/{path}")).unwrap();
+    source.split("\n#[cfg(test)]").next().unwrap().to_owned()
+}
+
+#[test]
+fn every_reason_of_a_fabric_to_turn_peers_away_is_explained() {
+    let source = source("apps/stag/src/observe/refusals.rs");
+    let counted = source.split_once("const COUNTED").unwrap().1.split_once("\n];").unwrap().0;
+    let why: BTreeSet<_> =
+        literals(counted).into_iter().filter(|text| !text.starts_with('/')).collect();
+    assert_eq!(why.len(), 8);
+    assert_eq!(rows("Why a fabric turned peers away"), why);
+}
+
+#[test]
+fn every_reason_of_ours_for_which_there_is_no_tls_session_is_explained() {
+    let rows = rows("Why there is no TLS session");
+    let mut found = 0;
+    for path in ["engine/src/stream/tls.rs", "engine/tls/src/session.rs"] {
+        let source = source(path);
+        for made in source.split("TlsError::").skip(1) {
+            let sentence = ["from(\"", "new(\"", "new(format!(\""];
+            let Some(start) = sentence.iter().find(|start| made.starts_with(**start)) else {
+                continue;
+            };
+            let text = literals(&made[start.len() - 1..]).swap_remove(0);
+            assert!(rows.contains(&text), "{text}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, 5);
+}
+
+/// The sentences of a function.
+fn sentences(path: &str, function: &str) -> Vec<String> {
+    let source = source(path);
+    let (_, rest) = source.split_once(function).unwrap();
+    let body = rest.split("\n}\n").next().unwrap();
+    // Others are parts of a sentence.
+    literals(body).into_iter().filter(|text| text.len() > 25).collect()
+}
+
+#[test]
+fn every_notice_of_a_start_is_explained() {
+    let mut found = BTreeSet::new();
+    for (path, function) in [
+        ("apps/stag/src/serve/callers.rs", "pub fn notice("),
+        ("apps/stag/src/serve/checks.rs", "pub fn unreachable("),
+        ("apps/stag/src/serve/exports.rs", "pub fn overlaps("),
+        ("apps/stag/src/serve/exports.rs", "fn overlap("),
+        ("apps/stag/src/descriptors.rs", "pub fn notice("),
+        ("apps/stag/src/tls.rs", "pub fn sentence("),
+    ] {
+        found.extend(sentences(path, function));
+    }
+    for path in [
+        "apps/stag/src/serve/plan.rs",
+        "apps/stag/src/serve/mod.rs",
+        "apps/nfs/src/store/files/shared.rs",
+        "apps/nfs/src/store/files/kernel.rs",
+    ] {
+        let source = source(path);
+        let mut parts = source.split(".push(").peekable();
+        while let (Some(before), Some(pushed)) = (parts.next(), parts.peek()) {
+            if before.trim_end().ends_with("notices") {
+                found.insert(literals(pushed).swap_remove(0));
+            }
+        }
+    }
+    for path in ["announce.rs", "nfs4.rs", "../observe/mod.rs"] {
+        let all = literals(&source(&format!("apps/stag/src/serve/{path}")));
+        let said = all.iter().filter_map(|text| text.strip_prefix("notice: "));
+        found.extend(said.map(|text| text.trim_end().to_owned()));
+    }
+    found.remove("{notice}");
+    let rows = rows("Notices of a start");
+    let missing: Vec<_> = found.difference(&rows).collect();
+    let extra: Vec<_> = rows.difference(&found).collect();
+    assert!(missing.is_empty() && extra.is_empty(), "missing: {missing:#?} extra: {extra:#?}");
 }

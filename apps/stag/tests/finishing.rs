@@ -1,91 +1,25 @@
-//! A server that drains or stops with 64 calls in flight, which wait for a file system that does
-//! not answer yet: every one of them gets its reply. Needs root and `/dev/fuse`; skipped, with a
-//! word, elsewhere.
+//! A server that drains or stops with 64 calls in flight: every one of them gets its reply. Where
+//! they wait for a file system that does not answer yet, it needs root and `/dev/fuse`, and is
+//! skipped, with a word, elsewhere.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+#[path = "support/caller.rs"]
+#[allow(dead_code, reason = "another test needs the rest")]
+mod caller;
 #[path = "../../nfs/tests/stalling/fuse.rs"]
 #[allow(dead_code, reason = "another test needs the rest")]
 mod fuse;
 mod support;
 
+use caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
 use fuse::Fuse;
 use rustix::process::Signal;
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::{Read, Write},
-    net::TcpStream,
-};
-use support::{Home, PATIENCE, Server, wait_for};
+use std::{collections::BTreeSet, fs};
+use support::{Home, Server, wait_for};
 
-/// Calls in flight.
+/// Calls in flight: WRITEs of a directory that answers at once, and READs of one that does not.
 const CALLS: u32 = 64;
-const NFS: u32 = 100_003;
-const MOUNT: u32 = 100_005;
-const NFS3_OK: u32 = 0;
 const NFS3ERR_JUKEBOX: u32 = 10_008;
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-fn opaque(octets: &[u8]) -> Vec<u8> {
-    let mut all = words(&[octets.len() as u32]);
-    all.extend(octets);
-    all.resize(all.len().next_multiple_of(4), 0);
-    all
-}
-
-fn word(octets: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
-}
-
-/// A connection that makes calls before it takes replies.
-struct Caller(TcpStream);
-
-impl Caller {
-    fn new(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.line("TCP")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(stream)
-    }
-
-    fn send(&mut self, xid: u32, program: u32, procedure: u32, arguments: &[u8]) {
-        let header = words(&[xid, 0, 2, program, 3, procedure, 0, 0, 0, 0]);
-        let message = [header, arguments.to_vec()].concat();
-        let mark = words(&[0x8000_0000 | message.len() as u32]);
-        self.0.write_all(&[mark, message].concat()).unwrap();
-    }
-
-    /// XID and results of the next reply.
-    fn take(&mut self) -> (u32, Vec<u8>) {
-        let mut mark = [0; 4];
-        self.0.read_exact(&mut mark).unwrap();
-        let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        self.0.read_exact(&mut reply).unwrap();
-        // REPLY, MSG_ACCEPTED, an empty verifier, SUCCESS.
-        assert_eq!(reply[4..24], words(&[1, 0, 0, 0, 0]));
-        (word(&reply, 0), reply[24..].to_vec())
-    }
-
-    fn call(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
-        self.send(1, program, procedure, arguments);
-        self.take().1
-    }
-
-    /// The handle, as an argument, that the results of MNT or LOOKUP begin with.
-    fn handle(&mut self, program: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
-        let results = self.call(program, procedure, arguments);
-        assert_eq!(word(&results, 0), NFS3_OK);
-        let len = word(&results, 4) as usize;
-        opaque(&results[8..8 + len])
-    }
-
-    /// True if the server ended the connection behind its last reply.
-    fn is_over(&mut self) -> bool {
-        matches!(self.0.read(&mut [0; 1]), Ok(0))
-    }
-}
 
 /// Calls that were put off, so far.
 fn put_off(home: &Home) -> u64 {
@@ -130,6 +64,70 @@ fn a_server_that_is_told_to_stop_answers_64_calls_in_flight() {
     let stop = |_: &Home, server: &Server| server.signal(Signal::TERM);
     let Some((mut server, _fuse, _home)) = all_are_answered(stop) else { return };
     assert_eq!(server.wait(), Some(0), "{}", server.err());
+    ended_by_itself(&server);
+}
+
+/// Wants the server to say that a drain of its ended with all calls answered, and not because its
+/// time was over; prints the time.
+fn ended_by_itself(server: &Server) {
+    server.wait_for_err(" drained ");
+    let err = server.err();
+    let drained: Vec<_> = err.lines().filter(|line| line.contains(" drained ")).collect();
+    assert_eq!(drained.len(), 1, "{err}");
+    assert!(drained[0].contains("unanswered=0 cut=false"), "{}", drained[0]);
+    println!("{}", drained[0]);
+}
+
+/// Has [`CALLS`] WRITEs under way all the time, over TCP, and does `end` to the server in the
+/// middle. What it took is answered, and what it did not take is not done, so that a client repeats
+/// it.
+fn none_is_lost_amid(end: impl FnOnce(&Home, &Server)) -> (Server, Home) {
+    let home = Home::new();
+    fs::write(home.path("data/file"), "").unwrap();
+    // With the time that a drain has unless somebody says otherwise.
+    let server = home.serve(&["data"]);
+    let mut caller = Caller::new(&server);
+    let root = caller.handle(MOUNT, 1, &opaque(b"/data"));
+    let file = caller.handle(NFS, 3, &[root, opaque(b"file")].concat());
+    let write = |caller: &mut Caller, xid: u32| {
+        let place = words(&[0, 4 * xid, 4, 0]);
+        caller.send(xid, NFS, 7, &[file.clone(), place, opaque(&words(&[xid]))].concat());
+    };
+    let mut answered = BTreeSet::new();
+    let mut take = |caller: &mut Caller| {
+        let Some((xid, results)) = caller.take_or_end() else { return false };
+        assert_eq!(word(&results, 0), NFS3_OK);
+        answered.insert(xid)
+    };
+    (0..CALLS).for_each(|xid| write(&mut caller, xid));
+    for xid in CALLS..8 * CALLS {
+        assert!(take(&mut caller));
+        write(&mut caller, xid);
+    }
+    end(&home, &server);
+    while take(&mut caller) {}
+    drop(caller);
+    let last = answered.len() as u32;
+    assert_eq!(answered, (0..last).collect(), "the replies have no gap");
+    let written = fs::read(home.path("data/file")).unwrap();
+    assert!(written == words(&(0..last).collect::<Vec<_>>()), "what is answered is done");
+    (server, home)
+}
+
+#[test]
+fn a_stop_amid_64_writes_loses_none_and_does_not_wait_for_its_time_to_be_over() {
+    let (mut server, _home) = none_is_lost_amid(|_, server| server.signal(Signal::TERM));
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    ended_by_itself(&server);
+}
+
+#[test]
+fn a_drain_amid_64_writes_loses_none_and_does_not_wait_for_its_time_to_be_over() {
+    let (server, _home) = none_is_lost_amid(|home, _| {
+        let output = home.run(&["ctl", "drain"]);
+        assert_eq!(output.status.code(), Some(0));
+    });
+    ended_by_itself(&server);
 }
 
 #[test]
@@ -139,6 +137,7 @@ fn a_server_that_drains_answers_64_calls_in_flight_and_serves_again() {
         assert_eq!(output.status.code(), Some(0));
     };
     let Some((server, _fuse, home)) = all_are_answered(drain) else { return };
+    ended_by_itself(&server);
     let output = home.run(&["ctl", "resume"]);
     assert_eq!(output.status.code(), Some(0));
     let mut caller = Caller::new(&server);

@@ -1,7 +1,7 @@
 //! Commands and orders of the control thread (DESIGN D11): carried out between two passes.
 
 use crate::{
-    app::App,
+    app::{App, Drained},
     control::{Command, Control, Order},
     shard::Shard,
     stats::Snapshot,
@@ -66,11 +66,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         control: &Control<Snapshot<A::Report>>,
         now: &impl Fn() -> Time,
     ) -> ControlFlow<()> {
+        // It did, and whoever asks again wants to know how that went.
+        if self.core.drained.is_some() {
+            return ControlFlow::Continue(());
+        }
         self.core.stopping = true;
         self.streams.pause(true);
         let mut commands = 0;
-        self.finish_calls(now, |shard| commands |= shard.watch_meanwhile(control));
-        self.end_everybody(now, |shard| commands |= shard.watch_meanwhile(control));
+        self.wind_down(now, |shard| commands |= shard.watch_meanwhile(control));
         self.core.is_quiet = false;
         if commands & Command::Stop as u32 != 0 {
             self.stop(now);
@@ -90,7 +93,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Takes peers and calls again.
     fn admit_again(&mut self) {
-        self.core.stopping = false;
+        (self.core.stopping, self.core.drained) = (false, None);
         self.streams.pause(false);
         self.core.is_quiet = false;
     }
@@ -100,23 +103,44 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.stopping = true;
         self.provider.stop_listening();
         self.streams.stop();
-        self.finish_calls(now, |_| {});
-        self.end_everybody(now, |_| {});
+        self.wind_down(now, |_| {});
+    }
+
+    /// Finishes calls, ends all connections, and tells the app how that went; `meanwhile` is done
+    /// between passes.
+    fn wind_down(&mut self, now: &impl Fn() -> Time, mut meanwhile: impl FnMut(&mut Self)) {
+        let began = now();
+        let is_finished = self.finish_calls(now, &mut meanwhile);
+        let unanswered = self.core.responder.len();
+        let is_ended = self.end_everybody(now, &mut meanwhile);
+        let (took, is_cut) = (now().since(began), !(is_finished && is_ended));
+        let drained = Drained { took, unanswered, is_cut };
+        self.core.drained = Some(drained);
+        self.app.on_drained(drained);
     }
 
     /// Makes passes until the calls in progress are answered and the answers sent, but not for too
-    /// long; `meanwhile` is done between them.
-    fn finish_calls(&mut self, now: &impl Fn() -> Time, mut meanwhile: impl FnMut(&mut Self)) {
+    /// long; `meanwhile` is done between them. Returns true if nothing is left to do.
+    fn finish_calls(
+        &mut self,
+        now: &impl Fn() -> Time,
+        meanwhile: &mut impl FnMut(&mut Self),
+    ) -> bool {
         let until = now() + self.core.config.drain;
         while (!self.core.responder.is_empty() || self.streams.has_output()) && now() < until {
             self.pass(now());
             meanwhile(self);
             thread::yield_now();
         }
+        self.core.responder.is_empty() && !self.streams.has_output()
     }
 
     /// Ends all connections, as [`finish_calls`](Self::finish_calls) does.
-    fn end_everybody(&mut self, now: &impl Fn() -> Time, mut meanwhile: impl FnMut(&mut Self)) {
+    fn end_everybody(
+        &mut self,
+        now: &impl Fn() -> Time,
+        meanwhile: &mut impl FnMut(&mut Self),
+    ) -> bool {
         // Callers over TCP see the end behind their last reply; they close, or a moment passes.
         self.streams.say_end();
         let until = now() + self.core.config.drain.min(FAREWELL);
@@ -133,5 +157,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             meanwhile(self);
             thread::yield_now();
         }
+        self.core.peers.is_empty()
     }
 }

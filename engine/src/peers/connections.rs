@@ -242,10 +242,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link {
             entry.life.memory.handle_lost(connection, since_start(self.core.now));
         }
-        let octets = entry.served.octets().moved;
+        let (octets, from) = (entry.served.octets().moved, Some(entry.address));
         self.core.count_disconnect(cause);
         let of_it = self.core.responder.in_progress().filter(|(caller, _)| *caller == peer);
-        self.core.parted = Parted { calls: of_it.count(), octets };
+        self.core.parted = Parted { from, calls: of_it.count(), octets };
         self.drop_calls_from(peer);
         self.end_all_asking(peer, cause);
         let Some(entry) = self.core.peers.get(peer) else { return };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stag_engine::{Cx, Over, PeerAddress, PeerId};
 
 use crate::policy::ConnectionPolicy;
+use crate::rate::EventRate;
 
 /// One connected peer.
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +19,20 @@ struct ConnectedPeer {
 
 /// Peers that are connected, and the policy that judges them. Without a policy, everybody is
 /// believed and nobody is counted.
-#[derive(Default)]
 pub(super) struct ConnectedPeers {
     policy: Option<Arc<dyn ConnectionPolicy>>,
     /// The policy's edition that all peers were judged by.
     edition: u64,
     peers: HashMap<PeerId, ConnectedPeer>,
+    /// Those that were one too many of their address.
+    crowded: EventRate,
+}
+
+impl Default for ConnectedPeers {
+    fn default() -> Self {
+        let crowded = EventRate::new("connections beyond --connections-per-address");
+        Self { policy: None, edition: 0, peers: HashMap::new(), crowded }
+    }
 }
 
 impl fmt::Debug for ConnectedPeers {
@@ -35,7 +44,9 @@ impl fmt::Debug for ConnectedPeers {
 impl ConnectedPeers {
     /// Peers that `policy` judges.
     pub fn new(policy: Arc<dyn ConnectionPolicy>) -> Self {
-        Self { edition: policy.edition(), policy: Some(policy), peers: HashMap::new() }
+        let mut peers = Self::default();
+        (peers.edition, peers.policy) = (policy.edition(), Some(policy));
+        peers
     }
 
     /// True if a peer's user is root of its host, or nobody asks for that.
@@ -49,12 +60,22 @@ impl ConnectedPeers {
             return;
         };
         let is_proven = policy.is_proven(address, over);
-        // The lists may have changed since it was admitted.
-        let is_wanted = policy.opened(address) && policy.admits(address, over);
+        // The lists may have changed since it was admitted, and others of its address have come.
+        let (has_room, is_listed) = (policy.opened(address), policy.admits(address, over));
         if let Some(before) = self.peers.insert(peer, ConnectedPeer { address, over, is_proven }) {
             policy.closed(before.address);
         }
-        if !is_wanted {
+        if !is_listed {
+            tracing::warn!(target: "stag", peer = %address, "not a client any more");
+        } else if !has_room && self.crowded.allows(cx.now()) {
+            tracing::warn!(
+                target: "stag",
+                peer = %address,
+                "refused: others of its address came at the same moment \
+                 (--connections-per-address)"
+            );
+        }
+        if !(has_room && is_listed) {
             cx.disconnect(peer);
         }
     }

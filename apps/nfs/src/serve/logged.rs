@@ -1,9 +1,9 @@
 //! An app whose connections are logged, and that tells its stages where it may.
 
-use super::rate::EventRate;
+use crate::EventRate;
 use stag_engine::{
-    App, Call, Cause, Cx, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity, RefusedPeer,
-    Time, stages::service, tls::Secured,
+    App, Call, Cause, Cx, Drained, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity,
+    RefusedPeer, Time, stages::service, tls::Secured,
 };
 use std::collections::HashMap;
 use tracing::level_filters::LevelFilter;
@@ -36,6 +36,11 @@ impl<A> Logged<A> {
         let (changes, refusals) = (EventRate::new("connections"), EventRate::new("refusals"));
         Self { app, scheme, tells_stages, peers: HashMap::new(), changes, refusals }
     }
+
+    /// True while events were left out of the log, and are to be told in a pass that comes.
+    const fn has_left_out(&self) -> bool {
+        self.changes.has_left_out() || self.refusals.has_left_out()
+    }
 }
 
 #[cold]
@@ -54,10 +59,11 @@ fn log_call(call: &Call<'_>) {
 }
 
 fn log_end(known: Option<LoggedPeer>, now: Time, parted: Parted, cause: Cause) {
+    let Parted { from, calls, octets } = parted;
     let Some(LoggedPeer { over, address, since }) = known else {
-        return tracing::info!(target: "stag", %cause, "a connection was not established");
+        let peer = from.map_or_else(|| "somebody".to_owned(), |from| from.to_string());
+        return tracing::info!(target: "stag", peer, %cause, "a connection was not established");
     };
-    let Parted { calls, octets } = parted;
     let seconds = now.since(since).as_secs();
     tracing::info!(
         target: "stag",
@@ -102,7 +108,7 @@ impl<A: App> App for Logged<A> {
     }
 
     fn wants_idle_passes(&self) -> bool {
-        self.app.wants_idle_passes()
+        self.app.wants_idle_passes() || self.has_left_out()
     }
 
     fn sink(&mut self, len: usize) -> Option<stag_pools::Buf> {
@@ -159,7 +165,18 @@ impl<A: App> App for Logged<A> {
         self.app.on_security(cx, peer, security);
     }
 
+    fn on_drained(&mut self, drained: Drained) {
+        let Drained { took, unanswered, is_cut } = drained;
+        let seconds = took.as_secs_f64();
+        tracing::info!(target: "stag", seconds, unanswered, cut = is_cut, "drained");
+        self.app.on_drained(drained);
+    }
+
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
+        if self.has_left_out() {
+            self.changes.settle(cx.now());
+            self.refusals.settle(cx.now());
+        }
         self.app.on_pass_end(cx);
     }
 }
@@ -186,7 +203,11 @@ mod tests {
     #[test]
     fn idle_passes_are_made_for_the_app_that_is_logged_alone() {
         for wants in [false, true] {
-            assert_eq!(Logged::new(Idle(wants), "sim", false).wants_idle_passes(), wants);
+            let mut logged = Logged::new(Idle(wants), "sim", false);
+            assert_eq!(logged.wants_idle_passes(), wants);
+            // What is left out of the log is told in one of them.
+            while logged.changes.allows(Time(0)) {}
+            assert!(logged.wants_idle_passes());
         }
     }
 }

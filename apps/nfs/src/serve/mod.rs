@@ -3,7 +3,6 @@
 
 mod kernel_tls;
 mod logged;
-mod rate;
 mod records;
 mod shard;
 mod sizes;

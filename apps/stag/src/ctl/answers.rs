@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use stag_engine::{
-    Command, Order, Over, PeerId, Stage,
+    Command, Drained, Order, Over, PeerId, Stage,
     detail::{Detail, PeerState, RdmaState},
     stages::WatchedCall,
 };
@@ -227,8 +227,11 @@ impl Answers {
         if drains {
             tracing::info!(target: "stag", by = "stag ctl drain", "draining");
             // Shards answer while they drain; when one obeys the next question, it has begun.
-            let left = self.details()?.iter().map(|(_, detail)| detail.peers.len()).sum::<usize>();
-            return Ok(json!({ "state": "draining", "connections": left }));
+            let details = self.details()?;
+            let left = details.iter().map(|(_, detail)| detail.peers.len()).sum::<usize>();
+            let ends: Option<Vec<_>> = details.iter().map(|(_, detail)| detail.drained).collect();
+            let drained = ends.map(|ends| drained(&ends));
+            return Ok(json!({ "state": "draining", "connections": left, "drained": drained }));
         }
         tracing::info!(target: "stag", by = "stag ctl resume", "serving again");
         // Whoever connects from here on is served.
@@ -240,6 +243,14 @@ impl Answers {
         }
         Ok(json!({ "state": "serving" }))
     }
+}
+
+/// The drain of all shards together: the longest time, and the calls that were lost.
+fn drained(ends: &[Drained]) -> Value {
+    let seconds = ends.iter().map(|end| end.took.as_secs_f64()).fold(0.0, f64::max);
+    let unanswered = ends.iter().map(|end| end.unanswered).sum::<usize>();
+    let is_cut = ends.iter().any(|end| end.is_cut);
+    json!({ "seconds": seconds, "unanswered": unanswered, "cut": is_cut })
 }
 
 fn no_reload() -> String {

@@ -19,12 +19,23 @@ pub fn text(request: &Request, value: &Value) -> String {
         Request::Stats => stats(value),
         Request::Drop { .. } => dropped(value),
         Request::Log { .. } => format!("log {}\n", word(value, "/filter")),
-        Request::Drain => {
-            format!("draining: {} connections are left\n", word(value, "/connections"))
-        }
+        Request::Drain => draining(value),
         Request::Resume => "serving\n".to_owned(),
         Request::Reload => format!("settings read again: {}\n", word(value, "/summary")),
     }
+}
+
+fn draining(value: &Value) -> String {
+    let of = |pointer: &str| word(value, pointer);
+    let Some(seconds) = value.pointer("/drained/seconds").and_then(Value::as_f64) else {
+        return format!(
+            "draining: {} connections are left; ask again for the end\n",
+            of("/connections")
+        );
+    };
+    let cut = value.pointer("/drained/cut") == Some(&Value::Bool(true));
+    let end = if cut { "; --drain ended it" } else { "" };
+    format!("drained in {seconds:.3} s, {} calls unanswered{end}\n", of("/drained/unanswered"))
 }
 
 /// The text of what `pointer` leads to; a dash where there is nothing.

@@ -7,6 +7,7 @@ mod refusals;
 use crate::{
     Error,
     address::{self, cannot_listen},
+    admission::AdmissionTable,
     caller::aside,
     ctl::{
         CONTROL_FILE,
@@ -67,7 +68,8 @@ impl Bound {
     }
 
     /// Answers from here on, about `shards` and `facts`, for as long as what is returned with the
-    /// addresses lives. `reload` reads the configuration again, if there is one.
+    /// addresses lives. `reload` reads the configuration again, if there is one. Of
+    /// refusals that `admission` did not log, the number is told.
     ///
     /// # Errors
     /// A sentence when a thread cannot be started.
@@ -76,6 +78,7 @@ impl Bound {
         shards: &Arc<Shards>,
         facts: Facts,
         reload: Option<Reload>,
+        admission: &Arc<AdmissionTable>,
     ) -> Result<(Watched, Watching), Error> {
         let failed = |error: io::Error| Error::failure(format!("cannot be watched: {error}"));
         let scraped = Arc::clone(shards);
@@ -88,7 +91,8 @@ impl Bound {
             Some((socket, path)) => (Some(socket.serve(answers).map_err(failed)?), Some(path)),
             None => (None, None),
         };
-        let refusals = refusals::watch(Arc::clone(shards)).map_err(failed)?;
+        let refusals =
+            refusals::watch(Arc::clone(shards), Arc::clone(admission)).map_err(failed)?;
         Ok((Watched { metrics, control }, Watching { _file: file, _refusals: refusals }))
     }
 }

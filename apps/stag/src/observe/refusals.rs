@@ -1,7 +1,10 @@
 //! Those whom a fabric turns away by itself: the engine does not hear of them, so that what the
 //! fabric counts is looked at now and then, and said.
 
-use crate::metrics::{Shards, object};
+use crate::{
+    admission::AdmissionTable,
+    metrics::{Shards, object},
+};
 use serde_json::Value;
 use stag_engine::Command;
 use std::{
@@ -30,15 +33,17 @@ const COUNTED: [(&str, &str); 8] = [
 #[derive(Debug)]
 pub struct RefusalWatch(#[expect(dead_code, reason = "the thread sees its end")] mpsc::Sender<()>);
 
-/// Looks at `shards` now and then, and logs whom their fabrics turned away meanwhile.
+/// Looks at `shards` now and then, and logs whom their fabrics turned away meanwhile, and how many
+/// others `admission` refused and did not log.
 ///
 /// # Errors
 /// As starting a thread does.
-pub fn watch(shards: Arc<Shards>) -> io::Result<RefusalWatch> {
+pub fn watch(shards: Arc<Shards>, admission: Arc<AdmissionTable>) -> io::Result<RefusalWatch> {
     let (sender, ended) = mpsc::channel();
     let run = move || {
         let mut before = Value::Null;
         while ended.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+            admission.settle_with_the_log();
             // A shard that does not answer is looked at next time.
             let Ok(gathered) = shards.gather(Command::Snapshot) else { continue };
             let now = object::object(&gathered);

@@ -222,7 +222,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
     let reload = reloading.clone().map(Reloading::for_controllers);
     let facts = watching::facts(&first, exports);
-    let (watched, _watching) = bound.start(&shards, facts, reload)?;
+    let (watched, _watching) = bound.start(&shards, facts, reload, &server.admission)?;
     first.watched = watched;
     watchdog::start(&shards)?;
     let block = announce::ready(&server.plan, &first);

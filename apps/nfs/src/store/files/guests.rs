@@ -3,8 +3,8 @@
 //! Where every export leaves all of it to the server, this is decided when the caller is known
 //! ([`Files::act_as_caller`]). Else the export decides, which the first handle of a call names.
 
-use std::time::{Duration, Instant};
-
+use stag_engine::Time;
+use stag_engine::clock::Clock;
 use stag_nfs_os::User as ActingUser;
 use stag_protocol::nfs::v3::Status;
 
@@ -12,10 +12,8 @@ use super::cache::FileSlotId;
 use super::{Files, Squash};
 use crate::access::{AccessFault, ExportRules, Grant, UsualGrant};
 use crate::export::ExportId;
+use crate::rate::EventRate;
 use crate::store::Caller;
-
-/// A stranger who keeps asking fills no log.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Rules of all exports.
 #[derive(Debug)]
@@ -52,7 +50,43 @@ pub(super) struct Guest {
     granted: Option<(ExportId, Grant)>,
     /// The exports changed in the middle of a call: its caller was not noted for them.
     is_outdated: bool,
-    logged: Option<Instant>,
+    turned_away: TurnedAway,
+}
+
+/// Callers that were turned away, each reason by itself: one who keeps asking fills no log.
+#[derive(Debug)]
+struct TurnedAway {
+    clock: Clock,
+    unlisted: EventRate,
+    unproven: EventRate,
+}
+
+impl Default for TurnedAway {
+    fn default() -> Self {
+        Self {
+            clock: Clock::start(),
+            unlisted: EventRate::new("calls from no client of their export"),
+            unproven: EventRate::new("calls from ports that prove nothing"),
+        }
+    }
+}
+
+impl TurnedAway {
+    /// Returns true if one more is to be logged.
+    fn allows(&mut self, fault: AccessFault) -> bool {
+        let now = self.clock.now();
+        self.settle(now);
+        match fault {
+            AccessFault::Unlisted => self.unlisted.allows(now),
+            AccessFault::Unproven => self.unproven.allows(now),
+        }
+    }
+
+    /// Says how many were not logged.
+    fn settle(&mut self, now: Time) {
+        self.unlisted.settle(now);
+        self.unproven.settle(now);
+    }
 }
 
 impl Guest {
@@ -133,11 +167,20 @@ impl Files {
         }
     }
 
+    /// True while callers were turned away of whom nobody was told.
+    pub(super) const fn owes_the_log(&self) -> bool {
+        let TurnedAway { unlisted, unproven, .. } = &self.guest.turned_away;
+        unlisted.has_left_out() || unproven.has_left_out()
+    }
+
+    /// Says how many callers were turned away and not logged, once their second is over.
+    pub(super) fn settle_with_the_log(&mut self) {
+        let now = self.guest.turned_away.clock.now();
+        self.guest.turned_away.settle(now);
+    }
+
     fn turn_away(&mut self, id: ExportId, caller: &Caller, fault: AccessFault) -> Status {
-        let now = Instant::now();
-        let is_due = |at: Instant| now.duration_since(at) >= LOG_INTERVAL;
-        if self.guest.logged.is_none_or(is_due) {
-            self.guest.logged = Some(now);
+        if self.guest.turned_away.allows(fault) {
             let name = self.serving.export(id).map_or("", |export| export.name());
             tracing::warn!(
                 target: "stag", peer = %caller.address, export = name, "refused: {fault}"

@@ -72,13 +72,14 @@ pub(super) struct Rounds {
 
 impl Files {
     /// Returns true while a file is open, which gets older, while a letter of another shard is not
-    /// read, while the exports that are served are not those of now, and while a record of the
-    /// index is not written.
+    /// read, while the exports that are served are not those of now, while a record of the index
+    /// is not written, and while the log has to be told of callers that were turned away.
     pub(super) fn wants_idle_passes(&self) -> bool {
         !self.cache.is_empty()
             || self.shared.siblings.is_written_to(&self.letters)
             || self.shared.roster.has_changed_since(&self.serving)
             || self.index.has_pending()
+            || self.owes_the_log()
     }
 
     /// Closes what other shards removed, and what nobody uses. Called once per pass; `now` is its
@@ -91,6 +92,9 @@ impl Files {
             return;
         }
         self.renew();
+        if self.owes_the_log() {
+            self.settle_with_the_log();
+        }
         let step = ROUND / STEPS;
         let late = now.since(self.rounds.next_step).as_nanos() / step.as_nanos();
         let steps = u32::try_from(late).unwrap_or(STEPS).saturating_add(1).min(STEPS);

@@ -24,17 +24,29 @@ impl EventRate {
         Self { events, since: Time(0), logged: 0, left_out: 0 }
     }
 
+    /// True while events were left out and nobody was told how many.
+    #[inline]
+    pub const fn has_left_out(&self) -> bool {
+        self.left_out > 0
+    }
+
+    /// Says how many events were left out, if some were and their interval is over at `now`.
+    pub fn settle(&mut self, now: Time) {
+        if now.since(self.since) < INTERVAL {
+            return;
+        }
+        let left_out = std::mem::take(&mut self.left_out);
+        (self.since, self.logged) = (now, 0);
+        if left_out > 0 {
+            let events = self.events;
+            tracing::warn!(target: "stag", left_out, events, "too many to be logged");
+        }
+    }
+
     /// Returns true if an event at `now` is to be logged. Says first how many were not, if some
     /// were not.
     pub fn allows(&mut self, now: Time) -> bool {
-        if now.since(self.since) >= INTERVAL {
-            let left_out = std::mem::take(&mut self.left_out);
-            (self.since, self.logged) = (now, 0);
-            if left_out > 0 {
-                let events = self.events;
-                tracing::warn!(target: "stag", left_out, events, "too many to be logged");
-            }
-        }
+        self.settle(now);
         let is_allowed = self.logged < EVENTS_MAX;
         if is_allowed {
             self.logged += 1;
@@ -56,7 +68,13 @@ mod tests {
         let logged = (0..100).filter(|millis| rate.allows(at(2_000 + millis))).count();
         assert_eq!((logged, rate.left_out), (EVENTS_MAX as usize, 80));
         assert!(!rate.allows(at(2_999)));
+        rate.settle(at(2_999));
+        assert!(rate.has_left_out(), "the second is not over");
         assert!(rate.allows(at(3_000)), "another second begins");
-        assert_eq!(rate.left_out, 0);
+        assert!(!rate.has_left_out());
+        while rate.allows(at(3_000)) {}
+        assert!(rate.has_left_out());
+        rate.settle(at(4_000));
+        assert!(!rate.has_left_out(), "it is told also where nothing more comes");
     }
 }
