@@ -1,6 +1,6 @@
 //! Replies of a server as text of at most 80 columns.
 
-use super::wire::Request;
+use super::{sessions, wire::Request};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -179,7 +179,10 @@ pub fn client_row(client: &Value) -> Vec<String> {
 
 fn clients(value: &Value) -> String {
     let rows: Vec<_> = list(value, "/clients").map(client_row).collect();
-    if rows.is_empty() { "no connections\n".to_owned() } else { table(&CLIENT_HEADS, &rows) }
+    match rows.is_empty() {
+        true => "no connections\n".to_owned(),
+        false => table(&CLIENT_HEADS, &rows) + &sessions::text(value),
+    }
 }
 
 fn hist(value: &Value) -> String {
