@@ -91,7 +91,11 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
 
     let status = ctl(&home, &["status"]);
     assert_eq!((&status["state"], &status["exports"]), (&json!("serving"), &json!(1)));
-    assert_eq!(status["listen"], json!([server.line("LISTEN")]));
+    let listen = json!([server.line("LISTEN")]);
+    assert_eq!((&status["listen"], &status["shards"][0]["listen"]), (&listen, &listen));
+    assert_eq!(status["shards"][0]["device"], Value::Null, "iWARP over TCP has no device");
+    let place = format!(": {}\n", server.line("LISTEN"));
+    assert!(server.err().contains("\nshard 0, ") && server.err().contains(&place));
     let exports = ctl(&home, &["exports"]);
     assert_eq!(exports["exports"][0]["name"], "/data");
     let hist = ctl(&home, &["hist"]);

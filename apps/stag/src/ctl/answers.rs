@@ -122,10 +122,13 @@ impl Answers {
         let of = |pointer: &str| whole.pointer(pointer).cloned().unwrap_or(Value::Null);
         let flag = if self.shards.is_draining() { "draining" } else { "serving" };
         let shards = whole.get("shards").and_then(Value::as_array).into_iter().flatten();
-        let shards = shards.map(|shard| {
+        let shards = shards.zip(self.shards.ends()).map(|(shard, end)| {
             let of = |pointer: &str| shard.pointer(pointer).cloned().unwrap_or(Value::Null);
             json!({
                 "core": of("/core"),
+                "node": end.place.node,
+                "listen": end.place.listen,
+                "device": end.place.device,
                 "connections": of("/engine/connections/live"),
                 "passes": of("/engine/passes/total"),
                 "sleeps": of("/engine/passes/sleeps"),

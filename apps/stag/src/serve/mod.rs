@@ -320,6 +320,7 @@ impl Server {
                 let started = self.start_one(seat, cores.get(index).copied())?;
                 let core = self.running.last_mut().and_then(|running| {
                     running.end.memory = watching::memory(&started);
+                    running.end.place = watching::place(&started);
                     running.end.core
                 });
                 if let (0, Some(error)) = (index, &started.ring_fault) {
@@ -370,7 +371,7 @@ impl Server {
         };
         let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
         let core = core.map(|core| core.id);
-        let end = ShardEnd { handle: Arc::new(handle), core, memory: Vec::new() };
+        let end = ShardEnd::new(handle, core);
         self.running.push(Running { end, thread });
         self.await_start()
     }
