@@ -323,6 +323,12 @@ pub trait App {
     /// The counters as they are.
     fn report(&self) -> Self::Report;
 
+    /// The counters, with what takes too long to tell each time: for those who ask by
+    /// [`Command::Detail`](crate::control::Command::Detail).
+    fn detailed_report(&self) -> Self::Report {
+        self.report()
+    }
+
     /// A peer calls: one that connected to us, or one to which we connected (RFC 8167). Answer by
     /// [`Cx::answer`], in this call or later; a call that is never answered keeps its credit. An
     /// app that serves nothing need not write this.

@@ -29,7 +29,8 @@ pub enum Command {
     Snapshot = 2,
     /// Make a pass: the app has mail. See [`Waker`].
     Look = 4,
-    /// Send a snapshot of the counters, and of all peers and the latest watched calls.
+    /// Send a snapshot of the counters, with all peers, the latest watched calls and the details of
+    /// the app.
     Detail = 8,
     /// Take the orders that wait.
     Obey = 16,

@@ -18,7 +18,6 @@ use stag_protocol::{
         v3::{self, GetAttrArgs, Procedure, ReadArgs, Status},
     },
     rpc::{Accepted, CallHeader, ReplyHeader},
-    xdr::NoRoom,
 };
 
 mod forwarded;
@@ -30,6 +29,7 @@ mod peers;
 mod put_off;
 mod reads;
 mod route;
+mod short;
 
 use crate::deferred::DeferredReads;
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
@@ -43,6 +43,7 @@ use crate::v4::{ArrivalEnd, Nfs4};
 use peers::ConnectedPeers;
 use put_off::PutOff;
 use route::{CallTarget, ServedVersions, route};
+use short::{conclude_short, write_header};
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -399,29 +400,6 @@ fn write_index<S: Store>(store: &mut S, counters: &mut GatewayCounters, is_faili
     }
 }
 
-/// Says how a call ended whose reply was to be written where it is sent from. Results that did not
-/// fit, which is a bug of ours, are answered with SYSTEM_ERR.
-#[inline]
-fn conclude_short(
-    cx: &mut Cx<'_>,
-    id: CallId,
-    header: &CallHeader<'_>,
-    written: Result<bool, NoRoom>,
-) -> Result<Answer, NoMessage> {
-    debug_assert_ne!(written, Err(NoRoom), "small results fit");
-    Err(match written {
-        Ok(true) => NoMessage::Sent,
-        Ok(false) => NoMessage::Dropped,
-        Err(NoRoom) => write_header(cx, id, header.reply(Accepted::SystemErr)),
-    })
-}
-
-/// Answers by a header without results.
-fn write_header(cx: &mut Cx<'_>, id: CallId, header: ReplyHeader<'_>) -> NoMessage {
-    let written = cx.try_answer_short(id, header, |_| Ok(()));
-    if written.expect("a header fits") { NoMessage::Sent } else { NoMessage::Dropped }
-}
-
 impl<S: Store> App for Gateway<S> {
     type Report = GatewayReport;
 
@@ -431,6 +409,10 @@ impl<S: Store> App for Gateway<S> {
             nfs4: self.report_nfs4(),
             ..self.counters.report(self.store.verifier())
         }
+    }
+
+    fn detailed_report(&self) -> GatewayReport {
+        GatewayReport { sessions: self.session_states(), ..self.report() }
     }
 
     fn wants_idle_passes(&self) -> bool {

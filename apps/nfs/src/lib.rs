@@ -46,4 +46,4 @@ pub use policy::ConnectionPolicy;
 pub use rate::EventRate;
 pub use report::GatewayReport;
 pub use store::helpers;
-pub use v4::{Nfs4Config, Nfs4Link, Nfs4Records, Nfs4Report};
+pub use v4::{BoundConnection, Nfs4Config, Nfs4Link, Nfs4Records, Nfs4Report, SessionState};

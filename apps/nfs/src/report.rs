@@ -11,7 +11,10 @@ use stag_protocol::{
     rpc::{Accepted, Outcome},
 };
 
-use crate::{drc::Duplicates, v4::Nfs4Report};
+use crate::{
+    drc::Duplicates,
+    v4::{Nfs4Report, SessionState},
+};
 
 /// A snapshot of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -20,6 +23,9 @@ pub struct GatewayReport {
     pub nfs3: BTreeMap<String, ProcedureCounts>,
     /// NFS version 4: operations, clients, sessions.
     pub nfs4: Nfs4Report,
+    /// Sessions of version 4, in a [detailed](stag_engine::App::detailed_report) report alone.
+    #[serde(skip)]
+    pub sessions: Vec<SessionState>,
     /// MOUNT version 3 by procedure, those that were called.
     pub mount3: BTreeMap<String, ProcedureCounts>,
     /// Calls that reached no procedure.
@@ -270,6 +276,7 @@ impl GatewayCounters {
             unanswered: self.unanswered,
             duplicates: Duplicates::default(),
             nfs4: Nfs4Report::default(),
+            sessions: Vec::new(),
         }
     }
 }

@@ -37,9 +37,13 @@ struct Load(Child);
 
 impl Load {
     fn start(home: &Home, url: &str) -> Self {
-        let arguments =
-            ["bench", url, "--workload", "nfs3:read", "--size", "4K", "--duration", "60"];
-        let mut command = home.stag(&arguments);
+        Self::of(home, url, &["nfs3:read"])
+    }
+
+    /// The same of another workload, with more arguments behind it.
+    fn of(home: &Home, url: &str, workload: &[&str]) -> Self {
+        let arguments = ["bench", url, "--size", "4K", "--duration", "60", "--workload"];
+        let mut command = home.stag(&[&arguments, workload].concat());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().unwrap())
     }
@@ -87,7 +91,11 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
 
     let status = ctl(&home, &["status"]);
     assert_eq!((&status["state"], &status["exports"]), (&json!("serving"), &json!(1)));
-    assert_eq!(status["listen"], json!([server.line("LISTEN")]));
+    let listen = json!([server.line("LISTEN")]);
+    assert_eq!((&status["listen"], &status["shards"][0]["listen"]), (&listen, &listen));
+    assert_eq!(status["shards"][0]["device"], Value::Null, "iWARP over TCP has no device");
+    let place = format!(": {}\n", server.line("LISTEN"));
+    assert!(server.err().contains("\nshard 0, ") && server.err().contains(&place));
     let exports = ctl(&home, &["exports"]);
     assert_eq!(exports["exports"][0]["name"], "/data");
     let hist = ctl(&home, &["hist"]);
@@ -115,6 +123,47 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
         assert!(text.contains(part), "{words:?}: {text}");
     }
     drop((silent, half, greedy));
+}
+
+#[test]
+fn sessions_are_shown_at_their_connections_on_whatever_core_these_are() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--cores", "2", "--nfs", "4"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    // The kernel chooses the core of a connection: with so many, each has some.
+    let load = Load::of(&home, &url, &["nfs4:read", "--connections", "16", "--depth", "4"]);
+    // The client that makes the file is none of the load.
+    let sessions = |client: &Value| {
+        let all = client["sessions"].as_array().unwrap().iter();
+        all.filter(|session| session["slots"]["total"] == 4).cloned().collect::<Vec<_>>()
+    };
+    let has_session = |client: &Value| sessions(client).len() == 1;
+    let mut all = Vec::new();
+    wait_for("a session at each connection", || {
+        all = clients(&home);
+        all.len() >= 16 && all.iter().filter(|client| has_session(client)).count() >= 16
+    });
+    let is_of = |shard: &'static str| {
+        move |client: &&Value| client["id"].as_str().unwrap().starts_with(shard)
+    };
+    for shard in ["0.", "1."] {
+        assert!(all.iter().filter(is_of(shard)).any(has_session), "{all:#?}");
+    }
+    let mut ids = std::collections::HashSet::new();
+    for session in all.iter().flat_map(sessions) {
+        let id = session["id"].as_str().unwrap().to_owned();
+        assert!(id.len() == 32 && session["slots"]["used"].as_u64() <= Some(4), "{session}");
+        // The load names itself by a random number and that of the connection, in binary.
+        let owner = session["owner"].as_str().unwrap();
+        assert!(owner.contains(r"\x00\x00") && !owner.contains(char::is_control), "{session}");
+        assert!(ids.insert(id), "each connection made its own");
+    }
+    let text = shown(&home, &["clients"]);
+    let row = |line: &str| line.contains("/4  ") && line.contains(r"\x00\x00");
+    assert!(text.contains("\n\nid ") && text.lines().filter(|line| row(line)).count() >= 16);
+    drop(load);
+    wait_for("the end of the connections", || clients(&home).is_empty());
+    assert_eq!(shown(&home, &["clients"]), "no connections\n");
 }
 
 #[test]

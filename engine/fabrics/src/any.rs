@@ -63,6 +63,12 @@ macro_rules! any_provider {
                 match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.limits(), )+ }
             }
 
+            fn device_name(&self) -> Option<&str> {
+                match self {
+                    $( $(#[cfg($when)])? Self::$name(fabric) => fabric.device_name(), )+
+                }
+            }
+
             fn wants_shared_pools(&self) -> bool {
                 match self {
                     $(

@@ -55,7 +55,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             control.send(self.snapshot());
         }
         if commands & Command::Detail as u32 != 0 {
-            control.send(Snapshot { detail: Some(Box::new(self.detail())), ..self.snapshot() });
+            let (detail, app) = (Some(Box::new(self.detail())), self.app.detailed_report());
+            control.send(Snapshot { detail, app, ..self.snapshot() });
         }
     }
 

@@ -315,6 +315,12 @@ pub trait Provider {
     /// Returns the limits of this provider.
     fn limits(&self) -> &Limits;
 
+    /// Returns the name that the host gives to the device behind this provider. None for a fabric
+    /// without a device.
+    fn device_name(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns true if pools registered here should be ones that other processes can map
     /// ([`Pool::shared`]).
     fn wants_shared_pools(&self) -> bool {

@@ -12,7 +12,7 @@ use stag_protocol::{
 
 use super::{CallTarget, Gateway, NoMessage, route::ServedVersions, route::route};
 use crate::{
-    Nfs4Link, Nfs4Report,
+    Nfs4Link, Nfs4Report, SessionState,
     drc::{self, CallSource},
     parked::{Asker, OWN, PeerAt},
     reply::ReplyWriter,
@@ -45,6 +45,11 @@ impl<S: Store> Gateway<S> {
             }
             None => here,
         }
+    }
+
+    /// The sessions of version 4, of connections of all shards; none but at the home.
+    pub(super) fn session_states(&self) -> Vec<SessionState> {
+        self.nfs4.as_ref().map(|nfs4| nfs4.session_states()).unwrap_or_default()
     }
 
     /// Forwards a compound to the home.

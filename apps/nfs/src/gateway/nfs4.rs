@@ -8,7 +8,11 @@ use stag_protocol::{
     xdr::Reader,
 };
 
-use super::{CallTarget, Gateway, NoMessage, conclude_short, held::Started, write_header};
+use super::{
+    CallTarget, Gateway, NoMessage,
+    held::Started,
+    short::{conclude_short, write_header},
+};
 use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
 use crate::parked::{Asker, CallMemories, OWN, ParkedCall};

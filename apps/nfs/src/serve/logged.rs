@@ -107,6 +107,10 @@ impl<A: App> App for Logged<A> {
         self.app.report()
     }
 
+    fn detailed_report(&self) -> A::Report {
+        self.app.detailed_report()
+    }
+
     fn wants_idle_passes(&self) -> bool {
         self.app.wants_idle_passes() || self.has_left_out()
     }

@@ -73,6 +73,8 @@ pub struct Copied {
 pub struct Started {
     /// The addresses in use.
     pub fabric: FabricGroup,
+    /// The name of the RDMA device; none on a fabric without one.
+    pub device: Option<String>,
     /// The address of NFS and MOUNT over TCP.
     pub tcp: Option<SocketAddr>,
     /// Its two pools.

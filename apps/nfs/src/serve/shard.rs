@@ -306,6 +306,7 @@ impl ServeShard {
             fabric: FabricGroup::all(listen)
                 .pop()
                 .expect("a shard listens at one address at least"),
+            device: shard.provider().device_name().map(str::to_owned),
             tcp,
             budgets: shard.budgets(),
             connections: shard.provider().limits().connections,

@@ -10,6 +10,7 @@ mod calls;
 mod calls4;
 mod changes;
 mod compound;
+mod detail;
 mod home;
 mod journal;
 mod link;
@@ -43,6 +44,7 @@ pub(crate) use beside::BesideQuestion;
 pub(crate) use callbacks::call_over;
 pub(crate) use changes::ChangeScope;
 pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
+pub use detail::{BoundConnection, SessionState};
 pub(crate) use journal::{StoreWish, Wish};
 pub use link::Nfs4Link;
 pub(crate) use link::{ArrivalEnd, AwaitedVerdict, FromHome, ToHome};
@@ -221,6 +223,7 @@ impl Nfs4 {
     pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
         self.suspended.forget(peer);
         for session in self.sessions.iter_mut() {
+            session.bound.forget(peer);
             if let Some(callbacks) = &mut session.callbacks {
                 callbacks.peer.take_if(|bound| *bound == peer);
             }

@@ -1,6 +1,9 @@
 //! The answers of a server to its controllers, as JSON.
 
-use super::wire::{Reply, Request};
+use super::{
+    sessions,
+    wire::{Reply, Request},
+};
 use crate::{
     metrics::{Shards, object},
     trace,
@@ -119,10 +122,13 @@ impl Answers {
         let of = |pointer: &str| whole.pointer(pointer).cloned().unwrap_or(Value::Null);
         let flag = if self.shards.is_draining() { "draining" } else { "serving" };
         let shards = whole.get("shards").and_then(Value::as_array).into_iter().flatten();
-        let shards = shards.map(|shard| {
+        let shards = shards.zip(self.shards.ends()).map(|(shard, end)| {
             let of = |pointer: &str| shard.pointer(pointer).cloned().unwrap_or(Value::Null);
             json!({
                 "core": of("/core"),
+                "node": end.place.node,
+                "listen": end.place.listen,
+                "device": end.place.device,
                 "connections": of("/engine/connections/live"),
                 "passes": of("/engine/passes/total"),
                 "sleeps": of("/engine/passes/sleeps"),
@@ -183,9 +189,16 @@ impl Answers {
     }
 
     fn clients(&self) -> Result<Value, String> {
+        let gathered = self.shards.gather(Command::Detail).map_err(|it| it.to_string())?;
+        let sessions = sessions::by_connection(&gathered);
         let mut all = Vec::new();
-        for (shard, (scheme, detail)) in self.details()?.iter().enumerate() {
-            all.extend(detail.peers.iter().map(|peer| client(shard, scheme, peer)));
+        for (shard, (_, counted)) in gathered.shards.iter().enumerate() {
+            let (scheme, _) = counted.fabric;
+            let peers = counted.detail.iter().flat_map(|detail| &detail.peers);
+            all.extend(peers.map(|peer| {
+                let sessions = sessions.get(&(shard, peer.id)).map_or(&[][..], Vec::as_slice);
+                client(&name(shard, peer.id), scheme, peer, sessions)
+            }));
         }
         Ok(json!({ "clients": all }))
     }
@@ -282,14 +295,15 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn client(shard: usize, scheme: &str, peer: &PeerState) -> Value {
+fn client(id: &str, scheme: &str, peer: &PeerState, sessions: &[Value]) -> Value {
     let over = if peer.over == Over::Tcp { "tcp" } else { scheme };
     let rdma = peer.rdma.as_ref().map(rdma);
     json!({
-        "id": name(shard, peer.id),
+        "id": id,
         "peer": peer.address.to_string(),
         "via": over,
         "rdma": rdma,
+        "sessions": sessions,
         "calls": peer.calls,
         "oldest_ms": peer.oldest.map(millis),
         "silent_ms": (peer.over == Over::Fabric).then(|| millis(peer.silent)),

@@ -5,6 +5,7 @@ pub mod answers;
 mod caller;
 pub mod options;
 pub mod server;
+mod sessions;
 mod show;
 mod top;
 mod wire;

@@ -1,6 +1,6 @@
 //! Replies of a server as text of at most 80 columns.
 
-use super::wire::Request;
+use super::{sessions, wire::Request};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -141,11 +141,18 @@ fn status(value: &Value) -> String {
         let _ = writeln!(text, "{name:<12} {}", word(value, pointer));
     }
     let row = |(index, shard): (usize, &Value)| {
-        let of = |pointer| word(shard, pointer);
-        vec![index.to_string(), of("/core"), of("/connections"), of("/passes"), of("/sleeps")]
+        let numbers = ["core", "node", "connections", "passes", "sleeps"];
+        let numbers = numbers.map(|name| word(shard, &format!("/{name}")));
+        [index.to_string()].into_iter().chain(numbers).collect::<Vec<_>>()
     };
+    for (index, shard) in list(value, "/shards").enumerate() {
+        let at = list(shard, "/listen").filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+        let device = shard.get("device").and_then(Value::as_str);
+        let device = device.map_or_else(String::new, |name| format!(" on {name}"));
+        let _ = writeln!(text, "{:<12} {at}{device}", format!("shard {index}"));
+    }
     let rows: Vec<_> = list(value, "/shards").enumerate().map(row).collect();
-    text + &table(&["shard", " core", " connections", " passes", " sleeps"], &rows)
+    text + &table(&["shard", " core", " node", " connections", " passes", " sleeps"], &rows)
 }
 
 fn exports(value: &Value) -> String {
@@ -190,7 +197,10 @@ pub fn client_row(client: &Value) -> Vec<String> {
 
 fn clients(value: &Value) -> String {
     let rows: Vec<_> = list(value, "/clients").map(client_row).collect();
-    if rows.is_empty() { "no connections\n".to_owned() } else { table(&CLIENT_HEADS, &rows) }
+    match rows.is_empty() {
+        true => "no connections\n".to_owned(),
+        false => table(&CLIENT_HEADS, &rows) + &sessions::text(value),
+    }
 }
 
 fn hist(value: &Value) -> String {
@@ -318,6 +328,26 @@ mod tests {
         assert!(text.contains("64/64/1024") && text.contains("10.0.0.1:700"), "{text}");
         let empty = super::text(&Request::Clients, &json!({ "clients": [] }));
         assert_eq!(empty, "no connections\n");
+    }
+
+    #[test]
+    fn each_shard_says_its_core_its_node_and_its_device() {
+        let shard = |core: u64, device: Value| {
+            json!({
+                "core": core, "node": 1, "listen": ["rdma://10.0.0.1:20049"], "device": device,
+                "connections": 64, "passes": 18_446_744_073_709_551_615_u64, "sleeps": 7,
+            })
+        };
+        let shards = json!([shard(12, json!("mlx5_0")), shard(13, Value::Null)]);
+        let text = text(&Request::Status, &json!({ "shards": shards }));
+        assert!(widest(&text) <= WIDTH, "{text}");
+        for line in [
+            "shard 0      rdma://10.0.0.1:20049 on mlx5_0",
+            "shard 1      rdma://10.0.0.1:20049",
+            "0        12     1           64  18446744073709551615       7",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is in {text}");
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Checks of `docs/stag-dashboard.json`, the dashboard for Grafana: its shape, and that every query
 //! asks for what `GET /metrics` has.
 
-use super::{Kind, all};
+use super::{Across, Kind, all};
 use serde_json::Value;
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stag-dashboard.json");
 
@@ -12,20 +15,23 @@ fn dashboard() -> Value {
 }
 
 /// The metrics that a server shows, each with its labels and those that Prometheus adds.
-fn known() -> Vec<(String, BTreeSet<&'static str>)> {
-    let mut known = Vec::new();
+fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
+    let mut known = BTreeMap::new();
     for metric in all() {
-        let mut labels: BTreeSet<_> = ["job", "instance", "shard"].into();
-        if metric.kind == Kind::Histogram {
-            labels.extend(["program", "procedure", "stage", "le"]);
-            known.extend(
-                ["_bucket", "_sum", "_count"]
-                    .map(|end| (format!("{}{end}", metric.name), labels.clone())),
-            );
-        } else {
+        let mut labels: BTreeSet<_> = ["job", "instance"].into();
+        if metric.kind != Kind::Histogram {
             labels.extend(metric.at.labels());
-            known.push((metric.name.to_owned(), labels));
+            labels.extend((metric.across == Across::Shard).then_some("shard"));
+            known.insert(metric.name.to_owned(), labels);
+            continue;
         }
+        labels.extend(["program", "procedure"]);
+        labels.extend(metric.at.0.ends_with(".stages").then_some("stage"));
+        for end in ["_sum", "_count"] {
+            known.insert(format!("{}{end}", metric.name), labels.clone());
+        }
+        labels.insert("le");
+        known.insert(format!("{}_bucket", metric.name), labels);
     }
     known
 }
@@ -50,26 +56,36 @@ fn every_query_asks_for_metrics_and_labels_that_there_are() {
             let (query, legend) = (text(target, "/expr"), text(target, "/legendFormat"));
             let asked =
                 names(query).filter(|it| it.starts_with("stag_") || it.starts_with("process_"));
-            let found: Vec<_> = asked
-                .map(|name| {
-                    known.iter().find(|it| it.0 == name).unwrap_or_else(|| panic!("{name}"))
-                })
+            let all: Vec<_> = asked
+                .map(|name| (name, known.get(name).unwrap_or_else(|| panic!("{name}"))))
                 .collect();
-            assert_eq!(found.len(), 1, "{query}");
-            let labels = &found[0].1;
+            assert!(!all.is_empty(), "{query}");
+            for (name, labels) in &all {
+                let selector = query.split_once(&format!("{name}{{")).map(|(_, rest)| rest);
+                let selector = selector.and_then(|rest| rest.split_once('}')).unwrap_or_default().0;
+                for matcher in selector.split(',') {
+                    let label = matcher.split(['=', '!']).next().unwrap_or_default();
+                    assert!(labels.contains(label), "{label} in {query}");
+                }
+            }
             let by = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
-            let matched = query.split(['{', ',']).filter_map(|it| it.split(['=']).next());
-            let matched =
-                matched.filter(|it| query.contains(&format!("{it}=")) && !it.contains(' '));
+            let by: BTreeSet<_> = by.flat_map(|by| by.split(", ")).collect();
             let shown = legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next());
-            let used = by.flat_map(|by| by.split(", ")).chain(matched).chain(shown);
-            for label in used.filter(|label| !label.is_empty() && !label.contains('(')) {
-                assert!(labels.contains(label), "{label} in {query} {legend}");
+            let shown: BTreeSet<_> = shown.collect();
+            for label in by.iter().chain(&shown) {
+                assert!(
+                    all.iter().all(|(_, labels)| labels.contains(label)),
+                    "{label} in {query} {legend}"
+                );
+            }
+            let is_sum = ["sum ", "sum(", "max ", "histogram_quantile"];
+            if is_sum.iter().any(|begin| query.starts_with(begin)) {
+                assert!(shown.is_subset(&by), "{legend} shows what {query} sums away");
             }
             queries += 1;
         }
     }
-    assert!(queries > 20);
+    assert!(queries > 30);
 }
 
 #[test]

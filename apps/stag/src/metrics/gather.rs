@@ -30,10 +30,31 @@ pub struct ShardEnd {
     pub handle: ShardHandle,
     /// The core that it is pinned to.
     pub core: Option<usize>,
+    /// The place of its memory, and where it listens.
+    pub place: ShardPlace,
     /// Octets that it took at start, by what they are for.
     pub memory: Vec<(&'static str, usize)>,
     /// It polls without work for as long as it is told, and not never.
     pub may_spin: bool,
+}
+
+impl ShardEnd {
+    /// A shard that starts.
+    pub fn new(handle: Handle<Snapshot<GatewayReport>>, core: Option<usize>) -> Self {
+        let (place, memory) = (ShardPlace::default(), Vec::new());
+        Self { handle: Arc::new(handle), core, place, memory, may_spin: true }
+    }
+}
+
+/// The place of a shard in its host, but for its core.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShardPlace {
+    /// The NUMA node of its memory, where the host has more than one.
+    pub node: Option<u32>,
+    /// URLs of its addresses over RDMA and shared memory.
+    pub listen: Vec<String>,
+    /// The name of its RDMA device, on a fabric of devices.
+    pub device: Option<String>,
 }
 
 /// All shards of a server.

@@ -16,7 +16,7 @@ mod text;
 #[cfg(test)]
 mod validate;
 
-pub use gather::{Gathered, ShardEnd, Shards};
+pub use gather::{Gathered, ShardEnd, ShardPlace, Shards};
 
 use path::Path;
 use stag_engine::Command;

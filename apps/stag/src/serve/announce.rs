@@ -5,8 +5,9 @@ use super::{
     Addresses,
     exports::Exported,
     plan::{Plan, StorePlan},
+    watching,
 };
-use crate::{quote, system::OF_HOST};
+use crate::{metrics::ShardPlace, quote, system::OF_HOST};
 use rustix::{process::geteuid, system::uname};
 use stag_fabrics::FabricAddress;
 use stag_nfs::{
@@ -103,7 +104,6 @@ pub fn checked() -> String {
 
 /// Describes the parts of one shard. `core` is none when its thread could not be pinned.
 pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
-    let place = core.map_or_else(|| "not pinned".to_owned(), |core| format!("core {core}"));
     let Started {
         budgets: [buffers, receives],
         connections,
@@ -121,9 +121,10 @@ pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
             "copied {objects} objects, {octets} octets of files; left out: {left_out}"
         );
     }
+    text.push_str(&placed(index, core, &watching::place(started)));
     let _ = write!(
         text,
-        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, 1 to \
+        "shard {index}: at most {connections} RDMA connections ({count} receives, 1 to \
          {grant} for each){over_tcp}\n\
          shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n\
          shard {index} duplicate request cache: {duplicates}\n"
@@ -132,6 +133,14 @@ pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
         let _ = writeln!(text, "shard {index} files: {memory}");
     }
     text
+}
+
+/// Says where a shard runs, where its memory is, and where it listens.
+fn placed(index: usize, core: Option<usize>, place: &ShardPlace) -> String {
+    let core = core.map_or_else(|| "not pinned".to_owned(), |core| format!("core {core}"));
+    let node = place.node.map_or_else(String::new, |node| format!(", node {node}"));
+    let device = place.device.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+    format!("shard {index}, {core}{node}: {}{device}\n", place.listen.join(" "))
 }
 
 /// Lists the steps that would put all shards' memory on larger pages, each step once; empty when no
@@ -326,6 +335,19 @@ mod tests {
         for one in ["0.0.0.0:1", "[::1]:1", "10.0.0.1:1", "[fd00::1]:1"] {
             assert_eq!(of(one), [one]);
         }
+    }
+
+    #[test]
+    fn a_shard_says_its_core_its_node_and_its_device_where_these_are_known() {
+        let listen = vec!["iwarp://127.0.0.1:20049".to_owned()];
+        let place = ShardPlace { node: None, listen, device: None };
+        assert_eq!(placed(0, None, &place), "shard 0, not pinned: iwarp://127.0.0.1:20049\n");
+        let listen = vec!["rdma://10.0.0.1:20049".to_owned(), "rdma://10.0.1.1:20049".to_owned()];
+        let place = ShardPlace { node: Some(1), listen, device: Some("mlx5_0".to_owned()) };
+        let expected =
+            "shard 3, core 12, node 1: rdma://10.0.0.1:20049 rdma://10.0.1.1:20049 on mlx5_0\n";
+        assert_eq!(placed(3, Some(12), &place), expected);
+        assert!(expected.trim_end().len() <= 80);
     }
 
     #[test]

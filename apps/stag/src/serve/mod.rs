@@ -319,6 +319,7 @@ impl Server {
                 let core = self.running.last_mut().and_then(|running| {
                     running.end.memory = watching::memory(&started);
                     running.end.may_spin = !started.is_beside_helpers;
+                    running.end.place = watching::place(&started);
                     running.end.core
                 });
                 if let (0, Some(error)) = (index, &started.ring_fault) {
@@ -369,7 +370,7 @@ impl Server {
         };
         let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
         let core = core.map(|core| core.id);
-        let end = ShardEnd { handle: Arc::new(handle), core, memory: Vec::new(), may_spin: true };
+        let end = ShardEnd::new(handle, core);
         self.running.push(Running { end, thread });
         self.await_start()
     }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Error,
     ctl::answers::{ExportFacts, ExportList, Facts},
-    metrics::{Gathered, object},
+    metrics::{Gathered, ShardPlace, object},
     observe::{Bound, options::ObserveOptions},
 };
 use stag_nfs::{
@@ -91,6 +91,16 @@ pub fn memory(started: &Started) -> Vec<(&'static str, usize)> {
     let [buffers, receives] = &started.budgets;
     let files = started.memory.as_ref().map(|files| ("files", files.octets));
     [("buffers", buffers.octets), ("receives", receives.octets)].into_iter().chain(files).collect()
+}
+
+/// The place of a shard, which its core is told beside.
+pub fn place(started: &Started) -> ShardPlace {
+    let [buffers, _] = &started.budgets;
+    ShardPlace {
+        node: buffers.node,
+        listen: started.fabric.addresses().map(ToString::to_string).collect(),
+        device: started.device.clone(),
+    }
 }
 
 /// Writes statistics to `file`, as a whole.

@@ -83,6 +83,10 @@ impl Provider for Ibverbs {
         &self.shared.config.limits
     }
 
+    fn device_name(&self) -> Option<&str> {
+        Some(&self.about().name)
+    }
+
     fn register(&mut self, pool: &Pool) -> io::Result<()> {
         self.add_pool(pool)
     }

@@ -24,6 +24,7 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
         // RFC 8881 §18.34.3 [8881-307]: a session without a back channel has none to bind
         (ChannelWish::Back, None) => return Err(Status4::Inval.into()),
     };
+    session.bound.add(peer);
     if grant != ChannelGrant::Fore {
         turn.nfs4.make_ready(turn.cx, peer);
         turn.nfs4.resume_callbacks();

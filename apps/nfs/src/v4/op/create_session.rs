@@ -109,6 +109,9 @@ fn make<S: Store>(
         nfs4.sessions.remove(&session);
         return Err(status);
     }
+    if let Some(session) = nfs4.sessions.get_mut(&session) {
+        session.bound.add(peer);
+    }
     if is_back {
         // RFC 8267 §6.5.2 [8267-15]: callbacks are calls in the reverse direction (RFC 8167)
         nfs4.make_ready(turn.cx, peer);

@@ -8,12 +8,14 @@
 //! | slots with cells | [`SLOTS`], [`SLOTS_OF_SESSION`] of a session | fewer are granted, or none |
 
 mod back;
+mod bound;
 mod cells;
 mod client;
 mod digest;
 mod table;
 
 pub(super) use back::BackChannel;
+pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
 pub(super) use table::{SequenceFacts, Session, Sessions, SlotInUse, SlotVerdict};
@@ -24,6 +26,8 @@ pub(super) const CLIENTS: usize = 10_752;
 pub(super) const UNCONFIRMED: usize = 512;
 /// Sessions.
 pub(super) const SESSIONS: usize = 16_384;
+/// Connections that a session remembers.
+pub(super) const BOUND_MAX: usize = 16;
 /// Sessions of one client.
 pub(super) const SESSIONS_OF_CLIENT: u32 = 16;
 /// Slots of all sessions.

@@ -8,7 +8,9 @@ use stag_protocol::{
     xdr::Reader,
 };
 
-use super::{BackChannel, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, digest::digest};
+use super::{
+    BackChannel, BoundPeers, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, digest::digest,
+};
 
 /// A session.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) minor_version: u32,
     /// The back channel, if the client asked for one.
     pub(in crate::v4) callbacks: Option<BackChannel>,
+    /// The connections that it was made over or bound to.
+    pub(in crate::v4) bound: BoundPeers,
     id: SessionId,
     slots: SlotTable<Box<[Slot]>>,
     /// The cell of each slot, and the octets of the reply in it.
@@ -163,6 +167,7 @@ impl Sessions {
             fore,
             minor_version,
             callbacks,
+            bound: BoundPeers::default(),
             id,
             slots,
             cells,
@@ -314,6 +319,11 @@ impl Session {
         self.id
     }
 
+    /// Slots in which a compound is carried out, and all slots.
+    pub(in crate::v4) fn slots(&self) -> (usize, usize) {
+        (self.slots.busy(), self.cells.len())
+    }
+
     /// Results of a SEQUENCE, or of one that is sent again. `revoked` are the flags of what its
     /// client has lost.
     pub(in crate::v4) fn sequence_ok(&self, args: &SequenceArgs, revoked: u32) -> SequenceOk {
@@ -425,7 +435,7 @@ mod tests {
         assert_eq!(sessions.begin(&args(id, 0, 2), &FACTS).unwrap_err(), Status4::SeqMisordered);
         assert_eq!(sessions.busy(), 0);
         begun(&mut sessions, &first);
-        assert_eq!(sessions.busy(), 1);
+        assert_eq!((sessions.busy(), sessions.get(&id).unwrap().slots()), (1, (1, 2)));
     }
 
     #[test]
@@ -444,8 +454,11 @@ mod tests {
 
     #[test]
     fn a_client_with_a_session_takes_eight_kibibytes_beyond_its_slots() {
-        use super::super::client;
-        let session = size_of::<SessionPlace>() + size_of::<Session>() + size_of::<BackChannel>();
+        use super::super::{BOUND_MAX, client};
+        let session = size_of::<SessionPlace>()
+            + size_of::<Session>()
+            + size_of::<BackChannel>()
+            + BOUND_MAX * size_of::<crate::parked::PeerAt>();
         // Its owner's name stands in the record, and in the list of owners.
         let client = client::RECORD_LEN + 2 * 1_024;
         // And eight callbacks that wait for their outcome.

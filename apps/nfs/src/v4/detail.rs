@@ -1,0 +1,56 @@
+//! Sessions as they are described to those who watch.
+
+use stag_engine::PeerId;
+use stag_protocol::nfs::v4::SessionId;
+
+use super::Nfs4;
+
+/// Octets of an owner's name that are told; a client may choose up to 1,024.
+const OWNER_MAX: usize = 128;
+
+/// A session at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionState {
+    /// Its ID.
+    pub id: SessionId,
+    /// The name that its client gives itself, as it came; of a long one the beginning.
+    pub owner: Box<[u8]>,
+    /// Slots in which a compound is carried out.
+    pub busy_slots: usize,
+    /// All its slots.
+    pub slots: usize,
+    /// The connections that it was made over or bound to.
+    pub bound: Box<[BoundConnection]>,
+}
+
+/// A connection of one of the shards that serve version 4 together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundConnection {
+    /// Index of its shard; the first one has all sessions.
+    pub shard: usize,
+    /// Its name in the shard.
+    pub peer: PeerId,
+}
+
+impl Nfs4 {
+    /// All sessions.
+    pub(crate) fn session_states(&self) -> Vec<SessionState> {
+        let state = |session: &super::session::Session| {
+            let owner = self.clients.get(session.client).map(|client| &*client.owner);
+            let owner = owner.unwrap_or_default();
+            let (busy_slots, slots) = session.slots();
+            let at = |at: crate::parked::PeerAt| BoundConnection {
+                shard: usize::from(at.shard),
+                peer: at.peer,
+            };
+            SessionState {
+                id: session.id(),
+                owner: owner.get(..OWNER_MAX).unwrap_or(owner).into(),
+                busy_slots,
+                slots,
+                bound: session.bound.iter().map(at).collect(),
+            }
+        };
+        self.sessions.iter().map(state).collect()
+    }
+}
