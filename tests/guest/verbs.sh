@@ -51,14 +51,15 @@ CHECKS_SERVE="list attributes_in_listing file_of_0 file_of_1023 file_of_1024 fil
 CHECKS_SIW="list file_of_1024 file_of_4097 file_of_65537 file_of_3000001 direct_write direct_read rename symlink random_direct"
 
 SERVER_PID=''
-# start_server NAME: serves /srv/NAME on the device that is there.
+# start_server NAME [option…]: serves /srv/NAME on the device that is there.
 start_server() {
   local name=$1 entry
+  shift
   mkdir -p "/srv/$name/many" /srv/readonly "/srv/state-$name"
   while read -r entry; do printf %s "$entry" >"/srv/$name/many/$entry"; done < <(/host/first-light.sh --names 2000)
   printf content >/srv/readonly/file
   /host/stag serve "/srv/$name" /srv/readonly:ro --mode unprivileged --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
-    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" >"/host/$name.log" 2>&1 </dev/null &
+    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" "$@" >"/host/$name.log" 2>&1 </dev/null &
   SERVER_PID=$!
   for _ in $(seq 200); do
     grep -q '^END' "/host/$name.log" && return
@@ -101,11 +102,15 @@ mount_and_check() {
 }
 
 part_serve() {
-  local line needed chunks invalidations
+  local line needed chunks invalidations shards
   device rxe || { not_ok serve/device "there is no rxe"; return; }
-  start_server serve || return
+  start_server serve --cores 2 || return
   mount_and_check serve rxe "$CHECKS_SERVE"
   stop_server serve
+  # One shard has the listener, and both have connections.
+  read -r -a shards < <(tr -d '[:space:]' </host/serve.json | grep -o '"connections":{"fabric":[0-9]*' | cut -d: -f3 | tr '\n' ' ')
+  echo "serve: connections by shard and in all: ${shards[*]}"
+  if [ "${shards[0]:-0}" -gt 0 ] && [ "${shards[1]:-0}" -gt 0 ]; then ok serve/two_cores; else not_ok serve/two_cores "${shards[*]}"; fi
   invalidations=$(count serve remote_invalidations)
   if [ "$invalidations" -gt 0 ]; then ok serve/remote_invalidations; else not_ok serve/remote_invalidations "there were none"; fi
   # Of the largest mount: the kernel's client had to invalidate fewer keys by itself than it had calls with chunks.
