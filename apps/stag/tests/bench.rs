@@ -862,27 +862,6 @@ fn a_gateway_tells_its_stages_when_it_may_and_counts_them_in_any_case() {
     assert!(run(&url(&off))["unasked"].as_str().unwrap().contains("watches no calls"));
 }
 
-/// A terminal of 80 columns and 24 lines: the end that a person holds, and the one of a command.
-fn terminal() -> (std::fs::File, std::fs::File) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true);
-    let theirs = std::os::unix::fs::OpenOptionsExt::custom_flags(
-        &mut options,
-        rustix::fs::OFlags::NOCTTY.bits().cast_signed(),
-    )
-    .open(name)
-    .unwrap();
-    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
-    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).unwrap();
-    (ours.into(), theirs)
-}
-
 #[test]
 fn a_live_view_gives_the_terminal_back_however_it_ends() {
     use rustix::termios::{LocalModes, tcgetattr};
@@ -894,7 +873,7 @@ fn a_live_view_gives_the_terminal_back_however_it_ends() {
     for (seconds, end, code) in
         [("1.5", None, 0), ("60", Some("q"), 130), ("60", Some("TERM"), 130)]
     {
-        let (mut ours, theirs) = terminal();
+        let (mut ours, theirs) = support::terminal();
         let before = tcgetattr(&theirs).unwrap().local_modes;
         let mut command = home.stag(&run(seconds));
         let [input, out, err] = [(); 3].map(|()| Stdio::from(theirs.try_clone().unwrap()));

@@ -167,6 +167,42 @@ fn sessions_are_shown_at_their_connections_on_whatever_core_these_are() {
 }
 
 #[test]
+fn top_shows_version_4_on_a_terminal_of_80_columns_and_gives_it_back() {
+    use rustix::termios::tcgetattr;
+    let [entered, left] = ["\x1b[?1049h", "\x1b[?1049l"];
+    let home = Home::new();
+    let server = home.serve(&["data", "--nfs", "4"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    assert_eq!(home.run(&["call", &url, "ls"]).status.code(), Some(0));
+    let (mut ours, theirs) = support::terminal();
+    let before = tcgetattr(&theirs).unwrap().local_modes;
+    let [input, out, err] = [(); 3].map(|()| Stdio::from(theirs.try_clone().unwrap()));
+    let mut top = home.stag(&["ctl", "top"]).stdin(input).stdout(out).stderr(err).spawn().unwrap();
+    let mut seen = Vec::new();
+    // The first screen is drawn from left to right, with blanks where it was empty.
+    let expected = ["serving", "calls/s", "octets/s", "program", "nfs4", "COMPOUND", "q ends"];
+    wait_for("the first screen", || {
+        let _ = ours.read_to_end(&mut seen);
+        let text = String::from_utf8_lossy(&seen);
+        let ended = top.try_wait().unwrap();
+        assert_eq!(ended, None, "{text}");
+        text.contains(entered) && expected.iter().all(|word| text.contains(word))
+    });
+    ours.write_all(b"q").unwrap();
+    let mut status = None;
+    wait_for("the end", || {
+        let _ = ours.read_to_end(&mut seen);
+        status = top.try_wait().unwrap();
+        status.is_some()
+    });
+    let _ = ours.read_to_end(&mut seen);
+    let text = String::from_utf8_lossy(&seen);
+    assert_eq!(status.unwrap().code(), Some(0), "{text}");
+    assert_eq!(tcgetattr(&theirs).unwrap().local_modes, before, "raw mode stays");
+    assert_eq!([entered, left].map(|word| text.matches(word).count()), [1, 1], "{text}");
+}
+
+#[test]
 fn a_client_that_is_dropped_is_gone_and_comes_back() {
     let home = Home::new();
     let server = home.serve(&["data"]);

@@ -109,8 +109,8 @@ fn view_of(rates: &Rates<'_>, clients: &Value) -> TopView {
         let known = now.pointer(&format!("/total/app/{program}")).and_then(Value::as_object);
         known.into_iter().flatten().map(move |(name, _)| (program, name.as_str()))
     });
-    let mut procedures: Vec<_> =
-        procedures.map(|(program, name)| procedure(rates, program, name)).collect();
+    let procedures = procedures.map(|(program, name)| procedure(rates, program, name));
+    let mut procedures: Vec<_> = procedures.chain(version4(rates)).collect();
     procedures.sort_by(|one, other| other.0.total_cmp(&one.0));
     let mut known: Vec<_> = list(clients, "/clients").collect();
     let octets = |client: &Value| client.get("octets").and_then(Value::as_u64).unwrap_or(0);
@@ -166,9 +166,46 @@ fn head(rates: &Rates<'_>) -> Vec<String> {
 fn procedure(rates: &Rates<'_>, program: &str, name: &str) -> (f64, Vec<String>) {
     let at = format!("/total/app/{program}/{name}");
     let calls = rates.of(&format!("{at}/calls"));
-    let errors = rates.now.pointer(&format!("{at}/errors")).and_then(Value::as_object);
-    let errors =
-        errors.into_iter().flatten().map(|(status, _)| rates.of(&format!("{at}/errors/{status}")));
+    let errors = format!("{:.0}", errors(rates, &format!("{at}/errors")));
+    row(rates, program, name, calls, errors)
+}
+
+/// The rows of NFS version 4, of a server that has served it: its compounds, and their operations.
+/// Failures are counted by status, not by operation; each ends its compound.
+fn version4(rates: &Rates<'_>) -> Vec<(f64, Vec<String>)> {
+    const AT: &str = "/total/app/nfs4";
+    let compounds = format!("{AT}/compounds");
+    if rates.now.pointer(&compounds).and_then(Value::as_u64).unwrap_or(0) == 0 {
+        return Vec::new();
+    }
+    let failed = format!("{:.0}", errors(rates, &format!("{AT}/errors")));
+    let whole = row(rates, "nfs4", "COMPOUND", rates.of(&compounds), failed);
+    let operations = format!("{AT}/operations");
+    let known = rates.now.pointer(&operations).and_then(Value::as_object).into_iter().flatten();
+    let operations = known.map(|(name, _)| {
+        let calls = rates.of(&format!("{operations}/{name}"));
+        row(rates, "nfs4", name, calls, "-".to_owned())
+    });
+    // Where nothing is called it stands first all the same.
+    [whole].into_iter().chain(operations).collect()
+}
+
+/// The sum of the rates of the numbers in the object at `pointer`.
+fn errors(rates: &Rates<'_>, pointer: &str) -> f64 {
+    let known = rates.now.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+    let rates = known.map(|(status, _)| rates.of(&format!("{pointer}/{status}")));
+    // The sum of nothing is the negative zero, which shows.
+    rates.fold(0.0, |sum, rate| sum + rate)
+}
+
+/// A row with the rates of calls and of errors, and the times of watched calls.
+fn row(
+    rates: &Rates<'_>,
+    program: &str,
+    name: &str,
+    calls: f64,
+    errors: String,
+) -> (f64, Vec<String>) {
     let times = list(rates.now, "/procedures")
         .find(|it| word(it, "/program") == program && word(it, "/procedure") == name);
     let total =
@@ -178,7 +215,7 @@ fn procedure(rates: &Rates<'_>, program: &str, name: &str) -> (f64, Vec<String>)
         program.to_owned(),
         name.to_owned(),
         format!("{calls:.0}"),
-        format!("{:.0}", errors.fold(0.0, |sum, rate| sum + rate)),
+        errors,
         of("p50_us"),
         of("p99_us"),
     ];
@@ -283,6 +320,31 @@ mod tests {
         }
         let found = fs::read_to_string(FILE).unwrap_or_default();
         assert_eq!(text, found, "docs/top.txt is old: STAG_PAGES=1 cargo test -p stag picture");
+    }
+
+    #[test]
+    fn version_4_is_shown_by_compounds_and_operations_where_it_was_called() {
+        let of = |factor: u64| {
+            let mut stats = stats(factor);
+            stats["total"]["app"]["nfs4"] = json!({
+                "compounds": 500_000 * factor,
+                "operations": {"Sequence": 499_000 * factor, "Read": 400_000 * factor, "Open": 7},
+                "errors": {"NFS4ERR_NOENT": 30 * factor, "NFS4ERR_DELAY": 10 * factor},
+            });
+            stats
+        };
+        let rates = Rates { before: &of(1), now: &of(2), seconds: 2.0 };
+        let text = shown(&rates, &clients());
+        let rows: Vec<Vec<_>> = text.lines().map(|it| it.split_whitespace().collect()).collect();
+        let place = rows.iter().position(|row| row.first() == Some(&"program")).unwrap();
+        let expected = [
+            ["nfs4", "COMPOUND", "250000", "20", "-", "-"],
+            ["nfs4", "Sequence", "249500", "-", "-", "-"],
+            ["nfs4", "Read", "200000", "-", "-", "-"],
+        ];
+        assert_eq!(rows[place + 1..place + 4], expected, "{text}");
+        let rows = version4(&Rates { before: &of(0), now: &of(0), seconds: 1.0 });
+        assert!(rows.is_empty(), "nobody called");
     }
 
     #[test]

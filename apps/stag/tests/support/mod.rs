@@ -192,3 +192,24 @@ pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 pub fn json(file: &Path) -> serde_json::Value {
     serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }
+
+/// A terminal of 80 columns and 24 lines: the end that a person holds, and the one of a command.
+pub fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true);
+    let theirs = std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        rustix::fs::OFlags::NOCTTY.bits().cast_signed(),
+    )
+    .open(name)
+    .unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
+    rustix::fs::fcntl_setfl(&ours, rustix::fs::OFlags::NONBLOCK).unwrap();
+    (ours.into(), theirs)
+}
