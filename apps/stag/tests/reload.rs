@@ -218,7 +218,7 @@ impl Writes {
         writes
     }
 
-    /// What the file has when all of its blocks are written.
+    /// Content of the file when all of its blocks are written.
     fn content() -> Vec<u8> {
         (0..BLOCKS).flat_map(Self::block).collect()
     }
