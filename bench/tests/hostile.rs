@@ -1,6 +1,7 @@
-//! Fifteen clients that keep a server busy over iWARP, and beside them somebody who plays every
-//! defect of `stag-hostile`, one after the other: instructions of the server for each call of a
-//! client, counted under callgrind, with the attacker and without.
+//! Fifteen clients that keep a server busy over iWARP, and beside them somebody who plays defects
+//! of `stag-hostile`, one after the other: instructions of the server for each call of a client,
+//! counted under callgrind, with the attacker and without. One defect in eight is played, and with
+//! STAG_DEFECTS=all in the environment every one that waits for no deadline: minutes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 #[path = "../../engine/tests/support/mod.rs"]
@@ -28,11 +29,16 @@ use support::{
     message,
 };
 
-/// Calls that each client keeps outstanding.
-const DEPTH: usize = 4;
+/// Calls that each client keeps outstanding: as many as it is granted, once it has called.
+const DEPTH: usize = 16;
+/// The grant of a connection that has not called yet.
+const FIRST: usize = 8;
 /// Calls of the clients that are counted at least, and before anything is.
 const CALLS: u64 = 3_000;
 const WARM_UP: u64 = 300;
+/// One defect in so many is played, unless all are asked for.
+const SAMPLE: usize = 8;
+const ALL: &str = "STAG_DEFECTS";
 /// Tells the process that is counted whether there is an attacker, and where to write what.
 const ATTACKED: &str = "STAG_COUNTED_HOSTILE";
 const TOLD: &str = "STAG_COUNTED_CALLS";
@@ -41,11 +47,12 @@ fn null(xid: u32) -> Vec<u8> {
     message(xid, &ChunkLists::new(), &call(xid, NFS, 3, 0).0)
 }
 
-/// Plays all defects that wait for no deadline, as fast as answers or their absence permit; counts
+/// Plays defects that wait for no deadline, as fast as answers or their absence permit; counts
 /// them.
 fn attack(target: ServerUnderTest, played: &AtomicUsize) {
     let world = HostileWorld::build(target).unwrap();
-    for defect in defects::all().iter().filter(|defect| !defect.is_slow) {
+    let step = if std::env::var(ALL).is_ok_and(|which| which == "all") { 1 } else { SAMPLE };
+    for defect in defects::all().iter().filter(|defect| !defect.is_slow).step_by(step) {
         // What is answered is looked at elsewhere.
         let _ = defect.play(&world);
         played.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +67,7 @@ fn one_run_as_it_is_counted() {
     let (mut server, rdma, tcp) = ours::shard(clock).unwrap();
     let clients = (0..CLIENTS).map(|_| {
         let end = Iwarp::new(IwarpConfig::new(LIMITS, [7; 32], clock.now())).unwrap();
-        let sends = (null as Make, DEPTH, u64::MAX);
+        let sends = (null as Make, FIRST, u64::MAX);
         Sender::new(Raw::on(end, [160, 8]), IwarpAddress(rdma), sends)
     });
     let mut clients: Vec<_> = clients.collect();
@@ -79,6 +86,7 @@ fn one_run_as_it_is_counted() {
     while answered(&clients) < WARM_UP {
         turn(&mut clients, false);
     }
+    clients.iter_mut().for_each(|client| client.depth = DEPTH);
     let (before, played) = (answered(&clients), AtomicUsize::new(0));
     thread::scope(|scope| {
         let target = ServerUnderTest {
@@ -119,7 +127,7 @@ fn count(attacked: &str) -> (f64, f64, usize) {
 }
 
 #[test]
-fn every_defect_of_a_hostile_client_costs_fifteen_others_at_most_a_tenth_of_their_calls() {
+fn defects_of_a_hostile_client_cost_fifteen_others_at_most_a_tenth_of_their_calls() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("skipped: valgrind is not installed (apt-get install valgrind)");
         return;
@@ -132,6 +140,6 @@ fn every_defect_of_a_hostile_client_costs_fifteen_others_at_most_a_tenth_of_thei
          keep {:.3} of their calls; a defect costs the server {each:.0}",
         alone / beside
     );
-    assert!(played > 100, "{played}");
+    assert!(played > 70, "{played}");
     assert!(alone / beside >= 0.9, "{alone} {beside}");
 }

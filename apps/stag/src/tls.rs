@@ -113,8 +113,8 @@ impl ServeTlsOptions {
         }
         let kernel = LinuxTls::open().map_err(|error| {
             Error::usage(format!(
-                "--tls-records kernel: this kernel has no TLS ({error}): load it (modprobe tls), or \
-                 leave it to this process (--tls-records process)"
+                "--tls-records kernel: this kernel has no TLS ({error}): load it (modprobe tls), \
+                 or leave it to this process (--tls-records process)"
             ))
         })?;
         Ok(Some(Arc::new(kernel)))
@@ -131,8 +131,8 @@ pub fn sentence(tls: &ServerTls) -> String {
         true => "clients show a certificate",
         false => "clients show no certificate",
     };
-    let records = if tls.kernel().is_some() { "; the kernel encrypts" } else { "" };
-    format!("{calls}; {clients}{records}")
+    let more = if tls.kernel().is_some() { "; the kernel encrypts" } else { "" };
+    format!("{calls}; {clients}{more}")
 }
 
 /// Options of a caller.

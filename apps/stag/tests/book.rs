@@ -48,6 +48,8 @@ fn every_page_has_its_place_in_the_book() {
 #[test]
 fn every_message_of_the_log_leads_to_an_entry_of_the_guide() {
     let errors = page("errors.md");
+    // Behind the messages come reasons, and notices of a start that stand in nobody's way.
+    let (errors, _) = errors.split_once("\n## Why there is no TLS session\n").unwrap();
     let lines = errors.lines().zip(errors.lines().skip(1));
     // Without the heads of tables, and without what is no trouble.
     let rows = lines.filter(|(line, next)| line.starts_with("| `") && !next.starts_with("|---"));

@@ -157,7 +157,9 @@ fn every_reason_of_a_fabric_to_turn_peers_away_is_explained() {
 fn every_reason_of_ours_for_which_there_is_no_tls_session_is_explained() {
     let rows = rows("Why there is no TLS session");
     let mut found = 0;
-    for path in ["engine/src/stream/tls.rs", "engine/tls/src/session.rs"] {
+    for path in
+        ["engine/src/stream/tls.rs", "engine/src/stream/kernel_tls.rs", "engine/tls/src/session.rs"]
+    {
         let source = source(path);
         for made in source.split("TlsError::").skip(1) {
             let sentence = ["from(\"", "new(\"", "new(format!(\""];
@@ -169,7 +171,7 @@ fn every_reason_of_ours_for_which_there_is_no_tls_session_is_explained() {
             found += 1;
         }
     }
-    assert_eq!(found, 5);
+    assert_eq!(found, 7);
 }
 
 /// The sentences of a function.

@@ -12,7 +12,7 @@ use std::{io, sync::Arc};
 
 /// Octets of a record that is not data, as far as they are looked at: alerts have two.
 const CONTROL_LEN: usize = 64;
-/// What protecting one record costs of what a key may protect, in octets.
+/// The cost of protecting one record, of what a key may protect, in octets.
 const RECORD_COST: u64 = 32;
 /// Octets of a whole record.
 const RECORD_LEN: u64 = 1 << 14;

@@ -73,21 +73,21 @@ impl SessionKeys {
 
     /// The key of what this side sends; none for another cipher than AES-GCM.
     pub fn sent(&self) -> Option<DirectionKey<'_>> {
-        direction(&self.secrets.tx)
+        direction(self.secrets.tx.0, &self.secrets.tx.1)
     }
 
     /// The key of what the peer sends; none for another cipher than AES-GCM.
     pub fn received(&self) -> Option<DirectionKey<'_>> {
-        direction(&self.secrets.rx)
+        direction(self.secrets.rx.0, &self.secrets.rx.1)
     }
 }
 
-fn direction((sequence, secrets): &(u64, ConnectionTrafficSecrets)) -> Option<DirectionKey<'_>> {
+fn direction(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Option<DirectionKey<'_>> {
     let (key, iv) = match secrets {
         ConnectionTrafficSecrets::Aes128Gcm { key, iv }
         | ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (key, iv),
         _ => return None,
     };
     let nonce = iv.as_ref().try_into().ok()?;
-    Some(DirectionKey { key: key.as_ref(), nonce, sequence: *sequence })
+    Some(DirectionKey { key: key.as_ref(), nonce, sequence })
 }

@@ -3,7 +3,11 @@
 //! for records that are not data: alerts, and messages of the handshake.
 
 use rustix::{fd::AsFd, io::Errno};
-use std::{mem, os::fd::AsRawFd as _, ptr};
+use std::{
+    mem::{self, offset_of},
+    os::fd::AsRawFd as _,
+    ptr,
+};
 
 /// Octets of an initialisation vector (RFC 8446 §5.3).
 pub const NONCE_LEN: usize = 12;
@@ -87,30 +91,39 @@ fn set<I: Copy>(fd: libc::c_int, direction: RecordDirection, info: &I) -> rustix
     done(unsafe { libc::setsockopt(fd, libc::SOL_TLS, name, at, len) })
 }
 
-/// Room for a control message of one octet, aligned as its header is.
+/// A control message of one octet, which is the type of a record (cmsg(3)).
 #[repr(C)]
-union Control {
+struct RecordKind {
     header: libc::cmsghdr,
-    octets: [u8; 64],
+    kind: u8,
+    rest: [u8; 7],
 }
 
-const _: () = assert!(
-    // SAFETY: it computes a number.
-    unsafe { libc::CMSG_SPACE(1) } as usize <= size_of::<Control>()
-);
+// SAFETY: it computes a number.
+const KIND_LEN: usize = unsafe { libc::CMSG_LEN(1) } as usize;
+const _: () = assert!(offset_of!(RecordKind, kind) + 1 == KIND_LEN);
 
-/// Calls `act` with a message of these octets and room for a control message.
-fn with_message<R>(octets: *mut u8, len: usize, act: impl FnOnce(&mut libc::msghdr) -> R) -> R {
-    let mut part = libc::iovec { iov_base: octets.cast(), iov_len: len };
-    let mut control = Control { octets: [0; 64] };
-    // SAFETY: zero is a value of all of its fields.
+impl RecordKind {
+    fn new(kind: u8) -> Self {
+        // SAFETY: it is made of integers, for which zero is a value.
+        let mut this: Self = unsafe { mem::zeroed() };
+        this.header.cmsg_level = libc::SOL_TLS;
+        this.header.cmsg_type = libc::TLS_SET_RECORD_TYPE;
+        this.header.cmsg_len = KIND_LEN as _;
+        this.kind = kind;
+        this
+    }
+}
+
+/// A message of these octets and that control message. It points to both.
+fn message(octets: &mut libc::iovec, kind: &mut RecordKind) -> libc::msghdr {
+    // SAFETY: it is made of integers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
+    message.msg_iov = octets;
     message.msg_iovlen = 1;
-    message.msg_control = (&raw mut control).cast();
-    // SAFETY: it computes a number.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(1) } as _;
-    act(&mut message)
+    message.msg_control = ptr::from_mut(kind).cast();
+    message.msg_controllen = size_of::<RecordKind>() as _;
+    message
 }
 
 /// Sends one record that is not data: `kind` is its type (RFC 8446 §5.1).
@@ -118,21 +131,15 @@ fn with_message<R>(octets: *mut u8, len: usize, act: impl FnOnce(&mut libc::msgh
 /// # Errors
 /// As sendmsg(2) fails.
 pub fn send_record(socket: impl AsFd, kind: u8, octets: &[u8]) -> rustix::io::Result<()> {
-    let fd = socket.as_fd().as_raw_fd();
-    with_message(octets.as_ptr().cast_mut(), octets.len(), |message| {
-        // SAFETY: the message has room for a header, which is written whole, and its octet.
-        unsafe {
-            let header = libc::CMSG_FIRSTHDR(message);
-            (*header).cmsg_level = libc::SOL_TLS;
-            (*header).cmsg_type = libc::TLS_SET_RECORD_TYPE;
-            (*header).cmsg_len = libc::CMSG_LEN(1) as _;
-            *libc::CMSG_DATA(header) = kind;
-        }
-        // SAFETY: the message names octets of the caller, which are read, and its own control
-        // message.
-        let sent = unsafe { libc::sendmsg(fd, message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
-        if sent < 0 { Err(last()) } else { Ok(()) }
-    })
+    let (fd, start) = (socket.as_fd().as_raw_fd(), octets.as_ptr().cast_mut());
+    let mut part = libc::iovec { iov_base: start.cast(), iov_len: octets.len() };
+    let mut kind = RecordKind::new(kind);
+    let message = message(&mut part, &mut kind);
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the message points to octets of the caller, which are read, and to its own control
+    // message; both live through the call.
+    let sent = unsafe { libc::sendmsg(fd, &raw const message, flags) };
+    if sent < 0 { Err(last()) } else { Ok(()) }
 }
 
 /// Takes the next record, at which a read failed by `EIO` because it is not data. Returns its type
@@ -142,24 +149,17 @@ pub fn send_record(socket: impl AsFd, kind: u8, octets: &[u8]) -> rustix::io::Re
 /// As recvmsg(2) fails; `EBADMSG` for a record that is not the peer's.
 pub fn receive_record(socket: impl AsFd, room: &mut [u8]) -> rustix::io::Result<(u8, usize)> {
     let fd = socket.as_fd().as_raw_fd();
-    with_message(room.as_mut_ptr(), room.len(), |message| {
-        // SAFETY: the message names octets of the caller, which are written, and room for a control
-        // message.
-        let taken = unsafe { libc::recvmsg(fd, message, libc::MSG_DONTWAIT) };
-        let Ok(taken) = usize::try_from(taken) else { return Err(last()) };
-        // SAFETY: the kernel filled what the message names, and said how long it is.
-        let header = unsafe { libc::CMSG_FIRSTHDR(message) };
-        if header.is_null() {
-            return Err(Errno::BADMSG);
-        }
-        // SAFETY: a header that is there is whole.
-        let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
-        if (level, kind) != (libc::SOL_TLS, libc::TLS_GET_RECORD_TYPE) {
-            return Err(Errno::BADMSG);
-        }
-        // SAFETY: this message has one octet.
-        Ok((unsafe { *libc::CMSG_DATA(header) }, taken))
-    })
+    let mut part = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+    let mut kind = RecordKind::new(0);
+    let mut message = message(&mut part, &mut kind);
+    // SAFETY: the message points to octets of the caller and to its own control message, which are
+    // written; both live through the call.
+    let taken = unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) };
+    let Ok(taken) = usize::try_from(taken) else { return Err(last()) };
+    let told = (kind.header.cmsg_level, kind.header.cmsg_type);
+    // Otherwise it is as it was made, for the other direction.
+    let is_told = told == (libc::SOL_TLS, libc::TLS_GET_RECORD_TYPE);
+    if is_told { Ok((kind.kind, taken)) } else { Err(Errno::BADMSG) }
 }
 
 #[cfg(test)]
@@ -176,8 +176,8 @@ mod tests {
         [one, listener.accept().unwrap().0]
     }
 
-    /// Where the kernel has no TLS this shows that nothing is changed by asking; `tests/guest/tls`
-    /// runs it where it has.
+    /// A kernel without TLS shows that nothing is changed by asking; `tests/guest/tls` runs it on
+    /// one with it.
     #[test]
     fn records_of_data_and_others_travel_between_two_sockets_of_the_kernel() {
         let [mut one, mut other] = pair();

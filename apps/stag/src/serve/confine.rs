@@ -1,4 +1,4 @@
-//! Confinement to what a server needs (landlock(7)): its exports, its state, the system's own files.
+//! Confinement to what a server needs (landlock(7)): exports, state, the system's own files.
 
 use super::{
     options::ServeOptions,
@@ -11,8 +11,8 @@ use landlock::{
 };
 use std::path::{Path, PathBuf};
 
-/// The rights that are taken away, where they are not given back: those of Linux 6.10. Older kernels
-/// take those that they know.
+/// The rights that are taken away, where they are not given back: those of Linux 6.10. Older
+/// kernels take those that they know.
 const RIGHTS: ABI = ABI::V5;
 
 /// Directories of the system that a server reads: programs and libraries, settings, the caches of
@@ -35,8 +35,8 @@ pub fn confine(plan: &Plan, arguments: &ServeOptions) -> Result<(), Error> {
     }
     match restrict(&writable(plan, arguments), &readable(plan, arguments)) {
         Ok(RestrictionStatus { ruleset: RulesetStatus::NotEnforced, .. }) => Err(Error::usage(
-            "--confine needs Landlock, which this kernel does not have: give it in its command line \
-             (lsm=landlock,…), or leave --confine out",
+            "--confine needs Landlock, which this kernel does not have: give it in its command \
+             line (lsm=landlock,…), or leave --confine out",
         )),
         Ok(_) => Ok(()),
         Err(error) => Err(Error::usage(format!(

@@ -31,6 +31,10 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
     if let Some(pid) = arguments.exit_with {
         ends::open_process(pid)?;
     }
+    // A start finds it out when it has given up what it does not need, and once in a thread.
+    if purpose != PlanPurpose::Check {
+        return Ok(());
+    }
     let acts_as = match &plan.store {
         StorePlan::Files { callers, .. } => {
             let are_themselves = callers.act_as_themselves();
@@ -40,10 +44,7 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
         StorePlan::Memory { .. } => None,
         StorePlan::Ceph { .. } => Some(callers::ANY_OTHER),
     };
-    match acts_as.filter(|_| purpose == PlanPurpose::Check) {
-        Some(acts_as) => plan.distrust(acts_as),
-        None => Ok(()),
-    }
+    acts_as.map_or(Ok(()), |acts_as| plan.distrust(acts_as))
 }
 
 /// Checks that this host has the addresses to listen at.

@@ -11,6 +11,7 @@
 //! | `library` | the table of functions, loaded at run time |
 //! | `device`, `device/pair` | objects that a device lends: domains, regions, queues, windows |
 //! | `rdmacm` | librdmacm: identifiers and events |
+//! | `sockaddr` | addresses in the system's form |
 //! | `config` | addresses, settings |
 //! | `open` | providers made from addresses |
 //! | `memory` | locked memory against what is needed |
@@ -53,6 +54,7 @@ mod rdmacm;
 mod rx;
 mod shared;
 mod sinks;
+mod sockaddr;
 mod stats;
 mod sys;
 mod tx;

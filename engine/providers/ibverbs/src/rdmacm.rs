@@ -9,12 +9,12 @@ use crate::{
     config::Through,
     device::{Device, name_of, no_attr, set_nonblocking},
     library::{Library, Unavailable},
+    sockaddr::{from_raw, to_raw},
 };
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage};
 use std::{
     io,
-    mem::{MaybeUninit, offset_of},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::BorrowedFd,
     ptr,
     rc::Rc,
@@ -47,8 +47,8 @@ pub(crate) struct Channel {
     raw: *mut rdma_event_channel,
 }
 
-// SAFETY: a channel is a descriptor, which does not change while it is there; librdmacm lets several
-// threads use it, and whoever holds it last ends it.
+// SAFETY: a channel is a descriptor, which does not change while it is there; librdmacm lets
+// several threads use it, and whoever holds it last ends it.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
@@ -196,8 +196,8 @@ impl Id {
         Self { channel: Arc::clone(channel), raw }
     }
 
-    /// Has `channel` deliver its events from now on, and nobody else. Waits until those that another
-    /// thread has just taken are acknowledged.
+    /// Has `channel` deliver its events from now on, and nobody else. Waits until those that
+    /// another thread has just taken are acknowledged.
     pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
         // SAFETY: the identifier and both channels are there.
         done(unsafe { (channel.library.rdma_migrate_id)(self.raw, channel.raw) })?;
@@ -338,59 +338,6 @@ fn millis(duration: Duration) -> c_int {
     c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX)
 }
 
-fn to_raw(at: SocketAddr) -> sockaddr_storage {
-    // SAFETY: it is made of integers, for which zero is a value.
-    let mut storage = unsafe { MaybeUninit::<sockaddr_storage>::zeroed().assume_init() };
-    let place = &raw mut storage;
-    match at {
-        SocketAddr::V4(at) => {
-            let raw = sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: at.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from(*at.ip()).to_be() },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: every kind of address fits the storage, which is aligned for all of them.
-            unsafe { place.cast::<sockaddr_in>().write(raw) };
-        }
-        SocketAddr::V6(at) => {
-            let raw = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: at.port().to_be(),
-                sin6_flowinfo: at.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: at.ip().octets() },
-                sin6_scope_id: at.scope_id(),
-            };
-            // SAFETY: every kind of address fits the storage, which is aligned for all of them.
-            unsafe { place.cast::<sockaddr_in6>().write(raw) };
-        }
-    }
-    storage
-}
-
-fn from_raw(storage: &sockaddr_storage) -> Option<SocketAddr> {
-    let place = ptr::from_ref(storage);
-    match c_int::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says what is in the storage.
-            let raw = unsafe { place.cast::<sockaddr_in>().read() };
-            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
-            Some(SocketAddr::new(ip.into(), u16::from_be(raw.sin_port)))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says what is in the storage.
-            let raw = unsafe { place.cast::<sockaddr_in6>().read() };
-            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
-            let port = u16::from_be(raw.sin6_port);
-            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
-        }
-        _ => None,
-    }
-}
-
-const _: () =
-    assert!(offset_of!(sockaddr_storage, ss_family) == offset_of!(sockaddr_in, sin_family));
-
 /// Opens the device that `through` names.
 pub(crate) fn device_through(
     library: &'static Library,
@@ -490,16 +437,5 @@ pub(crate) mod tests {
     pub(crate) fn no_id() -> Id {
         let library = Box::leak(Box::new(Library::idle()));
         Id { channel: channel(library), raw: ptr::null_mut() }
-    }
-
-    #[test]
-    fn addresses_survive_the_system_s_form() {
-        for text in ["10.0.2.15:20049", "[fe80::1%3]:1", "[::1]:65535", "0.0.0.0:0"] {
-            let at: SocketAddr = text.parse().unwrap();
-            assert_eq!(from_raw(&to_raw(at)), Some(at));
-        }
-        // SAFETY: it is made of integers, for which zero is a value.
-        let none = unsafe { MaybeUninit::<sockaddr_storage>::zeroed().assume_init() };
-        assert_eq!(from_raw(&none), None);
     }
 }
