@@ -4,8 +4,8 @@
 //! core from nobody ([`batch`]), files that are opened for their owner whatever their mode
 //! ([`owner`]), reads that nobody waits for ([`ring`]), memory of a shard that another thread works
 //! on ([`lent`]), a file size limit that ends no process ([`signal`]), the one of several listeners
-//! that a caller gets ([`steer`]), TLS of the kernel ([`tls_records`]), locks of octets that belong to an open file ([`range_lock`]),
-//! and failures of write-back ([`writeback`]).
+//! that a caller gets ([`steer`]), TLS of the kernel ([`tls_records`]), locks of octets that belong
+//! to an open file ([`range_lock`]), and failures of write-back ([`writeback`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per
 //! block, but for lent memory.
