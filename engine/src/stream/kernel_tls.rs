@@ -52,6 +52,13 @@ impl Stream {
         }
     }
 
+    /// The cause of an end that neither a fault nor we ourselves brought: the peer's, unless the
+    /// key of its session may protect no more.
+    pub(super) fn quiet_end(&self) -> Cause {
+        let is_spent = self.kernel_tls.as_ref().is_some_and(|session| session.left == 0);
+        if is_spent { Cause::Tls } else { Cause::Peer }
+    }
+
     /// Tells the peer of a session in the kernel that nothing more comes, if the socket takes it.
     // RFC 9289 §5.1.1 [9289-25]: a closure alert ends the session
     pub(super) fn close_kernel_session(&self) {
@@ -113,5 +120,43 @@ impl<P: Provider, A: App> Shard<P, A> {
             Err(error) => format!("a record is not the peer's: {error}"),
         };
         Look::Closed(self.fail_session(key, TlsError::new(why)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::BorrowedFd;
+    use stag_tls::SessionKeys;
+
+    /// A kernel that is asked for nothing but a limit.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl KernelTls for Idle {
+        fn take_over(&self, _: BorrowedFd<'_>, _: &SessionKeys) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn receive(&self, _: BorrowedFd<'_>, _: &mut [u8]) -> io::Result<(u8, usize)> {
+            Err(Errno::BADMSG.into())
+        }
+
+        fn send(&self, _: BorrowedFd<'_>, _: u8, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_key_protects_so_many_octets_and_records_and_no_more() {
+        let session = |left| KernelSession { kernel: Arc::new(Idle), left };
+        // RFC 8446 §5.5: 2^24.5 whole records, of 2^14 octets.
+        assert_eq!(Idle.octets_max(), (1 << 24) * RECORD_LEN);
+        let mut few = session(400);
+        assert!(few.spend(100) && few.spend(100) && few.spend(100));
+        assert!(!few.spend(100) && !few.spend(0), "three records of 132 were all");
+        let mut whole = session(3 * (RECORD_LEN + RECORD_COST));
+        assert!(whole.spend(2 * RECORD_LEN as usize));
+        assert_eq!(whole.left, RECORD_LEN, "two records, and the one that begins behind them");
     }
 }

@@ -398,7 +398,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 let cause = match (works, stream.dead) {
                     (false, _) => Cause::Fabric(FabricFault::Lost),
                     (true, true) => Cause::Local,
-                    (true, false) => Cause::Peer,
+                    (true, false) => stream.quiet_end(),
                 };
                 self.end_stream(key, cause);
             } else {
