@@ -107,7 +107,7 @@ impl ServeTlsOptions {
     }
 
     /// The kernel's TLS, if it is asked for.
-    fn kernel(&self) -> Result<Option<Arc<dyn KernelTls>>, Error> {
+    fn kernel(&self) -> Result<Option<&'static dyn KernelTls>, Error> {
         if self.tls_records == TlsRecords::Process {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ impl ServeTlsOptions {
                  or leave it to this process (--tls-records process)"
             ))
         })?;
-        Ok(Some(Arc::new(kernel)))
+        Ok(Some(kernel))
     }
 }
 

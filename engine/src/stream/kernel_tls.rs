@@ -8,7 +8,7 @@ use rustix::{fd::AsFd, io::Errno};
 use stag_pools::table::Key;
 use stag_tls::{ALERT, CLOSE_NOTIFY, KernelTls, Secured, TlsError};
 use stag_verbs::{Cause, Provider};
-use std::{io, sync::Arc};
+use std::io;
 
 /// Octets of a record that is not data, as far as they are looked at: alerts have two.
 const CONTROL_LEN: usize = 64;
@@ -20,7 +20,7 @@ const RECORD_LEN: u64 = 1 << 14;
 /// The session of a connection, in the kernel.
 #[derive(Debug)]
 pub(super) struct KernelSession {
-    kernel: Arc<dyn KernelTls>,
+    kernel: &'static dyn KernelTls,
     /// Octets that its key may still protect.
     left: u64,
 }
@@ -76,7 +76,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         secured: &mut Secured,
     ) -> Result<(), Cause> {
         let tls = self.core.config.serve_tls.as_ref();
-        let Some(kernel) = tls.and_then(|tls| tls.kernel()).cloned() else { return Ok(()) };
+        let Some(kernel) = tls.and_then(|tls| tls.kernel()) else { return Ok(()) };
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         // Octets that are in the session already stay there, and it with them.
         let Some(tls) = stream.tls.take_if(|tls| tls.is_empty()) else { return Ok(()) };
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_key_protects_so_many_octets_and_records_and_no_more() {
-        let session = |left| KernelSession { kernel: Arc::new(Idle), left };
+        let session = |left| KernelSession { kernel: &Idle, left };
         // RFC 8446 §5.5: 2^24.5 whole records, of 2^14 octets.
         assert_eq!(Idle.octets_max(), (1 << 24) * RECORD_LEN);
         let mut few = session(400);

@@ -25,7 +25,7 @@ pub struct ServerFiles {
 pub struct ServerTls {
     files: ServerFiles,
     is_required: bool,
-    kernel: Option<Arc<dyn KernelTls>>,
+    kernel: Option<&'static dyn KernelTls>,
     config: Current<ServerConfig>,
 }
 
@@ -45,7 +45,7 @@ impl ServerTls {
     pub fn open_with(
         files: ServerFiles,
         is_required: bool,
-        kernel: Option<Arc<dyn KernelTls>>,
+        kernel: Option<&'static dyn KernelTls>,
     ) -> Result<Self, TlsError> {
         let config = Current::new(config(&files, kernel.is_some())?);
         Ok(Self { files, is_required, kernel, config })
@@ -94,8 +94,8 @@ impl ServerTls {
     }
 
     /// The kernel, if it takes sessions over.
-    pub const fn kernel(&self) -> Option<&Arc<dyn KernelTls>> {
-        self.kernel.as_ref()
+    pub const fn kernel(&self) -> Option<&'static dyn KernelTls> {
+        self.kernel
     }
 }
 

@@ -14,12 +14,14 @@ use std::{
 #[derive(Debug)]
 pub struct LinuxTls(());
 
+static LINUX: LinuxTls = LinuxTls(());
+
 impl LinuxTls {
     /// Looks for it, by connections of this process with itself.
     ///
     /// # Errors
     /// As the system refuses it: `ENOENT` where it has no such module.
-    pub fn open() -> io::Result<Self> {
+    pub fn open() -> io::Result<&'static Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         for key in [&[0; 16][..], &[0; 32]] {
             let socket = TcpStream::connect(listener.local_addr()?)?;
@@ -28,7 +30,7 @@ impl LinuxTls {
                 set_key(&socket, direction, key, &[0; NONCE_LEN], 0)?;
             }
         }
-        Ok(Self(()))
+        Ok(&LINUX)
     }
 }
 
