@@ -120,6 +120,20 @@ impl Lab {
         Ok(content)
     }
 
+    /// The same, asked again while the kernel says "later": of an inode that another program makes
+    /// or frees at that moment.
+    fn settled_content(&mut self, handle: &FileHandle) -> Result<Vec<u8>, Status> {
+        let mut content = self.content(handle);
+        for _ in 0..500 {
+            if content != Err(Status::Jukebox) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            content = self.content(handle);
+        }
+        content
+    }
+
     fn write(&mut self, handle: &FileHandle, offset: u64, data: &[u8]) -> Result<u32, Status> {
         let outcome =
             self.files.write(handle, offset, &mut [IoSlice::new(data)], StableHow::Unstable);

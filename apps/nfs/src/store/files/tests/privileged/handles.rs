@@ -171,9 +171,9 @@ fn a_handle_of_another_generation_is_stale_whether_the_file_is_open_or_not() {
         let other = stag_nfs_os::KernelHandle::new(kernel.kind(), &octets).unwrap();
         let old = lab.files.shared.handles.seal(&Named::Kernel(file, other));
         lab.by(user(ALICE), |lab| {
-            assert_eq!(lab.content(&old), Err(Status::Stale), "octet {octet}");
+            assert_eq!(lab.settled_content(&old), Err(Status::Stale), "octet {octet}");
             assert_eq!(lab.content(&good).unwrap(), b"x");
-            assert_eq!(lab.content(&old), Err(Status::Stale), "octet {octet}, open");
+            assert_eq!(lab.settled_content(&old), Err(Status::Stale), "octet {octet}, open");
         });
         lab = restart_without_index(lab);
     }
