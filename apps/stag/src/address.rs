@@ -7,7 +7,7 @@ use rustix::net::{
 };
 use stag_fabrics::{Absent, FabricAddress, FabricInfo, Notation, UrlError};
 use stag_verbs::FabricFault;
-use std::{fmt::Display, io, net::SocketAddr};
+use std::{fmt::Display, io, net::SocketAddr, path::PathBuf};
 
 /// Schemes in a sentence.
 fn listed(schemes: &[&str]) -> String {
@@ -87,6 +87,16 @@ pub fn tcp(text: &str) -> Result<Option<SocketAddr>, Error> {
     })
 }
 
+/// The socket of an address where processes of this host meet; none of another.
+pub fn socket_path(at: &FabricAddress) -> Option<PathBuf> {
+    if at.info().notation != Notation::Path {
+        return None;
+    }
+    let url = at.to_string();
+    let path = url.split_once("://").map_or(&*url, |(_, path)| path);
+    Some(PathBuf::from(path.split('?').next().unwrap_or(path)))
+}
+
 /// Checks that this process could listen at `at`, by a socket that nobody can connect to: an
 /// address that another program uses passes.
 ///
@@ -126,6 +136,14 @@ pub fn cannot_listen(at: &impl Display, fault: FabricFault, flag: &str) -> Error
 mod tests {
     use super::*;
     use stag_fabrics::ABSENT;
+
+    #[test]
+    fn a_socket_is_a_path_without_parameters() {
+        let path = |url| socket_path(&listen(url).unwrap());
+        assert_eq!(path("shm:///run/s?trust=uid"), Some(PathBuf::from("/run/s")));
+        assert_eq!(path("shm:///run/s"), Some(PathBuf::from("/run/s")));
+        assert_eq!(path("iwarp://127.0.0.1:1"), None);
+    }
 
     #[test]
     fn an_address_that_is_taken_passes_and_one_of_another_host_does_not() {

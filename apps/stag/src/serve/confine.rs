@@ -4,28 +4,35 @@ use super::{
     options::ServeOptions,
     plan::{Plan, StorePlan},
 };
-use crate::Error;
+use crate::{Error, address::socket_path, observe::control_path, serve::watching};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
-use std::path::{Path, PathBuf};
+use rustix::process::geteuid;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// The rights that are taken away, where they are not given back: those of Linux 6.10. Older
 /// kernels take those that they know.
 const RIGHTS: ABI = ABI::V5;
 
-/// Directories of the system that a server reads: programs and libraries, settings, the caches of
-/// name services, what the kernel says.
-const READ: [&str; 8] = ["/usr", "/lib", "/lib64", "/etc", "/run", "/var/lib/sss", "/sys", "/opt"];
-/// Those that it writes to as well: devices, and what the kernel is told for this process.
-const WRITTEN: [&str; 2] = ["/dev", "/proc"];
+/// Directories of the system that a server reads: libraries, settings, the caches of name services,
+/// and the kernel's own.
+const READ: [&str; 7] = ["/usr", "/lib", "/lib64", "/etc", "/var/lib/sss", "/sys", PROC];
+/// Devices that it uses: no disk is among them.
+const DEVICES: [&str; 3] = ["/dev/null", "/dev/cpu_dma_latency", "/dev/infiniband"];
+/// A child that opens a file for its owner writes the maps of its users there (user_namespaces(7)).
+/// Root has no need of it, and could change what the kernel starts.
+const PROC: &str = "/proc";
 
 /// Keeps this process, and every thread that it starts from now on, to the files that `plan` names
 /// and those of the system. To be called while the process has one thread.
 ///
 /// # Errors
-/// The kernel cannot, or what is served needs more.
+/// The kernel cannot, what is served needs more, or there is a second thread already.
 pub fn confine(plan: &Plan, arguments: &ServeOptions) -> Result<(), Error> {
     let unfit = |what: &str| {
         Err(Error::usage(format!("--confine is not for {what}: leave it out, or see CONFINEMENT")))
@@ -33,7 +40,11 @@ pub fn confine(plan: &Plan, arguments: &ServeOptions) -> Result<(), Error> {
     if matches!(plan.store, StorePlan::Ceph { .. }) {
         return unfit("CephFS, whose library opens what nobody lists");
     }
-    match restrict(&writable(plan, arguments), &readable(plan, arguments)) {
+    // A thread that is not confined would have the memory of all that are.
+    if fs::read_dir("/proc/self/task").map_or(0, Iterator::count) != 1 {
+        return Err(Error::failure("--confine comes too late: another thread runs"));
+    }
+    match restrict(&writable(plan, arguments)?, &readable(plan, arguments)) {
         Ok(RestrictionStatus { ruleset: RulesetStatus::NotEnforced, .. }) => Err(Error::usage(
             "--confine needs Landlock, which this kernel does not have: give it in its command \
              line (lsm=landlock,…), or leave --confine out",
@@ -64,29 +75,28 @@ fn parent(file: &Path) -> PathBuf {
     }
 }
 
-/// The socket of an address of processes.
-fn socket_of(url: &str) -> Option<PathBuf> {
-    let path = url.strip_prefix("shm://")?;
-    Some(PathBuf::from(path.split_once('?').map_or(path, |(path, _)| path)))
-}
-
-fn writable(plan: &Plan, arguments: &ServeOptions) -> Vec<PathBuf> {
-    let exports = plan.exports.iter().filter(|export| !export.read_only);
-    let mut paths: Vec<PathBuf> = exports.filter_map(|export| export.path.clone()).collect();
+fn writable(plan: &Plan, arguments: &ServeOptions) -> Result<Vec<PathBuf>, Error> {
+    let mut paths: Vec<PathBuf> = Vec::new();
     if let StorePlan::Files { state_dir, .. } = &plan.store {
+        let exports = plan.exports.iter().filter(|export| !export.read_only);
+        paths.extend(exports.filter_map(|export| export.path.clone()));
         paths.push(state_dir.clone());
     }
-    let control = arguments.observe.control.as_ref().map(PathBuf::from);
-    let made = [&plan.stats, &plan.ready_file, &control];
-    paths.extend(made.into_iter().flatten().map(|file| parent(file)));
-    let urls = plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses());
-    paths.extend(urls.filter_map(|at| socket_of(&at.to_string())).map(|socket| parent(&socket)));
-    paths.extend(WRITTEN.map(PathBuf::from));
-    paths
+    let control = control_path(&arguments.observe, watching::state_dir(plan))?;
+    let sockets = plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses());
+    let made = sockets.filter_map(socket_path).chain(control);
+    let made = made.chain(plan.stats.clone()).chain(plan.ready_file.clone());
+    paths.extend(made.map(|file| parent(&file)));
+    paths.extend(DEVICES.map(PathBuf::from));
+    if !geteuid().is_root() {
+        paths.push(PathBuf::from(PROC));
+    }
+    Ok(paths)
 }
 
 fn readable(plan: &Plan, arguments: &ServeOptions) -> Vec<PathBuf> {
-    let exports = plan.exports.iter().filter(|export| export.read_only);
+    // Those that can be written are named twice. A store in memory copies them.
+    let exports = plan.exports.iter();
     let mut paths: Vec<PathBuf> = exports.filter_map(|export| export.path.clone()).collect();
     let tls = &arguments.tls;
     // Files that are read again may have been replaced.
@@ -122,6 +132,14 @@ mod tests {
     use std::{fs, io::ErrorKind, thread};
 
     #[test]
+    fn no_directory_of_devices_is_among_those_that_are_written_to() {
+        assert!(
+            DEVICES.iter().all(|path| path.strip_prefix("/dev/").is_some_and(|it| !it.is_empty()))
+        );
+        assert!(!DEVICES.contains(&PROC) && READ.contains(&PROC));
+    }
+
+    #[test]
     fn a_confined_thread_reaches_what_it_was_given_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -136,6 +154,9 @@ mod tests {
                     Ok(status) if status.ruleset != RulesetStatus::NotEnforced => {}
                     outcome => return println!("skipped: no Landlock here: {outcome:?}"),
                 }
+                // Nothing of the system was given here; of it, no disk and no setting ever is.
+                let write = |path: &str| fs::OpenOptions::new().write(true).open(path).map(drop);
+                assert!(write("/dev/full").is_err() && write("/proc/self/comm").is_err());
                 fs::write(path("export/a/file"), "written").unwrap();
                 fs::rename(path("export/a/file"), path("export/b/file")).unwrap();
                 fs::hard_link(path("export/b/file"), path("export/a/link")).unwrap();

@@ -13,7 +13,7 @@ use crate::{
     address::{self, cannot_listen},
     observe, plain, rpcbind,
 };
-use stag_fabrics::{FabricAddress, Notation};
+use stag_fabrics::FabricAddress;
 use stag_verbs::FabricFault;
 use std::{fs, path::Path};
 
@@ -50,8 +50,8 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
 /// Checks that this host has the addresses to listen at.
 fn check_addresses(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
     for at in plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses()) {
-        if at.info().notation == Notation::Path {
-            check_socket(at)?;
+        if let Some(socket) = address::socket_path(at) {
+            check_socket(at, &socket)?;
         } else if let Some(ip) = at.ip() {
             address::probe(ip)
                 .map_err(|error| cannot_listen(at, FabricFault::from(&error), "--listen"))?;
@@ -64,11 +64,8 @@ fn check_addresses(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
 }
 
 /// Checks that there is a directory for a socket of shared memory.
-fn check_socket(at: &FabricAddress) -> Result<(), Error> {
-    let url = at.to_string();
-    let path = url.split_once("://").map_or(&*url, |(_, path)| path);
-    let path = Path::new(path.split('?').next().unwrap_or(path));
-    let Some(folder) = path.parent() else { return Ok(()) };
+fn check_socket(at: &FabricAddress, socket: &Path) -> Result<(), Error> {
+    let Some(folder) = socket.parent() else { return Ok(()) };
     let bad = |why: &str| {
         Err(Error::usage(format!(
             "cannot listen at {at}: {}: {why}; choose another with --listen",

@@ -158,12 +158,12 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     if let Err(error) = set_no_new_privs(true).and_then(|()| privileges::give_up(&plan)) {
         plan.notices.push(format!("privileges that are not needed stay: {error}"));
     }
-    let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
-    jitter::wait(arguments.start_jitter);
     let placed = |error| settings.origins.placed(error);
     if arguments.confine {
         confine::confine(&plan, arguments).map_err(placed)?;
     }
+    let _log = trace::start_server(arguments.observe.log.as_deref(), arguments.observe.log_format)?;
+    jitter::wait(arguments.start_jitter);
     let source = source(&plan).map_err(placed)?;
     distrust(&mut plan, &source).map_err(placed)?;
     let notices = match &source {

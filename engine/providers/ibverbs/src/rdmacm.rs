@@ -1,5 +1,6 @@
 //! The connection manager: identifiers, what they are asked to do, and what they report. Nothing
-//! here waits, but for [`device_toward`], which runs before a shard serves.
+//! here waits, but for [`device_toward`], which runs before a shard serves, and [`Id::migrate`] for
+//! another shard that acknowledges an event at that moment.
 
 use crate::sys::{
     ibv_qp_attr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
