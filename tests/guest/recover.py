@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Processes that hold locks and write while their server is killed. Runs in the guest: recover.py ONE TWO HOST ROUNDS HOLDERS.
+"""Processes that hold locks and write, and one that unpacks an archive, while their server is killed. Runs in the guest: recover.py ONE TWO
+HOST ROUNDS HOLDERS.
 
 ONE and TWO are mounts of the same export by two clients. The host kills the server when HOST/talk/kill-N appears, and renames that to
 done-N when it runs again. HOST/models holds afterwards what each file has to hold."""
@@ -8,13 +9,17 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import random
 import struct
+import subprocess
 import sys
+import tempfile
 import time
 
 LOCKED = 100  # octets that are locked, at an offset of each process's own
 RECORD = 4096
 WAIT_SECONDS = 120
+FILES = 120  # of the archive, each in one of a few directories
 
 
 def lock_of(number):
@@ -59,6 +64,40 @@ def hold(directory, models, number, ready, done, is_over):
         sys.exit(1)
 
 
+def make_archive(path):
+    """An archive of files of many lengths, with symbolic and hard links."""
+    chance = random.Random(1)
+    with tempfile.TemporaryDirectory() as tree:
+        for number in range(FILES):
+            directory = f"{tree}/{number % 7}/{number % 3}"
+            os.makedirs(directory, exist_ok=True)
+            with open(f"{directory}/{number}", "wb") as file:
+                file.write(chance.randbytes(chance.choice([0, 1, 4096, 5000, 70000])))
+            if number % 10 == 0:
+                os.symlink(str(number), f"{directory}/{number}-symbolic")
+                os.link(f"{directory}/{number}", f"{directory}/{number}-hard")
+        subprocess.run(["tar", "-cf", path, "-C", tree, "."], check=True)
+
+
+def unpack(directory, archive, unpacked, is_over):
+    """Unpacks the archive, compares it with what is there, and removes that, again and again."""
+    while not is_over.is_set():
+        tree = f"{directory}/tree"
+        # A server that is killed between the work and its reply does the work again when the client asks again: what is there is no error
+        # of a mkdir, and what is gone is none of a removal. tar sees to the former itself.
+        os.makedirs(tree, exist_ok=True)
+        for command in [
+            ["tar", "-xf", archive, "-C", tree],
+            ["tar", "-df", archive, "-C", tree],
+            ["rm", "-rf", tree],
+        ]:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode != 0:
+                print(f"not ok: {' '.join(command)}: {done.stdout[-300:]}", flush=True)
+                sys.exit(1)
+        unpacked.value += 1
+
+
 def await_that(what, is_so):
     deadline = time.monotonic() + WAIT_SECONDS
     while not is_so():
@@ -94,6 +133,11 @@ def main():
     ]
     for process in processes:
         process.start()
+    unpacked = multiprocessing.Value("q", 0)
+    archive = f"{tempfile.mkdtemp(dir='/dev/shm')}/archive"
+    make_archive(archive)
+    unpacker = multiprocessing.Process(target=unpack, args=(one, archive, unpacked, is_over))
+    unpacker.start()
     for _ in processes:
         if not ready.acquire(timeout=WAIT_SECONDS):
             print("not ok: a process has not got its lock", flush=True)
@@ -114,6 +158,13 @@ def main():
         process.join(WAIT_SECONDS)
         if process.exitcode != 0:
             failures.append(f"process {number} ended with {process.exitcode}")
+    # As slow as the last turn of everything.
+    unpacker.join(2 * WAIT_SECONDS)
+    if unpacker.exitcode != 0:
+        failures.append(f"the process that unpacks ended with {unpacker.exitcode}")
+    print(f"unpacked, compared and removed {unpacked.value} times", flush=True)
+    if unpacked.value == 0:
+        failures.append("the archive was never unpacked")
     if len(lost(two, holders)) != holders:
         failures.append("a lock is held although its process has ended")
     for number in range(holders):

@@ -42,7 +42,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         match (Work::of(tag), memory) {
             (_, Memory::Fenced(fenced)) => self.handle_fenced(qp, fenced),
-            (Work::BulkReply(bulk), Memory::Buf(_)) => self.core.handle_bulk_sent(qp, bulk),
+            (Work::BulkReply(bulk), Memory::Buf(_) | Memory::Shared) => {
+                self.core.handle_bulk_sent(qp, bulk)
+            }
             (Work::Call(key), Memory::Buf(message)) => self.handle_call_sent(key, message),
             (Work::Read(key), Memory::Buf(sink)) => self.handle_pulled(qp, key, status, sink),
             // A reply that was sent gives its buffer back by being dropped.

@@ -99,12 +99,12 @@ impl Core {
     /// Reserves receives for calls to a peer that connected to us, as many as there are up to what
     /// is configured, and allows as many calls (DESIGN D8). False when there is none.
     pub(crate) fn allow_calls(&mut self, peer: PeerId) -> bool {
-        let free = u32::try_from(self.receives.free()).unwrap_or(u32::MAX);
-        let calls = self.config.reverse_calls_max.min(free);
         let Some((_, connection)) = self.peers.connection(peer) else { return false };
         if connection.calls().is_some() {
             return true;
         }
+        let free = u32::try_from(self.receives.free()).unwrap_or(u32::MAX);
+        let calls = self.config.reverse_calls_max.min(free);
         if calls == 0 {
             return false;
         }

@@ -16,6 +16,7 @@ impl Outbound {
     /// Judges the content of the Reply chunk, once the peer cannot reach it any more. Anything but
     /// the reply to this call leaves it waiting for the end of the connection. Octets that nobody
     /// wrote are cleared, and counted in `unwritten`.
+    #[inline]
     pub(super) fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
         let (Some(offers), Some(xid), false) = (&mut self.offers, self.xid, self.cancelled) else {
             return Ok(());

@@ -23,7 +23,7 @@ pub(crate) use start::room_kept;
 pub(crate) use written::{NextCall, WRITTEN_MAX, WrittenCall};
 
 use crate::{app::PeerId, config::Config, core::Core, peer::Peer, spare::Spare};
-use outbound::{CallChunks, OutboundState};
+use outbound::{CallChunks, EndedCall, OutboundState};
 use stag_pools::{Buf, Fenced, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Xid};
 use stag_verbs::Time;
@@ -187,6 +187,18 @@ impl Requester {
         let is_it =
             call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit;
         is_it.then_some((key, call))
+    }
+
+    /// Takes a call out that is over. All but what the app hears of it is given back where it lies:
+    /// an entry is long.
+    #[inline]
+    fn take(&mut self, key: Key) -> Option<EndedCall> {
+        let call = self.calls.get_mut(key)?;
+        let Outbound { peer, token, cancelled, .. } = *call;
+        let (offers, message) = (call.offers.take(), call.message.take());
+        drop(message);
+        self.calls.forget(key);
+        Some(EndedCall { peer, token, cancelled, offers })
     }
 
     /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call

@@ -35,6 +35,15 @@ pub(crate) struct Outbound {
 // It is moved when it begins and when it ends.
 const _: () = assert!(size_of::<Outbound>() <= 128);
 
+/// A call of ours that is over, as far as the app hears of it.
+#[derive(Debug)]
+pub(super) struct EndedCall {
+    pub(super) peer: PeerId,
+    pub(super) token: Token,
+    pub(super) cancelled: bool,
+    pub(super) offers: Option<Box<CallChunks>>,
+}
+
 /// The parts of a call of ours that may travel in chunks.
 #[derive(Debug, Default)]
 pub(crate) struct CallChunks {

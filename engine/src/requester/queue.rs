@@ -5,7 +5,7 @@ use super::{
     outbound::{Outbound, OutboundState, Sent},
 };
 use crate::{
-    app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
+    app::{App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token},
     config::Config,
     core::Core,
     peer::Peer,
@@ -48,7 +48,9 @@ impl Core {
         let deadline = self.now + timeout;
         let offers = (item.is_some() || result.is_some()).then(|| {
             let mut offers = spare.take();
-            (offers.position, offers.item) = item.map(|item| (item.position, item.octets)).unzip();
+            if let Some(RequestItem { position, octets }) = item {
+                (offers.position, offers.item) = (Some(position), Some(octets));
+            }
             offers.result = result;
             offers
         });

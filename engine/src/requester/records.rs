@@ -29,7 +29,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn handle_record(&mut self, peer: PeerId, xid: Xid, record: &[u8]) {
         // RFC 5531 §9 [5531-14]: a reply without a call of its XID is dropped
         if let Some((key, _)) = self.core.requester.by_xid(peer, xid)
-            && let Some(call) = self.core.requester.calls.remove(key)
+            && let Some(call) = self.core.requester.take(key)
         {
             let reply = if call.cancelled { Err(CallFault::Cancelled) } else { Ok(record) };
             self.tell(call, reply);

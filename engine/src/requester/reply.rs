@@ -3,7 +3,7 @@
 use super::{
     Requester,
     long_reply::clear_behind,
-    outbound::{Outbound, OutboundState, ReplyMemory},
+    outbound::{EndedCall, Outbound, OutboundState, ReplyMemory},
 };
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
@@ -131,16 +131,24 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn end_call(&mut self, key: Key, peer: PeerId) {
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
         call.state = OutboundState::AwaitFence;
-        let windows = call.windows();
+        let is_fenced = call.is_fenced();
         if let Some((qp, connection)) = self.core.peers.connection(peer) {
             connection.give_credit();
             // draft 001 §2.2 [reminv-11]: any key of a call may be invalidated, or none
-            for window in windows.into_iter().flatten() {
-                self.invalidate(qp, key, window.key);
+            if !is_fenced {
+                self.invalidate_all(qp, key);
             }
         }
         self.finish_if_fenced(key);
         self.start_waiting(peer);
+    }
+
+    #[inline(never)]
+    fn invalidate_all(&mut self, qp: Qp, key: Key) {
+        let windows = self.core.requester.calls.get(key).map(Outbound::windows);
+        for window in windows.into_iter().flatten().flatten() {
+            self.invalidate(qp, key, window.key);
+        }
     }
 
     pub(super) fn invalidate(&mut self, qp: Qp, call: Key, window: RemoteKey) {
@@ -163,21 +171,15 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Tells the app, once every key of a finished call is dead.
     pub(super) fn finish_if_fenced(&mut self, key: Key) {
-        if self
-            .core
-            .requester
-            .calls
-            .get(key)
-            .is_some_and(|call| call.state == OutboundState::AwaitWhole)
-        {
+        let Some(call) = self.core.requester.calls.get_mut(key) else { return };
+        if call.state == OutboundState::AwaitWhole {
             return self.go_again_if_whole(key);
         }
         // RFC 8166 §4.4.1 [8166-71]: a call ends only after all its keys are dead
         // draft 001 §2.2 [reminv-10]: all keys of a call are dead before it completes
-        let done = |call: &Outbound| call.has_ended() && call.is_fenced();
-        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| done(call)) else {
+        if !call.has_ended() || !call.is_fenced() {
             return;
-        };
+        }
         if let Err(fault) =
             call.look_at_long_reply(&mut self.core.counters.stats.requester.unwritten)
         {
@@ -185,7 +187,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let peer = call.peer;
             return self.disconnect(peer);
         }
-        let Some(mut call) = self.core.requester.calls.remove(key) else { return };
+        let Some(mut call) = self.core.requester.take(key) else { return };
         let Some(offers) = &mut call.offers else { return };
         let room = offers.reply_room.take();
         let reply = match offers.reply.take() {
@@ -208,9 +210,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Tells the app of an outcome.
-    pub(super) fn tell(&mut self, call: Outbound, reply: Result<&[u8], CallFault>) {
-        let peer = self.core.peers.known_as(call.peer);
-        let Outbound { token, offers, .. } = call;
+    pub(super) fn tell(&mut self, call: EndedCall, reply: Result<&[u8], CallFault>) {
+        let EndedCall { peer, token, offers, .. } = call;
+        let peer = self.core.peers.known_as(peer);
         let (mut item, mut result) = (None, None);
         if let Some(mut offers) = offers {
             // What was sent over TCP is ours alone again, unless a part of it still waits to be

@@ -85,12 +85,6 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn start_any(&mut self, peer: PeerId, send_queue: usize) -> Start {
         let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
         let Some(key) = entry.calls.waiting.front().copied() else { return Start::Wait };
-        if matches!(entry.link, Link::Stream(_) | Link::Fabric(FabricLink { state: Some(_), .. }))
-            && !self.core.lift(key)
-        {
-            return Start::Retry;
-        }
-        let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
         match entry.link {
             Link::Stream(stream) => self.start_by_stream(peer, key, stream),
             Link::Fabric(FabricLink { qp, state: Some(_) }) => {
@@ -101,6 +95,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn start_by_stream(&mut self, peer: PeerId, key: Key, stream: Key) -> Start {
+        if !self.core.lift(key) {
+            return Start::Retry;
+        }
         let Some(entry) = self.core.peers.get_mut(peer) else { return Start::Wait };
         let most =
             if entry.side == Side::Client { u32::MAX } else { self.core.config.reverse_calls_max };
@@ -116,7 +113,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn start_by_fabric(&mut self, peer: PeerId, key: Key, qp: Qp, send_queue: usize) -> Start {
-        if !self.core.allow_calls(peer) {
+        if !self.core.lift(key) || !self.core.allow_calls(peer) {
             return Start::Retry;
         }
         let Some(entry) = self.core.peers.get_mut(peer) else { return Start::Wait };

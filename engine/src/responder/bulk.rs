@@ -18,17 +18,38 @@ impl Bulk {
 
     /// The memory of a reply that is not sent yet. None for a reply without long buffers.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
-        let long = |capacity: usize| if capacity > SMALL_MAX { capacity as u64 } else { 0 };
-        let mut held = long(answer.message.capacity());
-        let mut pushed = answer.message.len() as u64;
+        match (Self::of_message(answer), Self::of_item(answer)) {
+            (Some(message), Some(item)) => Some(Self {
+                held: message.held.saturating_add(item.held),
+                pushed: message.pushed.saturating_add(item.pushed),
+            }),
+            (message, item) => message.or(item),
+        }
+    }
+
+    /// The memory of its message alone.
+    #[inline]
+    pub(super) fn of_message(answer: &Answer) -> Option<Self> {
+        Self::new(long(answer.message.capacity()), answer.message.len())
+    }
+
+    /// The memory of its item alone.
+    #[inline]
+    pub(super) fn of_item(answer: &Answer) -> Option<Self> {
+        let (mut held, mut len) = (0, 0);
         for part in answer.item.iter().flat_map(|item| &item.octets) {
             held += long(part.capacity());
-            pushed += part.len() as u64;
+            len += part.len();
         }
+        Self::new(held, len)
+    }
+
+    #[inline]
+    fn new(held: u64, len: usize) -> Option<Self> {
         let most = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
         (held > 0).then(|| Self {
             held: most(held.div_ceil(Self::PAGE)),
-            pushed: most(pushed / Self::LINE),
+            pushed: most(len as u64 / Self::LINE),
         })
     }
 
@@ -47,6 +68,11 @@ impl Bulk {
     pub(crate) const fn pushed(self) -> u64 {
         self.pushed as u64 * Self::LINE
     }
+}
+
+/// Octets of a buffer that count.
+const fn long(capacity: usize) -> u64 {
+    if capacity > SMALL_MAX { capacity as u64 } else { 0 }
 }
 
 #[cfg(test)]

@@ -37,7 +37,10 @@ pub(super) struct WrittenReply {
     /// The octets behind the header.
     pub(super) message: Buf,
     pub(super) invalidate: Option<RemoteKey>,
+    /// Long buffers that are kept until its Send has left.
     pub(super) bulk: Option<Bulk>,
+    /// Some of them are in RDMA Writes, behind which it has to complete.
+    pub(super) is_behind: bool,
 }
 
 /// The way of a reply that can be sent.
@@ -168,21 +171,22 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             core.watch.stamp(key, Stage::Push, core.now);
         }
-        let header_len = plan.header_len;
-        self.send_written(call, WrittenReply { header, header_len, message, invalidate, bulk });
+        let (header_len, is_behind) = (plan.header_len, pushes > 0 && bulk.is_some());
+        let reply = WrittenReply { header, header_len, message, invalidate, bulk, is_behind };
+        self.send_written(call, reply);
     }
 
     /// Sends a reply behind the Writes of its chunks.
     pub(super) fn send_written(&mut self, call: Answered, reply: WrittenReply) {
         let Answered { key, peer, qp, .. } = call;
-        let WrittenReply { header, header_len, mut message, invalidate, bulk } = reply;
+        let WrittenReply { header, header_len, mut message, invalidate, bulk, is_behind } = reply;
         let core = &mut self.core;
         let Some((_, connection)) = core.peers.connection(peer) else { return };
         let settles = connection.handle_replied();
         let room = message.prepend(header_len).expect("a message begins behind its head room");
         let emitted = connection.emit(&header, &core.responder.returned, room);
         debug_assert_eq!(emitted, Ok(header_len), "the plan knows its header");
-        let is_sent = self.provider.send_inline(qp, &message, invalidate);
+        let is_sent = !is_behind && self.provider.send_inline(qp, &message, invalidate);
         let work = bulk.map_or(Work::Untracked, Work::BulkReply);
         if is_sent || self.provider.post_send(qp, work.tag(), message, invalidate).is_ok() {
             core.responder.forget(key);
@@ -232,7 +236,7 @@ impl Sources<'_> {
                 push_one(provider, qp, payload.slice(behind(self.head)), push.target)
             }
             (Part::Item, _, Some(item)) => {
-                push_all(provider, qp, item.octets.slices(span), push.target)
+                push_all(provider, qp, item.octets.slices(span), push.target, Work::Untracked)
             }
             (Part::Pad, ..) => push_one(provider, qp, self.zeros.slice(span), push.target),
             _ => unreachable!("the plan pushes parts that the reply has"),
@@ -263,16 +267,19 @@ fn push_one<P: Provider>(
     provider.post_write(qp, Work::Untracked.tag(), source, remote(target))
 }
 
-/// Pushes extents one behind the other: together they are as long as `target`.
+/// Pushes extents one behind the other: together they are as long as `target`. The last Write is
+/// `last`, the others nobody waits for.
 pub(super) fn push_all<P: Provider>(
     provider: &mut P,
     qp: Qp,
     sources: impl Iterator<Item = Extent>,
     mut target: Segment,
+    last: Work,
 ) -> Result<(), Refused<Extent>> {
     for source in sources {
         let len = source.len() as u32;
-        push_one(provider, qp, source, Segment { length: len, ..target })?;
+        let work = if len == target.length { last } else { Work::Untracked };
+        provider.post_write(qp, work.tag(), source, remote(Segment { length: len, ..target }))?;
         // The end of the segment does not wrap: it was checked when it was parsed.
         target.offset += u64::from(len);
         target.length -= len;

@@ -13,6 +13,7 @@ use crate::{
     requester::room_kept,
     shard::Shard,
     stages::Stage,
+    work::Work,
 };
 use stag_pools::{Buf, RemoteKey};
 use stag_protocol::{
@@ -139,14 +140,20 @@ impl<P: Provider, A: App> Shard<P, A> {
         stats.remote_invalidations += u64::from(invalidate.is_some());
         stats.writes += pushes as u64;
         stats.pushed += u64::from(parts.item);
-        let bulk = Bulk::of(&answer);
+        // Each part is kept until the work that has it is done: the Send may leave at once, while a
+        // slow peer has the Writes' memory still to fetch.
+        let (bulk, pushed) = match pushes {
+            0 => (Bulk::of(&answer), None),
+            _ => (Bulk::of_message(&answer), Bulk::of_item(&answer)),
+        };
+        let work = pushed.map_or(Work::Untracked, Work::BulkReply);
         let Answer { message, item } = answer;
         if let (Some(item), Some(target)) =
             (item.filter(|_| pushes > 0), core.responder.returned.only_write())
         {
             core.watch.stamp(key, Stage::Emit, core.now);
             let sources = item.octets.iter().filter(|part| !part.is_empty()).cloned();
-            if push_all(&mut self.provider, qp, sources, target).is_err() {
+            if push_all(&mut self.provider, qp, sources, target, work).is_err() {
                 return Ok(()); // The connection is dying; its end removes the call.
             }
             core.watch.stamp(key, Stage::Push, core.now);
@@ -155,7 +162,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         // RFC 8167 §5.2 [8167-6]: a reverse reply begins with the XID of its header
         // draft 002 §5.2 [bidir-6]: a reverse reply begins with the XID of its header
         let header = connection.reply_header(xid, Body::Msg);
-        self.send_written(call, WrittenReply { header, header_len, message, invalidate, bulk });
+        let is_behind = false;
+        let reply = WrittenReply { header, header_len, message, invalidate, bulk, is_behind };
+        self.send_written(call, reply);
         Ok(())
     }
 }

@@ -270,6 +270,12 @@ impl<'a> Reader<'a> {
     /// A DDP-eligible item: as [`opaque`](Self::opaque), or all of a chunk behind the length word.
     pub fn item(&mut self, max: usize) -> Result<&'a [u8], Error> {
         let len = self.length(max)?;
+        self.item_of(len)
+    }
+
+    /// A DDP-eligible item of `len` octets, of which the length word was read.
+    #[inline]
+    pub(crate) fn item_of(&mut self, len: usize) -> Result<&'a [u8], Error> {
         if len > 0 {
             self.skip_empty();
         }

@@ -14,7 +14,7 @@ use stag_protocol::{
     rpc::{AuthSys, Credential},
     xdr::{Codec, NoRoom, Writer},
 };
-use stag_rpc::{CallError, RawCall};
+use stag_rpc::{Buf, CallError, RawCall};
 use std::{fmt::Write as _, time::Duration};
 
 /// Octets of the longest arguments of a call without their item: a handle, a name of ours, and
@@ -132,9 +132,8 @@ impl Maker {
                 let read = self.read.as_ref()?;
                 let message = read.message(cx, block * u64::from(len32))?;
                 let (reply_max, timeout) = (read.reply_max, self.timeout);
-                let (item, result) = (None, None);
-                let request = Request { message, item, reply_max, result, timeout, token };
-                with_result(cx, request, self.len)
+                let (item, result) = (None, Some(room(cx, self.len)?));
+                Some(Request { message, item, reply_max, result, timeout, token })
             }
             _ => {
                 let call = self.call(ask, &[])?;
@@ -257,9 +256,15 @@ fn bounded(call: RawCall<'_>) -> RawCall<'_> {
 }
 
 pub(super) fn with_result(cx: &Cx<'_>, request: Request, len: usize) -> Option<Request> {
-    let mut result = cx.take(len)?;
-    result.extend(len);
-    Some(Request { result: Some(result), ..request })
+    Some(Request { result: Some(room(cx, len)?), ..request })
+}
+
+/// Room for a result of `len` octets.
+#[inline]
+fn room(cx: &Cx<'_>, len: usize) -> Option<Buf> {
+    let mut room = cx.take(len)?;
+    room.extend(len);
+    Some(room)
 }
 
 pub(super) fn label(ask: Ask) -> Label {

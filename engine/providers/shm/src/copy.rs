@@ -14,8 +14,13 @@ use std::ops::RangeInclusive;
 const FIRST: usize = LINE - WORD;
 /// Octets from which on the lines of a copy are worth a loop of their own.
 const BULK: usize = 256;
-/// Octets of the longest unit.
+/// Octets of the longest unit that every processor has.
 const VECTOR: usize = 16;
+/// Octets of the longest unit of most processors.
+#[cfg(target_arch = "x86_64")]
+const WIDE: usize = 32;
+/// Octets of one turn of a long copy.
+const BLOCK: usize = 2 * LINE;
 /// Octets of a word of XDR, as messages are made of.
 const XDR: usize = 4;
 
@@ -27,6 +32,11 @@ const XDR: usize = 4;
 #[inline]
 pub(crate) unsafe fn copy_volatile(from: *const u8, to: &mut [u8]) {
     if to.len() >= BULK || !from.addr().is_multiple_of(8) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx") {
+            // SAFETY: the caller's promise; the processor has it.
+            return unsafe { copy_wide(from, to) };
+        }
         // SAFETY: the caller's promise.
         return unsafe { copy_long(from, to) };
     }
@@ -185,11 +195,39 @@ unsafe fn copy_long(from: *const u8, to: &mut [u8]) {
     // SAFETY: the caller promises all octets; these are the first of them.
     unsafe { copy_octets(from, unaligned) };
     let mut from = from.wrapping_add(first);
-    let (lines, rest) = rest.as_chunks_mut::<LINE>();
-    for line in lines {
-        // SAFETY: the caller promises the line, which begins at a vector.
-        unsafe { copy_vectors(from, line.as_chunks_mut().0) };
-        from = from.wrapping_add(LINE);
+    let (blocks, rest) = rest.as_chunks_mut::<BLOCK>();
+    for block in blocks {
+        // SAFETY: the caller promises the block, which begins at a vector.
+        unsafe { copy_vectors(from, block.as_chunks_mut().0) };
+        from = from.wrapping_add(BLOCK);
+    }
+    // SAFETY: the caller promises the rest, which begins at a vector.
+    unsafe { copy_short(from, rest) };
+}
+
+/// The same by vectors of twice the length.
+///
+/// # Safety
+/// As [`copy_volatile`], and the processor has AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+#[inline(never)]
+unsafe fn copy_wide(from: *const u8, to: &mut [u8]) {
+    use std::arch::x86_64::__m256i;
+    let first = from.align_offset(WIDE).min(to.len());
+    let (unaligned, rest) = to.split_at_mut(first);
+    // SAFETY: the caller promises all octets; these are the first of them.
+    unsafe { copy_octets(from, unaligned) };
+    let mut from = from.wrapping_add(first);
+    let (blocks, rest) = rest.as_chunks_mut::<BLOCK>();
+    for block in blocks {
+        for (at, vector) in block.as_chunks_mut::<WIDE>().0.iter_mut().enumerate() {
+            // SAFETY: the caller promises the block, which begins at such a vector.
+            let octets = unsafe { load::<__m256i>(from.wrapping_add(at * WIDE)) };
+            // SAFETY: a vector is made of as many octets, and any octets are octets.
+            *vector = unsafe { std::mem::transmute::<__m256i, [u8; WIDE]>(octets) };
+        }
+        from = from.wrapping_add(BLOCK);
     }
     // SAFETY: the caller promises the rest, which begins at a vector.
     unsafe { copy_short(from, rest) };

@@ -1,15 +1,18 @@
-//! Messages that go at once, and all they have to know of their connection: one short record for
-//! each, by its number.
+//! Messages and Writes that go at once, and all that messages have to know of their connection: one
+//! short record for each, by its number.
 
 use crate::{
-    conn::ShmShared,
+    conn::{ShmConn, ShmShared, ShmState},
     copy::SHORT,
-    link::ShmLink,
+    link::{LentRecord, ShmLink},
     record::{RecordKind, ShmRecord},
     ring::Word,
 };
-use stag_pools::{RemoteKey, table::Key};
-use stag_verbs::Qp;
+use stag_pools::{Extent, RemoteKey, table::Key};
+use stag_verbs::{Event, Memory, Qp, RemoteSpan, Status, Tag, soft::Op};
+
+/// Longest Write that is copied into the ring as soon as it is posted.
+const COPY_MAX: usize = 8 << 10;
 
 /// One connection, as messages see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +160,86 @@ fn send_any(
         link.wake(shared);
     }
     is_sent
+}
+
+/// Puts a Write of a connection with nothing posted in front of it into the ring, so that messages
+/// behind it may go at once, too: by its place in our pool, or a short one as a copy, which is done
+/// with that. False when others wait there for room, or when it has none.
+pub(crate) fn write_at_once(
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    tag: Tag,
+    source: &Extent,
+    to: RemoteSpan,
+) -> bool {
+    if conn.state != ShmState::Established
+        || !conn.queue.has_begun_all()
+        || conn.queue.room() == 0
+        || !link.is_open()
+        || source.is_empty()
+    {
+        return false;
+    }
+    let record = ShmRecord {
+        key: to.key.0,
+        len: to.len,
+        offset: to.offset,
+        ..ShmRecord::new(RecordKind::Write, conn.peer)
+    };
+    let pool = shared.pool_number(source.place()).filter(|_| link.lends(source.len()));
+    let is_put = match pool {
+        Some(pool) => {
+            let more = source.place().at as u64;
+            let from = ShmRecord { kind: RecordKind::WriteFrom, flags: pool, more, ..record };
+            lend_write(conn, link, shared, &from, tag, source, to)
+        }
+        None => copy_write(conn, link, shared, &record, tag, source),
+    };
+    if is_put {
+        link.wake(shared);
+    }
+    is_put
+}
+
+/// Names the memory of a Write in the ring. It is done when the peer has read on.
+// A ring that is broken is found so again by whoever looks next, and that one ends the link.
+fn lend_write(
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    record: &ShmRecord,
+    tag: Tag,
+    source: &Extent,
+    to: RemoteSpan,
+) -> bool {
+    let Ok(Some((begin, end))) = link.put_at(record, &[], shared) else { return false };
+    conn.queue.borrow(&mut shared.spare_works);
+    let op = Op::Write { source: source.clone(), to };
+    let (write, source) = (Some(conn.queue.post_begun(tag, op)), Some(source.clone()));
+    link.lent.push_back(LentRecord { begin, end, conn: conn.qp.0, write, source });
+    true
+}
+
+/// Copies a short Write into the ring, if it may be told of at once that it is done.
+fn copy_write(
+    conn: &ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    record: &ShmRecord,
+    tag: Tag,
+    octets: &[u8],
+) -> bool {
+    if octets.len() > COPY_MAX.min(link.segment()) || !conn.queue.is_empty() {
+        return false;
+    }
+    let record = ShmRecord { more: octets.len() as u64, ..*record };
+    let is_put = link.put(&record, octets, shared).unwrap_or(false);
+    if is_put {
+        let (status, memory) = (Status::Success, Memory::Shared);
+        shared.events.push_back(Event::Completed { qp: conn.qp, tag, status, memory });
+    }
+    is_put
 }
 
 /// The record of a message to the connection that is `to` at the other end.

@@ -21,7 +21,7 @@
 //! | `open` | providers made from addresses |
 //! | `provider` | the contract's calls |
 //! | `driver` | doorbells, timers, the poll |
-//! | `lane` | messages that go at once |
+//! | `lane` | messages and Writes that go at once |
 //! | `cm` | listening, connection set-up, looks at the sockets |
 //! | `sleep` | falling asleep, waking up |
 //! | `link` | two processes find each other: socket, files, users |

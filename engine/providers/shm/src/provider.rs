@@ -212,6 +212,14 @@ impl Provider for Shm {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
+        let Self { conns, links, shared, .. } = self;
+        if source.len() == to.len as usize
+            && let Some(conn) = conns.get_mut(qp.0)
+            && let Some(link) = links.get_mut(conn.link)
+            && lane::write_at_once(conn, link, shared, tag, &source, to)
+        {
+            return Ok(());
+        }
         self.enqueue_write(qp, tag, source, to)
     }
 

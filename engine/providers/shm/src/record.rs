@@ -63,20 +63,37 @@ impl RecordKind {
         Self::ALL.get(usize::from(octet).checked_sub(1)?).copied()
     }
 
+    /// Octets of its head.
+    #[inline]
     const fn head_len(self) -> usize {
+        let short =
+            const { Self::bits([Self::Connect, Self::Accept, Self::Reject, Self::SendInvalidate]) };
         match self {
             Self::Send => 0,
-            Self::Connect | Self::Accept | Self::Reject | Self::SendInvalidate => SHORT,
+            _ if self.is_of(short) => SHORT,
             _ => LONG,
         }
     }
 
     /// Returns true if a body follows the head.
+    #[inline]
     const fn has_body(self) -> bool {
-        !matches!(
-            self,
-            Self::Close | Self::WriteFrom | Self::Read | Self::AnswerFrom | Self::GiveUp
-        )
+        use RecordKind::{AnswerFrom, Close, GiveUp, Read, WriteFrom};
+        !self.is_of(const { Self::bits([Close, WriteFrom, Read, AnswerFrom, GiveUp]) })
+    }
+
+    /// A set of kinds: each record that is taken is looked up in two.
+    const fn bits<const N: usize>(kinds: [Self; N]) -> u32 {
+        let (mut bits, mut rest) = (0, kinds.as_slice());
+        while let Some((kind, others)) = rest.split_first() {
+            (bits, rest) = (bits | 1 << *kind as u32, others);
+        }
+        bits
+    }
+
+    #[inline]
+    const fn is_of(self, bits: u32) -> bool {
+        bits >> self as u32 & 1 == 1
     }
 }
 

@@ -46,7 +46,7 @@ impl ShmLink {
     }
 
     /// The same; where the record begins and ends.
-    fn put_at(
+    pub(crate) fn put_at(
         &mut self,
         record: &ShmRecord,
         body: &[u8],
@@ -64,12 +64,12 @@ impl ShmLink {
 
     /// Returns true if a payload of `len` octets is fetched by the peer and not copied into the
     /// ring.
-    const fn lends(&self, len: usize) -> bool {
+    pub(crate) const fn lends(&self, len: usize) -> bool {
         self.is_trusting && len >= LEND_MIN
     }
 
     /// Longest part of a payload in one record.
-    fn segment(&self) -> usize {
+    pub(crate) fn segment(&self) -> usize {
         let longest = |rings: &LinkRings| rings.producer().record_max() - WORD - LONG;
         self.rings.as_ref().map_or(0, longest).min(SEGMENT)
     }
@@ -438,7 +438,9 @@ pub(crate) fn progress(
             report(conn, shared);
         }
         // An invalidation may have waited for this.
-        want(conn, link);
+        if !conn.queue.has_begun_all() {
+            want(conn, link);
+        }
     }
     Ok(true)
 }

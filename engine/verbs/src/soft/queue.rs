@@ -126,6 +126,20 @@ impl SendQueue {
         self.works.push_back(Work { tag, op, done: None });
     }
 
+    /// Adds a work request that has begun already, as all before it have; returns its sequence
+    /// number.
+    ///
+    /// # Panics
+    /// When there is no [`room`](Self::room), or when other work waits: the caller looked.
+    pub fn post_begun(&mut self, tag: Tag, op: Op) -> u64 {
+        assert!(self.has_begun_all(), "work begins in order");
+        self.post(tag, op, &[]);
+        self.ring();
+        let seq = self.begun;
+        self.begin();
+        seq
+    }
+
     /// Everything posted may begin.
     pub fn ring(&mut self) {
         self.rung = self.first + self.works.len() as u64;

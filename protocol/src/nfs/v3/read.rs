@@ -1,6 +1,6 @@
 //! READ (RFC 1813 §3.3.6).
 
-use super::{Attributes, Failure, FileHandle};
+use super::{Attributes, Failure, FileHandle, FileKind, Status};
 use crate::nfs::Bulk;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, boolean, halves, hyper};
 
@@ -49,6 +49,33 @@ impl ReadOk<'_> {
     pub const HEAD_LEN: usize = 4 + 4 + Attributes::LEN + 4 + 4 + 4;
 }
 
+impl<'a> ReadOk<'a> {
+    /// The data of a READ that was carried out, for a client that looks at nothing else: of results
+    /// from the status on that have all attributes, as nearly all do. None of any other results,
+    /// of which nothing is read.
+    #[inline]
+    pub fn usual_data(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+        let (head, rest) = reader.here().split_first_chunk::<{ ReadOk::HEAD_LEN }>()?;
+        let (words, _) = head.as_chunks::<4>();
+        let [status, follows, kind, .., count, eof, len] = words else { return None };
+        let [status, follows, kind] = [status, follows, kind].map(|word| u32::from_be_bytes(*word));
+        let [count, eof, len] = [count, eof, len].map(|word| u32::from_be_bytes(*word));
+        let is_usual = status == Status::Ok as u32
+            && follows == 1
+            && (FileKind::Regular as u32..=FileKind::Fifo as u32).contains(&kind)
+            && eof <= 1
+            && count == len;
+        if !is_usual {
+            return None;
+        }
+        let mut behind = reader.clone();
+        behind.go_on(rest);
+        let data = behind.item_of(usize::try_from(len).ok()?).ok()?;
+        *reader = behind;
+        Some(data)
+    }
+}
+
 impl<'a, A: Codec<'a>> Codec<'a> for ReadOk<'a, A> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let attributes = Codec::parse(reader)?;
@@ -72,3 +99,72 @@ impl<'a, A: Codec<'a>> Codec<'a> for ReadOk<'a, A> {
 
 /// Results of READ.
 pub type ReadResult<'a> = Result<ReadOk<'a>, Failure<Option<Attributes>>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        nfs::v3::{DeviceNumber, Time},
+        xdr::Piece,
+    };
+    use std::vec::Vec;
+
+    /// Results of a READ of five octets, without those and changed.
+    fn results(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let zero = Time { seconds: 0, nanos: 0 };
+        let attributes = Some(Attributes {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            nlink: 1,
+            uid: 2,
+            gid: 3,
+            size: 5,
+            used: 4_096,
+            device: DeviceNumber { major: 0, minor: 0 },
+            fsid: 6,
+            fileid: 7,
+            atime: zero,
+            mtime: zero,
+            ctime: zero,
+        });
+        let results: ReadResult<'_> = Ok(ReadOk { attributes, eof: true, data: Bulk::Apart(5) });
+        let mut octets = [0; ReadOk::HEAD_LEN];
+        results.emit(&mut Writer::new(&mut octets)).unwrap();
+        change(&mut octets);
+        octets.to_vec()
+    }
+
+    #[test]
+    fn the_data_of_usual_results_is_what_parsing_finds() {
+        let head = results(|_| ());
+        let inline = [&head[..], b"hello\0\0\0"].concat();
+        let [apart, whole] = [
+            [Piece::Inline(&head), Piece::Chunk(b"hello")],
+            [Piece::Inline(&inline), Piece::Chunk(b"")],
+        ];
+        for pieces in [&apart, &whole] {
+            let mut reader = Reader::over(pieces);
+            assert_eq!(ReadOk::usual_data(&mut reader), Some(&b"hello"[..]));
+            assert_eq!(reader.finish(), Ok(()));
+            let parsed: ReadResult<'_> = Reader::over(pieces).whole().unwrap();
+            assert_eq!(parsed.unwrap().data, Bulk::Inline(b"hello"));
+        }
+    }
+
+    #[test]
+    fn other_results_have_no_usual_data_and_nothing_of_them_is_read() {
+        let end = ReadOk::HEAD_LEN;
+        // Status, attributes, kind, end of the file, either count.
+        for at in [3, 7, 11, end - 5, end - 9, end - 1] {
+            let head = results(|octets| octets[at] = 9);
+            let pieces = [Piece::Inline(&head), Piece::Chunk(b"hello")];
+            let mut reader = Reader::over(&pieces);
+            assert_eq!(ReadOk::usual_data(&mut reader), None, "octet {at}");
+            assert_eq!(reader.remaining(), end + 5);
+        }
+        let head = results(|_| ());
+        for pieces in [&[Piece::Inline(&head[..end - 1])][..], &[Piece::Inline(&head)]] {
+            assert_eq!(ReadOk::usual_data(&mut Reader::over(pieces)), None);
+        }
+    }
+}

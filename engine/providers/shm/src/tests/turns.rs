@@ -134,3 +134,74 @@ fn payload_is_counted_where_it_was_copied() {
     let stats = client.shm.stats();
     assert_eq!((stats.octets_fetched, stats.octets_out), (4096, 0));
 }
+
+#[test]
+fn a_write_and_the_message_behind_it_need_no_doorbell() {
+    for trust in [true, false] {
+        let place = SocketHome::new(if trust { "at-once-lent" } else { "at-once-copied" });
+        let (mut server, at_server, mut client, at_client) = meet(&place, trust);
+        let sink = client.buf(&[0; 2048]);
+        let window = client.shm.bind(at_client, sink, 0..2048, Access::RemoteWrite).unwrap();
+        let to = RemoteSpan { key: window.key, offset: window.offset, len: 2048 };
+        let source = server.buf(&[7; 2048]).freeze();
+        let taken = server.pool.taken();
+        server
+            .shm
+            .post_write(at_server, Tag(5), source, to)
+            .map_err(|refused| refused.why)
+            .unwrap();
+        assert_lanes(&server.shm);
+        assert!(server.shm.send_inline(at_server, b"a reply", Some(window.key)));
+        let written = |event: &Event| {
+            matches!(
+                event,
+                Event::Completed {
+                    tag: Tag(5),
+                    status: Status::Success,
+                    memory: Memory::Shared,
+                    ..
+                }
+            )
+        };
+        // Memory that the client fetches from is kept until it has, and what was copied is not.
+        assert_eq!(server.events().iter().any(written), !trust);
+        assert_eq!(server.pool.taken(), if trust { taken } else { taken - 1 });
+        let events = client.events();
+        let [Event::Received { buf, invalidated: Some(fenced), .. }] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!((&buf[..], fenced.key()), (&b"a reply"[..], window.key));
+        let sink = events.into_iter().find_map(|event| match event {
+            Event::Received { invalidated, .. } => invalidated.map(|fenced| fenced.into_buf()),
+            _ => None,
+        });
+        assert_eq!(sink.unwrap()[..], [7; 2048]);
+        assert_eq!(server.events().iter().any(written), trust);
+        assert_eq!(server.pool.taken(), taken - 1);
+    }
+}
+
+#[test]
+fn a_write_behind_work_that_waits_waits_too() {
+    let place = SocketHome::new("in-order");
+    let (mut server, at_server, mut client, at_client) = meet(&place, true);
+    overfill(&mut server, at_server);
+    let sink = client.buf(&[0; 2048]);
+    let window = client.shm.bind(at_client, sink, 0..2048, Access::RemoteWrite).unwrap();
+    let to = RemoteSpan { key: window.key, offset: window.offset, len: 2048 };
+    let source = server.buf(&[7; 2048]).freeze();
+    server.shm.post_write(at_server, Tag(5), source, to).map_err(|refused| refused.why).unwrap();
+    assert!(!server.shm.send_inline(at_server, b"a reply", None));
+    server.send(at_server, b"a reply");
+    let mut messages = Vec::new();
+    for _ in 0..100 {
+        for event in client.events() {
+            let Event::Received { buf, .. } = event else { panic!("{event:?}") };
+            messages.push(buf.len());
+            client.shm.post_receive(buf).unwrap();
+        }
+        server.events();
+    }
+    assert_eq!(messages.pop(), Some(b"a reply".len()));
+    assert!(messages.len() > 10 && messages.iter().all(|len| *len == 4000));
+}
