@@ -157,16 +157,33 @@ const TO_END: u64 = u64::MAX;
 
 pub(crate) fn of_two_clients<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     let file = scene.make(scene.work, "state")?;
-    let mut one = Side::new(scene, "A")?;
-    let mut other = Side::new(scene, "B")?;
-    shares(scene, &file, [&mut one, &mut other])?;
-    locks(scene, &file, [&mut one, &mut other])?;
-    late_claims(scene, &file, &mut one)?;
-    for side in [one, other] {
-        let what = format!("the end of client {}, which has nothing open", side.name);
-        done(what, scene.client.end_client(side.client))?;
+    let mut sides = Vec::new();
+    let ran = run_sides(scene, &file, &mut sides);
+    for side in sides {
+        if ran.is_ok() {
+            let what = format!("the end of client {}, which has nothing open", side.name);
+            done(what, scene.client.end_client(side.client))?;
+        } else {
+            // Why the step failed is worth more than that this failed, too.
+            let _ = scene.client.abandon_client(side.client);
+        }
     }
-    scene.remove(scene.work, "state")
+    ran.and_then(|()| scene.remove(scene.work, "state"))
+}
+
+/// Makes two clients in `sides`, and has them at a file.
+fn run_sides<P: Provider>(
+    scene: &mut CheckScene<'_, P>,
+    file: &FileHandle,
+    sides: &mut Vec<Side>,
+) -> StepResult {
+    for name in ["A", "B"] {
+        sides.push(Side::new(scene, name)?);
+    }
+    let [one, other] = sides.as_mut_slice() else { return Ok(()) };
+    shares(scene, file, [one, other])?;
+    locks(scene, file, [one, other])?;
+    late_claims(scene, file, one)
 }
 
 /// Share reservations (§9.7): what an open denies, no other has.

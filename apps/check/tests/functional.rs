@@ -14,6 +14,7 @@ use stag_nfs::{
     },
     v4::state::DelegationPolicy,
 };
+use stag_nfs_os::range_lock::{self, LockedOctets};
 use stag_protocol::nfs::v3::{StableHow, Status};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
@@ -125,19 +126,52 @@ fn every_step_passes_on_a_quiet_fabric_and_nothing_is_left_behind() {
     assert_eq!(server.borrow().buffers_in_use(), 0);
 }
 
+const NFS4: Nfs4Config = Nfs4Config {
+    lease: Duration::from_secs(90),
+    epoch: 1,
+    identity: [5; 16],
+    delegations: DelegationPolicy::Never,
+    started: 1_000,
+};
+
+#[test]
+fn a_step_that_fails_between_two_clients_leaves_none_of_them() {
+    let home = tempfile::tempdir().unwrap();
+    let fabric = Fabric::new(1, Faults::NONE);
+    let plan = CheckPlan { entries: 20, ..CheckPlan::new(1) };
+    let file = home.path().join("data").join(&plan.directory).join("state");
+    // A program of the host locks the file as soon as it is there.
+    let mut locked = None;
+    let sabotage = move || {
+        if locked.is_none() && file.exists() {
+            let program = fs::OpenOptions::new().read(true).write(true).open(&file).unwrap();
+            range_lock::set(&program, LockedOctets { first: 0, last: u64::MAX }, Some(true))
+                .unwrap();
+            locked = Some(program);
+        }
+    };
+    let gateway = gateway(home.path(), false).with_nfs4(NFS4).without_nfs3();
+    let (server, mut client) = sabotaged(&fabric, gateway, sabotage);
+    client.begin_version4(2).unwrap();
+    let report = functional(&mut client, &plan);
+    let failed: Vec<_> = report.steps.iter().filter(|step| !step.passed).collect();
+    assert_eq!(failed.len(), 1, "{failed:#?}");
+    let failure = failed[0].failure.as_ref().unwrap();
+    assert_eq!(
+        (failed[0].name, &failure.what[..]),
+        ("opens and locks", "LOCK of 0 to 100 by client A")
+    );
+    let nfs4 = server.borrow().snapshot().app.nfs4;
+    assert_eq!((nfs4.clients, nfs4.sessions), (1, 1), "the one whose connection this is");
+    assert_eq!(fs::read_dir(home.path().join("data")).unwrap().count(), 0);
+}
+
 #[test]
 fn every_step_passes_by_version_4_as_well_and_the_session_ends_with_the_client() {
-    let config = Nfs4Config {
-        lease: Duration::from_secs(90),
-        epoch: 1,
-        identity: [5; 16],
-        delegations: DelegationPolicy::Never,
-        started: 1_000,
-    };
     let home = tempfile::tempdir().unwrap();
     for minor in [1, 2] {
         let fabric = Fabric::new(1, Faults::NONE);
-        let gateway = gateway(home.path(), false).with_nfs4(config).without_nfs3();
+        let gateway = gateway(home.path(), false).with_nfs4(NFS4).without_nfs3();
         let (server, mut client) = pair(&fabric, gateway);
         client.begin_version4(minor).unwrap();
         assert_eq!(client.minor_version(), Some(minor));

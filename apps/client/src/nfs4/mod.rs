@@ -14,7 +14,7 @@ use crate::{Error, NfsClient};
 use stag_protocol::{
     nfs::{
         v3::{self, FileHandle, Procedure},
-        v4::{self, Answer, AnswerSet as _, CompoundReply, Request, Status4, Text},
+        v4::{self, Answer, AnswerSet as _, CompoundReply, Request, Status4, Text, Verifier4},
     },
     xdr::{self, Reader},
 };
@@ -36,7 +36,28 @@ impl<P: Provider> NfsClient<P> {
 
     /// Makes a session for the client of this name.
     fn begin_session4(&mut self, minor: u32, owner: Vec<u8>) -> Result<(), Error> {
-        let exchange = session::exchange_id(&owner);
+        let session = self.make_session4(minor, owner, session::FIRST)?;
+        self.four = Some(session);
+        let done = self.run4(&[Request::ReclaimComplete(false)], |_| Ok(()));
+        match (&done, &mut self.four) {
+            (Ok(()), Some(session)) => session.has_served = false,
+            // The server is asked nothing more where nothing more can succeed.
+            (Err(error), Some(_)) if !error.is_fatal() => self.end_version4(),
+            _ => self.four = None,
+        }
+        done
+    }
+
+    /// Makes a session for this incarnation of the client of this name. State of earlier
+    /// incarnations ends with that (RFC 8881 §18.35.4).
+    fn make_session4(
+        &mut self,
+        minor: u32,
+        owner: Vec<u8>,
+        incarnation: Verifier4,
+    ) -> Result<Session4, Error> {
+        let mut exchange = session::exchange_id(&owner);
+        exchange.client.verifier = incarnation;
         let arguments = requests::alone(minor, &[Request::ExchangeId(exchange)]);
         let (client, sequence) = self.ask(&arguments, |answer| match answer {
             Answer::ExchangeId(done) => done.map(|ok| (ok.client_id, ok.sequence)),
@@ -51,13 +72,7 @@ impl<P: Provider> NfsClient<P> {
         })?;
         let mut session = Session4::new(minor, client, id, requests);
         session.owner = owner;
-        self.four = Some(session);
-        let done = self.run4(&[Request::ReclaimComplete(false)], |_| Ok(()));
-        match (&done, &mut self.four) {
-            (Ok(()), Some(session)) => session.has_served = false,
-            _ => self.four = None,
-        }
-        done
+        Ok(session)
     }
 
     /// Makes a session again after a call ended with `error`, which says that the server does not

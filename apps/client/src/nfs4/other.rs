@@ -46,7 +46,21 @@ impl<P: Provider> NfsClient<P> {
     /// # Errors
     /// The server refuses, as it does while the client has files open: NFS4ERR_CLIENTID_BUSY.
     pub fn end_client(&mut self, client: OtherClient) -> Result<(), Error> {
-        let session = client.0.ok_or(NO_SESSION)?;
+        self.end_session(&client.0.ok_or(NO_SESSION)?)
+    }
+
+    /// Ends a client whatever it has open. A server does not destroy a client that has state
+    /// (RFC 8881 §18.50.3); the next incarnation of it ends that, and has none.
+    ///
+    /// # Errors
+    /// [`Error`] says which call failed: the lease ends the client then.
+    pub fn abandon_client(&mut self, client: OtherClient) -> Result<(), Error> {
+        let Session4 { minor, owner, .. } = client.0.ok_or(NO_SESSION)?;
+        let session = self.make_session4(minor, owner, session::NEXT)?;
+        self.end_session(&session)
+    }
+
+    fn end_session(&mut self, session: &Session4) -> Result<(), Error> {
         for request in
             [Request::DestroySession(session.id), Request::DestroyClientid(session.client)]
         {

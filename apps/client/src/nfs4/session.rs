@@ -2,7 +2,7 @@
 
 use stag_protocol::nfs::v4::{
     Array, CallbackSecurity, ChannelAttributes, ClientOwner, CreateSessionArgs, ExchangeIdArgs,
-    SequenceArgs, SessionId, StateProtection, Text, exchange_flag,
+    SequenceArgs, SessionId, StateProtection, Text, Verifier4, exchange_flag,
 };
 use stag_rpc::Token;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,6 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) const REQUESTS_MAX: u32 = 64;
 /// Octets of the longest request and reply: the largest READ or WRITE and what stands around it.
 pub(super) const MESSAGE_MAX: u32 = (1 << 20) + 8_192;
+
+/// The first incarnation of a client, and one that follows it.
+pub(super) const FIRST: Verifier4 = [0; 8];
+pub(super) const NEXT: Verifier4 = [1; 8];
 
 /// A session.
 #[derive(Debug)]
@@ -91,7 +95,7 @@ pub(super) fn owner() -> Vec<u8> {
 /// its state. `owner` is its name, of up to 1,024 octets, which no other client has.
 pub fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
     ExchangeIdArgs {
-        client: ClientOwner { verifier: [0; 8], owner: Text(owner) },
+        client: ClientOwner { verifier: FIRST, owner: Text(owner) },
         flags: exchange_flag::USE_NON_PNFS,
         protection: StateProtection::None,
         implementation: None,

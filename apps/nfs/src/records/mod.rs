@@ -43,7 +43,7 @@ use std::{fmt, io};
 /// Octets of a client owner at most (RFC 8881 §3.1).
 pub const OWNER_MAX: usize = 1024;
 /// Clients that are recorded at most.
-pub const CLIENTS_MAX: usize = 8_192;
+pub const CLIENTS_MAX: usize = 16_384;
 
 /// The user by whom a client made its client ID: only he may claim it again (RFC 8881 §2.10.8.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
