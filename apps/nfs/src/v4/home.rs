@@ -7,7 +7,8 @@ use stag_protocol::nfs::v3::Status;
 use super::{
     Nfs4,
     callbacks::call_over,
-    link::{ArrivalEnd, ForwardedReply, FromHome, HomeEnd, LinkEnd, Nfs4Link, ToHome},
+    letters::{ForwardedReply, FromHome, ToHome},
+    link::{ArrivalEnd, HomeEnd, LinkEnd, Nfs4Link},
 };
 use crate::parked::{Asker, OWN, PeerAt};
 
@@ -49,7 +50,7 @@ impl Nfs4 {
         self.link.as_ref().is_some_and(|link| link.has_work())
     }
 
-    fn tell(&mut self, shard: u16, letter: FromHome) {
+    pub(super) fn tell(&mut self, shard: u16, letter: FromHome) {
         if let Some(link) = &mut self.link {
             link.tell(shard, letter);
         }

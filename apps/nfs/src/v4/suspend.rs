@@ -163,7 +163,9 @@ impl SuspendedCompounds {
 
     /// Nobody at this peer can be answered any more. What was asked for is done nevertheless.
     pub(super) fn forget(&mut self, at: PeerAt) {
-        for entry in self.entries.iter_mut().flatten() {
+        // A slot at another shard waits for the reply in any case.
+        let entries = self.entries.iter_mut().flatten().filter(|entry| !entry.slot.is_lent);
+        for entry in entries {
             entry.asker.take_if(|asker| asker.at() == at);
         }
     }

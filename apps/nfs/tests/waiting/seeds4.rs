@@ -81,6 +81,18 @@ struct Sum {
     unkept: u64,
     /// Compounds that came over the other shard.
     forwarded: u64,
+    /// Those that it has carried out itself.
+    lent: u64,
+}
+
+/// Shards that serve the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    One,
+    /// The second one forwards all.
+    Forwarding,
+    /// The session is made over the second one, which has its slots at first.
+    Lending,
 }
 
 impl Actor {
@@ -225,13 +237,19 @@ fn status_of(answer: &Answer<'_>) -> Status4 {
     answer.status()
 }
 
-fn play(seed: u64, shards: usize) -> Sum {
+fn play(seed: u64, setting: Setting) -> Sum {
     let mut dice = Rng::with_seed(seed);
-    let mut world = match shards {
-        1 => World::with(seed, |gateway| gateway.with_nfs4(CONFIG)),
-        _ => World::on_two(seed, |gateway| gateway.with_nfs4(CONFIG)),
+    let mut world = match setting {
+        Setting::One => World::with(seed, |gateway| gateway.with_nfs4(CONFIG)),
+        Setting::Forwarding => World::on_two(seed, |gateway| gateway.with_nfs4(CONFIG)),
+        Setting::Lending => World::lending(seed, CONFIG),
     };
-    let mut session = Session4::open(&mut world, 0);
+    // Calls over the connection that the session was made over, before others come; or all.
+    let (first, mut alone) = match setting {
+        Setting::Lending => (1, [0, 20, 60, u64::MAX][dice.usize(..4)]),
+        Setting::One | Setting::Forwarding => (0, 0),
+    };
+    let mut session = Session4::open_over(&mut world, 0, 0, first);
     let mut actors: Vec<_> = (0..ACTORS).map(Actor::new).collect();
     let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
     world.fabric.set_faults(Faults { lost, ..Faults::DELAYS });
@@ -251,9 +269,14 @@ fn play(seed: u64, shards: usize) -> Sum {
             }
             actor.rests_until = None;
             sum.calls += 1;
-            actor.send(&mut world, &mut session, dice.u64(..CONNECTIONS as u64));
+            let connection = match alone {
+                0 => dice.u64(..CONNECTIONS as u64),
+                _ => first,
+            };
+            alone = if alone == u64::MAX { alone } else { alone.saturating_sub(1) };
+            actor.send(&mut world, &mut session, connection);
         }
-        if shards > 1 && dice.u32(..200) == 0 {
+        if setting != Setting::One && dice.u32(..200) == 0 {
             world.stuck_until = world.steps() + dice.u64(..100);
         }
         world.step();
@@ -266,6 +289,7 @@ fn play(seed: u64, shards: usize) -> Sum {
     world.end();
     let report = world.report();
     assert_eq!((report.nfs4.suspended, report.nfs4.busy_slots), (0, 0), "no slot is lost");
+    assert_eq!(world.lent_busy(), 0, "nor one that is lent");
     let shared = world.shared.borrow();
     for (what, times) in &shared.done {
         assert_eq!(*times, 1, "{what} was carried out more than once");
@@ -281,7 +305,7 @@ fn play(seed: u64, shards: usize) -> Sum {
     (sum.joined, sum.replayed) = (report.nfs4.joined, report.nfs4.replayed);
     sum.hung = shared.hung;
     drop(shared);
-    sum.forwarded = world.forwarded();
+    (sum.forwarded, sum.lent) = (world.forwarded(), world.lent());
     sum
 }
 
@@ -297,24 +321,31 @@ impl std::ops::AddAssign for Sum {
         self.hung += other.hung;
         self.unkept += other.unkept;
         self.forwarded += other.forwarded;
+        self.lent += other.lent;
     }
 }
 
 #[test]
 fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot_is_lost() {
-    assert_eq!(run(1).forwarded, 0);
+    assert_eq!(run(Setting::One).forwarded, 0);
 }
 
 #[test]
 fn the_same_holds_when_a_client_comes_over_two_shards_and_letters_are_late() {
-    let sum = run(2);
-    assert!(sum.forwarded > sum.calls / 4, "{sum:?}");
+    let sum = run(Setting::Forwarding);
+    assert!(sum.forwarded > sum.calls / 4 && sum.lent == 0, "{sum:?}");
 }
 
-fn run(shards: usize) -> Sum {
+#[test]
+fn the_same_holds_when_the_second_shard_has_the_slots_and_gives_them_back() {
+    let sum = run(Setting::Lending);
+    assert!(sum.forwarded > sum.calls / 4 && sum.lent > sum.calls / 20, "{sum:?}");
+}
+
+fn run(setting: Setting) -> Sum {
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     // Fewer on two shards, to keep the whole suite short.
-    let usual = if is_ci { 1_000 } else { 200 } / if shards > 1 { 2 } else { 1 };
+    let usual = if is_ci { 1_000 } else { 200 } / if setting == Setting::One { 1 } else { 2 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let next = AtomicU64::new(first);
@@ -325,7 +356,7 @@ fn run(shards: usize) -> Sum {
             if seed >= first + count {
                 return sum;
             }
-            sum += play(seed, shards);
+            sum += play(seed, setting);
         }
     };
     let mut sum = Sum::default();
@@ -335,7 +366,7 @@ fn run(shards: usize) -> Sum {
             sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
-    println!("{count} seeds on {shards} shards: {sum:?}");
+    println!("{count} seeds, {setting:?}: {sum:?}");
     if count >= 50 {
         assert!(sum.suspensions > sum.calls / 2, "{sum:?}");
         assert!(sum.joined > 0 && sum.replayed > 0 && sum.hung > count / 2, "{sum:?}");

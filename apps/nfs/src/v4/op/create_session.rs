@@ -117,6 +117,9 @@ fn make<S: Store>(
         nfs4.make_ready(turn.cx, peer);
         nfs4.resume_callbacks();
     }
+    if turn.crossing.takes_loans {
+        turn.nfs4.lend(&session, peer);
+    }
     // No session survives a restart, and no connection goes over to RDMA.
     let flags = args.flags & session_flag::CONN_BACK_CHAN;
     Ok(CreateSessionOk { session, sequence: args.sequence, flags, fore, back })
