@@ -19,8 +19,8 @@ use crate::{
     reply::ReplyWriter,
     store::{Caller, Procedures as _, Store},
     v4::{
-        ArrivalEnd, AwaitedVerdict, BesideQuestion, CompoundCall, Crossing, ForwardedCompound,
-        FromHome, Reach, ToHome, call_over,
+        ArrivalEnd, AwaitedVerdict, BesideQuestion, CompoundCall, ForwardedCompound, FromHome,
+        Nfs4, Reach, ToHome, call_over,
     },
 };
 
@@ -75,22 +75,23 @@ impl<S: Store> Gateway<S> {
         let Ok(compound) = Compound::parse(arguments.clone()) else {
             return self.refuse(cx, source.id, header.reply(Accepted::GarbageArgs));
         };
-        let reach = self.nfs4.as_ref().and_then(|nfs4| nfs4.reach_of(compound.clone()));
-        let reach = match (reach, arrival.has_room(arguments.remaining())) {
+        let has_room = arrival.has_room(arguments.remaining());
+        let crossing = self.nfs4.as_ref().and_then(|nfs4| nfs4.reach_of(compound.clone()));
+        let Some(mut crossing) = crossing else {
+            return match has_room && arrival.forward(source, caller, header, &arguments, None) {
+                true => Err(NoMessage::Waits),
+                false => delay(cx, header, compound).ok_or(NoMessage::Dropped),
+            };
+        };
+        if crossing.reach == Reach::Begin {
             // A request is begun only if the home takes it.
-            (None | Some(Reach::Begin), false) => {
+            let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(compound.clone());
+            if !has_room || !self.nfs4.as_mut().is_some_and(gives_up) {
                 return delay(cx, header, compound).ok_or(NoMessage::Dropped);
             }
-            (None, true) => {
-                return match arrival.forward(source, caller, header, &arguments, None) {
-                    true => Err(NoMessage::Waits),
-                    false => delay(cx, header, compound).ok_or(NoMessage::Dropped),
-                };
-            }
-            (Some(Reach::Here), false) => Reach::HereOnly,
-            (Some(reach), _) => reach,
-        };
-        let crossing = Crossing { reach, ..call.crossing };
+        } else if !has_room {
+            crossing.reach = Reach::Here { until: 0 };
+        }
         let begun = match self.compound_here(cx, CompoundCall { crossing, ..call }) {
             Err(NoMessage::Elsewhere(begun)) => begun.ok_or(NoMessage::Dropped)?,
             answer => return answer,
@@ -251,6 +252,9 @@ impl<S: Store> Gateway<S> {
             nfs4.send_letters();
         }
         if let Some(arrival) = &mut self.arrival {
+            while let Some(client) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_unsettled()) {
+                arrival.tell_unsettled(client);
+            }
             while let Some((id, slots)) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_return()) {
                 arrival.give_back(id, slots);
             }
@@ -271,6 +275,7 @@ impl<S: Store> Gateway<S> {
                 nfs4.handle_reply(cx.now(), at, token, reply.as_deref());
             }
             ToHome::PeerGone(at) => nfs4.forget_peer(at),
+            ToHome::Unsettled(client) => nfs4.take_unsettled(client, cx.now()),
             ToHome::Returned(session, slots) => nfs4.take_back(&session, slots),
         }
     }
@@ -297,7 +302,16 @@ impl<S: Store> Gateway<S> {
             (FromHome::Lend(session), Some(nfs4)) => nfs4.borrow(session),
             (FromHome::Recall(session), Some(nfs4)) => nfs4.begin_return(&session),
             (FromHome::Ended(session), Some(nfs4)) => nfs4.forget_lent(&session),
-            (FromHome::Lend(_) | FromHome::Recall(_) | FromHome::Ended(_), None) => {
+            (FromHome::Fact(change), Some(nfs4)) => nfs4.take_fact(change),
+            (FromHome::Unsettle(client), Some(nfs4)) => nfs4.begin_unsettle(client),
+            (
+                FromHome::Lend(_)
+                | FromHome::Recall(_)
+                | FromHome::Ended(_)
+                | FromHome::Fact(_)
+                | FromHome::Unsettle(_),
+                None,
+            ) => {
                 debug_assert!(false, "nothing is lent to a shard that takes no loans");
             }
             (FromHome::Verdict { id, verdict }, _) => {

@@ -21,7 +21,7 @@ use crate::store::{
 };
 use crate::v4::{
     CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4, Nfs4Config,
-    Nfs4Records, NoReply, Reach, Resumption, ShortCompound, StoreWish, Told, WaitMeans, Wish,
+    Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans, Wish,
 };
 
 impl<S: Store> Gateway<S> {
@@ -161,14 +161,23 @@ impl<S: Store> Gateway<S> {
         let means = self.means();
         let caller = self.caller(source, header);
         let crossing = Crossing::default();
-        let (arguments, pulled) = (arguments.clone(), *pulled);
-        let call = CompoundCall { source, header, arguments, pulled, caller, means, crossing };
+        let pulled = *pulled;
+        let compound = CompoundCall {
+            source,
+            header,
+            arguments: arguments.clone(),
+            pulled,
+            caller,
+            means,
+            crossing,
+        };
         if self.arrival.is_some() {
-            return self.compound_beside_home(cx, call);
+            return self.compound_beside_home(cx, compound);
         }
-        let arguments = call.arguments.clone();
-        match self.compound_here(cx, call) {
-            Err(NoMessage::Elsewhere(_)) => self.await_slots(cx, source, caller, header, arguments),
+        match self.compound_here(cx, compound) {
+            Err(NoMessage::Elsewhere(_)) => {
+                self.await_slots(cx, source, caller, header, arguments.clone())
+            }
             answer => answer,
         }
     }
@@ -181,9 +190,10 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         arguments: Reader<'_>,
     ) -> Result<Answer, NoMessage> {
-        let ForwardedCompound { source, caller, begun, takes_loans, .. } = *compound;
+        let ForwardedCompound { source, caller, takes_loans, .. } = *compound;
+        let begun = compound.begun.as_ref();
         let (means, pulled) = (self.means(), Pulled::default());
-        let crossing = Crossing { reach: Reach::All, begun, takes_loans };
+        let crossing = Crossing { begun, takes_loans, ..Crossing::default() };
         let call = CompoundCall { source, header, arguments, pulled, caller, means, crossing };
         self.compound_here(cx, call)
     }

@@ -12,9 +12,9 @@ use stag_protocol::{
 use super::{
     LIMITS, Nfs4,
     journal::{Journal, Wish},
-    loans::{Crossing, Reach},
     node::Node,
     op,
+    reach::{Crossing, Reach},
     recovery::HeldReply,
     session::{BegunSlot, CELL_LEN, Principal, SequenceFacts, SlotVerdict},
     suspend::CompoundId,
@@ -41,7 +41,7 @@ pub(crate) struct CompoundCall<'a> {
     pub(crate) pulled: Pulled<'a>,
     pub(crate) caller: Caller,
     pub(crate) means: WaitMeans,
-    pub(crate) crossing: Crossing,
+    pub(crate) crossing: Crossing<'a>,
 }
 
 /// Reason for which a compound gets no reply of its own.
@@ -238,8 +238,8 @@ impl<S: Store> Turn<'_, '_, S> {
             }
             if done == Err(Stop::Fail(Status4::Stale)) {
                 match self.crossing.reach {
-                    Reach::Here => return RunEnd::Elsewhere,
-                    Reach::HereOnly => done = Err(Status4::Delay.into()),
+                    Reach::Here { until } if course.count <= until => return RunEnd::Elsewhere,
+                    Reach::Here { .. } => done = Err(Status4::Delay.into()),
                     Reach::All | Reach::Begin => {}
                 }
             }
@@ -377,7 +377,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
     fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts<'_>) -> Done<Flow> {
         if let Some(begun) = self.crossing.begun {
-            return self.go_on_with(&begun);
+            return self.go_on_with(begun);
         }
         let verdict = match self.nfs4.sessions.begin(args, facts) {
             Err(Status4::Delay) => return Ok(self.await_slots(args)),

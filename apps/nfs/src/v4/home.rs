@@ -20,11 +20,12 @@ impl Nfs4 {
         self.tell_conflicts();
     }
 
-    /// Tells the other shards in which cases version 3 has to ask. Called before any reply leaves
-    /// that grants something.
-    pub(crate) fn tell_conflicts(&self) {
+    /// Tells the other shards in which cases version 3 has to ask, and what states allow. Called
+    /// before any reply leaves that grants something.
+    pub(crate) fn tell_conflicts(&mut self) {
         if let Some(link) = &self.link {
             link.tell_conflicts(self.state.has_presence(), self.spoils_reclaims());
+            self.tell_facts();
         }
     }
 

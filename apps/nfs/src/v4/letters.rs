@@ -16,6 +16,7 @@ use stag_protocol::{
 use super::{
     beside::BesideQuestion,
     session::{BegunSlot, LentSession, ReturnedSlots},
+    state::FactChange,
 };
 use crate::{
     drc::CallSource,
@@ -135,6 +136,8 @@ pub(crate) enum ToHome {
         reply: Option<Box<[u8]>>,
     },
     PeerGone(PeerAt),
+    /// A client is forgotten that was settled there.
+    Unsettled(u64),
     /// The slots of a session come back.
     Returned(SessionId, ReturnedSlots),
 }
@@ -163,6 +166,10 @@ pub(crate) enum FromHome {
     Recall(SessionId),
     /// A session is gone.
     Ended(SessionId),
+    /// A state of a client that is settled there.
+    Fact(FactChange),
+    /// The client is to be forgotten.
+    Unsettle(u64),
 }
 
 /// Octets of a reply.

@@ -330,6 +330,11 @@ impl ArrivalEnd {
         true
     }
 
+    /// A client is forgotten here.
+    pub(crate) fn tell_unsettled(&mut self, client: u64) {
+        self.outgoing.push_back(ToHome::Unsettled(client));
+    }
+
     /// Gives the slots of a session back to the home.
     pub(crate) fn give_back(&mut self, session: SessionId, slots: ReturnedSlots) {
         self.outgoing.push_back(ToHome::Returned(session, slots));

@@ -1,14 +1,15 @@
 //! Sessions that the home lends to the shards that they are made at (`session`'s loans).
 //!
 //! A shard with a session's slots judges its requests, and keeps its replies. It carries out
-//! compounds that look at objects and need no state; of all others it begins the request, and the
-//! home carries them out as it does those of its own connections. A request that comes another way
+//! compounds that look at objects and need no state, and those that read and write by a state that
+//! it was told of (`settled`). Of all others it begins the request, and the home carries them out
+//! as it does those of its own connections. A request that comes another way
 //! brings the slots back to the home: it waits until nothing is carried out in them, and finds the
 //! replies that they keep. The session stays at the home from then on.
 //!
 //! | fact | told by | how |
 //! |---|---|---|
-//! | a request has renewed the lease | the shard | a number of the session, which the home looks at |
+//! | a request has renewed the lease | the shard | a number of the session, which the home reads |
 //! | flags of SEQUENCE | the home | a word of the session, once a second at least |
 //! | a file may have a delegation | the home | the filter of version 3 |
 
@@ -28,11 +29,9 @@ use super::{
     compound::Flow,
     letters::{ForwardedCompound, FromHome},
     link::{ArrivalEnd, SharedFacts},
-    node::Node,
-    op::HELD,
     session::{BegunSlot, LentSession, ReturnedSlots, SESSIONS, SlotInUse, Standing},
+    settled::ToldFacts,
     state::ClientKey,
-    stateids::file_id,
     turn::{Done, Turn},
 };
 use crate::{
@@ -85,30 +84,6 @@ impl LoanFacts {
     }
 }
 
-/// Part of a compound that this shard carries out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// All of it.
-    #[default]
-    All,
-    /// All of it, unless an object is gone here: the home may have kept it for who has it open.
-    Here,
-    /// The same, when the home takes no more compounds: such an object is NFS4ERR_DELAY.
-    HereOnly,
-    /// Its SEQUENCE.
-    Begin,
-}
-
-/// Relation of a compound to other shards.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crossing {
-    pub(crate) reach: Reach,
-    /// Its request was begun by the shard that it came to.
-    pub(crate) begun: Option<BegunSlot>,
-    /// That shard can have the slots of a session that it makes.
-    pub(crate) takes_loans: bool,
-}
-
 /// A compound that the home carries out in a slot of this shard's.
 #[derive(Debug)]
 pub(crate) struct AwayCompound {
@@ -122,10 +97,11 @@ pub(crate) struct AwayCompound {
 /// Sessions of the home's whose slots this shard has.
 #[derive(Debug)]
 pub(super) struct Borrowed {
-    facts: Arc<SharedFacts>,
+    pub(super) facts: Arc<SharedFacts>,
     /// Those that the home wants back.
     due: Vec<SessionId>,
     away: Vec<AwayCompound>,
+    pub(super) told: ToldFacts,
 }
 
 impl Borrowed {
@@ -157,6 +133,7 @@ impl Nfs4 {
         }
         self.tell_flags(session);
         self.tell(at.shard, FromHome::Lend(lent));
+        self.settle(lent.client, at.shard);
     }
 
     fn count_loans(&mut self, more: isize) {
@@ -167,6 +144,9 @@ impl Nfs4 {
 
     /// Asks for the slots of a session, which a request came for.
     fn recall_loan(&mut self, session: &SessionId) {
+        if let Some(client) = self.sessions.get(session).map(|session| session.client) {
+            self.unsettle(client);
+        }
         if let Some(shard) = self.sessions.recall(session) {
             self.tell(shard, FromHome::Recall(*session));
         }
@@ -270,7 +250,9 @@ impl Nfs4 {
         let compound = self.link.as_mut()?.kept.pop_front()?;
         let session = sequence_of(&compound).map(|args| args.session);
         let session = session.and_then(|session| self.sessions.get(&session));
-        let is_lent = session.is_some_and(|session| session.lent_to().is_some());
+        let is_lent = session.is_some_and(|session| {
+            session.lent_to().is_some() || !self.is_unsettled(session.client)
+        });
         if is_lent && compound.begun.is_none() {
             self.keep(compound);
             return None;
@@ -293,13 +275,17 @@ impl Nfs4 {
     /// Sessions are lent to this shard, which is not the home.
     pub(crate) fn borrow_from(&mut self, arrival: &mut ArrivalEnd) {
         let facts = arrival.take_loans();
-        self.borrowed = Some(Box::new(Borrowed { facts, due: Vec::new(), away: Vec::new() }));
+        let (due, away, told) = (Vec::new(), Vec::new(), ToldFacts::default());
+        self.borrowed = Some(Box::new(Borrowed { facts, due, away, told }));
     }
 
     /// Takes the slots of a session.
     pub(crate) fn borrow(&mut self, lent: LentSession) {
         let has_cells = self.sessions.borrow(lent);
         debug_assert!(has_cells, "each shard has as many cells as the home");
+        if let Some(borrowed) = &mut self.borrowed {
+            borrowed.told.add_session(lent.client);
+        }
     }
 
     /// The home wants the slots of a session back.
@@ -312,64 +298,32 @@ impl Nfs4 {
 
     /// The session is gone at the home.
     pub(crate) fn forget_lent(&mut self, id: &SessionId) {
-        self.sessions.remove(id);
-    }
-
-    /// The next session whose slots go back, as nothing is carried out in them.
-    pub(crate) fn next_return(&mut self) -> Option<(SessionId, ReturnedSlots)> {
-        let borrowed = self.borrowed.as_mut().filter(|borrowed| !borrowed.due.is_empty())?;
-        let sessions = &mut self.sessions;
-        borrowed.due.retain(|id| sessions.get(id).is_some());
-        let back =
-            borrowed.due.iter().find_map(|id| sessions.give_back(id).map(|slots| (*id, slots)));
-        let (id, slots) = back?;
-        borrowed.due.retain(|due| *due != id);
-        Some((id, slots))
-    }
-
-    /// The part of a compound that this shard carries out. None if its session's slots are not
-    /// here, or are about to go back.
-    pub(crate) fn reach_of(&self, mut operations: Compound<'_>) -> Option<Reach> {
-        let borrowed = self.borrowed.as_ref()?;
-        let Ok(Request::Sequence(args)) = operations.next()? else { return None };
-        let session = self.sessions.get(&args.session)?;
-        if matches!(session.standing, Standing::Borrowed { is_due: true }) {
-            return None;
+        let gone = self.sessions.remove(id);
+        if let (Some(gone), Some(borrowed)) = (gone, &mut self.borrowed) {
+            borrowed.told.end_session(gone.client);
         }
-        let mut file = None;
-        for request in operations {
-            match request {
-                Ok(Request::PutFh(handle)) => {
-                    file = Node::object_of(&handle).map(|it| file_id(&it))
-                }
-                Ok(Request::GetAttr(asked)) => {
-                    // RFC 8881 §10.4.3: the holder of a write delegation may have to be asked.
-                    if asked.meets(&HELD) && borrowed.facts.may_conflict(file) {
-                        return Some(Reach::Begin);
-                    }
-                }
-                Ok(
-                    Request::Lookup(_)
-                    | Request::LookupP(())
-                    | Request::PutRootFh(())
-                    | Request::PutPubFh(())
-                    | Request::RestoreFh(())
-                    | Request::SecInfo(_)
-                    | Request::SecInfoNoName(_),
-                ) => file = None,
-                Ok(
-                    Request::Access(_)
-                    | Request::GetFh(())
-                    | Request::ReadDir(_)
-                    | Request::ReadLink(())
-                    | Request::SaveFh(())
-                    | Request::GetXattr(_)
-                    | Request::ListXattrs(_),
-                ) => {}
-                _ => return Some(Reach::Begin),
+    }
+
+    /// The next session whose slots go back, as nothing is carried out in them, and its client is
+    /// forgotten.
+    pub(crate) fn next_return(&mut self) -> Option<(SessionId, ReturnedSlots)> {
+        let Borrowed { due, told, .. } = self.borrowed.as_deref_mut()?;
+        for place in (0..due.len()).rev() {
+            let id = *due.get(place)?;
+            let Some(client) = self.sessions.get(&id).map(|session| session.client) else {
+                due.swap_remove(place);
+                continue;
+            };
+            if told.is_leaving(client) {
+                continue;
+            }
+            if let Some(slots) = self.sessions.give_back(&id) {
+                due.swap_remove(place);
+                told.end_session(client);
+                return Some((id, slots));
             }
         }
-        Some(Reach::Here)
+        None
     }
 
     /// A compound whose request is begun is on its way to the home.

@@ -19,12 +19,14 @@ mod loans;
 mod node;
 mod op;
 mod pseudo;
+mod reach;
 mod record_queue;
 mod recovery;
 mod report;
 mod resume;
 mod session;
 mod set;
+mod settled;
 mod short;
 mod shown;
 pub mod state;
@@ -51,7 +53,7 @@ pub(crate) use journal::{StoreWish, Wish};
 pub(crate) use letters::{ForwardedCompound, FromHome, ToHome};
 pub use link::Nfs4Link;
 pub(crate) use link::{ArrivalEnd, AwaitedVerdict};
-pub(crate) use loans::{Crossing, Reach};
+pub(crate) use reach::{Crossing, Reach};
 pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 pub(crate) use resume::{Resumption, Told};
@@ -72,7 +74,7 @@ use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
 use session::{Client, Clients, Sessions, SlotInUse};
-use state::{ClientKey, DelegationPolicy, StateLimits, StateTables};
+use state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
 
 /// Properties of version 4 at a server.
@@ -158,6 +160,8 @@ pub(crate) struct Nfs4 {
     next_look: Time,
     /// The way to shards that forward to this one, if there are any.
     link: Option<Box<HomeEnd>>,
+    /// Delegations that are revoked when their clients are unsettled.
+    revocations: Vec<StateKey>,
     /// At a shard that is not the home: the sessions that are lent to it.
     borrowed: Option<Box<Borrowed>>,
 }
@@ -187,6 +191,7 @@ impl Nfs4 {
             tally: Box::default(),
             next_look: Time(0),
             link: None,
+            revocations: Vec::new(),
             borrowed: None,
         }
     }
@@ -273,6 +278,8 @@ impl Nfs4 {
         while let Some(session) = self.sessions.first_of(id) {
             self.end_session(&session);
         }
+        // A shard where it is settled forgets it.
+        self.unsettle(id);
         let Some(client) = self.clients.remove(id) else { return };
         if let Some(key) = client.key
             && !self.state.release_some(key, RELEASES)
@@ -318,6 +325,9 @@ impl Nfs4 {
         if !client.is_confirmed {
             let former = self.clients.confirmed(&client.owner).map(|former| former.id);
             if let Some(former) = former {
+                if !self.unsettle(former) {
+                    return Err(Status4::Delay);
+                }
                 self.end_client(former);
             }
             let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;

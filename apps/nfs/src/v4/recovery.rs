@@ -229,10 +229,14 @@ impl Nfs4 {
         let Some(client) = id.and_then(|id| self.clients.get_mut(id)) else {
             return self.state.release_some(key, super::RELEASES);
         };
+        let id = client.id;
+        if !self.unsettle(id) {
+            return false;
+        }
+        let Some(client) = self.clients.get_mut(id) else { return false };
         match client.record {
             RecordPhase::Leaving => return false,
             RecordPhase::None => {
-                let id = client.id;
                 self.end_client(id);
                 return self.state.client_id(key).is_none();
             }
@@ -250,6 +254,9 @@ impl Nfs4 {
     /// A delegation was not returned in time: it is revoked behind the record of that.
     pub(super) fn revoke_recorded(&mut self, state: StateKey, now: Time) {
         let client = self.state.holder(state).and_then(|key| self.state.client_id(key));
+        if client.is_some_and(|id| !self.unsettle(id)) {
+            return self.revocations.push(state);
+        }
         let client = client.and_then(|id| self.clients.get(id));
         match client.filter(|client| client.record != RecordPhase::None) {
             Some(client) => {

@@ -10,7 +10,7 @@ use stag_protocol::{
 use super::{
     Nfs4,
     compound::{CompoundStep, Flow},
-    loans::Crossing,
+    reach::Crossing,
     session::SequenceFacts,
     suspend::{CompoundId, SuspendedCompound},
     turn::{Done, Turn, WaitMeans},
@@ -102,7 +102,7 @@ impl Nfs4 {
             place: compound.place,
             slot: Some(compound.slot),
             has_acted: false,
-            crossing: Crossing::default(),
+            crossing: Crossing { io: compound.io, ..Crossing::default() },
         };
         // They were parsed before: what is done already is passed over.
         let Ok(mut operations) = Compound::parse(arguments) else {

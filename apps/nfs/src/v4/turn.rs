@@ -11,7 +11,7 @@ use stag_protocol::{
 };
 
 use super::{
-    Nfs4, arguments::KeptArguments, journal::Journal, loans::Crossing, node::Node,
+    Nfs4, arguments::KeptArguments, journal::Journal, node::Node, reach::Crossing,
     session::Principal, session::SlotInUse, status,
 };
 use crate::{
@@ -106,7 +106,7 @@ pub(super) struct Turn<'t, 'k, S> {
     /// The store was told who calls.
     pub(super) has_acted: bool,
     /// Relation to other shards.
-    pub(super) crossing: Crossing,
+    pub(super) crossing: Crossing<'t>,
 }
 
 impl<S: Store> Turn<'_, '_, S> {

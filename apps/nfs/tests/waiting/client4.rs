@@ -53,6 +53,15 @@ impl Session4 {
 
     /// The same over one of the client's connections.
     pub fn open_over(world: &mut World, client: usize, flags: u32, connection: u64) -> Self {
+        Self::made(world, client, flags, connection, 1)
+    }
+
+    /// As [`open`](Self::open) by a client that has restarted.
+    pub fn restart(world: &mut World, client: usize) -> Self {
+        Self::made(world, client, 0, 0, 2)
+    }
+
+    fn made(world: &mut World, client: usize, flags: u32, connection: u64, life: u8) -> Self {
         // A connection has one credit before its first reply.
         for token in 0..CONNECTIONS as u64 {
             world.call(client, token, &Call::Null);
@@ -61,7 +70,7 @@ impl Session4 {
         while world.take(client).is_some() {}
         let owner = [client as u8; 4];
         let args = ExchangeIdArgs {
-            client: ClientOwner { verifier: [1; 8], owner: Text(&owner) },
+            client: ClientOwner { verifier: [life; 8], owner: Text(&owner) },
             flags: 0,
             protection: StateProtection::None,
             implementation: None,
@@ -89,7 +98,10 @@ impl Session4 {
     fn create(&mut self, world: &mut World, client: usize, flags: u32, connection: u64) {
         let create = CreateSessionArgs { flags, ..session_args(self.client_id, self.created) };
         let create = [Request::CreateSession(create)];
-        let reply = exchange_over(world, client, connection, &create);
+        let mut reply = exchange_over(world, client, connection, &create);
+        while reply.status() == Status4::Delay {
+            reply = exchange_over(world, client, connection, &create);
+        }
         let Answer::CreateSession(Ok(made)) = reply.last() else { panic!("{reply:?}") };
         (self.id, self.sequences) = (made.session, vec![0; made.fore.requests_max as usize]);
     }
@@ -243,6 +255,18 @@ pub fn create(name: &[u8]) -> Request<'_> {
         share_deny: 0,
         owner: StateOwner { client_id: 0, owner: Text(b"owner") },
         how: OpenHow::Create(CreateHow4::Guarded(RawAttributes::default())),
+        claim: OpenClaim::Null(Text(name)),
+    })
+}
+
+/// OPEN for both, by a name that is there.
+pub fn open(name: &[u8], deny: u32) -> Request<'_> {
+    Request::Open(Open4Args {
+        seqid: 0,
+        share_access: share::BOTH,
+        share_deny: deny,
+        owner: StateOwner { client_id: 0, owner: Text(b"owner") },
+        how: OpenHow::NoCreate,
         claim: OpenClaim::Null(Text(name)),
     })
 }

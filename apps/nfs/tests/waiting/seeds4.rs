@@ -2,7 +2,9 @@
 //! connections that are lost meanwhile, and slots.
 
 use crate::{
-    client4::{CONFIG, Reply4, Session4, create, look, make_directory, put, read, request},
+    client4::{
+        CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, open, put, request,
+    },
     world::{CONNECTIONS, World},
 };
 use fastrand::Rng;
@@ -10,8 +12,8 @@ use stag_protocol::nfs::{
     Bulk,
     v3::StableHow,
     v4::{
-        Answer, Bitmap, Commit4Args, ReadDir4Args, Rename4Args, Request, Stateid, Status4, Text,
-        Write4Args,
+        Answer, Bitmap, Commit4Args, Read4Args, ReadDir4Args, Rename4Args, Request, Stateid,
+        Status4, Text, Write4Args,
     },
 };
 use stag_sim::Faults;
@@ -56,6 +58,7 @@ impl Task {
 /// Does one thing after the other in its slot, each until it is done.
 struct Actor {
     number: usize,
+    stateid: Stateid,
     left: usize,
     task: Option<Task>,
     version: u32,
@@ -96,10 +99,20 @@ enum Setting {
 }
 
 impl Actor {
-    fn new(number: usize) -> Self {
+    fn new(number: usize, stateid: Stateid) -> Self {
         let (names, version, fresh) = (vec![], 0, 0);
         let (rests_until, is_new) = (Some(Time(0)), true);
-        Self { number, left: TASKS, task: None, version, names, fresh, rests_until, is_new }
+        Self {
+            number,
+            stateid,
+            left: TASKS,
+            task: None,
+            version,
+            names,
+            fresh,
+            rests_until,
+            is_new,
+        }
     }
 
     fn choose(&mut self, dice: &mut Rng) -> Task {
@@ -144,7 +157,7 @@ impl Actor {
         let name = |name: &String| name.as_bytes().to_vec();
         let requests = match task {
             Task::Write => {
-                let (stateid, stable) = (Stateid::ANONYMOUS, StableHow::Unstable);
+                let (stateid, stable) = (self.stateid, StableHow::Unstable);
                 let data = Bulk::Inline(&octets[..]);
                 let write = Request::Write(Write4Args { stateid, offset, stable, data });
                 vec![sequence, put(&file), write]
@@ -152,7 +165,11 @@ impl Actor {
             Task::Commit => {
                 vec![sequence, put(&file), Request::Commit(Commit4Args { offset: 0, count: 0 })]
             }
-            Task::Read => vec![sequence, put(&file), read(offset, STRIDE as u32)],
+            Task::Read => {
+                let (stateid, count) = (self.stateid, STRIDE as u32);
+                let read = Request::Read(Read4Args { stateid, offset, count });
+                vec![sequence, put(&file), read]
+            }
             Task::Look => vec![sequence, put(&slow), look(), look()],
             Task::List => {
                 let args = ReadDir4Args {
@@ -250,7 +267,22 @@ fn play(seed: u64, setting: Setting) -> Sum {
         Setting::One | Setting::Forwarding => (0, 0),
     };
     let mut session = Session4::open_over(&mut world, 0, 0, first);
-    let mut actors: Vec<_> = (0..ACTORS).map(Actor::new).collect();
+    let stateid = match setting {
+        Setting::Lending => {
+            let slow = world.slow;
+            loop {
+                let opened = [session.next(0, true), put(&slow), open(b"file", 0)];
+                let reply = exchange_over(&mut world, 0, first, &opened);
+                match reply.last() {
+                    Answer::Open(Ok(opened)) => break opened.stateid,
+                    Answer::Open(Err(Status4::Delay)) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        Setting::One | Setting::Forwarding => Stateid::ANONYMOUS,
+    };
+    let mut actors: Vec<_> = (0..ACTORS).map(|number| Actor::new(number, stateid)).collect();
     let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
     world.fabric.set_faults(Faults { lost, ..Faults::DELAYS });
     // The first slot has carried a request.

@@ -97,6 +97,9 @@ fn make<S: Store>(
     if client.sessions >= SESSIONS_OF_CLIENT {
         return Err(Status4::Delay);
     }
+    if !nfs4.may_join(args.client_id, peer, turn.crossing.takes_loans) {
+        return Err(Status4::Delay);
+    }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
     let fore = ChannelAttributes { requests_max: slots, ..fore };
     let program = args.program;

@@ -4,8 +4,8 @@ use stag_protocol::{nfs::v4::SessionId, xdr::Reader};
 
 use super::Principal;
 
-/// The slot of a compound that is carried out. It is given to [`Sessions::finish`](super::Sessions::finish), whatever
-/// becomes of the compound.
+/// The slot of a compound that is carried out. It is given to
+/// [`Sessions::finish`](super::Sessions::finish), whatever becomes of the compound.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::v4) struct SlotInUse {
     pub(in crate::v4) session: SessionId,

@@ -93,7 +93,7 @@ impl StateTables {
     }
 
     /// Returns true if the client was found to be expired for good, and has not come back.
-    pub(super) fn is_to_go(&self, client: ClientKey) -> bool {
+    pub fn is_to_go(&self, client: ClientKey) -> bool {
         self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
     }
 
