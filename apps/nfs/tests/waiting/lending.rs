@@ -5,16 +5,28 @@ use crate::{
     store::Pace,
     world::World,
 };
+use fastrand::Rng;
 use stag_nfs::Nfs4Config;
 use stag_protocol::nfs::{
     Bulk,
     v3::StableHow,
-    v4::{Answer, Read4Args, Request, Stateid, Status4, Write4Args, share},
+    v4::{Answer, Close4Args, Read4Args, Request, Stateid, Status4, Write4Args, share},
 };
 use std::time::Duration;
 
 /// Octets that a test writes: the store wants a version in front.
 const OCTETS: [u8; 8] = [0, 0, 0, 1, 1, 1, 1, 1];
+
+fn opened(reply: &Reply4) -> Option<Stateid> {
+    match reply.last() {
+        Answer::Open(Ok(opened)) => Some(opened.stateid),
+        _ => None,
+    }
+}
+
+const fn close(open: Stateid) -> Request<'static> {
+    Request::Close(Close4Args { seqid: 0, open })
+}
 
 fn write(stateid: Stateid) -> Request<'static> {
     let data = Bulk::Inline(&OCTETS[..]);
@@ -104,9 +116,13 @@ impl Rival {
     }
 
     fn conflict(&mut self, world: &mut World) -> Status4 {
+        self.open(world).status()
+    }
+
+    fn open(&mut self, world: &mut World) -> Reply4 {
         let slow = world.slow;
         let opened = [self.0.next(0, false), put(&slow), open(b"file", share::BOTH)];
-        exchange_over(world, 1, 0, &opened).status()
+        exchange_over(world, 1, 0, &opened)
     }
 
     /// Lets more than a lease pass, and renews its own.
@@ -185,4 +201,83 @@ fn a_client_that_restarts_gets_a_session_when_the_shard_of_its_former_life_has_f
     let late = [session.next(0, true), put(&file), look()];
     assert_eq!(exchange_over(&mut world, 0, 1, &late).status(), Status4::BadSession);
     world.end();
+}
+
+/// One of two clients of different shards has the file open at a time, and nobody else writes it.
+fn exclude(seed: u64) -> u64 {
+    let mut dice = Rng::with_seed(seed);
+    let mut world = World::lending(seed, CONFIG);
+    world.shared.borrow_mut().pace = Pace::Even;
+    let mut guest = Guest::new(&mut world, share::BOTH);
+    let mut rival = Rival::new(&mut world);
+    let (mut mine, mut version) = (guest.stateid, 1);
+    for _ in 0..10 {
+        let file = world.file;
+        let late = |world: &World, dice: &mut Rng| world.steps() + dice.u64(..300);
+        for _ in 0..dice.usize(..3) {
+            world.stuck_until = late(&world, &mut dice);
+            let octets = [[0, 0, 0, version], [1; 4]].concat();
+            let data = Bulk::Inline(&octets[..]);
+            let stable = StableHow::Unstable;
+            let write = Request::Write(Write4Args { stateid: mine, offset: 0, stable, data });
+            assert_eq!(guest.ask(&mut world, 1, write).status(), Status4::Ok);
+            version += 1;
+            assert_eq!(rival.conflict(&mut world), Status4::ShareDenied);
+        }
+        // It is closed while the other one asks for it, and letters are late.
+        world.stuck_until = late(&world, &mut dice);
+        let closed = [guest.session.next(0, true), put(&file), close(mine)];
+        world.send(0, 1, |cx, token| request(cx, token, &closed));
+        let theirs = loop {
+            let reply = rival.open(&mut world);
+            match opened(&reply) {
+                Some(stateid) => break stateid,
+                None => assert_eq!(reply.status(), Status4::ShareDenied),
+            }
+        };
+        // Before its own CLOSE is answered, nothing is written by what it closes.
+        let late_write = [guest.session.next(1, true), put(&file), write(mine)];
+        let reply = exchange_skipping(&mut world, &late_write);
+        assert_eq!(reply.status(), Status4::BadStateid);
+        let closed = [rival.0.next(0, false), put(&file), close(theirs)];
+        assert_eq!(exchange_over(&mut world, 1, 0, &closed).status(), Status4::Ok);
+        world.stuck_until = late(&world, &mut dice);
+        let slow = world.slow;
+        let again = [guest.session.next(0, true), put(&slow), open(b"file", share::BOTH)];
+        mine = opened(&exchange_over(&mut world, 0, 1, &again)).expect("nobody has it");
+    }
+    let lent = world.lent();
+    world.stuck_until = 0;
+    world.end();
+    assert_eq!((world.report().nfs4.busy_slots, world.lent_busy()), (0, 0));
+    lent
+}
+
+/// Makes a call over the second shard; the reply to one before may come first or behind, and is
+/// taken, too.
+fn exchange_skipping(world: &mut World, requests: &[Request<'_>]) -> Reply4 {
+    world.send(0, 3, |cx, token| request(cx, token, requests));
+    let mut reply = None;
+    // That before may be here already.
+    let mut left = 2;
+    while left > 0 {
+        match world.take(0) {
+            Some((3, octets)) => {
+                reply = Some(Reply4::of(&octets));
+                left -= 1;
+            }
+            Some((_, octets)) => {
+                assert_eq!(Reply4::of(&octets).status(), Status4::Ok, "CLOSE");
+                left -= 1;
+            }
+            None => world.step(),
+        }
+    }
+    reply.expect("both are answered")
+}
+
+#[test]
+fn clients_of_different_shards_exclude_each_other_however_late_letters_are() {
+    let lent: u64 = (0..20).map(exclude).sum();
+    assert!(lent > 100, "{lent} compounds were carried out beside the home");
 }
