@@ -39,7 +39,7 @@ use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::CallMemory;
-use crate::v4::{ArrivalEnd, Nfs4};
+use crate::v4::{ArrivalEnd, BegunSlot, Nfs4};
 use peers::ConnectedPeers;
 use put_off::PutOff;
 use route::{CallTarget, ServedVersions, route};
@@ -78,6 +78,8 @@ enum NoMessage {
     Sent,
     /// It gets one when its client's replies are here, or its file's octets.
     Waits,
+    /// Another shard has to judge it or carry it on: see `CompoundStep::Elsewhere`.
+    Elsewhere(Option<BegunSlot>),
     /// It gets none: there is no memory, or it is being carried out on another connection.
     Dropped,
 }
@@ -333,7 +335,8 @@ impl<S: Store> Gateway<S> {
                 cx.answer(id, answer);
             }
             Err(NoMessage::Sent | NoMessage::Waits) => {}
-            Err(NoMessage::Dropped) => {
+            // Whoever carries out compounds has seen to this.
+            Err(NoMessage::Elsewhere(_) | NoMessage::Dropped) => {
                 // A call that cannot be answered must not stay open. Nothing was done for it.
                 // RFC 8166 §4.5.4 [8166-55]: a call that cannot be answered ends the connection
                 self.counters.count_unanswered();

@@ -1,4 +1,5 @@
-//! Version 4 on several shards: one, the home, has all clients; the others forward to it.
+//! Version 4 on several shards: one, the home, has all clients. The others carry out what looks at
+//! objects in sessions that it has lent them, and forward all else.
 
 use stag_engine::{Answer, Call, Cx, Outcome};
 use stag_protocol::{
@@ -17,21 +18,29 @@ use crate::{
     parked::{Asker, OWN, PeerAt},
     reply::ReplyWriter,
     store::{Caller, Procedures as _, Store},
-    v4::{ArrivalEnd, AwaitedVerdict, BesideQuestion, FromHome, ToHome, call_over},
+    v4::{
+        ArrivalEnd, AwaitedVerdict, BesideQuestion, CompoundCall, ForwardedCompound, FromHome,
+        Nfs4, Reach, ToHome, call_over,
+    },
 };
 
 impl<S: Store> Gateway<S> {
     /// Joins the shards that serve version 4 together. The home serves version 4 already
-    /// ([`with_nfs4`](Self::with_nfs4)), and the others do not.
+    /// ([`with_nfs4`](Self::with_nfs4)). So do others that carry out what they can themselves: by
+    /// the same configuration, with the same objects by the same handles. One that does not
+    /// forwards all.
     #[must_use]
     pub fn with_link(mut self, link: Nfs4Link) -> Self {
         match (link.into_end(), &mut self.nfs4) {
             (Ok(end), Some(nfs4)) => nfs4.link(end),
-            (Err(end), None) => {
+            (Err(mut end), nfs4) => {
+                if let Some(nfs4) = nfs4 {
+                    nfs4.borrow_from(&mut end);
+                }
                 self.arrival = Some(Box::new(end));
                 self.serves_4 = true;
             }
-            _ => debug_assert!(false, "the first shard serves version 4, and no other"),
+            (Ok(_), None) => debug_assert!(false, "the first shard serves version 4"),
         }
         self
     }
@@ -49,26 +58,101 @@ impl<S: Store> Gateway<S> {
 
     /// The sessions of version 4, of connections of all shards; none but at the home.
     pub(super) fn session_states(&self) -> Vec<SessionState> {
-        self.nfs4.as_ref().map(|nfs4| nfs4.session_states()).unwrap_or_default()
+        let home = self.nfs4.as_ref().filter(|_| self.arrival.is_none());
+        home.map(|nfs4| nfs4.session_states()).unwrap_or_default()
     }
 
-    /// Forwards a compound to the home.
-    pub(super) fn forward(
+    /// Carries out a compound at a shard that is not the home: here, if that has lent the session
+    /// and no state is needed; otherwise it is forwarded.
+    pub(super) fn compound_beside_home(
         &mut self,
         cx: &mut Cx<'_>,
-        source: CallSource,
-        caller: Caller,
-        header: &CallHeader<'_>,
-        arguments: &Reader<'_>,
+        call: CompoundCall<'_>,
     ) -> Result<Answer, NoMessage> {
         let Some(arrival) = &mut self.arrival else { return Err(NoMessage::Dropped) };
+        let CompoundCall { source, header, caller, .. } = call;
+        let arguments = call.arguments.clone();
         let Ok(compound) = Compound::parse(arguments.clone()) else {
             return self.refuse(cx, source.id, header.reply(Accepted::GarbageArgs));
         };
-        if arrival.forward(source, caller, header, arguments) {
+        let has_room = arrival.has_room(arguments.remaining());
+        let crossing = self.nfs4.as_ref().and_then(|nfs4| nfs4.reach_of(compound.clone()));
+        let Some(mut crossing) = crossing else {
+            return match has_room && arrival.forward(source, caller, header, &arguments, None) {
+                true => Err(NoMessage::Waits),
+                false => delay(cx, header, compound).ok_or(NoMessage::Dropped),
+            };
+        };
+        if crossing.reach == Reach::Begin {
+            // A request is begun only if the home takes it.
+            let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(compound.clone());
+            if !has_room || !self.nfs4.as_mut().is_some_and(gives_up) {
+                return delay(cx, header, compound).ok_or(NoMessage::Dropped);
+            }
+        } else if !has_room {
+            crossing.reach = Reach::Here { until: 0 };
+        }
+        let begun = match self.compound_here(cx, CompoundCall { crossing, ..call }) {
+            Err(NoMessage::Elsewhere(begun)) => begun.ok_or(NoMessage::Dropped)?,
+            answer => return answer,
+        };
+        let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) else {
+            return Err(NoMessage::Dropped);
+        };
+        nfs4.put_away(Asker::of(source), header.xid, &begun);
+        if arrival.forward(source, caller, header, &arguments, Some(begun)) {
             return Err(NoMessage::Waits);
         }
+        debug_assert!(false, "there was room");
+        nfs4.take_away(source.id, None);
+        Err(NoMessage::Dropped)
+    }
+
+    /// Keeps a compound of a connection of the home's own, whose session's slots are at another
+    /// shard, until they are back.
+    pub(super) fn await_slots(
+        &mut self,
+        cx: &Cx<'_>,
+        source: CallSource,
+        caller: Caller,
+        header: &CallHeader<'_>,
+        arguments: Reader<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
+        let copy = |unread: &_| ForwardedCompound::of(unread, source, caller, header, &arguments);
+        if nfs4.keep_own(copy) {
+            return Err(NoMessage::Waits);
+        }
+        let compound = Compound::parse(arguments).map_err(|_| NoMessage::Dropped)?;
         delay(cx, header, compound).ok_or(NoMessage::Dropped)
+    }
+
+    /// Carries out a compound that another shard has forwarded, or that was kept.
+    fn carry_out_forwarded(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
+        let (source, pieces) = (compound.source, compound.pieces());
+        let answer = match compound.header() {
+            Some(header) => self.compound_of(cx, &compound, &header, Reader::over(&pieces)),
+            None => Err(NoMessage::Dropped),
+        };
+        let is_kept = match &answer {
+            Err(NoMessage::Elsewhere(_)) => true,
+            // Its slot waits for it: there was no memory, and nothing is done.
+            Err(NoMessage::Dropped) => compound.begun.is_some(),
+            _ => false,
+        };
+        match &mut self.nfs4 {
+            Some(nfs4) if is_kept => nfs4.keep(compound),
+            _ => self.conclude_compound(cx, Asker::of(source), answer),
+        }
+    }
+
+    /// Tries compounds again that were kept.
+    fn resume_kept(&mut self, cx: &mut Cx<'_>) {
+        for _ in 0..self.nfs4.as_ref().map_or(0, |nfs4| nfs4.kept()) {
+            if let Some(compound) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_kept()) {
+                self.carry_out_forwarded(cx, compound);
+            }
+        }
     }
 
     /// Finds out if state at the home may be in the way of a call of version 3, and then lets it
@@ -124,7 +208,7 @@ impl<S: Store> Gateway<S> {
         let Some(nfs4) = &mut self.nfs4 else { return };
         match answer {
             Ok(answer) => nfs4.answer(cx, asker, answer),
-            Err(NoMessage::Sent | NoMessage::Waits) => {}
+            Err(NoMessage::Sent | NoMessage::Waits | NoMessage::Elsewhere(_)) => {}
             Err(NoMessage::Dropped) => {
                 nfs4.disconnect(cx, asker.at());
                 self.counters.count_unanswered();
@@ -135,12 +219,13 @@ impl<S: Store> Gateway<S> {
     /// A call of ours in the reverse direction is over.
     pub(super) fn take_callback_reply(&mut self, cx: &Cx<'_>, outcome: &Outcome<'_>) {
         let Outcome { token, peer, reply, .. } = outcome;
-        if let Some(nfs4) = &mut self.nfs4 {
-            let peer = PeerAt { shard: OWN, peer: *peer };
-            nfs4.handle_reply(cx.now(), peer, *token, reply.ok());
-        }
-        if let Some(arrival) = &mut self.arrival {
-            arrival.called_back(*peer, *token, reply.ok());
+        match (&mut self.arrival, &mut self.nfs4) {
+            (Some(arrival), _) => arrival.called_back(*peer, *token, reply.ok()),
+            (None, Some(nfs4)) => {
+                let peer = PeerAt { shard: OWN, peer: *peer };
+                nfs4.handle_reply(cx.now(), peer, *token, reply.ok());
+            }
+            (None, None) => {}
         }
     }
 
@@ -152,6 +237,7 @@ impl<S: Store> Gateway<S> {
                 self.take_at_home(cx, letter);
             }
         }
+        self.resume_kept(cx);
         if self.arrival.as_ref().is_some_and(|arrival| arrival.has_mail()) {
             while let Some(letter) = self.arrival.as_ref().and_then(|it| it.next_letter()) {
                 self.take_at_arrival(cx, letter);
@@ -166,6 +252,12 @@ impl<S: Store> Gateway<S> {
             nfs4.send_letters();
         }
         if let Some(arrival) = &mut self.arrival {
+            while let Some(client) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_unsettled()) {
+                arrival.tell_unsettled(client);
+            }
+            while let Some((id, slots)) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_return()) {
+                arrival.give_back(id, slots);
+            }
             arrival.send();
         }
     }
@@ -173,16 +265,7 @@ impl<S: Store> Gateway<S> {
     fn take_at_home(&mut self, cx: &mut Cx<'_>, letter: ToHome) {
         let Some(nfs4) = &mut self.nfs4 else { return };
         match letter {
-            ToHome::Compound(compound) => {
-                let (source, caller, pieces) =
-                    (compound.source, compound.caller, compound.pieces());
-                let Some(header) = compound.header() else {
-                    return nfs4.disconnect(cx, Asker::of(source).at());
-                };
-                let arguments = Reader::over(&pieces);
-                let answer = self.compound_of(cx, source, caller, &header, arguments);
-                self.conclude_compound(cx, Asker::of(source), answer);
-            }
+            ToHome::Compound(compound) => self.carry_out_forwarded(cx, compound),
             ToHome::Question { asker, caller, question } => {
                 self.store.now().act_as(&caller);
                 let verdict = nfs4.judge_question(&mut self.store, &question, cx.now());
@@ -192,24 +275,52 @@ impl<S: Store> Gateway<S> {
                 nfs4.handle_reply(cx.now(), at, token, reply.as_deref());
             }
             ToHome::PeerGone(at) => nfs4.forget_peer(at),
+            ToHome::Unsettled(client) => nfs4.take_unsettled(client, cx.now()),
+            ToHome::Returned(session, slots) => nfs4.take_back(&session, slots),
         }
     }
 
     fn take_at_arrival(&mut self, cx: &mut Cx<'_>, letter: FromHome) {
         let Some(arrival) = &mut self.arrival else { return };
-        match letter {
-            FromHome::Reply { id, reply } => {
-                let Some(peer) = arrival.take_forwarded(id) else { return };
+        let borrower = self.nfs4.as_mut();
+        match (letter, borrower) {
+            (FromHome::Reply { id, mut reply }, borrower) => {
+                let peer = arrival.take_forwarded(id);
+                let away = borrower.and_then(|nfs4| nfs4.take_away(id, reply.kept()));
+                let (id, peer) = match (away, peer) {
+                    (Some(away), _) => {
+                        let Some((asker, xid)) = away.asker else { return };
+                        reply.readdress(xid);
+                        (asker.id, asker.peer)
+                    }
+                    (None, Some(peer)) => (id, peer),
+                    (None, None) => return,
+                };
                 let answer = reply.answer(cx).ok_or(NoMessage::Dropped);
                 self.conclude(cx, id, peer, answer);
             }
-            FromHome::Verdict { id, verdict } => {
+            (FromHome::Lend(session), Some(nfs4)) => nfs4.borrow(session),
+            (FromHome::Recall(session), Some(nfs4)) => nfs4.begin_return(&session),
+            (FromHome::Ended(session), Some(nfs4)) => nfs4.forget_lent(&session),
+            (FromHome::Fact(change), Some(nfs4)) => nfs4.take_fact(change),
+            (FromHome::Unsettle(client), Some(nfs4)) => nfs4.begin_unsettle(client),
+            (
+                FromHome::Lend(_)
+                | FromHome::Recall(_)
+                | FromHome::Ended(_)
+                | FromHome::Fact(_)
+                | FromHome::Unsettle(_),
+                None,
+            ) => {
+                debug_assert!(false, "nothing is lent to a shard that takes no loans");
+            }
+            (FromHome::Verdict { id, verdict }, _) => {
                 let Some(waiting) = arrival.take_question(id) else { return };
                 self.follow_verdict(cx, &waiting, verdict);
             }
-            FromHome::Ready(peer) => cx.ready(peer),
-            FromHome::Disconnect(peer) => cx.disconnect(peer),
-            FromHome::CallBack { peer, message, token } => {
+            (FromHome::Ready(peer), _) => cx.ready(peer),
+            (FromHome::Disconnect(peer), _) => cx.disconnect(peer),
+            (FromHome::CallBack { peer, message, token }, _) => {
                 call_back(cx, arrival, peer, &message, token)
             }
         }

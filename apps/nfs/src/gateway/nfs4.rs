@@ -17,11 +17,11 @@ use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
 use crate::parked::{Asker, CallMemories, OWN, ParkedCall};
 use crate::store::{
-    Answered, Caller, Effort, Procedures as _, Status, Store, StoreCall, StoreCallDone,
+    Answered, Effort, FileAttributes, Procedures as _, Status, Store, StoreCall, StoreCallDone,
 };
 use crate::v4::{
-    CompoundCall, CompoundId, CompoundStep, Nfs4, Nfs4Config, Nfs4Records, NoReply, Resumption,
-    ShortCompound, StoreWish, Told, WaitMeans, Wish,
+    CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4, Nfs4Config,
+    Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans, Wish,
 };
 
 impl<S: Store> Gateway<S> {
@@ -119,15 +119,35 @@ impl<S: Store> Gateway<S> {
         }
         let Call { id, header, .. } = call;
         let arguments = call.arguments.clone();
+        let early = match &self.arrival {
+            Some(arrival) if arrival.may_look_at(short.object()) && nfs4.judges(&short) => {
+                // The home may have kept an object that is gone here.
+                Some(Ok(self.look_at(source, header, short.object()).ok()?))
+            }
+            Some(_) => return None,
+            None => None,
+        };
+        let nfs4 = self.nfs4.as_mut()?;
         let sequence = nfs4.begin_short(&self.store, &short, header, arguments, cx.now())?;
-        let caller = self.caller(source, header);
-        self.store.now().act_as(&caller);
-        let found = self.store.now().getattr(short.object());
+        let found = early.unwrap_or_else(|| self.look_at(source, header, short.object()));
         let nfs4 = self.nfs4.as_mut()?;
         let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {
             nfs4.answer_short(&short, &sequence, &found, writer)
         });
         Some(conclude_short(cx, *id, header, written))
+    }
+
+    /// Asks the store for the attributes of an object, as the caller.
+    #[inline]
+    fn look_at(
+        &mut self,
+        source: CallSource,
+        header: &CallHeader<'_>,
+        object: &v3::FileHandle,
+    ) -> Result<FileAttributes, Status> {
+        let caller = self.caller(source, header);
+        self.store.now().act_as(&caller);
+        self.store.now().getattr(object)
     }
 
     /// Carries out a compound of version 4.
@@ -140,30 +160,46 @@ impl<S: Store> Gateway<S> {
         let Call { header, arguments, pulled, .. } = call;
         let means = self.means();
         let caller = self.caller(source, header);
+        let crossing = Crossing::default();
+        let pulled = *pulled;
+        let compound = CompoundCall {
+            source,
+            header,
+            arguments: arguments.clone(),
+            pulled,
+            caller,
+            means,
+            crossing,
+        };
         if self.arrival.is_some() {
-            return self.forward(cx, source, caller, header, arguments);
+            return self.compound_beside_home(cx, compound);
         }
-        let (arguments, pulled) = (arguments.clone(), *pulled);
-        let call = CompoundCall { source, header, arguments, pulled, caller, means };
-        self.compound_here(cx, call)
+        match self.compound_here(cx, compound) {
+            Err(NoMessage::Elsewhere(_)) => {
+                self.await_slots(cx, source, caller, header, arguments.clone())
+            }
+            answer => answer,
+        }
     }
 
-    /// The same of one that another shard forwards.
+    /// The same of one that another shard forwards, or that was kept.
     pub(super) fn compound_of(
         &mut self,
         cx: &mut Cx<'_>,
-        source: CallSource,
-        caller: Caller,
+        compound: &ForwardedCompound,
         header: &CallHeader<'_>,
         arguments: Reader<'_>,
     ) -> Result<Answer, NoMessage> {
+        let ForwardedCompound { source, caller, takes_loans, .. } = *compound;
+        let begun = compound.begun.as_ref();
         let (means, pulled) = (self.means(), Pulled::default());
-        let call = CompoundCall { source, header, arguments, pulled, caller, means };
+        let crossing = Crossing { begun, takes_loans, ..Crossing::default() };
+        let call = CompoundCall { source, header, arguments, pulled, caller, means, crossing };
         self.compound_here(cx, call)
     }
 
     #[inline]
-    fn compound_here(
+    pub(super) fn compound_here(
         &mut self,
         cx: &mut Cx<'_>,
         call: CompoundCall<'_>,
@@ -174,6 +210,7 @@ impl<S: Store> Gateway<S> {
         nfs4.tell_conflicts();
         match step {
             Ok(CompoundStep::Done(answer)) => Ok(answer),
+            Ok(CompoundStep::Elsewhere(begun)) => Err(NoMessage::Elsewhere(begun)),
             Ok(step) => self.follow(cx, step),
             // A shard that forwards has refused what cannot be decoded.
             Err(NoReply::Garbage) if asker.shard == OWN => {
@@ -200,6 +237,7 @@ impl<S: Store> Gateway<S> {
                     return Err(NoMessage::Waits);
                 }
                 CompoundStep::Waits(id, wish) => (id, wish),
+                CompoundStep::Elsewhere(begun) => return Err(NoMessage::Elsewhere(begun)),
             };
             let answered = match wish {
                 Wish::Store(wish) => self.begin_for(cx, id, wish),

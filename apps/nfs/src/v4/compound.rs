@@ -14,8 +14,9 @@ use super::{
     journal::{Journal, Wish},
     node::Node,
     op,
+    reach::{Crossing, Reach},
     recovery::HeldReply,
-    session::{CELL_LEN, Principal, SequenceFacts, SlotVerdict},
+    session::{BegunSlot, CELL_LEN, Principal, SequenceFacts, SlotVerdict},
     suspend::CompoundId,
     turn::{Done, Place, Stop, Turn, WaitMeans},
 };
@@ -40,6 +41,7 @@ pub(crate) struct CompoundCall<'a> {
     pub(crate) pulled: Pulled<'a>,
     pub(crate) caller: Caller,
     pub(crate) means: WaitMeans,
+    pub(crate) crossing: Crossing<'a>,
 }
 
 /// Reason for which a compound gets no reply of its own.
@@ -62,6 +64,9 @@ pub(crate) enum CompoundStep {
     Silent,
     /// It was put aside, and wishes for something.
     Waits(CompoundId, Wish),
+    /// The home carries it out, in a slot of this shard's; or, without one, it waits at the home
+    /// for the slots of its session. Nothing of it is done.
+    Elsewhere(Option<BegunSlot>),
 }
 
 /// Course of a compound behind its SEQUENCE.
@@ -75,6 +80,8 @@ pub(super) enum Flow {
     NotKept,
     /// It waits already, and this caller took the place of the one before.
     Joined,
+    /// Another shard has to judge it or carry it on.
+    Elsewhere,
 }
 
 /// The part of a compound that is done.
@@ -95,6 +102,8 @@ pub(super) enum RunEnd {
     Joined,
     /// The next operation waits.
     Waits,
+    /// Another shard has to judge it or carry it on.
+    Elsewhere,
 }
 
 impl Nfs4 {
@@ -106,7 +115,7 @@ impl Nfs4 {
         data: &mut DataCounts,
         call: CompoundCall<'_>,
     ) -> Result<CompoundStep, NoReply> {
-        let CompoundCall { source, header, arguments, pulled, caller, means } = call;
+        let CompoundCall { source, header, arguments, pulled, caller, means, crossing } = call;
         self.tally.compounds += 1;
         // Leases end by time alone, and there may have been no pass since.
         self.tidy(cx.now());
@@ -145,6 +154,7 @@ impl Nfs4 {
             place: Place::default(),
             slot: None,
             has_acted: false,
+            crossing,
         };
         let mut course = turn.begin(&operations);
         let end = turn.run(operations, &facts, &mut course);
@@ -203,7 +213,7 @@ impl<S: Store> Turn<'_, '_, S> {
             let step = Step { is_first: course.count == 0, left: operations.left(), facts };
             let before = self.reply.len();
             let place = S::MAY_WAIT.then_some(self.place);
-            let (operation, done) = match (next, flow) {
+            let (operation, mut done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(Stop::Fail(status)))
                 }
@@ -217,6 +227,7 @@ impl<S: Store> Turn<'_, '_, S> {
             match flow {
                 Flow::Replayed => return RunEnd::Over,
                 Flow::Joined => return RunEnd::Joined,
+                Flow::Elsewhere => return RunEnd::Elsewhere,
                 Flow::Usual | Flow::NotKept => {}
             }
             if self.journal.is_waiting() {
@@ -224,6 +235,13 @@ impl<S: Store> Turn<'_, '_, S> {
                 self.reply.truncate(before);
                 self.place = place.unwrap_or(self.place);
                 return RunEnd::Waits;
+            }
+            if done == Err(Stop::Fail(Status4::Stale)) {
+                match self.crossing.reach {
+                    Reach::Here { until } if course.count <= until => return RunEnd::Elsewhere,
+                    Reach::Here { .. } => done = Err(Status4::Delay.into()),
+                    Reach::All | Reach::Begin => {}
+                }
             }
             course.count += 1;
             status = self.conclude(before, operation, done);
@@ -253,9 +271,18 @@ impl<S: Store> Turn<'_, '_, S> {
         if end == RunEnd::Waits {
             return self.put_aside(course, facts);
         }
+        if end == RunEnd::Elsewhere {
+            let begun = self.begun();
+            // It counts where it is carried out.
+            self.nfs4.tally.compounds -= 1;
+            if S::MAY_WAIT {
+                self.nfs4.journals.push(self.journal.into_memory());
+            }
+            return CompoundStep::Elsewhere(begun);
+        }
         let held = match end {
             RunEnd::Over => self.nfs4.recovery.take_held_client(),
-            RunEnd::Joined | RunEnd::Waits => None,
+            RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere => None,
         };
         if held.is_none() {
             self.release_slot();
@@ -272,7 +299,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 self.nfs4.recovery.hold(HeldReply { client, asker, slot, reply });
                 CompoundStep::Silent
             }
-            (RunEnd::Joined | RunEnd::Waits, None) => CompoundStep::Silent,
+            (RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere, None) => CompoundStep::Silent,
         }
     }
 
@@ -349,10 +376,20 @@ impl<S: Store> Turn<'_, '_, S> {
 
     /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
     fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts<'_>) -> Done<Flow> {
-        let flow = match self.nfs4.sessions.begin(args, facts)? {
+        if let Some(begun) = self.crossing.begun {
+            return self.go_on_with(begun);
+        }
+        let verdict = match self.nfs4.sessions.begin(args, facts) {
+            Err(Status4::Delay) => return Ok(self.await_slots(args)),
+            verdict => verdict?,
+        };
+        let flow = match verdict {
             SlotVerdict::New(slot) => {
                 self.slot = Some(slot);
-                self.nfs4.renew_lease(slot.client, self.cx.now());
+                self.nfs4.renew_lease(&slot, self.cx.now());
+                if self.crossing.reach == Reach::Begin {
+                    return Ok(Flow::Elsewhere);
+                }
                 Flow::Usual
             }
             SlotVerdict::InProgress => return self.join(args),

@@ -7,7 +7,8 @@ use stag_protocol::nfs::v3::Status;
 use super::{
     Nfs4,
     callbacks::call_over,
-    link::{ArrivalEnd, ForwardedReply, FromHome, HomeEnd, LinkEnd, Nfs4Link, ToHome},
+    letters::{ForwardedReply, FromHome, ToHome},
+    link::{ArrivalEnd, HomeEnd, LinkEnd, Nfs4Link},
 };
 use crate::parked::{Asker, OWN, PeerAt};
 
@@ -19,11 +20,12 @@ impl Nfs4 {
         self.tell_conflicts();
     }
 
-    /// Tells the other shards in which cases version 3 has to ask. Called before any reply leaves
-    /// that grants something.
-    pub(crate) fn tell_conflicts(&self) {
+    /// Tells the other shards in which cases version 3 has to ask, and what states allow. Called
+    /// before any reply leaves that grants something.
+    pub(crate) fn tell_conflicts(&mut self) {
         if let Some(link) = &self.link {
             link.tell_conflicts(self.state.has_presence(), self.spoils_reclaims());
+            self.tell_facts();
         }
     }
 
@@ -49,7 +51,7 @@ impl Nfs4 {
         self.link.as_ref().is_some_and(|link| link.has_work())
     }
 
-    fn tell(&mut self, shard: u16, letter: FromHome) {
+    pub(super) fn tell(&mut self, shard: u16, letter: FromHome) {
         if let Some(link) = &mut self.link {
             link.tell(shard, letter);
         }

@@ -21,22 +21,25 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicU8, Ordering},
         mpsc::Receiver,
     },
 };
 
-use stag_engine::{Answer, AnswerItem, CallId, Cx, PeerAddress, PeerId, Pulled, Token};
+use stag_engine::{CallId, PeerAddress, PeerId, Pulled, Token};
 use stag_protocol::{
-    nfs::v3::Status,
+    nfs::{v3::FileHandle, v4::SessionId},
     rpc::CallHeader,
-    rpcrdma::responder::PIECES_MAX,
-    xdr::{Piece, Reader, Writer},
+    xdr::Reader,
 };
 
 use super::{
     beside::BesideQuestion,
+    letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
+    loans::LoanFacts,
+    session::{BegunSlot, ReturnedSlots},
     state::{FileId, PresenceFilter},
+    stateids::file_id,
 };
 use crate::{
     drc::CallSource,
@@ -45,17 +48,10 @@ use crate::{
     store::Caller,
 };
 
-/// Compounds that one shard has forwarded and that are not answered, and the same of those that the
-/// home has not read. Beyond, NFS4ERR_DELAY.
-const FORWARDED_MAX: usize = 128;
-/// Octets of the arguments of those that the home has not read.
-const OCTETS_MAX: usize = 64 << 20;
 /// Calls of version 3 that wait for a verdict at a time. Beyond, NFS3ERR_JUKEBOX.
 const QUESTIONS_MAX: usize = 64;
 /// Letters that a box has room for.
 const LETTERS: usize = 512;
-/// Octets of the longest header of a call.
-const HEADER_MAX: usize = 1_024;
 
 /// Part of one shard in serving version 4 by several.
 pub struct Nfs4Link(pub(super) LinkEnd);
@@ -91,7 +87,9 @@ impl Nfs4Link {
             let mail = ArrivalMail { shard, home, inbox, letters, facts };
             arrivals.push(Self(LinkEnd::Arrival(mail)));
         }
-        let end = HomeEnd { inbox: home, letters: to_home, others: boxes, facts };
+        let (kept, unread, loans) = (VecDeque::new(), Unread::default(), 0);
+        let letters = to_home;
+        let end = HomeEnd { inbox: home, letters, others: boxes, facts, kept, unread, loans };
         std::iter::once(Self(LinkEnd::Home(end))).chain(arrivals).collect()
     }
 
@@ -106,9 +104,19 @@ impl Nfs4Link {
 
 /// Facts that the home tells all shards, which look at them without a letter.
 #[derive(Debug)]
-struct SharedFacts {
+pub(super) struct SharedFacts {
     conflicts: AtomicU8,
     presence: Arc<PresenceFilter>,
+    /// Facts about sessions that are lent, of which some are told to the home.
+    pub(super) loans: LoanFacts,
+}
+
+impl SharedFacts {
+    /// Returns true if there may be a delegation of a file; of any, if it is not known which.
+    pub(super) fn may_conflict(&self, file: Option<FileId>) -> bool {
+        self.conflicts.load(Ordering::Relaxed) != 0
+            && file.is_none_or(|file| self.presence.may_conflict(file))
+    }
 }
 
 /// Some file has delegations or denies something.
@@ -120,112 +128,7 @@ impl Default for SharedFacts {
     fn default() -> Self {
         // Until the home has said otherwise, it is asked about everything.
         let conflicts = AtomicU8::new(SOME_PRESENCE | SPOILS_RECLAIMS);
-        Self { conflicts, presence: Arc::default() }
-    }
-}
-
-/// A compound on its way to the home.
-#[derive(Debug)]
-pub(crate) struct ForwardedCompound {
-    pub(crate) source: CallSource,
-    pub(crate) caller: Caller,
-    header: Box<[u8]>,
-    pieces: Vec<(Box<[u8]>, bool)>,
-    _share: UnreadShare,
-}
-
-/// Octets of a compound's arguments, counted until the home has read it.
-#[derive(Debug)]
-struct UnreadShare {
-    octets: usize,
-    of: Arc<AtomicUsize>,
-}
-
-impl UnreadShare {
-    /// Takes `octets` of what a shard may have unread. None if that would be too much.
-    fn take(of: &Arc<AtomicUsize>, octets: usize) -> Option<Self> {
-        // Each share holds the counter, and so does the shard. Only the shard takes shares: what it
-        // sees is not too little.
-        let sum = of.load(Ordering::Relaxed).saturating_add(octets);
-        if Arc::strong_count(of) > FORWARDED_MAX || sum > OCTETS_MAX {
-            return None;
-        }
-        of.fetch_add(octets, Ordering::Relaxed);
-        Some(Self { octets, of: Arc::clone(of) })
-    }
-}
-
-impl Drop for UnreadShare {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.octets, Ordering::Relaxed);
-    }
-}
-
-impl ForwardedCompound {
-    /// Its header.
-    pub(crate) fn header(&self) -> Option<CallHeader<'_>> {
-        CallHeader::parse(&mut Reader::new(&self.header)).ok()
-    }
-
-    /// Its arguments, in the pieces that they came in.
-    pub(crate) fn pieces(&self) -> [Piece<'_>; PIECES_MAX] {
-        let mut pieces = [Piece::Inline(&[]); PIECES_MAX];
-        for (piece, (octets, is_chunk)) in pieces.iter_mut().zip(&self.pieces) {
-            *piece = if *is_chunk { Piece::Chunk(octets) } else { Piece::Inline(octets) };
-        }
-        pieces
-    }
-}
-
-/// Letter to the home.
-#[derive(Debug)]
-pub(crate) enum ToHome {
-    Compound(Box<ForwardedCompound>),
-    Question { asker: Asker, caller: Caller, question: BesideQuestion },
-    CalledBack { at: PeerAt, token: Token, reply: Option<Box<[u8]>> },
-    PeerGone(PeerAt),
-}
-
-/// Letter from the home.
-#[derive(Debug)]
-pub(crate) enum FromHome {
-    Reply { id: CallId, reply: ForwardedReply },
-    Verdict { id: CallId, verdict: Result<(), Status> },
-    Ready(PeerId),
-    CallBack { peer: PeerId, message: Box<[u8]>, token: Token },
-    Disconnect(PeerId),
-}
-
-/// Octets of a reply.
-#[derive(Debug)]
-pub(crate) struct ForwardedReply {
-    message: Box<[u8]>,
-    item: Option<(usize, Box<[u8]>)>,
-}
-
-impl ForwardedReply {
-    /// Copies a reply.
-    pub(crate) fn of(answer: &Answer) -> Self {
-        let item = answer.item.as_ref().map(|item| {
-            let parts = item.octets.iter().map(|part| &**part);
-            (item.position, parts.collect::<Vec<&[u8]>>().concat().into())
-        });
-        Self { message: answer.message.to_vec().into(), item }
-    }
-
-    /// The reply in memory of this shard; none when there is too little.
-    pub(crate) fn answer(&self, cx: &Cx<'_>) -> Option<Answer> {
-        let mut message = cx.message(self.message.len())?;
-        message.append(&self.message).ok()?;
-        let item = match &self.item {
-            Some((position, octets)) => {
-                let mut copy = cx.take(octets.len())?;
-                copy.append(octets).ok()?;
-                Some(AnswerItem { position: *position, octets: copy.freeze().into() })
-            }
-            None => None,
-        };
-        Some(Answer { message, item })
+        Self { conflicts, presence: Arc::default(), loans: LoanFacts::default() }
     }
 }
 
@@ -241,7 +144,14 @@ pub(crate) struct HomeEnd {
     letters: Receiver<ToHome>,
     /// From shard 1 on.
     others: Vec<OtherShard>,
-    facts: Arc<SharedFacts>,
+    pub(super) facts: Arc<SharedFacts>,
+    /// Compounds whose turn has not come: their session's slots are at another shard, or there was
+    /// no memory for one whose request is begun.
+    pub(super) kept: VecDeque<Box<ForwardedCompound>>,
+    /// Octets of those of them that came to the home itself.
+    pub(super) unread: Unread,
+    /// Sessions that are lent.
+    pub(super) loans: usize,
 }
 
 impl fmt::Debug for HomeEnd {
@@ -294,7 +204,9 @@ impl HomeEnd {
 
     /// Returns true if there is mail, or letters wait for room.
     pub(super) fn has_work(&self) -> bool {
-        self.inbox.is_filled() || self.others.iter().any(|other| !other.letters.is_empty())
+        self.inbox.is_filled()
+            || !self.kept.is_empty()
+            || self.others.iter().any(|other| !other.letters.is_empty())
     }
 }
 
@@ -317,6 +229,8 @@ fn send<T>(inbox: &Inbox<T>, letters: &mut VecDeque<T>) {
 struct Forwarded {
     id: CallId,
     peer: PeerId,
+    /// Its slot waits for the reply, whoever else does.
+    is_begun: bool,
 }
 
 /// A call of version 3 that waits for a verdict.
@@ -342,7 +256,9 @@ pub(crate) struct ArrivalEnd {
     outgoing: VecDeque<ToHome>,
     forwarded: Vec<Forwarded>,
     /// Octets of the arguments that the home has not read.
-    unread: Arc<AtomicUsize>,
+    unread: Unread,
+    /// This shard can judge the requests of sessions itself.
+    takes_loans: bool,
     questions: Vec<AwaitedVerdict>,
     /// Peers that the home has heard of.
     peers: HashSet<PeerId>,
@@ -365,7 +281,8 @@ impl ArrivalEnd {
             mail,
             outgoing: VecDeque::new(),
             forwarded: Vec::new(),
-            unread: Arc::default(),
+            unread: Unread::default(),
+            takes_loans: false,
             questions: Vec::new(),
             peers: HashSet::new(),
             count: 0,
@@ -373,37 +290,54 @@ impl ArrivalEnd {
         }
     }
 
-    /// Forwards a compound. False when too many are under way.
+    /// Returns true if no delegation of an object is in the way of a look at it.
+    pub(crate) fn may_look_at(&self, object: &FileHandle) -> bool {
+        !self.mail.facts.may_conflict(None) || !self.mail.facts.may_conflict(Some(file_id(object)))
+    }
+
+    /// The sessions of this shard's connections are lent to it: the facts about them.
+    pub(super) fn take_loans(&mut self) -> Arc<SharedFacts> {
+        self.takes_loans = true;
+        Arc::clone(&self.mail.facts)
+    }
+
+    /// Returns true if a compound with so many octets of arguments can be forwarded.
+    pub(crate) fn has_room(&self, octets: usize) -> bool {
+        self.forwarded.len() < FORWARDED_MAX && self.unread.has_room(octets)
+    }
+
+    /// Forwards a compound, whose request may be begun here. False when too many are under way.
     pub(crate) fn forward(
         &mut self,
         source: CallSource,
         caller: Caller,
         header: &CallHeader<'_>,
         arguments: &Reader<'_>,
+        begun: Option<BegunSlot>,
     ) -> bool {
         if self.forwarded.len() >= FORWARDED_MAX {
             return false;
         }
-        let share = UnreadShare::take(&self.unread, arguments.remaining());
-        let Some(share) = share else { return false };
-        let mut head = [0; HEADER_MAX];
-        let mut writer = Writer::new(&mut head);
-        if header.emit(&mut writer).is_err() {
-            return false;
-        }
-        let len = writer.len();
-        let header = head.get(..len).unwrap_or_default().into();
-        let pieces = arguments.pieces();
-        let pieces =
-            pieces.map(|piece| (piece.octets().into(), matches!(piece, Piece::Chunk(_)))).collect();
         let (id, peer) = (source.id, source.peer);
         let source = CallSource { shard: self.mail.shard, ..source };
-        let compound = ForwardedCompound { source, caller, header, pieces, _share: share };
+        let compound = ForwardedCompound::of(&self.unread, source, caller, header, arguments);
+        let Some(mut compound) = compound else { return false };
+        (compound.begun, compound.takes_loans) = (begun, self.takes_loans);
         self.outgoing.push_back(ToHome::Compound(Box::new(compound)));
-        self.forwarded.push(Forwarded { id, peer });
+        self.forwarded.push(Forwarded { id, peer, is_begun: begun.is_some() });
         self.peers.insert(peer);
         self.count += 1;
         true
+    }
+
+    /// A client is forgotten here.
+    pub(crate) fn tell_unsettled(&mut self, client: u64) {
+        self.outgoing.push_back(ToHome::Unsettled(client));
+    }
+
+    /// Gives the slots of a session back to the home.
+    pub(crate) fn give_back(&mut self, session: SessionId, slots: ReturnedSlots) {
+        self.outgoing.push_back(ToHome::Returned(session, slots));
     }
 
     /// Returns true if the home has to be asked before a call of version 3 is carried out.
@@ -454,7 +388,7 @@ impl ArrivalEnd {
     /// A connection is gone.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.questions.retain(|call| call.source.peer != peer);
-        self.forwarded.retain(|forwarded| forwarded.peer != peer);
+        self.forwarded.retain(|forwarded| forwarded.peer != peer || forwarded.is_begun);
         if self.peers.remove(&peer) {
             let at = PeerAt { shard: self.mail.shard, peer };
             self.outgoing.push_back(ToHome::PeerGone(at));

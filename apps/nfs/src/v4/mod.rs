@@ -13,16 +13,20 @@ mod compound;
 mod detail;
 mod home;
 mod journal;
+mod letters;
 mod link;
+mod loans;
 mod node;
 mod op;
 mod pseudo;
+mod reach;
 mod record_queue;
 mod recovery;
 mod report;
 mod resume;
 mod session;
 mod set;
+mod settled;
 mod short;
 mod shown;
 pub mod state;
@@ -46,11 +50,14 @@ pub(crate) use changes::ChangeScope;
 pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
 pub use detail::{BoundConnection, SessionState};
 pub(crate) use journal::{StoreWish, Wish};
+pub(crate) use letters::{ForwardedCompound, FromHome, ToHome};
 pub use link::Nfs4Link;
-pub(crate) use link::{ArrivalEnd, AwaitedVerdict, FromHome, ToHome};
+pub(crate) use link::{ArrivalEnd, AwaitedVerdict};
+pub(crate) use reach::{Crossing, Reach};
 pub use recovery::Nfs4Records;
 pub use report::Nfs4Report;
 pub(crate) use resume::{Resumption, Told};
+pub(crate) use session::BegunSlot;
 pub(crate) use short::ShortCompound;
 pub(crate) use suspend::CompoundId;
 pub(crate) use turn::WaitMeans;
@@ -62,11 +69,12 @@ use crate::{
 use callbacks::Callbacks;
 use changes::ChangesUnderWay;
 use link::HomeEnd;
+use loans::Borrowed;
 use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
-use session::{Client, Clients, Sessions};
-use state::{ClientKey, DelegationPolicy, StateLimits, StateTables};
+use session::{Client, Clients, Sessions, SlotInUse};
+use state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
 
 /// Properties of version 4 at a server.
@@ -152,6 +160,10 @@ pub(crate) struct Nfs4 {
     next_look: Time,
     /// The way to shards that forward to this one, if there are any.
     link: Option<Box<HomeEnd>>,
+    /// Delegations that are revoked when their clients are unsettled.
+    revocations: Vec<StateKey>,
+    /// At a shard that is not the home: the sessions that are lent to it.
+    borrowed: Option<Box<Borrowed>>,
 }
 
 impl Nfs4 {
@@ -179,6 +191,8 @@ impl Nfs4 {
             tally: Box::default(),
             next_look: Time(0),
             link: None,
+            revocations: Vec::new(),
+            borrowed: None,
         }
     }
 
@@ -222,6 +236,7 @@ impl Nfs4 {
     /// A connection is gone: no callback goes over it, and nobody there is answered.
     pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
         self.suspended.forget(peer);
+        self.forget_away(peer);
         for session in self.sessions.iter_mut() {
             session.bound.forget(peer);
             if let Some(callbacks) = &mut session.callbacks {
@@ -238,6 +253,8 @@ impl Nfs4 {
         }
         self.next_look = now + LOOK_INTERVAL;
         self.begin_grace(now);
+        self.renew_lent(now);
+        self.tell_all_flags();
         // One turn looks at some clients; a second is enough for all of them.
         for _ in 0..STATE_LIMITS.clients / LOOKS {
             self.state.handle_time(milliseconds(now));
@@ -261,6 +278,8 @@ impl Nfs4 {
         while let Some(session) = self.sessions.first_of(id) {
             self.end_session(&session);
         }
+        // A shard where it is settled forgets it.
+        self.unsettle(id);
         let Some(client) = self.clients.remove(id) else { return };
         if let Some(key) = client.key
             && !self.state.release_some(key, RELEASES)
@@ -295,6 +314,7 @@ impl Nfs4 {
         if let Some(client) = self.clients.get_mut(session.client) {
             client.sessions -= 1;
         }
+        self.end_loan(id, &session.standing);
         self.keep_callbacks(session.callbacks);
     }
 
@@ -305,6 +325,9 @@ impl Nfs4 {
         if !client.is_confirmed {
             let former = self.clients.confirmed(&client.owner).map(|former| former.id);
             if let Some(former) = former {
+                if !self.unsettle(former) {
+                    return Err(Status4::Delay);
+                }
                 self.end_client(former);
             }
             let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
@@ -330,9 +353,15 @@ impl Nfs4 {
     }
 
     /// Renews the lease of a client, as a new request does (RFC 8881 §8.3).
-    fn renew_lease(&mut self, client: u64, now: Time) {
-        if let Some(key) = self.clients.get(client).and_then(|client| client.key) {
-            self.state.renew(key, milliseconds(now));
+    fn renew_lease(&mut self, slot: &SlotInUse, now: Time) {
+        match self.clients.get(slot.client).and_then(|client| client.key) {
+            Some(key) => drop(self.state.renew(key, milliseconds(now))),
+            // The home has its clients.
+            None => {
+                if let Some(borrowed) = &self.borrowed {
+                    borrowed.count_use(&slot.session);
+                }
+            }
         }
     }
 
@@ -340,7 +369,10 @@ impl Nfs4 {
     fn sequence_ok(&self, args: &SequenceArgs) -> Option<SequenceOk> {
         let session = self.sessions.get(&args.session)?;
         let key = self.clients.get(session.client).and_then(|client| client.key);
-        let revoked = key.map_or(0, |key| self.state.sequence_flags(key));
+        let revoked = match key {
+            Some(key) => self.state.sequence_flags(key),
+            None => self.borrowed.as_ref().map_or(0, |it| it.flags(&args.session)),
+        };
         Some(session.sequence_ok(args, revoked))
     }
 
@@ -349,7 +381,8 @@ impl Nfs4 {
         Nfs4Report {
             clients: self.clients.len() as u64,
             sessions: self.sessions.len() as u64,
-            slots: self.sessions.slots() as u64,
+            // Slots that are lent count at the home.
+            slots: self.borrowed.as_ref().map_or(self.sessions.slots(), |_| 0) as u64,
             busy_slots: self.sessions.busy() as u64,
             suspended: self.suspended.len() as u64,
             callbacks: self.callbacks.sent,

@@ -126,7 +126,9 @@ impl Recovery {
     /// Replies to a peer that is gone only free their slots when they may.
     pub(super) fn forget_peer(&mut self, at: PeerAt) {
         for held in &mut self.held {
-            held.asker.take_if(|asker| asker.at() == at);
+            // A slot at another shard waits for the reply in any case.
+            let is_lent = held.slot.is_some_and(|slot| slot.is_lent);
+            held.asker.take_if(|asker| asker.at() == at && !is_lent);
         }
     }
 }
@@ -200,6 +202,7 @@ impl Nfs4 {
         }
         if self.state.awaited_reclaims() == Some(0) {
             // Others wait for the end of the grace period.
+            self.renew_lent(now);
             self.state.handle_time(milliseconds(now));
         }
         Ok(())
@@ -216,16 +219,24 @@ impl Nfs4 {
     }
 
     /// Ends a client whose lease expired, because its state is in somebody's way: at once if it
-    /// is not recorded, or behind its record. Returns true when it is gone.
+    /// is not recorded, or behind its record. Returns true when it is gone, or is
+    /// not expired.
     pub(super) fn remove_expired(&mut self, key: ClientKey, now: Time) -> bool {
+        if self.is_renewed(key, now) {
+            return true;
+        }
         let id = self.state.client_id(key);
         let Some(client) = id.and_then(|id| self.clients.get_mut(id)) else {
             return self.state.release_some(key, super::RELEASES);
         };
+        let id = client.id;
+        if !self.unsettle(id) {
+            return false;
+        }
+        let Some(client) = self.clients.get_mut(id) else { return false };
         match client.record {
             RecordPhase::Leaving => return false,
             RecordPhase::None => {
-                let id = client.id;
                 self.end_client(id);
                 return self.state.client_id(key).is_none();
             }
@@ -243,6 +254,9 @@ impl Nfs4 {
     /// A delegation was not returned in time: it is revoked behind the record of that.
     pub(super) fn revoke_recorded(&mut self, state: StateKey, now: Time) {
         let client = self.state.holder(state).and_then(|key| self.state.client_id(key));
+        if client.is_some_and(|id| !self.unsettle(id)) {
+            return self.revocations.push(state);
+        }
         let client = client.and_then(|id| self.clients.get(id));
         match client.filter(|client| client.record != RecordPhase::None) {
             Some(client) => {
@@ -365,7 +379,7 @@ impl Nfs4 {
 
     /// Ends the request of a slot, with its reply if that is to be kept.
     pub(super) fn free_slot(&mut self, slot: Option<SlotInUse>, reply: &ReplyWriter) {
-        let Some(slot) = slot else { return };
+        let Some(slot) = slot.filter(|slot| !slot.is_lent) else { return };
         let is_kept = slot.cache_this && !reply.has_item();
         let kept = reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
         self.sessions.finish(&slot, kept);

@@ -10,6 +10,7 @@ use stag_protocol::{
 use super::{
     Nfs4,
     compound::{CompoundStep, Flow},
+    reach::Crossing,
     session::SequenceFacts,
     suspend::{CompoundId, SuspendedCompound},
     turn::{Done, Turn, WaitMeans},
@@ -101,6 +102,7 @@ impl Nfs4 {
             place: compound.place,
             slot: Some(compound.slot),
             has_acted: false,
+            crossing: Crossing { io: compound.io, ..Crossing::default() },
         };
         // They were parsed before: what is done already is passed over.
         let Ok(mut operations) = Compound::parse(arguments) else {
@@ -126,6 +128,9 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn join(&mut self, args: &SequenceArgs) -> Done<Flow> {
         let asker = Asker::of(self.source);
         let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
+        if waiting.is_none() {
+            return self.join_away(args);
+        }
         // RFC 8881 §2.10.6.2: who keeps the connection waits for the reply.
         let is_new = |former: Option<Asker>| former.is_none_or(|former| former.at() != asker.at());
         let Some(waiting) = waiting.filter(|waiting| is_new(waiting.asker)) else {

@@ -96,8 +96,16 @@ impl Nfs4 {
         if let Some(key) = self.clients.get(session.client).and_then(|client| client.key) {
             self.state.renew(key, milliseconds(now));
             revoked = self.state.sequence_flags(key);
+        } else if let Some(borrowed) = &self.borrowed {
+            borrowed.count_use(&short.sequence.session);
+            revoked = borrowed.flags(&short.sequence.session);
         }
         Some(session.sequence_ok(&short.sequence, revoked))
+    }
+
+    /// Returns true if this shard judges the requests of its session.
+    pub(crate) fn judges(&self, short: &ShortCompound) -> bool {
+        self.sessions.get(&short.sequence.session).is_some()
     }
 
     /// Writes the results of the compound behind the header of its reply.

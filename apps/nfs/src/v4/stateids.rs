@@ -108,7 +108,13 @@ impl<S: Store> Turn<'_, '_, S> {
             self.note_change(|| ChangeScope::File(file_id(file)));
         }
         self.check_once(|turn| {
-            let request = turn.state_request(file, stateid)?;
+            let request = match turn.state_request(file, stateid) {
+                // The home has its clients.
+                Err(_) if turn.nfs4.borrowed.is_some() => {
+                    return turn.check_told(file, turn.stateid(stateid)?, access);
+                }
+                request => request?,
+            };
             if request.stateid.is_special() {
                 turn.nfs4.state.check_grace()?;
             }

@@ -21,7 +21,7 @@ use super::{
     compound::Course,
     journal::Journal,
     session::{Principal, SlotInUse},
-    state::ChangeAndSize,
+    state::{ChangeAndSize, StateOther},
     turn::Place,
 };
 use crate::{
@@ -77,6 +77,8 @@ pub(super) struct SuspendedCompound {
     pub(super) awaits_recall: bool,
     /// The client whose record its reply has to wait for.
     pub(super) awaits_record: Option<u64>,
+    /// The state by which this shard has let it read or write, which is not the home.
+    pub(super) io: Option<StateOther>,
 }
 
 /// Those of a shard.
@@ -151,6 +153,17 @@ impl SuspendedCompounds {
         self.entries.get(usize::from(id.0))?.as_ref()
     }
 
+    /// Returns true while a compound waits that was let through by what the home told of a client.
+    pub(super) fn is_io_of(&self, client: u64) -> bool {
+        let mut waiting = self.entries.iter().flatten();
+        waiting.any(|compound| compound.slot.client == client && compound.io.is_some())
+    }
+
+    /// The same of a state.
+    pub(super) fn is_io_by(&self, state: &StateOther) -> bool {
+        self.entries.iter().flatten().any(|compound| compound.io.as_ref() == Some(state))
+    }
+
     /// The compound in a slot.
     pub(super) fn in_slot(
         &mut self,
@@ -163,7 +176,9 @@ impl SuspendedCompounds {
 
     /// Nobody at this peer can be answered any more. What was asked for is done nevertheless.
     pub(super) fn forget(&mut self, at: PeerAt) {
-        for entry in self.entries.iter_mut().flatten() {
+        // A slot at another shard waits for the reply in any case.
+        let entries = self.entries.iter_mut().flatten().filter(|entry| !entry.slot.is_lent);
+        for entry in entries {
             entry.asker.take_if(|asker| asker.at() == at);
         }
     }

@@ -11,8 +11,8 @@ use stag_protocol::{
 };
 
 use super::{
-    Nfs4, arguments::KeptArguments, journal::Journal, node::Node, session::Principal,
-    session::SlotInUse, status,
+    Nfs4, arguments::KeptArguments, journal::Journal, node::Node, reach::Crossing,
+    session::Principal, session::SlotInUse, status,
 };
 use crate::{
     drc::CallSource,
@@ -105,6 +105,8 @@ pub(super) struct Turn<'t, 'k, S> {
     pub(super) slot: Option<SlotInUse>,
     /// The store was told who calls.
     pub(super) has_acted: bool,
+    /// Relation to other shards.
+    pub(super) crossing: Crossing<'t>,
 }
 
 impl<S: Store> Turn<'_, '_, S> {

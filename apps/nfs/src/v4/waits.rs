@@ -191,6 +191,7 @@ impl<S: Store> Turn<'_, '_, S> {
             recall_until: self.recall_until,
             awaits_recall: matches!(wish, Wish::Recall),
             awaits_record: self.nfs4.recovery.take_asked(),
+            io: self.crossing.io,
         });
         CompoundStep::Waits(id, wish)
     }

@@ -48,6 +48,20 @@ impl Session4 {
 
     /// The same with flags of CREATE_SESSION.
     pub fn open_as(world: &mut World, client: usize, flags: u32) -> Self {
+        Self::open_over(world, client, flags, 0)
+    }
+
+    /// The same over one of the client's connections.
+    pub fn open_over(world: &mut World, client: usize, flags: u32, connection: u64) -> Self {
+        Self::made(world, client, flags, connection, 1)
+    }
+
+    /// As [`open`](Self::open) by a client that has restarted.
+    pub fn restart(world: &mut World, client: usize) -> Self {
+        Self::made(world, client, 0, 0, 2)
+    }
+
+    fn made(world: &mut World, client: usize, flags: u32, connection: u64, life: u8) -> Self {
         // A connection has one credit before its first reply.
         for token in 0..CONNECTIONS as u64 {
             world.call(client, token, &Call::Null);
@@ -56,31 +70,38 @@ impl Session4 {
         while world.take(client).is_some() {}
         let owner = [client as u8; 4];
         let args = ExchangeIdArgs {
-            client: ClientOwner { verifier: [1; 8], owner: Text(&owner) },
+            client: ClientOwner { verifier: [life; 8], owner: Text(&owner) },
             flags: 0,
             protection: StateProtection::None,
             implementation: None,
         };
-        let reply = exchange(world, client, &[Request::ExchangeId(args)]);
+        let exchange = |world: &mut World, requests: &[Request<'_>]| {
+            exchange_over(world, client, connection, requests)
+        };
+        let reply = exchange(world, &[Request::ExchangeId(args)]);
         let Answer::ExchangeId(Ok(known)) = reply.last() else { panic!("{reply:?}") };
         let (client_id, created) = (known.client_id, known.sequence);
         let mut session = Self { id: [0; 16], client_id, created, sequences: vec![] };
-        session.create(world, client, flags);
+        session.create(world, client, flags, connection);
         let complete = [session.next(0, false), Request::ReclaimComplete(false)];
-        assert_eq!(exchange(world, client, &complete).status(), Status4::Ok);
+        assert_eq!(exchange(world, &complete).status(), Status4::Ok);
         session
     }
 
     /// Makes another session of the same client.
     pub fn another(&self, world: &mut World, client: usize) -> Self {
         let mut other = Self { created: self.created + 1, ..self.clone() };
-        other.create(world, client, 0);
+        other.create(world, client, 0, 0);
         other
     }
 
-    fn create(&mut self, world: &mut World, client: usize, flags: u32) {
+    fn create(&mut self, world: &mut World, client: usize, flags: u32, connection: u64) {
         let create = CreateSessionArgs { flags, ..session_args(self.client_id, self.created) };
-        let reply = exchange(world, client, &[Request::CreateSession(create)]);
+        let create = [Request::CreateSession(create)];
+        let mut reply = exchange_over(world, client, connection, &create);
+        while reply.status() == Status4::Delay {
+            reply = exchange_over(world, client, connection, &create);
+        }
         let Answer::CreateSession(Ok(made)) = reply.last() else { panic!("{reply:?}") };
         (self.id, self.sequences) = (made.session, vec![0; made.fore.requests_max as usize]);
     }
@@ -194,11 +215,21 @@ pub fn request(cx: &Cx<'_>, token: Token, requests: &[Request<'_>]) -> CallReque
 
 /// Sends a compound, and makes steps until its reply is here.
 pub fn exchange(world: &mut World, client: usize, requests: &[Request<'_>]) -> Reply4 {
-    const TOKEN: u64 = 1_000_000;
-    world.send(client, TOKEN, |cx, token| request(cx, token, requests));
+    exchange_over(world, client, 0, requests)
+}
+
+/// The same over one of the client's connections.
+pub fn exchange_over(
+    world: &mut World,
+    client: usize,
+    connection: u64,
+    requests: &[Request<'_>],
+) -> Reply4 {
+    let number = 1_000_000 + connection;
+    world.send(client, number, |cx, token| request(cx, token, requests));
     loop {
         if let Some((token, reply)) = world.take(client) {
-            assert_eq!(token, TOKEN, "nothing else is under way");
+            assert_eq!(token, number, "nothing else is under way");
             return Reply4::of(&reply);
         }
         world.step();
@@ -224,6 +255,18 @@ pub fn create(name: &[u8]) -> Request<'_> {
         share_deny: 0,
         owner: StateOwner { client_id: 0, owner: Text(b"owner") },
         how: OpenHow::Create(CreateHow4::Guarded(RawAttributes::default())),
+        claim: OpenClaim::Null(Text(name)),
+    })
+}
+
+/// OPEN for both, by a name that is there.
+pub fn open(name: &[u8], deny: u32) -> Request<'_> {
+    Request::Open(Open4Args {
+        seqid: 0,
+        share_access: share::BOTH,
+        share_deny: deny,
+        owner: StateOwner { client_id: 0, owner: Text(b"owner") },
+        how: OpenHow::NoCreate,
         claim: OpenClaim::Null(Text(name)),
     })
 }

@@ -8,6 +8,7 @@ mod client4;
 mod compounds;
 mod counted;
 mod held;
+mod lending;
 mod recalls;
 #[path = "../losses/requester.rs"]
 mod requester;

@@ -2,7 +2,9 @@
 //! connections that are lost meanwhile, and slots.
 
 use crate::{
-    client4::{CONFIG, Reply4, Session4, create, look, make_directory, put, read, request},
+    client4::{
+        CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, open, put, request,
+    },
     world::{CONNECTIONS, World},
 };
 use fastrand::Rng;
@@ -10,8 +12,8 @@ use stag_protocol::nfs::{
     Bulk,
     v3::StableHow,
     v4::{
-        Answer, Bitmap, Commit4Args, ReadDir4Args, Rename4Args, Request, Stateid, Status4, Text,
-        Write4Args,
+        Answer, Bitmap, Commit4Args, Read4Args, ReadDir4Args, Rename4Args, Request, Stateid,
+        Status4, Text, Write4Args,
     },
 };
 use stag_sim::Faults;
@@ -56,6 +58,7 @@ impl Task {
 /// Does one thing after the other in its slot, each until it is done.
 struct Actor {
     number: usize,
+    stateid: Stateid,
     left: usize,
     task: Option<Task>,
     version: u32,
@@ -81,13 +84,35 @@ struct Sum {
     unkept: u64,
     /// Compounds that came over the other shard.
     forwarded: u64,
+    /// Those that it has carried out itself.
+    lent: u64,
+}
+
+/// Shards that serve the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    One,
+    /// The second one forwards all.
+    Forwarding,
+    /// The session is made over the second one, which has its slots at first.
+    Lending,
 }
 
 impl Actor {
-    fn new(number: usize) -> Self {
+    fn new(number: usize, stateid: Stateid) -> Self {
         let (names, version, fresh) = (vec![], 0, 0);
         let (rests_until, is_new) = (Some(Time(0)), true);
-        Self { number, left: TASKS, task: None, version, names, fresh, rests_until, is_new }
+        Self {
+            number,
+            stateid,
+            left: TASKS,
+            task: None,
+            version,
+            names,
+            fresh,
+            rests_until,
+            is_new,
+        }
     }
 
     fn choose(&mut self, dice: &mut Rng) -> Task {
@@ -132,7 +157,7 @@ impl Actor {
         let name = |name: &String| name.as_bytes().to_vec();
         let requests = match task {
             Task::Write => {
-                let (stateid, stable) = (Stateid::ANONYMOUS, StableHow::Unstable);
+                let (stateid, stable) = (self.stateid, StableHow::Unstable);
                 let data = Bulk::Inline(&octets[..]);
                 let write = Request::Write(Write4Args { stateid, offset, stable, data });
                 vec![sequence, put(&file), write]
@@ -140,7 +165,11 @@ impl Actor {
             Task::Commit => {
                 vec![sequence, put(&file), Request::Commit(Commit4Args { offset: 0, count: 0 })]
             }
-            Task::Read => vec![sequence, put(&file), read(offset, STRIDE as u32)],
+            Task::Read => {
+                let (stateid, count) = (self.stateid, STRIDE as u32);
+                let read = Request::Read(Read4Args { stateid, offset, count });
+                vec![sequence, put(&file), read]
+            }
             Task::Look => vec![sequence, put(&slow), look(), look()],
             Task::List => {
                 let args = ReadDir4Args {
@@ -225,14 +254,35 @@ fn status_of(answer: &Answer<'_>) -> Status4 {
     answer.status()
 }
 
-fn play(seed: u64, shards: usize) -> Sum {
+fn play(seed: u64, setting: Setting) -> Sum {
     let mut dice = Rng::with_seed(seed);
-    let mut world = match shards {
-        1 => World::with(seed, |gateway| gateway.with_nfs4(CONFIG)),
-        _ => World::on_two(seed, |gateway| gateway.with_nfs4(CONFIG)),
+    let mut world = match setting {
+        Setting::One => World::with(seed, |gateway| gateway.with_nfs4(CONFIG)),
+        Setting::Forwarding => World::on_two(seed, |gateway| gateway.with_nfs4(CONFIG)),
+        Setting::Lending => World::lending(seed, CONFIG),
     };
-    let mut session = Session4::open(&mut world, 0);
-    let mut actors: Vec<_> = (0..ACTORS).map(Actor::new).collect();
+    // Calls over the connection that the session was made over, before others come; or all.
+    let (first, mut alone) = match setting {
+        Setting::Lending => (1, [0, 20, 60, u64::MAX][dice.usize(..4)]),
+        Setting::One | Setting::Forwarding => (0, 0),
+    };
+    let mut session = Session4::open_over(&mut world, 0, 0, first);
+    let stateid = match setting {
+        Setting::Lending => {
+            let slow = world.slow;
+            loop {
+                let opened = [session.next(0, true), put(&slow), open(b"file", 0)];
+                let reply = exchange_over(&mut world, 0, first, &opened);
+                match reply.last() {
+                    Answer::Open(Ok(opened)) => break opened.stateid,
+                    Answer::Open(Err(Status4::Delay)) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        Setting::One | Setting::Forwarding => Stateid::ANONYMOUS,
+    };
+    let mut actors: Vec<_> = (0..ACTORS).map(|number| Actor::new(number, stateid)).collect();
     let lost = [0, 200, 1_000, 5_000][dice.usize(..4)];
     world.fabric.set_faults(Faults { lost, ..Faults::DELAYS });
     // The first slot has carried a request.
@@ -251,9 +301,14 @@ fn play(seed: u64, shards: usize) -> Sum {
             }
             actor.rests_until = None;
             sum.calls += 1;
-            actor.send(&mut world, &mut session, dice.u64(..CONNECTIONS as u64));
+            let connection = match alone {
+                0 => dice.u64(..CONNECTIONS as u64),
+                _ => first,
+            };
+            alone = if alone == u64::MAX { alone } else { alone.saturating_sub(1) };
+            actor.send(&mut world, &mut session, connection);
         }
-        if shards > 1 && dice.u32(..200) == 0 {
+        if setting != Setting::One && dice.u32(..200) == 0 {
             world.stuck_until = world.steps() + dice.u64(..100);
         }
         world.step();
@@ -266,6 +321,7 @@ fn play(seed: u64, shards: usize) -> Sum {
     world.end();
     let report = world.report();
     assert_eq!((report.nfs4.suspended, report.nfs4.busy_slots), (0, 0), "no slot is lost");
+    assert_eq!(world.lent_busy(), 0, "nor one that is lent");
     let shared = world.shared.borrow();
     for (what, times) in &shared.done {
         assert_eq!(*times, 1, "{what} was carried out more than once");
@@ -281,7 +337,7 @@ fn play(seed: u64, shards: usize) -> Sum {
     (sum.joined, sum.replayed) = (report.nfs4.joined, report.nfs4.replayed);
     sum.hung = shared.hung;
     drop(shared);
-    sum.forwarded = world.forwarded();
+    (sum.forwarded, sum.lent) = (world.forwarded(), world.lent());
     sum
 }
 
@@ -297,24 +353,31 @@ impl std::ops::AddAssign for Sum {
         self.hung += other.hung;
         self.unkept += other.unkept;
         self.forwarded += other.forwarded;
+        self.lent += other.lent;
     }
 }
 
 #[test]
 fn whatever_is_lost_each_operation_of_a_compound_is_carried_out_once_and_no_slot_is_lost() {
-    assert_eq!(run(1).forwarded, 0);
+    assert_eq!(run(Setting::One).forwarded, 0);
 }
 
 #[test]
 fn the_same_holds_when_a_client_comes_over_two_shards_and_letters_are_late() {
-    let sum = run(2);
-    assert!(sum.forwarded > sum.calls / 4, "{sum:?}");
+    let sum = run(Setting::Forwarding);
+    assert!(sum.forwarded > sum.calls / 4 && sum.lent == 0, "{sum:?}");
 }
 
-fn run(shards: usize) -> Sum {
+#[test]
+fn the_same_holds_when_the_second_shard_has_the_slots_and_gives_them_back() {
+    let sum = run(Setting::Lending);
+    assert!(sum.forwarded > sum.calls / 4 && sum.lent > sum.calls / 20, "{sum:?}");
+}
+
+fn run(setting: Setting) -> Sum {
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     // Fewer on two shards, to keep the whole suite short.
-    let usual = if is_ci { 1_000 } else { 200 } / if shards > 1 { 2 } else { 1 };
+    let usual = if is_ci { 1_000 } else { 200 } / if setting == Setting::One { 1 } else { 2 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let next = AtomicU64::new(first);
@@ -325,7 +388,7 @@ fn run(shards: usize) -> Sum {
             if seed >= first + count {
                 return sum;
             }
-            sum += play(seed, shards);
+            sum += play(seed, setting);
         }
     };
     let mut sum = Sum::default();
@@ -335,7 +398,7 @@ fn run(shards: usize) -> Sum {
             sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
     });
-    println!("{count} seeds on {shards} shards: {sum:?}");
+    println!("{count} seeds, {setting:?}: {sum:?}");
     if count >= 50 {
         assert!(sum.suspensions > sum.calls / 2, "{sum:?}");
         assert!(sum.joined > 0 && sum.replayed > 0 && sum.hung > count / 2, "{sum:?}");

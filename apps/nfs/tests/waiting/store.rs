@@ -62,6 +62,8 @@ struct Pending {
 
 pub struct SlowStore {
     memory: Memory,
+    /// The memory that calls which wait find, where several shards serve one.
+    behind: Option<Rc<RefCell<Memory>>>,
     /// Objects whose calls do not wait.
     fast: FileHandle,
     pending: Vec<Pending>,
@@ -86,9 +88,27 @@ impl SlowStore {
         }));
         let fast = stag_nfs::store::Procedures::mount(&mut memory, b"/fast").unwrap();
         let dice = Rng::with_seed(seed ^ 0x5157);
-        let store =
-            Self { memory, fast, pending: vec![], dice, now: Time(0), shared: Rc::clone(&shared) };
+        let (pending, now, behind) = (vec![], Time(0), None);
+        let store = Self { memory, behind, fast, pending, dice, now, shared: Rc::clone(&shared) };
         (store, shared)
+    }
+
+    /// The stores of two shards, whose calls that wait find the same objects.
+    pub fn pair(seed: u64) -> ([Self; 2], Rc<RefCell<Shared>>) {
+        let (mut one, shared) = Self::new(seed);
+        let mut other = Self::new(seed ^ 1).0;
+        let behind = Rc::new(RefCell::new(Self::new(seed).0.memory));
+        one.behind = Some(Rc::clone(&behind));
+        (other.behind, other.shared) = (Some(behind), Rc::clone(&shared));
+        ([one, other], shared)
+    }
+
+    /// Makes changes to what calls find.
+    pub fn prepare<T>(&mut self, make: impl FnOnce(&mut Memory) -> T) -> T {
+        match &self.behind {
+            Some(behind) => make(&mut behind.borrow_mut()),
+            None => make(&mut self.memory),
+        }
     }
 
     pub fn memory(&mut self) -> &mut Memory {
@@ -183,7 +203,10 @@ impl Store for SlowStore {
         let place = self.pending.iter().position(is_due)?;
         let Pending { ticket, mut call, .. } = self.pending.swap_remove(place);
         self.note(&call);
-        let outcome = perform(&mut self.memory, &mut call);
+        let outcome = match &self.behind {
+            Some(behind) => perform(&mut *behind.borrow_mut(), &mut call),
+            None => perform(&mut self.memory, &mut call),
+        };
         Some(StoreCallDone { ticket, call, outcome })
     }
 

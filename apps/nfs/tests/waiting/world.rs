@@ -5,7 +5,7 @@ use crate::{
     store::{Shared, SlowStore},
 };
 use stag_engine::{Config, Cx, PeerId, Request, Shard, Token};
-use stag_nfs::{Gateway, GatewayReport, Nfs4Link, store::Procedures as _};
+use stag_nfs::{Gateway, GatewayReport, Nfs4Config, Nfs4Link, store::Procedures as _};
 use stag_protocol::nfs::v3::{Call, CreateHow, FileHandle, SetAttributes};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
@@ -67,16 +67,39 @@ impl World {
         Self::build(seed, |gateway| make(gateway).with_link(home), arrival)
     }
 
+    /// As [`on_two`](Self::on_two), but both shards serve the same objects, and the second one has
+    /// sessions lent that are made over it.
+    pub fn lending(seed: u64, config: Nfs4Config) -> Self {
+        let mut links = Nfs4Link::all(2);
+        let (arrival, home) = (links.pop().unwrap(), links.pop().unwrap());
+        let ([store, other], shared) = SlowStore::pair(seed);
+        let home = |gateway: Gateway<SlowStore>| gateway.with_nfs4(config).with_link(home);
+        let arrival = Gateway::new(other).with_nfs4(config).with_link(arrival);
+        Self::of(seed, (store, shared), home, Some(arrival))
+    }
+
     fn build(
         seed: u64,
         make: impl FnOnce(Gateway<SlowStore>) -> Gateway<SlowStore>,
         link: Option<Nfs4Link>,
     ) -> Self {
-        let (mut store, shared) = SlowStore::new(seed);
-        let slow = store.memory().mount(b"/slow").unwrap();
+        let arrival = link.map(|link| Gateway::new(SlowStore::new(seed).0).with_link(link));
+        Self::of(seed, SlowStore::new(seed), make, arrival)
+    }
+
+    fn of(
+        seed: u64,
+        (mut store, shared): (SlowStore, Rc<RefCell<Shared>>),
+        make: impl FnOnce(Gateway<SlowStore>) -> Gateway<SlowStore>,
+        arrival: Option<Gateway<SlowStore>>,
+    ) -> Self {
         let fast = store.memory().mount(b"/fast").unwrap();
         let how = CreateHow::Guarded(SetAttributes::default());
-        let file = store.memory().create(&slow, b"file", &(&how).into()).unwrap().handle;
+        let (slow, file) = store.prepare(|memory| {
+            let slow = memory.mount(b"/slow").unwrap();
+            let file = memory.create(&slow, b"file", &(&how).into()).unwrap().handle;
+            (slow, file)
+        });
         let pool = stag_nfs::store::Store::pool(&store).cloned();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let config = sizes();
@@ -87,8 +110,7 @@ impl World {
             server.register(pool).unwrap();
         }
         server.listen(&PORT).unwrap();
-        let arrival = link.map(|link| {
-            let gateway = Gateway::new(SlowStore::new(seed).0).with_link(link);
+        let arrival = arrival.map(|gateway| {
             let end = fabric.end("arrival", LIMITS);
             let config = sizes();
             let gateway = gateway.with_slots(config.slots);
@@ -161,6 +183,16 @@ impl World {
         self.arrival.as_ref().map_or(0, |arrival| arrival.snapshot().app.nfs4.forwarded)
     }
 
+    /// Compounds that the second shard has carried out itself.
+    pub fn lent(&self) -> u64 {
+        self.arrival.as_ref().map_or(0, |arrival| arrival.snapshot().app.nfs4.compounds)
+    }
+
+    /// Slots of the second shard that are busy.
+    pub fn lent_busy(&self) -> u64 {
+        self.arrival.as_ref().map_or(0, |arrival| arrival.snapshot().app.nfs4.busy_slots)
+    }
+
     /// Steps made so far.
     pub const fn steps(&self) -> u64 {
         self.steps
@@ -211,7 +243,10 @@ impl World {
     /// The clients leave; then nothing is held at the server.
     pub fn end(&mut self) {
         let began = self.now;
-        while self.report().waiting.under_way > 0 {
+        let under_way = |arrival: &Shard<_, Gateway<_>>| arrival.snapshot().app.waiting.under_way;
+        while self.report().waiting.under_way > 0
+            || self.arrival.as_ref().is_some_and(|arrival| under_way(arrival) > 0)
+        {
             self.step();
             assert!(self.now.since(began) < Duration::from_secs(60), "calls come back");
         }

@@ -28,6 +28,7 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
     if grant != ChannelGrant::Fore {
         turn.nfs4.make_ready(turn.cx, peer);
         turn.nfs4.resume_callbacks();
+        turn.nfs4.tell_flags(&args.session);
     }
     let ok = BindConnOk { session: args.session, grant, rdma_mode: false };
     turn.put(&Answer::BindConnToSession(Ok(ok)))

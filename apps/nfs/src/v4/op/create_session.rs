@@ -97,6 +97,9 @@ fn make<S: Store>(
     if client.sessions >= SESSIONS_OF_CLIENT {
         return Err(Status4::Delay);
     }
+    if !nfs4.may_join(args.client_id, peer, turn.crossing.takes_loans) {
+        return Err(Status4::Delay);
+    }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
     let fore = ChannelAttributes { requests_max: slots, ..fore };
     let program = args.program;
@@ -116,6 +119,9 @@ fn make<S: Store>(
         // RFC 8267 §6.5.2 [8267-15]: callbacks are calls in the reverse direction (RFC 8167)
         nfs4.make_ready(turn.cx, peer);
         nfs4.resume_callbacks();
+    }
+    if turn.crossing.takes_loans {
+        turn.nfs4.lend(&session, peer);
     }
     // No session survives a restart, and no connection goes over to RDMA.
     let flags = args.flags & session_flag::CONN_BACK_CHAN;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Attributes that the holder of a write delegation changes without telling.
-const HELD: Bitmap = Bitmap::of_attributes(&[
+pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
     Attribute::Change,
     Attribute::Size,
     Attribute::SpaceUsed,

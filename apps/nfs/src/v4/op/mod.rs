@@ -28,6 +28,7 @@ mod verify;
 mod write;
 mod xattrs;
 
+pub(super) use getattr::HELD;
 use stag_protocol::nfs::v4::{Request, Status4};
 
 use super::turn::{Done, Turn};

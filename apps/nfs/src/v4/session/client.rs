@@ -13,7 +13,7 @@ use stag_protocol::{
 };
 
 use super::{CLIENTS, UNCONFIRMED};
-use crate::v4::state::ClientKey;
+use crate::v4::{settled::Settled, state::ClientKey};
 
 /// The user that a client ID belongs to (RFC 8881 §2.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) sessions: u32,
     /// Its persistent record.
     pub(in crate::v4) record: RecordPhase,
+    /// The shard that judges its READs and WRITEs beside the home.
+    pub(in crate::v4) settled: Settled,
 }
 
 /// Phase of a client's persistent record.
@@ -184,6 +186,7 @@ impl Clients {
             key: None,
             sessions: 0,
             record: RecordPhase::None,
+            settled: Settled::Nowhere,
         });
         self.owners.entry(new.owner.into()).or_default().unconfirmed = Some(number);
         self.unconfirmed += 1;

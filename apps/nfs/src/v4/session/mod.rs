@@ -12,13 +12,16 @@ mod bound;
 mod cells;
 mod client;
 mod digest;
+mod request;
 mod table;
 
 pub(super) use back::BackChannel;
 pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
-pub(super) use table::{SequenceFacts, Session, Sessions, SlotInUse, SlotVerdict};
+pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
+pub(crate) use table::{BegunSlot, LentSession, ReturnedSlots};
+pub(super) use table::{Session, Sessions, Standing};
 
 /// Client records, confirmed or not.
 pub(super) const CLIENTS: usize = 10_752;

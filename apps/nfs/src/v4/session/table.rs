@@ -1,16 +1,18 @@
 //! Sessions, their slots and the replies that these keep (RFC 8881 §2.10).
 
-use stag_protocol::{
-    nfs::v4::{
-        ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4, sequence_flag,
-        state::{Slot, SlotCall, SlotStep, SlotTable},
-    },
-    xdr::Reader,
+mod loan;
+
+use stag_protocol::nfs::v4::{
+    ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4, sequence_flag,
+    state::{Slot, SlotCall, SlotStep, SlotTable},
 };
 
 use super::{
-    BackChannel, BoundPeers, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, digest::digest,
+    BackChannel, BoundPeers, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, SequenceFacts,
+    SlotInUse, SlotVerdict, digest::digest,
 };
+pub(in crate::v4) use loan::Standing;
+pub(crate) use loan::{BegunSlot, LentSession, ReturnedSlots};
 
 /// A session.
 #[derive(Debug)]
@@ -25,54 +27,13 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) callbacks: Option<BackChannel>,
     /// The connections that it was made over or bound to.
     pub(in crate::v4) bound: BoundPeers,
+    /// The shard that has its slots.
+    pub(in crate::v4) standing: Standing,
     id: SessionId,
     slots: SlotTable<Box<[Slot]>>,
     /// The cell of each slot, and the octets of the reply in it.
     cells: Box<[u32]>,
     lens: Box<[u16]>,
-}
-
-/// The slot of a compound that is carried out. It is given to [`Sessions::finish`], whatever
-/// becomes of the compound.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::v4) struct SlotInUse {
-    pub(in crate::v4) session: SessionId,
-    pub(in crate::v4) client: u64,
-    pub(in crate::v4) slot: u32,
-    /// Sequence ID of the request.
-    pub(in crate::v4) sequence: u32,
-    /// The reply is to be cached whole.
-    pub(in crate::v4) cache_this: bool,
-    /// Octets of the longest reply, RPC header included.
-    pub(in crate::v4) reply_max: usize,
-    /// The same of one that is cached.
-    pub(in crate::v4) cached_max: usize,
-}
-
-/// Decision about a SEQUENCE.
-#[derive(Debug)]
-pub(in crate::v4) enum SlotVerdict {
-    /// A new request: its slot is busy now.
-    New(SlotInUse),
-    /// A retry of one that is carried out.
-    InProgress,
-    /// A retry whose reply is kept.
-    Replay,
-    /// A retry whose reply is not kept.
-    ReplayUncached,
-}
-
-/// Facts of a compound that SEQUENCE is judged by.
-#[derive(Clone, Debug)]
-pub(in crate::v4) struct SequenceFacts<'a> {
-    /// User of the compound.
-    pub(in crate::v4) principal: Principal,
-    /// Octets of the call, RPC header included.
-    pub(in crate::v4) request_len: usize,
-    /// Its operations.
-    pub(in crate::v4) operations: u32,
-    /// Its arguments.
-    pub(in crate::v4) arguments: Reader<'a>,
 }
 
 /// Octets of the shortest reply to a compound that succeeds: that of SEQUENCE alone.
@@ -159,20 +120,8 @@ impl Sessions {
         let place = self.places.get_mut(usize::from(number))?;
         place.uses = place.uses.wrapping_add(1);
         let id = session_id(self.epoch, place.uses, client, number);
-        let slots = vec![Slot::default(); count].into_boxed_slice();
-        let slots = SlotTable::new(slots, fore.requests_max);
-        let lens = vec![0; count].into_boxed_slice();
-        place.session = Some(Box::new(Session {
-            client,
-            fore,
-            minor_version,
-            callbacks,
-            bound: BoundPeers::default(),
-            id,
-            slots,
-            cells,
-            lens,
-        }));
+        let session = Session::new(LentSession { id, client, minor_version, fore }, cells);
+        place.session = Some(Box::new(Session { callbacks, ..session }));
         Some(id)
     }
 
@@ -217,17 +166,22 @@ impl Sessions {
         let session = place.session.take_if(|session| session.id == *id)?;
         self.busy -= session.slots.busy();
         self.cells.give(&session.cells);
-        self.free.push(number);
+        if !session.standing.is_borrowed() {
+            self.free.push(number);
+        }
         Some(session)
     }
 
-    /// Judges a SEQUENCE, and begins its request if it is a new one. An error leaves no trace.
+    /// Judges a SEQUENCE, and begins its request if it is a new one. An error leaves no trace;
+    /// NFS4ERR_DELAY says that another shard has the slots.
     pub(in crate::v4) fn begin(
         &mut self,
         args: &SequenceArgs,
         facts: &SequenceFacts<'_>,
     ) -> Result<SlotVerdict, Status4> {
         let session = self.get_mut(&args.session).ok_or(Status4::BadSession)?;
+        // The shard that has its slots judges its requests.
+        session.standing.check_here()?;
         let call = slot_call(args, facts);
         match session.slots.check(&call)? {
             SlotStep::InProgress => return Ok(SlotVerdict::InProgress),
@@ -260,6 +214,7 @@ impl Sessions {
             cache_this: args.cache_this,
             reply_max: octets(fore.response_max),
             cached_max,
+            is_lent: false,
         };
         self.busy += 1;
         Ok(SlotVerdict::New(in_use))
@@ -375,6 +330,7 @@ const fn place_of(id: &SessionId) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_protocol::xdr::Reader;
 
     fn channel(slots: u32) -> ChannelAttributes {
         ChannelAttributes {

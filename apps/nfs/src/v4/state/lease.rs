@@ -87,8 +87,13 @@ impl StateTables {
         self.clients.get(client).is_some_and(|client| client.phase != LeasePhase::Active)
     }
 
+    /// Returns true if the client is gone, or its lease expired.
+    pub fn is_expired(&self, client: ClientKey) -> bool {
+        self.clients.get(client.0).is_none_or(|client| client.phase != LeasePhase::Active)
+    }
+
     /// Returns true if the client was found to be expired for good, and has not come back.
-    pub(super) fn is_to_go(&self, client: ClientKey) -> bool {
+    pub fn is_to_go(&self, client: ClientKey) -> bool {
         self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
     }
 

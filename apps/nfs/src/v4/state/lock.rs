@@ -313,6 +313,7 @@ impl StateTables {
         let state = self.states.get_mut(key).ok_or(Status4::BadStateid)?;
         // RFC 8881 §9.4 [8881-220]: each LOCK and LOCKU that is done raises the sequence ID
         state.seqid = next_seqid(state.seqid);
+        self.note_changed(key);
         Ok(self.stateid(StateKey(key)).ok_or(Status4::BadStateid)?)
     }
 

@@ -30,6 +30,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod waiter;
+mod watch;
 mod work;
 
 pub use attributes::{AttributeOrder, AttributeSource, ChangeAndSize};
@@ -49,4 +50,5 @@ pub use shadow::ShadowPart;
 pub use stateid::{StateName, StateidKind};
 pub use tables::StateTables;
 pub use waiter::LockNotice;
+pub use watch::{FactAccess, FactChange, IoFact, StateOther, allows};
 pub use work::StateWork;

@@ -245,6 +245,7 @@ impl StateTables {
         {
             open.access = share.access();
         }
+        self.note_changed(key);
         Ok(self.stateid(super::StateKey(key)).ok_or(Status4::BadStateid)?)
     }
 

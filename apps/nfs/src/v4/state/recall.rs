@@ -146,6 +146,7 @@ impl StateTables {
         if held.machine.revoke() != RecallStep::RevokedGoOn {
             return;
         }
+        self.note_gone(state.0);
         let Some(entry) = self.states.get(state.0) else { return };
         let (file, file_id, client) = (entry.file, entry.file_id, entry.client);
         if let Some(client) = self.clients.get_mut(client) {

@@ -4,6 +4,7 @@ use super::entry::{ClientEntry, FileEntry, StateEntry, StateKind};
 use super::presence::{Presence, PresenceFilter};
 use super::recent::RecentRecalls;
 use super::recovery::Recovery;
+use super::watch::Watch;
 use super::work::WorkQueue;
 use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
 use stag_pools::table::{Key, Table};
@@ -53,6 +54,8 @@ pub struct StateTables {
     pub(super) ranges: usize,
     /// Requests that wait for locks.
     pub(super) waiters: usize,
+    /// States that changed.
+    pub(super) watch: Watch,
     /// Handles of files that nobody has state of any more.
     swept: Vec<Box<[u8]>>,
 }
@@ -93,6 +96,7 @@ impl StateTables {
             lock_states: 0,
             ranges: 0,
             waiters: 0,
+            watch: Watch::default(),
             swept: Vec::new(),
             limits,
         }
@@ -203,11 +207,13 @@ impl StateTables {
         let entry = StateEntry { client: client.0, file, file_id, seqid: 1, place, kind };
         let key = self.states.insert(entry).map_err(|_| Status4::Delay)?;
         owner.states.push(key);
+        self.note_changed(key);
         Ok(StateKey(key))
     }
 
     /// Takes a state out of the table and out of its client's list.
     pub(super) fn take_state(&mut self, key: Key) -> Option<StateEntry> {
+        self.note_gone(key);
         let entry = self.states.remove(key)?;
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.states.swap_remove(entry.place);

@@ -1,0 +1,219 @@
+//! The letters themselves (`link`): all of it is owned, and copied once.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use stag_engine::{Answer, AnswerItem, CallId, Cx, PeerId, Token};
+use stag_protocol::{
+    nfs::{v3::Status, v4::SessionId},
+    rpc::{CallHeader, ReplyHeader, Xid},
+    rpcrdma::responder::PIECES_MAX,
+    xdr::{Piece, Reader, Writer},
+};
+
+use super::{
+    beside::BesideQuestion,
+    session::{BegunSlot, LentSession, ReturnedSlots},
+    state::FactChange,
+};
+use crate::{
+    drc::CallSource,
+    parked::{Asker, PeerAt},
+    store::Caller,
+};
+
+/// Compounds that one shard has forwarded and that are not answered, and the same of those that the
+/// home has not read. Beyond, NFS4ERR_DELAY.
+pub(super) const FORWARDED_MAX: usize = 128;
+/// Octets of the arguments of those that the home has not read.
+const OCTETS_MAX: usize = 64 << 20;
+/// Octets of the longest header of a call.
+const HEADER_MAX: usize = 1_024;
+
+/// A compound on its way to the home.
+#[derive(Debug)]
+pub(crate) struct ForwardedCompound {
+    pub(crate) source: CallSource,
+    pub(crate) caller: Caller,
+    /// Its slot, if the shard that it came to has begun its request.
+    pub(crate) begun: Option<BegunSlot>,
+    /// The shard that it came to can carry out compounds itself.
+    pub(crate) takes_loans: bool,
+    header: Box<[u8]>,
+    pieces: Vec<(Box<[u8]>, bool)>,
+    _share: UnreadShare,
+}
+
+/// Octets of the arguments of compounds that nobody has read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(Arc<AtomicUsize>);
+
+impl Unread {
+    /// Returns true if so many octets more may lie there.
+    pub(super) fn has_room(&self, octets: usize) -> bool {
+        let sum = self.0.load(Ordering::Relaxed).saturating_add(octets);
+        Arc::strong_count(&self.0) <= FORWARDED_MAX && sum <= OCTETS_MAX
+    }
+}
+
+/// Octets of a compound's arguments, counted until the home has read it.
+#[derive(Debug)]
+struct UnreadShare {
+    octets: usize,
+    of: Arc<AtomicUsize>,
+}
+
+impl UnreadShare {
+    /// Takes `octets` of what a shard may have unread. None if that would be too much.
+    fn take(unread: &Unread, octets: usize) -> Option<Self> {
+        // Each share holds the counter, and so does the shard. Only the shard takes shares: what it
+        // sees is not too little.
+        let of = &unread.0;
+        unread.has_room(octets).then(|| {
+            of.fetch_add(octets, Ordering::Relaxed);
+            Self { octets, of: Arc::clone(of) }
+        })
+    }
+}
+
+impl Drop for UnreadShare {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.octets, Ordering::Relaxed);
+    }
+}
+
+impl ForwardedCompound {
+    /// Copies a compound. None if too much is unread, or its header is longer than any.
+    pub(crate) fn of(
+        unread: &Unread,
+        source: CallSource,
+        caller: Caller,
+        header: &CallHeader<'_>,
+        arguments: &Reader<'_>,
+    ) -> Option<Self> {
+        let share = UnreadShare::take(unread, arguments.remaining())?;
+        let mut head = [0; HEADER_MAX];
+        let mut writer = Writer::new(&mut head);
+        header.emit(&mut writer).ok()?;
+        let len = writer.len();
+        let header = head.get(..len)?.into();
+        let pieces = arguments.pieces();
+        let pieces =
+            pieces.map(|piece| (piece.octets().into(), matches!(piece, Piece::Chunk(_)))).collect();
+        let (begun, takes_loans) = (None, false);
+        Some(Self { source, caller, begun, takes_loans, header, pieces, _share: share })
+    }
+
+    /// Its header.
+    pub(crate) fn header(&self) -> Option<CallHeader<'_>> {
+        CallHeader::parse(&mut Reader::new(&self.header)).ok()
+    }
+
+    /// Its arguments, in the pieces that they came in.
+    pub(crate) fn pieces(&self) -> [Piece<'_>; PIECES_MAX] {
+        let mut pieces = [Piece::Inline(&[]); PIECES_MAX];
+        for (piece, (octets, is_chunk)) in pieces.iter_mut().zip(&self.pieces) {
+            *piece = if *is_chunk { Piece::Chunk(octets) } else { Piece::Inline(octets) };
+        }
+        pieces
+    }
+}
+
+/// Letter to the home.
+#[derive(Debug)]
+pub(crate) enum ToHome {
+    Compound(Box<ForwardedCompound>),
+    Question {
+        asker: Asker,
+        caller: Caller,
+        question: BesideQuestion,
+    },
+    CalledBack {
+        at: PeerAt,
+        token: Token,
+        reply: Option<Box<[u8]>>,
+    },
+    PeerGone(PeerAt),
+    /// A client is forgotten that was settled there.
+    Unsettled(u64),
+    /// The slots of a session come back.
+    Returned(SessionId, ReturnedSlots),
+}
+
+/// Letter from the home.
+#[derive(Debug)]
+pub(crate) enum FromHome {
+    Reply {
+        id: CallId,
+        reply: ForwardedReply,
+    },
+    Verdict {
+        id: CallId,
+        verdict: Result<(), Status>,
+    },
+    Ready(PeerId),
+    CallBack {
+        peer: PeerId,
+        message: Box<[u8]>,
+        token: Token,
+    },
+    Disconnect(PeerId),
+    /// Compounds of this session are judged by the other shard from here on.
+    Lend(LentSession),
+    /// The slots of a session are to come back when nothing is carried out in them.
+    Recall(SessionId),
+    /// A session is gone.
+    Ended(SessionId),
+    /// A state of a client that is settled there.
+    Fact(FactChange),
+    /// The client is to be forgotten.
+    Unsettle(u64),
+}
+
+/// Octets of a reply.
+#[derive(Debug)]
+pub(crate) struct ForwardedReply {
+    message: Box<[u8]>,
+    item: Option<(usize, Box<[u8]>)>,
+}
+
+impl ForwardedReply {
+    /// Copies a reply.
+    pub(crate) fn of(answer: &Answer) -> Self {
+        let item = answer.item.as_ref().map(|item| {
+            let parts = item.octets.iter().map(|part| &**part);
+            (item.position, parts.collect::<Vec<&[u8]>>().concat().into())
+        });
+        Self { message: answer.message.to_vec().into(), item }
+    }
+
+    /// The part that a slot keeps, from the status of the compound on. None of one with an item,
+    /// which no kept reply has.
+    pub(crate) fn kept(&self) -> Option<&[u8]> {
+        self.message.get(ReplyHeader::LEN..).filter(|_| self.item.is_none())
+    }
+
+    /// Makes it the reply to another call.
+    pub(crate) fn readdress(&mut self, xid: Xid) {
+        if let Some(number) = self.message.first_chunk_mut() {
+            *number = xid.0.to_be_bytes();
+        }
+    }
+
+    /// The reply in memory of this shard; none when there is too little.
+    pub(crate) fn answer(&self, cx: &Cx<'_>) -> Option<Answer> {
+        let mut message = cx.message(self.message.len())?;
+        message.append(&self.message).ok()?;
+        let item = match &self.item {
+            Some((position, octets)) => {
+                let mut copy = cx.take(octets.len())?;
+                copy.append(octets).ok()?;
+                Some(AnswerItem { position: *position, octets: copy.freeze().into() })
+            }
+            None => None,
+        };
+        Some(Answer { message, item })
+    }
+}

@@ -1,0 +1,405 @@
+//! Sessions that the home lends to the shards that they are made at (`session`'s loans).
+//!
+//! A shard with a session's slots judges its requests, and keeps its replies. It carries out
+//! compounds that look at objects and need no state, and those that read and write by a state that
+//! it was told of (`settled`). Of all others it begins the request, and the home carries them out
+//! as it does those of its own connections. A request that comes another way
+//! brings the slots back to the home: it waits until nothing is carried out in them, and finds the
+//! replies that they keep. The session stays at the home from then on.
+//!
+//! | fact | told by | how |
+//! |---|---|---|
+//! | a request has renewed the lease | the shard | a number of the session, which the home reads |
+//! | flags of SEQUENCE | the home | a word of the session, once a second at least |
+//! | a file may have a delegation | the home | the filter of version 3 |
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use stag_engine::{CallId, Time};
+use stag_protocol::{
+    nfs::v4::{Compound, Request, SequenceArgs, SessionId, Status4, sequence_flag},
+    rpc::Xid,
+};
+
+use super::{
+    Nfs4,
+    compound::Flow,
+    letters::{ForwardedCompound, FromHome},
+    link::{ArrivalEnd, SharedFacts},
+    session::{BegunSlot, LentSession, ReturnedSlots, SESSIONS, SlotInUse, Standing},
+    settled::ToldFacts,
+    state::ClientKey,
+    turn::{Done, Turn},
+};
+use crate::{
+    parked::{Asker, PeerAt},
+    store::Store,
+};
+
+/// Facts about sessions that are lent, by the places of their IDs.
+#[derive(Debug)]
+pub(super) struct LoanFacts {
+    /// Requests so far; each is written by the shard that has the slots.
+    used: Box<[AtomicU32]>,
+    /// Flags of SEQUENCE, which the home writes.
+    flags: Box<[AtomicU32]>,
+}
+
+impl Default for LoanFacts {
+    fn default() -> Self {
+        let words = || (0..SESSIONS).map(|_| AtomicU32::new(0)).collect();
+        Self { used: words(), flags: words() }
+    }
+}
+
+impl LoanFacts {
+    /// The word of a session.
+    fn of<'a>(words: &'a [AtomicU32], session: &SessionId) -> Option<&'a AtomicU32> {
+        let [.., high, low] = *session;
+        words.get(usize::from(u16::from_be_bytes([high, low])))
+    }
+
+    /// Counts a request. Nobody else writes here, so that no instruction has to be locked.
+    fn count(&self, session: &SessionId) {
+        if let Some(used) = Self::of(&self.used, session) {
+            used.store(used.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    fn used(&self, session: &SessionId) -> u32 {
+        Self::of(&self.used, session).map_or(0, |used| used.load(Ordering::Relaxed))
+    }
+
+    fn flags(&self, session: &SessionId) -> u32 {
+        Self::of(&self.flags, session).map_or(0, |flags| flags.load(Ordering::Relaxed))
+    }
+
+    fn set_flags(&self, session: &SessionId, value: u32) {
+        if let Some(flags) = Self::of(&self.flags, session) {
+            flags.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A compound that the home carries out in a slot of this shard's.
+#[derive(Debug)]
+pub(crate) struct AwayCompound {
+    /// The name that the home answers it by.
+    id: CallId,
+    /// Whoever asked last, and the number of his call; none when he is gone.
+    pub(crate) asker: Option<(Asker, Xid)>,
+    slot: SlotInUse,
+}
+
+/// Sessions of the home's whose slots this shard has.
+#[derive(Debug)]
+pub(super) struct Borrowed {
+    pub(super) facts: Arc<SharedFacts>,
+    /// Those that the home wants back.
+    due: Vec<SessionId>,
+    away: Vec<AwayCompound>,
+    pub(super) told: ToldFacts,
+}
+
+impl Borrowed {
+    /// Counts a request of a session.
+    pub(super) fn count_use(&self, session: &SessionId) {
+        self.facts.loans.count(session);
+    }
+
+    /// The flags that the home tells for a session.
+    pub(super) fn flags(&self, session: &SessionId) -> u32 {
+        self.facts.loans.flags(session)
+    }
+}
+
+/// The home's side.
+impl Nfs4 {
+    /// Lends a session that was just made to the shard of its connection.
+    pub(super) fn lend(&mut self, session: &SessionId, at: PeerAt) {
+        if self.link.is_none() {
+            return;
+        }
+        let Some(lent) = self.sessions.lend(session, at.shard) else { return };
+        self.count_loans(1);
+        if let Some(link) = &self.link
+            && let Some(session) = self.sessions.get_mut(session)
+            && let Some(loan) = session.loan_mut()
+        {
+            loan.used = link.facts.loans.used(&lent.id);
+        }
+        self.tell_flags(session);
+        self.tell(at.shard, FromHome::Lend(lent));
+        self.settle(lent.client, at.shard);
+    }
+
+    fn count_loans(&mut self, more: isize) {
+        if let Some(link) = &mut self.link {
+            link.loans = link.loans.saturating_add_signed(more);
+        }
+    }
+
+    /// Asks for the slots of a session, which a request came for.
+    fn recall_loan(&mut self, session: &SessionId) {
+        if let Some(client) = self.sessions.get(session).map(|session| session.client) {
+            self.unsettle(client);
+        }
+        if let Some(shard) = self.sessions.recall(session) {
+            self.tell(shard, FromHome::Recall(*session));
+        }
+    }
+
+    /// The slots of a session are back.
+    pub(crate) fn take_back(&mut self, session: &SessionId, slots: ReturnedSlots) {
+        if self.sessions.take_back(session, slots) {
+            self.count_loans(-1);
+        }
+    }
+
+    /// A session that another shard may have the slots of is gone.
+    pub(super) fn end_loan(&mut self, session: &SessionId, standing: &Standing) {
+        if let Standing::Lent(loan) = standing {
+            self.count_loans(-1);
+            self.tell(loan.shard, FromHome::Ended(*session));
+        }
+    }
+
+    /// Renews the leases of clients whose requests other shards have judged since the last look.
+    pub(super) fn renew_lent(&mut self, now: Time) {
+        let Some(link) = self.link.as_ref().filter(|link| link.loans > 0) else { return };
+        let facts = Arc::clone(&link.facts);
+        let mut renewed = Vec::new();
+        for session in self.sessions.iter_mut() {
+            let (id, client) = (session.id(), session.client);
+            let Some(loan) = session.loan_mut() else { continue };
+            let used = facts.loans.used(&id);
+            if std::mem::replace(&mut loan.used, used) != used {
+                renewed.push(client);
+            }
+        }
+        for client in renewed {
+            if let Some(key) = self.clients.get(client).and_then(|client| client.key) {
+                self.state.renew(key, super::milliseconds(now));
+            }
+        }
+    }
+
+    /// Returns true if a client that counts as expired has renewed its lease at another shard.
+    pub(super) fn is_renewed(&mut self, client: ClientKey, now: Time) -> bool {
+        let has_loans = self.link.as_ref().is_some_and(|link| link.loans > 0);
+        if has_loans {
+            self.renew_lent(now);
+        }
+        has_loans && !self.state.is_expired(client)
+    }
+
+    /// Tells the shard of a session the flags that SEQUENCE has to say.
+    pub(super) fn tell_flags(&self, id: &SessionId) {
+        let Some(link) = &self.link else { return };
+        let Some(session) = self.sessions.get(id) else { return };
+        if session.lent_to().is_some() {
+            link.facts.loans.set_flags(id, self.flags_of(id));
+        }
+    }
+
+    fn flags_of(&self, id: &SessionId) -> u32 {
+        let Some(session) = self.sessions.get(id) else { return 0 };
+        let key = self.clients.get(session.client).and_then(|client| client.key);
+        let revoked = key.map_or(0, |key| self.state.sequence_flags(key));
+        let is_down = session.callbacks.as_ref().is_some_and(|back| back.peer.is_none());
+        let down = sequence_flag::CB_PATH_DOWN | sequence_flag::CB_PATH_DOWN_SESSION;
+        if is_down { down | revoked } else { revoked }
+    }
+
+    /// Tells the flags of all sessions that are lent.
+    pub(super) fn tell_all_flags(&self) {
+        if self.link.as_ref().is_some_and(|link| link.loans > 0) {
+            self.sessions.iter().for_each(|session| self.tell_flags(&session.id()));
+        }
+    }
+
+    /// Keeps a compound until its session's slots are back, or there is memory for it.
+    pub(crate) fn keep(&mut self, compound: Box<ForwardedCompound>) {
+        if let Some(link) = &mut self.link {
+            link.kept.push_back(compound);
+        }
+    }
+
+    /// Keeps a copy of a compound of a connection of the home's own. False when too many are kept.
+    pub(crate) fn keep_own(
+        &mut self,
+        copy: impl FnOnce(&super::letters::Unread) -> Option<ForwardedCompound>,
+    ) -> bool {
+        let Some(link) = &mut self.link else { return false };
+        let Some(compound) = copy(&link.unread) else { return false };
+        link.kept.push_back(Box::new(compound));
+        true
+    }
+
+    /// Number of compounds that are kept.
+    pub(crate) fn kept(&self) -> usize {
+        self.link.as_ref().map_or(0, |link| link.kept.len())
+    }
+
+    /// The next of them, which is to be tried again. Those whose slots are not back go behind all
+    /// others.
+    pub(crate) fn next_kept(&mut self) -> Option<Box<ForwardedCompound>> {
+        let compound = self.link.as_mut()?.kept.pop_front()?;
+        let session = sequence_of(&compound).map(|args| args.session);
+        let session = session.and_then(|session| self.sessions.get(&session));
+        let is_lent = session.is_some_and(|session| {
+            session.lent_to().is_some() || !self.is_unsettled(session.client)
+        });
+        if is_lent && compound.begun.is_none() {
+            self.keep(compound);
+            return None;
+        }
+        Some(compound)
+    }
+}
+
+fn sequence_of(compound: &ForwardedCompound) -> Option<SequenceArgs> {
+    let pieces = compound.pieces();
+    let mut operations = Compound::parse(stag_protocol::xdr::Reader::over(&pieces)).ok()?;
+    match operations.next()?.ok()? {
+        Request::Sequence(args) => Some(args),
+        _ => None,
+    }
+}
+
+/// The side of a shard that sessions are lent to.
+impl Nfs4 {
+    /// Sessions are lent to this shard, which is not the home.
+    pub(crate) fn borrow_from(&mut self, arrival: &mut ArrivalEnd) {
+        let facts = arrival.take_loans();
+        let (due, away, told) = (Vec::new(), Vec::new(), ToldFacts::default());
+        self.borrowed = Some(Box::new(Borrowed { facts, due, away, told }));
+    }
+
+    /// Takes the slots of a session.
+    pub(crate) fn borrow(&mut self, lent: LentSession) {
+        let has_cells = self.sessions.borrow(lent);
+        debug_assert!(has_cells, "each shard has as many cells as the home");
+        if let Some(borrowed) = &mut self.borrowed {
+            borrowed.told.add_session(lent.client);
+        }
+    }
+
+    /// The home wants the slots of a session back.
+    pub(crate) fn begin_return(&mut self, id: &SessionId) {
+        let Some(borrowed) = &mut self.borrowed else { return };
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        session.standing = Standing::Borrowed { is_due: true };
+        borrowed.due.push(*id);
+    }
+
+    /// The session is gone at the home.
+    pub(crate) fn forget_lent(&mut self, id: &SessionId) {
+        let gone = self.sessions.remove(id);
+        if let (Some(gone), Some(borrowed)) = (gone, &mut self.borrowed) {
+            borrowed.told.end_session(gone.client);
+        }
+    }
+
+    /// The next session whose slots go back, as nothing is carried out in them, and its client is
+    /// forgotten.
+    pub(crate) fn next_return(&mut self) -> Option<(SessionId, ReturnedSlots)> {
+        let Borrowed { due, told, .. } = self.borrowed.as_deref_mut()?;
+        for place in (0..due.len()).rev() {
+            let id = *due.get(place)?;
+            let Some(client) = self.sessions.get(&id).map(|session| session.client) else {
+                due.swap_remove(place);
+                continue;
+            };
+            if told.is_leaving(client) {
+                continue;
+            }
+            if let Some(slots) = self.sessions.give_back(&id) {
+                due.swap_remove(place);
+                told.end_session(client);
+                return Some((id, slots));
+            }
+        }
+        None
+    }
+
+    /// A compound whose request is begun is on its way to the home.
+    pub(crate) fn put_away(&mut self, asker: Asker, xid: Xid, begun: &BegunSlot) {
+        if let Some(borrowed) = &mut self.borrowed {
+            let (id, slot) = (asker.id, SlotInUse { is_lent: false, ..begun.used });
+            borrowed.away.push(AwayCompound { id, asker: Some((asker, xid)), slot });
+        }
+    }
+
+    /// The home has carried it out: ends its request, with the reply if that is to be kept.
+    pub(crate) fn take_away(&mut self, id: CallId, kept: Option<&[u8]>) -> Option<AwayCompound> {
+        let away = &mut self.borrowed.as_mut()?.away;
+        let place = away.iter().position(|away| away.id == id)?;
+        let away = away.swap_remove(place);
+        self.sessions.finish(&away.slot, kept.filter(|_| away.slot.cache_this));
+        Some(away)
+    }
+
+    /// Nobody at this peer waits for a compound that is at the home.
+    pub(super) fn forget_away(&mut self, peer: PeerAt) {
+        let away = self.borrowed.iter_mut().flat_map(|borrowed| &mut borrowed.away);
+        for away in away {
+            away.asker.take_if(|(asker, _)| asker.at() == peer);
+        }
+    }
+
+    /// The compound of a slot that is at the home.
+    fn away_in(&mut self, args: &SequenceArgs) -> Option<&mut AwayCompound> {
+        let away = &mut self.borrowed.as_mut()?.away;
+        away.iter_mut().find(|it| it.slot.session == args.session && it.slot.slot == args.slot)
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// SEQUENCE of a compound whose slot is at another shard, which has begun its request.
+    #[cold]
+    pub(super) fn go_on_with(&mut self, begun: &BegunSlot) -> Done<Flow> {
+        let session = self.nfs4.sessions.get(&begun.used.session).ok_or(Status4::BadSession)?;
+        debug_assert_eq!(session.lent_to(), Some(self.source.shard), "who has the slots begins");
+        self.slot = Some(begun.used);
+        self.nfs4.renew_lease(&begun.used, self.cx.now());
+        let flags = self.nfs4.flags_of(&begun.used.session);
+        self.nfs4.tell_flags(&begun.used.session);
+        self.put(&stag_protocol::nfs::v4::Answer::Sequence(Ok(begun.sequence_ok(flags))))?;
+        Ok(Flow::Usual)
+    }
+
+    /// A request came for a session whose slots another shard has.
+    #[cold]
+    pub(super) fn await_slots(&mut self, args: &SequenceArgs) -> Flow {
+        self.nfs4.recall_loan(&args.session);
+        Flow::Elsewhere
+    }
+
+    /// Lets this caller take the place of the one who sent the same request before, which is at the
+    /// home.
+    pub(super) fn join_away(&mut self, args: &SequenceArgs) -> Done<Flow> {
+        let (asker, xid) = (Asker::of(self.source), self.reply.xid());
+        let away = self.nfs4.away_in(args).ok_or(Status4::Delay)?;
+        let former = away.asker.map(|(former, _)| former);
+        // RFC 8881 §2.10.6.2: who keeps the connection waits for the reply.
+        if former.is_some_and(|former| former.at() == asker.at()) {
+            return Err(Status4::Delay.into());
+        }
+        away.asker = Some((asker, xid));
+        self.nfs4.tally.joined += 1;
+        if let Some(former) = former {
+            self.nfs4.disconnect(self.cx, former.at());
+        }
+        Ok(Flow::Joined)
+    }
+
+    /// The slot of a compound that the home carries on with.
+    pub(super) fn begun(&mut self) -> Option<BegunSlot> {
+        let used = self.slot.take()?;
+        self.nfs4.sessions.get(&used.session).map(|session| session.begun(&used))
+    }
+}

@@ -1,0 +1,50 @@
+//! Requests of slots: how SEQUENCE judges them, and what it says.
+
+use stag_protocol::{nfs::v4::SessionId, xdr::Reader};
+
+use super::Principal;
+
+/// The slot of a compound that is carried out. It is given to
+/// [`Sessions::finish`](super::Sessions::finish), whatever becomes of the compound.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct SlotInUse {
+    pub(in crate::v4) session: SessionId,
+    pub(in crate::v4) client: u64,
+    pub(in crate::v4) slot: u32,
+    /// Sequence ID of the request.
+    pub(in crate::v4) sequence: u32,
+    /// The reply is to be cached whole.
+    pub(in crate::v4) cache_this: bool,
+    /// Octets of the longest reply, RPC header included.
+    pub(in crate::v4) reply_max: usize,
+    /// The same of one that is cached.
+    pub(in crate::v4) cached_max: usize,
+    /// The slot is at another shard, which ends its request.
+    pub(in crate::v4) is_lent: bool,
+}
+
+/// Decision about a SEQUENCE.
+#[derive(Debug)]
+pub(in crate::v4) enum SlotVerdict {
+    /// A new request: its slot is busy now.
+    New(SlotInUse),
+    /// A retry of one that is carried out.
+    InProgress,
+    /// A retry whose reply is kept.
+    Replay,
+    /// A retry whose reply is not kept.
+    ReplayUncached,
+}
+
+/// Facts of a compound that SEQUENCE is judged by.
+#[derive(Clone, Debug)]
+pub(in crate::v4) struct SequenceFacts<'a> {
+    /// User of the compound.
+    pub(in crate::v4) principal: Principal,
+    /// Octets of the call, RPC header included.
+    pub(in crate::v4) request_len: usize,
+    /// Its operations.
+    pub(in crate::v4) operations: u32,
+    /// Its arguments.
+    pub(in crate::v4) arguments: Reader<'a>,
+}

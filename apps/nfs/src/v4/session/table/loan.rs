@@ -1,0 +1,282 @@
+//! Sessions whose slots another shard has. The home lends the slots of a session to the shard that
+//! it was made at: that shard judges its requests and keeps its replies, and carries out itself
+//! what needs no state. The home has all else of the session, and gets the slots back when a
+//! request comes another way.
+
+use stag_protocol::nfs::v4::{
+    ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4,
+    state::{Slot, SlotTable},
+};
+
+use super::super::{BoundPeers, SlotInUse};
+use super::{Session, Sessions, place_of};
+
+/// The shard that has the slots of a session.
+#[derive(Debug, Default)]
+pub(in crate::v4) enum Standing {
+    /// This one, which is the home.
+    #[default]
+    Own,
+    /// Another one has them.
+    Lent(Box<Loan>),
+    /// This one has them from the home.
+    Borrowed {
+        /// The home wants them back.
+        is_due: bool,
+    },
+}
+
+/// A session that is lent.
+#[derive(Debug)]
+pub(in crate::v4) struct Loan {
+    /// The shard that has its slots.
+    pub(in crate::v4) shard: u16,
+    /// They were asked to come back.
+    pub(in crate::v4) is_recalled: bool,
+    /// Uses that the home has seen.
+    pub(in crate::v4) used: u32,
+    /// Operations of a compound at most; in the session itself the limit is zero meanwhile.
+    operations_max: u32,
+}
+
+/// Facts about a session that its shard needs to judge requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LentSession {
+    pub(in crate::v4) id: SessionId,
+    pub(in crate::v4) client: u64,
+    pub(in crate::v4) minor_version: u32,
+    pub(in crate::v4) fore: ChannelAttributes,
+}
+
+/// A request that the shard with the slots has begun, and that the home carries out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BegunSlot {
+    pub(in crate::v4) used: SlotInUse,
+    highest_slot: u32,
+    target_highest_slot: u32,
+}
+
+impl BegunSlot {
+    /// Results of its SEQUENCE.
+    pub(in crate::v4) const fn sequence_ok(&self, flags: u32) -> SequenceOk {
+        let SlotInUse { session, sequence, slot, .. } = self.used;
+        let Self { highest_slot, target_highest_slot, .. } = *self;
+        SequenceOk { session, sequence, slot, highest_slot, target_highest_slot, flags }
+    }
+}
+
+/// The slots of a session, with the replies that they keep.
+#[derive(Debug)]
+pub(crate) struct ReturnedSlots {
+    slots: SlotTable<Box<[Slot]>>,
+    replies: Box<[Box<[u8]>]>,
+}
+
+impl Standing {
+    /// Returns true at a shard that has the slots from the home.
+    pub(in crate::v4) const fn is_borrowed(&self) -> bool {
+        matches!(self, Self::Borrowed { .. })
+    }
+
+    /// Returns early where the slots are not.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY.
+    pub(super) const fn check_here(&self) -> Result<(), Status4> {
+        if matches!(self, Self::Lent(_)) { Err(Status4::Delay) } else { Ok(()) }
+    }
+}
+
+impl Session {
+    /// A session with unused slots, whose replies have these cells.
+    pub(super) fn new(facts: LentSession, cells: Box<[u32]>) -> Self {
+        let LentSession { id, client, minor_version, fore } = facts;
+        let slots = vec![Slot::default(); cells.len()].into_boxed_slice();
+        Self {
+            client,
+            fore,
+            minor_version,
+            callbacks: None,
+            bound: BoundPeers::default(),
+            standing: Standing::Own,
+            id,
+            slots: SlotTable::new(slots, fore.requests_max),
+            lens: vec![0; cells.len()].into_boxed_slice(),
+            cells,
+        }
+    }
+
+    /// The loan, if another shard has the slots.
+    pub(in crate::v4) fn loan_mut(&mut self) -> Option<&mut Loan> {
+        match &mut self.standing {
+            Standing::Lent(loan) => Some(loan),
+            Standing::Own | Standing::Borrowed { .. } => None,
+        }
+    }
+
+    /// The shard that has the slots, if that is another one.
+    pub(in crate::v4) fn lent_to(&self) -> Option<u16> {
+        match &self.standing {
+            Standing::Lent(loan) => Some(loan.shard),
+            Standing::Own | Standing::Borrowed { .. } => None,
+        }
+    }
+
+    /// A request of the session that began here, for the home.
+    pub(in crate::v4) fn begun(&self, used: &SlotInUse) -> BegunSlot {
+        let args = SequenceArgs {
+            session: used.session,
+            sequence: used.sequence,
+            slot: used.slot,
+            highest_slot: 0,
+            cache_this: used.cache_this,
+        };
+        let SequenceOk { highest_slot, target_highest_slot, .. } = self.sequence_ok(&args, 0);
+        let used = SlotInUse { is_lent: true, ..*used };
+        BegunSlot { used, highest_slot, target_highest_slot }
+    }
+}
+
+impl Sessions {
+    /// Lends the slots of a session that nobody has used yet: the facts for that shard.
+    pub(in crate::v4) fn lend(&mut self, id: &SessionId, shard: u16) -> Option<LentSession> {
+        let session = self.get_mut(id).filter(|session| session.slots.busy() == 0)?;
+        let Session { client, minor_version, fore, .. } = *session;
+        let operations_max = fore.operations_max;
+        let loan = Loan { shard, is_recalled: false, used: 0, operations_max };
+        session.standing = Standing::Lent(Box::new(loan));
+        session.fore.operations_max = 0;
+        Some(LentSession { id: *id, client, minor_version, fore })
+    }
+
+    /// Asks for the slots of a session: the shard that has them, if it was not asked before.
+    pub(in crate::v4) fn recall(&mut self, id: &SessionId) -> Option<u16> {
+        let loan = self.get_mut(id)?.loan_mut()?;
+        (!std::mem::replace(&mut loan.is_recalled, true)).then_some(loan.shard)
+    }
+
+    /// The slots of a session are back. False if it is gone, or was not lent.
+    pub(in crate::v4) fn take_back(&mut self, id: &SessionId, back: ReturnedSlots) -> bool {
+        let place = self.places.get_mut(usize::from(place_of(id)));
+        let session = place.and_then(|place| place.session.as_deref_mut());
+        let Some(session) = session.filter(|session| session.id == *id) else { return false };
+        let Standing::Lent(loan) = std::mem::take(&mut session.standing) else { return false };
+        session.fore.operations_max = loan.operations_max;
+        session.slots = back.slots;
+        let cells = session.cells.iter().zip(session.lens.iter_mut());
+        for ((cell, len), reply) in cells.zip(&back.replies) {
+            let kept = self.cells.keep(*cell, reply);
+            *len = if kept { reply.len() as u16 } else { 0 };
+        }
+        true
+    }
+
+    /// Takes the slots of a session of the home's. False when there are no cells for their replies,
+    /// of which this shard has as many as the home.
+    pub(in crate::v4) fn borrow(&mut self, facts: LentSession) -> bool {
+        let number = place_of(&facts.id);
+        if let Some(earlier) = self.at(number).map(Session::id) {
+            self.remove(&earlier);
+        }
+        let Some(cells) = self.cells.take(facts.fore.requests_max as usize) else { return false };
+        let Some(place) = self.places.get_mut(usize::from(number)) else { return false };
+        self.untouched = self.untouched.max(usize::from(number) + 1);
+        let standing = Standing::Borrowed { is_due: false };
+        place.session = Some(Box::new(Session { standing, ..Session::new(facts, cells) }));
+        true
+    }
+
+    /// Gives the slots of a session back to the home, if nothing is carried out in them.
+    pub(in crate::v4) fn give_back(&mut self, id: &SessionId) -> Option<ReturnedSlots> {
+        self.get(id).filter(|it| it.standing.is_borrowed() && it.slots.busy() == 0)?;
+        let count = self.get(id)?.cells.len();
+        let slots = u32::try_from(count).unwrap_or(u32::MAX);
+        let replies = (0..slots).map(|slot| self.kept(id, slot).unwrap_or_default().into());
+        let replies = replies.collect();
+        let session = self.remove(id)?;
+        Some(ReturnedSlots { slots: session.slots, replies })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v4::session::{Principal, SequenceFacts, SlotVerdict};
+    use stag_protocol::xdr::Reader;
+
+    const FACTS: SequenceFacts<'static> = SequenceFacts {
+        principal: Principal::Unix(1),
+        request_len: 200,
+        operations: 3,
+        arguments: Reader::new(&[]),
+    };
+
+    fn made(sessions: &mut Sessions) -> SessionId {
+        let fore = ChannelAttributes {
+            header_pad: 0,
+            request_max: 4_096,
+            response_max: 4_096,
+            response_cached_max: 1_024,
+            operations_max: 8,
+            requests_max: 2,
+            rdma_ird: None,
+        };
+        sessions.add(5, 1, fore, None).unwrap()
+    }
+
+    fn args(session: SessionId, slot: u32, sequence: u32) -> SequenceArgs {
+        SequenceArgs { session, sequence, slot, highest_slot: 1, cache_this: true }
+    }
+
+    fn begun(sessions: &mut Sessions, args: &SequenceArgs) -> SlotInUse {
+        match sessions.begin(args, &FACTS) {
+            Ok(SlotVerdict::New(used)) => used,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn slots_come_back_as_they_were_with_the_replies_that_they_keep() {
+        let (mut home, mut other) = (Sessions::new(1), Sessions::new(1));
+        let id = made(&mut home);
+        let lent = home.lend(&id, 3).unwrap();
+        let refused = home.begin(&args(id, 0, 1), &FACTS).unwrap_err();
+        assert_eq!(refused, Status4::Delay, "the slots are elsewhere");
+        let short = SequenceArgs { cache_this: false, ..args(id, 0, 1) };
+        assert!(home.pass(&short, &FACTS, 100).is_none());
+        assert!(other.borrow(lent));
+        let kept = begun(&mut other, &args(id, 0, 1));
+        other.finish(&kept, Some(b"reply"));
+        let busy = begun(&mut other, &args(id, 1, 1));
+        assert_eq!((home.recall(&id), home.recall(&id)), (Some(3), None), "it is asked once");
+        assert!(other.give_back(&id).is_none(), "a request is carried out");
+        other.finish(&busy, None);
+        let back = other.give_back(&id).unwrap();
+        assert!(other.get(&id).is_none() && other.slots() == 0 && other.len() == 0);
+        assert!(home.take_back(&id, back));
+        assert!(matches!(home.begin(&args(id, 0, 1), &FACTS), Ok(SlotVerdict::Replay)));
+        assert_eq!(home.kept(&id, 0), Some(&b"reply"[..]));
+        let unkept = home.begin(&args(id, 1, 1), &FACTS);
+        assert!(matches!(unkept, Ok(SlotVerdict::ReplayUncached)));
+        begun(&mut home, &args(id, 0, 2));
+        assert_eq!(home.busy(), 1);
+    }
+
+    #[test]
+    fn a_session_that_ends_while_it_is_lent_takes_no_slots_back() {
+        let (mut home, mut other) = (Sessions::new(1), Sessions::new(1));
+        let id = made(&mut home);
+        assert!(other.borrow(home.lend(&id, 1).unwrap()));
+        assert!(home.remove(&id).is_some());
+        let next = made(&mut home);
+        let back = other.give_back(&id).unwrap();
+        assert!(!home.take_back(&id, back) && home.get(&next).is_some());
+        // A session that the other shard has not heard the end of makes way.
+        assert!(other.borrow(home.lend(&next, 1).unwrap()));
+        let used = begun(&mut other, &args(next, 0, 1));
+        let after = made(&mut home);
+        assert!(other.borrow(home.lend(&after, 1).unwrap()) && other.get(&next).is_some());
+        other.finish(&used, None);
+        assert_eq!((other.busy(), other.slots()), (0, 4));
+    }
+}

@@ -1,0 +1,286 @@
+//! READ and WRITE at the shard that has a client's sessions.
+//!
+//! A client all of whose sessions are lent to one shard is *settled* there. Its opens, locks and
+//! delegations are at the home, as those of all clients. The home tells the shard what each of them
+//! allows before the reply leaves that grants it, and the shard judges READ and WRITE by that; what
+//! it was not told, the home judges. Before the home takes something from a client against its
+//! will, or lets it in another way, the shard forgets all that it was told of the client, carries
+//! out to the end what it has let through, and says so: the client is unsettled then.
+
+use std::collections::HashMap;
+
+use stag_engine::Time;
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Compound, Request, Stateid, Status4},
+};
+
+use super::{
+    Nfs4,
+    letters::FromHome,
+    state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOther, allows},
+    stateids::file_id,
+    turn::{Done, Turn},
+};
+use crate::{parked::PeerAt, store::Store};
+
+/// The shard that judges READ and WRITE of a client beside the home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// None.
+    #[default]
+    Nowhere,
+    /// This one.
+    At(u16),
+    /// This one, which was asked to forget the client.
+    Leaving,
+}
+
+/// Facts that the home has told about the states of settled clients.
+#[derive(Debug, Default)]
+pub(super) struct ToldFacts {
+    /// Sessions of each client whose slots are here.
+    sessions: HashMap<u64, u32>,
+    facts: HashMap<StateOther, IoFact>,
+    /// Clients that the home wants forgotten, while something that was let through goes on.
+    leaving: Vec<u64>,
+}
+
+impl ToldFacts {
+    /// A session of a client is here.
+    pub(super) fn add_session(&mut self, client: u64) {
+        *self.sessions.entry(client).or_default() += 1;
+    }
+
+    /// A session of a client is not here any more. With the last one goes all that is known.
+    pub(super) fn end_session(&mut self, client: u64) {
+        let Some(count) = self.sessions.get_mut(&client) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.sessions.remove(&client);
+            self.forget(client);
+        }
+    }
+
+    /// Returns true while the home waits for this client to be forgotten.
+    pub(super) fn is_leaving(&self, client: u64) -> bool {
+        self.leaving.contains(&client)
+    }
+
+    fn forget(&mut self, client: u64) {
+        self.facts.retain(|_, fact| fact.client != client);
+    }
+
+    fn take(&mut self, change: FactChange) {
+        match change.fact {
+            Some(fact) if self.sessions.contains_key(&fact.client) => {
+                self.facts.insert(change.other, fact);
+            }
+            _ => drop(self.facts.remove(&change.other)),
+        }
+    }
+
+    /// Returns true if a stateid gives a client an access to a file. If not, the home has to judge.
+    pub(super) fn cover(&self, asked: &Stateid, about: IoAbout) -> bool {
+        let fact = self.facts.get(&asked.other);
+        let fact = fact.filter(|fact| fact.is_current(asked, about.client, about.file));
+        let bits = match fact.map(|fact| fact.access) {
+            Some(FactAccess::Under(open)) => self.facts.get(&open).map(|open| open.access),
+            access => access,
+        };
+        matches!(bits, Some(FactAccess::Bits(bits)) if allows(bits, about.access))
+    }
+}
+
+/// An access to data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IoAbout {
+    pub(super) client: u64,
+    pub(super) file: FileId,
+    pub(super) access: IoAccess,
+}
+
+/// The home's side.
+impl Nfs4 {
+    /// A session of a client was lent. The first one settles a client that has no state yet.
+    pub(super) fn settle(&mut self, id: u64, shard: u16) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let has_state = client.key.is_none_or(|key| self.state.states_of(key) > 0);
+        if client.settled == Settled::Nowhere && client.sessions == 1 && !has_state {
+            client.settled = Settled::At(shard);
+            self.state.watch();
+        }
+    }
+
+    /// Returns true if no other shard judges what a client reads and writes. Otherwise the shard
+    /// that does is asked to forget it: try again.
+    pub(super) fn unsettle(&mut self, id: u64) -> bool {
+        let Some(client) = self.clients.get_mut(id) else { return true };
+        match client.settled {
+            Settled::Nowhere => true,
+            Settled::Leaving => false,
+            Settled::At(shard) => {
+                client.settled = Settled::Leaving;
+                self.tell(shard, FromHome::Unsettle(id));
+                false
+            }
+        }
+    }
+
+    /// Returns true if a session that is made over a connection leaves its client settled where it
+    /// is. Otherwise as [`unsettle`](Self::unsettle).
+    pub(super) fn may_join(&mut self, id: u64, at: PeerAt, takes_loans: bool) -> bool {
+        let settled = self.clients.get(id).map_or(Settled::Nowhere, |client| client.settled);
+        (takes_loans && settled == Settled::At(at.shard)) || self.unsettle(id)
+    }
+
+    /// Returns true if no other shard judges what a client reads and writes.
+    pub(super) fn is_unsettled(&self, id: u64) -> bool {
+        self.clients.get(id).is_none_or(|client| client.settled == Settled::Nowhere)
+    }
+
+    /// The shard of a client has forgotten it.
+    pub(crate) fn take_unsettled(&mut self, id: u64, now: Time) {
+        let client = self.clients.get_mut(id);
+        let key = client.and_then(|client| {
+            client.settled = Settled::Nowhere;
+            client.key
+        });
+        if let Some(key) = key.filter(|key| self.state.is_to_go(*key)) {
+            self.remove_expired(key, now);
+        }
+        // Those of other clients are put back.
+        for state in std::mem::take(&mut self.revocations) {
+            self.revoke_recorded(state, now);
+        }
+    }
+
+    /// Tells shards what the states of their clients allow. Called before any reply leaves that
+    /// grants something.
+    pub(super) fn tell_facts(&mut self) {
+        for change in self.state.take_changes() {
+            let settled = self.clients.get(change.client).map(|client| client.settled);
+            if let Some(Settled::At(shard)) = settled {
+                self.tell(shard, FromHome::Fact(change));
+            }
+        }
+    }
+}
+
+/// The side of the shard with the sessions.
+impl Nfs4 {
+    /// The home has told what a state allows.
+    pub(crate) fn take_fact(&mut self, change: FactChange) {
+        if let Some(borrowed) = &mut self.borrowed
+            && !borrowed.told.is_leaving(change.client)
+        {
+            borrowed.told.take(change);
+        }
+    }
+
+    /// The home wants a client forgotten.
+    pub(crate) fn begin_unsettle(&mut self, client: u64) {
+        if let Some(borrowed) = &mut self.borrowed {
+            borrowed.told.forget(client);
+            borrowed.told.leaving.push(client);
+        }
+    }
+
+    /// The next client that is forgotten, and of which nothing goes on that was let through.
+    pub(crate) fn next_unsettled(&mut self) -> Option<u64> {
+        let leaving = &mut self.borrowed.as_mut()?.told.leaving;
+        let suspended = &self.suspended;
+        let place = leaving.iter().position(|client| !suspended.is_io_of(*client))?;
+        Some(leaving.swap_remove(place))
+    }
+
+    /// The home is about to carry out a compound. What it gives up gives no access here any more.
+    /// False while something goes on that was let through by it, for which its client should have
+    /// waited.
+    pub(crate) fn give_up(&mut self, operations: Compound<'_>) -> bool {
+        let Some(borrowed) = &mut self.borrowed else { return true };
+        for request in operations {
+            let stateid = match request {
+                Ok(Request::Close(args)) => args.open,
+                Ok(Request::OpenDowngrade(args)) => args.open,
+                Ok(Request::DelegReturn(stateid)) => stateid,
+                _ => continue,
+            };
+            if self.suspended.is_io_by(&stateid.other) {
+                return false;
+            }
+            borrowed.told.facts.remove(&stateid.other);
+        }
+        true
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Judges an access to a file of a client of the home's, by what the home has told.
+    #[cold]
+    pub(super) fn check_told(&self, file: &FileHandle, stateid: Stateid, access: IoAccess) -> Done {
+        let about = IoAbout { client: self.client()?, file: file_id(file), access };
+        let told = self.nfs4.borrowed.as_ref().map(|borrowed| &borrowed.told);
+        match told.is_some_and(|told| told.cover(&stateid, about)) {
+            true => Ok(()),
+            // It changed since the compound came: the home judges it when it comes again.
+            false => Err(Status4::Delay.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_protocol::nfs::v4::share;
+
+    const CLIENT: u64 = 7;
+    const FILE: FileId = FileId(1);
+
+    fn told(other: u8, access: FactAccess) -> FactChange {
+        let fact = IoFact { client: CLIENT, file: FILE, seqid: 3, access };
+        FactChange { client: CLIENT, other: [other; 12], fact: Some(fact) }
+    }
+
+    fn covers(facts: &ToldFacts, other: u8, seqid: u32, access: IoAccess) -> bool {
+        let stateid = Stateid { seqid, other: [other; 12] };
+        facts.cover(&stateid, IoAbout { client: CLIENT, file: FILE, access })
+    }
+
+    #[test]
+    fn only_what_was_told_of_this_client_and_file_is_let_through() {
+        let mut facts = ToldFacts::default();
+        facts.take(told(1, FactAccess::Bits(share::READ)));
+        assert!(!covers(&facts, 1, 3, IoAccess::Read), "a client without a session here");
+        facts.add_session(CLIENT);
+        facts.take(told(1, FactAccess::Bits(share::READ)));
+        facts.take(told(2, FactAccess::Bits(share::BOTH)));
+        facts.take(told(3, FactAccess::Under([2; 12])));
+        for (other, may_write) in [(1, false), (2, true), (3, true)] {
+            for seqid in [0, 3] {
+                assert!(covers(&facts, other, seqid, IoAccess::Read));
+                assert_eq!(covers(&facts, other, seqid, IoAccess::Write), may_write);
+            }
+            assert!(!covers(&facts, other, 2, IoAccess::Read), "an older sequence ID");
+        }
+        let stateid = Stateid { seqid: 0, other: [2; 12] };
+        for (client, file) in [(8, FILE), (CLIENT, FileId(2))] {
+            assert!(!facts.cover(&stateid, IoAbout { client, file, access: IoAccess::Read }));
+        }
+        facts.take(FactChange { client: CLIENT, other: [2; 12], fact: None });
+        assert!(!covers(&facts, 2, 0, IoAccess::Read));
+        assert!(!covers(&facts, 3, 0, IoAccess::Read), "locks give what their open gives");
+    }
+
+    #[test]
+    fn with_its_last_session_a_client_is_forgotten() {
+        let mut facts = ToldFacts::default();
+        facts.add_session(CLIENT);
+        facts.add_session(CLIENT);
+        facts.take(told(1, FactAccess::Bits(share::BOTH)));
+        facts.end_session(CLIENT);
+        assert!(covers(&facts, 1, 3, IoAccess::Write));
+        facts.end_session(CLIENT);
+        assert!(facts.facts.is_empty() && facts.sessions.is_empty());
+    }
+}

@@ -1,0 +1,127 @@
+//! Facts about states by which another shard judges READ and WRITE of a client whose state is here.
+
+use super::entry::StateKind;
+use super::{FileId, IoAccess, StateKey, StateTables};
+use stag_pools::table::Key;
+use stag_protocol::nfs::v4::{Stateid, share};
+
+/// The part of a stateid that names its state (`other`).
+pub type StateOther = [u8; 12];
+
+/// Facts about a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoFact {
+    /// The client ID.
+    pub client: u64,
+    /// The file.
+    pub file: FileId,
+    /// The current sequence ID.
+    pub seqid: u32,
+    /// The access that it gives.
+    pub access: FactAccess,
+}
+
+/// Access that a state gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FactAccess {
+    /// These bits.
+    Bits(u32),
+    /// That of the open that locks are under.
+    Under(StateOther),
+}
+
+/// A state that was given, changed, or is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FactChange {
+    /// The client ID.
+    pub client: u64,
+    /// The state.
+    pub other: StateOther,
+    /// None when it gives no access any more.
+    pub fact: Option<IoFact>,
+}
+
+/// States that changed since they were last asked for.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    is_on: bool,
+    changes: Vec<Noted>,
+}
+
+#[derive(Debug)]
+enum Noted {
+    Changed(Key),
+    Gone(FactChange),
+}
+
+impl IoFact {
+    /// Returns true if a stateid of this client with this sequence ID is current, and of the file.
+    pub fn is_current(&self, asked: &Stateid, client: u64, file: FileId) -> bool {
+        let is_current = asked.seqid == 0 || asked.seqid == self.seqid;
+        is_current && self.client == client && self.file == file
+    }
+}
+
+/// Returns true if bits of an open or a delegation allow an access. RFC 8881 §9.1.2: READ is left
+/// to the permission of its caller.
+pub const fn allows(bits: u32, access: IoAccess) -> bool {
+    matches!(access, IoAccess::Read) || bits & share::WRITE != 0
+}
+
+impl StateTables {
+    /// Notes what changes from here on.
+    pub const fn watch(&mut self) {
+        self.watch.is_on = true;
+    }
+
+    /// A state was given or changed.
+    pub(super) fn note_changed(&mut self, key: Key) {
+        if self.watch.is_on {
+            self.watch.changes.push(Noted::Changed(key));
+        }
+    }
+
+    /// A state is about to go, or to lose what it gives.
+    pub(super) fn note_gone(&mut self, key: Key) {
+        if !self.watch.is_on {
+            return;
+        }
+        if let Some((client, other)) = self.state_of(key) {
+            let change = FactChange { client, other, fact: None };
+            self.watch.changes.push(Noted::Gone(change));
+        }
+    }
+
+    fn state_of(&self, key: Key) -> Option<(u64, StateOther)> {
+        let client = self.clients.get(self.states.get(key)?.client)?.id;
+        Some((client, self.stateid(StateKey(key))?.other))
+    }
+
+    /// The changes since the last call, each in its turn.
+    pub fn take_changes(&mut self) -> Vec<FactChange> {
+        let noted = std::mem::take(&mut self.watch.changes);
+        noted.into_iter().filter_map(|noted| self.change(noted)).collect()
+    }
+
+    fn change(&self, noted: Noted) -> Option<FactChange> {
+        let key = match noted {
+            Noted::Gone(change) => return Some(change),
+            Noted::Changed(key) => key,
+        };
+        let (client, other) = self.state_of(key)?;
+        let state = self.states.get(key)?;
+        let access = match &state.kind {
+            StateKind::Open(open) => FactAccess::Bits(open.access),
+            StateKind::Locks(locks) => {
+                FactAccess::Under(self.stateid(StateKey(locks.open)).map(|open| open.other)?)
+            }
+            StateKind::Delegation(held) if !held.machine.is_live() => {
+                return Some(FactChange { client, other, fact: None });
+            }
+            StateKind::Delegation(held) if held.write => FactAccess::Bits(share::BOTH),
+            StateKind::Delegation(_) => FactAccess::Bits(share::READ),
+        };
+        let fact = IoFact { client, file: state.file_id, seqid: state.seqid, access };
+        Some(FactChange { client, other, fact: Some(fact) })
+    }
+}

@@ -1,0 +1,283 @@
+//! A shard that has a client's sessions lent carries out itself what it may, and nothing else.
+
+use crate::{
+    client4::{CONFIG, Reply4, Session4, exchange_over, look, open, put, request},
+    store::Pace,
+    world::World,
+};
+use fastrand::Rng;
+use stag_nfs::Nfs4Config;
+use stag_protocol::nfs::{
+    Bulk,
+    v3::StableHow,
+    v4::{Answer, Close4Args, Read4Args, Request, Stateid, Status4, Write4Args, share},
+};
+use std::time::Duration;
+
+/// Octets that a test writes: the store wants a version in front.
+const OCTETS: [u8; 8] = [0, 0, 0, 1, 1, 1, 1, 1];
+
+fn opened(reply: &Reply4) -> Option<Stateid> {
+    match reply.last() {
+        Answer::Open(Ok(opened)) => Some(opened.stateid),
+        _ => None,
+    }
+}
+
+const fn close(open: Stateid) -> Request<'static> {
+    Request::Close(Close4Args { seqid: 0, open })
+}
+
+fn write(stateid: Stateid) -> Request<'static> {
+    let data = Bulk::Inline(&OCTETS[..]);
+    Request::Write(Write4Args { stateid, offset: 0, stable: StableHow::Unstable, data })
+}
+
+fn read(stateid: Stateid) -> Request<'static> {
+    Request::Read(Read4Args { stateid, offset: 0, count: 8 })
+}
+
+/// A client that comes over the second shard, and what it has open.
+struct Guest {
+    session: Session4,
+    stateid: Stateid,
+}
+
+impl Guest {
+    fn new(world: &mut World, deny: u32) -> Self {
+        let mut session = Session4::open_over(world, 0, 0, 1);
+        let slow = world.slow;
+        let opened = [session.next(0, true), put(&slow), open(b"file", deny)];
+        let reply = exchange_over(world, 0, 1, &opened);
+        let Answer::Open(Ok(opened)) = reply.last() else { panic!("{reply:?}") };
+        let stateid = opened.stateid;
+        Self { session, stateid }
+    }
+
+    /// An operation on the file in slot 0, over one of the connections.
+    fn ask(&mut self, world: &mut World, connection: u64, request: Request<'_>) -> Reply4 {
+        let file = world.file;
+        let compound = [self.session.next(0, true), put(&file), request];
+        exchange_over(world, 0, connection, &compound)
+    }
+}
+
+fn even(config: Nfs4Config) -> World {
+    let world = World::lending(1, config);
+    world.shared.borrow_mut().pace = Pace::Even;
+    world
+}
+
+#[test]
+fn looks_and_reads_and_writes_by_a_state_need_no_letter_and_changes_of_state_do() {
+    let mut world = even(CONFIG);
+    let mut guest = Guest::new(&mut world, 0);
+    let stateid = guest.stateid;
+    let (forwarded, lent) = (world.forwarded(), world.lent());
+    for asked in [look(), write(stateid), read(stateid)] {
+        assert_eq!(guest.ask(&mut world, 1, asked).status(), Status4::Ok);
+    }
+    assert_eq!((world.forwarded(), world.lent()), (forwarded, lent + 3));
+    // The home judges what the shard was not told.
+    let unknown = Stateid { other: [9; 12], ..stateid };
+    assert_eq!(guest.ask(&mut world, 1, read(unknown)).status(), Status4::BadStateid);
+    assert_eq!(guest.ask(&mut world, 1, read(Stateid::ANONYMOUS)).status(), Status4::Ok);
+    assert_eq!((world.forwarded(), world.lent()), (forwarded + 2, lent + 3));
+    world.end();
+}
+
+#[test]
+fn a_request_that_comes_another_way_brings_the_slots_back_with_their_replies() {
+    let mut world = even(CONFIG);
+    let mut guest = Guest::new(&mut world, 0);
+    let stateid = guest.stateid;
+    assert_eq!(guest.ask(&mut world, 1, write(stateid)).status(), Status4::Ok);
+    // The reply is lost, and the client asks again over the home's connection.
+    let file = world.file;
+    let again = [guest.session.again(0, true), put(&file), write(stateid)];
+    let reply = exchange_over(&mut world, 0, 0, &again);
+    assert_eq!(reply.status(), Status4::Ok);
+    assert_eq!((world.report().nfs4.replayed, world.shared.borrow().again), (1, 0));
+    // From here on the home has them, whichever way a request comes.
+    let (forwarded, lent) = (world.forwarded(), world.lent());
+    for connection in [1, 0] {
+        assert_eq!(guest.ask(&mut world, connection, read(stateid)).status(), Status4::Ok);
+    }
+    assert_eq!((world.forwarded(), world.lent()), (forwarded + 1, lent));
+    world.end();
+}
+
+/// A client of the home that wants what the guest has.
+struct Rival(Session4);
+
+impl Rival {
+    fn new(world: &mut World) -> Self {
+        Self(Session4::open_over(world, 1, 0, 0))
+    }
+
+    fn conflict(&mut self, world: &mut World) -> Status4 {
+        self.open(world).status()
+    }
+
+    fn open(&mut self, world: &mut World) -> Reply4 {
+        let slow = world.slow;
+        let opened = [self.0.next(0, false), put(&slow), open(b"file", share::BOTH)];
+        exchange_over(world, 1, 0, &opened)
+    }
+
+    /// Lets more than a lease pass, and renews its own.
+    fn outlive(&mut self, world: &mut World, lease: Duration) {
+        for _ in 0..6 {
+            world.pass_time(lease / 4);
+            let alive = [self.0.next(0, false), Request::PutRootFh(())];
+            assert_eq!(exchange_over(world, 1, 0, &alive).status(), Status4::Ok);
+        }
+    }
+}
+
+/// Longer than any operation takes.
+const LEASE: Duration = Duration::from_secs(60);
+
+#[test]
+fn what_an_expired_client_has_is_given_away_only_when_its_writes_are_over() {
+    let mut world = even(Nfs4Config { lease: LEASE, ..CONFIG });
+    let mut guest = Guest::new(&mut world, share::BOTH);
+    let stateid = guest.stateid;
+    let mut rival = Rival::new(&mut world);
+    // Requests that the home does not see renew the lease.
+    for _ in 0..4 {
+        world.pass_time(LEASE / 2);
+        assert_eq!(guest.ask(&mut world, 1, write(stateid)).status(), Status4::Ok);
+        assert_eq!(rival.conflict(&mut world), Status4::ShareDenied);
+    }
+    // A WRITE that was let through is under way.
+    world.shared.borrow_mut().pace = Pace::NoChange;
+    let file = world.file;
+    let late = [guest.session.next(0, true), put(&file), write(stateid)];
+    world.send(0, 1, |cx, token| request(cx, token, &late));
+    rival.outlive(&mut world, LEASE);
+    for _ in 0..20 {
+        assert_eq!(rival.conflict(&mut world), Status4::Delay, "the WRITE is not over");
+        world.pass_time(Duration::from_millis(50));
+    }
+    world.shared.borrow_mut().pace = Pace::Even;
+    world.pass_time(Duration::from_millis(100));
+    assert_eq!(rival.conflict(&mut world), Status4::Ok);
+    while world.take(0).is_none() {
+        world.step();
+    }
+    assert_eq!(guest.ask(&mut world, 1, read(stateid)).status(), Status4::BadSession);
+    world.end();
+}
+
+#[test]
+fn a_shard_that_reads_no_letters_keeps_what_its_client_has() {
+    let mut world = even(Nfs4Config { lease: LEASE, ..CONFIG });
+    Guest::new(&mut world, share::BOTH);
+    let mut rival = Rival::new(&mut world);
+    rival.outlive(&mut world, LEASE);
+    world.stuck_until = u64::MAX;
+    for _ in 0..20 {
+        let status = rival.conflict(&mut world);
+        assert_eq!(status, Status4::Delay, "its shard may still read and write");
+    }
+    world.stuck_until = 0;
+    world.pass_time(Duration::from_millis(100));
+    assert_eq!(rival.conflict(&mut world), Status4::Ok);
+    world.end();
+}
+
+#[test]
+fn a_client_that_restarts_gets_a_session_when_the_shard_of_its_former_life_has_forgotten_it() {
+    let mut world = even(CONFIG);
+    let guest = Guest::new(&mut world, share::BOTH);
+    let mut again = Session4::restart(&mut world, 0);
+    let slow = world.slow;
+    let opened = [again.next(0, true), put(&slow), open(b"file", share::BOTH)];
+    let reply = exchange_over(&mut world, 0, 0, &opened);
+    assert_eq!(reply.status(), Status4::Ok, "what it had is gone");
+    let Guest { mut session, .. } = guest;
+    let file = world.file;
+    let late = [session.next(0, true), put(&file), look()];
+    assert_eq!(exchange_over(&mut world, 0, 1, &late).status(), Status4::BadSession);
+    world.end();
+}
+
+/// One of two clients of different shards has the file open at a time, and nobody else writes it.
+fn exclude(seed: u64) -> u64 {
+    let mut dice = Rng::with_seed(seed);
+    let mut world = World::lending(seed, CONFIG);
+    world.shared.borrow_mut().pace = Pace::Even;
+    let mut guest = Guest::new(&mut world, share::BOTH);
+    let mut rival = Rival::new(&mut world);
+    let (mut mine, mut version) = (guest.stateid, 1);
+    for _ in 0..10 {
+        let file = world.file;
+        let late = |world: &World, dice: &mut Rng| world.steps() + dice.u64(..300);
+        for _ in 0..dice.usize(..3) {
+            world.stuck_until = late(&world, &mut dice);
+            let octets = [[0, 0, 0, version], [1; 4]].concat();
+            let data = Bulk::Inline(&octets[..]);
+            let stable = StableHow::Unstable;
+            let write = Request::Write(Write4Args { stateid: mine, offset: 0, stable, data });
+            assert_eq!(guest.ask(&mut world, 1, write).status(), Status4::Ok);
+            version += 1;
+            assert_eq!(rival.conflict(&mut world), Status4::ShareDenied);
+        }
+        // It is closed while the other one asks for it, and letters are late.
+        world.stuck_until = late(&world, &mut dice);
+        let closed = [guest.session.next(0, true), put(&file), close(mine)];
+        world.send(0, 1, |cx, token| request(cx, token, &closed));
+        let theirs = loop {
+            let reply = rival.open(&mut world);
+            match opened(&reply) {
+                Some(stateid) => break stateid,
+                None => assert_eq!(reply.status(), Status4::ShareDenied),
+            }
+        };
+        // Before its own CLOSE is answered, nothing is written by what it closes.
+        let late_write = [guest.session.next(1, true), put(&file), write(mine)];
+        let reply = exchange_skipping(&mut world, &late_write);
+        assert_eq!(reply.status(), Status4::BadStateid);
+        let closed = [rival.0.next(0, false), put(&file), close(theirs)];
+        assert_eq!(exchange_over(&mut world, 1, 0, &closed).status(), Status4::Ok);
+        world.stuck_until = late(&world, &mut dice);
+        let slow = world.slow;
+        let again = [guest.session.next(0, true), put(&slow), open(b"file", share::BOTH)];
+        mine = opened(&exchange_over(&mut world, 0, 1, &again)).expect("nobody has it");
+    }
+    let lent = world.lent();
+    world.stuck_until = 0;
+    world.end();
+    assert_eq!((world.report().nfs4.busy_slots, world.lent_busy()), (0, 0));
+    lent
+}
+
+/// Makes a call over the second shard; the reply to one before may come first or behind, and is
+/// taken, too.
+fn exchange_skipping(world: &mut World, requests: &[Request<'_>]) -> Reply4 {
+    world.send(0, 3, |cx, token| request(cx, token, requests));
+    let mut reply = None;
+    // That before may be here already.
+    let mut left = 2;
+    while left > 0 {
+        match world.take(0) {
+            Some((3, octets)) => {
+                reply = Some(Reply4::of(&octets));
+                left -= 1;
+            }
+            Some((_, octets)) => {
+                assert_eq!(Reply4::of(&octets).status(), Status4::Ok, "CLOSE");
+                left -= 1;
+            }
+            None => world.step(),
+        }
+    }
+    reply.expect("both are answered")
+}
+
+#[test]
+fn clients_of_different_shards_exclude_each_other_however_late_letters_are() {
+    let lent: u64 = (0..20).map(exclude).sum();
+    assert!(lent > 100, "{lent} compounds were carried out beside the home");
+}
