@@ -15,8 +15,8 @@ pub(crate) enum Work {
     Invalidation(Key),
     /// An RDMA Read for a call of a peer.
     Read(Key),
-    /// The Send of a reply, or the last RDMA Write of its item, that keeps long buffers until it has
-    /// left.
+    /// The Send of a reply, or the last RDMA Write of its item, that keeps long buffers until it
+    /// has left.
     BulkReply(Bulk),
 }
 
