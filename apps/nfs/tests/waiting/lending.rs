@@ -10,7 +10,10 @@ use stag_nfs::Nfs4Config;
 use stag_protocol::nfs::{
     Bulk,
     v3::StableHow,
-    v4::{Answer, Close4Args, Read4Args, Request, Stateid, Status4, Write4Args, share},
+    v4::{
+        Answer, Close4Args, Lock4Args, LockType, LockU4Args, Locker, NewLockOwner, Read4Args,
+        Request, StateOwner, Stateid, Status4, Text, Write4Args, share,
+    },
 };
 use std::time::Duration;
 
@@ -35,6 +38,15 @@ fn write(stateid: Stateid) -> Request<'static> {
 
 fn read(stateid: Stateid) -> Request<'static> {
     Request::Read(Read4Args { stateid, offset: 0, count: 8 })
+}
+
+const LOCKER: StateOwner<'static> = StateOwner { client_id: 0, owner: Text(b"locker") };
+
+/// The first LOCK of an open's owner, exclusive, of these octets from the first on.
+fn lock(open: Stateid, length: u64) -> Request<'static> {
+    let owner = NewLockOwner { open_seqid: 0, open, lock_seqid: 0, owner: LOCKER };
+    let (kind, locker) = (LockType::Write, Locker::New(owner));
+    Request::Lock(Lock4Args { kind, reclaim: false, offset: 0, length, locker })
 }
 
 /// A client that comes over the second shard, and what it has open.
@@ -120,9 +132,19 @@ impl Rival {
     }
 
     fn open(&mut self, world: &mut World) -> Reply4 {
+        self.open_denying(world, share::BOTH)
+    }
+
+    fn open_denying(&mut self, world: &mut World, deny: u32) -> Reply4 {
         let slow = world.slow;
-        let opened = [self.0.next(0, false), put(&slow), open(b"file", share::BOTH)];
+        let opened = [self.0.next(0, false), put(&slow), open(b"file", deny)];
         exchange_over(world, 1, 0, &opened)
+    }
+
+    /// An operation on the file.
+    fn ask(&mut self, world: &mut World, request: Request<'_>) -> Reply4 {
+        let file = world.file;
+        exchange_over(world, 1, 0, &[self.0.next(0, false), put(&file), request])
     }
 
     /// Lets more than a lease pass, and renews its own.
@@ -133,6 +155,29 @@ impl Rival {
             assert_eq!(exchange_over(world, 1, 0, &alive).status(), Status4::Ok);
         }
     }
+}
+
+#[test]
+fn locks_of_clients_of_different_shards_conflict_and_data_goes_by_them_without_a_letter() {
+    let mut world = even(CONFIG);
+    let mut guest = Guest::new(&mut world, 0);
+    let mut rival = Rival::new(&mut world);
+    let theirs = opened(&rival.open_denying(&mut world, 0)).expect("nothing is denied");
+    let stateid = guest.stateid;
+    let reply = guest.ask(&mut world, 1, lock(stateid, 100));
+    let Answer::Lock(Ok(mine)) = reply.last() else { panic!("{reply:?}") };
+    assert_eq!(rival.ask(&mut world, lock(theirs, 10)).status(), Status4::Denied);
+    let (forwarded, lent) = (world.forwarded(), world.lent());
+    for asked in [write(mine), read(mine), write(stateid)] {
+        assert_eq!(guest.ask(&mut world, 1, asked).status(), Status4::Ok);
+    }
+    assert_eq!((world.forwarded(), world.lent()), (forwarded, lent + 3));
+    let unlock =
+        LockU4Args { kind: LockType::Write, seqid: 0, stateid: mine, offset: 0, length: u64::MAX };
+    assert_eq!(guest.ask(&mut world, 1, Request::LockU(unlock)).status(), Status4::Ok);
+    assert_eq!(rival.ask(&mut world, lock(theirs, 10)).status(), Status4::Ok);
+    assert_eq!(guest.ask(&mut world, 1, lock(stateid, 1)).status(), Status4::Denied);
+    world.end();
 }
 
 /// Longer than any operation takes.
