@@ -379,7 +379,12 @@ impl Nfs4 {
 
     /// Ends the request of a slot, with its reply if that is to be kept.
     pub(super) fn free_slot(&mut self, slot: Option<SlotInUse>, reply: &ReplyWriter) {
-        let Some(slot) = slot.filter(|slot| !slot.is_lent) else { return };
+        let Some(slot) = slot else { return };
+        if slot.is_lent {
+            // FREE_STATEID may have ended the reason for one (RFC 8881 §18.46.3): the next request
+            // shows that.
+            return self.tell_flags(&slot.session);
+        }
         let is_kept = slot.cache_this && !reply.has_item();
         let kept = reply.message().get(ReplyHeader::LEN..).filter(|_| is_kept);
         self.sessions.finish(&slot, kept);

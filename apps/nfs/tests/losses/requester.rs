@@ -9,7 +9,7 @@ use stag_protocol::{
         binding::result_len_max,
         v3::{Call, WriteArgs},
     },
-    rpc::{Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader},
+    rpc::{Accepted, Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader},
     rpcrdma::Xid,
     xdr::{Writer, pad},
 };
@@ -24,6 +24,8 @@ pub struct Requester {
     done: VecDeque<(Token, Result<Vec<u8>, CallFault>)>,
     /// Connections that ended or could not be made.
     losses: u64,
+    /// The gateway may call back: it is refused.
+    refuses_calls: bool,
 }
 
 impl Requester {
@@ -34,6 +36,12 @@ impl Requester {
     pub const fn losses(&self) -> u64 {
         self.losses
     }
+
+    /// Refuses calls of the gateway, which else makes none.
+    #[allow(dead_code)]
+    pub const fn refuse_calls(&mut self) {
+        self.refuses_calls = true;
+    }
 }
 
 impl App for Requester {
@@ -41,8 +49,9 @@ impl App for Requester {
 
     fn report(&self) {}
 
-    fn on_call(&mut self, _cx: &mut Cx<'_>, _call: Inbound<'_>) {
-        panic!("the gateway calls nobody");
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Inbound<'_>) {
+        assert!(self.refuses_calls, "the gateway calls nobody");
+        cx.refuse(&call, Accepted::ProgUnavail);
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {

@@ -6,13 +6,14 @@ use crate::{
     world::World,
 };
 use fastrand::Rng;
-use stag_nfs::Nfs4Config;
+use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
 use stag_protocol::nfs::{
     Bulk,
     v3::StableHow,
     v4::{
-        Answer, Close4Args, Lock4Args, LockType, LockU4Args, Locker, NewLockOwner, Read4Args,
-        Request, StateOwner, Stateid, Status4, Text, Write4Args, share,
+        Answer, Close4Args, Lock4Args, LockType, LockU4Args, Locker, NewLockOwner, Open4Args,
+        OpenClaim, OpenDelegation, OpenHow, Read4Args, Request, StateOwner, Stateid, Status4, Text,
+        Write4Args, sequence_flag, session_flag, share,
     },
 };
 use std::time::Duration;
@@ -47,6 +48,18 @@ fn lock(open: Stateid, length: u64) -> Request<'static> {
     let owner = NewLockOwner { open_seqid: 0, open, lock_seqid: 0, owner: LOCKER };
     let (kind, locker) = (LockType::Write, Locker::New(owner));
     Request::Lock(Lock4Args { kind, reclaim: false, offset: 0, length, locker })
+}
+
+/// OPEN of the current file, for reading.
+fn open_to_read() -> Request<'static> {
+    Request::Open(Open4Args {
+        seqid: 0,
+        share_access: share::READ,
+        share_deny: 0,
+        owner: StateOwner { client_id: 0, owner: Text(b"owner") },
+        how: OpenHow::NoCreate,
+        claim: OpenClaim::Fh,
+    })
 }
 
 /// A client that comes over the second shard, and what it has open.
@@ -212,6 +225,56 @@ fn what_an_expired_client_has_is_given_away_only_when_its_writes_are_over() {
         world.step();
     }
     assert_eq!(guest.ask(&mut world, 1, read(stateid)).status(), Status4::BadSession);
+    world.end();
+}
+
+/// Flags of SEQUENCE.
+fn flags(reply: &Reply4) -> u32 {
+    match reply.answers().first() {
+        Some(Answer::Sequence(Ok(begun))) => begun.flags,
+        _ => panic!("{reply:?}"),
+    }
+}
+
+#[test]
+fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
+    let delegations = DelegationPolicy::ReadWrite;
+    let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
+    world.refuse_callbacks(0);
+    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
+    let file = world.file;
+    let given = (0..100).find_map(|_| {
+        let reading = [session.next(0, true), put(&file), open_to_read()];
+        match exchange_over(&mut world, 0, 1, &reading).last() {
+            Answer::Open(Ok(opened)) => match opened.delegation {
+                OpenDelegation::Read(given) => Some(given.stateid),
+                _ => None,
+            },
+            _ => None,
+        }
+    });
+    let given = given.expect("nobody else has it open");
+    let mut rival = Rival::new(&mut world);
+    // It is recalled, and does not come back.
+    let mut look = |world: &mut World, last: Option<Request<'static>>| {
+        let asked = [Some(session.next(0, true)), Some(Request::PutRootFh(())), last];
+        let asked: Vec<_> = asked.into_iter().flatten().collect();
+        let reply = exchange_over(world, 0, 1, &asked);
+        assert_eq!(reply.status(), Status4::Ok);
+        flags(&reply) & sequence_flag::RECALLABLE_STATE_REVOKED != 0
+    };
+    let mut waited = 0;
+    while opened(&rival.open_denying(&mut world, 0)).is_none() {
+        look(&mut world, None);
+        world.pass_time(LEASE / 16);
+        waited += 1;
+        assert!(waited < 100, "it is revoked");
+    }
+    world.pass_time(Duration::from_secs(2));
+    let lent = world.lent();
+    assert!(look(&mut world, None) && world.lent() > lent);
+    look(&mut world, Some(Request::FreeStateid(given)));
+    assert!(!look(&mut world, None), "the request behind it shows that");
     world.end();
 }
 

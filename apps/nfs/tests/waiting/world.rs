@@ -183,6 +183,11 @@ impl World {
         self.arrival.as_ref().map_or(0, |arrival| arrival.snapshot().app.nfs4.forwarded)
     }
 
+    /// A client takes no callbacks: it refuses them.
+    pub fn refuse_callbacks(&mut self, client: usize) {
+        self.clients[client].with_app(|app, _| app.refuse_calls());
+    }
+
     /// Compounds that the second shard has carried out itself.
     pub fn lent(&self) -> u64 {
         self.arrival.as_ref().map_or(0, |arrival| arrival.snapshot().app.nfs4.compounds)
