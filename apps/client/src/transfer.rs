@@ -3,24 +3,22 @@
 //! Data written UNSTABLE is the server's word only until COMMIT answers with the verifier that
 //! the WRITEs were answered with: what came with another one is written again, from its source.
 
+mod patience;
 mod reading;
 
 pub use reading::{FileRest, get, get_rest};
 
 use crate::{CallTicket, Error, NfsClient};
+use patience::Patience;
 use stag_protocol::nfs::v3::{FileHandle, StableHow, Status, Verifier};
 use stag_rpc::Provider;
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
-    time::Duration,
 };
 
 /// Times that a server may lose data in one transfer before it is given up.
 const LOSSES_MAX: u32 = 100;
-/// Times that a server may ask for more time in one transfer, and how long it gets each time.
-const POSTPONED_MAX: u32 = 200;
-const POSTPONED_WAIT: Duration = Duration::from_millis(20);
 
 /// Amount of data moved at a time.
 #[derive(Clone, Copy, Debug)]
@@ -131,8 +129,7 @@ pub struct FileWriter {
     verifier: Option<Verifier>,
     /// Times that it changed.
     losses: u32,
-    /// Times that the server asked for more time.
-    postponed: u32,
+    patience: Patience,
     moved: TransferTotals,
     room: Vec<u8>,
 }
@@ -148,7 +145,7 @@ impl FileWriter {
             uncommitted: Vec::new(),
             verifier: None,
             losses: 0,
-            postponed: 0,
+            patience: Patience::default(),
             moved: TransferTotals::default(),
             room: vec![0; usize::try_from(flow.piece).unwrap_or(0)],
         }
@@ -171,7 +168,7 @@ impl FileWriter {
         self.moved = TransferTotals { octets: range.len, ..TransferTotals::default() };
         self.to_write.push_back(range);
         let mut taken = 0;
-        (self.losses, self.postponed) = (0, 0);
+        (self.losses, self.patience) = (0, Patience::default());
         loop {
             while self.begin(client, source)? {
                 taken += self.finish(client)?;
@@ -236,7 +233,7 @@ impl FileWriter {
         let asked = usize::try_from(range.len).unwrap_or(0);
         let wrote = match client.finish_write(finished, asked, StableHow::Unstable) {
             // RFC 1813 §2.6 [1813-10]: after NFS3ERR_JUKEBOX a client waits, then calls again
-            Err(Error::Nfs(Status::Jukebox)) if is_patient(&mut self.postponed) => {
+            Err(Error::Nfs(Status::Jukebox)) if self.patience.wait() => {
                 self.to_write.push_front(range);
                 return Ok(0);
             }
@@ -246,6 +243,7 @@ impl FileWriter {
             }
             wrote => wrote.map_err(failed)?,
         };
+        self.patience.end();
         let count = u64::from(wrote.count);
         if count == 0 {
             return Err(failed(Error::Nonsense("the server wrote nothing and gave no reason")));
@@ -268,9 +266,15 @@ impl FileWriter {
             self.outstanding.is_empty(),
             "a wait for COMMIT would drop the outcome of a WRITE"
         );
-        let committed = client
-            .commit(self.file, 0, 0)
-            .map_err(|error| TransferFailure::call("COMMIT", error))?;
+        let committed = loop {
+            match client.commit(self.file, 0, 0) {
+                Err(Error::Nfs(Status::Jukebox)) if self.patience.wait() => {}
+                committed => {
+                    break committed.map_err(|error| TransferFailure::call("COMMIT", error))?;
+                }
+            }
+        };
+        self.patience.end();
         self.moved.calls += 1;
         self.settle(committed.verifier)?;
         self.uncommitted.clear();
@@ -319,15 +323,6 @@ pub fn put<P: Provider>(
 
 /// Returns true if a server that needs more time (NFS3ERR_JUKEBOX, RFC 1813 §2.6) is to be asked
 /// again; waits before that.
-fn is_patient(postponed: &mut u32) -> bool {
-    *postponed += 1;
-    let is_patient = *postponed <= POSTPONED_MAX;
-    if is_patient {
-        std::thread::sleep(POSTPONED_WAIT);
-    }
-    is_patient
-}
-
 fn step(procedure: &str, offset: u64, len: u64) -> String {
     format!("{procedure} of {len} octets at {offset}")
 }
