@@ -78,14 +78,20 @@ impl<T> Inbox<T> {
         let put =
             self.letters.try_send(letter).map_err(|(Full(letter) | Disconnected(letter))| letter);
         if put.is_ok() {
-            self.is_filled.store(true, Ordering::Release);
+            self.fill();
         }
         put
     }
 
+    /// Says that something is there. Each exchange has seen those before it, so that a look sees the
+    /// letters of all, whoever was the last.
+    fn fill(&self) {
+        self.is_filled.swap(true, Ordering::AcqRel);
+    }
+
     /// Wakes the thread, and lets it look into the box.
     pub(crate) fn wake(&self) {
-        self.is_filled.store(true, Ordering::Release);
+        self.fill();
         if let Some(wake) = self.wake.get() {
             wake();
         }
@@ -108,11 +114,18 @@ pub(crate) fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
     if !inbox.is_filled() {
         return None;
     }
-    letters.try_recv().ok().or_else(|| {
-        // One that is put in from here on is found now, or by the next look.
-        inbox.look();
-        letters.try_recv().ok()
-    })
+    letters.try_recv().ok().or_else(|| look_again(inbox, letters))
+}
+
+/// Looks into a box that was found empty, before nobody looks any more.
+#[cold]
+fn look_again<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
+    // A letter that is put in from here on is found now, or is told of anew.
+    inbox.look();
+    let letter = letters.try_recv().ok()?;
+    // Others may have come with it, of which nobody tells any more.
+    inbox.fill();
+    Some(letter)
 }
 
 #[cfg(test)]
@@ -136,6 +149,20 @@ mod tests {
         inbox.wake();
         assert!(inbox.look());
         assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn letters_that_come_together_behind_a_look_at_an_empty_box_are_all_found() {
+        let (inbox, letters) = Inbox::new(3);
+        inbox.put(1).unwrap();
+        assert_eq!(next_of(&inbox, &letters), Some(1));
+        // The box was found empty, and then these came.
+        assert!(letters.try_recv().is_err() && inbox.is_filled());
+        inbox.put(2).unwrap();
+        inbox.put(3).unwrap();
+        assert_eq!(look_again(&inbox, &letters), Some(2));
+        assert_eq!(next_of(&inbox, &letters), Some(3));
+        assert_eq!((next_of(&inbox, &letters), inbox.is_filled()), (None, false));
     }
 
     #[test]
