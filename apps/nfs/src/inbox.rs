@@ -83,8 +83,8 @@ impl<T> Inbox<T> {
         put
     }
 
-    /// Says that something is there. Each exchange has seen those before it, so that a look sees the
-    /// letters of all, whoever was the last.
+    /// Says that something is there. Each exchange has seen those before it, so that a look sees
+    /// the letters of all, whoever was the last.
     fn fill(&self) {
         self.is_filled.swap(true, Ordering::AcqRel);
     }
