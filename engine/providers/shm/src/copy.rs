@@ -193,7 +193,7 @@ unsafe fn copy_long(from: *const u8, to: &mut [u8]) {
     let first = from.align_offset(VECTOR).min(to.len());
     let (unaligned, rest) = to.split_at_mut(first);
     // SAFETY: the caller promises all octets; these are the first of them.
-    unsafe { copy_octets(from, unaligned) };
+    unsafe { copy_front(from, unaligned) };
     let mut from = from.wrapping_add(first);
     let (blocks, rest) = rest.as_chunks_mut::<BLOCK>();
     for block in blocks {
@@ -203,6 +203,24 @@ unsafe fn copy_long(from: *const u8, to: &mut [u8]) {
     }
     // SAFETY: the caller promises the rest, which begins at a vector.
     unsafe { copy_short(from, rest) };
+}
+
+/// Copies a few octets in front of the first vector: aligned words among them as such.
+///
+/// # Safety
+/// As [`copy_volatile`].
+#[inline]
+unsafe fn copy_front(from: *const u8, to: &mut [u8]) {
+    let odd = from.align_offset(8).min(to.len());
+    let (odd, rest) = to.split_at_mut(odd);
+    // SAFETY: the caller promises these octets.
+    unsafe { copy_octets(from, odd) };
+    let from = from.wrapping_add(odd.len());
+    let (words, rest) = rest.as_chunks_mut();
+    // SAFETY: the caller promises these words, the first of which is aligned.
+    unsafe { copy_words(from, words) };
+    // SAFETY: the caller promises the octets behind them.
+    unsafe { copy_octets(from.wrapping_add(words.as_flattened().len()), rest) };
 }
 
 /// The same by vectors of twice the length.
@@ -217,7 +235,7 @@ unsafe fn copy_wide(from: *const u8, to: &mut [u8]) {
     let first = from.align_offset(WIDE).min(to.len());
     let (unaligned, rest) = to.split_at_mut(first);
     // SAFETY: the caller promises all octets; these are the first of them.
-    unsafe { copy_octets(from, unaligned) };
+    unsafe { copy_front(from, unaligned) };
     let mut from = from.wrapping_add(first);
     let (blocks, rest) = rest.as_chunks_mut::<BLOCK>();
     for block in blocks {
