@@ -20,7 +20,7 @@ use crate::{
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
-    rpc::{Accepted, CallHeader},
+    rpc::{Accepted, CallHeader, NullHeader},
     rpcrdma::option::health::Reply as Health,
     xdr,
 };
@@ -334,6 +334,16 @@ pub trait App {
     /// app that serves nothing need not write this.
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         cx.refuse(&call, Accepted::ProgUnavail);
+    }
+
+    /// A peer calls procedure 0 of a program in nobody's name (AUTH_NONE), as who asks for no more
+    /// than a sign of life does (RFC 5531 §12.1). If the app returns true, the shard answers with
+    /// success, and that was all; else the call comes to [`on_call`](Self::on_call), as all others
+    /// do and as one of these may: an app answers it there, too. It is an app's choice: a `Call` is
+    /// long, and making one costs more than answering this.
+    #[inline(always)]
+    fn on_null(&mut self, _call: NullHeader) -> bool {
+        false
     }
 
     /// A buffer of the app's own for `len` octets of an argument that comes in a Read chunk, which

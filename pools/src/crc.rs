@@ -13,7 +13,7 @@ mod x86;
 use none as x86;
 
 /// Returns the CRC32c of `octets`, or `None` where the processor has no instruction for it.
-#[inline]
+#[inline(always)]
 pub fn crc32c(octets: &[u8]) -> Option<u32> {
     let mut crc = RunningCrc::start()?;
     crc.update(octets);

@@ -120,21 +120,21 @@ impl<T, A> Table<T, A> {
     #[inline]
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
         let Some(key) = self.next_key() else { return Err(value) };
-        self.insert_next(|| value);
+        self.insert_next(key, || value);
         Ok(key)
     }
 
-    /// Puts what `value` makes in the place of [`next_key`](Self::next_key), which was asked for
-    /// before. It is made once its place is known, and so where it stays: an entry may be long.
+    /// Puts what `value` makes in the place of `key`, which is the [next one](Self::next_key). It
+    /// is made where it stays: an entry may be long.
     ///
     /// # Panics
-    /// When there is no free place.
+    /// When the table has no such place.
     #[inline(always)]
-    pub fn insert_next(&mut self, value: impl FnOnce() -> T) {
-        let index = self.free.pop().expect("the next key was there");
-        let entry =
-            self.entries.get_mut(index as usize).expect("the free list names places of the table");
-        let used = Place::Used { generation: entry.generation(), value: value() };
+    pub fn insert_next(&mut self, key: Key, value: impl FnOnce() -> T) {
+        debug_assert_eq!(self.next_key(), Some(key), "that key was told before");
+        self.free.pop();
+        let entry = self.entries.get_mut(key.index()).expect("a key names a place of its table");
+        let used = Place::Used { generation: key.generation, value: value() };
         // A free place has nothing to be dropped, and to look for it costs as much as the value.
         // SAFETY: a reference is valid for writes, and what stood there needs no drop.
         unsafe { std::ptr::from_mut(&mut entry.place).write(used) };
@@ -342,7 +342,7 @@ mod tests {
         let mut table = Table::<std::rc::Rc<u8>>::new(1);
         let owned = std::rc::Rc::new(7);
         let key = table.next_key().unwrap();
-        table.insert_next(|| std::rc::Rc::clone(&owned));
+        table.insert_next(key, || std::rc::Rc::clone(&owned));
         assert_eq!((table.get(key), table.next_key()), (Some(&owned), None));
         table.forget(Key { generation: key.generation + 1, ..key });
         assert!(table.get(key).is_some(), "that was another entry");
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!((table.get(key), table.len()), (None, 0));
         assert_eq!(std::rc::Rc::strong_count(&owned), 2, "its drop was left out");
         let next = table.next_key().unwrap();
-        table.insert_next(|| std::rc::Rc::clone(&owned));
+        table.insert_next(next, || std::rc::Rc::clone(&owned));
         assert!(table.get(key).is_none() && table.get(next).is_some() && next != key);
     }
 

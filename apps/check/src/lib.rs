@@ -6,6 +6,7 @@
 
 mod acl;
 mod data;
+mod delegations;
 mod errors;
 mod listing;
 mod names;
@@ -75,6 +76,8 @@ pub struct CheckStep {
     pub elapsed_us: u64,
     /// Failure of the step.
     pub failure: Option<CheckFailure>,
+    /// A remark on a server that may do one thing or another: which one it did.
+    pub note: Option<String>,
 }
 
 /// Report on a run.
@@ -148,6 +151,7 @@ fn tasks<P: Provider>(state: bool) -> Vec<CheckTask<P>> {
     ];
     if state {
         tasks.push(task("opens and locks", state::of_two_clients));
+        tasks.push(task("delegations", delegations::of_two_clients));
     }
     tasks
 }
@@ -220,6 +224,7 @@ fn perform<P: Provider>(
         octets: scene.octets - octets,
         elapsed_us: micros(start, scene.client.now()),
         failure,
+        note: scene.note.take(),
     };
     progress(&step);
     step

@@ -121,6 +121,8 @@ pub(crate) struct CheckScene<'a, P: Provider> {
     pub(crate) octets: u64,
     /// The working directory exists.
     pub(crate) is_dirty: bool,
+    /// The note of the step under way.
+    pub(crate) note: Option<String>,
     files: u64,
 }
 
@@ -140,8 +142,14 @@ impl<'a, P: Provider> CheckScene<'a, P> {
             name_max: 255,
             octets: 0,
             is_dirty: false,
+            note: None,
             files: 0,
         }
+    }
+
+    /// Says what the step under way has seen.
+    pub(crate) fn note(&mut self, note: impl Into<String>) {
+        self.note = Some(note.into());
     }
 
     /// The client of MOUNT.

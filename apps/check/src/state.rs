@@ -126,7 +126,7 @@ fn open(access: u32, deny: u32, claim: OpenClaim<'static>) -> Request<'static> {
     })
 }
 
-fn close(open: Stateid) -> Request<'static> {
+pub(crate) fn close(open: Stateid) -> Request<'static> {
     Request::Close(Close4Args { seqid: 0, open })
 }
 

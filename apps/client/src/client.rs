@@ -1,6 +1,6 @@
 //! Calls of NFS and its neighbours over a [`RawClient`]: one by one, or several at a time.
 
-use crate::reconnect::Reconnect;
+use crate::{patience::Patience, reconnect::Reconnect};
 use stag_protocol::{
     nfs::{acl, mount, v3, v4::Status4},
     rpc::{Accepted, AuthSys, Credential, Denied, Gids},
@@ -11,7 +11,7 @@ use stag_rpc::{
     FabricFault, FinishedCall, Health, Limits, OptionFault, Provider, RawCall, RawClient, Recovery,
     SetupError, Snapshot, Time, Token,
 };
-use std::{collections::VecDeque, fmt, net::SocketAddr, time::Duration};
+use std::{cell::RefCell, collections::VecDeque, fmt, net::SocketAddr, rc::Rc, time::Duration};
 
 /// Octets of the longest arguments without their item: an access control list.
 const ARGUMENTS_LEN_MAX: usize = acl::ARGUMENTS_LEN_MAX;
@@ -162,8 +162,11 @@ pub struct NfsClient<P: Provider = AnyProvider> {
     /// The arguments that are being written, so that the call takes a buffer for as many.
     scratch: Vec<u8>,
     pub(crate) reconnect: Reconnect,
+    pub(crate) patience: Patience,
     /// The session of version 4 that calls are made in; none while they are made by version 3.
     pub(crate) four: Option<crate::nfs4::Session4>,
+    /// The back channels of other clients of version 4, once there was one.
+    pub(crate) back: Option<Rc<RefCell<crate::nfs4::BackChannels>>>,
     /// Outcomes of other calls are kept for now, and are these.
     pub(crate) keeps_outcomes: bool,
     pub(crate) kept: VecDeque<FinishedCall>,
@@ -227,7 +230,18 @@ impl<P: Provider> NfsClient<P> {
         let reconnect = Reconnect::default();
         let kept = VecDeque::new();
         let user = (uid, gid);
-        Self { raw, user, scratch, reconnect, four: None, keeps_outcomes: false, kept }
+        let patience = Patience::default();
+        Self {
+            raw,
+            user,
+            scratch,
+            reconnect,
+            patience,
+            four: None,
+            back: None,
+            keeps_outcomes: false,
+            kept,
+        }
     }
 
     /// Connects, and waits until calls can be made. An earlier connection is left first.

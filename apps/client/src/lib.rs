@@ -17,8 +17,10 @@
 
 mod acl;
 pub mod client;
+mod mount;
 mod nfs3;
 mod nfs4;
+mod patience;
 mod ports;
 mod reconnect;
 mod results;
@@ -28,8 +30,8 @@ pub use acl::Acl;
 pub use client::{ClientConfig, Error, NfsClient};
 
 pub use nfs3::{CallTicket, Finished};
-pub use nfs4::OtherClient;
 pub use nfs4::session::{create_session, exchange_id};
+pub use nfs4::{HeldAttributes, OtherClient};
 pub use results::{DirEntry, ReadResult};
 pub use stag_rpc::Recovery;
 

@@ -1,5 +1,4 @@
-//! A method of [`NfsClient`] for each procedure of NFS version 3 and for the MOUNT procedures that
-//! a client needs (RFC 1813 §3, §5).
+//! A method of [`NfsClient`] for each procedure of NFS version 3 (RFC 1813 §3).
 //!
 //! An argument or result that may travel in a chunk is an item of the request; a reply that may be
 //! long says how long, so that the engine offers a Reply chunk (RFC 8267 §4).
@@ -7,17 +6,19 @@
 use crate::{DirEntry, Error, NfsClient, ReadResult};
 use stag_protocol::{
     nfs::{
-        Bulk, binding, mount,
+        Bulk, binding,
         v3::{self, *},
     },
     xdr::Reader,
 };
 use stag_rpc::{FinishedCall, Provider, RawCall, Token};
 
-/// Octets of a MOUNT reply with a list in it: there is no limit in the protocol.
-const LIST_MAX: usize = 65_536;
 /// Octets of one page of a directory.
 const PAGE_LEN: u32 = 65_536;
+
+/// The server asks for more time.
+pub(crate) const JUKEBOX: Error = Error::Nfs(Status::Jukebox);
+const TWICE: Error = Error::Nonsense("two replies to one call");
 
 /// A READ or WRITE that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,35 +60,28 @@ impl<P: Provider> NfsClient<P> {
         }
         let procedure = call.procedure();
         let parts = parts(call, item);
-        self.call(
-            &parts,
-            |writer| call.emit(writer),
-            |results| v3::Reply::parse(procedure, results).map_err(Error::Garbled).and_then(read),
-        )
-    }
-
-    fn mount_call<T>(
-        &mut self,
-        call: &mount::Call<'_>,
-        read: impl FnOnce(mount::Reply<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let procedure = call.procedure();
-        let results_max = match call {
-            mount::Call::Dump | mount::Call::Export => LIST_MAX,
-            mount::Call::Mnt(_) => 512,
-            _ => 0,
-        };
-        let parts = RawCall {
-            results_max,
-            ..RawCall::new(mount::PROGRAM, mount::VERSION, procedure.number())
-        };
-        self.call(
-            &parts,
-            |writer| call.emit(writer),
-            |results| {
-                mount::Reply::parse(procedure, results).map_err(Error::Garbled).and_then(read)
-            },
-        )
+        let mut read = Some(read);
+        loop {
+            let called = self.call(
+                &parts,
+                |writer| call.emit(writer),
+                |results| {
+                    let reply = v3::Reply::parse(procedure, results).map_err(Error::Garbled)?;
+                    match reply.status() {
+                        Status::Jukebox => Err(JUKEBOX),
+                        _ => read.take().map_or(Err(TWICE), |read| read(reply)),
+                    }
+                },
+            );
+            match called {
+                // RFC 1813 §2.6 [1813-10]: after NFS3ERR_JUKEBOX a client waits, then calls again
+                Err(JUKEBOX) if read.is_some() && self.waits() => {}
+                called => {
+                    self.end_wait();
+                    return called;
+                }
+            }
+        }
     }
 
     /// Calls `procedure` of a program without arguments, and expects no results: for programs that
@@ -106,47 +100,6 @@ impl<P: Provider> NfsClient<P> {
     /// NULL of NFS.
     pub fn null(&mut self) -> Result<(), Error> {
         self.nfs(&v3::Call::Null, None, |_| Ok(()))
-    }
-
-    /// NULL of MOUNT.
-    pub fn mount_null(&mut self) -> Result<(), Error> {
-        if self.four.is_some() {
-            return Ok(());
-        }
-        self.mount_call(&mount::Call::Null, |_| Ok(()))
-    }
-
-    /// The root of an export, given as `/NAME`.
-    pub fn mount(&mut self, path: &str) -> Result<FileHandle, Error> {
-        if self.four.is_some() {
-            return self.mount4(path);
-        }
-        self.mount_call(&mount::Call::Mnt(mount::Path(path.as_bytes())), |reply| match reply {
-            mount::Reply::Mnt(Ok(mounted)) => Ok(mounted.handle),
-            mount::Reply::Mnt(Err(status)) => Err(Error::Mount(status)),
-            _ => Err(Error::Nonsense("the reply is one of another procedure")),
-        })
-    }
-
-    /// Tells the server that an export is no longer used.
-    pub fn unmount(&mut self, path: &str) -> Result<(), Error> {
-        if self.four.is_some() {
-            return Ok(());
-        }
-        self.mount_call(&mount::Call::Umnt(mount::Path(path.as_bytes())), |_| Ok(()))
-    }
-
-    /// The paths of all exports, without the clients that may mount them.
-    pub fn exports(&mut self) -> Result<Vec<Vec<u8>>, Error> {
-        if self.four.is_some() {
-            return self.exports4();
-        }
-        self.mount_call(&mount::Call::Export, |reply| match reply {
-            mount::Reply::Export(exports) => {
-                Ok(exports.map(|export| export.directory.0.to_vec()).collect())
-            }
-            _ => Err(Error::Nonsense("the reply is one of another procedure")),
-        })
     }
 
     /// A file's attributes.

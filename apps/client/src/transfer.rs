@@ -3,13 +3,11 @@
 //! Data written UNSTABLE is the server's word only until COMMIT answers with the verifier that
 //! the WRITEs were answered with: what came with another one is written again, from its source.
 
-mod patience;
 mod reading;
 
 pub use reading::{FileRest, get, get_rest};
 
 use crate::{CallTicket, Error, NfsClient};
-use patience::Patience;
 use stag_protocol::nfs::v3::{FileHandle, StableHow, Status, Verifier};
 use stag_rpc::Provider;
 use std::{
@@ -129,7 +127,6 @@ pub struct FileWriter {
     verifier: Option<Verifier>,
     /// Times that it changed.
     losses: u32,
-    patience: Patience,
     moved: TransferTotals,
     room: Vec<u8>,
 }
@@ -145,7 +142,6 @@ impl FileWriter {
             uncommitted: Vec::new(),
             verifier: None,
             losses: 0,
-            patience: Patience::default(),
             moved: TransferTotals::default(),
             room: vec![0; usize::try_from(flow.piece).unwrap_or(0)],
         }
@@ -168,7 +164,8 @@ impl FileWriter {
         self.moved = TransferTotals { octets: range.len, ..TransferTotals::default() };
         self.to_write.push_back(range);
         let mut taken = 0;
-        (self.losses, self.patience) = (0, Patience::default());
+        self.losses = 0;
+        client.end_wait();
         loop {
             while self.begin(client, source)? {
                 taken += self.finish(client)?;
@@ -233,7 +230,7 @@ impl FileWriter {
         let asked = usize::try_from(range.len).unwrap_or(0);
         let wrote = match client.finish_write(finished, asked, StableHow::Unstable) {
             // RFC 1813 §2.6 [1813-10]: after NFS3ERR_JUKEBOX a client waits, then calls again
-            Err(Error::Nfs(Status::Jukebox)) if self.patience.wait() => {
+            Err(Error::Nfs(Status::Jukebox)) if client.waits() => {
                 self.to_write.push_front(range);
                 return Ok(0);
             }
@@ -243,7 +240,7 @@ impl FileWriter {
             }
             wrote => wrote.map_err(failed)?,
         };
-        self.patience.end();
+        client.end_wait();
         let count = u64::from(wrote.count);
         if count == 0 {
             return Err(failed(Error::Nonsense("the server wrote nothing and gave no reason")));
@@ -266,15 +263,8 @@ impl FileWriter {
             self.outstanding.is_empty(),
             "a wait for COMMIT would drop the outcome of a WRITE"
         );
-        let committed = loop {
-            match client.commit(self.file, 0, 0) {
-                Err(Error::Nfs(Status::Jukebox)) if self.patience.wait() => {}
-                committed => {
-                    break committed.map_err(|error| TransferFailure::call("COMMIT", error))?;
-                }
-            }
-        };
-        self.patience.end();
+        let committed = client.commit(self.file, 0, 0);
+        let committed = committed.map_err(|error| TransferFailure::call("COMMIT", error))?;
         self.moved.calls += 1;
         self.settle(committed.verifier)?;
         self.uncommitted.clear();

@@ -49,6 +49,8 @@ struct File {
     committed: Option<StableHow>,
     /// The call that is refused, and how.
     refused: Option<(u64, Status)>,
+    /// All calls but the first so many are asked to wait.
+    delayed_behind: Option<u64>,
 }
 
 impl File {
@@ -62,6 +64,9 @@ impl File {
         if self.lost_at.contains(&self.calls) {
             self.lives += 1;
             self.cached.clone_from(&self.stable);
+        }
+        if self.delayed_behind.is_some_and(|calls| self.calls > calls) {
+            return Some(Status::Jukebox);
         }
         self.refused.filter(|(call, _)| *call == self.calls).map(|(_, status)| status)
     }
@@ -155,6 +160,11 @@ fn reply(cx: &Cx<'_>, header: &CallHeader<'_>, results: &v3::Reply<'_>) -> Buf {
 
 /// A client connected to a server with this file.
 fn client(file: File) -> (NfsClient<Sim>, Rc<RefCell<File>>) {
+    client_at(file, TICK)
+}
+
+/// The same, where each look at the clock takes so many nanoseconds.
+fn client_at(file: File, tick: u64) -> (NfsClient<Sim>, Rc<RefCell<File>>) {
     let fabric = Fabric::new(1, Faults::NONE);
     let file = Rc::new(RefCell::new(file));
     let limits = Limits { windows: 256, receives: 256, ..stag_sim::LIMITS };
@@ -167,7 +177,7 @@ fn client(file: File) -> (NfsClient<Sim>, Rc<RefCell<File>>) {
     let mut time = 0;
     let end = fabric.end("client", config.limits());
     let now = move || {
-        time += TICK;
+        time += tick;
         server.pass(Time(time));
         Time(time)
     };
@@ -347,4 +357,28 @@ fn a_source_or_sink_that_fails_is_ours_to_blame() {
     )
     .unwrap_err();
     assert_eq!(failure.to_string(), "storing 1000 octets at 0: full");
+}
+
+#[test]
+fn a_server_that_only_asks_for_time_gets_three_minutes_and_that_is_told_once() {
+    let file = File { most: 1_000, delayed_behind: Some(0), ..File::default() };
+    let (mut client, file) = client_at(file, 20_000_000);
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let tells = Rc::clone(&told);
+    client.tell_waits(move |longest| tells.borrow_mut().push(longest));
+    let start = client.now();
+    assert_eq!(client.commit(handle(), 0, 0), Err(Error::Nfs(Status::Jukebox)));
+    let waited = client.now().since(start);
+    assert!((180..190).contains(&waited.as_secs()), "{waited:?}");
+    assert_eq!(*told.borrow(), [std::time::Duration::from_secs(180)]);
+    // Once it does something, it has all its time again.
+    file.borrow_mut().delayed_behind = None;
+    client.commit(handle(), 0, 0).unwrap();
+    let behind = file.borrow().calls + 3;
+    file.borrow_mut().delayed_behind = Some(behind);
+    for _ in 0..3 {
+        client.commit(handle(), 0, 0).unwrap();
+    }
+    assert_eq!(client.commit(handle(), 0, 0), Err(Error::Nfs(Status::Jukebox)));
+    assert_eq!(told.borrow().len(), 2);
 }

@@ -11,7 +11,7 @@ use stag_engine::{
     Answer, App, Call, CallFault, CallId, Cx, Outcome, PeerId, Request, RequestItem, Time, Token,
 };
 use stag_protocol::{
-    rpc::{self, Accepted, ReplyHeader},
+    rpc::{self, Accepted, NullHeader, ReplyHeader},
     xdr::{self, NoRoom, Piece, Reader, Writer},
 };
 
@@ -305,13 +305,13 @@ impl App for Driver {
         self.echo.report()
     }
 
-    // As that of [`Echo`].
-    #[inline(always)]
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        let Call { id, peer, from, header, arguments, pulled } = call;
-        if !self.echo.answer_null(cx, id, &header) {
-            self.answer(cx, Call { id, peer, from, header, arguments, pulled });
-        }
+        self.answer(cx, call);
+    }
+
+    #[inline(always)]
+    fn on_null(&mut self, call: NullHeader) -> bool {
+        self.echo.on_null(call)
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {

@@ -15,12 +15,12 @@ pub use driver::Driver;
 pub use twin::Twin;
 
 use stag_engine::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, Cx, Outcome, PeerId, Request, RequestItem,
+    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem,
     ShortRequest, Token, stages::service,
 };
 use stag_pools::{Buf, Extent};
 use stag_protocol::{
-    rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
+    rpc::{Accepted, Auth, CallHeader, Credential, NullHeader, ReplyHeader},
     rpcrdma::Xid,
     xdr::{self, NoRoom, Reader, Writer},
 };
@@ -102,6 +102,8 @@ impl Echo {
     ) -> Result<Given, Accepted> {
         let garbage = |_: xdr::Error| Accepted::GarbageArgs;
         match procedure {
+            // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
+            NULL => Ok(Given::Nothing),
             ECHO => {
                 let octets = arguments.item(ECHO_MAX).map_err(garbage)?;
                 copy(cx, octets).map(|item| Given::Item(item.freeze())).ok_or(Accepted::SystemErr)
@@ -141,38 +143,20 @@ impl App for Echo {
         false
     }
 
-    // In the engine's own code for a short call: a `Call` is long, and NULL needs little of it.
-    #[inline(always)]
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        let Call { id, peer, from, header, arguments, pulled } = call;
-        if !self.answer_null(cx, id, &header) {
-            // Made again for what is rare: for NULL it then lies in registers alone.
-            self.answer(cx, Call { id, peer, from, header, arguments, pulled });
-        }
+        self.answer(cx, call);
+    }
+
+    #[inline(always)]
+    fn on_null(&mut self, call: NullHeader) -> bool {
+        let is_ours = (call.program, call.version) == (PROGRAM, VERSION);
+        self.calls += u64::from(is_ours);
+        is_ours
     }
 }
 
 impl Echo {
-    /// Answers a call if it is NULL. Returns false if it is another one.
-    #[inline(always)]
-    pub(crate) fn answer_null(
-        &mut self,
-        cx: &mut Cx<'_>,
-        id: CallId,
-        header: &CallHeader<'_>,
-    ) -> bool {
-        let CallHeader { program, version, procedure, .. } = *header;
-        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
-        let is_null = (program, version, procedure) == (PROGRAM, VERSION, NULL);
-        if is_null {
-            self.calls += 1;
-            let written = cx.answer_short(id, header.reply(Accepted::Success), |_| Ok(()));
-            debug_assert_eq!(written, Ok(()), "a header fits");
-        }
-        is_null
-    }
-
-    /// Answers any other call than NULL.
+    /// Answers a call.
     #[inline(never)]
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         self.calls += 1;
@@ -327,24 +311,36 @@ impl Caller {
         &self.peers
     }
 
-    /// The echo in a reply: it came in a Write chunk, or inline.
-    #[inline(always)]
-    fn echo(reply: &[u8], result: Option<Buf>) -> Option<Option<Buf>> {
-        let mut reader = Reader::new(reply);
-        let header = ReplyHeader::parse(&mut reader).ok()?;
-        if header.outcome != stag_protocol::rpc::Outcome::accepted(Accepted::Success) {
-            return None;
-        }
-        let Some(mut result) = result else { return Some(None) };
-        let len = reader.u32().ok()? as usize;
-        if result.len() != len || reader.remaining() > 0 {
-            let inline = reader.fixed(len).ok()?;
-            result.reset(0);
-            result.append(inline).ok()?;
-        }
-        reader.finish().ok()?;
-        Some(Some(result))
+    /// Takes a reply that is not plain success without an echo.
+    #[inline(never)]
+    fn on_any_reply(&mut self, outcome: Outcome<'_>) {
+        let echo = match outcome.reply {
+            Ok(reply) => echo(reply, outcome.result).ok_or_else(|| {
+                self.broken += 1;
+                CallFault::TooLong
+            }),
+            Err(fault) => Err(fault),
+        };
+        self.done.push_back(Done { token: outcome.token, echo });
     }
+}
+
+/// The echo in a reply: it came in a Write chunk, or inline.
+fn echo(reply: &[u8], result: Option<Buf>) -> Option<Option<Buf>> {
+    let mut reader = Reader::new(reply);
+    let header = ReplyHeader::parse(&mut reader).ok()?;
+    if header.outcome != stag_protocol::rpc::Outcome::accepted(Accepted::Success) {
+        return None;
+    }
+    let Some(mut result) = result else { return Some(None) };
+    let len = reader.u32().ok()? as usize;
+    if result.len() != len || reader.remaining() > 0 {
+        let inline = reader.fixed(len).ok()?;
+        result.reset(0);
+        result.append(inline).ok()?;
+    }
+    reader.finish().ok()?;
+    Some(Some(result))
 }
 
 impl App for Caller {
@@ -359,16 +355,17 @@ impl App for Caller {
         false
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
-        let echo = match outcome.reply {
-            Ok(reply) => Self::echo(reply, outcome.result).ok_or_else(|| {
-                self.broken += 1;
-                CallFault::TooLong
-            }),
-            Err(fault) => Err(fault),
+        let Outcome { token, reply: Ok(reply), item: None, result: None, .. } = outcome else {
+            return self.on_any_reply(outcome);
         };
-        self.done.push_back(Done { token: outcome.token, echo });
+        if ReplyHeader::parse_success(&mut Reader::new(reply)).is_none() {
+            return self.on_any_reply(outcome);
+        }
+        // Nothing of it needs a drop, and to look for that is a call.
+        std::mem::forget(outcome);
+        self.done.push_back(Done { token, echo: Ok(None) });
     }
 
     fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {

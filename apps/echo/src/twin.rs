@@ -3,7 +3,7 @@
 
 use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION, reply};
 use stag_engine::{Answer, App, Call, ClientName, Cx, Health, OptionFault, Outcome, PeerId, Token};
-use stag_protocol::rpc::Accepted;
+use stag_protocol::rpc::{Accepted, NullHeader};
 use std::collections::VecDeque;
 
 /// An [`Echo`] and a [`Caller`]. It knows who registered, and believes everybody: whoever takes
@@ -74,6 +74,10 @@ impl App for Twin {
             (PROGRAM, VERSION, REGISTER, Err(_)) => cx.refuse(&call, Accepted::GarbageArgs),
             _ => self.echo.on_call(cx, call),
         }
+    }
+
+    fn on_null(&mut self, call: NullHeader) -> bool {
+        self.echo.on_null(call)
     }
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {

@@ -33,8 +33,16 @@ pub fn client(
 ) -> Result<(NfsClient, Clock), Error> {
     let config = ClientConfig { timeout, ..ClientConfig::new(0) }.with_depth(depth);
     let shard = Config { call_versions: versions, call_tls: tls.cloned(), ..config.shard };
-    NfsClient::on_fabric(at, ClientConfig { shard, ..config })
-        .map_err(|error| Error::failure(format!("cannot call: {error}")))
+    let (mut client, clock) = NfsClient::on_fabric(at, ClientConfig { shard, ..config })
+        .map_err(|error| Error::failure(format!("cannot call: {error}")))?;
+    client.tell_waits(|longest| {
+        aside(format!(
+            "the server asks for more time, as one does that has just started; waiting for it, \
+             {} s at most\n",
+            longest.as_secs()
+        ));
+    });
+    Ok((client, clock))
 }
 
 /// Gives this process what it can give itself, and says so. Threads that are started from here on

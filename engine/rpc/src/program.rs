@@ -6,7 +6,10 @@ use crate::{
     reply::{AnswerableCall, Replied, Replier},
 };
 use stag_engine::{CallId, Cx, PeerId};
-use stag_protocol::rpc::Accepted;
+use stag_protocol::{
+    rpc::Accepted,
+    xdr::{NoRoom, Reader, Writer},
+};
 use std::ops::RangeInclusive;
 
 /// One procedure of a program, as [`program!`](crate::program) describes it.
@@ -158,6 +161,21 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
         match arguments {
             Ok(arguments) => Ok((arguments, Replier::new(self.0))),
             Err(_) => Err(self.refuse(Accepted::GarbageArgs)),
+        }
+    }
+
+    /// The arguments as they came, for a program whose messages are read by code of its own.
+    pub fn arguments(&self) -> Reader<'c> {
+        self.0.call.arguments.clone()
+    }
+
+    /// Replies with results that `write` puts into the message, of a few hundred octets. The caller
+    /// is told SYSTEM_ERR where there is no room for them.
+    pub fn reply_with(self, write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Replied {
+        let header = self.0.call.header.reply(Accepted::Success);
+        match self.0.cx.answer_short(self.0.call.id, header, write) {
+            Ok(()) => Replied::said(),
+            Err(NoRoom) => self.refuse(Accepted::SystemErr),
         }
     }
 

@@ -14,6 +14,13 @@ use std::{cell::RefCell, fmt, marker::PhantomData, rc::Rc};
 #[must_use = "it is the result of the procedure"]
 pub struct Replied(());
 
+impl Replied {
+    /// A reply was sent by other means than a [`Replier`].
+    pub(crate) const fn said() -> Self {
+        Self(())
+    }
+}
+
 /// The means to reply to one call with results of type `T`.
 #[derive(Debug)]
 pub struct Replier<'c, 'k, T> {

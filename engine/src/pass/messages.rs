@@ -9,7 +9,10 @@ use crate::{
     work::Work,
 };
 use stag_pools::{Buf, Fenced};
-use stag_protocol::rpcrdma::{Incoming, ShortMessage, Version};
+use stag_protocol::{
+    rpc::NullHeader,
+    rpcrdma::{Incoming, ShortMessage, Version},
+};
 use stag_verbs::{Event, Memory, PeerAddress, Provider, Qp, Status, Tag};
 
 impl<P: Provider, A: App> Shard<P, A> {
@@ -57,16 +60,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Takes a message that a look found.
     #[inline(always)]
     pub(super) fn handle_looked_at(&mut self, qp: Qp, message: &[u8]) {
-        if let Some(peer) = self.handle_short(qp, message) {
-            self.keep_looked_at(peer, qp, message);
+        if !self.handle_short(qp, message) {
+            self.keep_looked_at(qp, message);
         }
     }
 
     /// Takes a message that a look found and that is not short.
     #[inline(never)]
-    fn keep_looked_at(&mut self, peer: PeerId, qp: Qp, message: &[u8]) {
+    fn keep_looked_at(&mut self, qp: Qp, message: &[u8]) {
         if let Some(receive) = self.receive_of_look(qp, message) {
-            self.handle_any(peer, qp, receive, None);
+            self.handle_any(qp, receive, None);
         }
     }
 
@@ -86,29 +89,24 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Takes a message: the short way if it is a call or a reply without chunks, else any other.
     #[inline(always)]
     fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
-        let peer = if invalidated.is_none() {
-            match self.handle_short(qp, &buf) {
-                Some(peer) => peer,
-                None => return self.repost(buf),
-            }
-        } else {
-            let Some(peer) = self.core.peers.of_qp(qp) else { return };
-            peer
-        };
-        self.handle_any(peer, qp, buf, invalidated);
+        if invalidated.is_none() && self.handle_short(qp, &buf) {
+            return self.repost(buf);
+        }
+        self.handle_any(qp, buf, invalidated);
     }
 
-    /// Takes a call or a reply without chunks. Returns the peer that sent it if the message is
-    /// anything else: nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
+    /// Takes a call or a reply without chunks. Returns false if the message is anything else:
+    /// nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
     #[inline]
-    fn handle_short(&mut self, qp: Qp, message: &[u8]) -> Option<PeerId> {
-        let Core { peers, requester, counters, now, stopping, .. } = &mut self.core;
-        let (peer, entry) = peers.of_qp_mut(qp)?;
+    fn handle_short(&mut self, qp: Qp, message: &[u8]) -> bool {
+        let Self { core, provider, app, .. } = self;
+        let Core { peers, requester, responder, counters, watch, now, stopping, .. } = core;
+        let Some((peer, entry)) = peers.of_qp_mut(qp) else { return true };
         let Link::Fabric(FabricLink { state: Some(state), .. }) = &mut entry.link else {
-            return None;
+            return true;
         };
         let payload_at = state.short().header_len();
-        let Some(short) = state.handle_short(message) else { return Some(peer) };
+        let Some(short) = state.handle_short(message) else { return false };
         let payload = message.get(payload_at..).unwrap_or_default();
         match short {
             ShortMessage::Call { xid, credits } => {
@@ -117,6 +115,25 @@ impl<P: Provider, A: App> Shard<P, A> {
                 if !*stopping {
                     let versions = &mut counters.stats.responder.versions;
                     versions.count_short(state.short(), state.side().serves());
+                    // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
+                    if let Some(header) = NullHeader::of(payload)
+                        && !watch.is_due()
+                        && app.on_null(header)
+                    {
+                        let Some(is_settled) =
+                            responder.answer_null_at_once(provider, entry, header)
+                        else {
+                            self.answer_null(peer, qp, header);
+                            return true;
+                        };
+                        watch.skip();
+                        counters.stats.responder.calls.short += 1;
+                        counters.stats.responder.replies.short += 1;
+                        if !is_settled {
+                            self.core.settle_receives(peer);
+                        }
+                        return true;
+                    }
                     let sender = Sender { peer, address: entry.address };
                     self.begin_short_call(sender, qp, xid, payload);
                 }
@@ -125,8 +142,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 let (token, cancelled) = match requester.end_short(peer, xid) {
                     Replied::Over { token, cancelled } => (token, cancelled),
                     // The grant that it brought may be noted twice.
-                    Replied::Chunked => return Some(peer),
-                    Replied::Unknown => return None,
+                    Replied::Chunked => return false,
+                    Replied::Unknown => return true,
                 };
                 state.give_credit();
                 entry.note_reply();
@@ -137,7 +154,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.tell_replied(outcome, waits.then_some(peer));
             }
         }
-        None
+        true
     }
 
     /// Tells the app that a call without chunks is over, and sends what waited for its credit.
@@ -152,8 +169,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Takes a message of any kind.
     #[inline(never)]
-    fn handle_any(&mut self, peer: PeerId, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
-        let Some(entry) = self.core.peers.get_mut(peer) else { return };
+    fn handle_any(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
+        let Some((peer, entry)) = self.core.peers.of_qp_mut(qp) else { return };
         let Link::Fabric(FabricLink { state: Some(state), .. }) = &mut entry.link else { return };
         let awaits_version = state.version().is_none();
         self.core.watch.see(self.core.now);

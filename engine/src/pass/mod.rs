@@ -157,6 +157,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             match found.look() {
                 Look::Message { qp, len } => {
                     self.handle_looked_at(qp, front.get(..len).unwrap_or_default());
+                    if found.is_last() {
+                        return events + 1;
+                    }
                 }
                 Look::Nothing => return events,
                 Look::Other => match self.provider.poll(now) {

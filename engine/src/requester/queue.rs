@@ -54,7 +54,7 @@ impl Core {
             offers.result = result;
             offers
         });
-        calls.insert_next(|| Outbound {
+        calls.insert_next(key, || Outbound {
             peer,
             token,
             xid: None,

@@ -63,8 +63,7 @@ impl Requester {
     #[inline(always)]
     fn insert_written(&mut self, peer: PeerId, written: WrittenCall, state: OutboundState) {
         let WrittenCall { key, xid, len, token, reply_max, deadline } = written;
-        debug_assert_eq!(self.calls.next_key(), Some(key), "its message stands in its room");
-        self.calls.insert_next(|| Outbound {
+        self.calls.insert_next(key, || Outbound {
             peer,
             token,
             xid: Some(xid),

@@ -1,52 +1,74 @@
 //! Calls of peers and replies without chunks, with the header of a few words: most of both.
 
-use super::inbound::{FreshCall, Inbound, InboundState};
+use super::{
+    Responder,
+    inbound::{FreshCall, Inbound, InboundState},
+};
 use crate::{
     app::{App, Call, CallId, Cx, PeerId},
     core::Core,
     item::Pulled,
-    peer::{FabricLink, Link, Sender},
+    peer::{FabricLink, Link, Peer, Sender},
     shard::Shard,
     short_send::{SHORT_ROOM, SendsShort, ShortSend, send_short, send_written},
     stages::Stage,
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
-    rpc::CallHeader,
+    rpc::{CallHeader, NullHeader},
     rpcrdma::{MessageType, Side, Xid},
-    xdr::Reader,
+    xdr::{Reader, Writer},
 };
 use stag_verbs::{PeerAddress, Provider, Qp};
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hands a call without chunks to the app: its transaction was compared. It gets a place if it
-    /// is not answered at once.
-    #[inline(always)]
-    pub(crate) fn begin_short_call(&mut self, sender: Sender, qp: Qp, xid: Xid, payload: &[u8]) {
-        self.core.counters.stats.responder.calls.short += 1;
-        let Some(key) = self.core.responder.calls.next_key() else {
-            return self.refuse_place(qp);
-        };
-        self.core.watch.begin_at_once(key, self.core.now);
-        let mut reader = Reader::new(payload);
-        self.core.responder.fresh = Some(FreshCall { key, peer: sender.peer, xid });
-        match CallHeader::parse_nobody(&mut reader) {
-            Some(header) => self.serve_fresh(key, sender.peer, sender.address, header, reader),
-            None => self.begin_user_call(key, sender, reader),
+    /// Answers a call of procedure 0 in nobody's name, which the app wants answered, the way all
+    /// replies can take: it could not leave at once.
+    #[inline(never)]
+    pub(crate) fn answer_null(&mut self, peer: PeerId, qp: Qp, header: NullHeader) {
+        if let Some(key) = self.begin_fresh(peer, qp, header.xid) {
+            self.core.responder.serving = Some(peer);
+            let mut cx = Cx::new(&mut self.core, &mut self.provider);
+            let written = cx.answer_short(CallId(key), header.reply(), |_| Ok(()));
+            debug_assert_eq!(written, Ok(()), "a header fits");
+            self.end_fresh();
         }
     }
 
-    /// The same of a call that names somebody, as nearly all others do.
-    // By itself: its header is long, and the one of nobody is a few words.
+    /// Hands a call without chunks to the app. Its transaction was compared.
+    #[inline]
+    pub(crate) fn begin_short_call(&mut self, sender: Sender, qp: Qp, xid: Xid, payload: &[u8]) {
+        if let Some(key) = self.begin_fresh(sender.peer, qp, xid) {
+            self.serve_short(key, sender, payload);
+        }
+    }
+
+    /// Has the app serve a call without chunks by its whole header.
+    // By itself: such a header is long, and what a NULL call has is a few words.
     #[inline(never)]
-    fn begin_user_call(&mut self, key: Key, sender: Sender, mut reader: Reader<'_>) {
-        match CallHeader::parse_user(&mut reader) {
+    fn serve_short(&mut self, key: Key, sender: Sender, payload: &[u8]) {
+        let mut reader = Reader::new(payload);
+        match CallHeader::parse_usual(&mut reader) {
             Some(header) => self.serve_fresh(key, sender.peer, sender.address, header, reader),
             None => {
                 self.keep_fresh();
                 self.hand_over(key, sender, reader, Pulled::default());
             }
         }
+    }
+
+    /// Gives a call without chunks its name, and no place: most are answered before they need one.
+    /// None when there is none.
+    #[inline(always)]
+    fn begin_fresh(&mut self, peer: PeerId, qp: Qp, xid: Xid) -> Option<Key> {
+        self.core.counters.stats.responder.calls.short += 1;
+        let Some(key) = self.core.responder.calls.next_key() else {
+            self.refuse_place(qp);
+            return None;
+        };
+        self.core.watch.begin_at_once(key, self.core.now);
+        self.core.responder.fresh = Some(FreshCall { key, peer, xid });
+        Some(key)
     }
 
     /// Has the app serve a call that has a name and no place.
@@ -64,6 +86,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.responder.serving = Some(peer);
         let call = Call { id, peer, from, header, arguments, pulled };
         self.app.on_call(&mut Cx::new(&mut self.core, &mut self.provider), call);
+        self.end_fresh();
+    }
+
+    /// The app has looked at a call that has a name and no place.
+    #[inline(always)]
+    fn end_fresh(&mut self) {
         self.core.responder.serving = None;
         if self.core.responder.fresh.is_none() {
             self.core.responder.calls.skip_next();
@@ -147,26 +175,9 @@ impl Core {
             return false;
         }
         let Some(entry) = peers.get_mut(peer) else { return false };
-        let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
+        let Some(is_settled) = responder.send_written(fabric, entry, xid, len) else {
             return false;
         };
-        let adapts = connection.side() == Side::Server;
-        let granted = connection.serves().map_or(0, |credits| credits.granted().0);
-        // A grant that may change is looked at where all replies are sent.
-        if adapts && entry.grant.is_used_up(granted) || !connection.short().fits_reply(len) {
-            return false;
-        }
-        let octets = responder.written.get_mut(..SHORT_ROOM + len).unwrap_or_default();
-        // RFC 8167 §5.2 [8167-6]: a reverse reply begins with the XID of its header
-        // draft 002 §5.2 [bidir-6]: a reverse reply begins with the XID of its header
-        let send = ShortSend { qp: *qp, message_type: MessageType::Reply, xid };
-        if !send_written(fabric, connection, send, octets) {
-            return false;
-        }
-        if adapts {
-            entry.grant.count_reply();
-        }
-        let is_settled = !connection.handle_replied();
         counters.stats.responder.replies.short += 1;
         responder.fresh = None;
         self.stamp(call, Stage::App);
@@ -175,5 +186,54 @@ impl Core {
             self.settle_receives(peer);
         }
         true
+    }
+}
+
+impl Responder {
+    /// Answers a call of procedure 0 with success, if its reply fits inline, and if the fabric
+    /// takes it at once. None when nothing was done; else true if no receive is owed.
+    #[inline(always)]
+    pub(crate) fn answer_null_at_once(
+        &mut self,
+        fabric: &mut dyn SendsShort,
+        entry: &mut Peer,
+        header: NullHeader,
+    ) -> Option<bool> {
+        let mut writer = Writer::new(self.room());
+        header.reply().emit(&mut writer).ok()?;
+        let len = writer.len();
+        self.send_written(fabric, entry, header.xid, len)
+    }
+
+    /// Sends the reply of `len` octets in [`room`](Self::room), if it fits inline, and if the
+    /// fabric takes it at once. None when nothing was done; else true if no receive is owed.
+    #[inline(always)]
+    fn send_written(
+        &mut self,
+        fabric: &mut dyn SendsShort,
+        entry: &mut Peer,
+        xid: Xid,
+        len: usize,
+    ) -> Option<bool> {
+        let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
+            return None;
+        };
+        let adapts = connection.side() == Side::Server;
+        let granted = connection.serves().map_or(0, |credits| credits.granted().0);
+        // A grant that may change is looked at where all replies are sent.
+        if adapts && entry.grant.is_used_up(granted) || !connection.short().fits_reply(len) {
+            return None;
+        }
+        let octets = self.written.get_mut(..SHORT_ROOM + len)?;
+        // RFC 8167 §5.2 [8167-6]: a reverse reply begins with the XID of its header
+        // draft 002 §5.2 [bidir-6]: a reverse reply begins with the XID of its header
+        let send = ShortSend { qp: *qp, message_type: MessageType::Reply, xid };
+        if !send_written(fabric, connection, send, octets) {
+            return None;
+        }
+        if adapts {
+            entry.grant.count_reply();
+        }
+        Some(!connection.handle_replied())
     }
 }

@@ -142,6 +142,18 @@ impl Watch {
         self.live += u32::from(place.replace(mark).is_none());
     }
 
+    /// Returns true if the next call is to be watched, for which it needs a place.
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        self.until == 1
+    }
+
+    /// Passes over a call that is not [due](Self::is_due), and that was answered without a place.
+    #[inline]
+    pub(crate) const fn skip(&mut self) {
+        self.until = self.until.wrapping_sub(1);
+    }
+
     /// A call leaves `stage`.
     #[inline]
     pub(crate) fn stamp(&mut self, key: Key, stage: Stage, now: Time) {

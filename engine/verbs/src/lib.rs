@@ -256,13 +256,15 @@ pub enum Look {
 #[derive(Clone, Copy, Debug)]
 pub struct Looked {
     qp: u64,
-    /// Octets of a message, or what else there is: no message is so long.
+    /// Octets of a message, below 2^32, and maybe [`LAST`](Self::LAST); or what else there is.
     len: u64,
 }
 
 impl Looked {
     const NOTHING: u64 = u64::MAX;
     const OTHER: u64 = u64::MAX - 1;
+    /// Set beside the length of a message behind which the next look finds nothing.
+    const LAST: u64 = 1 << 63;
 
     /// The look that this is.
     #[inline(always)]
@@ -270,8 +272,25 @@ impl Looked {
         match self.len {
             Self::NOTHING => Look::Nothing,
             Self::OTHER => Look::Other,
-            len => Look::Message { qp: Qp(Key::from_bits(self.qp)), len: len as usize },
+            len => {
+                let len = len as u32 as usize;
+                Look::Message { qp: Qp(Key::from_bits(self.qp)), len }
+            }
         }
+    }
+
+    /// A message with nothing behind it: another look before the next [ring](Provider::ring) would
+    /// find nothing, so there need not be one.
+    #[inline(always)]
+    pub fn last_message(qp: Qp, len: usize) -> Self {
+        Self { qp: qp.0.to_bits(), len: len as u64 | Self::LAST }
+    }
+
+    /// Returns true if another look before the next [ring](Provider::ring) would find nothing; to
+    /// be asked of messages.
+    #[inline(always)]
+    pub const fn is_last(self) -> bool {
+        self.len & Self::LAST != 0
     }
 
     /// Returns true if nothing has happened.

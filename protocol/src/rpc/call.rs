@@ -23,6 +23,38 @@ pub struct CallHeader<'a> {
     pub verifier: Auth<'a>,
 }
 
+/// Header of a call of procedure 0 for nobody in particular (AUTH_NONE twice): the parts in which
+/// one differs from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NullHeader {
+    /// Names the call; its reply has the same.
+    pub xid: Xid,
+    /// The program called.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+}
+
+impl NullHeader {
+    /// The header at the start of `message`, if that is such a call. Whatever follows it counts for
+    /// nothing (RFC 5531 §12.1).
+    #[inline(always)]
+    pub fn of(message: &[u8]) -> Option<Self> {
+        let is_it = |[_, kind, rpc_version, _, _, procedure, auth @ ..]: &[u32; 10]| {
+            (*procedure, *kind, *rpc_version, *auth)
+                == (0, MessageType::Call as u32, VERSION, [0; 4])
+        };
+        let [xid, _, _, program, version, ..] = Reader::new(message).words_if(is_it)?;
+        Some(Self { xid: Xid(xid), program, version })
+    }
+
+    /// The header of its reply: success.
+    #[inline(always)]
+    pub fn reply(self) -> ReplyHeader<'static> {
+        ReplyHeader { xid: self.xid, outcome: Outcome::accepted(Accepted::Success) }
+    }
+}
+
 /// Response to a message that is not a call, or is a call that cannot be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -12,7 +12,7 @@ mod reply;
 
 pub use crate::rpcrdma::Xid;
 pub use auth::{Auth, AuthStatus, AuthSys, Credential, Gids, flavor};
-pub use call::{CallHeader, Refusal};
+pub use call::{CallHeader, NullHeader, Refusal};
 pub use reply::{Accepted, Denied, Outcome, ReplyHeader};
 
 use crate::xdr::{Error, Reader};

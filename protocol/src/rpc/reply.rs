@@ -79,16 +79,20 @@ impl<'a> ReplyHeader<'a> {
     /// Takes the header of a reply; `reader` then is at the results. A call is [`Error::BadValue`].
     #[inline]
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
-        // Accepted, nothing proved, success: all of it at once.
-        let usual = reader.words_if(|[_, kind, rest @ ..]: &[u32; 6]| {
-            (*kind, *rest) == (MessageType::Reply as u32, [0; 4])
-        });
-        match usual {
-            Some([xid, ..]) => {
-                Ok(Self { xid: Xid(xid), outcome: Outcome::accepted(Accepted::Success) })
-            }
+        match Self::parse_success(reader) {
+            Some(header) => Ok(header),
             None => Self::parse_any(reader),
         }
+    }
+
+    /// The same of the header that nearly all replies have, in one piece: accepted, nothing proved,
+    /// success. Nothing is taken of any other reply.
+    #[inline(always)]
+    pub fn parse_success(reader: &mut Reader<'a>) -> Option<Self> {
+        let [xid, ..] = reader.words_if(|[_, kind, rest @ ..]: &[u32; 6]| {
+            (*kind, *rest) == (MessageType::Reply as u32, [0; 4])
+        })?;
+        Some(Self { xid: Xid(xid), outcome: Outcome::accepted(Accepted::Success) })
     }
 
     #[inline(never)]

@@ -5,21 +5,27 @@
 //! is left at the server but the session, which [`NfsClient::end_version4`] ends.
 
 mod answers;
+mod callbacks;
 mod listing;
 mod other;
 mod requests;
 pub(crate) mod session;
 
-use crate::{Error, NfsClient};
+use crate::{Error, NfsClient, nfs3::JUKEBOX};
 use stag_protocol::{
     nfs::{
         v3::{self, FileHandle, Procedure},
-        v4::{self, Answer, AnswerSet as _, CompoundReply, Request, Status4, Text, Verifier4},
+        v4::{
+            self, Answer, AnswerSet as _, CompoundReply, Request, Status4, Text, Verifier4,
+            session_flag,
+        },
     },
     xdr::{self, Reader},
 };
 use stag_rpc::{FinishedCall, Provider, RawCall, Token};
 
+pub(crate) use callbacks::BackChannels;
+pub use callbacks::HeldAttributes;
 pub use other::OtherClient;
 use requests::results_len_max;
 pub(crate) use session::Session4;
@@ -31,12 +37,12 @@ impl<P: Provider> NfsClient<P> {
     /// [`Error`] says which call failed; version 3 is called as before then.
     pub fn begin_version4(&mut self, minor: u32) -> Result<(), Error> {
         self.four = None;
-        self.begin_session4(minor, session::owner())
+        self.begin_session4(minor, session::owner(), false)
     }
 
-    /// Makes a session for the client of this name.
-    fn begin_session4(&mut self, minor: u32, owner: Vec<u8>) -> Result<(), Error> {
-        let session = self.make_session4(minor, owner, session::FIRST)?;
+    /// Makes a session for the client of this name; with a back channel if it `is_called`.
+    fn begin_session4(&mut self, minor: u32, owner: Vec<u8>, is_called: bool) -> Result<(), Error> {
+        let session = self.make_session4(minor, owner, session::FIRST, is_called)?;
         self.four = Some(session);
         let done = self.run4(&[Request::ReclaimComplete(false)], |_| Ok(()));
         match (&done, &mut self.four) {
@@ -55,6 +61,7 @@ impl<P: Provider> NfsClient<P> {
         minor: u32,
         owner: Vec<u8>,
         incarnation: Verifier4,
+        is_called: bool,
     ) -> Result<Session4, Error> {
         let mut exchange = session::exchange_id(&owner);
         exchange.client.verifier = incarnation;
@@ -63,15 +70,22 @@ impl<P: Provider> NfsClient<P> {
             Answer::ExchangeId(done) => done.map(|ok| (ok.client_id, ok.sequence)),
             _ => Err(Status4::ServerFault),
         })?;
-        let create =
+        let mut create =
             session::create_session(client, sequence, session::MESSAGE_MAX, session::REQUESTS_MAX);
+        if is_called {
+            create.flags = session_flag::CONN_BACK_CHAN;
+        }
         let arguments = requests::alone(minor, &[Request::CreateSession(create)]);
-        let (id, requests) = self.ask(&arguments, |answer| match answer {
-            Answer::CreateSession(done) => done.map(|ok| (ok.session, ok.fore.requests_max)),
+        let made = self.ask(&arguments, |answer| match answer {
+            Answer::CreateSession(done) => done,
             _ => Err(Status4::ServerFault),
         })?;
-        let mut session = Session4::new(minor, client, id, requests);
+        let mut session = Session4::new(minor, client, made.session, made.fore.requests_max);
         session.owner = owner;
+        session.is_called = is_called && made.flags & session_flag::CONN_BACK_CHAN != 0;
+        if session.is_called {
+            self.note_back_channel(&session);
+        }
         Ok(session)
     }
 
@@ -93,7 +107,7 @@ impl<P: Provider> NfsClient<P> {
         }
         let (minor, owner, earlier) = (session.minor, session.owner.clone(), self.four.take());
         self.keeps_outcomes = true;
-        let begun = self.begin_session4(minor, owner);
+        let begun = self.begin_session4(minor, owner, false);
         self.keeps_outcomes = false;
         if begun.is_err() {
             self.four = earlier;
@@ -172,8 +186,13 @@ impl<P: Provider> NfsClient<P> {
                 })
             });
             match called {
+                // RFC 8881 §15.1.1.3: after NFS4ERR_DELAY a client waits, then calls again
+                Err(JUKEBOX) if read.is_some() && self.waits() => {}
                 Err(error) if read.is_some() && self.recovers(error) => {}
-                called => return called,
+                called => {
+                    self.end_wait();
+                    return called;
+                }
             }
         }
     }

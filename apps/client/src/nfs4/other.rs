@@ -10,7 +10,14 @@ use std::mem;
 
 /// A client of version 4 with a session.
 #[derive(Debug)]
-pub struct OtherClient(Option<Session4>);
+pub struct OtherClient(pub(super) Option<Session4>);
+
+impl OtherClient {
+    /// Returns true if the server may call it: its session has a back channel.
+    pub fn is_called(&self) -> bool {
+        self.0.as_ref().is_some_and(|session| session.is_called)
+    }
+}
 
 impl<P: Provider> NfsClient<P> {
     /// Makes one more client and its session, of minor version `minor`.
@@ -19,7 +26,7 @@ impl<P: Provider> NfsClient<P> {
     /// [`Error`] says which call failed.
     pub fn other_client(&mut self, minor: u32) -> Result<OtherClient, Error> {
         let own = self.four.take();
-        let begun = self.begin_session4(minor, session::owner());
+        let begun = self.begin_session4(minor, session::owner(), false);
         let other = mem::replace(&mut self.four, own);
         begun.map(|()| OtherClient(other))
     }
@@ -55,12 +62,15 @@ impl<P: Provider> NfsClient<P> {
     /// # Errors
     /// [`Error`] says which call failed: the lease ends the client then.
     pub fn abandon_client(&mut self, client: OtherClient) -> Result<(), Error> {
-        let Session4 { minor, owner, .. } = client.0.ok_or(NO_SESSION)?;
-        let session = self.make_session4(minor, owner, session::NEXT)?;
+        let session = client.0.ok_or(NO_SESSION)?;
+        self.forget_back_channel(&session);
+        let Session4 { minor, owner, .. } = session;
+        let session = self.make_session4(minor, owner, session::NEXT, false)?;
         self.end_session(&session)
     }
 
     fn end_session(&mut self, session: &Session4) -> Result<(), Error> {
+        self.forget_back_channel(session);
         for request in
             [Request::DestroySession(session.id), Request::DestroyClientid(session.client)]
         {

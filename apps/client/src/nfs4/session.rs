@@ -32,6 +32,8 @@ pub(crate) struct Session4 {
     pub(super) is_lost: bool,
     /// It has carried out a call in it.
     pub(super) has_served: bool,
+    /// The session has a back channel over the connection.
+    pub(super) is_called: bool,
 }
 
 /// A slot, as its requester has it.
@@ -47,7 +49,16 @@ impl Session4 {
     /// A session that takes so many requests at a time.
     pub(crate) fn new(minor: u32, client: u64, id: SessionId, requests: u32) -> Self {
         let slots = vec![ClientSlot::default(); requests.clamp(1, REQUESTS_MAX) as usize];
-        Self { minor, client, id, owner: Vec::new(), slots, is_lost: false, has_served: false }
+        Self {
+            minor,
+            client,
+            id,
+            owner: Vec::new(),
+            slots,
+            is_lost: false,
+            has_served: false,
+            is_called: false,
+        }
     }
 
     /// Returns true if a call is one of this session's that are outstanding.
@@ -135,7 +146,7 @@ pub fn create_session(
         flags: 0,
         fore,
         back,
-        program: 0x4000_0000,
+        program: super::callbacks::PROGRAM,
         security: Array::of(&[CallbackSecurity::None]),
     }
 }

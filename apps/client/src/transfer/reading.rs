@@ -1,9 +1,6 @@
 //! READs of whole files, several at a time, delivered in order (RFC 1813 §3.3.6).
 
-use super::{
-    FileRange, FileSink, SizedFile, TransferFailure, TransferFlow, TransferTotals,
-    patience::Patience, step,
-};
+use super::{FileRange, FileSink, SizedFile, TransferFailure, TransferFlow, TransferTotals, step};
 use crate::{CallTicket, Error, NfsClient};
 use stag_protocol::nfs::v3::Status;
 use stag_rpc::Provider;
@@ -24,7 +21,6 @@ struct IncomingReads {
     next: u64,
     delivered: u64,
     end: Option<u64>,
-    patience: Patience,
 }
 
 /// Reads `file` to its end, wherever that is by now, and gives it to
@@ -72,7 +68,6 @@ pub fn get_rest<P: Provider>(
         next: from,
         delivered: from,
         end: None,
-        patience: Patience::default(),
     };
     let mut moved = TransferTotals::default();
     loop {
@@ -131,7 +126,7 @@ impl IncomingReads {
         room.resize(usize::try_from(len).unwrap_or(0), 0);
         let failed = |error| TransferFailure::call(step("READ", offset, len), error);
         let read = match client.finish_read(finished, &mut room) {
-            Err(Error::Nfs(Status::Jukebox)) if self.patience.wait() => {
+            Err(Error::Nfs(Status::Jukebox)) if client.waits() => {
                 self.missing.insert(offset, len);
                 self.spare.push(room);
                 return Ok(());
@@ -143,7 +138,7 @@ impl IncomingReads {
             }
             read => read.map_err(failed)?,
         };
-        self.patience.end();
+        client.end_wait();
         let count = read.count as u64;
         room.truncate(read.count);
         if read.eof {

@@ -5,6 +5,7 @@ use stag_engine::{
     App, Call, Cause, Cx, Drained, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity,
     RefusedPeer, Time, stages::service, tls::Secured,
 };
+use stag_protocol::rpc::NullHeader;
 use std::collections::HashMap;
 use tracing::level_filters::LevelFilter;
 
@@ -127,6 +128,12 @@ impl<A: App> App for Logged<A> {
         if !(self.tells_stages && service::answer(cx, &call)) {
             self.app.on_call(cx, call);
         }
+    }
+
+    #[inline(always)]
+    fn on_null(&mut self, call: NullHeader) -> bool {
+        // Where calls are told one by one, `on_call` tells this one, too.
+        LevelFilter::current() != LevelFilter::TRACE && self.app.on_null(call)
     }
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {

@@ -86,11 +86,13 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
 }
 
 fn line(step: &CheckStep) -> String {
-    let CheckStep { name, calls, octets, elapsed_us, failure, .. } = step;
+    let CheckStep { name, calls, octets, elapsed_us, failure, note, .. } = step;
     let millis = *elapsed_us as f64 / 1_000.0;
+    let note = note.as_ref().map_or_else(String::new, |note| format!("        {note}\n"));
     match failure {
         None => {
-            format!("ok      {name:<20} {calls:>6} calls {octets:>10} octets {millis:>10.1} ms\n")
+            let did = format!("{calls:>6} calls {octets:>10} octets {millis:>10.1} ms");
+            format!("ok      {name:<20} {did}\n{note}")
         }
         Some(failure) => format!("FAILED  {name:<20} {failure}\n"),
     }

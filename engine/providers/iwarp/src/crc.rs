@@ -61,7 +61,7 @@ impl Crc32c for Crc {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn of(octets: &[u8]) -> u32 {
         crc32c(octets).unwrap_or_else(|| OtherCrc::of(&[octets]))
     }

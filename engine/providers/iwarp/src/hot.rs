@@ -85,7 +85,10 @@ impl Iwarp {
         let Some(key) = self.hot.latest.take() else { return };
         self.hot = Hot::default();
         if self.conns.get(key).is_some_and(|conn| conn.is_hot) {
-            self.with(key, |conn, _| conn.is_hot = false);
+            self.with(key, |conn, shared| {
+                conn.is_hot = false;
+                shared.output_spares.take_back(&mut conn.output);
+            });
         }
     }
 

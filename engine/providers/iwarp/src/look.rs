@@ -12,7 +12,7 @@ use crate::{
     sock::{Ready, SocketResult},
 };
 use stag_pools::table::Key;
-use stag_verbs::{Look, Time};
+use stag_verbs::{Look, Looked, Time};
 use std::ops::Range;
 
 /// Octets of one connection in the shared buffer that the latest read brought, and that nothing has
@@ -23,52 +23,65 @@ pub(crate) struct Brought {
     octets: Range<usize>,
 }
 
+/// Outcome of a read that a look makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Brings {
+    /// Octets, in front of which there may be a message.
+    Octets,
+    /// Nothing has arrived.
+    Nothing,
+    /// Something that is for the next poll.
+    Other,
+}
+
 impl Iwarp {
     /// A message, or nothing, as [`poll_once`](Self::poll_once) finds it out; everything else is
     /// left to that.
     #[inline(always)]
-    pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Look {
+    pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Looked {
         self.shared.now = now;
         let may_look =
             self.is_quiet(now) && self.shared.events.is_empty() && self.shared.receives.is_ready();
         if !may_look {
-            return Look::Other;
+            return Look::Other.into();
         }
-        if self.brought.octets.is_empty()
-            && let Some(found) = self.bring()
-        {
-            return found;
+        if self.brought.octets.is_empty() {
+            let found = self.bring();
+            if found != Brings::Octets {
+                return if found == Brings::Nothing { Look::Nothing } else { Look::Other }.into();
+            }
         }
-        self.look_in_front(room)
+        self.look_in_front(room).unwrap_or(Look::Other.into())
     }
 
-    /// The message in front of what was brought.
+    /// The message in front of what was brought. `None` when that is for the poll.
     #[inline(always)]
-    fn look_in_front(&mut self, room: &mut [u8]) -> Look {
+    fn look_in_front(&mut self, room: &mut [u8]) -> Option<Looked> {
         let Self { conns, shared, brought, .. } = self;
-        let IwarpShared { staging, stats, receives, .. } = shared;
+        let IwarpShared { staging, stats, receives, epoll, .. } = shared;
         let conn = brought.from.and_then(|key| conns.get_mut(key));
         let octets = staging.get(brought.octets.clone()).unwrap_or_default();
-        let Some(conn) = conn else { return Look::Other };
-        let Some(send) = rx::next_send(conn, receives.receive_len(), octets) else {
-            return Look::Other;
-        };
+        let conn = conn?;
+        let send = rx::next_send(conn, receives.receive_len(), octets)?;
         let len = send.len();
-        let Some(room) = room.get_mut(..len) else { return Look::Other };
+        let room = room.get_mut(..len)?;
         // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
         if !send.copy_to(room) {
-            return Look::Other;
+            return None;
         }
         brought.octets.start += send.consumed;
         conn.took_next_send(stats, len);
-        self.is_fruitful = true;
-        Look::Message { qp: conn.qp, len }
+        // Before a ring nobody else is asked: the latest read was all that there is.
+        self.is_fruitful = !brought.octets.is_empty() || epoll.has_next();
+        if self.is_fruitful {
+            return Some(Look::Message { qp: conn.qp, len }.into());
+        }
+        Some(Looked::last_message(conn.qp, len))
     }
 
-    /// Reads what has arrived at the next connection that has something, without using it. `None`
-    /// when something is there.
+    /// Reads what has arrived at the next connection that has something, without using it.
     #[inline(always)]
-    fn bring(&mut self) -> Option<Look> {
+    fn bring(&mut self) -> Brings {
         // Behind a look that brought something nobody is asked, and no turn is used up.
         if !self.is_fruitful
             && let Some(key) = self.hot.ask()
@@ -80,50 +93,50 @@ impl Iwarp {
 
     /// The same when it is not simply the turn of the connection that is hot.
     #[inline(never)]
-    fn bring_any(&mut self) -> Option<Look> {
+    fn bring_any(&mut self) -> Brings {
         if !self.shared.epoll.has_next() {
             // A look that brought something is followed by a ring before the next one.
             if std::mem::take(&mut self.is_fruitful) || !self.look_at_all() {
-                return Some(Look::Nothing);
+                return Brings::Nothing;
             }
         }
         self.bring_ready()
     }
 
     /// The same of the connections that epoll found ready.
-    fn bring_ready(&mut self) -> Option<Look> {
+    fn bring_ready(&mut self) -> Brings {
         while let Some((id, ready)) = self.shared.epoll.peek() {
             let key = Key::from_bits(id);
             // Listeners, ends and errors are for the poll.
             if ready != Ready::IN || !self.conns.get(key).is_some_and(|conn| conn.may_bring()) {
-                return Some(Look::Other);
+                return Brings::Other;
             }
             self.shared.epoll.next();
             self.note_ready(key);
             match self.bring_from(key) {
-                Some(Look::Nothing) => {}
+                Brings::Nothing => {}
                 found => return found,
             }
         }
-        Some(Look::Nothing)
+        Brings::Nothing
     }
 
     /// The same of this connection.
     #[inline(always)]
-    fn bring_from(&mut self, key: Key) -> Option<Look> {
-        let Some(conn) = self.conns.get_mut(key) else { return Some(Look::Other) };
+    fn bring_from(&mut self, key: Key) -> Brings {
+        let Some(conn) = self.conns.get_mut(key) else { return Brings::Other };
         if !conn.may_bring() {
-            return Some(Look::Other);
+            return Brings::Other;
         }
         match rx::fetch_between(conn, &mut self.shared) {
-            SocketResult::WouldBlock => Some(Look::Nothing), // the connection is as it was
+            SocketResult::WouldBlock => Brings::Nothing, // the connection is as it was
             SocketResult::Octets(octets) => {
                 self.brought = Brought { from: Some(key), octets: 0..octets };
-                None
+                Brings::Octets
             }
             fetched => {
                 self.use_fetched(key, fetched);
-                Some(Look::Other)
+                Brings::Other
             }
         }
     }

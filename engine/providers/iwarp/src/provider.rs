@@ -232,7 +232,7 @@ impl Provider for Iwarp {
     }
 
     fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
-        self.look_once(now, room).into()
+        self.look_once(now, room)
     }
 
     fn take_receive(&mut self) -> Option<Buf> {

@@ -56,7 +56,7 @@ pub(crate) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketRes
 }
 
 /// Reads what has arrived at a connection that is between two FPDUs to the shared buffer.
-#[inline]
+#[inline(always)]
 pub(crate) fn fetch_between(conn: &IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     let limit = large(shared);
     let IwarpShared { staging, stats, .. } = shared;

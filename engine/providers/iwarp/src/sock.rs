@@ -184,6 +184,7 @@ fn sent(stats: &mut IwarpStats, send: impl Fn() -> rustix::io::Result<usize>) ->
 }
 
 /// Fills `room`, which is not empty, with what has arrived.
+#[inline(always)]
 pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut IwarpStats) -> SocketResult {
     debug_assert!(!room.is_empty(), "a receive without room would look like the end");
     loop {

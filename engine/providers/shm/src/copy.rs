@@ -107,20 +107,38 @@ pub(crate) unsafe fn store_short(from: &[u8], to: *mut u8) {
 /// As [`store_short`], and `from` is aligned to a word of XDR and made of such.
 #[inline(always)]
 unsafe fn store_words(from: &[u8], to: *mut u8) {
-    let (vectors, rest) = from.as_chunks::<VECTOR>();
+    let (pairs, mut rest) = from.as_chunks::<{ 2 * VECTOR }>();
     let mut to = to;
-    for vector in vectors {
-        for at in [0, 4, 8, 12] {
-            // SAFETY: the caller promises both words.
-            unsafe { store_word(vector.as_ptr().wrapping_add(at), to.wrapping_add(at)) };
-        }
-        to = to.wrapping_add(VECTOR);
+    for pair in pairs {
+        // SAFETY: the caller promises these words.
+        to = unsafe { store_few(pair, to) };
     }
-    for word in rest.as_chunks::<XDR>().0 {
+    // Less than that is left, so each part of it is there once or not at all.
+    if let Some((part, behind)) = rest.split_first_chunk::<VECTOR>() {
+        // SAFETY: the caller promises these words.
+        (to, rest) = (unsafe { store_few(part, to) }, behind);
+    }
+    if let Some((part, behind)) = rest.split_first_chunk::<{ 2 * XDR }>() {
+        // SAFETY: the caller promises these words.
+        (to, rest) = (unsafe { store_few(part, to) }, behind);
+    }
+    if let Some(last) = rest.first_chunk::<XDR>() {
+        // SAFETY: the caller promises this word.
+        unsafe { store_few(last, to) };
+    }
+}
+
+/// Copies so many octets by their words. Returns the end of the copy.
+///
+/// # Safety
+/// As [`store_words`], for the octets of `from`.
+#[inline(always)]
+unsafe fn store_few<const LEN: usize>(from: &[u8; LEN], to: *mut u8) -> *mut u8 {
+    for at in (0..LEN).step_by(XDR) {
         // SAFETY: the caller promises both words.
-        unsafe { store_word(word.as_ptr(), to) };
-        to = to.wrapping_add(XDR);
+        unsafe { store_word(from.as_ptr().wrapping_add(at), to.wrapping_add(at)) };
     }
+    to.wrapping_add(LEN)
 }
 
 /// # Safety

@@ -203,7 +203,10 @@ impl Producer {
         let RecordParts { head, body } = parts;
         debug_assert_eq!(word.len(), head.len() + body.len());
         let Some(at) = self.reserve(memory, reader, word)? else { return Ok(None) };
-        memory.copy_in(at, head);
+        // A message has none, and a copy of nothing is a call all the same.
+        if !head.is_empty() {
+            memory.copy_in(at, head);
+        }
         memory.copy_in(at + head.len(), body);
         Ok(Some(self.publish(memory, word)))
     }

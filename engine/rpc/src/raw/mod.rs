@@ -305,8 +305,13 @@ impl<P: Provider> RawClient<P> {
         self.peer.is_some()
     }
 
+    /// Serves `programs` to the server from now on, instead of those before.
+    pub fn serve(&mut self, programs: Box<dyn Programs>) {
+        self.shard.with_app(|door, _| door.programs = programs);
+    }
+
     /// Answers the server's calls for so long; returns at once when the connection ends.
-    pub(crate) fn serve_for(&mut self, time: Duration) {
+    pub fn serve_for(&mut self, time: Duration) {
         let peer = self.peer;
         self.wait(time, |keeper| (keeper.up != peer).then_some(()));
     }
@@ -318,6 +323,23 @@ impl<P: Provider> RawClient<P> {
     pub fn next_finished(&mut self) -> Result<FinishedCall, CallError> {
         let limit = self.timeout.saturating_add(MARGIN);
         let next = self.wait(limit, |keeper| keeper.done.pop_front());
+        next.ok_or(CallError::Failed(CallFault::TimedOut))
+    }
+
+    /// Waits for the next outcome of a call, or until `until` is true behind calls of the server:
+    /// then there is none.
+    ///
+    /// # Errors
+    /// As [`next_finished`](Self::next_finished).
+    pub fn next_finished_or(
+        &mut self,
+        mut until: impl FnMut() -> bool,
+    ) -> Result<Option<FinishedCall>, CallError> {
+        let limit = self.timeout.saturating_add(MARGIN);
+        let next = self.wait(limit, |keeper| match keeper.done.pop_front() {
+            Some(finished) => Some(Some(finished)),
+            None => until().then_some(None),
+        });
         next.ok_or(CallError::Failed(CallFault::TimedOut))
     }
 

@@ -86,7 +86,7 @@ impl IwarpConn {
     }
 
     /// Hands the output to the kernel, once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send_output(&mut self, shared: &mut IwarpShared) -> SendResult {
         let ends_segments = self.link.as_ref().is_some_and(|link| link.transmit.ends_segments);
         let IwarpShared { stats, output_spares, .. } = shared;
@@ -102,7 +102,10 @@ impl IwarpConn {
             return SendResult::Part;
         }
         (self.output.len, self.output_sent) = (0, 0);
-        output_spares.take_back(&mut self.output);
+        // One that is busy alone needs it again in a moment; `cool` takes it back.
+        if !self.is_hot {
+            output_spares.take_back(&mut self.output);
+        }
         SendResult::All
     }
 }

@@ -1,6 +1,8 @@
 //! The functional run against the gateway, both on one simulated fabric and in one thread.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+mod delegations;
+
 use stag_check::{CheckPlan, CheckReport};
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::{CallFault, Shard};
