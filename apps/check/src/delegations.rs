@@ -30,6 +30,8 @@ const WRITTEN: &[u8] = b"written by who has the delegation";
 const ROUNDS: usize = 4;
 /// Time for a server to have a delegation back that was returned: a lease of most servers.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Times that a delegation is asked for again where others are in the way of it.
+const CONTENDED: usize = 25;
 /// Time between two tries of what the server puts off.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -136,6 +138,26 @@ impl Side {
     ) -> CheckedValue<Opened> {
         let what = if access & share::WRITE == 0 { "OPEN for reading" } else { "OPEN for writing" };
         self.run_beside(scene, other, file, what, || open(access), opened)
+    }
+
+    /// The same for a delegation: a server may give none for a moment, because of others.
+    fn open_wanting<P: Provider>(
+        &mut self,
+        scene: &mut CheckScene<'_, P>,
+        other: &mut Self,
+        file: &FileHandle,
+        access: u32,
+    ) -> CheckedValue<Opened> {
+        let mut opened = self.open(scene, other, file, access)?;
+        for _ in 0..CONTENDED {
+            if !matches!(opened.delegation, Given::None(Some(NoDelegation::Contention(_)))) {
+                break;
+            }
+            scene.client.pause(PAUSE);
+            // Of the same owner: the same open, with a new number.
+            opened = self.open(scene, other, file, access)?;
+        }
+        Ok(opened)
     }
 
     /// Runs an operation on the file that has to succeed.
@@ -277,7 +299,7 @@ fn reading<P: Provider>(
     opener: &mut Side,
 ) -> CheckedValue<Given> {
     let wants = share::READ | share::WANT_READ_DELEGATION;
-    let held = holder.open(scene, opener, file, wants)?;
+    let held = holder.open_wanting(scene, opener, file, wants)?;
     let (Given::Read(delegation) | Given::Write(delegation)) = &held.delegation else {
         holder.run(scene, file, "CLOSE", close(held.open))?;
         return Ok(held.delegation);
@@ -326,7 +348,7 @@ fn writing<P: Provider>(
     other: &mut Side,
 ) -> CheckedValue<String> {
     let wants = share::BOTH | share::WANT_WRITE_DELEGATION;
-    let held = holder.open(scene, other, file, wants)?;
+    let held = holder.open_wanting(scene, other, file, wants)?;
     let Given::Write(delegation) = held.delegation else {
         let given = held.delegation;
         if let Given::Read(delegation) = given {

@@ -32,7 +32,10 @@ impl<S: Store> Gateway<S> {
     #[must_use]
     pub fn with_link(mut self, link: Nfs4Link) -> Self {
         match (link.into_end(), &mut self.nfs4) {
-            (Ok(end), Some(nfs4)) => nfs4.link(end),
+            (Ok(end), Some(nfs4)) => {
+                nfs4.link(end);
+                nfs4.serve_three(self.serves_3);
+            }
             (Err(mut end), nfs4) => {
                 if let Some(nfs4) = nfs4 {
                     nfs4.borrow_from(&mut end);
@@ -258,6 +261,7 @@ impl<S: Store> Gateway<S> {
             while let Some((id, slots)) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_return()) {
                 arrival.give_back(id, slots);
             }
+            arrival.answer_announced(self.parked.are_under_way());
             arrival.send();
         }
     }
@@ -277,6 +281,7 @@ impl<S: Store> Gateway<S> {
             ToHome::PeerGone(at) => nfs4.forget_peer(at),
             ToHome::Unsettled(client) => nfs4.take_unsettled(client, cx.now()),
             ToHome::Returned(session, slots) => nfs4.take_back(&session, slots),
+            ToHome::Announced(shard, number) => nfs4.take_announced(shard, number),
         }
     }
 
@@ -319,6 +324,7 @@ impl<S: Store> Gateway<S> {
                 self.follow_verdict(cx, &waiting, verdict);
             }
             (FromHome::Ready(peer), _) => cx.ready(peer),
+            (FromHome::Announce(number), _) => arrival.note_announced(number),
             (FromHome::Disconnect(peer), _) => cx.disconnect(peer),
             (FromHome::CallBack { peer, message, token }, _) => {
                 call_back(cx, arrival, peer, &message, token)

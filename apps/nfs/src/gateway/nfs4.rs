@@ -56,8 +56,11 @@ impl<S: Store> Gateway<S> {
 
     /// Does not serve version 3.
     #[must_use]
-    pub const fn without_nfs3(mut self) -> Self {
+    pub fn without_nfs3(mut self) -> Self {
         self.serves_3 = false;
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.serve_three(false);
+        }
         self
     }
 

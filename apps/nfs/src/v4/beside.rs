@@ -165,7 +165,12 @@ impl Nfs4 {
         // RFC 8881 §10.4.4 [8881-266]: a change by another protocol recalls, too
         for _ in 0..REMOVALS {
             match ask(&mut self.state, file, access, milliseconds(now)) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if is_change {
+                        self.withdraw(file);
+                    }
+                    return Ok(());
+                }
                 // RFC 8881 §9.7 [8881-267]: what an open denies, no other protocol does
                 Err(StateFault::Failed(_) | StateFault::Denied(_)) => return Err(Status::Acces),
                 Err(StateFault::AwaitRecall) => break,

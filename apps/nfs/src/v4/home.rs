@@ -41,6 +41,7 @@ impl Nfs4 {
 
     /// Sends the letters that were written.
     pub(crate) fn send_letters(&mut self) {
+        self.announce();
         if let Some(link) = &mut self.link {
             link.send();
         }

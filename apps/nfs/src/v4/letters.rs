@@ -140,6 +140,8 @@ pub(crate) enum ToHome {
     Unsettled(u64),
     /// The slots of a session come back.
     Returned(SessionId, ReturnedSlots),
+    /// A shard asks about all files of this announcement, and of those before.
+    Announced(u16, u64),
 }
 
 /// Letter from the home.
@@ -170,6 +172,8 @@ pub(crate) enum FromHome {
     Fact(FactChange),
     /// The client is to be forgotten.
     Unsettle(u64),
+    /// Files are shown in the filter that may get delegations: the number of the announcement.
+    Announce(u64),
 }
 
 /// Octets of a reply.

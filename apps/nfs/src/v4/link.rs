@@ -34,6 +34,7 @@ use stag_protocol::{
 };
 
 use super::{
+    announce::Announcements,
     beside::BesideQuestion,
     letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
     loans::LoanFacts,
@@ -89,7 +90,18 @@ impl Nfs4Link {
         }
         let (kept, unread, loans) = (VecDeque::new(), Unread::default(), 0);
         let letters = to_home;
-        let end = HomeEnd { inbox: home, letters, others: boxes, facts, kept, unread, loans };
+        let announcements = Announcements::new(boxes.len());
+        let end = HomeEnd {
+            inbox: home,
+            letters,
+            others: boxes,
+            facts,
+            kept,
+            unread,
+            loans,
+            announcements,
+            has_three: true,
+        };
         std::iter::once(Self(LinkEnd::Home(end))).chain(arrivals).collect()
     }
 
@@ -152,6 +164,10 @@ pub(crate) struct HomeEnd {
     pub(super) unread: Unread,
     /// Sessions that are lent.
     pub(super) loans: usize,
+    /// Files that may get delegations while other shards serve version 3.
+    pub(super) announcements: Announcements,
+    /// Version 3 is served, too.
+    pub(super) has_three: bool,
 }
 
 impl fmt::Debug for HomeEnd {
@@ -183,6 +199,11 @@ impl HomeEnd {
     /// Returns true if letters came since the last look.
     pub(super) fn has_mail(&self) -> bool {
         self.inbox.look()
+    }
+
+    /// The number of other shards.
+    pub(super) fn others_count(&self) -> u16 {
+        u16::try_from(self.others.len()).unwrap_or(u16::MAX)
     }
 
     /// Writes to a shard.
@@ -260,6 +281,8 @@ pub(crate) struct ArrivalEnd {
     /// This shard can judge the requests of sessions itself.
     takes_loans: bool,
     questions: Vec<AwaitedVerdict>,
+    /// The announcement that is to be answered when no call is under way that began before.
+    announced: Option<u64>,
     /// Peers that the home has heard of.
     peers: HashSet<PeerId>,
     /// Compounds that were forwarded so far.
@@ -284,6 +307,7 @@ impl ArrivalEnd {
             unread: Unread::default(),
             takes_loans: false,
             questions: Vec::new(),
+            announced: None,
             peers: HashSet::new(),
             count: 0,
             asked: 0,
@@ -328,6 +352,18 @@ impl ArrivalEnd {
         self.peers.insert(peer);
         self.count += 1;
         true
+    }
+
+    /// Files may get delegations from here on.
+    pub(crate) fn note_announced(&mut self, number: u64) {
+        self.announced = Some(number);
+    }
+
+    /// Answers an announcement, unless calls are under way that may have begun before it.
+    pub(crate) fn answer_announced(&mut self, are_under_way: bool) {
+        if !are_under_way && let Some(number) = self.announced.take() {
+            self.outgoing.push_back(ToHome::Announced(self.mail.shard, number));
+        }
     }
 
     /// A client is forgotten here.
@@ -412,7 +448,7 @@ impl ArrivalEnd {
 
     /// Returns true if there is mail, or letters wait for room.
     pub(crate) fn has_work(&self) -> bool {
-        self.mail.inbox.is_filled() || !self.outgoing.is_empty()
+        self.mail.inbox.is_filled() || !self.outgoing.is_empty() || self.announced.is_some()
     }
 }
 

@@ -2,6 +2,7 @@
 //! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
 //! pseudo file system (`pseudo`).
 
+mod announce;
 mod arguments;
 mod attr;
 mod beside;

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
 use stag_protocol::nfs::{
     Bulk,
-    v3::StableHow,
+    v3::{self, StableHow},
     v4::{
         Answer, Close4Args, Lock4Args, LockType, LockU4Args, Locker, NewLockOwner, Open4Args,
         OpenClaim, OpenDelegation, OpenHow, Read4Args, Request, StateOwner, Stateid, Status4, Text,
@@ -275,6 +275,48 @@ fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
     assert!(look(&mut world, None) && world.lent() > lent);
     look(&mut world, Some(Request::FreeStateid(given)));
     assert!(!look(&mut world, None), "the request behind it shows that");
+    world.end();
+}
+
+#[test]
+fn no_delegation_is_given_while_a_change_by_version_3_hangs_at_another_shard() {
+    let delegations = DelegationPolicy::ReadWrite;
+    let mut world = even(Nfs4Config { delegations, ..CONFIG });
+    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 0);
+    let file = world.file;
+    let mut want = |world: &mut World| {
+        let reading = [session.next(0, true), put(&file), open_to_read()];
+        match exchange_over(world, 0, 0, &reading).last() {
+            Answer::Open(Ok(opened)) => Some(matches!(opened.delegation, OpenDelegation::Read(_))),
+            Answer::Open(Err(Status4::Delay)) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    world.shared.borrow_mut().pace = Pace::NoChange;
+    let change = v3::Call::SetAttr(v3::SetAttrArgs {
+        object: file,
+        attributes: v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() },
+        guard: None,
+    });
+    // An odd number goes to the second shard, which asks nobody: nothing is in the way.
+    while world.take(1).is_some() {}
+    world.call(1, 1, &change);
+    world.pass_time(Duration::from_millis(50));
+    let mut opened = 0;
+    for _ in 0..40 {
+        let is_given = want(&mut world);
+        assert_ne!(is_given, Some(true), "what its holder would keep is being changed");
+        opened += u32::from(is_given.is_some());
+        world.pass_time(Duration::from_millis(5));
+    }
+    assert!(opened > 2, "{opened} opens went through");
+    assert!(world.take(1).is_none(), "it hangs");
+    world.shared.borrow_mut().pace = Pace::Even;
+    let given = (0..100).any(|_| {
+        world.pass_time(Duration::from_millis(5));
+        want(&mut world) == Some(true)
+    });
+    assert!(given && world.take(1).is_some());
     world.end();
 }
 

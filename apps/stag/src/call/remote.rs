@@ -120,7 +120,7 @@ impl Remote {
         tls: Option<&Arc<ClientTls>>,
     ) -> Result<Self, Error> {
         let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions, tls)?;
-        let elsewhere = explained(tls, meet_mount(&mut client, url))?;
+        let elsewhere = explained(tls, meet_mount(&mut client, url, None))?;
         let plan = RemotePlan::below(url, depth, timeout, versions, tls);
         Self::mount_by(client, url, elsewhere, plan)
     }
@@ -192,7 +192,7 @@ impl Remote {
         let timeout = Duration::from_secs(arguments.timeout.into());
         let (mut client, _) =
             caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version, tls.as_ref())?;
-        explained(tls.as_ref(), meet_mount(&mut client, url))?;
+        explained(tls.as_ref(), meet_mount(&mut client, url, None))?;
         let exports = client.exports().map_err(failed("EXPORT"))?;
         client.disconnect();
         Ok(exports)
@@ -304,7 +304,8 @@ fn nothing_named(url: &Url, exports: &[Vec<u8>]) -> Error {
 
 /// Connects to where MOUNT is answered; true when that is elsewhere than the URL says. A server
 /// that does not have it on its own port has a port mapper that says where.
-pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
+/// `nfs` is the version of NFS that is asked for; with none, it is 3 where the server has it.
+pub fn meet_mount(client: &mut NfsClient, url: &Url, nfs: Option<u8>) -> Result<bool, Error> {
     let apart = |client: &mut NfsClient, at| {
         let connected = client.connect_tcp(at);
         connected.map(|()| true).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))
@@ -313,7 +314,7 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
         return apart(client, at);
     }
     connect(client, url)?;
-    if begin_version4(client)? {
+    if begin_version4(client, nfs)? {
         return Ok(false);
     }
     match (client.mount_null(), url.server.ip()) {
@@ -336,12 +337,16 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
     }
 }
 
-/// Calls by version 4 from now on, where a server has no version 3; true then.
-fn begin_version4(client: &mut NfsClient) -> Result<bool, Error> {
-    let is_newer = matches!(
-        client.null(),
-        Err(stag_client::Error::Rejected(Accepted::ProgMismatch { low: 4.., .. }))
-    );
+/// Calls by version 4 from now on, where that is asked for, or nothing is and the server has no
+/// version 3; true then.
+fn begin_version4(client: &mut NfsClient, nfs: Option<u8>) -> Result<bool, Error> {
+    let is_newer = match nfs {
+        Some(version) => version == 4,
+        None => matches!(
+            client.null(),
+            Err(stag_client::Error::Rejected(Accepted::ProgMismatch { low: 4.., .. }))
+        ),
+    };
     if !is_newer {
         return Ok(false);
     }

@@ -39,7 +39,7 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
         caller::client(at, 8, TIMEOUT, versions, tls.as_ref()).map(|(client, _)| client)
     };
     let mut calling = client()?;
-    let elsewhere = explained(tls.as_ref(), meet_mount(&mut calling, &url))?;
+    let elsewhere = explained(tls.as_ref(), meet_mount(&mut calling, &url, arguments.nfs))?;
     let known = calling.exports().unwrap_or_default();
     let mut mount = None;
     if elsewhere {

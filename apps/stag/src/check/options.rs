@@ -19,6 +19,9 @@ pub struct CheckOptions {
     /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
     #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
+    /// Version of NFS to call by [default: 3, or 4 where the server has no 3]
+    #[arg(long, value_name = "3|4", value_parser = clap::value_parser!(u8).range(3..=4))]
+    pub nfs: Option<u8>,
     #[command(flatten)]
     pub tls: CallTlsOptions,
     /// Entries of the large directory

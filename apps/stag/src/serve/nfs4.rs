@@ -14,7 +14,6 @@ use crate::{
 use stag_nfs::{
     Nfs4Link, Nfs4Records,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
-    v4::state::DelegationPolicy,
 };
 use std::{fmt::Write as _, path::Path, time::Duration};
 
@@ -36,7 +35,6 @@ impl NfsPlan {
     /// When version 4 is asked for and cannot be served.
     pub fn new(
         arguments: &ServeOptions,
-        shards: usize,
         exports: &[Exported],
         origins: &Origins,
     ) -> Result<Self, Error> {
@@ -50,13 +48,6 @@ impl NfsPlan {
         }
         check_paths(exports)?;
         let exclusive = exclusive(&arguments.delegations, exports, origins)?;
-        if shards > 1 && three && !exclusive.is_empty() {
-            return Err(Error::usage(
-                "--delegations NAME=exclusive: with more than one core or fabric, a change by \
-                 version 3 could miss a delegation that is being given; serve version 4 alone \
-                 (--nfs 4), or one core of one fabric",
-            ));
-        }
         Ok(Self { three, four: Some(arguments.lease), exclusive })
     }
 }
@@ -151,11 +142,7 @@ pub fn versions(
         aside(recovery(records));
     }
     let epoch = records.as_ref().map(|records| records.boot.epoch);
-    let mut four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
-    if three && plan.shards() > 1 {
-        // As with exclusive exports: a change by version 3 could miss one that is being given.
-        four.delegations = DelegationPolicy::Never;
-    }
+    let four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
     Ok((NfsVersions { three, four: Some(four) }, records))
 }
 

@@ -72,7 +72,12 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     }
     let id = file_id(&file.handle);
     let is_changing = S::MAY_WAIT && turn.nfs4.changes.may_touch(id, since);
-    let offer = DelegationOffer { is_changing, ..turn.delegation_offer(file.attributes.fsid) };
+    let mut offer = turn.delegation_offer(file.attributes.fsid);
+    let may_get_one = offer.policy != DelegationPolicy::Never && offer.has_back_channel;
+    let wants = args.share_access & share::WANT_MASK;
+    let may_get_one = may_get_one && wants != share::WANT_NO_DELEGATION;
+    // Another shard may be about to change it, by version 3.
+    offer.is_changing = is_changing || may_get_one && !turn.nfs4.is_announced(id);
     let request = OpenRequest {
         client: turn.client_key()?,
         file: FileRef { id, handle: file.handle.octets() },

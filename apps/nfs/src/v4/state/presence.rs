@@ -95,6 +95,11 @@ impl StateTables {
         }
     }
 
+    /// Shows in the filter that a file may get a delegation at any moment, or not any more.
+    pub fn show_announced(&mut self, file: FileId, is_announced: bool) {
+        self.presence.count(file, is_announced);
+    }
+
     /// Returns true if any file of this shard has delegations or denials.
     pub const fn has_presence(&self) -> bool {
         self.presence.files > 0

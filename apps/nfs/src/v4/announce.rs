@@ -1,0 +1,173 @@
+//! Files that other shards hear of before one of them gets a delegation.
+//!
+//! Version 3 is served by every shard, and carries out a change at once where the presence filter
+//! says that nothing is in its way. So a file is shown in the filter first, and all shards are told
+//! by letter. One that has read the letter, and has no call under way that began before, asks the
+//! home about every change of that file from then on. Only when all have said so is a delegation
+//! given. A change that the home has let through takes the file out again: a shard that is told
+//! anew has carried it out when it answers, because letters keep their order.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{Nfs4, letters::FromHome, state::FileId};
+
+/// Files that are announced at a time: the oldest make room.
+const FILES_MAX: usize = 4_096;
+
+/// Announced files, and what the shards have said.
+#[derive(Debug, Default)]
+pub(super) struct Announcements {
+    /// With the number of the announcement.
+    files: HashMap<FileId, u64>,
+    /// In the order of their announcements. One that was taken out is still here.
+    order: VecDeque<(FileId, u64)>,
+    /// The number of the last announcement that was sent.
+    sent: u64,
+    /// There are files of the next one.
+    has_new: bool,
+    /// The last announcement that each other shard has answered.
+    heard: Vec<u64>,
+}
+
+impl Announcements {
+    /// Nobody has heard of anything; there are so many other shards.
+    pub(super) fn new(others: usize) -> Self {
+        Self { heard: vec![0; others], ..Self::default() }
+    }
+
+    /// Returns true if all shards know that a file may have a delegation; `None` if it has to be
+    /// announced.
+    fn is_known(&self, file: FileId) -> Option<bool> {
+        let number = self.files.get(&file)?;
+        Some(self.heard.iter().all(|heard| heard >= number))
+    }
+
+    /// Adds a file to the next announcement. Returns one that made room for it.
+    fn add(&mut self, file: FileId) -> Option<FileId> {
+        let number = self.sent.saturating_add(1);
+        self.has_new = true;
+        self.files.insert(file, number);
+        self.order.push_back((file, number));
+        if self.order.len() <= FILES_MAX {
+            return None;
+        }
+        let (oldest, number) = self.order.pop_front()?;
+        let is_it = self.files.get(&oldest) == Some(&number);
+        is_it.then(|| self.files.remove(&oldest)).map(|_| oldest)
+    }
+
+    /// Takes a file out. False if it is not there.
+    fn remove(&mut self, file: FileId) -> bool {
+        self.files.remove(&file).is_some()
+    }
+
+    /// The number of the announcement that is to be sent, once.
+    fn next(&mut self) -> Option<u64> {
+        let has_new = std::mem::take(&mut self.has_new);
+        has_new.then(|| {
+            self.sent = self.sent.saturating_add(1);
+            self.sent
+        })
+    }
+
+    /// A shard, counted from 1, has answered.
+    fn hear(&mut self, shard: u16, number: u64) {
+        let place = usize::from(shard).checked_sub(1);
+        if let Some(heard) = place.and_then(|place| self.heard.get_mut(place)) {
+            *heard = number.max(*heard);
+        }
+    }
+}
+
+impl Nfs4 {
+    /// Returns true if a file may get a delegation, as far as other shards are concerned. If not,
+    /// they are told of it, and it may be asked for again.
+    pub(super) fn is_announced(&mut self, file: FileId) -> bool {
+        let Some(link) = self.link.as_mut().filter(|link| link.has_three) else { return true };
+        if let Some(is_known) = link.announcements.is_known(file) {
+            return is_known;
+        }
+        if let Some(oldest) = link.announcements.add(file) {
+            self.state.show_announced(oldest, false);
+        }
+        self.state.show_announced(file, true);
+        false
+    }
+
+    /// A change of the file goes on at another shard: whoever wants a delegation waits until it is
+    /// done.
+    pub(super) fn withdraw(&mut self, file: FileId) {
+        if let Some(link) = &mut self.link
+            && link.announcements.remove(file)
+        {
+            self.state.show_announced(file, false);
+        }
+    }
+
+    /// Tells all shards of files that were added. Called when the filter shows them, and before any
+    /// other letter of this pass is sent.
+    pub(super) fn announce(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        if let Some(number) = link.announcements.next() {
+            for shard in 1..=link.others_count() {
+                link.tell(shard, FromHome::Announce(number));
+            }
+        }
+    }
+
+    /// A shard asks about every file of this announcement, and of those before.
+    pub(crate) fn take_announced(&mut self, shard: u16, number: u64) {
+        if let Some(link) = &mut self.link {
+            link.announcements.hear(shard, number);
+        }
+    }
+
+    /// Returns true if version 3 is served beside; it changes files at every shard.
+    pub(crate) fn serve_three(&mut self, is_served: bool) {
+        if let Some(link) = &mut self.link {
+            link.has_three = is_served;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_when_all_shards_have_answered_its_announcement() {
+        let mut all = Announcements::new(2);
+        assert_eq!((all.is_known(FileId(1)), all.next()), (None, None));
+        assert_eq!(all.add(FileId(1)), None);
+        assert_eq!((all.is_known(FileId(1)), all.next(), all.next()), (Some(false), Some(1), None));
+        all.add(FileId(2));
+        assert_eq!(all.next(), Some(2));
+        all.hear(1, 2);
+        all.hear(2, 1);
+        assert_eq!((all.is_known(FileId(1)), all.is_known(FileId(2))), (Some(true), Some(false)));
+        all.hear(7, 9);
+        all.hear(0, 9);
+        all.hear(2, 2);
+        assert_eq!(all.is_known(FileId(2)), Some(true));
+        // One that is taken out is told anew, by a later number.
+        assert!(all.remove(FileId(2)) && !all.remove(FileId(2)));
+        all.add(FileId(2));
+        assert_eq!((all.is_known(FileId(2)), all.next()), (Some(false), Some(3)));
+    }
+
+    #[test]
+    fn the_oldest_file_makes_room_unless_it_was_announced_again() {
+        let mut all = Announcements::new(1);
+        all.add(FileId(1));
+        all.add(FileId(2));
+        all.next();
+        all.remove(FileId(1));
+        all.add(FileId(1));
+        let others = (10..).take(FILES_MAX - 3).map(|number| all.add(FileId(number)));
+        assert!(others.flatten().next().is_none());
+        assert_eq!(all.add(FileId(5)), None, "what made room was taken out before");
+        assert_eq!(all.is_known(FileId(1)), Some(false));
+        assert_eq!(all.add(FileId(6)), Some(FileId(2)));
+        assert_eq!(all.is_known(FileId(2)), None);
+    }
+}
