@@ -29,10 +29,6 @@ fn every_bad_argument_has_its_sentence() {
             &["serve", "data", "--nfs", "4", "--delegations", "data=all"],
             "write exclusive or none behind the name",
         ),
-        (
-            &["serve", "data", "--cores", "2", "--nfs", "3,4", "--delegations", "data=exclusive"],
-            "--delegations NAME=exclusive: with more than one core or fabric",
-        ),
         (&["serve", "data", "--helpers", "0"], "invalid value '0' for '--helpers <N>'"),
         (&["serve", "data", "--cores", "0"], "invalid value '0' for '--cores <N>'"),
         (&["serve", "data", "--cores", "1024"], "--cores 1024 is more than the "),

@@ -452,3 +452,18 @@ fn two_cores_serve_version_4_and_the_second_forwards_to_the_first() {
     assert!(count("forwarded") > 0 && count("compounds") > count("forwarded"), "{total:#}");
     assert_eq!(count("asked_home"), 0, "there is no version 3 that would have to ask");
 }
+
+#[test]
+fn two_cores_give_delegations_where_both_serve_version_3_as_well() {
+    let home = Home::new();
+    let serve = ["data", "--cores", "2", "--nfs", "3,4", "--delegations", "data=exclusive"];
+    let server = home.serve(&serve);
+    let urls = [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))];
+    for url in urls.iter().cycle().take(6) {
+        let output = home.run(&["check", &format!("{url}/data"), "--nfs", "4", "--entries", "20"]);
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{out}");
+        let seen = "4 read delegations recalled; a write delegation";
+        assert!(out.contains(seen), "{out}");
+    }
+}
