@@ -443,7 +443,7 @@ fn two_cores_serve_version_4_and_the_second_forwards_to_the_first() {
     fs::write(home.path("data/file"), "octets of a file").unwrap();
     for url in urls.iter().cycle().take(40) {
         let output = home.run(&["call", &format!("{url}/data/file"), "cat"]);
-        assert_eq!(output.stdout, b"octets of a file");
+        assert_eq!(output.stdout, b"octets of a file", "{output:?}\n{}", server.err());
     }
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0), "{}", server.err());

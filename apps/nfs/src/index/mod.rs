@@ -253,6 +253,8 @@ pub struct Index {
     others: Vec<Tail>,
     buffer: Box<[u8]>,
     stamp: u64,
+    /// Times that something of others was read.
+    news: u64,
 }
 
 impl Index {
@@ -283,6 +285,7 @@ impl Index {
             others: Vec::with_capacity(latest.firsts.len()),
             buffer: vec![0; READ_LEN].into_boxed_slice(),
             stamp: 0,
+            news: 0,
         };
         index.begin(&latest);
         Ok(index)
@@ -395,9 +398,15 @@ impl Index {
                 has_gap |= found == LogScan::Gap;
             }
             if !has_gap || self.common.newer_than(self.generation).is_none() {
+                self.news = self.news.wrapping_add(any.into());
                 return any;
             }
         }
+    }
+
+    /// A number that is another one whenever [`catch_up`](Self::catch_up) has read something.
+    pub const fn news(&self) -> u64 {
+        self.news
     }
 
     /// Begins with another base: of what is not in it, reads what this shard wrote. The others'

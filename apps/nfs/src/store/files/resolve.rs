@@ -137,8 +137,10 @@ impl Files {
         let _raised = self.search_anywhere()?;
         // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
         let mut refusal = Status::Stale;
+        let news = self.index.news();
         for round in 0..2 {
-            if round > 0 && !self.index.catch_up() {
+            // The search for a directory on the way may have read what is new already.
+            if round > 0 && !self.index.catch_up() && self.index.news() == news {
                 break;
             }
             let mut nth = 0;

@@ -263,3 +263,28 @@ fn a_start_that_cannot_work_says_why() {
     let shared = SharedFiles::open(&config).unwrap();
     assert!((OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&shared.open_files()));
 }
+
+#[test]
+fn a_name_that_another_shard_told_is_tried_though_the_search_for_a_directory_had_read_it() {
+    let Lab { home, mut config, files, .. } = Lab::new();
+    drop(files);
+    config.shards = 2;
+    let shared = SharedFiles::open(&config).unwrap();
+    let [mut one, mut other] = [0, 1].map(|shard| Files::open(&shared, shard).unwrap());
+    let root = one.mount(b"/data").unwrap();
+    for name in ["file", "earlier"] {
+        fs::write(home.path().join("export").join(name), b"").unwrap();
+    }
+    let [file, earlier] = [&b"file"[..], b"earlier"].map(|name| {
+        let handle = one.lookup(&root, name).unwrap().handle;
+        let Named::Birth(identity) = one.shared.handles.open(&handle).unwrap() else {
+            panic!("handles are made of births")
+        };
+        (handle, identity)
+    });
+    // The shard remembers a file that had this inode before, in a directory that is gone.
+    let gone = crate::handle::Identity { birth: earlier.1.birth, ..file.1 };
+    other.index.record(gone, u64::MAX - 1, b"name").unwrap();
+    one.flush().unwrap();
+    assert!(other.getattr(&file.0).is_ok());
+}
