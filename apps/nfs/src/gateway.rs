@@ -471,6 +471,7 @@ impl<S: Store> App for Gateway<S> {
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
             nfs4.call_back(cx);
+            nfs4.tend_watched(&mut self.store, cx.now());
             nfs4.show_weakened(&mut self.store);
             nfs4.unpin_swept(&mut self.store);
         }

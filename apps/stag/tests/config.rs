@@ -333,8 +333,16 @@ fn an_export_says_itself_that_nobody_else_changes_it() {
         let (code, said) = check(&format!("{text}{export}"));
         assert_eq!((code, said.contains(expected)), (Some(2), true), "{text}: {said}");
     }
+    let watched = export.replace("exclusive", "watched");
+    assert_eq!(check(&format!("{FREE}nfs = [4]\n{watched}")).0, Some(0));
+    let (code, said) = check(&format!("nfs = [4]\n{watched}slow = true\n"));
+    let expected = "stag.toml:4: an export whose calls wait (slow) cannot be watched";
+    assert_eq!((code, said.contains(expected)), (Some(2), true), "{said}");
     let (_, said) = check(&format!("nfs = [4]\n{}", export.replace("exclusive", "some")));
-    assert!(said.contains("stag.toml:4: write \"exclusive\" or \"none\" instead of"), "{said}");
+    assert!(
+        said.contains("stag.toml:4: write \"exclusive\", \"watched\" or \"none\" instead of"),
+        "{said}"
+    );
 }
 
 #[test]

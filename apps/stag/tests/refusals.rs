@@ -27,7 +27,11 @@ fn every_bad_argument_has_its_sentence() {
         ),
         (
             &["serve", "data", "--nfs", "4", "--delegations", "data=all"],
-            "write exclusive or none behind the name",
+            "write exclusive, watched or none behind the name",
+        ),
+        (
+            &["serve", "--memory", "64M", "--nfs", "4", "--delegations", "memory=watched"],
+            "--delegations memory=watched: a store in memory gives delegations in any case",
         ),
         (&["serve", "data", "--helpers", "0"], "invalid value '0' for '--helpers <N>'"),
         (&["serve", "data", "--cores", "0"], "invalid value '0' for '--cores <N>'"),

@@ -467,3 +467,23 @@ fn two_cores_give_delegations_where_both_serve_version_3_as_well() {
         assert!(out.contains(seen), "{out}");
     }
 }
+
+#[test]
+fn files_that_programs_of_the_host_change_are_delegated_to_readers_and_watched() {
+    let home = Home::new();
+    let watched = ["--nfs", "3,4", "--delegations", "data=watched", "--stats", "stats.json"];
+    for cores in ["1", "2"] {
+        let mut server = home.serve(&[&["data", "--cores", cores][..], &watched].concat());
+        for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
+            let check = ["check", &format!("{url}/data"), "--nfs", "4", "--entries", "20"];
+            let output = home.run(&check);
+            let out = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{out}");
+            assert!(out.contains("4 read delegations recalled; for writing none"), "{out}");
+        }
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait(), Some(0), "{}", server.err());
+        let nfs4 = &json(&home.path("stats.json"))["total"]["app"]["nfs4"];
+        assert_eq!(nfs4["watched"], 0, "nothing is left");
+    }
+}

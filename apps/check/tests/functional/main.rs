@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod delegations;
+mod watched;
 
 use stag_check::{CheckPlan, CheckReport};
 use stag_client::{ClientConfig, Error, NfsClient};

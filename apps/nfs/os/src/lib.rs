@@ -5,7 +5,8 @@
 //! ([`owner`]), reads that nobody waits for ([`ring`]), memory of a shard that another thread works
 //! on ([`lent`]), a file size limit that ends no process ([`signal`]), the one of several listeners
 //! that a caller gets ([`steer`]), TLS of the kernel ([`tls_records`]), locks of octets that belong
-//! to an open file ([`range_lock`]), and failures of write-back ([`writeback`]).
+//! to an open file ([`range_lock`]), files that nobody writes unseen ([`lease`]), and failures of
+//! write-back ([`writeback`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per
 //! block, but for lent memory.
@@ -14,6 +15,7 @@ pub mod batch;
 pub mod clone;
 pub mod groups;
 pub mod handle;
+pub mod lease;
 pub mod lent;
 pub mod owner;
 pub mod range_lock;

@@ -16,6 +16,7 @@ use super::{
 use crate::deferred::{Deferred, DeferredRead};
 use crate::drc::CallSource;
 use crate::parked::{Asker, CallMemories, OWN, ParkedCall};
+use crate::state::StartError;
 use crate::store::{
     Answered, Effort, FileAttributes, Procedures as _, Status, Store, StoreCall, StoreCallDone,
 };
@@ -46,12 +47,34 @@ impl<S: Store> Gateway<S> {
     /// [`with_nfs4`](Self::with_nfs4).
     #[must_use]
     pub fn with_exclusive(mut self, exports: &[String]) -> Self {
-        let roots = self.store.export_roots();
-        let named = roots.into_iter().filter(|root| exports.contains(&root.name));
+        let file_systems = self.file_systems(exports);
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.set_exclusive(named.map(|root| root.fsid).collect());
+            nfs4.set_exclusive(file_systems);
         }
         self
+    }
+
+    /// Gives delegations to read files of these exports, which programs of the host change, too.
+    /// After [`with_nfs4`](Self::with_nfs4).
+    ///
+    /// # Errors
+    /// A sentence when the store cannot watch files.
+    pub fn with_watched(mut self, exports: &[String]) -> Result<Self, StartError> {
+        let file_systems = self.file_systems(exports);
+        if !file_systems.is_empty() {
+            self.store.start_watching()?;
+        }
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.set_watched(file_systems);
+        }
+        Ok(self)
+    }
+
+    /// The numbers of the file systems of exports.
+    fn file_systems(&self, exports: &[String]) -> Vec<u64> {
+        let roots = self.store.export_roots();
+        let named = roots.into_iter().filter(|root| exports.contains(&root.name));
+        named.map(|root| root.fsid).collect()
     }
 
     /// Does not serve version 3.

@@ -117,6 +117,9 @@ pub struct ServeShard {
     pub records: Option<Nfs4Records>,
     /// Exports that nobody but this server changes: version 4 gives delegations of their files.
     pub exclusive: Vec<String>,
+    /// Exports that programs of the host change, too, and whose files are watched while they are
+    /// delegated.
+    pub watched: Vec<String>,
     /// Its part of version 4 on several shards; none where one shard serves it.
     pub link: Option<Nfs4Link>,
     /// Its part of the duplicate request cache.
@@ -209,7 +212,7 @@ impl ServeShard {
             gateway = gateway.with_nfs4(config);
         }
         if self.nfs.four.is_some() && self.index == 0 {
-            gateway = gateway.with_exclusive(&self.exclusive);
+            gateway = gateway.with_exclusive(&self.exclusive).with_watched(&self.watched)?;
             if let Some(records) = self.records.take() {
                 let waker = control.waker();
                 records.keeper.wakeup().attach(move || waker.wake());

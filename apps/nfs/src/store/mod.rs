@@ -49,7 +49,7 @@ pub use types::{
 
 pub use version4::{
     COPY_MAX, CopyDone, ExportRoot, FilePlace, FileSpan, LocalLock, SeekDone, SeekFor, SetDone,
-    SetMask, StoreLimits, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
+    SetMask, StoreLimits, TouchedFile, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
 };
 
 /// The status of an operation of a store: version 3's, in the words and numbers of both versions.
@@ -66,6 +66,8 @@ use stag_protocol::{
     },
     rpc::Gids,
 };
+
+use crate::state::StartError;
 
 /// Octets of the largest READ and WRITE.
 pub const TRANSFER_MAX: u32 = 1 << 20;
@@ -280,6 +282,33 @@ pub trait Store {
         _range: LockRange,
         _exclusive: bool,
     ) -> Option<LocalLock> {
+        None
+    }
+
+    /// Gets ready to [watch](Self::watch) files.
+    ///
+    /// # Errors
+    /// A sentence, also where no other program can change files of the store, or none can be
+    /// watched.
+    fn start_watching(&mut self) -> Result<(), StartError> {
+        Err(StartError("files of this store cannot be watched".to_owned()))
+    }
+
+    /// Watches a pinned file: from here on no other program opens it for writing or cuts it before
+    /// [`unwatch`](Self::unwatch), and whatever changes otherwise is told by
+    /// [`next_touched`](Self::next_touched). Nobody opens it for writing here either. Waits for
+    /// nothing. False if the file cannot be watched, somebody has it open for writing, it has no
+    /// name, or its change attribute is another one than `change` by now. One that is watched
+    /// already stays so.
+    fn watch(&mut self, _file: &FileHandle, _change: u64) -> bool {
+        false
+    }
+
+    /// Stops watching a file: programs that wait for it go on. Waits for nothing.
+    fn unwatch(&mut self, _file: &FileHandle) {}
+
+    /// The next watched file that another program waits for, or has changed: each is told of once.
+    fn next_touched(&mut self) -> Option<TouchedFile> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! Arguments and results of what only version 4 asks of a store: SEEK, ALLOCATE, COPY and CLONE
 //! (RFC 7862 §15), extended attributes (RFC 8276), and what an export is.
 
-use std::ops::BitOr;
+use std::{ops::BitOr, time::Duration};
 
 use stag_protocol::nfs::{
     v3::{FileHandle, StableHow, Verifier},
@@ -25,6 +25,15 @@ pub struct LocalLock {
     pub range: LockRange,
     /// True for a write lock.
     pub exclusive: bool,
+}
+
+/// A [watched](super::Store::watch) file that another program waits for, or has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchedFile {
+    /// The file.
+    pub file: FileHandle,
+    /// Time for which the program waits at most; none if it does not, or waits for ever.
+    pub patience: Option<Duration>,
 }
 
 /// Attributes that a SETATTR, CREATE or OPEN has set: what version 4 tells as a bitmap

@@ -36,6 +36,7 @@ mod status;
 mod suspend;
 mod turn;
 mod waits;
+mod watched;
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -77,6 +78,7 @@ use report::Tally;
 use session::{Client, Clients, Sessions, SlotInUse};
 use state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
+use watched::WatchedFiles;
 
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +156,7 @@ pub(crate) struct Nfs4 {
     recovery: Recovery,
     /// File systems whose files nobody but this server changes, by their numbers.
     exclusive: Vec<u64>,
+    watched: WatchedFiles,
     /// Clients that are gone, and whose state goes pass by pass.
     leaving: VecDeque<ClientKey>,
     tally: Box<Tally>,
@@ -188,6 +191,7 @@ impl Nfs4 {
             journals: Vec::new(),
             recovery: Recovery::default(),
             exclusive: Vec::new(),
+            watched: WatchedFiles::default(),
             leaving: VecDeque::new(),
             tally: Box::default(),
             next_look: Time(0),
@@ -260,6 +264,7 @@ impl Nfs4 {
         for _ in 0..STATE_LIMITS.clients / LOOKS {
             self.state.handle_time(milliseconds(now));
         }
+        self.recall_all_touched(now);
         self.forget_unconfirmed(now);
     }
 
@@ -392,6 +397,8 @@ impl Nfs4 {
             in_grace: u64::from(self.state.awaited_reclaims().is_some()),
             waiting_records: self.recovery.queue.len() as u64,
             failed_records: self.recovery.queue.failed,
+            watched: self.watched.len() as u64,
+            touched: self.watched.touched,
             ..self.tally.report()
         }
     }

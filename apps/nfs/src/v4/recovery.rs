@@ -280,6 +280,7 @@ impl Nfs4 {
     pub(super) fn delegation_policy(&mut self, fsid: u64, now: Time) -> DelegationPolicy {
         let policy = match self.exclusive.contains(&fsid) {
             true => DelegationPolicy::ReadWrite,
+            false if self.watches(fsid) => DelegationPolicy::Watched,
             false => self.config.delegations,
         };
         if policy != DelegationPolicy::ReadWrite {

@@ -44,6 +44,11 @@ pub struct Nfs4Report {
     pub waiting_records: u64,
     /// Attempts to record clients that failed.
     pub failed_records: u64,
+    /// Files that are watched at this moment, as they are delegated and programs of the host may
+    /// change them.
+    pub watched: u64,
+    /// Watched files that a program of the host wanted to write, or has changed otherwise.
+    pub touched: u64,
     /// Compounds that this shard forwarded to the one that has all clients.
     pub forwarded: u64,
     /// Calls of version 3 on this shard that the one with all clients was asked about.

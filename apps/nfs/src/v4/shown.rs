@@ -11,7 +11,7 @@ use super::{
     Nfs4,
     state::{FileId, LockRequest},
     stateids::{Blocked, file_id},
-    turn::{Done, Turn},
+    turn::{Done, Stop, Turn},
 };
 use crate::store::{LocalLock, Store};
 
@@ -26,6 +26,12 @@ pub(super) enum LockRefused {
 impl From<Blocked> for LockRefused {
     fn from(blocked: Blocked) -> Self {
         Self::Blocked(blocked)
+    }
+}
+
+impl From<Stop> for LockRefused {
+    fn from(stop: Stop) -> Self {
+        Self::Blocked(Blocked::Stopped(stop))
     }
 }
 
@@ -61,6 +67,7 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn show_lock(
         &mut self,
         file: &FileHandle,
+        fsid: u64,
         request: &LockRequest<'_>,
     ) -> Result<(), LockRefused> {
         if !self.store.has_local_locks() {
@@ -71,6 +78,8 @@ impl<S: Store> Turn<'_, '_, S> {
             Err(Blocked::Denied(_)) => return Ok(()),
             checked => checked?,
         }
+        // The description that locks are shown by is open for writing.
+        self.await_unwatched(file, fsid)?;
         let range = LockRange::new(request.offset, request.length)?;
         let also = Some(request.kind.is_exclusive());
         for part in self.nfs4.state.lock_shadow(file_id(file), range, also) {
@@ -82,7 +91,8 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(())
     }
 
-    /// Looks for a program's lock that is in the way of one that clients' locks are not.
+    /// Looks for a program's lock that is in the way of one that clients' locks are not. Nobody has
+    /// a delegation of a file that is watched.
     pub(super) fn find_local_lock(
         &mut self,
         file: &FileHandle,

@@ -222,8 +222,7 @@ fn export_json(origins: &Origins, export: &ExportEntry) -> Value {
     put("slow", if export.is_slow { json!(true) } else { Value::Null });
     put("read-max", json!(rules.read_max));
     put("write-max", json!(rules.write_max));
-    let word = |is_exclusive| if is_exclusive { "exclusive" } else { "none" };
-    put("delegations", json!(export.delegations.map(|it| word(it.is_exclusive))));
+    put("delegations", json!(export.delegations.map(|it| it.rule.word())));
     let clients = rules.clients.iter().zip(&export.client_places);
     let clients: Vec<_> = clients.map(|(rule, place)| client_json(rule, place)).collect();
     put("clients", if clients.is_empty() { Value::Null } else { json!(clients) });

@@ -9,13 +9,13 @@ use super::{
 use crate::{
     Error,
     caller::aside,
-    settings::{Origins, OwnDelegations},
+    settings::{DelegationRule, Origins, OwnDelegations},
 };
 use stag_nfs::{
     Nfs4Link, Nfs4Records,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
 };
-use std::{fmt::Write as _, path::Path, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
 /// Versions of NFS that a server is to serve.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct NfsPlan {
     pub three: bool,
     /// Versions 4.1 and 4.2: the seconds of a lease.
     pub four: Option<u16>,
-    /// Exports that nobody but this server changes.
-    pub exclusive: Vec<String>,
+    /// Exports of whose files version 4 gives delegations.
+    pub delegations: Delegations,
 }
 
 impl NfsPlan {
@@ -37,6 +37,7 @@ impl NfsPlan {
         arguments: &ServeOptions,
         exports: &[Exported],
         origins: &Origins,
+        store: &StorePlan,
     ) -> Result<Self, Error> {
         let asked = &arguments.nfs;
         let three = asked.contains(&3);
@@ -44,11 +45,11 @@ impl NfsPlan {
             if !arguments.delegations.is_empty() || exports.iter().any(|it| own(it).is_some()) {
                 return Err(Error::usage("--delegations are of version 4: add --nfs 3,4"));
             }
-            return Ok(Self { three, four: None, exclusive: Vec::new() });
+            return Ok(Self { three, four: None, delegations: Delegations::default() });
         }
         check_paths(exports)?;
-        let exclusive = exclusive(&arguments.delegations, exports, origins)?;
-        Ok(Self { three, four: Some(arguments.lease), exclusive })
+        let delegations = Delegations::new(&arguments.delegations, exports, origins, store)?;
+        Ok(Self { three, four: Some(arguments.lease), delegations })
     }
 }
 
@@ -75,44 +76,82 @@ fn own(export: &Exported) -> Option<OwnDelegations> {
     export.entry.and_then(|entry| entry.delegations)
 }
 
-/// The exports that nobody else changes, by `rules` of `--delegations` and by keys of theirs; in
-/// the order of their names.
-fn exclusive(
-    rules: &[String],
-    exports: &[Exported],
-    origins: &Origins,
-) -> Result<Vec<String>, Error> {
-    let is_exclusive = |it: &&Exported| own(it).is_some_and(|own| own.is_exclusive);
-    let mut exclusive: Vec<_> =
-        exports.iter().filter(is_exclusive).map(|it| it.name.clone()).collect();
-    for rule in rules {
-        let wrong = |why: &str| Err(Error::usage(format!("--delegations {rule}: {why}")));
-        let Some((name, word)) = rule.rsplit_once('=') else {
-            return wrong("write NAME=exclusive or NAME=none");
-        };
-        let Some(export) = exports.iter().find(|export| export.name == name) else {
-            return wrong("no export has that name");
-        };
-        let is_exclusive = match word {
-            "exclusive" => true,
-            "none" => false,
-            _ => return wrong("write exclusive or none behind the name"),
-        };
-        match own(export) {
-            Some(own) if own.is_exclusive != is_exclusive => {
+/// Exports of whose files version 4 gives delegations, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delegations {
+    /// Those that nobody but this server changes.
+    pub exclusive: Vec<String>,
+    /// Those that programs of the host change, too, and that are watched.
+    pub watched: Vec<String>,
+}
+
+impl Delegations {
+    /// The exports by `rules` of `--delegations`, and by keys of theirs.
+    fn new(
+        rules: &[String],
+        exports: &[Exported],
+        origins: &Origins,
+        store: &StorePlan,
+    ) -> Result<Self, Error> {
+        let mut all: BTreeMap<&str, (DelegationRule, String)> = exports
+            .iter()
+            .filter_map(|it| own(it).map(|own| (it, own)))
+            .map(|(it, own)| (it.name.as_str(), (own.rule, origins.at(own.line).to_string())))
+            .collect();
+        for rule in rules {
+            let wrong = |why: &str| Err(Error::usage(format!("--delegations {rule}: {why}")));
+            let Some((name, word)) = rule.rsplit_once('=') else {
+                return wrong("write NAME=exclusive, NAME=watched or NAME=none");
+            };
+            let Some(export) = exports.iter().find(|export| export.name == name) else {
+                return wrong("no export has that name");
+            };
+            let Some(asked) = DelegationRule::of(word) else {
+                return wrong("write exclusive, watched or none behind the name");
+            };
+            if let Some(own) = own(export).filter(|own| own.rule != asked) {
                 return wrong(&format!(
                     "the export says otherwise at {}: leave one of them out",
                     origins.at(own.line)
                 ));
             }
-            Some(_) => {}
-            None if is_exclusive => exclusive.push(name.to_owned()),
-            None => {}
+            all.entry(&export.name).or_insert((asked, format!("--delegations {rule}")));
         }
+        for (name, (rule, place)) in &all {
+            if *rule == DelegationRule::Watched
+                && let Some(why) = not_watched(exports.iter().find(|it| it.name == *name), store)
+            {
+                return Err(Error::usage(format!("{place}: {why}")));
+            }
+        }
+        let with = |asked| {
+            let those = all.iter().filter(move |(_, (rule, _))| *rule == asked);
+            those.map(|(name, _)| (*name).to_owned()).collect()
+        };
+        let (exclusive, watched) = (with(DelegationRule::Exclusive), with(DelegationRule::Watched));
+        Ok(Self { exclusive, watched })
     }
-    exclusive.sort();
-    exclusive.dedup();
-    Ok(exclusive)
+}
+
+/// The reason why files of an export cannot be watched; none if they can.
+fn not_watched(export: Option<&Exported>, store: &StorePlan) -> Option<&'static str> {
+    match store {
+        StorePlan::Memory { .. } => {
+            Some("a store in memory gives delegations in any case: leave this out")
+        }
+        StorePlan::Ceph { .. } => Some(
+            "files of CephFS cannot be watched: write none, or exclusive if nobody else changes \
+             them",
+        ),
+        StorePlan::Files { cluster: Some(_), .. } => {
+            Some("the other gateways of the cluster change files that are watched here: write none")
+        }
+        StorePlan::Files { .. } if export.is_some_and(|export| export.is_slow) => Some(
+            "an export whose calls wait (slow) cannot be watched: write none, or exclusive if \
+             nobody else changes its files",
+        ),
+        StorePlan::Files { .. } => None,
+    }
 }
 
 /// The parts of all shards in version 4, where several serve it.

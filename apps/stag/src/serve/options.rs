@@ -106,8 +106,9 @@ pub struct ServeOptions {
         value_parser = clap::value_parser!(u16).range(10..=3600))]
     pub lease: u16,
     /// NAME=exclusive: nobody but this server changes that export, so version 4 gives delegations
-    /// of its files (see VERSION 4); NAME=none as without
-    #[arg(long, value_name = "NAME=exclusive|none,…", value_delimiter = ',')]
+    /// of its files; NAME=watched: programs of this host do, so it gives some to read, and watches
+    /// those files (see VERSION 4); NAME=none as without
+    #[arg(long, value_name = "NAME=exclusive|watched|none,…", value_delimiter = ',')]
     pub delegations: Vec<String>,
     /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
     #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]

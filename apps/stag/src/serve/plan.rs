@@ -220,7 +220,7 @@ impl Plan {
         notices.extend(exports::overlaps(&exports));
         notices.extend(callers::notice(arguments, reach, &store));
         notices.extend(unreachable(&addresses, &clients));
-        let nfs = NfsPlan::new(arguments, &exports, origins)?;
+        let nfs = NfsPlan::new(arguments, &exports, origins, &store)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);

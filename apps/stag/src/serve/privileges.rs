@@ -50,6 +50,10 @@ fn needed(plan: &Plan) -> CapabilitySet {
     {
         needed |= USERS;
     }
+    // Files of others are watched, too.
+    if !plan.nfs.delegations.watched.is_empty() {
+        needed |= CapabilitySet::LEASE;
+    }
     let fabrics = plan.fabrics.iter().flat_map(|fabric| fabric.group.ips());
     let is_low = |port: u16| port != 0 && port < PORT_OF_ANYBODY;
     // rpcbind takes registrations from low ports only.

@@ -323,7 +323,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
         ("stages", format!("{:?}", plan.tells_stages)),
         ("nfs", format!("{:?}", (plan.nfs.three, plan.nfs.four.is_some()))),
         ("lease", format!("{:?}", plan.nfs.four)),
-        ("delegations", format!("{:?}", plan.nfs.exclusive)),
+        ("delegations", format!("{:?}", plan.nfs.delegations)),
         ("metrics", format!("{:?}", options.observe.metrics)),
         ("control", format!("{:?}", options.observe.control)),
         ("control-group", format!("{:?}", options.observe.control_group)),

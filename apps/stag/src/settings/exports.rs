@@ -48,11 +48,39 @@ pub struct ListenEntry {
     pub line: usize,
 }
 
+/// Delegations that version 4 gives of the files of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DelegationRule {
+    /// None.
+    None,
+    /// To read: programs of the host change the files, too, and are watched.
+    Watched,
+    /// Of all kinds: nobody but this server changes the files.
+    Exclusive,
+}
+
+impl DelegationRule {
+    const ALL: [Self; 3] = [Self::None, Self::Watched, Self::Exclusive];
+
+    /// The rule that a word names.
+    pub fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|rule| rule.word() == word)
+    }
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Watched => "watched",
+            Self::Exclusive => "exclusive",
+        }
+    }
+}
+
 /// The delegations that an export of the file says are given of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnDelegations {
-    /// Nobody but this server changes the export, so some are given.
-    pub is_exclusive: bool,
+    pub rule: DelegationRule,
     pub line: usize,
 }
 
@@ -119,8 +147,8 @@ pub(super) fn export(value: &Placed<'_>, text: &str) -> Result<ExportEntry, File
                 (export.rules.clients, export.client_places) = clients(value, text)?;
             }
             "delegations" => {
-                let is_exclusive = is_exclusive(value)?;
-                export.delegations = Some(OwnDelegations { is_exclusive, line });
+                let rule = delegation_rule(value)?;
+                export.delegations = Some(OwnDelegations { rule, line });
             }
             "slow" => export.is_slow = value::boolean(value, "slow")?,
             "read-max" => export.rules.read_max = Some(transfer(value, "read-max")?),
@@ -234,15 +262,12 @@ fn squash(value: &Placed<'_>) -> Result<Squash, FileFault> {
     }
 }
 
-fn is_exclusive(value: &Placed<'_>) -> Result<bool, FileFault> {
-    match value::text(value, "delegations")? {
-        "exclusive" => Ok(true),
-        "none" => Ok(false),
-        other => Err(FileFault::new(
-            value.span(),
-            format!("write \"exclusive\" or \"none\" instead of {other:?}"),
-        )),
-    }
+fn delegation_rule(value: &Placed<'_>) -> Result<DelegationRule, FileFault> {
+    let word = value::text(value, "delegations")?;
+    DelegationRule::of(word).ok_or_else(|| {
+        let why = format!("write \"exclusive\", \"watched\" or \"none\" instead of {word:?}");
+        FileFault::new(value.span(), why)
+    })
 }
 
 fn is_read_only(value: &Placed<'_>) -> Result<bool, FileFault> {

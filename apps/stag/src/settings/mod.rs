@@ -12,7 +12,7 @@ mod file;
 mod origin;
 mod value;
 
-pub use exports::{ClientPlace, ExportEntry, ListenEntry, OwnDelegations};
+pub use exports::{ClientPlace, DelegationRule, ExportEntry, ListenEntry, OwnDelegations};
 pub use origin::{Origins, ValueOrigin, key_of, section_of};
 
 use crate::Error;

@@ -35,7 +35,8 @@ use stag_nfs_os::{user, writeback};
 use stag_protocol::nfs::v3::FileKind;
 
 use super::cache::{FileSlotId, OpenData, OpenFile};
-use super::siblings::{self, Room};
+use super::siblings::{self, Room, SiblingLetter};
+use super::watch::HostWatch;
 use super::{Files, SyncExtent};
 use crate::handle::{Birth, Identity};
 
@@ -77,6 +78,7 @@ impl Files {
     pub(super) fn wants_idle_passes(&self) -> bool {
         !self.cache.is_empty()
             || self.shared.siblings.is_written_to(&self.letters)
+            || self.watch.as_ref().is_some_and(HostWatch::is_filled)
             || self.shared.roster.has_changed_since(&self.serving)
             || self.index.has_pending()
             || self.owes_the_log()
@@ -117,9 +119,12 @@ impl Files {
     }
 
     fn read_mail(&mut self) {
-        while let Some(file) = self.letters.next_removed() {
-            if let Some(slot) = self.cache.look_for(file) {
-                self.close_if_removed(slot);
+        while let Some(letter) = self.letters.next_letter() {
+            let (SiblingLetter::Removed(file) | SiblingLetter::StopWriting(file)) = letter;
+            let Some(slot) = self.cache.look_for(file) else { continue };
+            match letter {
+                SiblingLetter::Removed(_) => self.close_if_removed(slot),
+                SiblingLetter::StopWriting(_) => self.stop_writing_now(slot),
             }
         }
         self.close_as_asked(&[]);
@@ -161,6 +166,20 @@ impl Files {
             self.exchange(slot, OpenData::new(fd, OFlags::RDONLY));
         } else {
             self.close_data(slot);
+        }
+    }
+
+    /// Closes the descriptor that a file is written by now, if there is one. Waits for nothing: it
+    /// stays where it is the last one to sync by.
+    pub(super) fn stop_writing_now(&mut self, slot: FileSlotId) {
+        let open = self.cache.get(slot);
+        if !open.data.as_ref().is_some_and(|data| data.writable) {
+            return;
+        }
+        if !open.unsynced {
+            self.close_data(slot);
+        } else if let Ok(fd) = self.reopen_to_sync(slot) {
+            self.exchange(slot, OpenData::new(fd, OFlags::RDONLY));
         }
     }
 

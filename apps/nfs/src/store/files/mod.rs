@@ -54,6 +54,7 @@ mod store4;
 mod sync;
 pub mod system;
 mod waits;
+mod watch;
 mod xattrs;
 
 use core::cell::{Cell, RefCell};
@@ -90,6 +91,7 @@ pub use shared::{FilesConfig, SharedFiles};
 use siblings::Letters;
 pub(crate) use waits::LateCalls;
 pub use waits::{FilesBackend, SlowExports, WaitingConfig};
+use watch::HostWatch;
 
 pub(in crate::store) use callers::Policy;
 pub use callers::{Callers, Mode as CallerMode, NetworkSquash, Squash};
@@ -172,6 +174,8 @@ pub struct Files {
     helpers: Option<Helpers>,
     /// Calls of this shard's that helpers bring to an end.
     late: LateCalls,
+    /// Files that programs of the host do not change unseen, where some are to be.
+    watch: Option<HostWatch>,
     /// Looks that are to find nothing, so that a test needs no slow disk.
     cold_looks: Option<ColdLooks>,
     /// Reads that waited for it nevertheless.
@@ -246,6 +250,7 @@ impl Files {
             ring: None,
             helpers: None,
             late: LateCalls::default(),
+            watch: None,
             cold_looks: None,
             waits: Cell::new(0),
             looks: Cell::new(0),

@@ -135,6 +135,11 @@ impl Pins {
         found(locks, range, exclusive)
     }
 
+    /// A pinned file by one more descriptor, opened by path only.
+    pub(super) fn path(&self, file: FileId) -> Option<OwnedFd> {
+        fcntl_dupfd_cloexec(&self.files().get(&file)?.path, 0).ok()
+    }
+
     /// Returns true if a file is pinned.
     pub(super) fn has(&self, file: FileId) -> bool {
         self.files().contains_key(&file)

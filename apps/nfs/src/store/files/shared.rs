@@ -183,8 +183,8 @@ impl SharedFiles {
         self.roster.serving().exports
     }
 
-    /// Lets `wake` wake the shard with this number when another one meets a full file system.
-    /// Without it, or before, space of files that it has open and the other removed is free within
+    /// Lets `wake` wake the shard with this number when another one meets a full file system, or a
+    /// program of the host comes in the way of a delegation. Without it, or before, that waits for
     /// a second. Only the first counts.
     pub fn attach_wakeup(&self, shard: usize, wake: impl Fn() + Send + Sync + 'static) {
         self.siblings.attach(shard, wake);

@@ -1,4 +1,5 @@
-//! Messages between the stores of several shards: a file is gone, or room is short.
+//! Messages between the stores of several shards: a file is gone, a descriptor to write by is in
+//! the way, or room is short.
 //!
 //! A file that one store removes keeps its space as long as another has it open. The others are
 //! told by mail, which wakes nobody: whoever sleeps reads it within a second. Only a store that
@@ -15,7 +16,16 @@ use std::{
 
 use crate::{handle::FileId, inbox::Inbox};
 
-/// Removals that wait for one store. Those that find no room are found by looking at all open
+/// A letter from one store to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SiblingLetter {
+    /// The file lost its last name.
+    Removed(FileId),
+    /// The descriptor by which the file is written is in somebody's way.
+    StopWriting(FileId),
+}
+
+/// Letters that wait for one store. Those that find no room are found by looking at all open
 /// files.
 const LETTERS: usize = 1_024;
 /// Longest time that a store which is short of room waits for the others.
@@ -29,8 +39,8 @@ pub(super) struct Siblings(Box<[Sibling]>);
 
 #[derive(Debug)]
 struct Sibling {
-    removed: Inbox<FileId>,
-    letters: Mutex<Option<Receiver<FileId>>>,
+    inbox: Inbox<SiblingLetter>,
+    letters: Mutex<Option<Receiver<SiblingLetter>>>,
     /// Requests to close what is removed, so far.
     asked: AtomicU64,
     /// Requests carried out; all, where nobody has the store open.
@@ -41,7 +51,7 @@ struct Sibling {
 #[derive(Debug)]
 pub(super) struct Letters {
     shard: usize,
-    removed: Option<Receiver<FileId>>,
+    mail: Option<Receiver<SiblingLetter>>,
 }
 
 /// A request to close what is removed.
@@ -64,13 +74,20 @@ pub(super) enum Room {
     Awaited,
 }
 
+impl Letters {
+    /// The number of the store.
+    pub const fn shard(&self) -> usize {
+        self.shard
+    }
+}
+
 impl Siblings {
     /// So many stores.
     pub fn new(shards: usize) -> Self {
         let sibling = |_| {
-            let (removed, letters) = Inbox::new(if shards > 1 { LETTERS } else { 1 });
+            let (inbox, letters) = Inbox::new(if shards > 1 { LETTERS } else { 1 });
             let letters = Mutex::new(Some(letters));
-            Sibling { removed, letters, asked: AtomicU64::new(0), done: AtomicU64::new(u64::MAX) }
+            Sibling { inbox, letters, asked: AtomicU64::new(0), done: AtomicU64::new(u64::MAX) }
         };
         Self((0..shards).map(sibling).collect())
     }
@@ -78,26 +95,40 @@ impl Siblings {
     /// The letters of store number `shard`, for whoever opens it first.
     pub fn open(&self, shard: usize) -> Letters {
         let sibling = self.0.get(shard);
-        let removed = sibling.and_then(|sibling| {
+        let mail = sibling.and_then(|sibling| {
             sibling.done.store(0, Ordering::Release);
             sibling.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
         });
-        Letters { shard, removed }
+        Letters { shard, mail }
     }
 
-    /// Lets `wake` wake the shard with this number when room is short.
+    /// Lets `wake` wake the shard with this number when room is short, or for a reason of its own.
     pub fn attach(&self, shard: usize, wake: impl Fn() + Send + Sync + 'static) {
         if let Some(sibling) = self.0.get(shard) {
-            sibling.removed.attach(wake);
+            sibling.inbox.attach(wake);
+        }
+    }
+
+    /// Wakes a shard.
+    pub fn wake(&self, shard: usize) {
+        if let Some(sibling) = self.0.get(shard) {
+            sibling.inbox.wake();
         }
     }
 
     /// Tells the others that a file lost its last name.
     pub fn tell_removed(&self, letters: &Letters, file: FileId) {
         for (_, sibling) in self.others(letters) {
-            if sibling.removed.put(file).is_err() {
+            if sibling.inbox.put(SiblingLetter::Removed(file)).is_err() {
                 sibling.ask();
             }
+        }
+    }
+
+    /// Asks the others not to keep a file open to write it. Those with much mail do not hear of it.
+    pub fn ask_to_stop_writing(&self, letters: &Letters, file: FileId) {
+        for (_, sibling) in self.others(letters) {
+            let _ = sibling.inbox.put(SiblingLetter::StopWriting(file));
         }
     }
 
@@ -122,12 +153,12 @@ impl Siblings {
 
     /// True when there is mail, until it was looked at.
     pub fn is_written_to(&self, letters: &Letters) -> bool {
-        self.0.get(letters.shard).is_some_and(|sibling| sibling.removed.is_filled())
+        self.0.get(letters.shard).is_some_and(|sibling| sibling.inbox.is_filled())
     }
 
     /// True when there is mail, once: one load when there is none.
     pub fn has_mail(&self, letters: &Letters) -> bool {
-        self.0.get(letters.shard).is_some_and(|sibling| sibling.removed.look())
+        self.0.get(letters.shard).is_some_and(|sibling| sibling.inbox.look())
     }
 
     /// The number of the last request to close what is removed, if it is not answered.
@@ -160,7 +191,7 @@ impl Siblings {
 impl Sibling {
     fn ask(&self) -> u64 {
         let goal = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        self.removed.wake();
+        self.inbox.wake();
         goal
     }
 
@@ -170,9 +201,9 @@ impl Sibling {
 }
 
 impl Letters {
-    /// The next file that another store removed.
-    pub fn next_removed(&self) -> Option<FileId> {
-        self.removed.as_ref()?.try_recv().ok()
+    /// The next letter of another store.
+    pub fn next_letter(&self) -> Option<SiblingLetter> {
+        self.mail.as_ref()?.try_recv().ok()
     }
 }
 
@@ -191,7 +222,10 @@ mod tests {
         let [a, b, c] = [0, 1, 2].map(|shard| siblings.open(shard));
         siblings.tell_removed(&a, file(5));
         assert!(!siblings.has_mail(&a) && siblings.has_mail(&b) && siblings.has_mail(&c));
-        assert_eq!((b.next_removed(), b.next_removed()), (Some(file(5)), None));
+        let removed = SiblingLetter::Removed(file(5));
+        assert_eq!((b.next_letter(), b.next_letter()), (Some(removed), None));
+        siblings.ask_to_stop_writing(&a, file(5));
+        assert_eq!(b.next_letter(), Some(SiblingLetter::StopWriting(file(5))));
         assert_eq!(siblings.asked(&c), None);
         for inode in 0..=LETTERS as u64 {
             siblings.tell_removed(&b, file(inode));

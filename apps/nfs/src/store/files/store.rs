@@ -17,12 +17,13 @@ use super::{
     data::{self, Miss},
 };
 use crate::helpers::{Helpers, ReadTicket};
+use crate::state::StartError;
 use crate::store::{
     Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, ExportRoot, Failed,
     Fetched, FileAttributes, FileTime, FoundObject, Lender, Linked, Listed, ListingStart,
     LocalLock, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan,
-    ReadlinkDone, Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, Visitor,
-    WaitTicket, WriteDone, WritePayload,
+    ReadlinkDone, Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, TouchedFile,
+    Visitor, WaitTicket, WriteDone, WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -137,6 +138,22 @@ impl Store for Files {
         exclusive: bool,
     ) -> Option<LocalLock> {
         self.shared.find_local_lock(file, range, exclusive)
+    }
+
+    fn start_watching(&mut self) -> Result<(), StartError> {
+        self.start_host_watch()
+    }
+
+    fn watch(&mut self, file: &FileHandle, change: u64) -> bool {
+        self.watch_file(file, change)
+    }
+
+    fn unwatch(&mut self, file: &FileHandle) {
+        self.unwatch_file(file);
+    }
+
+    fn next_touched(&mut self) -> Option<TouchedFile> {
+        self.next_touched_file()
     }
 
     fn verifier(&self) -> Verifier {

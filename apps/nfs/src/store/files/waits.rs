@@ -206,7 +206,7 @@ impl Files {
         self.helpers.is_some() && !self.serving.waiting.is_empty()
     }
 
-    fn is_slow(&self, object: &FileHandle) -> bool {
+    pub(super) fn is_slow(&self, object: &FileHandle) -> bool {
         let slow = &self.serving.waiting;
         !slow.is_empty() && HandleKey::claimed_export(object).is_some_and(|id| slow.contains(&id))
     }

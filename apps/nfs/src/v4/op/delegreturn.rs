@@ -11,5 +11,6 @@ pub(super) fn delegreturn<S: Store>(turn: &mut Turn<'_, '_, S>, stateid: &Statei
     let file = turn.current()?.object(Status4::BadStateid)?;
     let request = turn.state_request(&file, *stateid)?;
     turn.with_state(|state, _| state.return_delegation(&request))?;
+    turn.nfs4.unwatch_returned(turn.store);
     turn.put(&Answer::DelegReturn(Ok(())))
 }

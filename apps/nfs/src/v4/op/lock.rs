@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -> Done {
-    let file = regular(turn)?;
+    let (file, fsid) = regular(turn)?;
     let locker = match &args.locker {
         Locker::New(new) => {
             LockerRef::New { open: turn.stateid(new.open)?, owner: new.owner.owner.0 }
@@ -38,7 +38,7 @@ pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -
         length: args.length,
         locker,
     };
-    let locked = turn.show_lock(&file, &request).and_then(|()| {
+    let locked = turn.show_lock(&file, fsid, &request).and_then(|()| {
         let locked = turn.try_state(|state, now| state.lock(&request, now));
         if locked.is_err() {
             // It was shown, and is not there.
@@ -64,7 +64,7 @@ pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -
 }
 
 pub(super) fn lockt<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockT4Args<'_>) -> Done {
-    let file = regular(turn)?;
+    let (file, fsid) = regular(turn)?;
     let request = LockTestRequest {
         client: turn.client_key()?,
         file: file_id(&file),
@@ -76,6 +76,7 @@ pub(super) fn lockt<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockT4Args<'_>)
     match turn.try_state(|state, now| state.test_lock(&request, now)) {
         Ok(()) => {
             let exclusive = args.kind.is_exclusive();
+            turn.await_unwatched(&file, fsid)?;
             match turn.find_local_lock(&file, args.offset, args.length, exclusive)? {
                 Some(local) => Err(refuse_local(turn, Operation::LockT, &local)),
                 None => turn.put(&Answer::LockT(Ok(()))),
@@ -96,11 +97,13 @@ pub(super) fn locku<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockU4Args) -> 
     turn.put(&Answer::LockU(Ok(stateid)))
 }
 
-/// The current object, which is a regular file (RFC 8881 §18.10.4).
-fn regular<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<FileHandle> {
+/// The current object, which is a regular file (RFC 8881 §18.10.4), and the number of its file
+/// system.
+fn regular<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<(FileHandle, u64)> {
     let file = turn.current()?.object(Status4::IsDir)?;
-    match turn.getattr(&file)?.kind {
-        FileKind::Regular => Ok(file),
+    let attributes = turn.getattr(&file)?;
+    match attributes.kind {
+        FileKind::Regular => Ok((file, attributes.fsid)),
         FileKind::Directory => Err(Status4::IsDir.into()),
         FileKind::Symlink => Err(Status4::Symlink.into()),
         _ => Err(Status4::WrongType.into()),

@@ -65,6 +65,9 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     check_kind(file.attributes.kind)?;
     if !file.is_new {
         check_permission(turn, &file, claim, args.share_access)?;
+        if args.share_access & share::WRITE != 0 {
+            turn.await_unwatched(&file.handle, file.attributes.fsid)?;
+        }
         if truncate(turn, &file, args)? {
             // The base of what the holder of a delegation tells later.
             file.attributes = turn.getattr(&file.handle)?;
@@ -92,14 +95,22 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     if opened.is_err() && !turn.nfs4.state.has_file(request.file.id) {
         turn.store.unpin(&file.handle);
     }
-    let opened = opened?;
+    let mut opened = opened?;
     turn.set_current(Node::Object(file.handle));
     turn.set_stateid(Some(opened.stateid));
     let owner = Decimal::of(turn.caller.user.uid());
     let mut is_recalled = false;
+    if offer.policy == DelegationPolicy::Watched
+        && claim == Claim::New
+        && let DelegationOutcome::Given(given) = &opened.delegation
+        && let Some(none) =
+            turn.watch(given, &file.handle, file.attributes.change, args.share_access)
+    {
+        opened.delegation = none;
+    }
     if let DelegationOutcome::Given(given) = &opened.delegation {
         turn.nfs4.state.set_delegation_base(given.state, file.attributes.change);
-        is_recalled = must_come_back(given, &offer);
+        is_recalled = must_come_back(given, claim, &offer);
         if is_recalled {
             let now = crate::v4::milliseconds(turn.cx.now());
             turn.nfs4.state.begin_recall(given.state, now);
@@ -323,11 +334,13 @@ fn delegation<'a>(
 }
 
 /// Returns true for a delegation that was reclaimed and that nobody gets any more: its client
-/// cannot be called back, or the exports allow none (RFC 8881 §10.4.1, §18.16.3).
-fn must_come_back(given: &GivenDelegation, offer: &DelegationOffer) -> bool {
+/// cannot be called back, the exports allow none (RFC 8881 §10.4.1, §18.16.3), or nobody watched
+/// the file while the server was down.
+fn must_come_back(given: &GivenDelegation, claim: Claim, offer: &DelegationOffer) -> bool {
     let is_allowed = match offer.policy {
         DelegationPolicy::Never => false,
         DelegationPolicy::Read => !given.write,
+        DelegationPolicy::Watched => claim == Claim::New,
         DelegationPolicy::ReadWrite => true,
     };
     !offer.has_back_channel || !is_allowed

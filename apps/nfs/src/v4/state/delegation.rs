@@ -2,8 +2,8 @@
 
 use super::entry::{DelegationEntry, FileEntry, StateEntry, StateKind};
 use super::{
-    Claim, ClientKey, OpenRequest, StateFault, StateKey, StateRequest, StateTables, StateWork,
-    StateidKind,
+    Claim, ClientKey, FileId, OpenRequest, StateFault, StateKey, StateRequest, StateTables,
+    StateWork, StateidKind,
 };
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::state::Delegation;
@@ -17,6 +17,9 @@ pub enum DelegationPolicy {
     Never,
     /// For reading.
     Read,
+    /// For reading, while nobody has the file open for writing: not even the same client, as a
+    /// lease of the host's is in the way of every writer.
+    Watched,
     /// For reading, and for writing.
     ReadWrite,
 }
@@ -69,6 +72,14 @@ pub enum DelegationOutcome {
     Given(GivenDelegation),
 }
 
+impl DelegationOutcome {
+    /// None, for this reason; `asked` is the access of the OPEN.
+    const fn refused(reason: NoDelegation, asked: u32) -> Self {
+        // RFC 8881 §18.16.3 [8881-228]: who said what it wants hears why it does not get it
+        if asked & share::WANT_MASK != 0 { Self::Refused(reason) } else { Self::None }
+    }
+}
+
 impl StateTables {
     /// Decides about a delegation for an open that was just given.
     pub(super) fn decide_delegation(
@@ -85,11 +96,40 @@ impl StateTables {
         };
         match given.and_then(|write| self.give_delegation(request, write, now)) {
             Ok(given) => DelegationOutcome::Given(given),
-            // RFC 8881 §18.16.3 [8881-228]: who said what it wants hears why it does not get it
-            Err(reason) if request.access & share::WANT_MASK != 0 => {
-                DelegationOutcome::Refused(reason)
+            Err(reason) => DelegationOutcome::refused(reason, request.access),
+        }
+    }
+
+    /// Takes back a delegation whose client has not heard of it, since the file cannot be watched.
+    /// `asked` is the access of its OPEN.
+    pub fn take_back(&mut self, state: StateKey, asked: u32) -> DelegationOutcome {
+        self.drop_state(state.0);
+        DelegationOutcome::refused(NoDelegation::Contention(false), asked)
+    }
+
+    /// Notes files that lose their last delegation, from here on.
+    pub fn note_undelegated(&mut self) {
+        self.undelegated.get_or_insert_default();
+    }
+
+    /// The next file that has lost its last delegation that is not revoked, and has none now.
+    pub fn next_undelegated(&mut self) -> Option<FileId> {
+        while let Some(file) = self.undelegated.as_mut()?.pop() {
+            if !self.is_delegated(file) {
+                return Some(file);
             }
-            Err(_) => DelegationOutcome::None,
+        }
+        None
+    }
+
+    fn is_delegated(&self, file: FileId) -> bool {
+        self.file(file).is_some_and(|file| self.delegations_of(file).next().is_some())
+    }
+
+    /// A delegation of a file went, or was revoked.
+    pub(super) fn note_ended(&mut self, file: FileId) {
+        if let Some(undelegated) = &mut self.undelegated {
+            undelegated.push(file);
         }
     }
 
@@ -110,7 +150,7 @@ impl StateTables {
         };
         let allows = match request.offer.policy {
             DelegationPolicy::Never => false,
-            DelegationPolicy::Read => !write,
+            DelegationPolicy::Read | DelegationPolicy::Watched => !write,
             DelegationPolicy::ReadWrite => true,
         };
         let file = self.file(request.file.id).ok_or(NoDelegation::Resource(false))?;
@@ -118,7 +158,10 @@ impl StateTables {
             return Err(NoDelegation::Resource(false));
         }
         // A change that is under way has recalled all that there were.
-        let is_changing = request.offer.is_changing || self.recent.has(request.file.id, now);
+        let is_watched = request.offer.policy == DelegationPolicy::Watched;
+        let is_changing = request.offer.is_changing
+            || self.recent.has(request.file.id, now)
+            || is_watched && file.shares.opens().iter().any(|it| it.access() & share::WRITE != 0);
         if is_changing || self.is_contended(file, request.client, write) {
             return Err(NoDelegation::Contention(false));
         }
@@ -165,6 +208,7 @@ impl StateTables {
             is_modified: false,
             asked_at: 0,
             is_revoke_asked: false,
+            revoke_at: None,
             given_at: now,
             call: request.offer.call,
         };
@@ -252,6 +296,7 @@ impl StateTables {
             file.delegations.retain(|one| *one != key);
         }
         self.show_presence(entry.file);
+        self.note_ended(entry.file_id);
         if held.is_recalled() {
             self.recalling.retain(|one| one.0 != key);
             self.work.push(StateWork::GoOn(entry.file_id));

@@ -190,6 +190,9 @@ pub(super) struct DelegationEntry {
     pub asked_at: u64,
     /// True if the caller was asked to revoke it.
     pub is_revoke_asked: bool,
+    /// Time at which it is revoked though its client has more time: whoever waits for it on the
+    /// host waits no longer.
+    pub revoke_at: Option<u64>,
     /// Time of the grant.
     pub given_at: u64,
     /// The request whose reply carried it.

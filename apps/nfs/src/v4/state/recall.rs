@@ -86,8 +86,35 @@ impl StateTables {
         fault
     }
 
-    /// Recalls a delegation for a reason of the caller's: the file was changed on the host, memory
-    /// is short, or CB_GETATTR was not answered.
+    /// Recalls all delegations of a file for a program of the host, or for what is like one to the
+    /// host. If there is a `patience`, in milliseconds, they are revoked when it is over at the
+    /// latest: the program then goes on.
+    ///
+    /// # Errors
+    /// As [`recall`](Self::recall).
+    pub fn recall_for_host(
+        &mut self,
+        file: FileId,
+        patience: Option<u64>,
+        now: u64,
+    ) -> Result<(), StateFault> {
+        let outcome = self.recall(file, None, RecallScope::All, now);
+        if let Some(patience) = patience
+            && let Some(entry) = self.file(file)
+        {
+            let held: Vec<_> = self.delegations_of(entry).map(|(key, ..)| key).collect();
+            let at = now.saturating_add(patience);
+            for key in held {
+                if let Some(held) = self.delegation_mut(StateKey(key)) {
+                    held.revoke_at.get_or_insert(at);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Recalls a delegation for a reason of the caller's: memory is short, or CB_GETATTR was not
+    /// answered.
     pub fn begin_recall(&mut self, state: StateKey, now: u64) {
         let Some(held) = self.delegation_mut(state) else { return };
         if held.machine.handle_conflict() != RecallStep::SendRecall {
@@ -153,6 +180,7 @@ impl StateTables {
             client.revoked += 1;
         }
         self.show_presence(file);
+        self.note_ended(file_id);
         self.work.push(StateWork::GoOn(file_id));
     }
 
@@ -188,7 +216,14 @@ impl StateTables {
     fn expire_recall(&mut self, state: StateKey, now: u64) -> bool {
         let lease = self.lease;
         let Some(held) = self.delegation_mut(state) else { return false };
+        let is_late = held.revoke_at.is_some_and(|at| now >= at);
         match held.machine.phase() {
+            // Nobody waits longer, whatever time the client has.
+            DelegationPhase::AwaitRecallSent | DelegationPhase::AwaitReturn { .. } if is_late => {
+                if !std::mem::replace(&mut held.is_revoke_asked, true) {
+                    self.work.push(StateWork::Revoke(state));
+                }
+            }
             // No back channel for a lease: the client's time begins although nothing was sent.
             DelegationPhase::AwaitRecallSent if now.saturating_sub(held.asked_at) >= lease => {
                 held.machine.handle_recall_sent(now, lease);

@@ -54,6 +54,8 @@ pub struct StateTables {
     pub(super) ranges: usize,
     /// Requests that wait for locks.
     pub(super) waiters: usize,
+    /// Files that a delegation went of, where somebody wants to know. Some may have others.
+    pub(super) undelegated: Option<Vec<FileId>>,
     /// States that changed.
     pub(super) watch: Watch,
     /// Handles of files that nobody has state of any more.
@@ -96,6 +98,7 @@ impl StateTables {
             lock_states: 0,
             ranges: 0,
             waiters: 0,
+            undelegated: None,
             watch: Watch::default(),
             swept: Vec::new(),
             limits,

@@ -92,6 +92,16 @@ pub const GATEWAY: &[Metric] = &[
         "app.nfs4.failed_records",
         "Attempts to record clients that failed: clients wait, and nothing is lost.",
     ),
+    Metric::gauge(
+        "stag_nfs4_watched",
+        "app.nfs4.watched",
+        "Delegated files that are watched, as programs of the host may change them.",
+    ),
+    Metric::counter(
+        "stag_nfs4_touched_total",
+        "app.nfs4.touched",
+        "Watched files that a program of the host wanted to write, or has changed otherwise.",
+    ),
     Metric::counter(
         "stag_nfs4_forwarded_total",
         "app.nfs4.forwarded",

@@ -16,6 +16,7 @@ mod reload;
 mod rfc1813;
 mod ring;
 mod space;
+mod watch;
 
 use crate::store::{CreateMode, FileTime, NewAttributes, NewTime};
 use std::fs;

@@ -4,7 +4,7 @@ use super::*;
 use stag_protocol::nfs::v4::state::RecallAnswer;
 use stag_protocol::nfs::v4::{DelegationType, NoDelegation, sequence_flag};
 
-const OFFER: DelegationOffer = DelegationOffer {
+pub const OFFER: DelegationOffer = DelegationOffer {
     policy: DelegationPolicy::ReadWrite,
     has_back_channel: true,
     is_changing: false,
@@ -12,7 +12,7 @@ const OFFER: DelegationOffer = DelegationOffer {
 };
 
 /// An OPEN of [`FILE`] with the facts of `offer`.
-fn ask(
+pub fn ask(
     fixture: &mut Fixture,
     client: usize,
     access: u32,
@@ -61,13 +61,15 @@ const AWAIT: Result<(), StateFault> = Err(StateFault::AwaitRecall);
 
 #[test]
 fn an_open_gets_the_delegation_that_its_access_export_and_wants_allow() {
-    use DelegationPolicy::{Never, Read, ReadWrite};
+    use DelegationPolicy::{Never, Read, ReadWrite, Watched};
     let cases = [
         (READ, ReadWrite, true, Some(false)),
         (BOTH, ReadWrite, true, Some(true)),
         (WRITE, ReadWrite, true, None),
         (READ, Read, true, Some(false)),
         (BOTH, Read, true, None),
+        (READ, Watched, true, Some(false)),
+        (BOTH, Watched, true, None),
         (READ, Never, true, None),
         (READ, ReadWrite, false, None),
         (READ | share::WANT_NO_DELEGATION, ReadWrite, true, None),

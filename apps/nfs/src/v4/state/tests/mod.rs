@@ -6,6 +6,7 @@ mod leases;
 mod locks;
 mod model;
 mod opens;
+mod watched;
 
 use super::*;
 use stag_protocol::nfs::v4::{LockType, Stateid, Status4, share};

@@ -1,7 +1,7 @@
 //! The cases of RFC 8881 §8.4.2 and §8.4.3, one by one.
 
 use super::{party::Party, world::LEASE, world::World};
-use crate::nfs4::client::{Client4, read_args, write_args};
+use crate::nfs4::client::{Client4, open_args, read_args, write_args};
 use stag_nfs::v4::state::DelegationPolicy;
 use stag_nfs_os::range_lock::{self, LockedOctets};
 use stag_protocol::nfs::v4::*;
@@ -193,6 +193,25 @@ fn a_delegation_to_write_that_nobody_can_have_had_is_no_reclaim() {
     let write = one.reclaim_with(&mut world, &held, DelegationType::Write);
     assert_eq!(write.unwrap_err(), Status4::ReclaimBad);
     assert!(one.reclaim_with(&mut world, &held, DelegationType::Read).is_ok());
+}
+
+#[test]
+fn a_delegation_of_a_file_that_nobody_watched_meanwhile_is_reclaimed_to_be_returned() {
+    for (policy, comes_back) in [(DelegationPolicy::Read, false), (DelegationPolicy::Watched, true)]
+    {
+        let mut world = World::with(policy);
+        let mut one = Party::new(b"one", &mut world);
+        let held = one.open_as(&mut world, open_args(b"f", share::READ, true)).unwrap();
+        world.restart();
+        assert!(one.recovers(&mut world));
+        let claim = OpenClaim::Previous(DelegationType::Read);
+        let open = Open4Args { claim, ..open_args(b"", share::READ, false) };
+        let handle = Request::PutFh(Text(&held.handle));
+        let reply = one.run(&mut world, &[handle, Request::Open(open)]);
+        let Answer::Open(Ok(ok)) = reply.last() else { panic!("{:?}", reply.last()) };
+        let OpenDelegation::Read(given) = ok.delegation else { panic!("{:?}", ok.delegation) };
+        assert_eq!(given.recall, comes_back, "{policy:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,354 @@
+//! Files that version 4 has delegated although programs of the host may change them: each has a
+//! read lease, for which whoever opens the file for writing or cuts it waits, and an inotify watch,
+//! which tells of what leases do not stop: other names, other attributes.
+//!
+//! One thread is told by the system (`stag-watch`), and tells the shard that has asked. A file is
+//! told of once; the shard recalls its delegations, and then stops watching.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::{Errno, write};
+use rustix::path::DecInt;
+use stag_nfs_os::lease::{self, LeaseSignal, LeaseSignals, LeaseThread};
+use stag_protocol::nfs::v3::FileHandle;
+
+use super::Files;
+use super::attributes::attributes;
+use crate::export::stat;
+use crate::handle::FileId;
+use crate::state::StartError;
+use crate::store::TouchedFile;
+
+/// Changes that a lease does not stop.
+const EVENTS: WatchFlags = WatchFlags::ATTRIB
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::DELETE_SELF);
+/// Octets of events that are read at once.
+const EVENTS_LEN: usize = 4_096;
+/// Seconds that the system lets a program wait for a lease.
+const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
+
+/// Files of one store that are watched, and the thread that is told of them.
+#[derive(Debug)]
+pub(super) struct HostWatch {
+    watch: Arc<Watch>,
+    leases: LeaseThread,
+    /// Files watched at most: a descriptor each.
+    limit: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The part that the thread shares.
+#[derive(Debug)]
+struct Watch {
+    files: Mutex<Watched>,
+    inotify: OwnedFd,
+    /// Ends the wait of the thread.
+    bell: OwnedFd,
+    is_over: AtomicBool,
+    /// There may be files that were touched.
+    is_filled: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    files: HashMap<FileId, WatchedFile>,
+    by_lease: HashMap<RawFd, FileId>,
+    /// One watch has all files of an inode: an inode may be in several exports.
+    by_event: HashMap<i32, Vec<FileId>>,
+    /// Those that the shard has not heard of yet.
+    touched: VecDeque<TouchedFile>,
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    handle: FileHandle,
+    /// The file, open for reading: the lease is that of this description.
+    lease: OwnedFd,
+    event: i32,
+    is_touched: bool,
+}
+
+impl Watched {
+    /// Notes that a file was touched. False if that was known, or it is not watched.
+    fn touch(&mut self, file: FileId, patience: Option<Duration>) -> bool {
+        let Some(watched) = self.files.get_mut(&file) else { return false };
+        let is_new = !std::mem::replace(&mut watched.is_touched, true);
+        if is_new {
+            self.touched.push_back(TouchedFile { file: watched.handle, patience });
+        }
+        is_new
+    }
+
+    fn touch_all(&mut self, files: Vec<FileId>, patience: Option<Duration>) -> bool {
+        files.into_iter().fold(false, |any, file| self.touch(file, patience) | any)
+    }
+
+    /// Somebody waits for a lease.
+    fn take_signal(&mut self, signal: LeaseSignal) -> bool {
+        let is_broken = |file: &FileId| {
+            let watched = self.files.get(file);
+            watched.is_some_and(|watched| !lease::is_whole(&watched.lease))
+        };
+        // The descriptor may be another file's by now.
+        let broken: Vec<_> = match signal {
+            LeaseSignal::Of(lease) => {
+                self.by_lease.get(&lease).copied().filter(is_broken).into_iter().collect()
+            }
+            LeaseSignal::Any => self.files.keys().copied().filter(is_broken).collect(),
+        };
+        !broken.is_empty() && self.touch_all(broken, lease_patience())
+    }
+
+    fn take_event(&mut self, watch: i32, events: ReadFlags) -> bool {
+        let files = if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+            self.files.keys().copied().collect()
+        } else if events.contains(ReadFlags::IGNORED) {
+            Vec::new()
+        } else {
+            self.by_event.get(&watch).cloned().unwrap_or_default()
+        };
+        self.touch_all(files, None)
+    }
+}
+
+/// Time after which the system takes a lease that somebody waits for, and some before; none where
+/// it waits for ever.
+fn lease_patience() -> Option<Duration> {
+    let seconds = std::fs::read_to_string(BREAK_TIME).ok()?.trim().parse().ok()?;
+    (seconds > 0).then(|| Duration::from_secs(seconds) / 4 * 3)
+}
+
+impl Watch {
+    fn files(&self) -> MutexGuard<'_, Watched> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what the system tells, until it is over. Calls `wake` when there is something for
+    /// the shard.
+    fn run(&self, signals: &LeaseSignals, wake: impl Fn()) {
+        let mut room = [MaybeUninit::uninit(); EVENTS_LEN];
+        loop {
+            let mut all = [self.inotify.as_fd(), signals.as_fd(), self.bell.as_fd()]
+                .map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
+            match poll(&mut all, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // Without memory for a moment.
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+            if self.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            let mut any = false;
+            while let Ok(Some(signal)) = signals.next_signal() {
+                any |= self.files().take_signal(signal);
+            }
+            let mut events = Reader::new(&self.inotify, &mut room);
+            while let Ok(event) = events.next() {
+                any |= self.files().take_event(event.wd(), event.events());
+            }
+            if any {
+                self.is_filled.store(true, Ordering::Release);
+                wake();
+            }
+        }
+    }
+}
+
+impl HostWatch {
+    /// Starts the thread, which calls `wake` when there is something for the shard.
+    fn start(limit: usize, wake: impl Fn() + Send + 'static) -> rustix::io::Result<Self> {
+        let watch = Arc::new(Watch {
+            files: Mutex::default(),
+            inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_over: AtomicBool::new(false),
+            is_filled: AtomicBool::new(false),
+        });
+        let (started, begun) = sync_channel(1);
+        let run = {
+            let watch = Arc::clone(&watch);
+            move || watch_until_over(&watch, &started, wake)
+        };
+        let thread = thread::Builder::new().name("stag-watch".to_owned()).spawn(run);
+        let thread =
+            thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+        let leases = begun.recv().unwrap_or(Err(Errno::NOMEM))?;
+        Ok(Self { watch, leases, limit, thread: Some(thread) })
+    }
+
+    /// Watches a file, if nobody has it open for writing. `open` opens it for reading; `is_same` is
+    /// asked when nothing can change any more without a word.
+    fn begin(
+        &self,
+        file: FileId,
+        handle: &FileHandle,
+        open: impl FnOnce() -> rustix::io::Result<OwnedFd>,
+        is_same: impl Fn(BorrowedFd<'_>) -> bool,
+    ) -> bool {
+        let mut all = self.watch.files();
+        if let Some(watched) = all.files.get(&file) {
+            let lease = watched.lease.as_fd();
+            return !watched.is_touched && lease::is_whole(lease) && is_same(lease);
+        }
+        if all.files.len() >= self.limit {
+            return false;
+        }
+        let Ok(lease) = open() else { return false };
+        if lease::take_read(&lease, self.leases).is_err() {
+            return false;
+        }
+        let Ok(event) = inotify::add_watch(&self.watch.inotify, link(&lease), EVENTS) else {
+            return false;
+        };
+        all.by_lease.insert(lease.as_raw_fd(), file);
+        all.by_event.entry(event).or_default().push(file);
+        let is_good = lease::is_whole(&lease) && is_same(lease.as_fd());
+        all.files.insert(file, WatchedFile { handle: *handle, lease, event, is_touched: false });
+        drop(all);
+        if !is_good {
+            self.end(file);
+        }
+        is_good
+    }
+
+    /// Stops watching a file: whoever waits for its lease goes on.
+    fn end(&self, file: FileId) {
+        let mut all = self.watch.files();
+        let Some(WatchedFile { lease, event, .. }) = all.files.remove(&file) else { return };
+        all.by_lease.remove(&lease.as_raw_fd());
+        let is_last = all.by_event.get_mut(&event).is_none_or(|files| {
+            files.retain(|other| *other != file);
+            files.is_empty()
+        });
+        if is_last {
+            all.by_event.remove(&event);
+            // It is gone already where the file is.
+            let _ = inotify::remove_watch(&self.watch.inotify, event);
+        }
+        // With it goes the lease. Its number may be another file's from here on.
+        drop(lease);
+    }
+
+    fn next_touched(&self) -> Option<TouchedFile> {
+        if !self.is_filled() {
+            return None;
+        }
+        let mut all = self.watch.files();
+        let touched = all.touched.pop_front();
+        if touched.is_none() {
+            self.watch.is_filled.store(false, Ordering::Relaxed);
+        }
+        touched
+    }
+
+    /// Returns true if files may have been touched.
+    pub(super) fn is_filled(&self) -> bool {
+        self.watch.is_filled.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for HostWatch {
+    fn drop(&mut self) {
+        self.watch.is_over.store(true, Ordering::Release);
+        let rung = write(&self.watch.bell, &1_u64.to_ne_bytes());
+        debug_assert!(rung.is_ok(), "an event counter that nobody else writes has room");
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread: it tells whether it can begin, and by which name leases know it.
+fn watch_until_over(
+    watch: &Watch,
+    started: &SyncSender<rustix::io::Result<LeaseThread>>,
+    wake: impl Fn(),
+) {
+    let signals = LeaseSignals::of_this_thread();
+    let _ = started.send(signals.as_ref().map(LeaseSignals::thread).map_err(|error| *error));
+    if let Ok(signals) = signals {
+        watch.run(&signals, wake);
+    }
+}
+
+/// The path by which the system finds an open file.
+fn link(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+impl Files {
+    /// `Store::start_watching`.
+    pub(super) fn start_host_watch(&mut self) -> Result<(), StartError> {
+        let (shared, shard) = (Arc::clone(&self.shared), self.letters.shard());
+        let started = HostWatch::start(self.shared.open_files / 2, move || {
+            shared.siblings.wake(shard);
+        });
+        let watch = started.map_err(|error| {
+            StartError(format!(
+                "cannot watch files for delegations (inotify, signalfd): {error}; see \
+                 fs.inotify.max_user_instances"
+            ))
+        })?;
+        self.watch = Some(watch);
+        Ok(())
+    }
+
+    /// `Store::watch`.
+    pub(super) fn watch_file(&mut self, handle: &FileHandle, change: u64) -> bool {
+        let Ok(named) = self.shared.handles.open(handle) else { return false };
+        let file = named.file();
+        // Where calls wait, there are no leases, or the system asks somebody else for them.
+        if self.is_slow(handle) {
+            return false;
+        }
+        // Our own descriptor to write by is in the way, too.
+        if let Some(slot) = self.cache.look_for(file) {
+            self.stop_writing_now(slot);
+        }
+        let Some(watch) = &self.watch else { return false };
+        let Some(export) = self.serving.export(file.export) else { return false };
+        let Some(path) = self.shared.pins.path(file) else { return false };
+        let is_same = |lease: BorrowedFd<'_>| {
+            let found = stat(lease);
+            found.is_ok_and(|found| {
+                found.stx_nlink > 0 && attributes(&found, export).change == change
+            })
+        };
+        let open = || {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+            openat(&self.shared.descriptors, DecInt::from_fd(&path), flags, Mode::empty())
+        };
+        let begun = watch.begin(file, handle, open, is_same);
+        if !begun {
+            // Whoever asks again may find it free.
+            self.shared.siblings.ask_to_stop_writing(&self.letters, file);
+        }
+        begun
+    }
+
+    /// `Store::unwatch`.
+    pub(super) fn unwatch_file(&self, handle: &FileHandle) {
+        if let Some(watch) = &self.watch
+            && let Ok(named) = self.shared.handles.open(handle)
+        {
+            watch.end(named.file());
+        }
+    }
+
+    /// `Store::next_touched`.
+    pub(super) fn next_touched_file(&self) -> Option<TouchedFile> {
+        self.watch.as_ref()?.next_touched()
+    }
+}

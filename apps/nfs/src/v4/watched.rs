@@ -1,0 +1,153 @@
+//! Delegations in exports whose files programs of the host may change: to read alone, and of a file
+//! that the store watches (`Store::watch`).
+//!
+//! A program that opens such a file for writing waits in the system; one that changes its names or
+//! attributes does not. In both cases the store tells, and the delegations are recalled. The system
+//! knows no clients: whoever is to write a file or lock it here waits like that program, the holder
+//! of the delegation included, until the store has stopped watching.
+
+use std::collections::HashMap;
+
+use stag_engine::Time;
+use stag_protocol::nfs::v3::FileHandle;
+
+use super::{
+    Nfs4, milliseconds,
+    state::{DelegationOutcome, FileId, GivenDelegation, StateFault},
+    stateids::file_id,
+    turn::{Done, Turn},
+};
+use crate::store::{Store, TouchedFile};
+
+/// Clients whose leases expired that one recall removes because they hold what is recalled.
+const REMOVALS: usize = 64;
+
+/// Exports whose files are watched, and the files.
+#[derive(Debug, Default)]
+pub(super) struct WatchedFiles {
+    /// The exports by the numbers of their file systems.
+    exports: Vec<u64>,
+    files: HashMap<FileId, WatchedFile>,
+    /// Files that the store has told of so far.
+    pub(super) touched: u64,
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    handle: FileHandle,
+    /// Set once the store has told of it.
+    touched: Option<TouchedFile>,
+}
+
+impl WatchedFiles {
+    /// Files that are watched at this moment.
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+}
+
+impl Nfs4 {
+    /// Files of these file systems are changed by programs of the host, too, and the store is ready
+    /// to watch them: of them there are delegations to read.
+    pub(crate) fn set_watched(&mut self, file_systems: Vec<u64>) {
+        if !file_systems.is_empty() {
+            self.state.note_undelegated();
+        }
+        self.watched.exports = file_systems;
+    }
+
+    /// Returns true if files of a file system are watched when they are delegated.
+    pub(super) fn watches(&self, fsid: u64) -> bool {
+        self.watched.exports.contains(&fsid)
+    }
+
+    /// Stops watching files that nobody has a delegation of any more. To be called before anybody
+    /// goes on who waited for that.
+    pub(super) fn unwatch_returned<S: Store>(&mut self, store: &mut S) {
+        while let Some(file) = self.state.next_undelegated() {
+            if let Some(watched) = self.watched.files.remove(&file) {
+                store.unwatch(&watched.handle);
+            }
+        }
+    }
+
+    /// Recalls the delegations of files that programs of the host have touched. Called once in a
+    /// pass.
+    pub(crate) fn tend_watched<S: Store>(&mut self, store: &mut S, now: Time) {
+        if self.watched.exports.is_empty() {
+            return;
+        }
+        while let Some(touched) = store.next_touched() {
+            let file = file_id(&touched.file);
+            // It may have come back meanwhile.
+            if let Some(watched) = self.watched.files.get_mut(&file) {
+                watched.touched = Some(touched);
+                self.watched.touched += 1;
+                self.recall_touched(&touched, now);
+            }
+        }
+        self.unwatch_returned(store);
+    }
+
+    /// Recalls once more what could not be recalled when the store told of it.
+    pub(super) fn recall_all_touched(&mut self, now: Time) {
+        let touched = self.watched.files.values().filter_map(|watched| watched.touched);
+        for touched in touched.collect::<Vec<_>>() {
+            self.recall_touched(&touched, now);
+        }
+    }
+
+    fn recall_touched(&mut self, touched: &TouchedFile, now: Time) {
+        let patience = touched.patience.map(|patience| milliseconds(Time(0) + patience));
+        for _ in 0..REMOVALS {
+            match self.state.recall_for_host(file_id(&touched.file), patience, milliseconds(now)) {
+                // RFC 8881 §10.2.1: a client whose lease expired has no delegation that is in
+                // anybody's way.
+                Err(StateFault::AwaitRemoval(client)) => {
+                    if !self.remove_expired(client, now) {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Waits until nobody has a delegation of a file that the store watches, whoever holds it: it
+    /// is about to be opened for writing, or locked.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`](super::turn::Stop::Wait), and then NFS4ERR_DELAY, while one is on its way
+    /// back.
+    pub(super) fn await_unwatched(&mut self, file: &FileHandle, fsid: u64) -> Done {
+        if !self.nfs4.watches(fsid) || !self.sees_delegations() {
+            return Ok(());
+        }
+        let id = file_id(file);
+        self.check_once(|turn| {
+            turn.with_state(|state, now| state.recall_for_host(id, None, now))?;
+            turn.nfs4.unwatch_returned(turn.store);
+            Ok(())
+        })
+    }
+
+    /// Has the store watch a file of which a delegation was just given, and which had the
+    /// attribute `change` when it was opened. If that cannot be, there is none, and `asked`, the
+    /// access of the OPEN, says how that is told.
+    pub(super) fn watch(
+        &mut self,
+        given: &GivenDelegation,
+        file: &FileHandle,
+        change: u64,
+        asked: u32,
+    ) -> Option<DelegationOutcome> {
+        if self.store.watch(file, change) {
+            let watched = WatchedFile { handle: *file, touched: None };
+            self.nfs4.watched.files.entry(file_id(file)).or_insert(watched);
+            return None;
+        }
+        Some(self.nfs4.state.take_back(given.state, asked))
+    }
+}
