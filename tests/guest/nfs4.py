@@ -1,7 +1,9 @@
 """Checks of a server of NFS 4.1 and 4.2, which the kernel has mounted by both: the two mounts are two clients, which hold locks, delegations
-and caches against each other. Usage: nfs4.py DIRECTORY, with mounts directory-4.1, directory-4.2, memory-4.1, memory-4.2, root and deep in it.
+and caches against each other. Usage: nfs4.py DIRECTORY, with mounts directory-4.1, directory-4.2, and as many of
+watched and memory, root and deep in it.
 Every check prints `ok NAME` or `not ok NAME: WHY`; the last line is `N passed, N failed`.
-`nfs4.py --program EXPORT` is the program of the server's host whose locks and a client's meet, with the exported directory."""
+`nfs4.py --program EXPORT WATCHED` is the program of the server's host, with the exported directories: in the one its locks and a client's
+meet, in the other it writes what clients have delegations of."""
 
 import ctypes
 import errno
@@ -124,7 +126,7 @@ def check_mounted_versions(_pair):
 
 def check_root_lists_exports(_pair):
     root = f"{MOUNTS}/root"
-    assert sorted(os.listdir(root)) == ["deep", "export"], os.listdir(root)
+    assert sorted(os.listdir(root)) == ["deep", "export", "watched"], os.listdir(root)
     os.listdir(f"{root}/export")  # which goes over into it, as `stat` does not
     above, export = os.stat(root), os.stat(f"{root}/export")
     assert above.st_dev != export.st_dev, "an export is a file system of its own"
@@ -242,7 +244,43 @@ def check_locks_beside_a_program(pair):
         lock(here, fcntl.F_WRLCK, 150, 1)
 
 
-def program(export):
+def check_delegations_beside_a_program(pair):
+    """A client's delegations and what `program_that_writes` does with their files."""
+    for name, content in (("written", b"by the program"), ("replaced", b"by another file")):
+        one, two = pair.paths(name)
+        write(two, b"first")
+        assert read(one) == b"first"
+        before = operations(pair.one)
+        for _ in range(5):
+            assert read(one) == b"first"
+        after = operations(pair.one)
+        assert after["OPEN"] == before["OPEN"], f"{name}: a client with a delegation opens by itself"
+        write(f"{pair.one}/client-has-{name}", b"")
+        await_that(f"the program ({name})", lambda: f"program-has-{name}" in os.listdir(pair.one))
+        assert operations(pair.one)["DELEGRETURN"] > before["DELEGRETURN"], f"{name}: before the program went on"
+        assert read(one) == content
+
+
+def program_that_writes(watched):
+    """The other end of `check_delegations_beside_a_program`, on the server's host."""
+    await_that("the client's first delegation", lambda: os.path.exists(f"{watched}/client-has-written"), BOOT_PATIENCE)
+    # It waits in the system until the client has returned the delegation.
+    write(f"{watched}/written", b"by the program")
+    write(f"{watched}/program-has-written", b"")
+    await_that("the client's second delegation", lambda: os.path.exists(f"{watched}/client-has-replaced"))
+    write(f"{watched}/other", b"by another file")
+    os.replace(f"{watched}/other", f"{watched}/replaced")
+    # Nobody waits for that; the client hears of it soon.
+    time.sleep(1)
+    write(f"{watched}/program-has-replaced", b"")
+
+
+def program(export, watched):
+    program_that_locks(export)
+    program_that_writes(watched)
+
+
+def program_that_locks(export):
     """The other end of `check_locks_beside_a_program`, on the server's host."""
     with open(f"{export}/beside", "w+b") as file:
         os.chmod(file.fileno(), 0o666)
@@ -466,13 +504,15 @@ BOTH = [
     check_lock_that_waits, check_flock, check_sqlite, check_untar, check_ranges, check_copies, check_xattrs, check_ping_pong,
 ]
 ONCE = [check_mounted_versions, check_root_lists_exports, check_locks_beside_a_program, check_git]
+OF_WATCHED = [check_delegations_beside_a_program, check_delegation_for_reading]
 OF_MEMORY = [check_delegation_for_reading, check_delegation_for_writing, check_locks_under_delegation]
 
 
 def main():
     passed = failed = 0
-    directory, memory = Pair("directory"), Pair("memory")
-    todo = [(directory, check) for check in ONCE + BOTH] + [(memory, check) for check in BOTH + OF_MEMORY]
+    directory, watched, memory = Pair("directory"), Pair("watched"), Pair("memory")
+    todo = [(directory, check) for check in ONCE + BOTH] + [(watched, check) for check in OF_WATCHED]
+    todo += [(memory, check) for check in BOTH + OF_MEMORY]
     for pair, check in todo:
         name, begun = f"{pair.kind}/{check.__name__.removeprefix('check_')}", time.monotonic()
         try:
@@ -489,4 +529,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(program(sys.argv[2]) if sys.argv[1] == "--program" else main())
+    sys.exit(program(*sys.argv[2:]) if sys.argv[1] == "--program" else main())

@@ -36,8 +36,10 @@ const EVENTS: WatchFlags = WatchFlags::ATTRIB
     .union(WatchFlags::DELETE_SELF);
 /// Octets of events that are read at once.
 const EVENTS_LEN: usize = 4_096;
-/// Seconds that the system lets a program wait for a lease.
+/// Seconds that the system lets a program wait for a lease; 0: for ever.
 const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
+/// As many where nobody has changed that.
+const USUAL_BREAK_TIME: u64 = 45;
 
 /// Files of one store that are watched, and the thread that is told of them.
 #[derive(Debug)]
@@ -126,7 +128,9 @@ impl Watched {
 /// Time after which the system takes a lease that somebody waits for, and some before; none where
 /// it waits for ever.
 fn lease_patience() -> Option<Duration> {
-    let seconds = std::fs::read_to_string(BREAK_TIME).ok()?.trim().parse().ok()?;
+    let found = std::fs::read_to_string(BREAK_TIME).ok();
+    // It cannot be read without a descriptor.
+    let seconds = found.and_then(|found| found.trim().parse().ok()).unwrap_or(USUAL_BREAK_TIME);
     (seconds > 0).then(|| Duration::from_secs(seconds) / 4 * 3)
 }
 
