@@ -272,7 +272,8 @@ fn a_name_that_another_shard_told_is_tried_though_the_search_for_a_directory_had
     let shared = SharedFiles::open(&config).unwrap();
     let [mut one, mut other] = [0, 1].map(|shard| Files::open(&shared, shard).unwrap());
     let root = one.mount(b"/data").unwrap();
-    for name in ["file", "earlier"] {
+    // Their births are the same, or in this order.
+    for name in ["earlier", "file"] {
         fs::write(home.path().join("export").join(name), b"").unwrap();
     }
     let [file, earlier] = [&b"file"[..], b"earlier"].map(|name| {
