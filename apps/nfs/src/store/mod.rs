@@ -307,7 +307,8 @@ pub trait Store {
     /// Stops watching a file: programs that wait for it go on. Waits for nothing.
     fn unwatch(&mut self, _file: &FileHandle) {}
 
-    /// The next watched file that another program waits for, or has changed: each is told of once.
+    /// The next watched file that another program waits for, or has changed: each is told of once,
+    /// and once more when a program waits that does not for ever.
     fn next_touched(&mut self) -> Option<TouchedFile> {
         None
     }

@@ -81,8 +81,8 @@ impl Nfs4 {
             let file = file_id(&touched.file);
             // It may have come back meanwhile.
             if let Some(watched) = self.watched.files.get_mut(&file) {
+                self.watched.touched += u64::from(watched.touched.is_none());
                 watched.touched = Some(touched);
-                self.watched.touched += 1;
                 self.recall_touched(&touched, now);
             }
         }

@@ -3,7 +3,8 @@
 //! which tells of what leases do not stop: other names, other attributes.
 //!
 //! One thread is told by the system (`stag-watch`), and tells the shard that has asked. A file is
-//! told of once; the shard recalls its delegations, and then stops watching.
+//! told of once, and once more when a program begins to wait for it; the shard recalls its
+//! delegations, and then stops watching.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -80,13 +81,18 @@ struct WatchedFile {
     lease: OwnedFd,
     event: i32,
     is_touched: bool,
+    /// A program waits for it, as the shard was told.
+    is_awaited: bool,
 }
 
 impl Watched {
     /// Notes that a file was touched. False if that was known, or it is not watched.
     fn touch(&mut self, file: FileId, patience: Option<Duration>) -> bool {
         let Some(watched) = self.files.get_mut(&file) else { return false };
-        let is_new = !std::mem::replace(&mut watched.is_touched, true);
+        // A limit to the wait is news, whatever was told before.
+        let is_first_wait = patience.is_some() && !watched.is_awaited;
+        watched.is_awaited |= is_first_wait;
+        let is_new = !std::mem::replace(&mut watched.is_touched, true) || is_first_wait;
         if is_new {
             self.touched.push_back(TouchedFile { file: watched.handle, patience });
         }
@@ -219,7 +225,8 @@ impl HostWatch {
         all.by_lease.insert(lease.as_raw_fd(), file);
         all.by_event.entry(event).or_default().push(file);
         let is_good = lease::is_whole(&lease) && is_same(lease.as_fd());
-        all.files.insert(file, WatchedFile { handle: *handle, lease, event, is_touched: false });
+        let (handle, is_touched, is_awaited) = (*handle, false, false);
+        all.files.insert(file, WatchedFile { handle, lease, event, is_touched, is_awaited });
         drop(all);
         if !is_good {
             self.end(file);

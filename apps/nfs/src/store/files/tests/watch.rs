@@ -65,6 +65,21 @@ fn our_own_write_is_in_nobody_s_way_and_later_ones_wait_until_the_file_is_not_wa
 }
 
 #[test]
+fn a_program_that_waits_is_told_of_though_the_file_was_changed_before() {
+    let (mut lab, file) = watching(|_| {});
+    assert!(lab.watch_soon(&file));
+    fs::set_permissions(lab.path("file"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(lab.touched(), TouchedFile { file, patience: None });
+    assert_eq!(lab.write(&file, 0, b"old"), Err(Status::Jukebox));
+    let touched = lab.touched();
+    assert_eq!((touched.file, touched.patience.is_some()), (file, true));
+    assert_eq!(lab.write(&file, 0, b"old"), Err(Status::Jukebox));
+    fs::set_permissions(lab.path("file"), fs::Permissions::from_mode(0o644)).unwrap();
+    std::thread::sleep(Duration::from_millis(10));
+    assert_eq!(lab.files.next_touched(), None, "that is known");
+}
+
+#[test]
 fn a_file_that_is_not_as_its_open_saw_it_is_not_watched() {
     let (mut lab, file) = watching(|_| {});
     let change = lab.files.getattr(&file).unwrap().change;
