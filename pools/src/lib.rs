@@ -41,6 +41,7 @@
 //! ```
 #![warn(clippy::undocumented_unsafe_blocks)]
 
+mod ahead;
 mod arena;
 mod budget;
 mod buf;
@@ -52,6 +53,7 @@ mod pool;
 pub mod table;
 pub mod window;
 
+pub use ahead::{prefetch, prefetch_lines};
 pub use arena::Pages;
 pub use budget::{Budget, Class};
 pub use buf::Buf;

@@ -8,12 +8,13 @@ use crate::{
     stats::IwarpStats,
     tx::{Fpdu, Transmit},
 };
-use stag_pools::{Windows, table::Key};
+use stag_pools::{Windows, prefetch_lines, table::Key};
 use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
 use stag_verbs::soft::{Landing, Receives, SendQueue, Work};
 use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
 use std::{
     collections::VecDeque,
+    mem::offset_of,
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
     time::Duration,
@@ -226,6 +227,20 @@ impl IwarpConn {
             wants_flush: false,
             is_posted: false,
             is_listed: false,
+        }
+    }
+
+    /// Asks the processor for what a short message and its answer need of this connection, in front
+    /// of a system call that takes as long as that memory.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        const TO_STATE: usize = offset_of!(IwarpConn, wants_flush);
+        const BEHIND_STREAM: usize = size_of::<IwarpLink>() - offset_of!(IwarpLink, queue);
+        prefetch_lines(self, TO_STATE);
+        if let Some(link) = self.link.as_deref() {
+            // The rest of the stream is for Reads.
+            prefetch_lines(&link.stream, 1);
+            prefetch_lines(&link.queue, BEHIND_STREAM);
         }
     }
 

@@ -113,6 +113,9 @@ impl Iwarp {
             }
             self.shared.epoll.next();
             self.note_ready(key);
+            if let Some(conn) = self.conns.get(key) {
+                conn.prefetch(); // in a crowd none of it is in a cache
+            }
             match self.bring_from(key) {
                 Brings::Nothing => {}
                 found => return found,

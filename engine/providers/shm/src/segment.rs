@@ -18,6 +18,7 @@ use rustix::{
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
+use stag_pools::prefetch;
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
@@ -72,15 +73,7 @@ impl Mapping {
     /// Asks the processor for the line of memory at `at`: a hint.
     #[inline(always)]
     fn prefetch(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let octet = self.base.as_ptr().wrapping_add(at);
-            // SAFETY: a prefetch loads nothing that the program sees, and faults nowhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(octet.cast()) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        prefetch(self.base.as_ptr().wrapping_add(at));
     }
 
     fn copy_out(&self, at: usize, to: &mut [u8]) {
