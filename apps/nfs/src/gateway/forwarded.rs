@@ -32,10 +32,7 @@ impl<S: Store> Gateway<S> {
     #[must_use]
     pub fn with_link(mut self, link: Nfs4Link) -> Self {
         match (link.into_end(), &mut self.nfs4) {
-            (Ok(end), Some(nfs4)) => {
-                nfs4.link(end);
-                nfs4.serve_three(self.serves_3);
-            }
+            (Ok(end), Some(nfs4)) => nfs4.link(end),
             (Err(mut end), nfs4) => {
                 if let Some(nfs4) = nfs4 {
                     nfs4.borrow_from(&mut end);
@@ -66,7 +63,8 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Carries out a compound at a shard that is not the home: here, if that has lent the session
-    /// and no state is needed; otherwise it is forwarded.
+    /// and neither changes state nor needs any that this shard was not told of; otherwise it is
+    /// forwarded.
     pub(super) fn compound_beside_home(
         &mut self,
         cx: &mut Cx<'_>,
@@ -79,8 +77,11 @@ impl<S: Store> Gateway<S> {
             return self.refuse(cx, source.id, header.reply(Accepted::GarbageArgs));
         };
         let has_room = arrival.has_room(arguments.remaining());
-        let crossing = self.nfs4.as_ref().and_then(|nfs4| nfs4.reach_of(compound.clone()));
-        let Some(mut crossing) = crossing else {
+        let crossing = self
+            .nfs4
+            .as_ref()
+            .and_then(|nfs4| nfs4.reach_of(&self.store, compound.clone(), has_room));
+        let Some(crossing) = crossing else {
             return match has_room && arrival.forward(source, caller, header, &arguments, None) {
                 true => Err(NoMessage::Waits),
                 false => delay(cx, header, compound).ok_or(NoMessage::Dropped),
@@ -92,8 +93,6 @@ impl<S: Store> Gateway<S> {
             if !has_room || !self.nfs4.as_mut().is_some_and(gives_up) {
                 return delay(cx, header, compound).ok_or(NoMessage::Dropped);
             }
-        } else if !has_room {
-            crossing.reach = Reach::Here { until: 0 };
         }
         let begun = match self.compound_here(cx, CompoundCall { crossing, ..call }) {
             Err(NoMessage::Elsewhere(begun)) => begun.ok_or(NoMessage::Dropped)?,

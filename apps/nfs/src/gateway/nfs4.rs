@@ -81,9 +81,6 @@ impl<S: Store> Gateway<S> {
     #[must_use]
     pub fn without_nfs3(mut self) -> Self {
         self.serves_3 = false;
-        if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.serve_three(false);
-        }
         self
     }
 

@@ -1,11 +1,13 @@
 //! Files that other shards hear of before one of them gets a delegation.
 //!
-//! Version 3 is served by every shard, and carries out a change at once where the presence filter
-//! says that nothing is in its way. So a file is shown in the filter first, and all shards are told
+//! Every shard carries out changes at once where the presence filter says that nothing is in
+//! their way: those of version 3, and those of names and attributes by version 4. So a file is shown in the filter first, and all shards are told
 //! by letter. One that has read the letter, and has no call under way that began before, asks the
 //! home about every change of that file from then on. Only when all have said so is a delegation
-//! given. A change that the home has let through takes the file out again: a shard that is told
-//! anew has carried it out when it answers, because letters keep their order.
+//! given. A change by version 3 that the home has let through takes the file out again: a shard
+//! that is told anew has carried it out when it answers, because letters keep their order. So does
+//! RENAME or LINK of the file at the home: another shard may have looked the new name up before,
+//! and be about to change what it stands for.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -83,7 +85,7 @@ impl Nfs4 {
     /// Returns true if a file may get a delegation, as far as other shards are concerned. If not,
     /// they are told of it, and it may be asked for again.
     pub(super) fn is_announced(&mut self, file: FileId) -> bool {
-        let Some(link) = self.link.as_mut().filter(|link| link.has_three) else { return true };
+        let Some(link) = &mut self.link else { return true };
         if let Some(is_known) = link.announcements.is_known(file) {
             return is_known;
         }
@@ -119,13 +121,6 @@ impl Nfs4 {
     pub(crate) fn take_announced(&mut self, shard: u16, number: u64) {
         if let Some(link) = &mut self.link {
             link.announcements.hear(shard, number);
-        }
-    }
-
-    /// Returns true if version 3 is served beside; it changes files at every shard.
-    pub(crate) fn serve_three(&mut self, is_served: bool) {
-        if let Some(link) = &mut self.link {
-            link.has_three = is_served;
         }
     }
 }

@@ -236,11 +236,20 @@ impl<S: Store> Turn<'_, '_, S> {
                 self.place = place.unwrap_or(self.place);
                 return RunEnd::Waits;
             }
-            if done == Err(Stop::Fail(Status4::Stale)) {
+            if let Err(stop @ (Stop::Fail(Status4::Stale) | Stop::Elsewhere)) = done {
+                let has_written = self.crossing.io.is_some();
                 match self.crossing.reach {
-                    Reach::Here { until } if course.count <= until => return RunEnd::Elsewhere,
-                    Reach::Here { .. } => done = Err(Status4::Delay.into()),
-                    Reach::All | Reach::Begin => {}
+                    Reach::Here { first_change, has_room } if course.count <= first_change => {
+                        if has_room {
+                            return RunEnd::Elsewhere;
+                        }
+                        done = Err(Status4::Delay.into());
+                    }
+                    // Whoever repeats a WRITE loses nothing. Who repeats a change of names finds it
+                    // made.
+                    Reach::Here { .. } if has_written => done = Err(Status4::Delay.into()),
+                    _ if stop == Stop::Elsewhere => done = Err(Status4::Delay.into()),
+                    _ => {}
                 }
             }
             course.count += 1;
@@ -275,6 +284,10 @@ impl<S: Store> Turn<'_, '_, S> {
             let begun = self.begun();
             // It counts where it is carried out.
             self.nfs4.tally.compounds -= 1;
+            let passed = Compound::parse(self.arguments.clone()).into_iter().flatten();
+            for request in passed.take(course.count as usize).flatten() {
+                self.nfs4.tally.take_back(request.operation());
+            }
             if S::MAY_WAIT {
                 self.nfs4.journals.push(self.journal.into_memory());
             }
@@ -309,8 +322,8 @@ impl<S: Store> Turn<'_, '_, S> {
             Ok(()) => return Status4::Ok,
             Err(Stop::Written(status)) => return status,
             Err(Stop::Fail(status)) => status,
-            Err(Stop::Wait) => {
-                debug_assert!(false, "an operation waits for something");
+            Err(Stop::Wait | Stop::Elsewhere) => {
+                debug_assert!(false, "an operation waits for something, or goes elsewhere");
                 Status4::ServerFault
             }
         };

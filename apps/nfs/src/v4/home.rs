@@ -7,6 +7,7 @@ use stag_protocol::nfs::v3::Status;
 use super::{
     Nfs4,
     callbacks::call_over,
+    facts::Conflicts,
     letters::{ForwardedReply, FromHome, ToHome},
     link::{ArrivalEnd, HomeEnd, LinkEnd, Nfs4Link},
 };
@@ -15,16 +16,20 @@ use crate::parked::{Asker, OWN, PeerAt};
 impl Nfs4 {
     /// Serves shards that forward, too. Nobody has state yet.
     pub(crate) fn link(&mut self, end: HomeEnd) {
-        self.state.share_presence(end.presence());
+        self.state.share_presence(end.facts.presence());
         self.link = Some(Box::new(end));
         self.tell_conflicts();
     }
 
-    /// Tells the other shards in which cases version 3 has to ask, and what states allow. Called
+    /// Tells the other shards in which cases they have to ask, and what states allow. Called
     /// before any reply leaves that grants something.
     pub(crate) fn tell_conflicts(&mut self) {
         if let Some(link) = &self.link {
-            link.tell_conflicts(self.state.has_presence(), self.spoils_reclaims());
+            link.facts.tell(Conflicts {
+                has_presence: self.state.has_presence(),
+                spoils_reclaims: self.spoils_reclaims(),
+                in_grace: self.state.check_grace().is_err(),
+            });
             self.tell_facts();
         }
     }

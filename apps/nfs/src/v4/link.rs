@@ -19,11 +19,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-        mpsc::Receiver,
-    },
+    sync::{Arc, mpsc::Receiver},
 };
 
 use stag_engine::{CallId, PeerAddress, PeerId, Pulled, Token};
@@ -36,10 +32,9 @@ use stag_protocol::{
 use super::{
     announce::Announcements,
     beside::BesideQuestion,
+    facts::SharedFacts,
     letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
-    loans::LoanFacts,
     session::{BegunSlot, ReturnedSlots},
-    state::{FileId, PresenceFilter},
     stateids::file_id,
 };
 use crate::{
@@ -100,7 +95,6 @@ impl Nfs4Link {
             unread,
             loans,
             announcements,
-            has_three: true,
         };
         std::iter::once(Self(LinkEnd::Home(end))).chain(arrivals).collect()
     }
@@ -111,36 +105,6 @@ impl Nfs4Link {
             LinkEnd::Home(end) => Wakeup::new(&end.inbox),
             LinkEnd::Arrival(end) => Wakeup::new(&end.inbox),
         }
-    }
-}
-
-/// Facts that the home tells all shards, which look at them without a letter.
-#[derive(Debug)]
-pub(super) struct SharedFacts {
-    conflicts: AtomicU8,
-    presence: Arc<PresenceFilter>,
-    /// Facts about sessions that are lent, of which some are told to the home.
-    pub(super) loans: LoanFacts,
-}
-
-impl SharedFacts {
-    /// Returns true if there may be a delegation of a file; of any, if it is not known which.
-    pub(super) fn may_conflict(&self, file: Option<FileId>) -> bool {
-        self.conflicts.load(Ordering::Relaxed) != 0
-            && file.is_none_or(|file| self.presence.may_conflict(file))
-    }
-}
-
-/// Some file has delegations or denies something.
-const SOME_PRESENCE: u8 = 1;
-/// Any change may spoil reclaims.
-const SPOILS_RECLAIMS: u8 = 2;
-
-impl Default for SharedFacts {
-    fn default() -> Self {
-        // Until the home has said otherwise, it is asked about everything.
-        let conflicts = AtomicU8::new(SOME_PRESENCE | SPOILS_RECLAIMS);
-        Self { conflicts, presence: Arc::default(), loans: LoanFacts::default() }
     }
 }
 
@@ -164,10 +128,8 @@ pub(crate) struct HomeEnd {
     pub(super) unread: Unread,
     /// Sessions that are lent.
     pub(super) loans: usize,
-    /// Files that may get delegations while other shards serve version 3.
+    /// Files that may get delegations, of which other shards change some.
     pub(super) announcements: Announcements,
-    /// Version 3 is served, too.
-    pub(super) has_three: bool,
 }
 
 impl fmt::Debug for HomeEnd {
@@ -177,20 +139,6 @@ impl fmt::Debug for HomeEnd {
 }
 
 impl HomeEnd {
-    /// The filter that all shards look at.
-    pub(super) fn presence(&self) -> Arc<PresenceFilter> {
-        Arc::clone(&self.facts.presence)
-    }
-
-    /// Tells all shards in which cases they have to ask.
-    pub(super) fn tell_conflicts(&self, has_presence: bool, spoils_reclaims: bool) {
-        let presence = if has_presence { SOME_PRESENCE } else { 0 };
-        let spoils = if spoils_reclaims { SPOILS_RECLAIMS } else { 0 };
-        if self.facts.conflicts.load(Ordering::Relaxed) != presence | spoils {
-            self.facts.conflicts.store(presence | spoils, Ordering::Release);
-        }
-    }
-
     /// The next letter.
     pub(super) fn next_letter(&self) -> Option<ToHome> {
         self.letters.try_recv().ok()
@@ -378,14 +326,13 @@ impl ArrivalEnd {
 
     /// Returns true if the home has to be asked before a call of version 3 is carried out.
     pub(crate) fn is_beside(&self) -> bool {
-        self.mail.facts.conflicts.load(Ordering::Relaxed) != 0
+        self.mail.facts.may_conflict(None)
     }
 
     /// The same of one whose question is known.
     pub(crate) fn may_conflict(&self, question: &BesideQuestion) -> bool {
-        let facts = self.mail.facts.conflicts.load(Ordering::Relaxed);
-        let file = question.file().map(|file: FileId| self.mail.facts.presence.may_conflict(file));
-        facts & SPOILS_RECLAIMS != 0 || (facts != 0 && file.unwrap_or(true))
+        let facts = &self.mail.facts;
+        facts.spoil_reclaims() || facts.may_conflict(question.file())
     }
 
     /// Returns true if one more call may wait for a verdict.

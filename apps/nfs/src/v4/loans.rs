@@ -1,11 +1,11 @@
 //! Sessions that the home lends to the shards that they are made at (`session`'s loans).
 //!
 //! A shard with a session's slots judges its requests, and keeps its replies. It carries out
-//! compounds that look at objects and need no state, and those that read and write by a state that
-//! it was told of (`settled`). Of all others it begins the request, and the home carries them out
-//! as it does those of its own connections. A request that comes another way
-//! brings the slots back to the home: it waits until nothing is carried out in them, and finds the
-//! replies that they keep. The session stays at the home from then on.
+//! compounds that look at objects, or change names or attributes, and need no state, and those
+//! that read and write by a state that it was told of (`settled`). Of all others it begins the
+//! request, and the home carries them out as it does those of its own connections. A request that
+//! comes another way brings the slots back to the home: it waits until nothing is carried out in
+//! them, and finds the replies that they keep. The session stays at the home from then on.
 //!
 //! | fact | told by | how |
 //! |---|---|---|
@@ -20,18 +20,23 @@ use std::sync::{
 
 use stag_engine::{CallId, Time};
 use stag_protocol::{
-    nfs::v4::{Compound, Request, SequenceArgs, SessionId, Status4, sequence_flag},
+    nfs::{
+        v3::FileHandle,
+        v4::{Compound, Request, SequenceArgs, SessionId, Status4, sequence_flag},
+    },
     rpc::Xid,
 };
 
 use super::{
     Nfs4,
     compound::Flow,
+    facts::SharedFacts,
     letters::{ForwardedCompound, FromHome},
-    link::{ArrivalEnd, SharedFacts},
+    link::ArrivalEnd,
     session::{BegunSlot, LentSession, ReturnedSlots, SESSIONS, SlotInUse, Standing},
     settled::ToldFacts,
     state::ClientKey,
+    stateids::file_id,
     turn::{Done, Turn},
 };
 use crate::{
@@ -108,6 +113,16 @@ impl Borrowed {
     /// Counts a request of a session.
     pub(super) fn count_use(&self, session: &SessionId) {
         self.facts.loans.count(session);
+    }
+
+    /// Returns true if there may be a delegation of any file.
+    pub(super) fn sees_conflicts(&self) -> bool {
+        self.facts.may_conflict(None)
+    }
+
+    /// Returns true if there may be a delegation of an object.
+    pub(super) fn may_conflict(&self, object: &FileHandle) -> bool {
+        self.sees_conflicts() && self.facts.may_conflict(Some(file_id(object)))
     }
 
     /// The flags that the home tells for a session.

@@ -12,6 +12,7 @@ mod calls4;
 mod changes;
 mod compound;
 mod detail;
+mod facts;
 mod home;
 mod journal;
 mod letters;

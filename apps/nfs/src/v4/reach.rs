@@ -1,9 +1,13 @@
 //! The part of a compound that a shard with its session's slots carries out itself (`loans`).
 
-use stag_protocol::nfs::v4::{Compound, Request};
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Attribute, Compound, Request, Stateid},
+};
 
 use super::{
     Nfs4,
+    loans::Borrowed,
     node::Node,
     op::HELD,
     session::{BegunSlot, Standing},
@@ -11,6 +15,7 @@ use super::{
     state::{IoAccess, StateOther},
     stateids::file_id,
 };
+use crate::store::{Effort, Store};
 
 /// Part of a compound that this shard carries out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,11 +23,14 @@ pub(crate) enum Reach {
     /// All of it.
     #[default]
     All,
-    /// All of it. Where an object is gone here, the home may have kept it for who has it open.
+    /// All of it, unless an object is gone here, which the home may have kept for who has it open,
+    /// or may have a delegation that is in the way.
     Here {
-        /// Up to this operation the home can begin anew then. Behind, such an object is
-        /// NFS4ERR_DELAY.
-        until: u32,
+        /// Place of the first operation that changes anything: up to there the home can begin anew
+        /// then. Behind, an object that is gone is gone, unless it was written.
+        first_change: u32,
+        /// The home takes one more compound. If not, the client is told to try again.
+        has_room: bool,
     },
     /// Its SEQUENCE.
     Begin,
@@ -34,6 +42,8 @@ pub(crate) struct Crossing<'a> {
     pub(crate) reach: Reach,
     /// The state by which this shard lets it read or write, which is not the home.
     pub(crate) io: Option<StateOther>,
+    /// It asks for attributes of an object that it looks up first.
+    pub(crate) looks_up: bool,
     /// Its request was begun by the shard that it came to.
     pub(crate) begun: Option<&'a BegunSlot>,
     /// That shard can have the slots of a session that it makes.
@@ -41,51 +51,194 @@ pub(crate) struct Crossing<'a> {
 }
 
 impl Nfs4 {
-    /// The part of a compound that this shard carries out. None if its session's slots are not
-    /// here, or are about to go back.
-    pub(crate) fn reach_of(&self, mut operations: Compound<'_>) -> Option<Crossing<'static>> {
-        const BEGIN: Crossing<'static> =
-            Crossing { reach: Reach::Begin, io: None, begun: None, takes_loans: false };
+    /// The part of a compound that this shard carries out; the home may have room for one more.
+    /// None if its session's slots are not here, or are about to go back.
+    pub(crate) fn reach_of<S: Store>(
+        &self,
+        store: &S,
+        mut operations: Compound<'_>,
+        has_room: bool,
+    ) -> Option<Crossing<'static>> {
         let borrowed = self.borrowed.as_ref()?;
         let Ok(Request::Sequence(args)) = operations.next()? else { return None };
         let session = self.sessions.get(&args.session)?;
         if matches!(session.standing, Standing::Borrowed { is_due: true }) {
             return None;
         }
-        let client = session.client;
-        let (mut file, mut until, mut io) = (None, u32::MAX, None);
-        for (request, place) in operations.zip(1..) {
-            let (stateid, access) = match request {
-                Ok(Request::PutFh(handle)) => {
-                    file = Node::object_of(&handle).map(|it| file_id(&it));
-                    continue;
-                }
-                Ok(Request::Read(args)) => (args.stateid, IoAccess::Read),
-                Ok(Request::Write(args)) => {
-                    until = place;
-                    (args.stateid, IoAccess::Write)
-                }
-                // RFC 8881 §10.4.3: the holder of a write delegation may have to be asked.
-                Ok(Request::GetAttr(asked)) if asked.meets(&HELD) => {
-                    match borrowed.facts.may_conflict(file) {
-                        true => return Some(BEGIN),
-                        false => continue,
-                    }
-                }
-                Ok(request) if leaves_file(&request) => continue,
-                Ok(request) if is_look(&request) => {
-                    file = None;
-                    continue;
-                }
-                _ => return Some(BEGIN),
-            };
-            let about = file.map(|file| IoAbout { client, file, access });
-            if io.is_some() || !about.is_some_and(|about| borrowed.told.cover(&stateid, about)) {
-                return Some(BEGIN);
+        let mut look = Look {
+            store,
+            borrowed,
+            client: session.client,
+            current: Found::Somewhere,
+            saved: Found::Somewhere,
+            lookup_waits: false,
+            io: None,
+            looks_up: false,
+            first_change: None,
+        };
+        let here = operations
+            .zip(1..)
+            .try_for_each(|(request, place)| look.pass(&request.map_err(|_| AtHome)?, place));
+        let Look { io, looks_up, first_change, .. } = look;
+        let reach = match here {
+            Ok(()) => Reach::Here { first_change: first_change.unwrap_or(u32::MAX), has_room },
+            Err(AtHome) => return Some(Crossing { reach: Reach::Begin, ..Crossing::default() }),
+        };
+        Some(Crossing { reach, io, looks_up, ..Crossing::default() })
+    }
+}
+
+/// The home has to carry it out.
+struct AtHome;
+
+const fn away_if(is_away: bool) -> Result<(), AtHome> {
+    if is_away { Err(AtHome) } else { Ok(()) }
+}
+
+/// An object as far as the arguments of a compound tell.
+#[derive(Clone, Copy)]
+enum Found {
+    Object(FileHandle),
+    /// CREATE makes it, so that nobody has a delegation of it.
+    New,
+    /// One that is looked up, or none.
+    Somewhere,
+}
+
+/// A look at the operations of a compound before any of them is carried out.
+struct Look<'a, S> {
+    store: &'a S,
+    borrowed: &'a Borrowed,
+    client: u64,
+    current: Found,
+    saved: Found,
+    /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
+    /// home.
+    lookup_waits: bool,
+    /// The state that it reads or writes by.
+    io: Option<StateOther>,
+    looks_up: bool,
+    /// Place of the first operation that changes a file, names or attributes.
+    first_change: Option<u32>,
+}
+
+impl<S: Store> Look<'_, S> {
+    fn pass(&mut self, request: &Request<'_>, place: u32) -> Result<(), AtHome> {
+        match request {
+            Request::PutFh(handle) => {
+                self.current = Node::object_of(handle).map_or(Found::Somewhere, Found::Object);
             }
-            io = Some(stateid.other);
+            Request::SaveFh(()) => self.saved = self.current,
+            Request::RestoreFh(()) => self.current = self.saved,
+            Request::Read(args) => {
+                self.begin_io()?;
+                self.io(&args.stateid, IoAccess::Read)?;
+            }
+            Request::Write(args) => {
+                self.begin_io()?;
+                self.io(&args.stateid, IoAccess::Write)?;
+                self.first_change = Some(place);
+            }
+            // RFC 8881 §10.4.3: the holder of a write delegation may have to be asked.
+            Request::GetAttr(asked) if asked.meets(&HELD) => self.look_at_attributes()?,
+            Request::SetAttr(args) => {
+                self.change(place)?;
+                if args.attributes.mask.contains(Attribute::Size as u32) {
+                    self.io(&args.stateid, IoAccess::Write)?;
+                }
+                self.change_object(self.current)?;
+            }
+            Request::SetXattr(_) | Request::RemoveXattr(_) => {
+                self.change(place)?;
+                self.change_object(self.current)?;
+            }
+            Request::Link(_) => {
+                self.change(place)?;
+                self.change_object(self.saved)?;
+            }
+            Request::Create(_) => {
+                self.change(place)?;
+                self.current = Found::New;
+            }
+            Request::Remove(_) => {
+                self.change(place)?;
+                self.change_name(self.current)?;
+            }
+            Request::Rename(_) => {
+                self.change(place)?;
+                self.change_name(self.saved)?;
+                self.change_name(self.current)?;
+            }
+            request if leaves_file(request) => {}
+            request if is_lookup(request) => {
+                self.lookup_waits |= self.waits(self.current);
+                self.current = Found::Somewhere;
+            }
+            _ => return Err(AtHome),
         }
-        Some(Crossing { reach: Reach::Here { until }, io, ..Crossing::default() })
+        Ok(())
+    }
+
+    /// There is one READ, WRITE or change in a compound.
+    fn begin_io(&self) -> Result<(), AtHome> {
+        away_if(self.io.is_some() || self.first_change.is_some())
+    }
+
+    /// A READ or WRITE by a state that the home has told of.
+    fn io(&mut self, stateid: &Stateid, access: IoAccess) -> Result<(), AtHome> {
+        let Found::Object(object) = self.current else { return Err(AtHome) };
+        let about = IoAbout { client: self.client, file: file_id(&object), access };
+        away_if(!self.borrowed.told.cover(stateid, about))?;
+        self.io = Some(stateid.other);
+        Ok(())
+    }
+
+    /// A change of names or attributes.
+    fn change(&mut self, place: u32) -> Result<(), AtHome> {
+        self.begin_io()?;
+        // RFC 8881 §8.4.2.1: a name that goes may be one by which a client is about to reclaim.
+        away_if(self.borrowed.facts.is_in_grace())?;
+        self.first_change = Some(place);
+        Ok(())
+    }
+
+    /// The change is of this object.
+    fn change_object(&self, object: Found) -> Result<(), AtHome> {
+        away_if(match object {
+            Found::Object(object) => self.borrowed.may_conflict(&object),
+            Found::New => false,
+            Found::Somewhere => self.lookup_waits && self.borrowed.sees_conflicts(),
+        })
+    }
+
+    /// The change is of a name in this directory, which has to be looked up.
+    fn change_name(&self, directory: Found) -> Result<(), AtHome> {
+        let waits = self.lookup_waits || self.waits(directory);
+        away_if(waits && self.borrowed.sees_conflicts())
+    }
+
+    /// Attributes that the holder of a delegation may have changed.
+    fn look_at_attributes(&mut self) -> Result<(), AtHome> {
+        away_if(match self.current {
+            // What the compound itself has changed was looked at then: no delegation of it is given
+            // before this shard says that the compound is over.
+            Found::Object(object) => self.borrowed.may_conflict(&object),
+            Found::New => false,
+            Found::Somewhere => {
+                self.looks_up = true;
+                let is_late = self.lookup_waits || self.first_change.is_some();
+                is_late && self.borrowed.sees_conflicts()
+            }
+        })
+    }
+
+    /// Returns true if a question about an object may have to wait.
+    fn waits(&self, object: Found) -> bool {
+        S::MAY_WAIT
+            && match object {
+                Found::Object(object) => self.store.waits(&object, Effort::Plain),
+                Found::New | Found::Somewhere => self.store.mount_waits(),
+            }
     }
 }
 
@@ -101,19 +254,17 @@ const fn leaves_file(request: &Request<'_>) -> bool {
             | Request::ListXattrs(_)
             | Request::ReadDir(_)
             | Request::ReadLink(())
-            | Request::SaveFh(())
     )
 }
 
-/// Returns true for other operations that need no state.
-const fn is_look(request: &Request<'_>) -> bool {
+/// Returns true for operations that need no state and set another current filehandle, or none.
+const fn is_lookup(request: &Request<'_>) -> bool {
     matches!(
         request,
         Request::Lookup(_)
             | Request::LookupP(())
             | Request::PutPubFh(())
             | Request::PutRootFh(())
-            | Request::RestoreFh(())
             | Request::SecInfo(_)
             | Request::SecInfoNoName(_)
     )

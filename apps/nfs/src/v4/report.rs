@@ -102,6 +102,13 @@ impl Tally {
         }
     }
 
+    /// Takes back an operation that succeeded, whose compound is carried out elsewhere.
+    pub(super) fn take_back(&mut self, operation: Operation) {
+        if let Some(count) = self.operations.get_mut(operation as usize) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     /// A copy with names.
     pub(super) fn report(&self) -> Nfs4Report {
         let operations = self.operations.iter().enumerate().filter(|(_, count)| **count > 0);

@@ -102,7 +102,11 @@ impl Nfs4 {
             place: compound.place,
             slot: Some(compound.slot),
             has_acted: false,
-            crossing: Crossing { io: compound.io, ..Crossing::default() },
+            crossing: Crossing {
+                io: compound.io,
+                looks_up: compound.looks_up,
+                ..Crossing::default()
+            },
         };
         // They were parsed before: what is done already is passed over.
         let Ok(mut operations) = Compound::parse(arguments) else {

@@ -134,16 +134,54 @@ impl<S: Store> Turn<'_, '_, S> {
         if !self.sees_delegations() {
             return Ok(());
         }
+        if self.nfs4.borrowed.is_some() {
+            return self.check_beside(object);
+        }
         self.check_once(|turn| {
             let (file, client) = (file_id(object), Some(turn.client_key()?));
             turn.with_state(|state, now| state.recall(file, client, scope, now))
         })
     }
 
+    /// The same for a file that gets one more name. Other shards look a name up, and then change
+    /// what it stands for, without asking; so the file has no delegation at this moment, not even
+    /// one of the caller's, and gets none before they are done with that.
+    ///
+    /// # Errors
+    /// As [`recall`](Self::recall).
+    pub(super) fn recall_for_name(&mut self, object: &FileHandle) -> Done {
+        if self.nfs4.link.is_none() {
+            return self.recall(object, RecallScope::All);
+        }
+        let file = file_id(object);
+        self.note_change(|| ChangeScope::File(file));
+        self.check_once(|turn| {
+            turn.with_state(|state, now| state.recall(file, None, RecallScope::All, now))?;
+            turn.nfs4.withdraw(file);
+            Ok(())
+        })
+    }
+
+    /// Looks at a shard beside the home if a delegation of an object may be in the way.
+    ///
+    /// # Errors
+    /// [`Stop::Elsewhere`] if there may be one.
+    pub(super) fn check_beside(&mut self, object: &FileHandle) -> Done {
+        self.check_once(|turn| match &turn.nfs4.borrowed {
+            Some(borrowed) if borrowed.may_conflict(object) => Err(Stop::Elsewhere),
+            _ => Ok(()),
+        })
+    }
+
     /// Returns true if there are delegations: in each run of an operation what the first one saw.
     #[inline]
     pub(super) fn sees_delegations(&mut self) -> bool {
-        let are_there = self.nfs4.state.delegation_count() > 0;
+        let are_there = match &self.nfs4.borrowed {
+            Some(borrowed) => borrowed.sees_conflicts(),
+            // Files that may get a delegation count, too, where other shards change names.
+            None if self.nfs4.link.is_some() => self.nfs4.state.has_presence(),
+            None => self.nfs4.state.delegation_count() > 0,
+        };
         if S::MAY_WAIT { self.journal.sees_delegations(are_there) } else { are_there }
     }
 

@@ -79,6 +79,8 @@ pub(super) struct SuspendedCompound {
     pub(super) awaits_record: Option<u64>,
     /// The state by which this shard has let it read or write, which is not the home.
     pub(super) io: Option<StateOther>,
+    /// It asks for attributes of an object that it looks up first.
+    pub(super) looks_up: bool,
 }
 
 /// Those of a shard.

@@ -32,6 +32,8 @@ pub(super) enum Stop {
     Written(Status4),
     /// It has to wait, and runs again when what it waits for is there (`journal`).
     Wait,
+    /// The home has to carry it out, since a delegation may be in the way. Nothing is done.
+    Elsewhere,
 }
 
 impl From<Status4> for Stop {

@@ -126,6 +126,13 @@ impl<S: Store> Turn<'_, '_, S> {
         if !self.sees_delegations() {
             return Ok(None);
         }
+        if self.nfs4.borrowed.is_some() {
+            // Of an object that the arguments name, the filter was asked before (`reach`).
+            return match self.crossing.looks_up {
+                true => self.check_beside(object).map(|()| None),
+                false => Ok(None),
+            };
+        }
         self.journal.go_on()?;
         if let Some(asked) = &mut self.journal.asked {
             asked.is_heard = asked.told.is_some();
@@ -192,6 +199,7 @@ impl<S: Store> Turn<'_, '_, S> {
             awaits_recall: matches!(wish, Wish::Recall),
             awaits_record: self.nfs4.recovery.take_asked(),
             io: self.crossing.io,
+            looks_up: self.crossing.looks_up,
         });
         CompoundStep::Waits(id, wish)
     }

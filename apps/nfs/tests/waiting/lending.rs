@@ -11,9 +11,10 @@ use stag_protocol::nfs::{
     Bulk,
     v3::{self, StableHow},
     v4::{
-        Answer, Close4Args, Lock4Args, LockType, LockU4Args, Locker, NewLockOwner, Open4Args,
-        OpenClaim, OpenDelegation, OpenHow, Read4Args, Request, StateOwner, Stateid, Status4, Text,
-        Write4Args, sequence_flag, session_flag, share,
+        Answer, Bitmap, Close4Args, Lock4Args, LockType, LockU4Args, Locker, NewLockOwner,
+        Open4Args, OpenClaim, OpenDelegation, OpenHow, RawAttributes, Read4Args, Request,
+        SetAttr4Args, StateOwner, Stateid, Status4, Text, Write4Args, sequence_flag, session_flag,
+        share,
     },
 };
 use std::time::Duration;
@@ -279,9 +280,36 @@ fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
 }
 
 #[test]
-fn no_delegation_is_given_while_a_change_by_version_3_hangs_at_another_shard() {
+fn no_delegation_is_given_while_a_change_hangs_at_another_shard() {
+    let mode = v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() };
+    // An odd number goes to the second shard, which asks nobody: nothing is in the way.
+    hang_by(
+        |_| (),
+        |world, ()| {
+            let (object, attributes) = (world.file, mode);
+            let args = v3::SetAttrArgs { object, attributes, guard: None };
+            world.call(1, 1, &v3::Call::SetAttr(args));
+        },
+    );
+    hang_by(
+        |world| Session4::open_over(world, 1, 0, 1),
+        |world, mut session| {
+            let attributes = RawAttributes { mask: Bitmap::of([33]), octets: &[0, 0, 1, 0x80] };
+            let stateid = Stateid::ANONYMOUS;
+            let (file, forwarded) = (world.file, world.forwarded());
+            let set = Request::SetAttr(SetAttr4Args { stateid, attributes });
+            let change = [session.next(0, true), put(&file), set];
+            world.send(1, 1, |cx, token| request(cx, token, &change));
+            world.pass_time(Duration::from_millis(20));
+            assert_eq!(world.forwarded(), forwarded);
+        },
+    );
+}
+
+fn hang_by<T>(prepare: impl FnOnce(&mut World) -> T, change: impl FnOnce(&mut World, T)) {
     let delegations = DelegationPolicy::ReadWrite;
     let mut world = even(Nfs4Config { delegations, ..CONFIG });
+    let prepared = prepare(&mut world);
     let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 0);
     let file = world.file;
     let mut want = |world: &mut World| {
@@ -293,14 +321,8 @@ fn no_delegation_is_given_while_a_change_by_version_3_hangs_at_another_shard() {
         }
     };
     world.shared.borrow_mut().pace = Pace::NoChange;
-    let change = v3::Call::SetAttr(v3::SetAttrArgs {
-        object: file,
-        attributes: v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() },
-        guard: None,
-    });
-    // An odd number goes to the second shard, which asks nobody: nothing is in the way.
     while world.take(1).is_some() {}
-    world.call(1, 1, &change);
+    change(&mut world, prepared);
     world.pass_time(Duration::from_millis(50));
     let mut opened = 0;
     for _ in 0..40 {

@@ -3,11 +3,13 @@
 //! comes back, and whoever asks for something else does not notice; that, counted over iWARP, too.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
+mod beside;
 mod changes;
 mod client4;
 mod compounds;
 mod counted;
 mod held;
+mod holders;
 mod lending;
 mod recalls;
 #[path = "../losses/requester.rs"]

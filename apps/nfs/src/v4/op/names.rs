@@ -25,7 +25,7 @@ pub(super) fn remove<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done 
     turn.nfs4.state.check_grace()?;
     let directory = node.object(Status4::RoFs)?;
     turn.note_change(|| ChangeScope::Names);
-    recall_named(turn, &directory, name)?;
+    recall_named(turn, &directory, name, NameChange::Goes)?;
     let removed = match turn.remove(&directory, name) {
         Err(Stop::Fail(Status4::IsDir | Status4::Perm)) => turn.rmdir(&directory, name),
         removed => removed,
@@ -41,8 +41,8 @@ pub(super) fn rename<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Rename4Args<'_
     turn.nfs4.state.check_grace()?;
     let (from, to) = (from.object(Status4::RoFs)?, to.object(Status4::RoFs)?);
     turn.note_change(|| ChangeScope::Names);
-    recall_named(turn, &from, args.old.0)?;
-    recall_named(turn, &to, args.new.0)?;
+    recall_named(turn, &from, args.old.0, NameChange::Moves)?;
+    recall_named(turn, &to, args.new.0, NameChange::Goes)?;
     let renamed = turn.rename(NameIn::new(&from, args.old.0), NameIn::new(&to, args.new.0));
     let renamed = match renamed {
         Ok(renamed) => renamed,
@@ -63,7 +63,7 @@ pub(super) fn link<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
     check_name(name)?;
     turn.nfs4.state.check_grace()?;
     let (file, directory) = (file.object(Status4::IsDir)?, directory.object(Status4::RoFs)?);
-    turn.recall(&file, RecallScope::All)?;
+    turn.recall_for_name(&file)?;
     let linked = match turn.link(&file, &directory, name) {
         Ok(linked) => linked,
         Err(stop) => return Err(explain(turn, &directory, stop)),
@@ -71,15 +71,29 @@ pub(super) fn link<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
     turn.put(&Answer::Link(Ok(change_info(&linked.directory))))
 }
 
+/// Fate of a name.
+#[derive(Clone, Copy)]
+enum NameChange {
+    Goes,
+    /// Its file gets another one.
+    Moves,
+}
+
 /// Recalls the delegations of the file that has a name, if there is one.
-fn recall_named<S: Store>(turn: &mut Turn<'_, '_, S>, directory: &FileHandle, name: &[u8]) -> Done {
+fn recall_named<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    change: NameChange,
+) -> Done {
     if !turn.sees_delegations() {
         return Ok(());
     }
-    match turn.lookup(directory, name) {
-        Ok(found) => turn.recall(&found.handle, RecallScope::All),
+    match (turn.lookup(directory, name), change) {
+        (Ok(found), NameChange::Goes) => turn.recall(&found.handle, RecallScope::All),
+        (Ok(found), NameChange::Moves) => turn.recall_for_name(&found.handle),
         // The operation itself says what is wrong.
-        Err(_) => Ok(()),
+        (Err(_), _) => Ok(()),
     }
 }
 
