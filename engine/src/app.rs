@@ -24,7 +24,7 @@ use stag_protocol::{
     rpcrdma::option::health::Reply as Health,
     xdr,
 };
-use stag_verbs::{Cause, PeerAddress};
+use stag_verbs::{Cause, PeerAddress, Time};
 use std::time::Duration;
 
 /// One peer, over whatever fabric, for as long as its connection lives. One that is kept connected
@@ -386,6 +386,12 @@ pub trait App {
     /// of [`Cx::now`] outside of a pass is then that of the latest pass which found something.
     fn wants_idle_passes(&self) -> bool {
         true
+    }
+
+    /// The time at which a shard that sleeps is to make such a pass. Without one it makes a pass a
+    /// second at least. Asked for before each sleep.
+    fn idle_pass_at(&self) -> Option<Time> {
+        None
     }
 
     /// The pass is over, and nothing of what it produced has left a socket yet: the place to make

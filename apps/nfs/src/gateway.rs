@@ -427,6 +427,11 @@ impl<S: Store> App for Gateway<S> {
             || self.store.wants_idle_passes()
     }
 
+    fn idle_pass_at(&self) -> Option<Time> {
+        let recalls = self.nfs4.as_ref().and_then(|nfs4| nfs4.recalls_until());
+        recalls.into_iter().chain(self.next_patience_look()).min()
+    }
+
     fn sink(&mut self, len: usize) -> Option<Buf> {
         self.store.sink(len)
     }

@@ -296,7 +296,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub fn wake_at(&self) -> Option<Time> {
         let waiting = self.core.peers.has_lost() || !self.core.requester.is_empty();
         let expiry = waiting.then_some(self.core.deadlines.expiry());
-        [self.provider.wake_at(), self.streams.wake_at(), expiry].into_iter().flatten().min()
+        let app = self.app.idle_pass_at();
+        [self.provider.wake_at(), self.streams.wake_at(), expiry, app].into_iter().flatten().min()
     }
 }
 

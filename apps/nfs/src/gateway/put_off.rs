@@ -323,11 +323,16 @@ impl<S: Store> Gateway<S> {
         reply.finish()
     }
 
+    /// The time of the next look for calls that have waited long enough.
+    pub(super) fn next_patience_look(&self) -> Option<Time> {
+        let are_under_way = self.parked.are_under_way() || self.reads.are_put_off();
+        are_under_way.then_some(self.next_look)
+    }
+
     /// Looks for calls that have waited long enough.
     fn look_at_patience(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
-        let are_under_way = self.parked.are_under_way() || self.reads.are_put_off();
-        if !are_under_way || now < self.next_look {
+        if self.next_patience_look().is_none_or(|at| now < at) {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;

@@ -116,6 +116,10 @@ impl<A: App> App for Logged<A> {
         self.app.wants_idle_passes() || self.has_left_out()
     }
 
+    fn idle_pass_at(&self) -> Option<Time> {
+        self.app.idle_pass_at()
+    }
+
     fn sink(&mut self, len: usize) -> Option<stag_pools::Buf> {
         self.app.sink(len)
     }

@@ -128,6 +128,11 @@ impl ObjectChange {
     /// Nothing is known.
     pub const NONE: Self = Self { before: None, after: None };
 
+    /// The operation changes nothing: the object is before it as it is after.
+    pub fn leave(&mut self) {
+        self.before = self.after.as_ref().map(Into::into);
+    }
+
     /// True if nobody else changed the object between `before` and `after` (`atomic` of
     /// change_info4).
     pub const fn is_atomic(&self) -> bool {

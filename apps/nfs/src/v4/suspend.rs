@@ -190,6 +190,13 @@ impl SuspendedCompounds {
         self.recalls > 0
     }
 
+    /// The time up to which the first of them waits.
+    fn recalls_until(&self) -> Option<Time> {
+        let waiting = self.entries.iter().flatten().filter(|compound| compound.awaits_recall);
+        let until = waiting.filter_map(|compound| compound.recall_until);
+        until.min().filter(|_| self.await_recalls())
+    }
+
     /// Returns true if a compound is to look again if delegations are back that it waits for: one
     /// `has_returned`, or it has waited long enough.
     pub(super) fn is_recall_due(&self, id: CompoundId, now: Time, has_returned: bool) -> bool {
@@ -231,6 +238,11 @@ impl Nfs4 {
     /// Returns true while compounds wait for delegations.
     pub(crate) const fn awaits_recalls(&self) -> bool {
         self.suspended.await_recalls()
+    }
+
+    /// The time up to which the first of them waits.
+    pub(crate) fn recalls_until(&self) -> Option<Time> {
+        self.suspended.recalls_until()
     }
 
     /// Returns true once after a delegation came back.

@@ -47,6 +47,8 @@ fn a_delegation_that_does_not_come_back_in_time_is_asked_for_again() {
     let mut world = World::new([false, true]);
     let (delegation, file) = world.delegate();
     let began = world.conflict();
+    let wake_at = world.server.wake_at().expect("a shard that sleeps is woken for it");
+    assert!(wake_at.since(began) <= Duration::from_millis(100));
     let reply = loop {
         if let Some(reply) = world.take(1) {
             break reply;

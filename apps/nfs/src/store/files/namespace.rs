@@ -11,6 +11,14 @@ use super::{Files, Intent};
 use crate::handle::Identity;
 use crate::store::{Failed, Linked, NameIn, ObjectChange, Renamed};
 
+/// Names behind a RENAME that succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamesAfter {
+    Moved,
+    /// They are two names of one file, or one name.
+    AsBefore,
+}
+
 impl Files {
     /// REMOVE (RFC 1813 §3.3.12). With its last name a file's handle is stale, on every shard.
     ///
@@ -103,15 +111,19 @@ impl Files {
         let outcome =
             self.rename_entry(NameIn::new(source, from.name), NameIn::new(target, to.name));
         self.cache.part();
-        let about = Renamed { from: self.wcc(source), to: self.wcc(target) };
-        outcome.map(|()| about).map_err(|status| Failed { status, about })
+        let mut about = Renamed { from: self.wcc(source), to: self.wcc(target) };
+        if outcome == Ok(NamesAfter::AsBefore) {
+            about.from.leave();
+            about.to.leave();
+        }
+        outcome.map(|_| about).map_err(|status| Failed { status, about })
     }
 
     fn rename_entry(
         &mut self,
         from: NameIn<'_, FileSlotId>,
         to: NameIn<'_, FileSlotId>,
-    ) -> Result<(), Status> {
+    ) -> Result<NamesAfter, Status> {
         let name = Name::of(from.name, Status::Inval, Status::Inval)?;
         // RFC 1813 §3.3.14 [1813-75]: a RENAME of . or .. gets NFS3ERR_INVAL
         let new_name = Name::of(to.name, Status::Inval, Status::Inval)?;
@@ -134,7 +146,7 @@ impl Files {
             let replaced_identity = self.identity(to.directory, &replaced);
             if replaced_identity == identity {
                 // RFC 1813 §3.3.14 [1813-76]: a RENAME between two names of one file does nothing
-                return Ok(()); // Two names of one file: the system leaves both.
+                return Ok(NamesAfter::AsBefore); // The system leaves both.
             }
             self.forget(replaced_identity, to.directory, new_name);
             self.let_go_of_last(replaced_identity, &replaced);
@@ -143,7 +155,10 @@ impl Files {
         // RFC 1813 §3.3.14 [1813-77]: handles stay valid after a RENAME
         self.record(identity, to.directory, new_name)?;
         self.sync_object(to.directory)?;
-        if from.directory == to.directory { Ok(()) } else { self.sync_object(from.directory) }
+        if from.directory != to.directory {
+            self.sync_object(from.directory)?;
+        }
+        Ok(NamesAfter::Moved)
     }
 
     pub(super) fn same_export(&self, a: FileSlotId, b: FileSlotId) -> Result<(), Status> {

@@ -48,6 +48,10 @@ const OFFER_MS: u64 = 1_000;
 /// Recalls that one call of [`StateTables::handle_time`] looks at.
 const RECALLS_PER_TURN: usize = 64;
 
+/// Milliseconds before its deadline from which on a delegation counts as nearly revoked: time is
+/// looked at once a second.
+const NEARLY_MS: u64 = 1_000;
+
 /// Milliseconds between two CB_RECALL_ANY.
 const RECALL_ANY_MS: u64 = 5_000;
 
@@ -76,7 +80,7 @@ impl StateTables {
         let held: Vec<(Key, Key)> = held.map(|(key, state, _)| (key, state.client)).collect();
         let mut fault = Ok(());
         for (key, holder) in held {
-            if self.is_courtesy(holder) {
+            if self.is_courtesy(holder) && !self.is_nearly_revoked(StateKey(key), now) {
                 fault = Err(StateFault::AwaitRemoval(ClientKey(holder)));
             } else {
                 self.begin_recall(StateKey(key), now);
@@ -84,6 +88,15 @@ impl StateTables {
             }
         }
         fault
+    }
+
+    /// Returns true if the client's time to return a delegation is as good as over: then it alone
+    /// is taken away, and not all that a client has which was not heard of since.
+    fn is_nearly_revoked(&self, state: StateKey, now: u64) -> bool {
+        let kind = self.states.get(state.0).map(|entry| &entry.kind);
+        let Some(StateKind::Delegation(held)) = kind else { return false };
+        let phase = held.machine.phase();
+        matches!(phase, DelegationPhase::AwaitReturn { deadline } if deadline <= now.saturating_add(NEARLY_MS))
     }
 
     /// Recalls all delegations of a file for a program of the host, or for what is like one to the

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::NameIn;
+use crate::store::{NameIn, Renamed};
 
 #[test]
 fn a_removed_file_is_gone_whether_it_is_open_or_not() {
@@ -46,6 +46,24 @@ fn names_that_cannot_be_removed_are_refused() {
     }
     assert_eq!(lab.files.rmdir(&root, b"f").unwrap_err().status, Status::NotDir);
     assert_eq!(lab.files.remove(&file, b"f").unwrap_err().status, Status::NotDir);
+}
+
+#[test]
+fn a_rename_between_two_names_of_one_file_changes_no_directory() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    lab.file("f", b"x");
+    fs::hard_link(lab.path("f"), lab.path("g")).unwrap();
+    let mut rename = |from: &[u8], to: &[u8]| {
+        lab.files.rename(NameIn::new(&root, from), NameIn::new(&root, to)).unwrap()
+    };
+    for name in [&b"f"[..], b"g"] {
+        let Renamed { from, to } = rename(b"f", name);
+        let [before, after] = from.change_numbers();
+        assert!(before == after && from.is_atomic() && from == to);
+    }
+    assert!(!rename(b"f", b"moved").from.is_atomic(), "others change it as well");
+    assert!(lab.path("g").exists() && !lab.path("f").exists());
 }
 
 #[test]

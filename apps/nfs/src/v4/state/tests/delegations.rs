@@ -367,6 +367,27 @@ fn the_delegation_of_an_expired_client_asks_for_its_removal() {
 }
 
 #[test]
+fn an_expired_client_keeps_the_rest_when_a_recall_of_its_delegation_is_nearly_over() {
+    let mut fixture = Fixture::new();
+    let given = delegated(&mut fixture, 0, BOTH);
+    fixture.now = 5;
+    let conflict = |fixture: &mut Fixture| ask(fixture, 1, READ, Claim::New, OFFER).map(|_| ());
+    assert_eq!((conflict(&mut fixture), recalls(&mut fixture).len()), (AWAIT, 1));
+    fixture.tables.handle_recall_sent(given.state, 5);
+    // Its lease began at 0, and its time to return the delegation at 5.
+    fixture.now = LEASE + 1;
+    for client in [1, 2] {
+        fixture.tables.renew(fixture.clients[client], fixture.now);
+    }
+    fixture.tables.handle_time(fixture.now);
+    assert!(fixture.tables.is_expired(fixture.clients[0]));
+    assert_eq!((conflict(&mut fixture), fixture.work()), (AWAIT, vec![]));
+    fixture.now = LEASE + 5;
+    fixture.tables.handle_time(fixture.now);
+    assert_eq!(fixture.work(), [StateWork::Revoke(given.state)]);
+}
+
+#[test]
 fn a_claim_under_a_delegation_needs_one_of_the_client_that_covers_the_access() {
     let mut fixture = Fixture::new();
     let given = delegated(&mut fixture, 0, READ);
