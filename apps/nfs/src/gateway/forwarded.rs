@@ -1,7 +1,7 @@
 //! Version 4 on several shards: one, the home, has all clients. The others carry out what looks at
 //! objects in sessions that it has lent them, and forward all else.
 
-use stag_engine::{Answer, Call, Cx, Outcome};
+use stag_engine::{Answer, Call, Cx, Outcome, Pulled};
 use stag_protocol::{
     nfs::{
         v3::{self, Procedure, Status},
@@ -19,8 +19,8 @@ use crate::{
     reply::ReplyWriter,
     store::{Caller, Procedures as _, Store},
     v4::{
-        ArrivalEnd, AwaitedVerdict, BesideQuestion, CompoundCall, ForwardedCompound, FromHome,
-        Nfs4, Reach, ToHome, call_over,
+        ArrivalEnd, AwaitedVerdict, BesideQuestion, CompoundCall, Crossing, ForwardedCompound,
+        FromHome, Nfs4, Reach, ToHome, call_over,
     },
 };
 
@@ -250,7 +250,6 @@ impl<S: Store> Gateway<S> {
     /// Sends letters to other shards.
     pub(super) fn send_letters(&mut self) {
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.tell_conflicts();
             nfs4.send_letters();
         }
         if let Some(arrival) = &mut self.arrival {
@@ -268,6 +267,9 @@ impl<S: Store> Gateway<S> {
     fn take_at_home(&mut self, cx: &mut Cx<'_>, letter: ToHome) {
         let Some(nfs4) = &mut self.nfs4 else { return };
         match letter {
+            ToHome::Compound(compound) if nfs4.goes_back(&compound) => {
+                nfs4.tell(compound.source.shard, FromHome::Back(compound));
+            }
             ToHome::Compound(compound) => self.carry_out_forwarded(cx, compound),
             ToHome::Question { asker, caller, question } => {
                 self.store.now().act_as(&caller);
@@ -303,13 +305,16 @@ impl<S: Store> Gateway<S> {
                 let answer = reply.answer(cx).ok_or(NoMessage::Dropped);
                 self.conclude(cx, id, peer, answer);
             }
-            (FromHome::Lend(session), Some(nfs4)) => nfs4.borrow(session),
+            (FromHome::Lend(session, used), Some(nfs4)) => {
+                nfs4.borrow(session, used.map(|used| *used));
+            }
+            (FromHome::Back(compound), _) => self.take_compound_back(cx, &compound),
             (FromHome::Recall(session), Some(nfs4)) => nfs4.begin_return(&session),
             (FromHome::Ended(session), Some(nfs4)) => nfs4.forget_lent(&session),
             (FromHome::Fact(change), Some(nfs4)) => nfs4.take_fact(change),
             (FromHome::Unsettle(client), Some(nfs4)) => nfs4.begin_unsettle(client),
             (
-                FromHome::Lend(_)
+                FromHome::Lend(..)
                 | FromHome::Recall(_)
                 | FromHome::Ended(_)
                 | FromHome::Fact(_)
@@ -329,6 +334,25 @@ impl<S: Store> Gateway<S> {
                 call_back(cx, arrival, peer, &message, token)
             }
         }
+    }
+
+    /// Carries out a compound again that comes back from the home, where nothing was done: the
+    /// slots of its session are here now.
+    fn take_compound_back(&mut self, cx: &mut Cx<'_>, compound: &ForwardedCompound) {
+        let (id, pieces) = (compound.source.id, compound.pieces());
+        let peer = self.arrival.as_mut().and_then(|arrival| arrival.take_forwarded(id));
+        let (Some(peer), Some(header)) = (peer, compound.header()) else { return };
+        let call = CompoundCall {
+            source: CallSource { shard: OWN, ..compound.source },
+            header: &header,
+            arguments: Reader::over(&pieces),
+            pulled: Pulled::default(),
+            caller: compound.caller,
+            means: self.means(),
+            crossing: Crossing::default(),
+        };
+        let answer = self.compound_beside_home(cx, call);
+        self.conclude(cx, id, peer, answer);
     }
 
     /// Carries out a call of version 3 of which the home knows if it may be.

@@ -244,7 +244,7 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Means of a compound to wait.
-    fn means(&self) -> WaitMeans {
+    pub(super) fn means(&self) -> WaitMeans {
         let read_ticket = if S::MAY_WAIT { self.reads.next_ticket() } else { None };
         WaitMeans { read_ticket, limits: self.parked.limits() }
     }

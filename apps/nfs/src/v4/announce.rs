@@ -1,13 +1,13 @@
 //! Files that other shards hear of before one of them gets a delegation.
 //!
 //! Every shard carries out changes at once where the presence filter says that nothing is in
-//! their way: those of version 3, and those of names and attributes by version 4. So a file is shown in the filter first, and all shards are told
-//! by letter. One that has read the letter, and has no call under way that began before, asks the
-//! home about every change of that file from then on. Only when all have said so is a delegation
-//! given. A change by version 3 that the home has let through takes the file out again: a shard
-//! that is told anew has carried it out when it answers, because letters keep their order. So does
-//! RENAME or LINK of the file at the home: another shard may have looked the new name up before,
-//! and be about to change what it stands for.
+//! their way: those of version 3, and of names and attributes by version 4. So a file is shown in
+//! the filter first, and all shards are told by letter. One that has read the letter, and has no
+//! call under way that began before, asks the home about every change of that file from then on.
+//! Only when all have said so is a delegation given. A change by version 3 that the home has let
+//! through takes the file out again: a shard that is told anew has carried it out when it answers,
+//! because letters keep their order. So does RENAME or LINK of the file at the home: another shard
+//! may have looked the new name up before, and be about to change what it stands for.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -400,6 +400,10 @@ impl<S: Store> Turn<'_, '_, S> {
             SlotVerdict::New(slot) => {
                 self.slot = Some(slot);
                 self.nfs4.renew_lease(&slot, self.cx.now());
+                if self.nfs4.link.is_some() {
+                    let takes_loans = self.crossing.takes_loans;
+                    self.nfs4.note_way(&slot.session, self.source.shard, takes_loans);
+                }
                 if self.crossing.reach == Reach::Begin {
                     return Ok(Flow::Elsewhere);
                 }

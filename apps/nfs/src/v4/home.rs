@@ -46,6 +46,8 @@ impl Nfs4 {
 
     /// Sends the letters that were written.
     pub(crate) fn send_letters(&mut self) {
+        self.lend_followed();
+        self.tell_conflicts();
         self.announce();
         if let Some(link) = &mut self.link {
             link.send();
@@ -57,7 +59,8 @@ impl Nfs4 {
         self.link.as_ref().is_some_and(|link| link.has_work())
     }
 
-    pub(super) fn tell(&mut self, shard: u16, letter: FromHome) {
+    /// Writes to a shard.
+    pub(crate) fn tell(&mut self, shard: u16, letter: FromHome) {
         if let Some(link) = &mut self.link {
             link.tell(shard, letter);
         }

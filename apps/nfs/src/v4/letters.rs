@@ -15,7 +15,7 @@ use stag_protocol::{
 
 use super::{
     beside::BesideQuestion,
-    session::{BegunSlot, LentSession, ReturnedSlots},
+    session::{BegunSlot, LentSession, UsedSlots},
     state::FactChange,
 };
 use crate::{
@@ -139,7 +139,7 @@ pub(crate) enum ToHome {
     /// A client is forgotten that was settled there.
     Unsettled(u64),
     /// The slots of a session come back.
-    Returned(SessionId, ReturnedSlots),
+    Returned(SessionId, UsedSlots),
     /// A shard asks about all files of this announcement, and of those before.
     Announced(u16, u64),
 }
@@ -162,8 +162,11 @@ pub(crate) enum FromHome {
         token: Token,
     },
     Disconnect(PeerId),
-    /// Compounds of this session are judged by the other shard from here on.
-    Lend(LentSession),
+    /// Compounds of this session are judged by the other shard from here on, with these slots if
+    /// it has any that were used.
+    Lend(LentSession, Option<Box<UsedSlots>>),
+    /// A compound that crossed the letter by which that shard got the slots of its session.
+    Back(Box<ForwardedCompound>),
     /// The slots of a session are to come back when nothing is carried out in them.
     Recall(SessionId),
     /// A session is gone.

@@ -8,6 +8,7 @@
 //! | the end of a callback, of a connection | an arrival shard | its connections |
 //! | the reply of a compound, a verdict | the home | a letter before |
 //! | a callback, callbacks may come, disconnect | the home | a connection of the other shard |
+//! | a compound comes back | the home | one whose session's slots the other shard has got since |
 //!
 //! The letters of one shard to another arrive in their order. A box that is full is tried again in
 //! the next pass. An arrival shard has [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
@@ -34,7 +35,7 @@ use super::{
     beside::BesideQuestion,
     facts::SharedFacts,
     letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
-    session::{BegunSlot, ReturnedSlots},
+    session::{BegunSlot, UsedSlots},
     stateids::file_id,
 };
 use crate::{
@@ -94,6 +95,7 @@ impl Nfs4Link {
             kept,
             unread,
             loans,
+            following: Vec::new(),
             announcements,
         };
         std::iter::once(Self(LinkEnd::Home(end))).chain(arrivals).collect()
@@ -128,6 +130,8 @@ pub(crate) struct HomeEnd {
     pub(super) unread: Unread,
     /// Sessions that are lent.
     pub(super) loans: usize,
+    /// Sessions that are to be lent to the shards that their requests come from.
+    pub(super) following: Vec<(SessionId, u16)>,
     /// Files that may get delegations, of which other shards change some.
     pub(super) announcements: Announcements,
 }
@@ -320,7 +324,7 @@ impl ArrivalEnd {
     }
 
     /// Gives the slots of a session back to the home.
-    pub(crate) fn give_back(&mut self, session: SessionId, slots: ReturnedSlots) {
+    pub(crate) fn give_back(&mut self, session: SessionId, slots: UsedSlots) {
         self.outgoing.push_back(ToHome::Returned(session, slots));
     }
 

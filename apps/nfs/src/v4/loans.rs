@@ -5,7 +5,9 @@
 //! that read and write by a state that it was told of (`settled`). Of all others it begins the
 //! request, and the home carries them out as it does those of its own connections. A request that
 //! comes another way brings the slots back to the home: it waits until nothing is carried out in
-//! them, and finds the replies that they keep. The session stays at the home from then on.
+//! them, and finds the replies that they keep. The session stays at the home from then on, until
+//! its requests have come over connections of one other shard for a while: that one gets the slots
+//! as they are, and is told what the states of the client allow.
 //!
 //! | fact | told by | how |
 //! |---|---|---|
@@ -33,7 +35,7 @@ use super::{
     facts::SharedFacts,
     letters::{ForwardedCompound, FromHome},
     link::ArrivalEnd,
-    session::{BegunSlot, LentSession, ReturnedSlots, SESSIONS, SlotInUse, Standing},
+    session::{BegunSlot, LentSession, SESSIONS, SlotInUse, Standing, UsedSlots},
     settled::ToldFacts,
     state::ClientKey,
     stateids::file_id,
@@ -135,10 +137,14 @@ impl Borrowed {
 impl Nfs4 {
     /// Lends a session that was just made to the shard of its connection.
     pub(super) fn lend(&mut self, session: &SessionId, at: PeerAt) {
-        if self.link.is_none() {
-            return;
+        if self.link.is_some() {
+            self.lend_slots(session, at.shard, None);
         }
-        let Some(lent) = self.sessions.lend(session, at.shard) else { return };
+    }
+
+    /// Lends the slots of a session, `used` ones if there are any, unless it is in use.
+    fn lend_slots(&mut self, session: &SessionId, shard: u16, used: Option<UsedSlots>) {
+        let Some(lent) = self.sessions.lend(session, shard) else { return };
         self.count_loans(1);
         if let Some(link) = &self.link
             && let Some(session) = self.sessions.get_mut(session)
@@ -147,8 +153,55 @@ impl Nfs4 {
             loan.used = link.facts.loans.used(&lent.id);
         }
         self.tell_flags(session);
-        self.tell(at.shard, FromHome::Lend(lent));
-        self.settle(lent.client, at.shard);
+        self.tell(shard, FromHome::Lend(lent, used.map(Box::new)));
+        self.settle(lent.client, shard);
+    }
+
+    /// A request of a session began here that came over a connection of this shard.
+    pub(super) fn note_way(&mut self, id: &SessionId, shard: u16, takes_loans: bool) {
+        let (Some(link), Some(session)) = (&mut self.link, self.sessions.get_mut(id)) else {
+            return;
+        };
+        let entry = (*id, shard);
+        if session.follow(shard) && takes_loans && !link.following.contains(&entry) {
+            link.following.push(entry);
+        }
+    }
+
+    /// Lends sessions to the shards that their requests come from, as soon as nothing is carried
+    /// out in their slots. Called when no compound is on its way through this shard.
+    pub(super) fn lend_followed(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        for (id, shard) in std::mem::take(&mut link.following) {
+            let session = self.sessions.get(&id).filter(|session| session.follows(shard));
+            let Some(session) = session else { continue };
+            let client = self.clients.get(session.client);
+            let is_alone =
+                client.is_some_and(|client| client.sessions == 1 && self.is_unsettled(client.id));
+            if !is_alone {
+                continue; // It is looked at again behind as many requests.
+            }
+            // Who waits for the slots has not asked for them again.
+            let kept = self.link.iter().flat_map(|link| &link.kept);
+            let is_awaited = kept.into_iter().any(|kept| is_of(kept, &id));
+            if is_awaited || session.is_busy() {
+                if let Some(link) = &mut self.link {
+                    link.following.push((id, shard));
+                }
+                continue;
+            }
+            let used = self.sessions.used(&id);
+            self.lend_slots(&id, shard, used);
+        }
+    }
+
+    /// Returns true if the shard that a compound came from has got the slots of its session since.
+    pub(crate) fn goes_back(&self, compound: &ForwardedCompound) -> bool {
+        let has_loans = self.link.as_ref().is_some_and(|link| link.loans > 0);
+        let is_whole = has_loans && compound.begun.is_none();
+        let args = if is_whole { sequence_of(compound) } else { None };
+        let session = args.and_then(|args| self.sessions.get(&args.session));
+        session.is_some_and(|session| session.is_lent_for_good(compound.source.shard))
     }
 
     fn count_loans(&mut self, more: isize) {
@@ -168,7 +221,7 @@ impl Nfs4 {
     }
 
     /// The slots of a session are back.
-    pub(crate) fn take_back(&mut self, session: &SessionId, slots: ReturnedSlots) {
+    pub(crate) fn take_back(&mut self, session: &SessionId, slots: UsedSlots) {
         if self.sessions.take_back(session, slots) {
             self.count_loans(-1);
         }
@@ -276,6 +329,11 @@ impl Nfs4 {
     }
 }
 
+/// Returns true for a compound of this session.
+fn is_of(compound: &ForwardedCompound, session: &SessionId) -> bool {
+    sequence_of(compound).is_some_and(|args| args.session == *session)
+}
+
 fn sequence_of(compound: &ForwardedCompound) -> Option<SequenceArgs> {
     let pieces = compound.pieces();
     let mut operations = Compound::parse(stag_protocol::xdr::Reader::over(&pieces)).ok()?;
@@ -294,9 +352,9 @@ impl Nfs4 {
         self.borrowed = Some(Box::new(Borrowed { facts, due, away, told }));
     }
 
-    /// Takes the slots of a session.
-    pub(crate) fn borrow(&mut self, lent: LentSession) {
-        let has_cells = self.sessions.borrow(lent);
+    /// Takes the slots of a session, some of which may be `used`.
+    pub(crate) fn borrow(&mut self, lent: LentSession, used: Option<UsedSlots>) {
+        let has_cells = self.sessions.borrow(lent, used);
         debug_assert!(has_cells, "each shard has as many cells as the home");
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.told.add_session(lent.client);
@@ -321,7 +379,7 @@ impl Nfs4 {
 
     /// The next session whose slots go back, as nothing is carried out in them, and its client is
     /// forgotten.
-    pub(crate) fn next_return(&mut self) -> Option<(SessionId, ReturnedSlots)> {
+    pub(crate) fn next_return(&mut self) -> Option<(SessionId, UsedSlots)> {
         let Borrowed { due, told, .. } = self.borrowed.as_deref_mut()?;
         for place in (0..due.len()).rev() {
             let id = *due.get(place)?;

@@ -102,13 +102,16 @@ pub(super) struct IoAbout {
 
 /// The home's side.
 impl Nfs4 {
-    /// A session of a client was lent. The first one settles a client that has no state yet.
+    /// A session of a client was lent. If it is the only one, it settles the client, and the shard
+    /// is told what the client has.
     pub(super) fn settle(&mut self, id: u64, shard: u16) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        let has_state = client.key.is_none_or(|key| self.state.states_of(key) > 0);
-        if client.settled == Settled::Nowhere && client.sessions == 1 && !has_state {
+        if client.settled == Settled::Nowhere && client.sessions == 1 {
             client.settled = Settled::At(shard);
             self.state.watch();
+            if let Some(key) = client.key {
+                self.state.note_all(key);
+            }
         }
     }
 

@@ -25,7 +25,10 @@ use super::{
     session::{Principal, SequenceFacts},
     status,
 };
-use crate::store::{FileAttributes, Status, Store};
+use crate::{
+    parked::OWN,
+    store::{FileAttributes, Status, Store},
+};
 
 /// Operations of such a compound.
 const OPERATIONS: u32 = 3;
@@ -90,6 +93,9 @@ impl Nfs4 {
             operations: OPERATIONS,
             arguments,
         };
+        if self.link.is_some() {
+            self.note_way(&short.sequence.session, OWN, false);
+        }
         let session = self.sessions.pass(&short.sequence, &facts, REPLY_LEN_MAX)?;
         self.tally.compounds += 1;
         let mut revoked = 0;

@@ -33,19 +33,19 @@ const fn close(open: Stateid) -> Request<'static> {
     Request::Close(Close4Args { seqid: 0, open })
 }
 
-fn write(stateid: Stateid) -> Request<'static> {
+pub fn write(stateid: Stateid) -> Request<'static> {
     let data = Bulk::Inline(&OCTETS[..]);
     Request::Write(Write4Args { stateid, offset: 0, stable: StableHow::Unstable, data })
 }
 
-fn read(stateid: Stateid) -> Request<'static> {
+pub fn read(stateid: Stateid) -> Request<'static> {
     Request::Read(Read4Args { stateid, offset: 0, count: 8 })
 }
 
 const LOCKER: StateOwner<'static> = StateOwner { client_id: 0, owner: Text(b"locker") };
 
 /// The first LOCK of an open's owner, exclusive, of these octets from the first on.
-fn lock(open: Stateid, length: u64) -> Request<'static> {
+pub fn lock(open: Stateid, length: u64) -> Request<'static> {
     let owner = NewLockOwner { open_seqid: 0, open, lock_seqid: 0, owner: LOCKER };
     let (kind, locker) = (LockType::Write, Locker::New(owner));
     Request::Lock(Lock4Args { kind, reclaim: false, offset: 0, length, locker })
@@ -64,13 +64,13 @@ fn open_to_read() -> Request<'static> {
 }
 
 /// A client that comes over the second shard, and what it has open.
-struct Guest {
-    session: Session4,
-    stateid: Stateid,
+pub struct Guest {
+    pub session: Session4,
+    pub stateid: Stateid,
 }
 
 impl Guest {
-    fn new(world: &mut World, deny: u32) -> Self {
+    pub fn new(world: &mut World, deny: u32) -> Self {
         let mut session = Session4::open_over(world, 0, 0, 1);
         let slow = world.slow;
         let opened = [session.next(0, true), put(&slow), open(b"file", deny)];
@@ -81,14 +81,14 @@ impl Guest {
     }
 
     /// An operation on the file in slot 0, over one of the connections.
-    fn ask(&mut self, world: &mut World, connection: u64, request: Request<'_>) -> Reply4 {
+    pub fn ask(&mut self, world: &mut World, connection: u64, request: Request<'_>) -> Reply4 {
         let file = world.file;
         let compound = [self.session.next(0, true), put(&file), request];
         exchange_over(world, 0, connection, &compound)
     }
 }
 
-fn even(config: Nfs4Config) -> World {
+pub fn even(config: Nfs4Config) -> World {
     let world = World::lending(1, config);
     world.shared.borrow_mut().pace = Pace::Even;
     world

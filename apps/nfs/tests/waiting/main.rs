@@ -8,6 +8,7 @@ mod changes;
 mod client4;
 mod compounds;
 mod counted;
+mod following;
 mod held;
 mod holders;
 mod lending;

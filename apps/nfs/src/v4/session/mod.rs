@@ -20,7 +20,7 @@ pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
-pub(crate) use table::{BegunSlot, LentSession, ReturnedSlots};
+pub(crate) use table::{BegunSlot, LentSession, UsedSlots};
 pub(super) use table::{Session, Sessions, Standing};
 
 /// Client records, confirmed or not.

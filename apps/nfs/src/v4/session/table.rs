@@ -11,8 +11,8 @@ use super::{
     BackChannel, BoundPeers, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, SequenceFacts,
     SlotInUse, SlotVerdict, digest::digest,
 };
-pub(in crate::v4) use loan::Standing;
-pub(crate) use loan::{BegunSlot, LentSession, ReturnedSlots};
+pub(crate) use loan::{BegunSlot, LentSession, UsedSlots};
+pub(in crate::v4) use loan::{Standing, Way};
 
 /// A session.
 #[derive(Debug)]
@@ -29,6 +29,7 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) bound: BoundPeers,
     /// The shard that has its slots.
     pub(in crate::v4) standing: Standing,
+    way: Way,
     id: SessionId,
     slots: SlotTable<Box<[Slot]>>,
     /// The cell of each slot, and the octets of the reply in it.

@@ -95,8 +95,10 @@ impl StateTables {
     fn is_nearly_revoked(&self, state: StateKey, now: u64) -> bool {
         let kind = self.states.get(state.0).map(|entry| &entry.kind);
         let Some(StateKind::Delegation(held)) = kind else { return false };
-        let phase = held.machine.phase();
-        matches!(phase, DelegationPhase::AwaitReturn { deadline } if deadline <= now.saturating_add(NEARLY_MS))
+        match held.machine.phase() {
+            DelegationPhase::AwaitReturn { deadline } => deadline <= now.saturating_add(NEARLY_MS),
+            _ => false,
+        }
     }
 
     /// Recalls all delegations of a file for a program of the host, or for what is like one to the

@@ -1,7 +1,7 @@
 //! Facts about states by which another shard judges READ and WRITE of a client whose state is here.
 
 use super::entry::StateKind;
-use super::{FileId, IoAccess, StateKey, StateTables};
+use super::{ClientKey, FileId, IoAccess, StateKey, StateTables};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, share};
 
@@ -79,6 +79,12 @@ impl StateTables {
         if self.watch.is_on {
             self.watch.changes.push(Noted::Changed(key));
         }
+    }
+
+    /// All states of a client count as changed.
+    pub fn note_all(&mut self, client: ClientKey) {
+        let states = self.clients.get(client.0).into_iter().flat_map(|client| &client.states);
+        self.watch.changes.extend(states.map(|key| Noted::Changed(*key)));
     }
 
     /// A state is about to go, or to lose what it gives.

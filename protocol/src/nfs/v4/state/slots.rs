@@ -57,7 +57,7 @@ pub enum SlotStep {
 
 /// The slots of a channel. `S` is memory of the caller's, an array, a slice or a box: as many slots
 /// as there can ever be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SlotTable<S> {
     slots: S,
     /// Slots that the requester may use.

@@ -8,7 +8,7 @@ use stag_protocol::nfs::v4::{
     state::{Slot, SlotTable},
 };
 
-use super::super::{BoundPeers, SlotInUse};
+use super::super::{BoundPeers, SlotInUse, cells::ReplyCells};
 use super::{Session, Sessions, place_of};
 
 /// The shard that has the slots of a session.
@@ -24,6 +24,18 @@ pub(in crate::v4) enum Standing {
         /// The home wants them back.
         is_due: bool,
     },
+}
+
+/// Requests that come over connections of one shard, one behind the other, before it gets the slots
+/// of their session.
+const FOLLOWED: u16 = 32;
+
+/// The way that requests of a session come, which the home begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::v4) struct Way {
+    shard: u16,
+    /// Those since one came another way.
+    requests: u16,
 }
 
 /// A session that is lent.
@@ -67,7 +79,7 @@ impl BegunSlot {
 
 /// The slots of a session, with the replies that they keep.
 #[derive(Debug)]
-pub(crate) struct ReturnedSlots {
+pub(crate) struct UsedSlots {
     slots: SlotTable<Box<[Slot]>>,
     replies: Box<[Box<[u8]>]>,
 }
@@ -99,6 +111,7 @@ impl Session {
             callbacks: None,
             bound: BoundPeers::default(),
             standing: Standing::Own,
+            way: Way::default(),
             id,
             slots: SlotTable::new(slots, fore.requests_max),
             lens: vec![0; cells.len()].into_boxed_slice(),
@@ -106,11 +119,53 @@ impl Session {
         }
     }
 
+    /// Takes slots as they were at another shard.
+    fn fill(&mut self, all: &mut ReplyCells, used: UsedSlots) {
+        self.slots = used.slots;
+        let cells = self.cells.iter().zip(self.lens.iter_mut());
+        for ((cell, len), reply) in cells.zip(&used.replies) {
+            let is_kept = all.keep(*cell, reply);
+            *len = if is_kept { reply.len() as u16 } else { 0 };
+        }
+    }
+
+    /// A request began at the home that came over a connection of this shard. Returns true when so
+    /// many have come that way without any other between them that it may have the slots.
+    pub(in crate::v4) const fn follow(&mut self, shard: u16) -> bool {
+        if self.way.shard != shard {
+            self.way = Way { shard, requests: 0 };
+        }
+        self.way.requests += 1;
+        let is_long = self.way.requests >= FOLLOWED;
+        if is_long {
+            self.way.requests = 0;
+        }
+        is_long
+    }
+
+    /// Returns true if the home has the slots, and the last request came over this shard.
+    pub(in crate::v4) const fn follows(&self, shard: u16) -> bool {
+        matches!(self.standing, Standing::Own) && self.way.shard == shard
+    }
+
+    /// Returns true while a request is carried out in a slot.
+    pub(in crate::v4) fn is_busy(&self) -> bool {
+        self.slots.busy() > 0
+    }
+
     /// The loan, if another shard has the slots.
     pub(in crate::v4) fn loan_mut(&mut self) -> Option<&mut Loan> {
         match &mut self.standing {
             Standing::Lent(loan) => Some(loan),
             Standing::Own | Standing::Borrowed { .. } => None,
+        }
+    }
+
+    /// Returns true if that shard has the slots, and was not asked for them.
+    pub(in crate::v4) const fn is_lent_for_good(&self, shard: u16) -> bool {
+        match &self.standing {
+            Standing::Lent(loan) => loan.shard == shard && !loan.is_recalled,
+            Standing::Own | Standing::Borrowed { .. } => false,
         }
     }
 
@@ -138,9 +193,11 @@ impl Session {
 }
 
 impl Sessions {
-    /// Lends the slots of a session that nobody has used yet: the facts for that shard.
+    /// Lends the slots of a session that nobody uses now: the facts for that shard, which has its
+    /// slots unused or [as they are](Self::used).
     pub(in crate::v4) fn lend(&mut self, id: &SessionId, shard: u16) -> Option<LentSession> {
-        let session = self.get_mut(id).filter(|session| session.slots.busy() == 0)?;
+        let is_idle = |it: &&mut Session| !it.is_busy() && matches!(it.standing, Standing::Own);
+        let session = self.get_mut(id).filter(is_idle)?;
         let Session { client, minor_version, fore, .. } = *session;
         let operations_max = fore.operations_max;
         let loan = Loan { shard, is_recalled: false, used: 0, operations_max };
@@ -155,25 +212,29 @@ impl Sessions {
         (!std::mem::replace(&mut loan.is_recalled, true)).then_some(loan.shard)
     }
 
+    /// A copy of the slots of a session.
+    pub(in crate::v4) fn used(&self, id: &SessionId) -> Option<UsedSlots> {
+        let session = self.get(id)?;
+        let count = u32::try_from(session.cells.len()).unwrap_or(u32::MAX);
+        let replies = (0..count).map(|slot| self.kept(id, slot).unwrap_or_default().into());
+        Some(UsedSlots { slots: session.slots.clone(), replies: replies.collect() })
+    }
+
     /// The slots of a session are back. False if it is gone, or was not lent.
-    pub(in crate::v4) fn take_back(&mut self, id: &SessionId, back: ReturnedSlots) -> bool {
+    pub(in crate::v4) fn take_back(&mut self, id: &SessionId, back: UsedSlots) -> bool {
         let place = self.places.get_mut(usize::from(place_of(id)));
         let session = place.and_then(|place| place.session.as_deref_mut());
         let Some(session) = session.filter(|session| session.id == *id) else { return false };
         let Standing::Lent(loan) = std::mem::take(&mut session.standing) else { return false };
         session.fore.operations_max = loan.operations_max;
-        session.slots = back.slots;
-        let cells = session.cells.iter().zip(session.lens.iter_mut());
-        for ((cell, len), reply) in cells.zip(&back.replies) {
-            let kept = self.cells.keep(*cell, reply);
-            *len = if kept { reply.len() as u16 } else { 0 };
-        }
+        session.fill(&mut self.cells, back);
         true
     }
 
-    /// Takes the slots of a session of the home's. False when there are no cells for their replies,
-    /// of which this shard has as many as the home.
-    pub(in crate::v4) fn borrow(&mut self, facts: LentSession) -> bool {
+    /// Takes the slots of a session of the home's, which nobody has used if there are no `used`
+    /// ones. False when there are no cells for their replies, of which this shard has as many as
+    /// the home.
+    pub(in crate::v4) fn borrow(&mut self, facts: LentSession, used: Option<UsedSlots>) -> bool {
         let number = place_of(&facts.id);
         if let Some(earlier) = self.at(number).map(Session::id) {
             self.remove(&earlier);
@@ -182,19 +243,20 @@ impl Sessions {
         let Some(place) = self.places.get_mut(usize::from(number)) else { return false };
         self.untouched = self.untouched.max(usize::from(number) + 1);
         let standing = Standing::Borrowed { is_due: false };
-        place.session = Some(Box::new(Session { standing, ..Session::new(facts, cells) }));
+        let mut session = Session { standing, ..Session::new(facts, cells) };
+        if let Some(used) = used {
+            session.fill(&mut self.cells, used);
+        }
+        place.session = Some(Box::new(session));
         true
     }
 
     /// Gives the slots of a session back to the home, if nothing is carried out in them.
-    pub(in crate::v4) fn give_back(&mut self, id: &SessionId) -> Option<ReturnedSlots> {
+    pub(in crate::v4) fn give_back(&mut self, id: &SessionId) -> Option<UsedSlots> {
         self.get(id).filter(|it| it.standing.is_borrowed() && it.slots.busy() == 0)?;
-        let count = self.get(id)?.cells.len();
-        let slots = u32::try_from(count).unwrap_or(u32::MAX);
-        let replies = (0..slots).map(|slot| self.kept(id, slot).unwrap_or_default().into());
-        let replies = replies.collect();
-        let session = self.remove(id)?;
-        Some(ReturnedSlots { slots: session.slots, replies })
+        let used = self.used(id);
+        self.remove(id);
+        used
     }
 }
 
@@ -244,7 +306,7 @@ mod tests {
         assert_eq!(refused, Status4::Delay, "the slots are elsewhere");
         let short = SequenceArgs { cache_this: false, ..args(id, 0, 1) };
         assert!(home.pass(&short, &FACTS, 100).is_none());
-        assert!(other.borrow(lent));
+        assert!(other.borrow(lent, None));
         let kept = begun(&mut other, &args(id, 0, 1));
         other.finish(&kept, Some(b"reply"));
         let busy = begun(&mut other, &args(id, 1, 1));
@@ -258,24 +320,45 @@ mod tests {
         assert_eq!(home.kept(&id, 0), Some(&b"reply"[..]));
         let unkept = home.begin(&args(id, 1, 1), &FACTS);
         assert!(matches!(unkept, Ok(SlotVerdict::ReplayUncached)));
-        begun(&mut home, &args(id, 0, 2));
+        let again = begun(&mut home, &args(id, 0, 2));
         assert_eq!(home.busy(), 1);
+        assert!(home.lend(&id, 3).is_none(), "a request is carried out");
+        home.finish(&again, Some(b"other"));
+        // They are lent once more, as they are now.
+        let (lent, used) = (home.lend(&id, 4).unwrap(), home.used(&id));
+        assert!(other.borrow(lent, used) && home.lend(&id, 5).is_none());
+        assert!(matches!(other.begin(&args(id, 0, 2), &FACTS), Ok(SlotVerdict::Replay)));
+        assert_eq!(other.kept(&id, 0), Some(&b"other"[..]));
+        let unkept = other.begin(&args(id, 1, 1), &FACTS);
+        assert!(matches!(unkept, Ok(SlotVerdict::ReplayUncached)));
+        begun(&mut other, &args(id, 0, 3));
+    }
+
+    #[test]
+    fn a_session_follows_requests_that_come_one_way_for_long() {
+        let mut home = Sessions::new(1);
+        let id = made(&mut home);
+        let session = home.get_mut(&id).unwrap();
+        assert!((1..FOLLOWED).all(|_| !session.follow(2)) && session.follow(2));
+        assert!((1..FOLLOWED).all(|_| !session.follow(2)));
+        assert!(!session.follow(0), "another way");
+        assert!((1..FOLLOWED).all(|_| !session.follow(2)) && session.follow(2));
     }
 
     #[test]
     fn a_session_that_ends_while_it_is_lent_takes_no_slots_back() {
         let (mut home, mut other) = (Sessions::new(1), Sessions::new(1));
         let id = made(&mut home);
-        assert!(other.borrow(home.lend(&id, 1).unwrap()));
+        assert!(other.borrow(home.lend(&id, 1).unwrap(), None));
         assert!(home.remove(&id).is_some());
         let next = made(&mut home);
         let back = other.give_back(&id).unwrap();
         assert!(!home.take_back(&id, back) && home.get(&next).is_some());
         // A session that the other shard has not heard the end of makes way.
-        assert!(other.borrow(home.lend(&next, 1).unwrap()));
+        assert!(other.borrow(home.lend(&next, 1).unwrap(), None));
         let used = begun(&mut other, &args(next, 0, 1));
         let after = made(&mut home);
-        assert!(other.borrow(home.lend(&after, 1).unwrap()) && other.get(&next).is_some());
+        assert!(other.borrow(home.lend(&after, 1).unwrap(), None) && other.get(&next).is_some());
         other.finish(&used, None);
         assert_eq!((other.busy(), other.slots()), (0, 4));
     }

@@ -1,0 +1,71 @@
+//! Slots of a session go to the shard that its requests come from.
+
+use crate::{
+    client4::{CONFIG, Reply4, exchange_over, look, make_directory, put, request},
+    lending::{Guest, even, lock, read, write},
+    world::World,
+};
+use stag_protocol::nfs::v4::{Answer, Request, Status4};
+
+#[test]
+fn slots_go_to_the_shard_that_requests_come_from_for_long_with_what_the_client_has() {
+    let mut world = even(CONFIG);
+    let mut guest = Guest::new(&mut world, 0);
+    let stateid = guest.stateid;
+    assert_eq!(guest.ask(&mut world, 0, write(stateid)).status(), Status4::Ok);
+    let reply = guest.ask(&mut world, 0, lock(stateid, 100));
+    let Answer::Lock(Ok(locks)) = reply.last() else { panic!("{reply:?}") };
+    // The slots are at the home, with what was opened and locked since.
+    let mut cost = |world: &mut World, asked: Request<'static>| {
+        let (forwarded, lent) = (world.forwarded(), world.lent());
+        assert_eq!(guest.ask(world, 1, asked).status(), Status4::Ok);
+        (world.forwarded() - forwarded, world.lent() - lent)
+    };
+    let away = (0..100).take_while(|_| cost(&mut world, read(stateid)) == (1, 0)).count();
+    assert_eq!(away, 32);
+    for asked in [write(stateid), read(locks), look()] {
+        assert_eq!(cost(&mut world, asked), (0, 1));
+    }
+    // Who asks again the other way finds what was answered here.
+    let (replayed, file) = (world.report().nfs4.replayed, world.file);
+    assert_eq!(guest.ask(&mut world, 1, write(stateid)).status(), Status4::Ok);
+    let again = [guest.session.again(0, true), put(&file), write(stateid)];
+    assert_eq!(exchange_over(&mut world, 0, 0, &again).status(), Status4::Ok);
+    assert_eq!(world.report().nfs4.replayed, replayed + 1);
+    world.end();
+}
+
+/// A compound that comes so many steps behind the one which brings the slots. Returns true if it
+/// was on its way to the home then, and was carried out at the second shard.
+fn cross(delay: u64) -> bool {
+    let mut world = even(CONFIG);
+    let mut guest = Guest::new(&mut world, 0);
+    let (file, slow) = (world.file, world.slow);
+    for connection in std::iter::once(0).chain([1; 31]) {
+        assert_eq!(guest.ask(&mut world, connection, look()).status(), Status4::Ok);
+    }
+    let (forwarded, lent) = (world.forwarded(), world.lent());
+    let last = [guest.session.next(0, true), put(&file), look()];
+    world.send(0, 1, |cx, token| request(cx, token, &last));
+    (0..delay).for_each(|_| world.step());
+    let behind = [guest.session.next(1, true), put(&slow), make_directory(b"made")];
+    world.send(0, 3, |cx, token| request(cx, token, &behind));
+    for _ in 0..2 {
+        let reply = loop {
+            match world.take(0) {
+                Some((_, reply)) => break Reply4::of(&reply),
+                None => world.step(),
+            }
+        };
+        assert_eq!(reply.status(), Status4::Ok);
+    }
+    assert!(world.shared.borrow().done.values().all(|times| *times == 1));
+    let counts = (world.forwarded() - forwarded, world.lent() - lent);
+    world.end();
+    counts == (2, 1)
+}
+
+#[test]
+fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_once() {
+    assert!((0..150).filter(|delay| cross(*delay)).count() > 0);
+}
