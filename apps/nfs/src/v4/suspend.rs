@@ -192,9 +192,11 @@ impl SuspendedCompounds {
 
     /// The time up to which the first of them waits.
     fn recalls_until(&self) -> Option<Time> {
+        if !self.await_recalls() {
+            return None;
+        }
         let waiting = self.entries.iter().flatten().filter(|compound| compound.awaits_recall);
-        let until = waiting.filter_map(|compound| compound.recall_until);
-        until.min().filter(|_| self.await_recalls())
+        waiting.filter_map(|compound| compound.recall_until).min()
     }
 
     /// Returns true if a compound is to look again if delegations are back that it waits for: one
