@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | a request has renewed the lease | the shard | a number of the session, which the home reads |
 //! | flags of SEQUENCE | the home | a word of the session, once a second at least |
-//! | a file may have a delegation | the home | the filter of version 3 |
+//! | a file may have a delegation | the home | the presence filter |
 
 use std::sync::{
     Arc,
@@ -138,12 +138,19 @@ impl Nfs4 {
     /// Lends a session that was just made to the shard of its connection.
     pub(super) fn lend(&mut self, session: &SessionId, at: PeerAt) {
         if self.link.is_some() {
-            self.lend_slots(session, at.shard, None);
+            self.lend_slots(session, at.shard, None, 0);
         }
     }
 
-    /// Lends the slots of a session, `used` ones if there are any, unless it is in use.
-    fn lend_slots(&mut self, session: &SessionId, shard: u16, used: Option<UsedSlots>) {
+    /// Lends the slots of a session, `used` ones if there are any, unless it is in use. So many
+    /// `requests` have come that way.
+    fn lend_slots(
+        &mut self,
+        session: &SessionId,
+        shard: u16,
+        used: Option<UsedSlots>,
+        requests: u32,
+    ) {
         let Some(lent) = self.sessions.lend(session, shard) else { return };
         self.count_loans(1);
         if let Some(link) = &self.link
@@ -154,7 +161,7 @@ impl Nfs4 {
         }
         self.tell_flags(session);
         self.tell(shard, FromHome::Lend(lent, used.map(Box::new)));
-        self.settle(lent.client, shard);
+        self.settle(lent.client, shard, requests);
     }
 
     /// A request of a session began here that came over a connection of this shard.
@@ -173,25 +180,21 @@ impl Nfs4 {
     pub(super) fn lend_followed(&mut self) {
         let Some(link) = &mut self.link else { return };
         for (id, shard) in std::mem::take(&mut link.following) {
-            let session = self.sessions.get(&id).filter(|session| session.follows(shard));
-            let Some(session) = session else { continue };
-            let client = self.clients.get(session.client);
-            let is_alone =
-                client.is_some_and(|client| client.sessions == 1 && self.is_unsettled(client.id));
-            if !is_alone {
-                continue; // It is looked at again behind as many requests.
+            let Some(session) = self.sessions.get(&id) else { continue };
+            let Some(requests) = session.followed(shard) else { continue };
+            if !self.may_settle(session.client, requests) {
+                continue; // It is looked at again when more have come.
             }
             // Who waits for the slots has not asked for them again.
             let kept = self.link.iter().flat_map(|link| &link.kept);
-            let is_awaited = kept.into_iter().any(|kept| is_of(kept, &id));
-            if is_awaited || session.is_busy() {
+            if session.is_busy() || kept.into_iter().any(|kept| is_of(kept, &id)) {
                 if let Some(link) = &mut self.link {
                     link.following.push((id, shard));
                 }
                 continue;
             }
             let used = self.sessions.used(&id);
-            self.lend_slots(&id, shard, used);
+            self.lend_slots(&id, shard, used, requests);
         }
     }
 

@@ -193,9 +193,11 @@ impl<S: Store> Look<'_, S> {
         Ok(())
     }
 
-    /// A change of names or attributes.
+    /// A change of names or attributes. None stands behind a look at what was looked up: such
+    /// looks may have to go to the home, and behind a change none does.
     fn change(&mut self, place: u32) -> Result<(), AtHome> {
         self.begin_io()?;
+        away_if(self.looks_up)?;
         // RFC 8881 §8.4.2.1: a name that goes may be one by which a client is about to reclaim.
         away_if(self.borrowed.facts.is_in_grace())?;
         self.first_change = Some(place);
@@ -226,8 +228,9 @@ impl<S: Store> Look<'_, S> {
             Found::New => false,
             Found::Somewhere => {
                 self.looks_up = true;
-                let is_late = self.lookup_waits || self.first_change.is_some();
-                is_late && self.borrowed.sees_conflicts()
+                // Behind a change of names it would be told to try again, and find it made.
+                let is_changed = self.first_change.is_some();
+                is_changed || (self.lookup_waits && self.borrowed.sees_conflicts())
             }
         })
     }

@@ -102,16 +102,27 @@ pub(super) struct IoAbout {
 
 /// The home's side.
 impl Nfs4 {
-    /// A session of a client was lent. If it is the only one, it settles the client, and the shard
-    /// is told what the client has.
-    pub(super) fn settle(&mut self, id: u64, shard: u16) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if client.settled == Settled::Nowhere && client.sessions == 1 {
+    /// Returns true if a client can be settled: it has one session, and no more states than
+    /// `requests` have come since it was elsewhere, which pay for the letters about them.
+    pub(super) fn may_settle(&self, id: u64, requests: u32) -> bool {
+        let client = self
+            .clients
+            .get(id)
+            .filter(|client| client.settled == Settled::Nowhere && client.sessions == 1);
+        let states = client.and_then(|client| client.key).map(|key| self.state.states_of(key));
+        states.is_some_and(|states| states <= requests as usize)
+    }
+
+    /// A session of a client was lent. It settles the client if it [may](Self::may_settle), and
+    /// the shard is told what the client has.
+    pub(super) fn settle(&mut self, id: u64, shard: u16, requests: u32) {
+        if self.may_settle(id, requests)
+            && let Some(client) = self.clients.get_mut(id)
+            && let Some(key) = client.key
+        {
             client.settled = Settled::At(shard);
             self.state.watch();
-            if let Some(key) = client.key {
-                self.state.note_all(key);
-            }
+            self.state.note_all(key);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Slots of a session go to the shard that its requests come from.
 
 use crate::{
-    client4::{CONFIG, Reply4, exchange_over, look, make_directory, put, request},
+    client4::{CONFIG, Reply4, create, exchange_over, look, make_directory, put, request},
     lending::{Guest, even, lock, read, write},
     world::World,
 };
@@ -32,6 +32,25 @@ fn slots_go_to_the_shard_that_requests_come_from_for_long_with_what_the_client_h
     let again = [guest.session.again(0, true), put(&file), write(stateid)];
     assert_eq!(exchange_over(&mut world, 0, 0, &again).status(), Status4::Ok);
     assert_eq!(world.report().nfs4.replayed, replayed + 1);
+    world.end();
+}
+
+#[test]
+fn who_has_more_states_than_that_gets_the_slots_behind_as_many_requests() {
+    let mut world = even(CONFIG);
+    let mut guest = Guest::new(&mut world, 0);
+    let slow = world.slow;
+    for number in 0..40 {
+        let name = format!("file-{number}");
+        let made = [guest.session.next(0, true), put(&slow), create(name.as_bytes())];
+        assert_eq!(exchange_over(&mut world, 0, 0, &made).status(), Status4::Ok);
+    }
+    let mut is_away = |world: &mut World| {
+        let lent = world.lent();
+        assert_eq!(guest.ask(world, 1, look()).status(), Status4::Ok);
+        world.lent() == lent
+    };
+    assert_eq!((0..200).take_while(|_| is_away(&mut world)).count(), 64);
     world.end();
 }
 

@@ -26,16 +26,17 @@ pub(in crate::v4) enum Standing {
     },
 }
 
-/// Requests that come over connections of one shard, one behind the other, before it gets the slots
-/// of their session.
-const FOLLOWED: u16 = 32;
+/// Requests that come over connections of one shard, one behind the other, before it may get the
+/// slots of their session. It gets them behind as many as their client has states, too: no request
+/// makes the home write more than one letter about them.
+const FOLLOWED: u32 = 32;
 
 /// The way that requests of a session come, which the home begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::v4) struct Way {
     shard: u16,
     /// Those since one came another way.
-    requests: u16,
+    requests: u32,
 }
 
 /// A session that is lent.
@@ -129,23 +130,22 @@ impl Session {
         }
     }
 
-    /// A request began at the home that came over a connection of this shard. Returns true when so
-    /// many have come that way without any other between them that it may have the slots.
+    /// A request began at the home that came over a connection of this shard. Returns true now and
+    /// then when so many have come that way, and none another way since, that it may have the
+    /// slots.
     pub(in crate::v4) const fn follow(&mut self, shard: u16) -> bool {
         if self.way.shard != shard {
             self.way = Way { shard, requests: 0 };
         }
-        self.way.requests += 1;
-        let is_long = self.way.requests >= FOLLOWED;
-        if is_long {
-            self.way.requests = 0;
-        }
-        is_long
+        self.way.requests = self.way.requests.saturating_add(1);
+        self.way.requests.is_multiple_of(FOLLOWED)
     }
 
-    /// Returns true if the home has the slots, and the last request came over this shard.
-    pub(in crate::v4) const fn follows(&self, shard: u16) -> bool {
-        matches!(self.standing, Standing::Own) && self.way.shard == shard
+    /// The requests that came over this shard since one came another way. None if the last one
+    /// did, or the slots are not here.
+    pub(in crate::v4) fn followed(&self, shard: u16) -> Option<u32> {
+        let is_here = matches!(self.standing, Standing::Own) && self.way.shard == shard;
+        is_here.then_some(self.way.requests)
     }
 
     /// Returns true while a request is carried out in a slot.
@@ -341,8 +341,10 @@ mod tests {
         let session = home.get_mut(&id).unwrap();
         assert!((1..FOLLOWED).all(|_| !session.follow(2)) && session.follow(2));
         assert!((1..FOLLOWED).all(|_| !session.follow(2)));
+        assert_eq!((session.followed(2), session.followed(0)), (Some(2 * FOLLOWED - 1), None));
         assert!(!session.follow(0), "another way");
         assert!((1..FOLLOWED).all(|_| !session.follow(2)) && session.follow(2));
+        assert_eq!(session.followed(2), Some(FOLLOWED));
     }
 
     #[test]
