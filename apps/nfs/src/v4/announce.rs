@@ -29,6 +29,8 @@ pub(super) struct Announcements {
     has_new: bool,
     /// The last announcement that each other shard has answered.
     heard: Vec<u64>,
+    /// One that somebody has waited for in vain.
+    late: u64,
 }
 
 impl Announcements {
@@ -82,6 +84,20 @@ impl Announcements {
 }
 
 impl Nfs4 {
+    /// Somebody has waited for an announcement for too long.
+    pub(super) fn note_late_announcement(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.announcements.late = link.announcements.sent;
+        }
+    }
+
+    /// Returns true while a shard owes the answer that was waited for in vain: it would be so
+    /// again.
+    pub(super) fn is_announcement_late(&self) -> bool {
+        let all = self.link.as_ref().map(|link| &link.announcements);
+        all.is_some_and(|all| all.heard.iter().any(|heard| *heard < all.late))
+    }
+
     /// Returns true if a file may get a delegation, as far as other shards are concerned. If not,
     /// they are told of it, and it may be asked for again.
     pub(super) fn is_announced(&mut self, file: FileId) -> bool {
@@ -121,6 +137,10 @@ impl Nfs4 {
     pub(crate) fn take_announced(&mut self, shard: u16, number: u64) {
         if let Some(link) = &mut self.link {
             link.announcements.hear(shard, number);
+            // An OPEN may wait for it.
+            if self.suspended.await_recalls() {
+                self.suspended.note_return();
+            }
         }
     }
 }

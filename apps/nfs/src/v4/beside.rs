@@ -9,7 +9,7 @@ use stag_protocol::nfs::v3::{Call, DirOpArgs, FileHandle, Name, Status};
 
 use super::{
     Nfs4, milliseconds,
-    state::{FileId, IoAccess, RecallScope, StateFault, StateTables},
+    state::{DelegationPolicy, FileId, IoAccess, RecallScope, StateFault, StateTables},
     stateids::file_id,
 };
 use crate::store::{Effort, Procedures as _, Store};
@@ -83,9 +83,18 @@ impl Nfs4 {
         self.state.has_presence() || self.spoils_reclaims()
     }
 
-    /// In the grace period delegations to write may be reclaimed, as if they had never been away.
+    /// Returns true if a change without a state may spoil a reclaim: in the grace period
+    /// delegations may be reclaimed, as if they had never been away. Where files are watched, they
+    /// have to come back at once.
     pub(super) fn spoils_reclaims(&self) -> bool {
-        self.recovery.had_write_delegations() && self.state.awaited_reclaims().is_some()
+        self.state.awaited_reclaims().is_some() && self.had_delegations()
+    }
+
+    /// Returns true if clients may have had delegations before the restart.
+    fn had_delegations(&self) -> bool {
+        let gives =
+            matches!(self.config.delegations, DelegationPolicy::Read | DelegationPolicy::ReadWrite);
+        gives || !self.exclusive.is_empty() || self.recovery.had_write_delegations()
     }
 
     /// Judges a call of version 3 before it is carried out. The store was told who calls.

@@ -92,6 +92,13 @@ impl ChangesUnderWay {
         touches(&self.names) || self.files.get(bucket(file)).is_some_and(touches)
     }
 
+    /// Returns true while a change of a file by its handle is under way, beside one of the asker's
+    /// own if there is one.
+    pub(super) fn is_under_way(&self, file: FileId, has_own: bool) -> bool {
+        let changes = self.files.get(bucket(file));
+        changes.is_some_and(|changes| changes.under_way > u32::from(has_own))
+    }
+
     fn of(&mut self, scope: ChangeScope) -> Option<&mut Changes> {
         match scope {
             ChangeScope::File(file) => self.files.get_mut(bucket(file)),
@@ -130,6 +137,11 @@ impl OwnChanges {
     pub(super) fn begin(&mut self, all: &mut ChangesUnderWay) {
         let more = self.scopes.iter().flatten().skip(self.counted);
         self.counted += more.map(|scope| all.begin(*scope)).count();
+    }
+
+    /// Returns true if this change is counted as under way.
+    pub(super) fn are_counted(&self, scope: ChangeScope) -> bool {
+        self.scopes.iter().take(self.counted).any(|counted| *counted == Some(scope))
     }
 
     /// The operation is over.

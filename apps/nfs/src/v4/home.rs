@@ -15,9 +15,9 @@ use crate::parked::{Asker, OWN, PeerAt};
 
 impl Nfs4 {
     /// Serves shards that forward, too. Nobody has state yet.
-    pub(crate) fn link(&mut self, end: HomeEnd) {
+    pub(crate) fn link(&mut self, end: Box<HomeEnd>) {
         self.state.share_presence(end.facts.presence());
-        self.link = Some(Box::new(end));
+        self.link = Some(end);
         self.tell_conflicts();
     }
 
@@ -113,7 +113,7 @@ impl Nfs4 {
 
 impl Nfs4Link {
     /// The end of the home, or that of a shard that forwards.
-    pub(crate) fn into_end(self) -> Result<HomeEnd, ArrivalEnd> {
+    pub(crate) fn into_end(self) -> Result<Box<HomeEnd>, ArrivalEnd> {
         match self.0 {
             LinkEnd::Home(end) => Ok(end),
             LinkEnd::Arrival(mail) => Err(ArrivalEnd::new(mail)),

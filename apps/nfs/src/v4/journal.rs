@@ -14,6 +14,7 @@
 //! - What decides if a question is asked is the same in each run: the arguments, earlier answers,
 //!   and facts that the journal keeps.
 
+use stag_engine::Time;
 use stag_pools::Extent;
 
 use super::{
@@ -85,6 +86,8 @@ pub(super) struct Journal {
     last_end: Option<u64>,
     /// The CB_GETATTR that was made for the operation.
     pub(super) asked: Option<HolderCall>,
+    /// Time up to which the operation waits for other shards to know of its file, once it does.
+    pub(super) announced_until: Option<Time>,
     wish: Option<Wish>,
 }
 
@@ -105,7 +108,7 @@ impl Journal {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
-        (self.last_end, self.asked) = (None, None);
+        (self.last_end, self.asked, self.announced_until) = (None, None, None);
         debug_assert!(self.wish.is_none(), "an operation that waits is not over");
     }
 

@@ -55,7 +55,7 @@ pub struct Nfs4Link(pub(super) LinkEnd);
 
 /// The two kinds of it.
 pub(super) enum LinkEnd {
-    Home(HomeEnd),
+    Home(Box<HomeEnd>),
     Arrival(ArrivalMail),
 }
 
@@ -98,7 +98,7 @@ impl Nfs4Link {
             following: Vec::new(),
             announcements,
         };
-        std::iter::once(Self(LinkEnd::Home(end))).chain(arrivals).collect()
+        std::iter::once(Self(LinkEnd::Home(Box::new(end)))).chain(arrivals).collect()
     }
 
     /// Wakes this shard when it has mail.

@@ -102,6 +102,13 @@ impl RecordQueue {
         }
     }
 
+    /// Returns true if delegations that `is_it` tells are revoked behind a change of the queue.
+    pub(super) fn revokes(&self, is_it: impl Fn(StateKey) -> bool) -> bool {
+        let queued = self.waiting.iter().chain(&self.sent).map(|queued| &queued.after);
+        let mut steps = queued.chain(&self.stable);
+        steps.any(|after| matches!(after, AfterRecord::Revoke(state) if is_it(*state)))
+    }
+
     /// The next step whose change is stable.
     pub(super) fn next_stable(&mut self) -> Option<AfterRecord> {
         self.stable.pop_front()

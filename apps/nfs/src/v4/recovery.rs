@@ -16,7 +16,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use stag_engine::{Cx, Time};
-use stag_protocol::{nfs::v4::Status4, rpc::ReplyHeader};
+use stag_protocol::{
+    nfs::v4::{Stateid, Status4},
+    rpc::ReplyHeader,
+};
 
 use super::{
     Nfs4, milliseconds,
@@ -267,6 +270,41 @@ impl Nfs4 {
             }
             None => self.state.revoke(state),
         }
+    }
+
+    /// FREE_STATEID: with its last revoked delegation a client knows what it has lost, and may
+    /// reclaim the rest after a restart.
+    ///
+    /// # Errors
+    /// As [`StateTables::free`](super::state::StateTables::free); NFS4ERR_DELAY when too many
+    /// records wait.
+    pub(super) fn free_stateid(
+        &mut self,
+        key: ClientKey,
+        stateid: &Stateid,
+        now: Time,
+    ) -> Result<(), Status4> {
+        let had_revoked = self.state.sequence_flags(key) != 0;
+        if had_revoked && !self.recovery.queue.has_room() {
+            return Err(Status4::Delay);
+        }
+        self.state.free(key, stateid)?;
+        let is_last = had_revoked && self.state.sequence_flags(key) == 0;
+        let is_of = |state: StateKey| self.state.holder(state) == Some(key);
+        // The next one that is about to be revoked was forbidden already.
+        let has_more = self.recovery.queue.revokes(is_of);
+        if is_last
+            && !has_more
+            && let Some(id) = self.state.client_id(key)
+            && let Some(client) = self.clients.get(id)
+            && client.record == RecordPhase::Stable
+        {
+            // RFC 8881 §8.4.3 [8881-264]: until the client has acknowledged it by FREE_STATEID
+            let change = RecordChange::Complete(record_of(client));
+            self.recovery.queue.push(change, AfterRecord::Nothing);
+            self.settle_records(now);
+        }
+        Ok(())
     }
 
     /// The grace period is over, which is recorded before anybody gets new state.

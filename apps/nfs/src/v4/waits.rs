@@ -8,9 +8,9 @@ use super::{
     compound::{CompoundStep, Course},
     journal::{HolderCall, StoreWish, Wish},
     session::SequenceFacts,
-    state::AttributeSource,
+    state::{AttributeSource, FileId},
     stateids::file_id,
-    suspend::{RECALL_PATIENCE, SuspendedCompound},
+    suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
 use crate::store::{Answered, Effort, Store, StoreOperation};
@@ -104,16 +104,49 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Fetch)
     }
 
-    /// Waits for delegations of others that were recalled; not for long, and not behind a change
-    /// that would be made again.
+    /// Waits for delegations of others that were recalled, or for what other shards say; not for
+    /// long, and not behind a change that would be made again.
     pub(super) fn wait_for_recall(&mut self) -> Stop {
         let now = self.cx.now();
-        let until = *self.recall_until.get_or_insert(now + RECALL_PATIENCE);
-        let is_done_once = S::MAY_WAIT || !self.has_changed;
-        if now >= until || !is_done_once || !self.can_wait() {
-            return Status4::Delay.into();
+        self.recall_until.get_or_insert(now + RECALL_PATIENCE);
+        match self.has_patience() {
+            true => self.journal.wait_for(Wish::Recall),
+            false => Status4::Delay.into(),
         }
-        self.journal.wait_for(Wish::Recall)
+    }
+
+    fn has_patience(&mut self) -> bool {
+        let is_done_once = S::MAY_WAIT || !self.has_changed;
+        let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);
+        is_done_once && !is_over && self.can_wait()
+    }
+
+    /// Returns true if a file may get a delegation, as far as other shards are concerned. They
+    /// answer within microseconds as a rule, and one that does not is not waited for.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] for their answer.
+    pub(super) fn await_announced(&mut self, file: FileId) -> Done<bool> {
+        let is_known = self.nfs4.is_announced(file);
+        let now = self.cx.now();
+        let until = self.journal.announced_until;
+        let is_over = until.is_some_and(|until| now >= until);
+        if is_known || is_over || self.nfs4.is_announcement_late() {
+            if until.is_some() {
+                // Delegations that have to come back have time of their own.
+                self.recall_until = None;
+            }
+            if is_over && !is_known {
+                self.nfs4.note_late_announcement();
+            }
+            return Ok(is_known);
+        }
+        let until = until.unwrap_or(now + ANNOUNCE_PATIENCE);
+        (self.journal.announced_until, self.recall_until) = (Some(until), Some(until));
+        match self.has_patience() {
+            true => Err(self.journal.wait_for(Wish::Recall)),
+            false => Ok(false),
+        }
     }
 
     /// Asks the holder of another client's write delegation for change attribute and size, where

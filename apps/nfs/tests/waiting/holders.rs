@@ -104,6 +104,8 @@ pub struct World<S: Store> {
     pub clients: [Shard<Sim, Holder>; 2],
     sessions: [SessionId; 2],
     pub sequences: [u32; 2],
+    /// The last open of the first client.
+    opened: Option<(Stateid, FileHandle)>,
     pub now: Time,
 }
 
@@ -178,6 +180,7 @@ impl<S: Store> World<S> {
             clients,
             sessions,
             sequences,
+            opened: None,
             now,
         };
         while world.clients.iter().any(|client| client.app().peer.is_none()) {
@@ -270,11 +273,35 @@ impl<S: Store> World<S> {
 
     /// Opens a file for reading by the first client: the delegation that it got, if any.
     pub fn open_for_reading(&mut self) -> (Option<Stateid>, FileHandle) {
+        self.open_as(share::READ, OpenHow::Create(CreateHow4::Unchecked(RawAttributes::default())))
+    }
+
+    /// Makes the file, without a wish for a delegation.
+    pub fn make_file(&mut self) {
+        let how = OpenHow::Create(CreateHow4::Unchecked(RawAttributes::default()));
+        self.open_as(share::READ | share::WANT_NO_DELEGATION, how);
+        self.close();
+    }
+
+    /// Closes what the first client opened last.
+    pub fn close(&mut self) {
+        let (open, file) = self.opened.take().expect("it is open");
+        let handle = Request::PutFh(Text(file.octets()));
+        let requests = [self.sequence(0), handle, Request::Close(Close4Args { seqid: 0, open })];
+        assert_eq!(self.exchange(0, &requests).status(), Status4::Ok);
+    }
+
+    /// The same of a file that is there.
+    pub fn open_existing(&mut self) -> Option<Stateid> {
+        self.open_as(share::READ, OpenHow::NoCreate).0
+    }
+
+    fn open_as(&mut self, access: u32, how: OpenHow<'static>) -> (Option<Stateid>, FileHandle) {
         let requests = [
             self.sequence(0),
             Request::PutRootFh(()),
             Request::Lookup(Text(self.export)),
-            open(share::READ, OpenHow::Create(CreateHow4::Unchecked(RawAttributes::default()))),
+            open(access, how),
             Request::GetFh(()),
         ];
         let reply = self.exchange(0, &requests);
@@ -282,11 +309,13 @@ impl<S: Store> World<S> {
         let [.., Answer::Open(Ok(opened)), Answer::GetFh(Ok(handle))] = &answers[..] else {
             panic!("{answers:?}")
         };
+        let file = FileHandle::new(handle.0).unwrap();
+        self.opened = Some((opened.stateid, file));
         let given = match &opened.delegation {
             OpenDelegation::Read(given) => Some(given.stateid),
             _ => None,
         };
-        (given, FileHandle::new(handle.0).unwrap())
+        (given, file)
     }
 
     /// Opens a file for reading by the first client, which is given a delegation of it once the

@@ -8,6 +8,8 @@ mod changes;
 mod client4;
 mod compounds;
 mod counted;
+#[path = "../gateway/nfs4/recovery/disk.rs"]
+mod disk;
 mod following;
 mod held;
 mod holders;
@@ -15,6 +17,7 @@ mod lending;
 mod recalls;
 #[path = "../losses/requester.rs"]
 mod requester;
+mod rivals;
 mod seeds;
 mod seeds4;
 mod store;

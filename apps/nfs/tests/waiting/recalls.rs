@@ -23,6 +23,7 @@ fn an_open_goes_on_when_the_delegation_in_its_way_is_returned() {
 fn go_on_when_returned(are_forwarded: [bool; 2]) {
     let mut world = World::new(are_forwarded);
     let (delegation, file) = world.delegate();
+    let before = world.server.snapshot().app.nfs4.suspensions;
     let began = world.conflict();
     let returned = [world.sequence(0), put(&file), Request::DelegReturn(delegation)];
     assert_eq!(world.exchange(0, &returned).status(), Status4::Ok);
@@ -35,11 +36,35 @@ fn go_on_when_returned(are_forwarded: [bool; 2]) {
     assert_eq!(reply.status(), Status4::Ok, "{reply:?}");
     assert!(world.now.since(began) < Duration::from_millis(100), "it did not wait on");
     let report = world.server.snapshot().app.nfs4;
-    assert_eq!((report.suspended, report.suspensions, report.busy_slots), (0, 1, 0));
+    let waited = report.suspensions - before;
+    assert_eq!((report.suspended, waited, report.busy_slots), (0, 1, 0));
     assert_eq!(world.clients[0].app().recalled[0].1, file.octets());
     let forwarded = world.arrival.snapshot().app.nfs4.forwarded;
     let count = are_forwarded.iter().filter(|is_forwarded| **is_forwarded).count();
     assert!((forwarded > 0) == (count > 0), "{forwarded} were forwarded");
+}
+
+#[test]
+fn the_first_open_of_a_file_waits_for_other_shards_to_hear_of_it_unless_one_of_them_hangs() {
+    for are_forwarded in [[false, false], [true, false]] {
+        let mut world = World::new(are_forwarded);
+        world.make_file();
+        let before = world.server.snapshot().app.nfs4.suspensions;
+        assert!(world.open_existing().is_some());
+        assert_eq!(world.server.snapshot().app.nfs4.suspensions, before + 1, "it waited");
+    }
+    let mut world = World::new([false, true]);
+    world.make_file();
+    world.is_arrival_stuck = true;
+    for bounds in [2..5, 0..2] {
+        let began = world.now;
+        assert!(world.open_existing().is_none());
+        let waited = world.now.since(began).as_millis();
+        assert!(bounds.contains(&waited), "{waited} ms");
+        world.close();
+    }
+    world.is_arrival_stuck = false;
+    assert!((0..100).any(|_| world.open_existing().is_some()));
 }
 
 #[test]

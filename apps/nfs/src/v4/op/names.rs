@@ -92,9 +92,15 @@ fn recall_named<S: Store>(
     match (turn.lookup(directory, name), change) {
         (Ok(found), NameChange::Goes) => turn.recall(&found.handle, RecallScope::All),
         (Ok(found), NameChange::Moves) => turn.recall_for_name(&found.handle),
-        // The operation itself says what is wrong.
-        (Err(_), _) => Ok(()),
+        // There is no such file, or the operation itself says what is wrong.
+        (Err(Stop::Fail(status)), _) if is_final(status) => Ok(()),
+        (Err(stop), _) => Err(stop),
     }
+}
+
+/// Returns true if a lookup that failed with this status would do so again, a moment later.
+const fn is_final(status: Status4) -> bool {
+    !matches!(status, Status4::Delay | Status4::Io | Status4::ServerFault)
 }
 
 /// A name in something that is no directory has a status that says more.

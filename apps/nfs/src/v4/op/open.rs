@@ -15,11 +15,12 @@ use crate::{
     store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
     v4::{
         attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
+        changes::ChangeScope,
         node::Node,
         set::ToSet,
         state::{
-            Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileRef, GivenDelegation,
-            GrantingCall, OpenRequest, RecallScope,
+            Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileId, FileRef,
+            GivenDelegation, GrantingCall, OpenRequest, RecallScope,
         },
         stateids::file_id,
         status::check_name,
@@ -79,8 +80,13 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     let may_get_one = offer.policy != DelegationPolicy::Never && offer.has_back_channel;
     let wants = args.share_access & share::WANT_MASK;
     let may_get_one = may_get_one && wants != share::WANT_NO_DELEGATION;
-    // Another shard may be about to change it, by version 3.
-    offer.is_changing = is_changing || may_get_one && !turn.nfs4.is_announced(id);
+    let denies = claim == Claim::New && args.share_deny & share::BOTH != 0;
+    if denies && !turn.may_deny(id) {
+        return Err(turn.wait_for_recall());
+    }
+    // Another shard may be about to change it.
+    let is_unknown = may_get_one && !is_changing && !turn.await_announced(id)?;
+    offer.is_changing = is_changing || is_unknown;
     let request = OpenRequest {
         client: turn.client_key()?,
         file: FileRef { id, handle: file.handle.octets() },
@@ -351,6 +357,19 @@ const ACE_READ: u32 = 1;
 const ACE_WRITE: u32 = 2;
 
 impl<S: Store> Turn<'_, '_, S> {
+    /// Returns true if nobody is about to do to a file what an OPEN denies: a call without a state
+    /// that was let through before is over, at this shard and at all others.
+    fn may_deny(&mut self, file: FileId) -> bool {
+        // What such a call does at once is over, but for one of another shard to a file that this
+        // OPEN has just made, which cannot wait for that.
+        if !S::MAY_WAIT && self.has_changed {
+            return true;
+        }
+        let is_own = self.journal.changes.are_counted(ChangeScope::File(file));
+        let is_known = self.nfs4.is_announced(file);
+        is_known && !(S::MAY_WAIT && self.nfs4.changes.is_under_way(file, is_own))
+    }
+
     /// Facts about a delegation for an OPEN of this compound.
     fn delegation_offer(&mut self, fsid: u64) -> DelegationOffer {
         let Some(slot) = self.slot else { return DelegationOffer::default() };

@@ -19,6 +19,10 @@ pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<
     if set.attributes.size.is_some() {
         turn.check_io(&object, args.stateid, IoAccess::Write)?;
     }
+    // RFC 8881 §8.4.2.1 [8881-223]: who reclaims a delegation has kept the attributes
+    if turn.nfs4.spoils_reclaims() {
+        return Err(Status4::Grace.into());
+    }
     turn.recall(&object, RecallScope::All)?;
     if let Err(stop) = turn.setattr(&object, &set.attributes) {
         // A failure half-way is told as one that set nothing: the client asks for attributes.

@@ -27,6 +27,6 @@ pub(super) fn test_stateid<S: Store>(
 pub(super) fn free_stateid<S: Store>(turn: &mut Turn<'_, '_, S>, stateid: &Stateid) -> Done {
     let stateid = turn.stateid(*stateid)?;
     let client = turn.client_key()?;
-    turn.nfs4.state.free(client, &stateid)?;
+    turn.nfs4.free_stateid(client, &stateid, turn.cx.now())?;
     turn.put(&stag_protocol::nfs::v4::Answer::FreeStateid(Ok(())))
 }

@@ -1,10 +1,13 @@
 //! The cases of RFC 8881 §8.4.2 and §8.4.3, one by one.
 
-use super::{party::Party, world::LEASE, world::World};
+use super::{
+    party::{Held, Party},
+    world::{LEASE, World},
+};
 use crate::nfs4::client::{Client4, open_args, read_args, write_args};
 use stag_nfs::v4::state::DelegationPolicy;
 use stag_nfs_os::range_lock::{self, LockedOctets};
-use stag_protocol::nfs::v4::*;
+use stag_protocol::nfs::{v3, v4::*};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -148,14 +151,22 @@ fn a_client_that_began_anew_or_acts_for_another_user_reclaims_nothing() {
     next.reclaim_all(&mut world, &mut held).unwrap();
 }
 
-#[test]
-fn a_client_whose_delegation_was_revoked_reclaims_nothing() {
+/// Two clients have a file open; the delegation of the first one was revoked.
+struct Revoked {
+    world: World,
+    one: Party,
+    two: Party,
+    held: Held,
+    other: Held,
+}
+
+fn revoke() -> Revoked {
     let mut world = World::with(DelegationPolicy::ReadWrite);
     let mut one = Party::new(b"one", &mut world);
     let mut two = Party::new(b"two", &mut world);
-    let mut held = one.open(&mut world, b"f").unwrap();
+    let held = one.open(&mut world, b"f").unwrap();
     let mut conflicts = 0;
-    let mut other = loop {
+    let other = loop {
         match two.open(&mut world, b"f") {
             Ok(other) => break other,
             Err(status) => assert_eq!(status, Status4::Delay, "it is recalled"),
@@ -166,10 +177,54 @@ fn a_client_whose_delegation_was_revoked_reclaims_nothing() {
         assert_eq!(one.run(&mut world, &[]).status(), Status4::Ok);
     };
     assert!(conflicts >= 4, "a client has a lease's time to return one");
+    Revoked { world, one, two, held, other }
+}
+
+#[test]
+fn a_client_whose_delegation_was_revoked_reclaims_nothing() {
+    let Revoked { mut world, mut one, mut two, mut held, mut other } = revoke();
     world.restart();
     assert!(one.recovers(&mut world) && two.recovers(&mut world));
     assert_eq!(one.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
     two.reclaim_all(&mut world, &mut other).unwrap();
+}
+
+#[test]
+fn one_that_has_freed_it_knows_what_it_has_lost_and_reclaims_the_rest() {
+    let Revoked { mut world, mut one, mut two, mut held, mut other } = revoke();
+    let delegation = held.delegation.take().expect("nobody else had the file open");
+    let freed = one.run(&mut world, &[Request::FreeStateid(delegation)]);
+    assert_eq!(freed.status(), Status4::Ok);
+    world.restart();
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    one.reclaim_all(&mut world, &mut held).unwrap();
+    two.reclaim_all(&mut world, &mut other).unwrap();
+}
+
+#[test]
+fn attributes_of_a_file_stay_while_a_delegation_of_it_may_be_reclaimed() {
+    for (delegations, expected) in
+        [(DelegationPolicy::Read, Status4::Grace), (DelegationPolicy::Never, Status4::Ok)]
+    {
+        let mut world = World::with(delegations);
+        let mut one = Party::new(b"one", &mut world);
+        let held = one.open_as(&mut world, open_args(b"f", share::READ, true)).unwrap();
+        assert_eq!(held.delegation.is_some(), delegations == DelegationPolicy::Read);
+        world.restart();
+        let mut two = Party::begun(b"two", 1, &mut world);
+        let attributes = RawAttributes { mask: Bitmap::of([33]), octets: &[0, 0, 1, 0x80] };
+        let set = SetAttr4Args { stateid: Stateid::ANONYMOUS, attributes };
+        let set = [Request::PutFh(Text(&held.handle)), Request::SetAttr(set)];
+        assert_eq!(two.run(&mut world, &set).status(), expected);
+        let file = v3::FileHandle::new(&held.handle).unwrap();
+        let set = v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() };
+        let set = v3::SetAttrArgs { object: file, attributes: set, guard: None };
+        let status = world.call3(&v3::Call::SetAttr(set));
+        assert_eq!(status == v3::Status::Jukebox, expected == Status4::Grace);
+        // Nothing is in the way when the grace period is over.
+        world.wait(LEASE * 2);
+        assert_eq!(world.call3(&v3::Call::SetAttr(set)), v3::Status::Ok);
+    }
 }
 
 #[test]

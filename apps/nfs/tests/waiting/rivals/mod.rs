@@ -1,0 +1,116 @@
+//! Three clients of version 4 and one of version 3, at a server of two shards that is killed and
+//! started again: nobody has what another has, nothing is changed under who was promised that it
+//! is not, and nothing waits for ever. One seed is one play.
+
+mod deeds;
+mod disk;
+mod ledger;
+mod mail;
+mod player;
+mod recovery;
+mod scene;
+mod stray;
+mod world;
+
+use self::{
+    disk::Disk,
+    ledger::Counts,
+    player::Player,
+    scene::{Stage, on_files},
+    world::World,
+};
+use fastrand::Rng;
+use stag_nfs::store::Store;
+use std::{
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Clients of version 4.
+const PLAYERS: usize = 3;
+/// Things that each of them does.
+const DEEDS: usize = 60;
+
+fn play<S: Store + 'static>(seed: u64, stage: Stage<S>) -> Counts {
+    let mut dice = Rng::with_seed(seed);
+    let mut world = World::new(seed, stage);
+    let scene = world.scene();
+    for _ in 0..PLAYERS {
+        let (number, uid, mail) = world.client();
+        let player = Player::new(number, uid, &mail, &scene, seed);
+        world.spawn(number, Rc::clone(&player).play(DEEDS));
+        world.spawn(number, player.tend());
+    }
+    let (number, uid, mail) = world.client();
+    let stray = Player::new(number, uid, &mail, &scene, seed);
+    world.spawn(number, stray.stray(DEEDS));
+    world.lose([0, 100, 1_000, 4_000][dice.usize(..4)]);
+    let kill_chance = [u64::MAX, 20_000, 4_000][dice.usize(..3)];
+    let mut kills = 0;
+    while world.is_busy() {
+        if kill_chance != u64::MAX && kills < 4 && dice.u64(..kill_chance) == 0 {
+            kills += 1;
+            world.kill(&mut dice);
+        }
+        if dice.u32(..300) == 0 {
+            let steps = dice.u64(..100);
+            world.stick(dice.usize(..2), steps);
+        }
+        world.step();
+    }
+    world.end();
+    scene.ledger.borrow().counts
+}
+
+/// On a store in memory whose calls take their time.
+fn play_slowly(seed: u64) -> Counts {
+    play(seed, Disk::stage(seed))
+}
+
+/// On a directory of this host, whose files both shards change at once.
+fn play_on_files(seed: u64) -> Counts {
+    let home = tempfile::tempdir().unwrap();
+    play(seed, on_files(home.path()))
+}
+
+#[test]
+fn no_two_clients_have_what_excludes_the_other_whatever_is_lost_and_whoever_is_killed() {
+    run(play_slowly);
+}
+
+#[test]
+fn the_same_holds_on_a_directory_where_each_shard_changes_files_at_once() {
+    run(play_on_files);
+}
+
+fn run(play: fn(u64) -> Counts) {
+    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+    let usual = if is_ci { 1_000 } else { 100 };
+    let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
+    let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
+    let next = AtomicU64::new(first);
+    let work = || {
+        let mut sum = Counts::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count {
+                return sum;
+            }
+            sum += play(seed);
+        }
+    };
+    let mut sum = Counts::default();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
+    println!("{count} seeds: {sum:?}");
+    if count >= 50 {
+        assert!(sum.opens > count && sum.locks > count && sum.delegations > count, "{sum:?}");
+        assert!(sum.denied > 0 && sum.recalled > 0 && sum.losses > 0, "{sum:?}");
+        assert!(sum.kills > 0 && sum.reclaimed > 0, "{sum:?}");
+        assert!(sum.forwarded > count && sum.lent > count, "{sum:?}");
+    }
+}
