@@ -308,6 +308,9 @@ fn truncate<S: Store>(
     if ToSet::of(raw)?.attributes.size != Some(0) {
         return Ok(false);
     }
+    // RFC 8881 §18.16.3: what an open denies is refused before anything is lost.
+    let (id, access, deny) = (file_id(&file.handle), args.share_access, args.share_deny);
+    turn.check_once(|turn| turn.with_state(|state, _| state.check_cut(id, access, deny)))?;
     turn.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
     turn.setattr(&file.handle, &set).map(|_| true)

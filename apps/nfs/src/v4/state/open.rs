@@ -1,7 +1,7 @@
 //! Opens: OPEN, OPEN_DOWNGRADE and CLOSE, as far as they are about state (RFC 8881 §9.7–§9.11,
 //! §18.2, §18.16, §18.18).
 
-use super::entry::{FileEntry, OpenEntry, StateEntry, StateKind};
+use super::entry::{OpenEntry, StateEntry, StateKind};
 use super::stateid::next_seqid;
 use super::tables::OpenIndexEntry;
 use super::{
@@ -86,9 +86,7 @@ impl StateTables {
     pub fn open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
         check_bits(request.access, request.deny)?;
         self.check_claim(request, now)?;
-        if let Some(file) = self.file(request.file.id) {
-            self.check_shares(file, request)?;
-        }
+        self.check_shares(request)?;
         self.check_delegations(request, now)?;
         self.give_open(request, now)
     }
@@ -133,14 +131,34 @@ impl StateTables {
         }
     }
 
+    /// Judges an OPEN before it cuts its file, which no open may deny.
+    ///
+    /// # Errors
+    /// SHARE_DENIED; [`StateFault::AwaitRemoval`].
+    pub fn check_cut(&self, file: FileId, access: u32, deny: u32) -> Result<(), StateFault> {
+        self.judge_shares(file, access | share::WRITE, deny, false)
+    }
+
+    fn check_shares(&self, request: &OpenRequest<'_>) -> Result<(), StateFault> {
+        let is_reclaim = matches!(request.claim, Claim::Previous(_));
+        self.judge_shares(request.file.id, request.access, request.deny, is_reclaim)
+    }
+
     /// Judges the bits of an OPEN against all opens of the file.
-    fn check_shares(&self, file: &FileEntry, request: &OpenRequest<'_>) -> Result<(), StateFault> {
+    fn judge_shares(
+        &self,
+        file: FileId,
+        access: u32,
+        deny: u32,
+        is_reclaim: bool,
+    ) -> Result<(), StateFault> {
+        let Some(file) = self.file(file) else { return Ok(()) };
         let mut expired = None;
-        for open in file.shares.conflicts(request.access & share::BOTH, request.deny) {
+        for open in file.shares.conflicts(access & share::BOTH, deny) {
             let Some(holder) = self.states.get(Key::from_bits(open)) else { continue };
             if self.is_courtesy(holder.client) {
                 expired = Some(ClientKey(holder.client));
-            } else if let Claim::Previous(_) = request.claim {
+            } else if is_reclaim {
                 // RFC 8881 §9.11 [8881-226]: a reclaim that conflicts with another is refused
                 return Err(Status4::ReclaimConflict.into());
             } else {

@@ -239,3 +239,27 @@ fn an_open_that_denies_keeps_others_out_until_it_is_closed() {
     assert_eq!(client.run(&[put, close]).status(), Status4::Ok);
     assert_eq!(client.at_export(&[Request::Open(other)]).status(), Status4::Ok);
 }
+
+#[test]
+fn an_open_that_is_denied_does_not_cut_the_file() {
+    let mut client = Client4::in_memory();
+    let deny = Open4Args { share_deny: share::WRITE, ..open_args(b"f", share::BOTH, true) };
+    let reply = client.at_export(&[Request::Open(deny), Request::GetFh(())]);
+    let answers = reply.answers();
+    let [.., Answer::Open(Ok(open)), Answer::GetFh(Ok(handle))] = &answers[..] else { panic!() };
+    let put = Request::PutFh(*handle);
+    let written = client.run(&[put.clone(), write_args(open.stateid, 0, b"content")]);
+    assert_eq!(written.status(), Status4::Ok);
+    let empty = RawAttributes { mask: Bitmap::of([4]), octets: &[0; 8] };
+    for access in [share::READ, share::WRITE] {
+        let cut = Open4Args {
+            owner: StateOwner { client_id: 0, owner: Text(b"other") },
+            how: OpenHow::Create(CreateHow4::Unchecked(empty)),
+            ..open_args(b"f", access, true)
+        };
+        assert_eq!(client.at_export(&[Request::Open(cut)]).status(), Status4::ShareDenied);
+    }
+    let looked = client.run(&[put, Request::GetAttr(Bitmap::of([4]))]);
+    let Answer::GetAttr(Ok(raw)) = looked.last() else { panic!("{looked:?}") };
+    assert_eq!(raw.octets, 7_u64.to_be_bytes());
+}

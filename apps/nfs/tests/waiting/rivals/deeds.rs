@@ -136,9 +136,12 @@ impl Player {
         let access = [share::READ, share::READ, share::WRITE, share::BOTH, share::BOTH];
         let access = access[self.below(5)];
         let deny = [0, 0, 0, 0, share::READ, share::WRITE, share::BOTH][self.below(7)];
-        let how = match self.below(3) {
-            0 => OpenHow::NoCreate,
-            _ => OpenHow::Create(CreateHow4::Unchecked(RawAttributes::default())),
+        let raw = RawAttributes::default();
+        let cut = RawAttributes { mask: Bitmap::of([4]), octets: &[0; 8] };
+        let how = match self.below(9) {
+            0..3 => OpenHow::NoCreate,
+            3..8 => OpenHow::Create(CreateHow4::Unchecked(raw)),
+            _ => OpenHow::Create(CreateHow4::Unchecked(cut)),
         };
         let open = Open4Args {
             seqid: 0,
@@ -151,7 +154,8 @@ impl Player {
         let directory = self.scene.directory;
         let requests = [put(&directory), Request::Open(open), Request::GetFh(()), look()];
         self.mail.borrow_mut().is_opening = true;
-        let opened = self.run(0, &requests).await;
+        // One that cuts the file changes it.
+        let opened = self.act(&requests).await;
         let outcome = opened.map(|(reply, first)| self.take_open((access, deny), &reply, first));
         self.mail.borrow_mut().is_opening = false;
         outcome
