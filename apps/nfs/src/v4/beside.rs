@@ -5,7 +5,7 @@
 //! denies is NFS3ERR_ACCES. Version 3 has no locks here.
 
 use stag_engine::Time;
-use stag_protocol::nfs::v3::{Call, DirOpArgs, FileHandle, Name, Status};
+use stag_protocol::nfs::v3::{Call, CreateHow, DirOpArgs, FileHandle, Name, Status};
 
 use super::{
     Nfs4, milliseconds,
@@ -22,15 +22,16 @@ const REMOVALS: usize = 64;
 pub(crate) enum BesideQuestion {
     /// To have this access to a file.
     Access(FileHandle, AccessBeside),
-    /// To change what these names of directories stand for.
-    Names(Vec<(FileHandle, Box<[u8]>)>),
+    /// To change what these names of directories stand for, with this access to their files.
+    Names(Vec<(FileHandle, Box<[u8]>)>, AccessBeside),
 }
 
 impl BesideQuestion {
     /// The question about a call; none if it is never in anybody's way.
     pub(crate) fn of(call: &Call<'_>) -> Option<Self> {
         let names = |places: &[&DirOpArgs<'_>]| {
-            Self::Names(places.iter().map(|place| (place.dir, place.name.0.into())).collect())
+            let names = places.iter().map(|place| (place.dir, place.name.0.into())).collect();
+            Self::Names(names, named_access(call))
         };
         Some(match call {
             Call::Create(args) => names(&[&args.place]),
@@ -47,8 +48,19 @@ impl BesideQuestion {
     pub(super) fn file(&self) -> Option<FileId> {
         match self {
             Self::Access(file, _) => Some(file_id(file)),
-            Self::Names(_) => None,
+            Self::Names(..) => None,
         }
+    }
+}
+
+/// The access to a file that a call wants which finds it by its name: one that makes it may cut it
+/// instead (RFC 1813 §3.3.8).
+fn named_access(call: &Call<'_>) -> AccessBeside {
+    match call {
+        Call::Create(args) if matches!(&args.how, CreateHow::Unchecked(set) if set.size.is_some()) => {
+            AccessBeside::Data(IoAccess::Write)
+        }
+        _ => AccessBeside::Object(RecallScope::All),
     }
 }
 
@@ -108,12 +120,13 @@ impl Nfs4 {
         call: &Call<'_>,
         now: Time,
     ) -> Result<(), Status> {
+        let access_named = named_access(call);
         match call {
-            Call::Create(args) => self.judge_named(store, &args.place, now),
-            Call::Remove(args) => self.judge_named(store, &args.object, now),
+            Call::Create(args) => self.judge_named(store, &args.place, access_named, now),
+            Call::Remove(args) => self.judge_named(store, &args.object, access_named, now),
             Call::Rename(args) => {
-                self.judge_named(store, &args.from, now)?;
-                self.judge_named(store, &args.to, now)
+                self.judge_named(store, &args.from, access_named, now)?;
+                self.judge_named(store, &args.to, access_named, now)
             }
             call => match access(call) {
                 Some((file, access)) => self.judge(&file, access, now),
@@ -134,9 +147,9 @@ impl Nfs4 {
     ) -> Result<(), Status> {
         match question {
             BesideQuestion::Access(file, access) => self.judge(file, *access, now),
-            BesideQuestion::Names(names) => names.iter().try_for_each(|(dir, name)| {
+            BesideQuestion::Names(names, access) => names.iter().try_for_each(|(dir, name)| {
                 let place = DirOpArgs { dir: *dir, name: Name(name) };
-                self.judge_named(store, &place, now)
+                self.judge_named(store, &place, *access, now)
             }),
         }
     }
@@ -146,6 +159,7 @@ impl Nfs4 {
         &mut self,
         store: &mut S,
         place: &DirOpArgs<'_>,
+        access: AccessBeside,
         now: Time,
     ) -> Result<(), Status> {
         if self.spoils_reclaims() {
@@ -156,7 +170,7 @@ impl Nfs4 {
             return Ok(());
         }
         match store.now().lookup(&place.dir, place.name.0) {
-            Ok(found) => self.judge(&found.handle, AccessBeside::Object(RecallScope::All), now),
+            Ok(found) => self.judge(&found.handle, access, now),
             // The procedure itself says what is wrong.
             Err(_) => Ok(()),
         }

@@ -62,6 +62,11 @@ fn version_3_does_not_get_what_an_open_denies() {
     let held = one.open_as(&mut world, denying).unwrap();
     assert_eq!(world.call3(&write(&held.handle)), v3::Status::Acces);
     assert_eq!(world.call3(&read(&held.handle)), v3::Status::Ok);
+    let dir = root(&mut one, &mut world);
+    let place = DirOpArgs { dir, name: Name(b"f") };
+    let set = v3::SetAttributes { size: Some(0), ..v3::SetAttributes::default() };
+    let cut = v3::CreateArgs { place, how: v3::CreateHow::Unchecked(set) };
+    assert_eq!(world.call3(&v3::Call::Create(cut)), v3::Status::Acces, "it would cut the file");
     assert_eq!(one.close(&mut world, &held), Status4::Ok);
     assert_eq!(world.call3(&write(&held.handle)), v3::Status::Ok);
 }
