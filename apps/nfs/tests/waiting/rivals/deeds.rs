@@ -467,8 +467,11 @@ impl Player {
     async fn be_silent(&self) {
         self.tell("falls silent");
         self.doubt();
-        self.state.borrow_mut().silent_until = self.now() + SILENCE;
-        rest(&self.mail, SILENCE).await;
+        let until = self.now() + SILENCE;
+        self.state.borrow_mut().silent_until = until;
+        // It may be about to write, which may take longer than its lease.
+        let _ = self.write().await;
+        rest(&self.mail, until.since(self.now())).await;
         self.doubt();
     }
 

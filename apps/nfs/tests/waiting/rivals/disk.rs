@@ -178,7 +178,8 @@ impl Store for SlowDisk {
         let taken = [0, 0, 0, 0, 0, 1, 1, 5, 30, 1_000][self.dice.usize(..10)];
         // A change that takes long is what others come in the way of.
         let taken = if call.operation.is_harmless() { taken / 10 } else { taken };
-        let taken = if self.dice.usize(..300) == 0 { 8_000 } else { taken };
+        let hangs = [0, 0, 0, 8_000, 45_000][self.dice.usize(..5)];
+        let taken = if hangs > 0 && self.dice.usize(..120) == 0 { hangs } else { taken };
         let due = self.now + Duration::from_millis(taken);
         self.disk.pending.borrow_mut().push(Pending { due, ticket, call, by: self.number });
         Begun::Later

@@ -209,7 +209,7 @@ impl<S: Store + 'static> World<S> {
     pub fn end(&mut self) {
         self.stuck_until = [0; 2];
         self.lose(0);
-        let until = self.now + Duration::from_secs(60);
+        let until = self.now + Duration::from_secs(120);
         let is_idle = |shard: &Shard<_, Gateway<_>>| shard.snapshot().app.waiting.under_way == 0;
         while !self.shards.iter().all(is_idle) {
             self.step();
