@@ -40,8 +40,9 @@ const SUSPENDED_OF_CLIENT: usize = 64;
 /// few milliseconds, and ask again a tenth of a second after NFS4ERR_DELAY.
 pub(super) const RECALL_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Time for which an OPEN waits until other shards know that its file may have a delegation.
-pub(super) const ANNOUNCE_PATIENCE: Duration = Duration::from_millis(2);
+/// Time for which an OPEN waits until other shards know that its file may have a delegation: more
+/// than a host takes that has other things to do.
+pub(super) const ANNOUNCE_PATIENCE: Duration = Duration::from_millis(10);
 
 /// Stands for a compound that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,7 +56,7 @@ fn the_first_open_of_a_file_waits_for_other_shards_to_hear_of_it_unless_one_of_t
     let mut world = World::new([false, true]);
     world.make_file();
     world.is_arrival_stuck = true;
-    for bounds in [2..5, 0..2] {
+    for bounds in [10..15, 0..10] {
         let began = world.now;
         assert!(world.open_existing().is_none());
         let waited = world.now.since(began).as_millis();

@@ -469,8 +469,12 @@ impl Player {
         self.doubt();
         let until = self.now() + SILENCE;
         self.state.borrow_mut().silent_until = until;
-        // It may be about to write, which may take longer than its lease.
-        let _ = self.write().await;
+        // It may be about to write, and is gone before that is done.
+        if self.below(2) == 0 {
+            self.scene.ledger.borrow_mut().hanging.insert(self.number);
+            let _ = self.write().await;
+            self.scene.ledger.borrow_mut().hanging.remove(&self.number);
+        }
         rest(&self.mail, until.since(self.now())).await;
         self.doubt();
     }

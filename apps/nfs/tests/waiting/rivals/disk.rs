@@ -103,9 +103,15 @@ impl Disk {
         }
     }
 
+    /// Returns true for a change of a client that is to take longer than its lease.
+    fn hangs(&self, call: &StoreCall) -> bool {
+        let scene = self.scene.borrow().upgrade();
+        let is_change = !call.operation.is_harmless();
+        scene.is_some_and(|it| is_change && it.ledger.borrow_mut().hanging.remove(&who(call)))
+    }
+
     fn carry_out(&self, call: &mut StoreCall) -> StoreOutcome {
-        let User::Unix { uid, .. } = call.caller.user else { panic!("{:?}", call.caller) };
-        let who = uid.wrapping_sub(FIRST_UID) as usize;
+        let who = who(call);
         let deeds = self.deeds(&call.operation);
         let outcome = perform(&mut *self.memory.borrow_mut(), call);
         let is_done = match &outcome {
@@ -123,6 +129,12 @@ impl Disk {
         }
         outcome
     }
+}
+
+/// The client that a call is made for.
+fn who(call: &StoreCall) -> usize {
+    let User::Unix { uid, .. } = call.caller.user else { panic!("{:?}", call.caller) };
+    uid.wrapping_sub(FIRST_UID) as usize
 }
 
 /// The store of one shard.
@@ -180,6 +192,7 @@ impl Store for SlowDisk {
         let taken = if call.operation.is_harmless() { taken / 10 } else { taken };
         let hangs = [0, 0, 0, 8_000, 45_000][self.dice.usize(..5)];
         let taken = if hangs > 0 && self.dice.usize(..120) == 0 { hangs } else { taken };
+        let taken = if self.disk.hangs(&call) { 40_000 } else { taken };
         let due = self.now + Duration::from_millis(taken);
         self.disk.pending.borrow_mut().push(Pending { due, ticket, call, by: self.number });
         Begun::Later

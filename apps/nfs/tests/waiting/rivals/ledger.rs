@@ -134,6 +134,8 @@ pub struct Ledger {
     doubted: BTreeSet<usize>,
     /// Clients that are about to change something.
     pub acting: BTreeSet<usize>,
+    /// Clients whose next change takes longer than a lease.
+    pub hanging: BTreeSet<usize>,
     story: VecDeque<String>,
     pub counts: Counts,
 }
