@@ -56,11 +56,15 @@ impl BesideQuestion {
 /// The access to a file that a call wants which finds it by its name: one that makes it may cut it
 /// instead (RFC 1813 §3.3.8).
 fn named_access(call: &Call<'_>) -> AccessBeside {
-    match call {
-        Call::Create(args) if matches!(&args.how, CreateHow::Unchecked(set) if set.size.is_some()) => {
-            AccessBeside::Data(IoAccess::Write)
+    let cuts = match call {
+        Call::Create(args) => {
+            matches!(&args.how, CreateHow::Unchecked(set) if set.size.is_some())
         }
-        _ => AccessBeside::Object(RecallScope::All),
+        _ => false,
+    };
+    match cuts {
+        true => AccessBeside::Data(IoAccess::Write),
+        false => AccessBeside::Object(RecallScope::All),
     }
 }
 
