@@ -13,9 +13,9 @@ const BUCKETS: usize = 65_536;
 /// Each bucket is written by the shard that owns its files, and read by all.
 ///
 /// A change without a stateid (version 3, SETATTR, REMOVE, RENAME, LINK) asks
-/// [`PresenceFilter::may_conflict`] before it is made *and* before its reply leaves. The owner sets
-/// the octet before it grants, and looks at the file's attributes after the grant. So either the
-/// change is seen by the grant, or the grant by the change.
+/// [`PresenceFilter::may_conflict`] before it is made. The owner sets the octet, and grants only
+/// when every shard has said that its calls are over which may have asked before
+/// (`v4/announce.rs`); it looks at the file's attributes after the grant.
 #[derive(Debug)]
 pub struct PresenceFilter(Box<[AtomicU8]>);
 
