@@ -85,7 +85,7 @@ fn the_same_holds_on_a_directory_where_each_shard_changes_files_at_once() {
 
 fn run(play: fn(u64) -> Counts) {
     let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    let usual = if is_ci { 1_000 } else { 100 };
+    let usual = if is_ci { 500 } else { 50 };
     let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
     let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
     let next = AtomicU64::new(first);
