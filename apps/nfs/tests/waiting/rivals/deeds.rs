@@ -95,6 +95,11 @@ impl Player {
             if self.now() < silent_until {
                 continue;
             }
+            // The first process may wait for its own call for longer than a lease.
+            let is_unreachable = self.state.borrow().is_unreachable;
+            if is_unreachable {
+                self.bind().await;
+            }
             let recalled = self.mail.borrow_mut().recalled.pop_front();
             if let Some(other) = recalled {
                 self.rest([10, 300, 3_000][self.below(3)]).await;

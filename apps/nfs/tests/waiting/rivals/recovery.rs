@@ -221,7 +221,7 @@ impl Player {
     }
 
     /// Binds a connection to the back channel.
-    async fn bind(&self) {
+    pub async fn bind(&self) {
         let Some(session) = self.state.borrow().session else { return };
         let wish = ChannelWish::BackOrBoth;
         let bind = BindConnArgs { session, wish, rdma_mode: false };
