@@ -129,6 +129,10 @@ impl LogState {
                 let client = self.clients.get(owner)?;
                 EntryKind::Client(LoggedClient { may_reclaim: false, ..client.clone() })
             }
+            RecordChange::Allow(owner) => {
+                let client = self.clients.get(owner)?;
+                EntryKind::Client(LoggedClient { may_reclaim: true, ..client.clone() })
+            }
             RecordChange::Remove(owner) => {
                 self.clients.get(owner)?;
                 EntryKind::Removed(owner.clone())

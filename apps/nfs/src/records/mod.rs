@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | a client's RECLAIM_COMPLETE for all file systems | `Complete` | its reply |
 //! | state is taken from a client that lives or is in courtesy | `Forbid` | another gets it |
+//! | it has acknowledged that | `Allow` | – |
 //! | DESTROY_CLIENTID; a lease that ends without state | `Remove` | – |
 //! | the first write delegation of a boot | `WriteDelegations` | its OPEN's reply |
 //! | the end of the grace period | `EndGrace` | the first state that is no reclaim |
@@ -72,6 +73,8 @@ pub enum RecordChange {
     Complete(ClientRecord),
     /// A client's state was taken away: it may reclaim none of this epoch.
     Forbid(Box<[u8]>),
+    /// A client has acknowledged that loss, and may reclaim the rest, if it was complete.
+    Allow(Box<[u8]>),
     /// A client is gone, with its state.
     Remove(Box<[u8]>),
     /// Delegations to write are granted in this epoch.

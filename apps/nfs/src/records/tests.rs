@@ -164,6 +164,20 @@ fn a_client_whose_state_was_taken_away_reclaims_nothing_of_that_epoch() {
 }
 
 #[test]
+fn one_that_has_acknowledged_it_reclaims_the_rest_unless_it_was_not_complete() {
+    let home = FaultyHome::default();
+    let (mut log, _) = begun(home.clone());
+    let [forbid, allow] = [RecordChange::Forbid(owner("a")), RecordChange::Allow(owner("a"))];
+    log.apply(&[complete("a"), complete("b"), forbid.clone(), allow.clone()]).unwrap();
+    let (mut log, boot) = begun(home.clone());
+    assert_eq!(names(&boot.clients), ["a", "b"]);
+    // In this epoch it has not taken back all that it had when the grace period ends.
+    log.apply(&[complete("b"), forbid, allow.clone(), RecordChange::EndGrace]).unwrap();
+    log.apply(&[allow]).unwrap();
+    assert_eq!(names(&begun(home).1.clients), ["b"]);
+}
+
+#[test]
 fn delegations_to_write_are_remembered_until_a_grace_period_is_over() {
     let home = FaultyHome::default();
     let (mut log, boot) = begun(home.clone());

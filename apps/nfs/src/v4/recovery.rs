@@ -289,18 +289,17 @@ impl Nfs4 {
             return Err(Status4::Delay);
         }
         self.state.free(key, stateid)?;
-        let is_last = had_revoked && self.state.sequence_flags(key) == 0;
-        let is_of = |state: StateKey| self.state.holder(state) == Some(key);
+        if !had_revoked || self.state.sequence_flags(key) != 0 {
+            return Ok(());
+        }
         // The next one that is about to be revoked was forbidden already.
-        let has_more = self.recovery.queue.revokes(is_of);
-        if is_last
-            && !has_more
-            && let Some(id) = self.state.client_id(key)
-            && let Some(client) = self.clients.get(id)
-            && client.record == RecordPhase::Stable
-        {
+        if self.recovery.queue.revokes(|state| self.state.holder(state) == Some(key)) {
+            return Ok(());
+        }
+        let client = self.state.client_id(key).and_then(|id| self.clients.get(id));
+        if let Some(client) = client.filter(|client| client.record == RecordPhase::Stable) {
             // RFC 8881 §8.4.3 [8881-264]: until the client has acknowledged it by FREE_STATEID
-            let change = RecordChange::Complete(record_of(client));
+            let change = RecordChange::Allow(client.owner.clone());
             self.recovery.queue.push(change, AfterRecord::Nothing);
             self.settle_records(now);
         }
