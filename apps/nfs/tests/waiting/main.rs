@@ -14,6 +14,7 @@ mod following;
 mod held;
 mod holders;
 mod lending;
+mod plays;
 mod recalls;
 #[path = "../losses/requester.rs"]
 mod requester;

@@ -1,6 +1,7 @@
 //! One seed is one run.
 
 use crate::{
+    plays::play_all,
     store::{Pace, is_refusal},
     world::World,
 };
@@ -19,11 +20,7 @@ use stag_protocol::{
 };
 use stag_sim::Faults;
 use stag_verbs::Time;
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
-    time::Duration,
-};
+use std::time::Duration;
 
 const ACTORS: usize = 6;
 const TASKS: usize = 30;
@@ -248,26 +245,7 @@ impl std::ops::AddAssign for Sum {
 
 #[test]
 fn whatever_is_lost_and_however_late_calls_end_each_change_is_carried_out_once() {
-    let usual = if std::env::var("CI").is_ok_and(|ci| ci == "true") { 2_000 } else { 300 };
-    let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
-    let next = AtomicU64::new(0);
-    let work = || {
-        let mut sum = Sum::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= count {
-                return sum;
-            }
-            sum += play(seed);
-        }
-    };
-    let mut sum = Sum::default();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }
-    });
+    let (count, sum) = play_all(2_000, 7, play);
     println!("{count} seeds: {sum:?}");
     if count >= 100 {
         assert!(sum.joined > 0 && sum.replayed > 0 && sum.hung > count, "{sum:?}");

@@ -5,6 +5,7 @@ use crate::{
     client4::{
         CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, open, put, request,
     },
+    plays::play_all,
     world::{CONNECTIONS, World},
 };
 use fastrand::Rng;
@@ -18,11 +19,7 @@ use stag_protocol::nfs::{
 };
 use stag_sim::Faults;
 use stag_verbs::Time;
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
-    time::Duration,
-};
+use std::time::Duration;
 
 const ACTORS: usize = 6;
 const TASKS: usize = 20;
@@ -377,29 +374,9 @@ fn the_same_holds_when_the_second_shard_has_the_slots_and_gives_them_back() {
 }
 
 fn run(setting: Setting) -> Sum {
-    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     // Fewer on two shards, to keep the whole suite short.
-    let usual = if is_ci { 1_000 } else { 200 } / if setting == Setting::One { 1 } else { 2 };
-    let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
-    let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
-    let next = AtomicU64::new(first);
-    let work = || {
-        let mut sum = Sum::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
-                return sum;
-            }
-            sum += play(seed, setting);
-        }
-    };
-    let mut sum = Sum::default();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }
-    });
+    let usual = if setting == Setting::One { 1_000 } else { 500 };
+    let (count, sum) = play_all(usual, 5, |seed| play(seed, setting));
     println!("{count} seeds, {setting:?}: {sum:?}");
     if count >= 50 {
         assert!(sum.suspensions > sum.calls / 2, "{sum:?}");

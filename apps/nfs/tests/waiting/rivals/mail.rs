@@ -1,6 +1,5 @@
 //! A client's connections, in the hands of its tasks: calls and their outcomes, callbacks, time.
 
-use crate::client4::Reply4;
 use stag_engine::{
     Answer as CallAnswer, App, Call, CallFault, Cause, Cx, Outcome, PeerId, Request as CallRequest,
     Token,
@@ -130,11 +129,6 @@ fn encode(uid: u32, version: u32, procedure: u32, emit: impl FnOnce(&mut Writer<
 /// Status of a reply of version 3.
 pub fn status3(reply: &[u8]) -> u32 {
     u32::from_be_bytes(*reply[ReplyHeader::LEN..].first_chunk().unwrap())
-}
-
-/// A reply of version 4.
-pub fn reply4(reply: &[u8]) -> Reply4 {
-    Reply4::of(reply)
 }
 
 /// The connections of a client.

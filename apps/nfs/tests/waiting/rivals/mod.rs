@@ -19,12 +19,10 @@ use self::{
     scene::{Stage, on_files},
     world::World,
 };
+use crate::plays::play_all;
 use fastrand::Rng;
 use stag_nfs::store::Store;
-use std::{
-    rc::Rc,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::rc::Rc;
 
 /// Clients of version 4.
 const PLAYERS: usize = 3;
@@ -84,28 +82,7 @@ fn the_same_holds_on_a_directory_where_each_shard_changes_files_at_once() {
 }
 
 fn run(play: fn(u64) -> Counts) {
-    let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    let usual = if is_ci { 500 } else { 50 };
-    let count: u64 = std::env::var("SEEDS").map_or(usual, |count| count.parse().unwrap());
-    let first: u64 = std::env::var("SEED").map_or(0, |seed| seed.parse().unwrap());
-    let next = AtomicU64::new(first);
-    let work = || {
-        let mut sum = Counts::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
-                return sum;
-            }
-            sum += play(seed);
-        }
-    };
-    let mut sum = Counts::default();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            sum += thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }
-    });
+    let (count, sum) = play_all(500, 10, play);
     println!("{count} seeds: {sum:?}");
     if count >= 50 {
         assert!(sum.opens > count && sum.locks > count && sum.delegations > count, "{sum:?}");

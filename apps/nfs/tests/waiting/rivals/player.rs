@@ -79,7 +79,7 @@ pub struct PlayerState {
 /// See the module.
 pub struct Player {
     pub number: usize,
-    uid: u32,
+    pub uid: u32,
     pub mail: SharedMail,
     pub scene: Rc<Scene>,
     pub dice: RefCell<Rng>,
@@ -91,7 +91,7 @@ pub struct Player {
 /// Connections that calls go over for a while; none stands for either, at random.
 const WAYS: [Option<usize>; 5] = [None, Some(0), Some(1), Some(1), Some(1)];
 
-pub const LOCKER: StateOwner<'static> = StateOwner { client_id: 0, owner: Text(b"process") };
+const LOCKER: StateOwner<'static> = StateOwner { client_id: 0, owner: Text(b"process") };
 pub const OPENER: StateOwner<'static> = StateOwner { client_id: 0, owner: Text(b"owner") };
 
 /// Flags that say that state was revoked.
@@ -113,10 +113,6 @@ impl Player {
         let (mail, scene) = (Rc::clone(mail), Rc::clone(scene));
         let way = RefCell::new(WAYS[dice.borrow_mut().usize(..WAYS.len())]);
         Rc::new(Self { number, uid, mail, scene, dice, state: state.into(), way })
-    }
-
-    pub const fn uid(&self) -> u32 {
-        self.uid
     }
 
     pub fn below(&self, end: usize) -> usize {
@@ -151,7 +147,7 @@ impl Player {
         let asked: Vec<_> = requests.iter().map(|it| format!("{:?}", it.operation())).collect();
         self.tell(format_args!("{} over {connection}", asked.join(" ")));
         let reply = mail::call(&self.mail, connection, octets).await;
-        reply.ok().map(|reply| mail::reply4(&reply))
+        reply.ok().map(|reply| Reply4::of(&reply))
     }
 
     /// Makes a compound in a slot, until it is known how it ended.

@@ -43,7 +43,7 @@ impl Player {
     }
 
     async fn ask3(&self, call: &v3::Call<'_>) -> Option<Vec<u8>> {
-        let octets = mail::call3(self.uid(), call);
+        let octets = mail::call3(self.uid, call);
         mail::call(&self.mail, self.below(2), octets).await.ok()
     }
 }
