@@ -7,7 +7,7 @@ use stag_protocol::{
         v3::{self, Procedure, Status},
         v4::{Compound, OperationFault, Status4},
     },
-    rpc::{Accepted, CallHeader, ReplyHeader},
+    rpc::{CallHeader, ReplyHeader, Xid},
     xdr::Reader,
 };
 
@@ -19,8 +19,8 @@ use crate::{
     reply::ReplyWriter,
     store::{Caller, Procedures as _, Store},
     v4::{
-        ArrivalEnd, AwaitedVerdict, BesideQuestion, CompoundCall, Crossing, ForwardedCompound,
-        FromHome, Nfs4, Reach, ToHome, call_over,
+        ArrivalEnd, AwaitedVerdict, BesideQuestion, CallFacts, CompoundCall, Crossing,
+        ForwardedCompound, FromHome, Nfs4, Reach, ToHome, Told, call_over,
     },
 };
 
@@ -71,10 +71,10 @@ impl<S: Store> Gateway<S> {
         call: CompoundCall<'_>,
     ) -> Result<Answer, NoMessage> {
         let Some(arrival) = &mut self.arrival else { return Err(NoMessage::Dropped) };
-        let CompoundCall { source, header, caller, .. } = call;
+        let CompoundCall { source, facts, caller, .. } = call;
         let arguments = call.arguments.clone();
         let Ok(compound) = Compound::parse(arguments.clone()) else {
-            return self.refuse(cx, source.id, header.reply(Accepted::GarbageArgs));
+            return self.refuse(cx, source.id, facts.garbage());
         };
         let has_room = arrival.has_room(arguments.remaining());
         let crossing = self
@@ -82,16 +82,16 @@ impl<S: Store> Gateway<S> {
             .as_ref()
             .and_then(|nfs4| nfs4.reach_of(&self.store, compound.clone(), has_room));
         let Some(crossing) = crossing else {
-            return match has_room && arrival.forward(source, caller, header, &arguments, None) {
+            return match has_room && arrival.forward(source, caller, facts, &arguments, None) {
                 true => Err(NoMessage::Waits),
-                false => delay(cx, header, compound).ok_or(NoMessage::Dropped),
+                false => delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped),
             };
         };
         if crossing.reach == Reach::Begin {
             // A request is begun only if the home takes it.
             let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(compound.clone());
             if !has_room || !self.nfs4.as_mut().is_some_and(gives_up) {
-                return delay(cx, header, compound).ok_or(NoMessage::Dropped);
+                return delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped);
             }
         }
         let begun = match self.compound_here(cx, CompoundCall { crossing, ..call }) {
@@ -101,8 +101,8 @@ impl<S: Store> Gateway<S> {
         let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) else {
             return Err(NoMessage::Dropped);
         };
-        nfs4.put_away(Asker::of(source), header.xid, &begun);
-        if arrival.forward(source, caller, header, &arguments, Some(begun)) {
+        nfs4.put_away(Asker::of(source), facts.xid, &begun);
+        if arrival.forward(source, caller, facts, &arguments, Some(begun)) {
             return Err(NoMessage::Waits);
         }
         debug_assert!(false, "there was room");
@@ -117,25 +117,22 @@ impl<S: Store> Gateway<S> {
         cx: &Cx<'_>,
         source: CallSource,
         caller: Caller,
-        header: &CallHeader<'_>,
+        facts: CallFacts,
         arguments: Reader<'_>,
     ) -> Result<Answer, NoMessage> {
         let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
-        let copy = |unread: &_| ForwardedCompound::of(unread, source, caller, header, &arguments);
-        if nfs4.keep_own(copy) {
+        let copy = |unread: &_| ForwardedCompound::of(unread, source, caller, facts, &arguments);
+        if nfs4.keep_own(arguments.remaining(), copy) {
             return Err(NoMessage::Waits);
         }
         let compound = Compound::parse(arguments).map_err(|_| NoMessage::Dropped)?;
-        delay(cx, header, compound).ok_or(NoMessage::Dropped)
+        delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped)
     }
 
     /// Carries out a compound that another shard has forwarded, or that was kept.
     fn carry_out_forwarded(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
         let (source, pieces) = (compound.source, compound.pieces());
-        let answer = match compound.header() {
-            Some(header) => self.compound_of(cx, &compound, &header, Reader::over(&pieces)),
-            None => Err(NoMessage::Dropped),
-        };
+        let answer = self.compound_of(cx, &compound, Reader::over(&pieces));
         let is_kept = match &answer {
             Err(NoMessage::Elsewhere(_)) => true,
             // Its slot waits for it: there was no memory, and nothing is done.
@@ -144,7 +141,10 @@ impl<S: Store> Gateway<S> {
         };
         match &mut self.nfs4 {
             Some(nfs4) if is_kept => nfs4.keep(compound),
-            _ => self.conclude_compound(cx, Asker::of(source), answer),
+            _ => {
+                compound.drop_pin(&mut self.store);
+                self.conclude_compound(cx, Asker::of(source), answer);
+            }
         }
     }
 
@@ -292,6 +292,10 @@ impl<S: Store> Gateway<S> {
         match (letter, borrower) {
             (FromHome::Reply { id, mut reply }, borrower) => {
                 let peer = arrival.take_forwarded(id);
+                let opening = borrower.as_ref().and_then(|nfs4| nfs4.opening(id));
+                if let Some(compound) = opening {
+                    return self.resume_compound(cx, compound, Told::Opened(reply));
+                }
                 let away = borrower.and_then(|nfs4| nfs4.take_away(id, reply.kept()));
                 let (id, peer) = match (away, peer) {
                     (Some(away), _) => {
@@ -341,10 +345,10 @@ impl<S: Store> Gateway<S> {
     fn take_compound_back(&mut self, cx: &mut Cx<'_>, compound: &ForwardedCompound) {
         let (id, pieces) = (compound.source.id, compound.pieces());
         let peer = self.arrival.as_mut().and_then(|arrival| arrival.take_forwarded(id));
-        let (Some(peer), Some(header)) = (peer, compound.header()) else { return };
+        let Some(peer) = peer else { return };
         let call = CompoundCall {
             source: CallSource { shard: OWN, ..compound.source },
-            header: &header,
+            facts: compound.facts,
             arguments: Reader::over(&pieces),
             pulled: Pulled::default(),
             caller: compound.caller,
@@ -401,14 +405,14 @@ fn call_back(
 }
 
 /// The reply to a compound of which nothing is done: its first operation may be asked for again.
-fn delay(cx: &Cx<'_>, header: &CallHeader<'_>, mut compound: Compound<'_>) -> Option<Answer> {
+fn delay(cx: &Cx<'_>, xid: Xid, mut compound: Compound<'_>) -> Option<Answer> {
     let (tag, status) = (compound.head().tag, Status4::Delay);
     let operation = compound.next().and_then(|first| match first {
         Ok(request) => Some(request.operation()),
         Err(fault) => fault.operation,
     });
     let fault = OperationFault { operation, status };
-    let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
+    let mut reply = ReplyWriter::begin(cx, xid, 0)?;
     let written = reply.write(|writer| {
         writer.u32(status as u32)?;
         writer.opaque(tag.0)?;

@@ -21,8 +21,8 @@ use crate::store::{
     Answered, Effort, FileAttributes, Procedures as _, Status, Store, StoreCall, StoreCallDone,
 };
 use crate::v4::{
-    CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4, Nfs4Config,
-    Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans, Wish,
+    CallFacts, CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4,
+    Nfs4Config, Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans, Wish,
 };
 
 impl<S: Store> Gateway<S> {
@@ -185,9 +185,10 @@ impl<S: Store> Gateway<S> {
         let caller = self.caller(source, header);
         let crossing = Crossing::default();
         let pulled = *pulled;
+        let facts = CallFacts::of(header, arguments);
         let compound = CompoundCall {
             source,
-            header,
+            facts,
             arguments: arguments.clone(),
             pulled,
             caller,
@@ -199,7 +200,7 @@ impl<S: Store> Gateway<S> {
         }
         match self.compound_here(cx, compound) {
             Err(NoMessage::Elsewhere(_)) => {
-                self.await_slots(cx, source, caller, header, arguments.clone())
+                self.await_slots(cx, source, caller, facts, arguments.clone())
             }
             answer => answer,
         }
@@ -210,14 +211,14 @@ impl<S: Store> Gateway<S> {
         &mut self,
         cx: &mut Cx<'_>,
         compound: &ForwardedCompound,
-        header: &CallHeader<'_>,
         arguments: Reader<'_>,
     ) -> Result<Answer, NoMessage> {
-        let ForwardedCompound { source, caller, takes_loans, .. } = *compound;
+        let ForwardedCompound { source, caller, facts, takes_loans, .. } = *compound;
         let begun = compound.begun.as_ref();
         let (means, pulled) = (self.means(), Pulled::default());
-        let crossing = Crossing { begun, takes_loans, ..Crossing::default() };
-        let call = CompoundCall { source, header, arguments, pulled, caller, means, crossing };
+        let asked = compound.asked();
+        let crossing = Crossing { begun, takes_loans, asked, ..Crossing::default() };
+        let call = CompoundCall { source, facts, arguments, pulled, caller, means, crossing };
         self.compound_here(cx, call)
     }
 
@@ -228,7 +229,7 @@ impl<S: Store> Gateway<S> {
         call: CompoundCall<'_>,
     ) -> Result<Answer, NoMessage> {
         let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
-        let (asker, header) = (Asker::of(call.source), call.header);
+        let (asker, facts) = (Asker::of(call.source), call.facts);
         let step = nfs4.compound(cx, &mut self.store, &mut self.counters.data, call);
         nfs4.tell_conflicts();
         match step {
@@ -237,7 +238,7 @@ impl<S: Store> Gateway<S> {
             Ok(step) => self.follow(cx, step),
             // A shard that forwards has refused what cannot be decoded.
             Err(NoReply::Garbage) if asker.shard == OWN => {
-                self.refuse(cx, asker.id, header.reply(Accepted::GarbageArgs))
+                self.refuse(cx, asker.id, facts.garbage())
             }
             Err(NoReply::Garbage | NoReply::NoMemory) => Err(NoMessage::Dropped),
         }
@@ -270,6 +271,12 @@ impl<S: Store> Gateway<S> {
                     None
                 }
                 Wish::Recall => None,
+                Wish::Home(wish) => {
+                    if let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) {
+                        arrival.ask_about(nfs4, id, wish);
+                    }
+                    None
+                }
             };
             let Some(answered) = answered else { return Err(NoMessage::Waits) };
             step = self.step(cx, id, Told::Answered(answered)).1;

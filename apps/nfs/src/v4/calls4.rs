@@ -29,8 +29,11 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Keeps a file although its last name goes, until nobody has state of it. Where that cannot
     /// be, it goes with its last name.
     pub(super) fn pin(&mut self, file: &FileHandle) {
-        if self.nfs4.state.has_file(file_id(file)) {
-            return;
+        let is_pinned = self.journal.pinned.take_if(|pinned| pinned == file).is_some();
+        match (self.nfs4.state.has_file(file_id(file)), is_pinned) {
+            (true, true) => return self.store.unpin(file),
+            (true, false) | (false, true) => return,
+            (false, false) => {}
         }
         self.act();
         // Where calls may wait, nothing is kept: this one would.

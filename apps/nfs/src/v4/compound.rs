@@ -5,7 +5,7 @@
 use stag_engine::{Answer, Cx, Pulled};
 use stag_protocol::{
     nfs::v4::{Compound, Operation, OperationFault, Request, SequenceArgs, Status4},
-    rpc::{CallHeader, ReplyHeader},
+    rpc::{Accepted, CallHeader, Outcome, ReplyHeader, Xid},
     xdr::{Error, Reader, padded},
 };
 
@@ -14,6 +14,7 @@ use super::{
     journal::{Journal, Wish},
     node::Node,
     op,
+    position::Step,
     reach::{Crossing, Reach},
     recovery::HeldReply,
     session::{BegunSlot, CELL_LEN, Principal, SequenceFacts, SlotVerdict},
@@ -33,10 +34,32 @@ const STATUS_AT: usize = ReplyHeader::LEN;
 /// Octets of the results of an operation that fails: room for them is left behind each other.
 const FAILURE_LEN: usize = 8;
 
+/// Facts of a call that its compound is judged and answered by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallFacts {
+    pub(crate) xid: Xid,
+    pub(super) principal: Principal,
+    /// Octets of the whole call.
+    pub(super) request_len: usize,
+}
+
+impl CallFacts {
+    /// The header of a reply that refuses its arguments.
+    pub(crate) const fn garbage(&self) -> ReplyHeader<'static> {
+        ReplyHeader { xid: self.xid, outcome: Outcome::accepted(Accepted::GarbageArgs) }
+    }
+
+    /// Those of a call with these arguments.
+    pub(crate) fn of(header: &CallHeader<'_>, arguments: &Reader<'_>) -> Self {
+        let principal = Principal::from(&header.credential);
+        Self { xid: header.xid, principal, request_len: request_len(header, arguments) }
+    }
+}
+
 /// A COMPOUND as it arrived.
 pub(crate) struct CompoundCall<'a> {
     pub(crate) source: CallSource,
-    pub(crate) header: &'a CallHeader<'a>,
+    pub(crate) facts: CallFacts,
     pub(crate) arguments: Reader<'a>,
     pub(crate) pulled: Pulled<'a>,
     pub(crate) caller: Caller,
@@ -91,6 +114,8 @@ pub(super) struct Course {
     pub(super) count: u32,
     /// Place of their number in the reply.
     count_at: usize,
+    /// It is carried out up to so many.
+    until: u32,
 }
 
 /// End of a run of operations.
@@ -115,22 +140,21 @@ impl Nfs4 {
         data: &mut DataCounts,
         call: CompoundCall<'_>,
     ) -> Result<CompoundStep, NoReply> {
-        let CompoundCall { source, header, arguments, pulled, caller, means, crossing } = call;
+        let CompoundCall { source, facts, arguments, pulled, caller, means, crossing } = call;
+        let CallFacts { xid, principal, request_len } = facts;
         self.tally.compounds += 1;
         // Leases end by time alone, and there may have been no pass since.
         self.tidy(cx.now());
         self.renew_root(store);
-        let request_len = request_len(header, &arguments);
         let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
         let count = operations.head().operations;
-        let principal = Principal::from(&header.credential);
         let facts = SequenceFacts {
             principal,
             request_len,
             operations: count,
             arguments: arguments.clone(),
         };
-        let reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoReply::NoMemory)?;
+        let reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoReply::NoMemory)?;
         let minor_version = operations.head().minor_version;
         let journal = self.journal::<S>();
         let mut turn = Turn {
@@ -193,7 +217,8 @@ impl<S: Store> Turn<'_, '_, S> {
             writer.u32(0)
         });
         debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
-        Course { count: 0, count_at: self.reply.len() - 4 }
+        let until = self.crossing.asked.map_or(u32::MAX, |asked| asked.place.saturating_add(1));
+        Course { count: 0, count_at: self.reply.len() - 4, until }
     }
 
     /// Carries out operations until one fails or waits.
@@ -213,6 +238,7 @@ impl<S: Store> Turn<'_, '_, S> {
             let step = Step { is_first: course.count == 0, left: operations.left(), facts };
             let before = self.reply.len();
             let place = S::MAY_WAIT.then_some(self.place);
+            self.fill_journal(course.count);
             let (operation, mut done) = match (next, flow) {
                 (Err(OperationFault { operation, status }), _) => {
                     (operation, Err(Stop::Fail(status)))
@@ -264,6 +290,9 @@ impl<S: Store> Turn<'_, '_, S> {
             if S::MAY_WAIT {
                 self.journal.clear();
             }
+            if course.count == course.until {
+                break;
+            }
         }
         self.reply.patch_u32(STATUS_AT, status as u32);
         self.reply.patch_u32(course.count_at, course.count);
@@ -282,12 +311,7 @@ impl<S: Store> Turn<'_, '_, S> {
         }
         if end == RunEnd::Elsewhere {
             let begun = self.begun();
-            // It counts where it is carried out.
-            self.nfs4.tally.compounds -= 1;
-            let passed = Compound::parse(self.arguments.clone()).into_iter().flatten();
-            for request in passed.take(course.count as usize).flatten() {
-                self.nfs4.tally.take_back(request.operation());
-            }
+            self.take_back(course.count);
             if S::MAY_WAIT {
                 self.nfs4.journals.push(self.journal.into_memory());
             }
@@ -301,7 +325,11 @@ impl<S: Store> Turn<'_, '_, S> {
             self.release_slot();
         }
         self.end_changes();
+        if course.until != u32::MAX {
+            self.take_back(course.count.min(course.until - 1));
+        }
         if S::MAY_WAIT {
+            self.drop_pin();
             self.nfs4.journals.push(self.journal.into_memory());
         }
         match (end, held) {
@@ -313,6 +341,16 @@ impl<S: Store> Turn<'_, '_, S> {
                 CompoundStep::Silent
             }
             (RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere, None) => CompoundStep::Silent,
+        }
+    }
+
+    /// A compound counts where most of it is carried out: elsewhere, as its first `count`
+    /// operations do.
+    fn take_back(&mut self, count: u32) {
+        self.nfs4.tally.compounds -= 1;
+        let passed = Compound::parse(self.arguments.clone()).into_iter().flatten();
+        for request in passed.take(count as usize).flatten() {
+            self.nfs4.tally.take_back(request.operation());
         }
     }
 
@@ -436,48 +474,4 @@ impl<S: Store> Turn<'_, '_, S> {
 /// nothing, and they are nearly always much shorter than they may be.
 const fn is_measured_behind(request: &Request<'_>) -> bool {
     matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
-}
-
-/// Place of an operation in its compound.
-struct Step<'a> {
-    is_first: bool,
-    /// Operations behind it.
-    left: u32,
-    facts: &'a SequenceFacts<'a>,
-}
-
-impl Step<'_> {
-    /// Checks that the operation may stand there (RFC 8881 §2.10.2, §18.46.3).
-    fn check_position(
-        &self,
-        request: &Request<'_>,
-        session: Option<stag_protocol::nfs::v4::SessionId>,
-    ) -> Result<(), Status4> {
-        if self.is_first {
-            return match request {
-                Request::Sequence(_) => Ok(()),
-                Request::ExchangeId(_)
-                | Request::CreateSession(_)
-                | Request::BindConnToSession(_)
-                | Request::DestroySession(_)
-                | Request::DestroyClientid(_) => match self.left {
-                    0 => Ok(()),
-                    // RFC 8881 §18.35.3 [8881-321]: it is the only operation
-                    _ => Err(Status4::NotOnlyOp),
-                },
-                // RFC 8881 §2.10.2 [8881-320]: all but these need a session
-                _ => Err(Status4::OpNotInSession),
-            };
-        }
-        match request {
-            // RFC 8881 §18.46.3 [8881-319]: SEQUENCE is the first operation
-            Request::Sequence(_) => Err(Status4::SequencePos),
-            Request::BindConnToSession(_) => Err(Status4::NotOnlyOp),
-            // RFC 8881 §18.37.3: the session of the compound ends with it.
-            Request::DestroySession(id) if session == Some(*id) && self.left > 0 => {
-                Err(Status4::NotOnlyOp)
-            }
-            _ => Ok(()),
-        }
-    }
 }

@@ -16,9 +16,11 @@
 
 use stag_engine::Time;
 use stag_pools::Extent;
+use stag_protocol::nfs::v3::FileHandle;
 
 use super::{
     changes::OwnChanges,
+    opening::OpenWish,
     state::{ChangeAndSize, StateKey},
     turn::Stop,
 };
@@ -40,6 +42,8 @@ pub(crate) enum Wish {
     Fetch,
     /// Delegations of other clients that are on their way back.
     Recall,
+    /// The verdict of the home about an OPEN, which is to be asked for.
+    Home(OpenWish),
 }
 
 /// CB_GETATTR of an operation.
@@ -80,6 +84,8 @@ pub(super) struct Journal {
     exports_edition: Option<u64>,
     /// Octets that were brought for a READ, which is to be carried out.
     brought: Option<Option<Brought>>,
+    /// The file of an OPEN that another shard has pinned for this one.
+    pub(super) pinned: Option<FileHandle>,
     /// Changes that the operation makes.
     pub(super) changes: OwnChanges,
     /// Number of the last change that had ended when the operation first looked.
@@ -110,6 +116,18 @@ impl Journal {
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
         debug_assert!(self.wish.is_none(), "an operation that waits is not over");
+        debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");
+    }
+
+    /// The answers so far.
+    pub(super) fn outcomes(&self) -> Vec<StoreOutcome> {
+        self.answers.iter().map(|answer| *answer.outcome()).collect()
+    }
+
+    /// Answers that another shard was told, before the operation runs here for the first time.
+    pub(super) fn fill(&mut self, outcomes: &[StoreOutcome], pinned: Option<FileHandle>) {
+        outcomes.iter().for_each(|outcome| self.add(Answered::new(*outcome, None)));
+        self.pinned = pinned;
     }
 
     /// The operation runs again, from its first line.

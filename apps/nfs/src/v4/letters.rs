@@ -8,13 +8,15 @@ use std::sync::{
 use stag_engine::{Answer, AnswerItem, CallId, Cx, PeerId, Token};
 use stag_protocol::{
     nfs::{v3::Status, v4::SessionId},
-    rpc::{CallHeader, ReplyHeader, Xid},
+    rpc::{ReplyHeader, Xid},
     rpcrdma::responder::PIECES_MAX,
-    xdr::{Piece, Reader, Writer},
+    xdr::{Piece, Reader},
 };
 
 use super::{
     beside::BesideQuestion,
+    compound::CallFacts,
+    opening::AskedOpen,
     session::{BegunSlot, LentSession, UsedSlots},
     state::FactChange,
 };
@@ -29,19 +31,19 @@ use crate::{
 pub(super) const FORWARDED_MAX: usize = 128;
 /// Octets of the arguments of those that the home has not read.
 const OCTETS_MAX: usize = 64 << 20;
-/// Octets of the longest header of a call.
-const HEADER_MAX: usize = 1_024;
 
 /// A compound on its way to the home.
 #[derive(Debug)]
 pub(crate) struct ForwardedCompound {
     pub(crate) source: CallSource,
     pub(crate) caller: Caller,
+    pub(crate) facts: CallFacts,
     /// Its slot, if the shard that it came to has begun its request.
     pub(crate) begun: Option<BegunSlot>,
     /// The shard that it came to can carry out compounds itself.
     pub(crate) takes_loans: bool,
-    header: Box<[u8]>,
+    /// The home carries it out up to this OPEN, of which the store was asked.
+    pub(super) asked: Option<AskedOpen>,
     pieces: Vec<(Box<[u8]>, bool)>,
     _share: UnreadShare,
 }
@@ -66,15 +68,12 @@ struct UnreadShare {
 }
 
 impl UnreadShare {
-    /// Takes `octets` of what a shard may have unread. None if that would be too much.
-    fn take(unread: &Unread, octets: usize) -> Option<Self> {
+    /// Takes `octets` of what a shard may have unread.
+    fn take(unread: &Unread, octets: usize) -> Self {
         // Each share holds the counter, and so does the shard. Only the shard takes shares: what it
         // sees is not too little.
-        let of = &unread.0;
-        unread.has_room(octets).then(|| {
-            of.fetch_add(octets, Ordering::Relaxed);
-            Self { octets, of: Arc::clone(of) }
-        })
+        unread.0.fetch_add(octets, Ordering::Relaxed);
+        Self { octets, of: Arc::clone(&unread.0) }
     }
 }
 
@@ -85,30 +84,20 @@ impl Drop for UnreadShare {
 }
 
 impl ForwardedCompound {
-    /// Copies a compound. None if too much is unread, or its header is longer than any.
+    /// Copies a compound. Whoever forwards it has looked for [room](Unread::has_room).
     pub(crate) fn of(
         unread: &Unread,
         source: CallSource,
         caller: Caller,
-        header: &CallHeader<'_>,
+        facts: CallFacts,
         arguments: &Reader<'_>,
-    ) -> Option<Self> {
-        let share = UnreadShare::take(unread, arguments.remaining())?;
-        let mut head = [0; HEADER_MAX];
-        let mut writer = Writer::new(&mut head);
-        header.emit(&mut writer).ok()?;
-        let len = writer.len();
-        let header = head.get(..len)?.into();
+    ) -> Self {
+        let share = UnreadShare::take(unread, arguments.remaining());
         let pieces = arguments.pieces();
         let pieces =
             pieces.map(|piece| (piece.octets().into(), matches!(piece, Piece::Chunk(_)))).collect();
-        let (begun, takes_loans) = (None, false);
-        Some(Self { source, caller, begun, takes_loans, header, pieces, _share: share })
-    }
-
-    /// Its header.
-    pub(crate) fn header(&self) -> Option<CallHeader<'_>> {
-        CallHeader::parse(&mut Reader::new(&self.header)).ok()
+        let (begun, takes_loans, asked) = (None, false, None);
+        Self { source, caller, facts, begun, takes_loans, asked, pieces, _share: share }
     }
 
     /// Its arguments, in the pieces that they came in.

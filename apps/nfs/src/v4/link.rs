@@ -33,6 +33,7 @@ use stag_protocol::{
 use super::{
     announce::Announcements,
     beside::BesideQuestion,
+    compound::CallFacts,
     facts::SharedFacts,
     letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
     session::{BegunSlot, UsedSlots},
@@ -287,23 +288,34 @@ impl ArrivalEnd {
         &mut self,
         source: CallSource,
         caller: Caller,
-        header: &CallHeader<'_>,
+        facts: CallFacts,
         arguments: &Reader<'_>,
         begun: Option<BegunSlot>,
     ) -> bool {
-        if self.forwarded.len() >= FORWARDED_MAX {
+        if !self.has_room(arguments.remaining()) {
             return false;
         }
+        self.send_compound(source, begun, |unread, source| {
+            ForwardedCompound::of(unread, source, caller, facts, arguments)
+        });
+        true
+    }
+
+    /// Sends a copy of a compound.
+    pub(super) fn send_compound(
+        &mut self,
+        source: CallSource,
+        begun: Option<BegunSlot>,
+        copy: impl FnOnce(&Unread, CallSource) -> ForwardedCompound,
+    ) {
         let (id, peer) = (source.id, source.peer);
         let source = CallSource { shard: self.mail.shard, ..source };
-        let compound = ForwardedCompound::of(&self.unread, source, caller, header, arguments);
-        let Some(mut compound) = compound else { return false };
+        let mut compound = copy(&self.unread, source);
         (compound.begun, compound.takes_loans) = (begun, self.takes_loans);
         self.outgoing.push_back(ToHome::Compound(Box::new(compound)));
         self.forwarded.push(Forwarded { id, peer, is_begun: begun.is_some() });
         self.peers.insert(peer);
         self.count += 1;
-        true
     }
 
     /// Files may get delegations from here on.

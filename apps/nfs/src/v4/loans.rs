@@ -46,12 +46,15 @@ use crate::{
     store::Store,
 };
 
+/// The client has completed its reclaims. No flag of SEQUENCE has this bit (RFC 8881 §18.46.1).
+const MAY_OPEN: u32 = 1 << 31;
+
 /// Facts about sessions that are lent, by the places of their IDs.
 #[derive(Debug)]
 pub(super) struct LoanFacts {
     /// Requests so far; each is written by the shard that has the slots.
     used: Box<[AtomicU32]>,
-    /// Flags of SEQUENCE, which the home writes.
+    /// Flags of SEQUENCE and [`MAY_OPEN`], which the home writes.
     flags: Box<[AtomicU32]>,
 }
 
@@ -80,6 +83,7 @@ impl LoanFacts {
         Self::of(&self.used, session).map_or(0, |used| used.load(Ordering::Relaxed))
     }
 
+    /// The flags of SEQUENCE, and [`MAY_OPEN`].
     fn flags(&self, session: &SessionId) -> u32 {
         Self::of(&self.flags, session).map_or(0, |flags| flags.load(Ordering::Relaxed))
     }
@@ -129,7 +133,12 @@ impl Borrowed {
 
     /// The flags that the home tells for a session.
     pub(super) fn flags(&self, session: &SessionId) -> u32 {
-        self.facts.loans.flags(session)
+        self.facts.loans.flags(session) & !MAY_OPEN
+    }
+
+    /// Returns true if the client of a session may be given state, unless clients may reclaim.
+    pub(super) fn may_open(&self, session: &SessionId) -> bool {
+        self.facts.loans.flags(session) & MAY_OPEN != 0
     }
 }
 
@@ -272,7 +281,10 @@ impl Nfs4 {
         let Some(link) = &self.link else { return };
         let Some(session) = self.sessions.get(id) else { return };
         if session.lent_to().is_some() {
-            link.facts.loans.set_flags(id, self.flags_of(id));
+            let key = self.clients.get(session.client).and_then(|client| client.key);
+            let may_open = key.is_some_and(|key| self.state.is_complete(key));
+            let word = self.flags_of(id) | if may_open { MAY_OPEN } else { 0 };
+            link.facts.loans.set_flags(id, word);
         }
     }
 
@@ -299,14 +311,16 @@ impl Nfs4 {
         }
     }
 
-    /// Keeps a copy of a compound of a connection of the home's own. False when too many are kept.
+    /// Keeps a copy of a compound of a connection of the home's own, with so many octets of
+    /// arguments. False when too many are kept.
     pub(crate) fn keep_own(
         &mut self,
-        copy: impl FnOnce(&super::letters::Unread) -> Option<ForwardedCompound>,
+        octets: usize,
+        copy: impl FnOnce(&super::letters::Unread) -> ForwardedCompound,
     ) -> bool {
-        let Some(link) = &mut self.link else { return false };
-        let Some(compound) = copy(&link.unread) else { return false };
-        link.kept.push_back(Box::new(compound));
+        let link = self.link.as_mut().filter(|link| link.unread.has_room(octets));
+        let Some(link) = link else { return false };
+        link.kept.push_back(Box::new(copy(&link.unread)));
         true
     }
 

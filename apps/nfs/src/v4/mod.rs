@@ -20,6 +20,8 @@ mod link;
 mod loans;
 mod node;
 mod op;
+mod opening;
+mod position;
 mod pseudo;
 mod reach;
 mod record_queue;
@@ -50,7 +52,7 @@ use stag_protocol::nfs::{
 pub(crate) use beside::BesideQuestion;
 pub(crate) use callbacks::call_over;
 pub(crate) use changes::ChangeScope;
-pub(crate) use compound::{CompoundCall, CompoundStep, NoReply};
+pub(crate) use compound::{CallFacts, CompoundCall, CompoundStep, NoReply};
 pub use detail::{BoundConnection, SessionState};
 pub(crate) use journal::{StoreWish, Wish};
 pub(crate) use letters::{ForwardedCompound, FromHome, ToHome};

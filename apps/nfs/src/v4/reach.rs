@@ -2,7 +2,7 @@
 
 use stag_protocol::nfs::{
     v3::FileHandle,
-    v4::{Attribute, Compound, Request, Stateid},
+    v4::{Attribute, Compound, Open4Args, OpenClaim, Request, Stateid},
 };
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
     loans::Borrowed,
     node::Node,
     op::HELD,
+    opening::AskedOpen,
     session::{BegunSlot, Standing},
     settled::IoAbout,
     state::{IoAccess, StateOther},
@@ -48,6 +49,8 @@ pub(crate) struct Crossing<'a> {
     pub(crate) begun: Option<&'a BegunSlot>,
     /// That shard can have the slots of a session that it makes.
     pub(crate) takes_loans: bool,
+    /// It is carried out up to this OPEN, of which another shard has asked the store.
+    pub(crate) asked: Option<&'a AskedOpen>,
 }
 
 impl Nfs4 {
@@ -69,11 +72,13 @@ impl Nfs4 {
             store,
             borrowed,
             client: session.client,
+            may_open: borrowed.may_open(&args.session) && has_room,
             current: Found::Somewhere,
             saved: Found::Somewhere,
             lookup_waits: false,
             io: None,
             looks_up: false,
+            looks: false,
             first_change: None,
         };
         let here = operations
@@ -99,8 +104,8 @@ const fn away_if(is_away: bool) -> Result<(), AtHome> {
 #[derive(Clone, Copy)]
 enum Found {
     Object(FileHandle),
-    /// CREATE makes it, so that nobody has a delegation of it.
-    New,
+    /// CREATE makes it, or OPEN opens it: nobody else has a delegation that keeps its attributes.
+    Own,
     /// One that is looked up, or none.
     Somewhere,
 }
@@ -110,6 +115,8 @@ struct Look<'a, S> {
     store: &'a S,
     borrowed: &'a Borrowed,
     client: u64,
+    /// This shard may ask the store about an OPEN, and then the home.
+    may_open: bool,
     current: Found,
     saved: Found,
     /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
@@ -118,6 +125,8 @@ struct Look<'a, S> {
     /// The state that it reads or writes by.
     io: Option<StateOther>,
     looks_up: bool,
+    /// The store is asked for something that the home would be told again.
+    looks: bool,
     /// Place of the first operation that changes a file, names or attributes.
     first_change: Option<u32>,
 }
@@ -158,8 +167,9 @@ impl<S: Store> Look<'_, S> {
             }
             Request::Create(_) => {
                 self.change(place)?;
-                self.current = Found::New;
+                self.current = Found::Own;
             }
+            Request::Open(args) => self.open(args, place)?,
             Request::Remove(_) => {
                 self.change(place)?;
                 self.change_name(self.current)?;
@@ -169,10 +179,10 @@ impl<S: Store> Look<'_, S> {
                 self.change_name(self.saved)?;
                 self.change_name(self.current)?;
             }
-            request if leaves_file(request) => {}
+            request if leaves_file(request) => self.looks = true,
             request if is_lookup(request) => {
                 self.lookup_waits |= self.waits(self.current);
-                self.current = Found::Somewhere;
+                (self.looks, self.current) = (true, Found::Somewhere);
             }
             _ => return Err(AtHome),
         }
@@ -204,11 +214,22 @@ impl<S: Store> Look<'_, S> {
         Ok(())
     }
 
+    /// An OPEN of a name or a file, of which this shard asks the store. Nothing stands before it
+    /// that the home, where the compound begins once more, could be told differently.
+    fn open(&mut self, args: &Open4Args<'_>, place: u32) -> Result<(), AtHome> {
+        away_if(!matches!(self.current, Found::Object(_)))?;
+        let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
+        away_if(!is_new || !self.may_open || self.looks || self.waits(self.current))?;
+        self.change(place)?;
+        self.current = Found::Own;
+        Ok(())
+    }
+
     /// The change is of this object.
     fn change_object(&self, object: Found) -> Result<(), AtHome> {
         away_if(match object {
             Found::Object(object) => self.borrowed.may_conflict(&object),
-            Found::New => false,
+            Found::Own => false,
             Found::Somewhere => self.lookup_waits && self.borrowed.sees_conflicts(),
         })
     }
@@ -221,11 +242,12 @@ impl<S: Store> Look<'_, S> {
 
     /// Attributes that the holder of a delegation may have changed.
     fn look_at_attributes(&mut self) -> Result<(), AtHome> {
+        self.looks = true;
         away_if(match self.current {
             // What the compound itself has changed was looked at then: no delegation of it is given
             // before this shard says that the compound is over.
             Found::Object(object) => self.borrowed.may_conflict(&object),
-            Found::New => false,
+            Found::Own => false,
             Found::Somewhere => {
                 self.looks_up = true;
                 // Behind a change of names it would be told to try again, and find it made.
@@ -240,7 +262,7 @@ impl<S: Store> Look<'_, S> {
         S::MAY_WAIT
             && match object {
                 Found::Object(object) => self.store.waits(&object, Effort::Plain),
-                Found::New | Found::Somewhere => self.store.mount_waits(),
+                Found::Own | Found::Somewhere => self.store.mount_waits(),
             }
     }
 }

@@ -364,6 +364,9 @@ impl Nfs4 {
                 if let Some(key) = client.key {
                     self.state.handle_recorded(key);
                 }
+                // Its shard may begin OPENs.
+                let sessions = self.sessions.iter().filter(|session| session.client == id);
+                sessions.for_each(|session| self.tell_flags(&session.id()));
             }
             AfterRecord::End(key) => {
                 if let Some(id) = self.state.client_id(key) {

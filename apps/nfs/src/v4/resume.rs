@@ -9,7 +9,8 @@ use stag_protocol::{
 
 use super::{
     Nfs4,
-    compound::{CompoundStep, Flow},
+    compound::{CompoundStep, Flow, RunEnd},
+    letters::ForwardedReply,
     reach::Crossing,
     session::SequenceFacts,
     suspend::{CompoundId, SuspendedCompound},
@@ -39,6 +40,8 @@ pub(crate) enum Told {
     Fetched(Option<Brought>),
     /// Delegations may be back, or it has waited for them long enough.
     Recalled,
+    /// The home has carried it out up to its OPEN.
+    Opened(ForwardedReply),
 }
 
 impl Told {
@@ -66,10 +69,15 @@ impl Nfs4 {
         if let Some(client) = compound.awaits_record {
             self.recovery.hold_reply(client);
         }
+        let mut opened = None;
         match told {
             Told::Answered(answer) => journal.add(answer),
             Told::Fetched(brought) => journal.bring(brought),
             Told::Recalled => {}
+            Told::Opened(reply) => {
+                journal.clear();
+                opened = compound.at_home.map(|open| (open, reply));
+            }
         }
         journal.rewind();
         let arguments = compound.arguments.clone();
@@ -108,6 +116,11 @@ impl Nfs4 {
                 ..Crossing::default()
             },
         };
+        if let Some((open, reply)) = opened
+            && !turn.take_opened(open, &reply, &mut course)
+        {
+            return of_asker(asker, turn.conclude_run(RunEnd::Over, course, &facts));
+        }
         // They were parsed before: what is done already is passed over.
         let Ok(mut operations) = Compound::parse(arguments) else {
             debug_assert!(false, "arguments are kept as they were");
@@ -119,11 +132,16 @@ impl Nfs4 {
         }
         let end = turn.run(operations, &facts, &mut course);
         let step = turn.conclude_run(end, course, &facts);
-        match (asker, step) {
-            // The reply is in the slot, if it is to be cached there.
-            (None, CompoundStep::Done(_)) => (None, CompoundStep::Silent),
-            (asker, step) => (asker, step),
-        }
+        of_asker(asker, step)
+    }
+}
+
+/// A step with whoever is to be answered.
+fn of_asker(asker: Option<Asker>, step: CompoundStep) -> (Option<Asker>, CompoundStep) {
+    match (asker, step) {
+        // The reply is in the slot, if it is to be cached there.
+        (None, CompoundStep::Done(_)) => (None, CompoundStep::Silent),
+        (asker, step) => (asker, step),
     }
 }
 

@@ -20,6 +20,7 @@ use super::{
     arguments::KeptArguments,
     compound::Course,
     journal::Journal,
+    opening::OpenAtHome,
     session::{Principal, SlotInUse},
     state::{ChangeAndSize, StateOther},
     turn::Place,
@@ -85,6 +86,8 @@ pub(super) struct SuspendedCompound {
     pub(super) io: Option<StateOther>,
     /// It asks for attributes of an object that it looks up first.
     pub(super) looks_up: bool,
+    /// Its OPEN is at the home.
+    pub(super) at_home: Option<OpenAtHome>,
 }
 
 /// Those of a shard.
@@ -152,6 +155,17 @@ impl SuspendedCompounds {
         self.recalls -= usize::from(compound.awaits_recall);
         self.free.push(id);
         Some(compound)
+    }
+
+    /// The first compound that waits and of which `is_meant` is true.
+    pub(super) fn find(&self, is_meant: impl Fn(&SuspendedCompound) -> bool) -> Option<CompoundId> {
+        let mut all = CompoundId::all();
+        all.find(|id| self.get(*id).is_some_and(&is_meant))
+    }
+
+    /// A compound that waits, to be changed.
+    pub(super) fn get_mut(&mut self, id: CompoundId) -> Option<&mut SuspendedCompound> {
+        self.entries.get_mut(usize::from(id.0))?.as_mut()
     }
 
     /// A compound that waits.

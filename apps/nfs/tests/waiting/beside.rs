@@ -14,14 +14,14 @@ use stag_protocol::nfs::{
 use std::fs;
 
 /// A world, and the directory that it exports.
-struct Scene {
-    world: World<Files>,
-    directory: FileHandle,
-    home: tempfile::TempDir,
+pub struct Scene {
+    pub world: World<Files>,
+    pub directory: FileHandle,
+    pub home: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut world = World::lending(home.path());
         let root = [Request::PutRootFh(()), Request::Lookup(Text(b"data")), Request::GetFh(())];
@@ -40,12 +40,12 @@ impl Scene {
     }
 
     /// Compounds that the second shard has forwarded, and those that it has carried out.
-    fn counts(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         let report = self.world.arrival.snapshot().app.nfs4;
         (report.forwarded, report.compounds)
     }
 
-    fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let all = fs::read_dir(self.home.path().join("export")).unwrap();
         let mut names: Vec<_> =
             all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -55,7 +55,7 @@ impl Scene {
 }
 
 /// A compound of one of the clients behind a SEQUENCE.
-fn ask(world: &mut World<Files>, client: usize, requests: &[Request<'_>]) -> Reply4 {
+pub fn ask(world: &mut World<Files>, client: usize, requests: &[Request<'_>]) -> Reply4 {
     let sequence = world.sequence(client);
     let all: Vec<_> = std::iter::once(sequence).chain(requests.iter().cloned()).collect();
     world.exchange(client, &all)

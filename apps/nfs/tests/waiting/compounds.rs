@@ -7,7 +7,9 @@ use crate::{
     store::Pace,
     world::World,
 };
-use stag_protocol::nfs::v4::{Answer, Request, Status4};
+use stag_protocol::nfs::v4::{
+    Answer, Attribute, Bitmap, CreateHow4, Open4Args, OpenHow, RawAttributes, Request, Status4,
+};
 use std::time::Duration;
 
 fn world(seed: u64) -> (World, Session4) {
@@ -188,4 +190,34 @@ fn a_client_has_a_part_of_the_compounds_that_may_wait_and_others_do_not_notice()
     world.shared.borrow_mut().pace = Pace::Mixed;
     world.end();
     assert_eq!(world.report().nfs4.busy_slots, 0);
+}
+
+/// OPEN for both, by a name that may be there: with this mode if it is not.
+fn open_or_make<'a>(name: &'a [u8], mode: &'a [u8; 4]) -> Request<'a> {
+    let Request::Open(args) = create(name) else { unreachable!("it is an OPEN") };
+    let attributes = RawAttributes { mask: Bitmap::of([Attribute::Mode as u32]), octets: mode };
+    let how = OpenHow::Create(CreateHow4::Unchecked(attributes));
+    Request::Open(Open4Args { how, ..args })
+}
+
+/// UNCHECKED4 makes a file or finds it (RFC 8881 §18.16.3), whoever else makes it at that moment.
+#[test]
+fn two_that_make_the_same_file_unchecked_open_it_both() {
+    let mut opened = 0;
+    for seed in 0..40 {
+        let (mut world, mut session) = world(seed);
+        let slow = world.slow;
+        for (slot, mode) in [[0, 0, 1, 0x80], [0, 0, 1, 0xa4]].iter().enumerate() {
+            let requests = [session.next(slot, true), put(&slow), open_or_make(b"both", mode)];
+            send(&mut world, slot as u64, &requests);
+        }
+        let replies = [(); 2].map(|()| await_reply(&mut world).1);
+        for reply in &replies {
+            let status = reply.status();
+            assert!(matches!(status, Status4::Ok | Status4::Delay), "seed {seed}: {reply:?}");
+        }
+        opened += u32::from(replies.iter().all(|reply| reply.status() == Status4::Ok));
+        world.end();
+    }
+    assert!(opened > 5, "the store refuses now and then, not always: {opened}");
 }

@@ -14,6 +14,7 @@ mod following;
 mod held;
 mod holders;
 mod lending;
+mod opening;
 mod plays;
 mod recalls;
 #[path = "../losses/requester.rs"]

@@ -28,6 +28,9 @@ use crate::{
     },
 };
 
+/// Attempts to find a file or to make it, while others remove it and make it again.
+const CREATIONS: usize = 4;
+
 /// The file of an OPEN, before anything is said of its state.
 struct OpenFile {
     handle: FileHandle,
@@ -45,7 +48,11 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     let since = turn.journal.last_end(turn.nfs4.changes.last_end());
     check_bits(args)?;
     let claim = claim_of(args)?;
-    turn.may_open(claim)?;
+    let is_home = turn.nfs4.borrowed.is_none();
+    match is_home {
+        true => turn.may_open(claim)?,
+        false => turn.begin_beside_home()?,
+    }
     if claim == Claim::Previous(DelegationType::Write)
         && !turn.nfs4.recovery.had_write_delegations()
     {
@@ -66,6 +73,11 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     check_kind(file.attributes.kind)?;
     if !file.is_new {
         check_permission(turn, &file, claim, args.share_access)?;
+    }
+    if !is_home {
+        return Err(turn.wait_for_home(&file.handle));
+    }
+    if !file.is_new {
         if args.share_access & share::WRITE != 0 {
             turn.await_unwatched(&file.handle, file.attributes.fsid)?;
         }
@@ -183,11 +195,7 @@ fn named<S: Store>(
         OpenHow::NoCreate => found(turn, &directory, name),
         OpenHow::Create(CreateHow4::Unchecked(raw)) => {
             let set = ToSet::of(raw)?;
-            match found(turn, &directory, name) {
-                Err(Stop::Fail(Status4::NoEnt)) => made(turn, &directory, name, &set),
-                // RFC 8881 §18.16.3: of a file that exists, only the size is set, and to 0.
-                found => found,
-            }
+            found_or_made(turn, &directory, name, &set)
         }
         OpenHow::Create(CreateHow4::Guarded(raw)) => {
             let set = ToSet::of(raw)?;
@@ -219,6 +227,27 @@ fn found<S: Store>(
     let FoundObject { handle, attributes, directory } = turn.lookup(directory, name)?;
     let change = no_change(directory.map_or(0, |above| above.change));
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+}
+
+/// UNCHECKED4: whoever makes the file meanwhile makes it for both.
+fn found_or_made<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    set: &ToSet,
+) -> Done<OpenFile> {
+    for _ in 0..CREATIONS {
+        match found(turn, directory, name) {
+            Err(Stop::Fail(Status4::NoEnt)) => {}
+            // RFC 8881 §18.16.3: of a file that exists, only the size is set, and to 0.
+            found => return found,
+        }
+        match made(turn, directory, name, set) {
+            Err(Stop::Fail(Status4::Exist)) => {}
+            made => return made,
+        }
+    }
+    Err(Status4::Delay.into())
 }
 
 fn made<S: Store>(

@@ -130,6 +130,14 @@ impl StateTables {
         Ok(())
     }
 
+    /// Returns true if a client may be given state whenever no other may reclaim: it has completed
+    /// its reclaims, and is recorded.
+    pub fn is_complete(&self, client: ClientKey) -> bool {
+        self.clients
+            .get(client.0)
+            .is_some_and(|client| client.reclaim.complete && client.is_recorded)
+    }
+
     /// Judges a reclaim.
     pub fn check_reclaim(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
         let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;

@@ -1,0 +1,189 @@
+//! OPEN at a shard that is not the home: that shard asks the store, and the home says what becomes
+//! of the state.
+//!
+//! The shard with the slots of a session carries out an OPEN up to its first question about state:
+//! it looks its file up or makes it, asks what the caller may do, and pins the file. Then its
+//! compound waits, and the home carries the compound out up to the OPEN, whose journal has the
+//! answers of the store already (`journal`). So it makes no call to the store but to cut a file.
+//! Its reply, up to the results of the OPEN, takes the place of what was written so far, and the
+//! shard goes on with the operations behind. An OPEN that the store refuses is over at once.
+//!
+//! The home makes all checks of state that it makes of its own OPENs, and those that come first
+//! cannot fail any more as a rule: nobody may reclaim, and the client has completed its reclaims
+//! (`Borrowed::may_open`).
+
+use std::cell::Cell;
+
+use stag_engine::CallId;
+use stag_protocol::{
+    nfs::{v3::FileHandle, v4::Status4},
+    rpc::ReplyHeader,
+};
+
+use super::{
+    Nfs4,
+    compound::{CallFacts, Course},
+    journal::Wish,
+    letters::{ForwardedCompound, ForwardedReply, Unread},
+    link::ArrivalEnd,
+    node::Node,
+    session::BegunSlot,
+    suspend::{CompoundId, SuspendedCompound},
+    turn::{Done, Stop, Turn},
+};
+use crate::drc::CallSource;
+use crate::store::{Effort, Procedures4 as _, Store, StoreOutcome};
+
+/// The store's part of an OPEN.
+#[derive(Debug)]
+pub(crate) struct AskedOpen {
+    /// Place of the OPEN in its compound.
+    pub(super) place: u32,
+    /// Answers of the store, in their order.
+    pub(super) outcomes: Vec<StoreOutcome>,
+    /// The file, while it is pinned for the home and nobody has taken the pin.
+    pub(super) pinned: Cell<Option<FileHandle>>,
+}
+
+/// An OPEN that the home is to be asked about.
+#[derive(Debug)]
+pub(crate) struct OpenWish {
+    outcomes: Vec<StoreOutcome>,
+    file: FileHandle,
+    is_pinned: bool,
+    begun: BegunSlot,
+}
+
+/// An OPEN that is at the home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenAtHome {
+    /// The name that the home answers it by.
+    call: CallId,
+    file: FileHandle,
+}
+
+/// The shard's side.
+impl<S: Store> Turn<'_, '_, S> {
+    /// Begins an OPEN at a shard that is not the home.
+    ///
+    /// # Errors
+    /// [`Stop::Elsewhere`] if the compound could not wait for the home: nothing is done yet.
+    pub(super) fn begin_beside_home(&mut self) -> Done {
+        if self.can_wait() { Ok(()) } else { Err(Stop::Elsewhere) }
+    }
+
+    /// Lets an OPEN of `file` wait for the home, to which all that is left of it belongs.
+    pub(super) fn wait_for_home(&mut self, file: &FileHandle) -> Stop {
+        let slot = self.slot.as_ref();
+        let begun = slot.and_then(|slot| {
+            self.nfs4.sessions.get(&slot.session).map(|session| session.begun(slot))
+        });
+        let Some(begun) = begun else { return Status4::BadSession.into() };
+        if !self.can_wait() {
+            return Status4::Delay.into();
+        }
+        self.act();
+        let is_pinned =
+            !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok();
+        let outcomes = self.journal.outcomes();
+        self.journal.wait_for(Wish::Home(OpenWish { outcomes, file: *file, is_pinned, begun }))
+    }
+
+    /// Takes the reply of the home for what was written so far. Returns true if the compound goes
+    /// on.
+    pub(super) fn take_opened(
+        &mut self,
+        open: OpenAtHome,
+        reply: &ForwardedReply,
+        course: &mut Course,
+    ) -> bool {
+        let results = reply.kept().unwrap_or_default();
+        self.reply.truncate(ReplyHeader::LEN);
+        let has_room = self.reply.ensure(self.cx, results.len());
+        let written = has_room && self.reply.write(|writer| writer.fixed(results)).is_ok();
+        debug_assert!(written, "room for an OPEN was looked for before it began");
+        let status = results.first_chunk().map(|word| u32::from_be_bytes(*word));
+        let is_opened = status == Some(Status4::Ok as u32) && written;
+        if is_opened {
+            self.set_current(Node::Object(open.file));
+            course.count += 1;
+        } else if status.is_none() || !written {
+            self.reply.fail();
+        }
+        is_opened
+    }
+}
+
+impl Nfs4 {
+    /// The compound whose OPEN the home answers by this name.
+    pub(crate) fn opening(&self, call: CallId) -> Option<CompoundId> {
+        self.suspended.find(|compound| compound.at_home.is_some_and(|open| open.call == call))
+    }
+}
+
+impl SuspendedCompound {
+    /// The letter about its OPEN, from a shard.
+    fn letter(&self, wish: OpenWish, unread: &Unread, source: CallSource) -> ForwardedCompound {
+        let OpenWish { outcomes, file, is_pinned, .. } = wish;
+        let facts = CallFacts {
+            xid: self.reply.xid(),
+            principal: self.principal,
+            request_len: self.request_len,
+        };
+        let pieces = self.arguments.pieces();
+        let arguments = stag_protocol::xdr::Reader::over(&pieces);
+        let pinned = Cell::new(is_pinned.then_some(file));
+        let asked = AskedOpen { place: self.course.count, outcomes, pinned };
+        let mut letter = ForwardedCompound::of(unread, source, self.caller, facts, &arguments);
+        letter.asked = Some(asked);
+        letter
+    }
+}
+
+impl ArrivalEnd {
+    /// Asks the home about the OPEN of a compound that waits. Compounds that wait are few, and the
+    /// file may have been made: it is asked even when there is no room for others.
+    pub(crate) fn ask_about(&mut self, nfs4: &mut Nfs4, id: CompoundId, wish: OpenWish) {
+        let Some(compound) = nfs4.suspended.get_mut(id) else {
+            debug_assert!(false, "a compound waits until the home answers");
+            return;
+        };
+        compound.at_home = Some(OpenAtHome { call: compound.source.id, file: wish.file });
+        let begun = Some(wish.begun);
+        self.send_compound(compound.source, begun, |unread, source| {
+            compound.letter(wish, unread, source)
+        });
+    }
+}
+
+/// The home's side.
+impl<S: Store> Turn<'_, '_, S> {
+    /// Fills the journal of the next operation, if it is an OPEN that the store was asked about.
+    #[inline]
+    pub(super) fn fill_journal(&mut self, place: u32) {
+        if let Some(asked) = self.crossing.asked.filter(|asked| asked.place == place) {
+            self.journal.fill(&asked.outcomes, asked.pinned.take());
+        }
+    }
+
+    /// Takes back the pin of an OPEN that gave its client nothing.
+    pub(super) fn drop_pin(&mut self) {
+        if let Some(file) = self.journal.pinned.take() {
+            self.store.unpin(&file);
+        }
+    }
+}
+
+impl ForwardedCompound {
+    /// The store's part of the OPEN up to which it is carried out.
+    pub(crate) const fn asked(&self) -> Option<&AskedOpen> {
+        self.asked.as_ref()
+    }
+
+    /// Takes back the pin of an OPEN that the home did not come to.
+    pub(crate) fn drop_pin<S: Store>(&self, store: &mut S) {
+        if let Some(file) = self.asked.as_ref().and_then(|asked| asked.pinned.take()) {
+            store.unpin(&file);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! OPEN at a shard that is not the home: it asks the store, and the home says what becomes of the
+//! state (`stag_nfs`' `v4/opening.rs`).
+
+use crate::{
+    beside::{Scene, ask},
+    client4::{Reply4, look, put, read},
+};
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{
+        Answer, Close4Args, CreateHow4, Open4Args, OpenClaim, OpenHow, RawAttributes, Request,
+        StateOwner, Stateid, Status4, Text, share,
+    },
+};
+use std::fs;
+
+/// Accesses of an OPEN, and what it denies.
+#[derive(Clone, Copy)]
+struct Shares {
+    access: u32,
+    deny: u32,
+}
+
+const READS: Shares = Shares { access: share::READ, deny: 0 };
+const WRITES: Shares = Shares { access: share::BOTH, deny: 0 };
+
+fn open(claim: OpenClaim<'static>, how: OpenHow<'static>, shares: Shares) -> Request<'static> {
+    Request::Open(Open4Args {
+        seqid: 0,
+        share_access: shares.access,
+        share_deny: shares.deny,
+        owner: StateOwner { client_id: 0, owner: Text(b"owner") },
+        how,
+        claim,
+    })
+}
+
+fn named(name: &'static [u8], how: OpenHow<'static>, shares: Shares) -> Request<'static> {
+    open(OpenClaim::Null(Text(name)), how, shares)
+}
+
+const fn guarded() -> OpenHow<'static> {
+    OpenHow::Create(CreateHow4::Guarded(RawAttributes { mask: EMPTY, octets: &[] }))
+}
+
+/// UNCHECKED, with the size 0.
+fn cutting() -> OpenHow<'static> {
+    let mask = stag_protocol::nfs::v4::Bitmap::of([4]);
+    OpenHow::Create(CreateHow4::Unchecked(RawAttributes { mask, octets: &[0; 8] }))
+}
+
+const EMPTY: stag_protocol::nfs::v4::Bitmap = stag_protocol::nfs::v4::Bitmap::EMPTY;
+
+/// The state and the file of an OPEN with GETFH and GETATTR behind it.
+fn opened(reply: &Reply4) -> (Stateid, FileHandle) {
+    let answers = reply.answers();
+    let [.., Answer::Open(Ok(opened)), Answer::GetFh(Ok(handle)), Answer::GetAttr(Ok(_))] =
+        &answers[..]
+    else {
+        panic!("{answers:?}")
+    };
+    (opened.stateid, FileHandle::new(handle.0).unwrap())
+}
+
+/// Times that an operation was carried out at the home, and at the second shard.
+fn times(scene: &Scene, operation: &str) -> (u64, u64) {
+    let times = |report: stag_nfs::Nfs4Report| *report.operations.get(operation).unwrap_or(&0);
+    let home = times(scene.world.server.snapshot().app.nfs4);
+    (home, times(scene.world.arrival.snapshot().app.nfs4))
+}
+
+fn look_behind(directory: &FileHandle, open: Request<'static>) -> Vec<Request<'static>> {
+    let directory = Box::leak(Box::new(*directory));
+    vec![put(directory), open, Request::GetFh(()), look()]
+}
+
+#[test]
+fn the_home_carries_out_nothing_but_the_open_and_the_shard_goes_on_behind_it() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    let requests = look_behind(&directory, named(b"made", guarded(), WRITES));
+    let (before, handles) = (scene.counts(), times(&scene, "GetFh"));
+    let opens = times(&scene, "Open");
+    let (state, file) = opened(&ask(&mut scene.world, 1, &requests));
+    assert_eq!(scene.counts(), (before.0 + 1, before.1 + 1), "one letter; it counts here");
+    assert_eq!(times(&scene, "GetFh"), (handles.0, handles.1 + 1));
+    assert_eq!(times(&scene, "Open"), (opens.0 + 1, opens.1));
+    assert_eq!(scene.names(), ["made"]);
+    // The shard was told of the state.
+    let forwarded = scene.counts().0;
+    let reads = |state| match read(0, 10) {
+        Request::Read(args) => {
+            Request::Read(stag_protocol::nfs::v4::Read4Args { stateid: state, ..args })
+        }
+        _ => unreachable!(),
+    };
+    let reply = ask(&mut scene.world, 1, &[put(&file), reads(state)]);
+    assert!(matches!(reply.last(), Answer::Read(Ok(_))), "{reply:?}");
+    assert_eq!(scene.counts().0, forwarded);
+    // It is found there now, by its name and by its handle.
+    for open in
+        [named(b"made", OpenHow::NoCreate, READS), open(OpenClaim::Fh, OpenHow::NoCreate, READS)]
+    {
+        let object = if matches!(&open, Request::Open(args) if args.claim == OpenClaim::Fh) {
+            file
+        } else {
+            directory
+        };
+        let (_, found) = opened(&ask(&mut scene.world, 1, &look_behind(&object, open)));
+        assert_eq!(found, file);
+    }
+    assert_eq!((scene.counts().0, times(&scene, "GetFh").0), (forwarded + 2, handles.0));
+}
+
+#[test]
+fn what_the_store_refuses_is_refused_without_the_home() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    fs::write(scene.home.path().join("export/file"), b"octets").unwrap();
+    fs::create_dir(scene.home.path().join("export/inner")).unwrap();
+    let cases = [
+        (named(b"none", OpenHow::NoCreate, READS), Status4::NoEnt),
+        (named(b"file", guarded(), READS), Status4::Exist),
+        (named(b"inner", OpenHow::NoCreate, READS), Status4::IsDir),
+    ];
+    let before = scene.counts();
+    let count = cases.len() as u64;
+    for (open, status) in cases {
+        let reply = ask(&mut scene.world, 1, &look_behind(&directory, open));
+        assert_eq!(reply.status(), status, "{reply:?}");
+    }
+    assert_eq!(scene.counts(), (before.0, before.1 + count));
+}
+
+#[test]
+fn what_the_home_refuses_is_refused_and_pins_nothing() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    fs::write(scene.home.path().join("export/file"), b"octets").unwrap();
+    let none = share::WANT_NO_DELEGATION;
+    let denies = Shares { access: share::READ | none, deny: share::WRITE };
+    let mut first = look_behind(&directory, named(b"file", OpenHow::NoCreate, denies));
+    let reply = loop {
+        // The other shard has to hear of it first.
+        let reply = ask(&mut scene.world, 0, &first);
+        if reply.status() != Status4::Delay {
+            break reply;
+        }
+    };
+    let (state, file) = opened(&reply);
+    for how in [OpenHow::NoCreate, cutting()] {
+        let second = look_behind(&directory, named(b"file", how, WRITES));
+        let reply = ask(&mut scene.world, 1, &second);
+        assert_eq!(reply.status(), Status4::ShareDenied, "{reply:?}");
+        assert!(matches!(reply.last(), Answer::Open(Err(_))));
+        assert_eq!(fs::read(scene.home.path().join("export/file")).unwrap(), b"octets");
+    }
+    // With the last state of it the file is let go: without a name it is gone.
+    first = vec![put(&file), Request::Close(Close4Args { seqid: 0, open: state })];
+    assert_eq!(ask(&mut scene.world, 0, &first).status(), Status4::Ok);
+    let second = look_behind(
+        &directory,
+        named(b"file", cutting(), Shares { access: WRITES.access | none, deny: 0 }),
+    );
+    let (state, _) = opened(&ask(&mut scene.world, 1, &second));
+    assert_eq!(fs::read(scene.home.path().join("export/file")).unwrap(), b"");
+    let remove = [put(&directory), Request::Remove(Text(b"file"))];
+    assert_eq!(ask(&mut scene.world, 1, &remove).status(), Status4::Ok);
+    let look_again = [put(&file), look()];
+    assert_eq!(ask(&mut scene.world, 1, &look_again).status(), Status4::Ok, "it is open");
+    let close = [put(&file), Request::Close(Close4Args { seqid: 0, open: state })];
+    assert_eq!(ask(&mut scene.world, 1, &close).status(), Status4::Ok);
+    assert_eq!(ask(&mut scene.world, 1, &look_again).status(), Status4::Stale);
+}
+
+#[test]
+fn a_delegation_in_its_way_is_waited_for_and_one_may_be_given() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    let (given, file) = scene.world.delegate();
+    scene.world.close();
+    let requests = look_behind(&directory, named(b"file", OpenHow::NoCreate, WRITES));
+    let reply = ask(&mut scene.world, 1, &requests);
+    assert_eq!(reply.status(), Status4::Delay, "{reply:?}");
+    assert_eq!(scene.world.clients[0].app().recalled[0].0.other, given.other);
+    let back = [put(&file), Request::DelegReturn(given)];
+    assert_eq!(ask(&mut scene.world, 0, &back).status(), Status4::Ok);
+    opened(&ask(&mut scene.world, 1, &requests));
+    // One that nobody has waited for gets a delegation at once: all shards have heard of it then.
+    let requests = look_behind(&directory, named(b"free", OpenHow::NoCreate, WRITES));
+    fs::write(scene.home.path().join("export/free"), b"octets").unwrap();
+    let reply = ask(&mut scene.world, 1, &requests);
+    opened(&reply);
+    let answers = reply.answers();
+    let Some(Answer::Open(Ok(open))) = answers.get(2) else { panic!("{answers:?}") };
+    let write = matches!(open.delegation, stag_protocol::nfs::v4::OpenDelegation::Write(_));
+    assert!(write, "{:?}", open.delegation);
+}
+
+#[test]
+fn behind_a_look_at_something_the_home_carries_out_all() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    fs::write(scene.home.path().join("export/file"), b"octets").unwrap();
+    let open = || named(b"file", OpenHow::NoCreate, READS);
+    let cases = [
+        vec![put(&directory), look(), open(), Request::GetFh(())],
+        vec![Request::PutRootFh(()), Request::Lookup(Text(b"data")), open(), Request::GetFh(())],
+        vec![put(&directory), open(), Request::GetFh(()), open()],
+    ];
+    for requests in cases {
+        let handles = times(&scene, "GetFh");
+        let reply = ask(&mut scene.world, 1, &requests);
+        let is_file = requests.len() == 4 && matches!(requests[3], Request::Open(_));
+        let status = if is_file { Status4::NotDir } else { Status4::Ok };
+        assert_eq!(reply.status(), status, "{reply:?}");
+        assert_eq!(times(&scene, "GetFh"), (handles.0 + 1, handles.1));
+    }
+}
