@@ -87,7 +87,7 @@ impl<S: Store> Gateway<S> {
                 false => delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped),
             };
         };
-        if crossing.reach == Reach::Begin {
+        if crossing.reach == Reach::Begin || crossing.home.is_some() {
             // A request is begun only if the home takes it.
             let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(compound.clone());
             if !has_room || !self.nfs4.as_mut().is_some_and(gives_up) {
@@ -292,9 +292,9 @@ impl<S: Store> Gateway<S> {
         match (letter, borrower) {
             (FromHome::Reply { id, mut reply }, borrower) => {
                 let peer = arrival.take_forwarded(id);
-                let opening = borrower.as_ref().and_then(|nfs4| nfs4.opening(id));
-                if let Some(compound) = opening {
-                    return self.resume_compound(cx, compound, Told::Opened(reply));
+                let split = borrower.as_ref().and_then(|nfs4| nfs4.split(id));
+                if let Some(compound) = split {
+                    return self.resume_compound(cx, compound, Told::Home(reply));
                 }
                 let away = borrower.and_then(|nfs4| nfs4.take_away(id, reply.kept()));
                 let (id, peer) = match (away, peer) {

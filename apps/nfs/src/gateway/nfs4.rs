@@ -273,7 +273,7 @@ impl<S: Store> Gateway<S> {
                 Wish::Recall => None,
                 Wish::Home(wish) => {
                     if let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) {
-                        arrival.ask_about(nfs4, id, wish);
+                        arrival.ask_home(nfs4, id, wish);
                     }
                     None
                 }

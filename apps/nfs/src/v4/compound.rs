@@ -116,6 +116,8 @@ pub(super) struct Course {
     count_at: usize,
     /// It is carried out up to so many.
     until: u32,
+    /// So many of them count at another shard, which has carried them out, too.
+    passed: u32,
 }
 
 /// End of a run of operations.
@@ -217,8 +219,10 @@ impl<S: Store> Turn<'_, '_, S> {
             writer.u32(0)
         });
         debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
-        let until = self.crossing.asked.map_or(u32::MAX, |asked| asked.place.saturating_add(1));
-        Course { count: 0, count_at: self.reply.len() - 4, until }
+        let part = self.crossing.asked.map(|asked| asked.part);
+        let passed = part.map_or(0, |part| part.place);
+        let until = part.filter(|part| !part.is_rest).map_or(u32::MAX, |part| part.place + 1);
+        Course { count: 0, count_at: self.reply.len() - 4, until, passed }
     }
 
     /// Carries out operations until one fails or waits.
@@ -235,7 +239,7 @@ impl<S: Store> Turn<'_, '_, S> {
             return RunEnd::Over;
         }
         while let Some(next) = operations.next() {
-            let step = Step { is_first: course.count == 0, left: operations.left(), facts };
+            let step = Step { place: course.count, left: operations.left(), facts };
             let before = self.reply.len();
             let place = S::MAY_WAIT.then_some(self.place);
             self.fill_journal(course.count);
@@ -325,8 +329,8 @@ impl<S: Store> Turn<'_, '_, S> {
             self.release_slot();
         }
         self.end_changes();
-        if course.until != u32::MAX {
-            self.take_back(course.count.min(course.until - 1));
+        if course.passed > 0 {
+            self.take_back(course.count.min(course.passed));
         }
         if S::MAY_WAIT {
             self.drop_pin();
@@ -387,6 +391,10 @@ impl<S: Store> Turn<'_, '_, S> {
             return Ok(());
         }
         self.check_room(request)?;
+        if self.is_home_part(step.place, request) {
+            self.begin_beside_home()?;
+            return Err(self.wait_for_home(None));
+        }
         op::carry_out(self, request)?;
         if is_measured_behind(request) {
             self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;

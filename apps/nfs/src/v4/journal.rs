@@ -20,7 +20,7 @@ use stag_protocol::nfs::v3::FileHandle;
 
 use super::{
     changes::OwnChanges,
-    opening::OpenWish,
+    split::HomeWish,
     state::{ChangeAndSize, StateKey},
     turn::Stop,
 };
@@ -42,8 +42,8 @@ pub(crate) enum Wish {
     Fetch,
     /// Delegations of other clients that are on their way back.
     Recall,
-    /// The verdict of the home about an OPEN, which is to be asked for.
-    Home(OpenWish),
+    /// The part of the home, which is to be asked for it.
+    Home(HomeWish),
 }
 
 /// CB_GETATTR of an operation.

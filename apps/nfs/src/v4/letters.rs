@@ -16,8 +16,8 @@ use stag_protocol::{
 use super::{
     beside::BesideQuestion,
     compound::CallFacts,
-    opening::AskedOpen,
     session::{BegunSlot, LentSession, UsedSlots},
+    split::AskedPart,
     state::FactChange,
 };
 use crate::{
@@ -42,8 +42,8 @@ pub(crate) struct ForwardedCompound {
     pub(crate) begun: Option<BegunSlot>,
     /// The shard that it came to can carry out compounds itself.
     pub(crate) takes_loans: bool,
-    /// The home carries it out up to this OPEN, of which the store was asked.
-    pub(super) asked: Option<AskedOpen>,
+    /// The part of the home, if it is not all.
+    pub(super) asked: Option<AskedPart>,
     pieces: Vec<(Box<[u8]>, bool)>,
     _share: UnreadShare,
 }

@@ -6,7 +6,7 @@ use super::session::SequenceFacts;
 
 /// Place of an operation in its compound.
 pub(super) struct Step<'a> {
-    pub(super) is_first: bool,
+    pub(super) place: u32,
     /// Operations behind it.
     pub(super) left: u32,
     pub(super) facts: &'a SequenceFacts<'a>,
@@ -19,7 +19,7 @@ impl Step<'_> {
         request: &Request<'_>,
         session: Option<stag_protocol::nfs::v4::SessionId>,
     ) -> Result<(), Status4> {
-        if self.is_first {
+        if self.place == 0 {
             return match request {
                 Request::Sequence(_) => Ok(()),
                 Request::ExchangeId(_)

@@ -10,9 +10,9 @@ use super::{
     loans::Borrowed,
     node::Node,
     op::HELD,
-    opening::AskedOpen,
     session::{BegunSlot, Standing},
     settled::IoAbout,
+    split::{AskedPart, HomePart},
     state::{IoAccess, StateOther},
     stateids::file_id,
 };
@@ -49,8 +49,10 @@ pub(crate) struct Crossing<'a> {
     pub(crate) begun: Option<&'a BegunSlot>,
     /// That shard can have the slots of a session that it makes.
     pub(crate) takes_loans: bool,
-    /// It is carried out up to this OPEN, of which another shard has asked the store.
-    pub(crate) asked: Option<&'a AskedOpen>,
+    /// The home has a part in it.
+    pub(crate) home: Option<HomePart>,
+    /// It is carried out here, at the home, as far as another shard asks for.
+    pub(crate) asked: Option<&'a AskedPart>,
 }
 
 impl Nfs4 {
@@ -72,7 +74,10 @@ impl Nfs4 {
             store,
             borrowed,
             client: session.client,
-            may_open: borrowed.may_open(&args.session) && has_room,
+            may_ask: has_room,
+            may_open: borrowed.may_open(&args.session),
+            home: None,
+            opens: false,
             current: Found::Somewhere,
             saved: Found::Somewhere,
             lookup_waits: false,
@@ -84,12 +89,18 @@ impl Nfs4 {
         let here = operations
             .zip(1..)
             .try_for_each(|(request, place)| look.pass(&request.map_err(|_| AtHome)?, place));
-        let Look { io, looks_up, first_change, .. } = look;
-        let reach = match here {
-            Ok(()) => Reach::Here { first_change: first_change.unwrap_or(u32::MAX), has_room },
-            Err(AtHome) => return Some(Crossing { reach: Reach::Begin, ..Crossing::default() }),
+        let Look { io, looks_up, looks, first_change, home, opens, .. } = look;
+        // What asks the store for nothing goes to the home as it is.
+        let is_worth_it = match here {
+            Ok(()) => home.is_none() || opens || looks,
+            Err(AtHome) => opens,
         };
-        Some(Crossing { reach, io, looks_up, ..Crossing::default() })
+        if !is_worth_it {
+            return Some(Crossing { reach: Reach::Begin, ..Crossing::default() });
+        }
+        let home = home.map(|place| HomePart { place, is_rest: here.is_err() });
+        let reach = Reach::Here { first_change: first_change.unwrap_or(u32::MAX), has_room };
+        Some(Crossing { reach, io, looks_up, home, ..Crossing::default() })
     }
 }
 
@@ -115,8 +126,14 @@ struct Look<'a, S> {
     store: &'a S,
     borrowed: &'a Borrowed,
     client: u64,
-    /// This shard may ask the store about an OPEN, and then the home.
+    /// The home may have a part in it.
+    may_ask: bool,
+    /// Its client may be given state.
     may_open: bool,
+    /// The place of the home's part.
+    home: Option<u32>,
+    /// That is an OPEN.
+    opens: bool,
     current: Found,
     saved: Found,
     /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
@@ -170,6 +187,7 @@ impl<S: Store> Look<'_, S> {
                 self.current = Found::Own;
             }
             Request::Open(args) => self.open(args, place)?,
+            Request::Close(_) | Request::OpenDowngrade(_) => self.give_up(place)?,
             Request::Remove(_) => {
                 self.change(place)?;
                 self.change_name(self.current)?;
@@ -219,9 +237,26 @@ impl<S: Store> Look<'_, S> {
     fn open(&mut self, args: &Open4Args<'_>, place: u32) -> Result<(), AtHome> {
         away_if(!matches!(self.current, Found::Object(_)))?;
         let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
-        away_if(!is_new || !self.may_open || self.looks || self.waits(self.current))?;
+        away_if(!is_new || !self.may_open || self.waits(self.current))?;
+        self.leave(place)?;
         self.change(place)?;
-        self.current = Found::Own;
+        (self.opens, self.current) = (true, Found::Own);
+        Ok(())
+    }
+
+    /// An operation that gives up what its client has: the home carries it out, and this shard what
+    /// stands behind it.
+    fn give_up(&mut self, place: u32) -> Result<(), AtHome> {
+        self.begin_io()?;
+        self.leave(place)?;
+        self.first_change = Some(place);
+        Ok(())
+    }
+
+    /// The home carries out this operation.
+    fn leave(&mut self, place: u32) -> Result<(), AtHome> {
+        away_if(!self.may_ask || self.looks || self.home.is_some())?;
+        self.home = Some(place);
         Ok(())
     }
 

@@ -40,8 +40,8 @@ pub(crate) enum Told {
     Fetched(Option<Brought>),
     /// Delegations may be back, or it has waited for them long enough.
     Recalled,
-    /// The home has carried it out up to its OPEN.
-    Opened(ForwardedReply),
+    /// The home has carried out its part.
+    Home(ForwardedReply),
 }
 
 impl Told {
@@ -69,14 +69,14 @@ impl Nfs4 {
         if let Some(client) = compound.awaits_record {
             self.recovery.hold_reply(client);
         }
-        let mut opened = None;
+        let mut home = None;
         match told {
             Told::Answered(answer) => journal.add(answer),
             Told::Fetched(brought) => journal.bring(brought),
             Told::Recalled => {}
-            Told::Opened(reply) => {
+            Told::Home(reply) => {
                 journal.clear();
-                opened = compound.at_home.map(|open| (open, reply));
+                home = compound.at_home.map(|away| (away, reply));
             }
         }
         journal.rewind();
@@ -113,11 +113,12 @@ impl Nfs4 {
             crossing: Crossing {
                 io: compound.io,
                 looks_up: compound.looks_up,
+                home: compound.home,
                 ..Crossing::default()
             },
         };
-        if let Some((open, reply)) = opened
-            && !turn.take_opened(open, &reply, &mut course)
+        if let Some((away, reply)) = home
+            && !turn.take_from_home(away, &reply, &mut course)
         {
             return of_asker(asker, turn.conclude_run(RunEnd::Over, course, &facts));
         }

@@ -20,8 +20,8 @@ use super::{
     arguments::KeptArguments,
     compound::Course,
     journal::Journal,
-    opening::OpenAtHome,
     session::{Principal, SlotInUse},
+    split::{AtHome, HomePart},
     state::{ChangeAndSize, StateOther},
     turn::Place,
 };
@@ -86,8 +86,9 @@ pub(super) struct SuspendedCompound {
     pub(super) io: Option<StateOther>,
     /// It asks for attributes of an object that it looks up first.
     pub(super) looks_up: bool,
-    /// Its OPEN is at the home.
-    pub(super) at_home: Option<OpenAtHome>,
+    /// The part of the home in it, and that part while it is there.
+    pub(super) home: Option<HomePart>,
+    pub(super) at_home: Option<AtHome>,
 }
 
 /// Those of a shard.
@@ -159,7 +160,7 @@ impl SuspendedCompounds {
 
     /// The first compound that waits and of which `is_meant` is true.
     pub(super) fn find(&self, is_meant: impl Fn(&SuspendedCompound) -> bool) -> Option<CompoundId> {
-        let mut all = CompoundId::all();
+        let mut all = CompoundId::all().take(if self.len() > 0 { SUSPENDED } else { 0 });
         all.find(|id| self.get(*id).is_some_and(&is_meant))
     }
 

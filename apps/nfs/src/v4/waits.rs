@@ -233,6 +233,7 @@ impl<S: Store> Turn<'_, '_, S> {
             awaits_record: self.nfs4.recovery.take_asked(),
             io: self.crossing.io,
             looks_up: self.crossing.looks_up,
+            home: self.crossing.home,
             at_home: None,
         });
         CompoundStep::Waits(id, wish)

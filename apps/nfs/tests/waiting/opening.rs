@@ -3,13 +3,14 @@
 
 use crate::{
     beside::{Scene, ask},
-    client4::{Reply4, look, put, read},
+    client4::{Reply4, look, put, read, session_args},
 };
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{
-        Answer, Close4Args, CreateHow4, Open4Args, OpenClaim, OpenHow, RawAttributes, Request,
-        StateOwner, Stateid, Status4, Text, share,
+        Answer, ClientOwner, Close4Args, CreateHow4, ExchangeIdArgs, Open4Args, OpenClaim, OpenHow,
+        RawAttributes, Request, SequenceArgs, StateOwner, StateProtection, Stateid, Status4, Text,
+        share,
     },
 };
 use std::fs;
@@ -23,6 +24,8 @@ struct Shares {
 
 const READS: Shares = Shares { access: share::READ, deny: 0 };
 const WRITES: Shares = Shares { access: share::BOTH, deny: 0 };
+/// Both, without a delegation.
+const PLAIN: Shares = Shares { access: share::BOTH | share::WANT_NO_DELEGATION, deny: 0 };
 
 fn open(claim: OpenClaim<'static>, how: OpenHow<'static>, shares: Shares) -> Request<'static> {
     Request::Open(Open4Args {
@@ -113,6 +116,44 @@ fn the_home_carries_out_nothing_but_the_open_and_the_shard_goes_on_behind_it() {
 }
 
 #[test]
+fn behind_a_close_the_shard_goes_on_and_what_needs_state_behind_an_open_is_the_homes() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    let requests = look_behind(&directory, named(b"made", guarded(), PLAIN));
+    let (open, file) = opened(&ask(&mut scene.world, 1, &requests));
+    let (closes, looks) = (times(&scene, "Close"), times(&scene, "GetAttr"));
+    let close = |open| Request::Close(Close4Args { seqid: 0, open });
+    let reply = ask(&mut scene.world, 1, &[put(&file), close(open), look()]);
+    let answers = reply.answers();
+    let [.., Answer::Close(Ok(_)), Answer::GetAttr(Ok(_))] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(times(&scene, "Close"), (closes.0 + 1, closes.1));
+    assert_eq!(times(&scene, "GetAttr"), (looks.0, looks.1 + 1));
+    // The state is gone, and the file without a name with it.
+    let reply = ask(&mut scene.world, 1, &[put(&file), close(open), look()]);
+    assert_eq!((reply.status(), reply.answers().len()), (Status4::BadStateid, 3));
+    // A CLOSE behind an OPEN needs what the OPEN gives.
+    let open = named(b"other", guarded(), PLAIN);
+    let mut requests = look_behind(&directory, open);
+    requests.push(close(Stateid::CURRENT));
+    let (forwarded, compounds) = scene.counts();
+    let reply = ask(&mut scene.world, 1, &requests);
+    assert_eq!((reply.status(), reply.answers().len()), (Status4::Ok, 6));
+    assert_eq!(scene.counts(), (forwarded + 1, compounds + 1));
+    assert_eq!(times(&scene, "GetAttr"), (looks.0 + 1, looks.1 + 1));
+    assert_eq!(scene.names(), ["made", "other"]);
+    // Made here, it is refused here.
+    let reply = ask(&mut scene.world, 1, &requests);
+    assert_eq!((reply.status(), scene.counts().0), (Status4::Exist, forwarded + 1));
+    for name in [b"made".as_slice(), b"other"] {
+        let remove = [put(&directory), Request::Remove(Text(name))];
+        assert_eq!(ask(&mut scene.world, 1, &remove).status(), Status4::Ok);
+    }
+    assert_eq!(ask(&mut scene.world, 1, &[put(&file), look()]).status(), Status4::Stale);
+}
+
+#[test]
 fn what_the_store_refuses_is_refused_without_the_home() {
     let mut scene = Scene::new();
     let directory = scene.directory;
@@ -158,10 +199,7 @@ fn what_the_home_refuses_is_refused_and_pins_nothing() {
     // With the last state of it the file is let go: without a name it is gone.
     first = vec![put(&file), Request::Close(Close4Args { seqid: 0, open: state })];
     assert_eq!(ask(&mut scene.world, 0, &first).status(), Status4::Ok);
-    let second = look_behind(
-        &directory,
-        named(b"file", cutting(), Shares { access: WRITES.access | none, deny: 0 }),
-    );
+    let second = look_behind(&directory, named(b"file", cutting(), PLAIN));
     let (state, _) = opened(&ask(&mut scene.world, 1, &second));
     assert_eq!(fs::read(scene.home.path().join("export/file")).unwrap(), b"");
     let remove = [put(&directory), Request::Remove(Text(b"file"))];
@@ -206,14 +244,45 @@ fn behind_a_look_at_something_the_home_carries_out_all() {
     let cases = [
         vec![put(&directory), look(), open(), Request::GetFh(())],
         vec![Request::PutRootFh(()), Request::Lookup(Text(b"data")), open(), Request::GetFh(())],
-        vec![put(&directory), open(), Request::GetFh(()), open()],
     ];
     for requests in cases {
         let handles = times(&scene, "GetFh");
         let reply = ask(&mut scene.world, 1, &requests);
-        let is_file = requests.len() == 4 && matches!(requests[3], Request::Open(_));
-        let status = if is_file { Status4::NotDir } else { Status4::Ok };
-        assert_eq!(reply.status(), status, "{reply:?}");
+        assert_eq!(reply.status(), Status4::Ok, "{reply:?}");
         assert_eq!(times(&scene, "GetFh"), (handles.0 + 1, handles.1));
     }
+}
+
+/// Nothing is made for a client that may not be given state yet (RFC 8881 §18.51.3).
+#[test]
+fn a_client_that_has_not_completed_its_reclaims_makes_no_file() {
+    let mut scene = Scene::new();
+    let directory = scene.directory;
+    let args = ExchangeIdArgs {
+        client: ClientOwner { verifier: [1; 8], owner: Text(b"new") },
+        flags: 0,
+        protection: StateProtection::None,
+        implementation: None,
+    };
+    let reply = scene.world.exchange(1, &[Request::ExchangeId(args)]);
+    let Answer::ExchangeId(Ok(known)) = reply.last() else { panic!("{reply:?}") };
+    let create = Request::CreateSession(session_args(known.client_id, known.sequence));
+    let reply = scene.world.exchange(1, &[create]);
+    let Answer::CreateSession(Ok(made)) = reply.last() else { panic!("{reply:?}") };
+    let session = made.session;
+    let ask = |scene: &mut Scene, sequence, requests: &[Request<'static>]| {
+        let sequence =
+            SequenceArgs { session, sequence, slot: 0, highest_slot: 0, cache_this: true };
+        let all: Vec<_> =
+            std::iter::once(Request::Sequence(sequence)).chain(requests.iter().cloned()).collect();
+        scene.world.exchange(1, &all)
+    };
+    let requests = look_behind(&directory, named(b"early", guarded(), WRITES));
+    assert_eq!(ask(&mut scene, 1, &requests).status(), Status4::Grace);
+    assert!(scene.names().is_empty(), "{:?}", scene.names());
+    let complete = [Request::ReclaimComplete(false)];
+    assert_eq!(ask(&mut scene, 2, &complete).status(), Status4::Ok);
+    let handles = times(&scene, "GetFh");
+    assert_eq!(ask(&mut scene, 3, &requests).status(), Status4::Ok);
+    assert_eq!(times(&scene, "GetFh"), (handles.0, handles.1 + 1), "the shard was told at once");
 }

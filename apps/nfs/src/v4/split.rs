@@ -1,0 +1,214 @@
+//! Compounds that two shards carry out: the one with the slots of their session, and the home.
+//!
+//! The shard with the slots carries out an OPEN up to its first question about state: it looks its
+//! file up or makes it, asks what the caller may do, and pins the file. Then its compound waits,
+//! and the home carries the compound out up to the OPEN, whose journal has the answers of the store
+//! already (`journal`). So it makes no call to the store but to cut a file. Its reply takes the
+//! place of what was written so far, and the shard goes on with the operations behind. An OPEN that
+//! the store refuses is over at once. Where something behind the OPEN needs state, the home carries
+//! out that and all else. CLOSE and OPEN_DOWNGRADE are the home's alone; the shard goes on behind.
+//!
+//! The home makes all checks of state that it makes of its own OPENs, and those that come first
+//! cannot fail any more as a rule: nobody may reclaim, and the client has completed its reclaims
+//! (`Borrowed::may_open`).
+
+use std::cell::Cell;
+
+use stag_engine::CallId;
+use stag_protocol::{
+    nfs::{
+        v3::FileHandle,
+        v4::{Request, Status4},
+    },
+    rpc::ReplyHeader,
+};
+
+use super::{
+    Nfs4,
+    compound::{CallFacts, Course},
+    journal::Wish,
+    letters::{ForwardedCompound, ForwardedReply, Unread},
+    link::ArrivalEnd,
+    node::Node,
+    session::BegunSlot,
+    suspend::{CompoundId, SuspendedCompound},
+    turn::{Done, Stop, Turn},
+};
+use crate::drc::CallSource;
+use crate::store::{Effort, Procedures4 as _, Store, StoreOutcome};
+
+/// The operation of a compound that the home carries out, which begins at another shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HomePart {
+    /// Its place.
+    pub(super) place: u32,
+    /// The home carries out all that is behind it, too.
+    pub(super) is_rest: bool,
+}
+
+/// The part of the home in a compound, with what it has to know.
+#[derive(Debug)]
+pub(crate) struct AskedPart {
+    pub(super) part: HomePart,
+    /// Answers of the store to an OPEN, in their order.
+    outcomes: Vec<StoreOutcome>,
+    /// The file of an OPEN, while it is pinned for the home and nobody has taken the pin.
+    pinned: Cell<Option<FileHandle>>,
+}
+
+/// An operation that the home is to carry out.
+#[derive(Debug)]
+pub(crate) struct HomeWish {
+    part: HomePart,
+    outcomes: Vec<StoreOutcome>,
+    /// The file that is opened.
+    opened: Option<FileHandle>,
+    is_pinned: bool,
+    begun: BegunSlot,
+}
+
+/// The part of a compound that is at the home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtHome {
+    /// The name that the home answers it by.
+    call: CallId,
+    opened: Option<FileHandle>,
+}
+
+/// The shard's side.
+impl<S: Store> Turn<'_, '_, S> {
+    /// Returns true for an operation that the home carries out from its beginning.
+    #[inline]
+    pub(super) fn is_home_part(&self, place: u32, request: &Request<'_>) -> bool {
+        let is_here = self.crossing.home.is_some_and(|part| part.place == place);
+        is_here && !matches!(request, Request::Open(_))
+    }
+
+    /// Begins an operation that the home ends.
+    ///
+    /// # Errors
+    /// [`Stop::Elsewhere`] if the compound could not wait for the home: nothing is done yet.
+    pub(super) fn begin_beside_home(&mut self) -> Done {
+        if self.can_wait() { Ok(()) } else { Err(Stop::Elsewhere) }
+    }
+
+    /// Lets an operation wait for the home, to which all that is left of it belongs; of an OPEN,
+    /// the file is `opened`.
+    pub(super) fn wait_for_home(&mut self, opened: Option<&FileHandle>) -> Stop {
+        let slot = self.slot.as_ref();
+        let begun = slot.and_then(|slot| {
+            self.nfs4.sessions.get(&slot.session).map(|session| session.begun(slot))
+        });
+        let (Some(begun), Some(part)) = (begun, self.crossing.home) else {
+            return Status4::BadSession.into();
+        };
+        if !self.can_wait() {
+            return Status4::Delay.into();
+        }
+        let is_pinned = opened.is_some_and(|file| {
+            self.act();
+            !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok()
+        });
+        let (outcomes, opened) = (self.journal.outcomes(), opened.copied());
+        let wish = HomeWish { part, outcomes, opened, is_pinned, begun };
+        self.journal.wait_for(Wish::Home(wish))
+    }
+
+    /// Takes the reply of the home for what was written so far. Returns true if the compound goes
+    /// on.
+    pub(super) fn take_from_home(
+        &mut self,
+        away: AtHome,
+        reply: &ForwardedReply,
+        course: &mut Course,
+    ) -> bool {
+        let results = reply.kept().unwrap_or_default();
+        self.reply.truncate(ReplyHeader::LEN);
+        let has_room = self.reply.ensure(self.cx, results.len());
+        let written = has_room && self.reply.write(|writer| writer.fixed(results)).is_ok();
+        let status = results.first_chunk().map(|word| u32::from_be_bytes(*word));
+        let Some(status) = status.filter(|_| written) else {
+            self.reply.fail();
+            return false;
+        };
+        course.count += 1;
+        match away.opened {
+            Some(file) => self.set_current(Node::Object(file)),
+            None => self.set_stateid(None),
+        }
+        status == Status4::Ok as u32 && self.crossing.home.is_some_and(|part| !part.is_rest)
+    }
+}
+
+impl Nfs4 {
+    /// The compound whose part the home answers by this name.
+    pub(crate) fn split(&self, call: CallId) -> Option<CompoundId> {
+        self.suspended.find(|compound| compound.at_home.is_some_and(|away| away.call == call))
+    }
+}
+
+impl SuspendedCompound {
+    /// The letter about the part of the home, from a shard.
+    fn letter(&self, wish: HomeWish, unread: &Unread, source: CallSource) -> ForwardedCompound {
+        let HomeWish { part, outcomes, opened, is_pinned, .. } = wish;
+        let facts = CallFacts {
+            xid: self.reply.xid(),
+            principal: self.principal,
+            request_len: self.request_len,
+        };
+        let pieces = self.arguments.pieces();
+        let arguments = stag_protocol::xdr::Reader::over(&pieces);
+        let pinned = Cell::new(opened.filter(|_| is_pinned));
+        let mut letter = ForwardedCompound::of(unread, source, self.caller, facts, &arguments);
+        letter.asked = Some(AskedPart { part, outcomes, pinned });
+        letter
+    }
+}
+
+impl ArrivalEnd {
+    /// Lets the home carry out its part of a compound that waits. Compounds that wait are few, and
+    /// a file may have been made: it is asked even when there is no room for others.
+    pub(crate) fn ask_home(&mut self, nfs4: &mut Nfs4, id: CompoundId, wish: HomeWish) {
+        let Some(compound) = nfs4.suspended.get_mut(id) else {
+            debug_assert!(false, "a compound waits until the home answers");
+            return;
+        };
+        compound.at_home = Some(AtHome { call: compound.source.id, opened: wish.opened });
+        let begun = Some(wish.begun);
+        self.send_compound(compound.source, begun, |unread, source| {
+            compound.letter(wish, unread, source)
+        });
+    }
+}
+
+/// The home's side.
+impl<S: Store> Turn<'_, '_, S> {
+    /// Fills the journal of the next operation, if the store was asked for it.
+    #[inline]
+    pub(super) fn fill_journal(&mut self, place: u32) {
+        if let Some(asked) = self.crossing.asked.filter(|asked| asked.part.place == place) {
+            self.journal.fill(&asked.outcomes, asked.pinned.take());
+        }
+    }
+
+    /// Takes back the pin of an OPEN that gave its client nothing.
+    pub(super) fn drop_pin(&mut self) {
+        if let Some(file) = self.journal.pinned.take() {
+            self.store.unpin(&file);
+        }
+    }
+}
+
+impl ForwardedCompound {
+    /// The part of the home, of a compound that is not all its.
+    pub(crate) const fn asked(&self) -> Option<&AskedPart> {
+        self.asked.as_ref()
+    }
+
+    /// Takes back the pin of an OPEN that the home did not come to.
+    pub(crate) fn drop_pin<S: Store>(&self, store: &mut S) {
+        if let Some(file) = self.asked.as_ref().and_then(|asked| asked.pinned.take()) {
+            store.unpin(&file);
+        }
+    }
+}
