@@ -273,8 +273,13 @@ impl Nfs4 {
 
     /// Drops records that nobody confirmed for a lease.
     fn forget_unconfirmed(&mut self, now: Time) {
+        let mut left = self.clients.len();
         for place in 0..session::CLIENTS {
+            if left == 0 {
+                break;
+            }
             let Some(client) = self.clients.nth(place) else { continue };
+            left -= 1;
             if !client.is_confirmed && now.since(client.made) > self.config.lease {
                 let id = client.id;
                 self.end_client(id);

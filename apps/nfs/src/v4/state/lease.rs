@@ -115,7 +115,8 @@ impl StateTables {
 
     /// Time passes: looks at some clients, in turns.
     pub(super) fn expire_clients(&mut self, now: u64) {
-        let places = self.clients.capacity();
+        // A shard that is not the home has none.
+        let places = if self.clients.is_empty() { 0 } else { self.clients.capacity() };
         for _ in 0..CLIENTS_PER_TURN.min(places) {
             let place = self.next_client % places;
             self.next_client = place + 1;
