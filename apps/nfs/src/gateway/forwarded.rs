@@ -150,10 +150,14 @@ impl<S: Store> Gateway<S> {
 
     /// Tries compounds again that were kept.
     fn resume_kept(&mut self, cx: &mut Cx<'_>) {
-        for _ in 0..self.nfs4.as_ref().map_or(0, |nfs4| nfs4.kept()) {
+        let kept = self.nfs4.as_ref().map_or(0, |nfs4| nfs4.kept());
+        for _ in 0..kept {
             if let Some(compound) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_kept()) {
                 self.carry_out_forwarded(cx, compound);
             }
+        }
+        if let Some(nfs4) = self.nfs4.as_mut().filter(|_| kept > 0) {
+            nfs4.revoke_waiting(cx.now());
         }
     }
 

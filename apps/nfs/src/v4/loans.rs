@@ -24,7 +24,7 @@ use stag_engine::{CallId, Time};
 use stag_protocol::{
     nfs::{
         v3::FileHandle,
-        v4::{Compound, Request, SequenceArgs, SessionId, Status4, sequence_flag},
+        v4::{SequenceArgs, SessionId, Status4, sequence_flag},
     },
     rpc::Xid,
 };
@@ -33,6 +33,7 @@ use super::{
     Nfs4,
     compound::Flow,
     facts::SharedFacts,
+    kept::{is_of, sequence_of},
     letters::{ForwardedCompound, FromHome},
     link::ArrivalEnd,
     session::{BegunSlot, LentSession, SESSIONS, SlotInUse, Standing, UsedSlots},
@@ -267,8 +268,12 @@ impl Nfs4 {
         }
     }
 
-    /// Returns true if a client that counts as expired has renewed its lease at another shard.
+    /// Returns true if a client that counts as expired has renewed its lease at another shard, or
+    /// is [about to](Self::is_speaking).
     pub(super) fn is_renewed(&mut self, client: ClientKey, now: Time) -> bool {
+        if self.state.client_id(client).is_some_and(|id| self.is_speaking(id)) {
+            return self.state.renew(client, super::milliseconds(now));
+        }
         let has_loans = self.link.as_ref().is_some_and(|link| link.loans > 0);
         if has_loans {
             self.renew_lent(now);
@@ -302,61 +307,6 @@ impl Nfs4 {
         if self.link.as_ref().is_some_and(|link| link.loans > 0) {
             self.sessions.iter().for_each(|session| self.tell_flags(&session.id()));
         }
-    }
-
-    /// Keeps a compound until its session's slots are back, or there is memory for it.
-    pub(crate) fn keep(&mut self, compound: Box<ForwardedCompound>) {
-        if let Some(link) = &mut self.link {
-            link.kept.push_back(compound);
-        }
-    }
-
-    /// Keeps a copy of a compound of a connection of the home's own, with so many octets of
-    /// arguments. False when too many are kept.
-    pub(crate) fn keep_own(
-        &mut self,
-        octets: usize,
-        copy: impl FnOnce(&super::letters::Unread) -> ForwardedCompound,
-    ) -> bool {
-        let link = self.link.as_mut().filter(|link| link.unread.has_room(octets));
-        let Some(link) = link else { return false };
-        link.kept.push_back(Box::new(copy(&link.unread)));
-        true
-    }
-
-    /// Number of compounds that are kept.
-    pub(crate) fn kept(&self) -> usize {
-        self.link.as_ref().map_or(0, |link| link.kept.len())
-    }
-
-    /// The next of them, which is to be tried again. Those whose slots are not back go behind all
-    /// others.
-    pub(crate) fn next_kept(&mut self) -> Option<Box<ForwardedCompound>> {
-        let compound = self.link.as_mut()?.kept.pop_front()?;
-        let session = sequence_of(&compound).map(|args| args.session);
-        let session = session.and_then(|session| self.sessions.get(&session));
-        let is_lent = session.is_some_and(|session| {
-            session.lent_to().is_some() || !self.is_unsettled(session.client)
-        });
-        if is_lent && compound.begun.is_none() {
-            self.keep(compound);
-            return None;
-        }
-        Some(compound)
-    }
-}
-
-/// Returns true for a compound of this session.
-fn is_of(compound: &ForwardedCompound, session: &SessionId) -> bool {
-    sequence_of(compound).is_some_and(|args| args.session == *session)
-}
-
-fn sequence_of(compound: &ForwardedCompound) -> Option<SequenceArgs> {
-    let pieces = compound.pieces();
-    let mut operations = Compound::parse(stag_protocol::xdr::Reader::over(&pieces)).ok()?;
-    match operations.next()?.ok()? {
-        Request::Sequence(args) => Some(args),
-        _ => None,
     }
 }
 

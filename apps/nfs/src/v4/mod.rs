@@ -15,6 +15,7 @@ mod detail;
 mod facts;
 mod home;
 mod journal;
+mod kept;
 mod letters;
 mod link;
 mod loans;

@@ -163,10 +163,7 @@ impl Nfs4 {
         if let Some(key) = key.filter(|key| self.state.is_to_go(*key)) {
             self.remove_expired(key, now);
         }
-        // Those of other clients are put back.
-        for state in std::mem::take(&mut self.revocations) {
-            self.revoke_recorded(state, now);
-        }
+        self.revoke_waiting(now);
     }
 
     /// Tells shards what the states of their clients allow. Called before any reply leaves that

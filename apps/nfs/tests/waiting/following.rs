@@ -1,11 +1,16 @@
 //! Slots of a session go to the shard that its requests come from.
 
 use crate::{
-    client4::{CONFIG, Reply4, create, exchange_over, look, make_directory, put, request},
-    lending::{Guest, even, lock, read, write},
+    client4::{
+        CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, put, request,
+    },
+    lending::{Guest, LEASE, Rival, delegate, even, lock, opened, read, write},
+    store::Pace,
     world::World,
 };
-use stag_protocol::nfs::v4::{Answer, Request, Status4};
+use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
+use stag_protocol::nfs::v4::{Answer, Request, Status4, session_flag};
+use std::time::Duration;
 
 #[test]
 fn slots_go_to_the_shard_that_requests_come_from_for_long_with_what_the_client_has() {
@@ -87,4 +92,42 @@ fn cross(delay: u64) -> bool {
 #[test]
 fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_once() {
     assert!((0..150).filter(|delay| cross(*delay)).count() > 0);
+}
+
+/// The connection is lost behind a call that hangs, and the client comes back over another shard,
+/// where it waits for its slots: it is not the one who is late.
+#[test]
+fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_taken_from_it() {
+    let delegations = DelegationPolicy::ReadWrite;
+    let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
+    world.refuse_callbacks(0);
+    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
+    let given = delegate(&mut world, &mut session);
+    let mut rival = Rival::new(&mut world);
+    world.shared.borrow_mut().pace = Pace::NoChange;
+    let (slow, file) = (world.slow, world.file);
+    let hangs = [session.next(0, true), put(&slow), make_directory(b"late")];
+    world.send(0, 1, |cx, token| request(cx, token, &hangs));
+    assert!(opened(&rival.open_denying(&mut world, 0)).is_none(), "it is recalled");
+    let back = [session.next(1, true), put(&file), Request::DelegReturn(given)];
+    world.send(0, 2, |cx, token| request(cx, token, &back));
+    for _ in 0..64 {
+        world.pass_time(LEASE / 16);
+        assert!(opened(&rival.open_denying(&mut world, 0)).is_none(), "the slots are not back");
+    }
+    assert!(world.take(0).is_none());
+    world.shared.borrow_mut().pace = Pace::Even;
+    for _ in 0..2 {
+        let (token, reply) = loop {
+            world.step();
+            if let Some(answered) = world.take(0) {
+                break answered;
+            }
+        };
+        assert_eq!(Reply4::of(&reply).status(), Status4::Ok, "call {token}");
+    }
+    while opened(&rival.open_denying(&mut world, 0)).is_none() {
+        world.pass_time(Duration::from_millis(100));
+    }
+    world.end();
 }

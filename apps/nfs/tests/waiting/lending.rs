@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Octets that a test writes: the store wants a version in front.
 const OCTETS: [u8; 8] = [0, 0, 0, 1, 1, 1, 1, 1];
 
-fn opened(reply: &Reply4) -> Option<Stateid> {
+pub fn opened(reply: &Reply4) -> Option<Stateid> {
     match reply.last() {
         Answer::Open(Ok(opened)) => Some(opened.stateid),
         _ => None,
@@ -52,7 +52,7 @@ pub fn lock(open: Stateid, length: u64) -> Request<'static> {
 }
 
 /// OPEN of the current file, for reading.
-fn open_to_read() -> Request<'static> {
+pub fn open_to_read() -> Request<'static> {
     Request::Open(Open4Args {
         seqid: 0,
         share_access: share::READ,
@@ -134,10 +134,10 @@ fn a_request_that_comes_another_way_brings_the_slots_back_with_their_replies() {
 }
 
 /// A client of the home that wants what the guest has.
-struct Rival(Session4);
+pub struct Rival(Session4);
 
 impl Rival {
-    fn new(world: &mut World) -> Self {
+    pub fn new(world: &mut World) -> Self {
         Self(Session4::open_over(world, 1, 0, 0))
     }
 
@@ -149,7 +149,7 @@ impl Rival {
         self.open_denying(world, share::BOTH)
     }
 
-    fn open_denying(&mut self, world: &mut World, deny: u32) -> Reply4 {
+    pub fn open_denying(&mut self, world: &mut World, deny: u32) -> Reply4 {
         let slow = world.slow;
         let opened = [self.0.next(0, false), put(&slow), open(b"file", deny)];
         exchange_over(world, 1, 0, &opened)
@@ -195,7 +195,7 @@ fn locks_of_clients_of_different_shards_conflict_and_data_goes_by_them_without_a
 }
 
 /// Longer than any operation takes.
-const LEASE: Duration = Duration::from_secs(60);
+pub const LEASE: Duration = Duration::from_secs(60);
 
 #[test]
 fn what_an_expired_client_has_is_given_away_only_when_its_writes_are_over() {
@@ -237,16 +237,12 @@ fn flags(reply: &Reply4) -> u32 {
     }
 }
 
-#[test]
-fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
-    let delegations = DelegationPolicy::ReadWrite;
-    let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
-    world.refuse_callbacks(0);
-    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
+/// Opens the file over the second shard until that gives a delegation to read it.
+pub fn delegate(world: &mut World, session: &mut Session4) -> Stateid {
     let file = world.file;
     let given = (0..100).find_map(|_| {
         let reading = [session.next(0, true), put(&file), open_to_read()];
-        match exchange_over(&mut world, 0, 1, &reading).last() {
+        match exchange_over(world, 0, 1, &reading).last() {
             Answer::Open(Ok(opened)) => match opened.delegation {
                 OpenDelegation::Read(given) => Some(given.stateid),
                 _ => None,
@@ -254,7 +250,16 @@ fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
             _ => None,
         }
     });
-    let given = given.expect("nobody else has it open");
+    given.expect("nobody else has it open")
+}
+
+#[test]
+fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
+    let delegations = DelegationPolicy::ReadWrite;
+    let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
+    world.refuse_callbacks(0);
+    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
+    let given = delegate(&mut world, &mut session);
     let mut rival = Rival::new(&mut world);
     // It is recalled, and does not come back.
     let mut look = |world: &mut World, last: Option<Request<'static>>| {

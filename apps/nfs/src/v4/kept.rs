@@ -1,0 +1,75 @@
+//! Compounds that are kept at the home: their session's slots are at another shard, and on their
+//! way back; or there was no memory.
+
+use stag_protocol::nfs::v4::{Compound, Request, SequenceArgs, SessionId};
+
+use super::{
+    Nfs4,
+    letters::{ForwardedCompound, Unread},
+};
+
+impl Nfs4 {
+    /// Keeps a compound until its session's slots are back, or there is memory for it.
+    pub(crate) fn keep(&mut self, compound: Box<ForwardedCompound>) {
+        if let Some(link) = &mut self.link {
+            link.kept.push_back(compound);
+        }
+    }
+
+    /// Keeps a copy of a compound of a connection of the home's own, with so many octets of
+    /// arguments. False when too many are kept.
+    pub(crate) fn keep_own(
+        &mut self,
+        octets: usize,
+        copy: impl FnOnce(&Unread) -> ForwardedCompound,
+    ) -> bool {
+        let link = self.link.as_mut().filter(|link| link.unread.has_room(octets));
+        let Some(link) = link else { return false };
+        link.kept.push_back(Box::new(copy(&link.unread)));
+        true
+    }
+
+    /// Number of compounds that are kept.
+    pub(crate) fn kept(&self) -> usize {
+        self.link.as_ref().map_or(0, |link| link.kept.len())
+    }
+
+    /// The next of them, which is to be tried again. Those whose slots are not back go behind all
+    /// others.
+    pub(crate) fn next_kept(&mut self) -> Option<Box<ForwardedCompound>> {
+        let compound = self.link.as_mut()?.kept.pop_front()?;
+        let session = sequence_of(&compound).map(|args| args.session);
+        let session = session.and_then(|session| self.sessions.get(&session));
+        let is_lent = session.is_some_and(|session| {
+            session.lent_to().is_some() || !self.is_unsettled(session.client)
+        });
+        if is_lent && compound.begun.is_none() {
+            self.keep(compound);
+            return None;
+        }
+        Some(compound)
+    }
+
+    /// Returns true while a request of a client waits for slots that another shard has: the client
+    /// cannot be heard before.
+    pub(super) fn is_speaking(&self, client: u64) -> bool {
+        let kept = self.link.iter().flat_map(|link| &link.kept);
+        let sessions = kept.filter_map(|kept| self.sessions.get(&sequence_of(kept)?.session));
+        sessions.into_iter().any(|session| session.client == client)
+    }
+}
+
+/// Returns true for a compound of this session.
+pub(super) fn is_of(compound: &ForwardedCompound, session: &SessionId) -> bool {
+    sequence_of(compound).is_some_and(|args| args.session == *session)
+}
+
+/// The SEQUENCE of a compound.
+pub(super) fn sequence_of(compound: &ForwardedCompound) -> Option<SequenceArgs> {
+    let pieces = compound.pieces();
+    let mut operations = Compound::parse(stag_protocol::xdr::Reader::over(&pieces)).ok()?;
+    match operations.next()?.ok()? {
+        Request::Sequence(args) => Some(args),
+        _ => None,
+    }
+}
