@@ -9,7 +9,7 @@ use crate::{
     world::World,
 };
 use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
-use stag_protocol::nfs::v4::{Answer, Request, Status4, session_flag};
+use stag_protocol::nfs::v4::{Answer, Request, Status4, session_flag, share};
 use std::time::Duration;
 
 #[test]
@@ -113,7 +113,11 @@ fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_ta
     world.send(0, 2, |cx, token| request(cx, token, &back));
     for _ in 0..64 {
         world.pass_time(LEASE / 16);
-        assert!(opened(&rival.open_denying(&mut world, 0)).is_none(), "the slots are not back");
+        // It is in the way of the delegation, and of the open.
+        for deny in [0, share::BOTH] {
+            let reply = rival.open_denying(&mut world, deny);
+            assert!(opened(&reply).is_none(), "the slots are not back");
+        }
     }
     assert!(world.take(0).is_none());
     world.shared.borrow_mut().pace = Pace::Even;
