@@ -110,6 +110,8 @@ def operations(mounted):
             is_here = words[4] == mounted
         elif is_here and len(words) > 8 and words[0].endswith(":") and words[0][:-1].isupper():
             counts[words[0][:-1]] = int(words[1])
+    # An OPEN of a file that the client knows has a name of its own there.
+    counts["OPEN"] += counts["OPEN_NOATTR"]
     return counts
 
 

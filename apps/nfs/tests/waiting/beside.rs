@@ -11,7 +11,7 @@ use stag_protocol::nfs::{
         Answer, Bitmap, RawAttributes, Rename4Args, Request, SetAttr4Args, Stateid, Status4, Text,
     },
 };
-use std::fs;
+use std::{fs, path::Path};
 
 /// A world, and the directory that it exports.
 pub struct Scene {
@@ -22,8 +22,12 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Self {
+        Self::of(World::lending)
+    }
+
+    pub fn of(make: impl FnOnce(&Path) -> World<Files>) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut world = World::lending(home.path());
+        let mut world = make(home.path());
         let root = [Request::PutRootFh(()), Request::Lookup(Text(b"data")), Request::GetFh(())];
         let reply = ask(&mut world, 0, &root);
         let Answer::GetFh(Ok(handle)) = reply.last() else { panic!("{reply:?}") };

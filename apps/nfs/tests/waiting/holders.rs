@@ -125,6 +125,18 @@ impl World<Files> {
     /// A server of files. The first client is connected to the home, the other one to a shard that
     /// has its session lent.
     pub fn lending(directory: &Path) -> Self {
+        Self::sharing(directory, |home, exports| home.with_exclusive(exports))
+    }
+
+    /// The same, but programs of the host may change the files.
+    pub fn watching(directory: &Path) -> Self {
+        Self::sharing(directory, |home, exports| home.with_watched(exports).unwrap())
+    }
+
+    fn sharing(
+        directory: &Path,
+        home: impl FnOnce(Gateway<Files>, &[String]) -> Gateway<Files>,
+    ) -> Self {
         let path = directory.join("export");
         std::fs::create_dir_all(&path).unwrap();
         let config = FilesConfig {
@@ -137,12 +149,12 @@ impl World<Files> {
             cluster: None,
         };
         let shared = SharedFiles::open(&config).unwrap();
-        let exclusive = ["data".to_owned()];
-        let gateways = [0, 1].map(|shard| {
+        let exports = ["data".to_owned()];
+        let [first, second] = [0, 1].map(|shard| {
             let files = Files::open(&shared, shard).unwrap();
-            Gateway::new(files).with_nfs4(CONFIG).with_exclusive(&exclusive)
+            Gateway::new(files).with_nfs4(CONFIG)
         });
-        Self::of(gateways, b"data", [false, true])
+        Self::of([home(first, &exports), second], b"data", [false, true])
     }
 }
 

@@ -4,13 +4,15 @@
 use crate::{
     beside::{Scene, ask},
     client4::{Reply4, look, put, read, session_args},
+    holders::World,
+    lending::write,
 };
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{
-        Answer, ClientOwner, Close4Args, CreateHow4, ExchangeIdArgs, Open4Args, OpenClaim, OpenHow,
-        RawAttributes, Request, SequenceArgs, StateOwner, StateProtection, Stateid, Status4, Text,
-        share,
+        Answer, ClientOwner, Close4Args, Commit4Args, CreateHow4, ExchangeIdArgs, Open4Args,
+        OpenClaim, OpenHow, RawAttributes, Request, SequenceArgs, StateOwner, StateProtection,
+        Stateid, Status4, Text, share,
     },
 };
 use std::fs;
@@ -233,6 +235,22 @@ fn a_delegation_in_its_way_is_waited_for_and_one_may_be_given() {
     let Some(Answer::Open(Ok(open))) = answers.get(2) else { panic!("{answers:?}") };
     let write = matches!(open.delegation, stag_protocol::nfs::v4::OpenDelegation::Write(_));
     assert!(write, "{:?}", open.delegation);
+}
+
+/// The shard that has made a file keeps it open to write it, which no lease can be beside.
+#[test]
+fn a_file_that_a_shard_has_made_is_watched_soon() {
+    let mut scene = Scene::of(World::watching);
+    let directory = scene.directory;
+    let requests = look_behind(&directory, named(b"file", guarded(), PLAIN));
+    let (open, file) = opened(&ask(&mut scene.world, 1, &requests));
+    assert_eq!(ask(&mut scene.world, 1, &[put(&file), write(open)]).status(), Status4::Ok);
+    let commit = Request::Commit(Commit4Args { offset: 0, count: 0 });
+    assert_eq!(ask(&mut scene.world, 1, &[put(&file), commit]).status(), Status4::Ok);
+    let close = Request::Close(Close4Args { seqid: 0, open });
+    assert_eq!(ask(&mut scene.world, 1, &[put(&file), close, look()]).status(), Status4::Ok);
+    let tries = (0..10).take_while(|_| scene.world.open_existing().is_none()).count();
+    assert!(tries <= 2, "{tries}");
 }
 
 #[test]
