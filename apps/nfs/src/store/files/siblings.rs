@@ -125,8 +125,8 @@ impl Siblings {
         }
     }
 
-    /// Asks the others not to keep a file open to write it, and wakes them for that. Those with much
-    /// mail do not hear of it.
+    /// Asks the others not to keep a file open to write it, and wakes them for that. Those with
+    /// much mail do not hear of it.
     pub fn ask_to_stop_writing(&self, letters: &Letters, file: FileId) {
         for (_, sibling) in self.others(letters) {
             let _ = sibling.inbox.put(SiblingLetter::StopWriting(file));
@@ -228,7 +228,9 @@ mod tests {
         assert_eq!((b.next_letter(), b.next_letter()), (Some(removed), None));
         let woken = std::sync::Arc::new(AtomicU64::new(0));
         let count = std::sync::Arc::clone(&woken);
-        siblings.attach(1, move || drop(count.fetch_add(1, Ordering::Relaxed)));
+        siblings.attach(1, move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
         siblings.ask_to_stop_writing(&a, file(5));
         assert_eq!(woken.load(Ordering::Relaxed), 1, "it may have nothing else to do");
         assert_eq!(b.next_letter(), Some(SiblingLetter::StopWriting(file(5))));
