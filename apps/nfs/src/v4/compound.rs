@@ -15,7 +15,7 @@ use super::{
     node::Node,
     op,
     position::Step,
-    reach::{Crossing, Reach},
+    reach::{Crossing, Reach, is_apart},
     recovery::HeldReply,
     session::{BegunSlot, CELL_LEN, Principal, SequenceFacts, SlotVerdict},
     suspend::CompoundId,
@@ -391,10 +391,6 @@ impl<S: Store> Turn<'_, '_, S> {
             return Ok(());
         }
         self.check_room(request)?;
-        if self.is_home_part(step.place, request) {
-            self.begin_beside_home()?;
-            return Err(self.wait_for_home(None));
-        }
         op::carry_out(self, request)?;
         if is_measured_behind(request) {
             self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
@@ -414,8 +410,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if !is_measured_behind(request) {
             self.check_len(self.reply_len().saturating_add(longest))?;
         }
-        let is_apart = matches!(request, Request::Read(_) | Request::ReadLink(_));
-        let here = if is_apart { 64 } else { longest };
+        let here = if is_apart(request) { 64 } else { longest };
         if self.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
     }
 

@@ -74,10 +74,8 @@ impl Nfs4 {
             store,
             borrowed,
             client: session.client,
-            may_ask: has_room,
-            may_open: borrowed.may_open(&args.session),
+            may_open: borrowed.may_open(&args.session) && has_room,
             home: None,
-            opens: false,
             current: Found::Somewhere,
             saved: Found::Somewhere,
             lookup_waits: false,
@@ -86,16 +84,13 @@ impl Nfs4 {
             looks: false,
             first_change: None,
         };
+        let reads = operations.clone().flatten().any(|request| is_apart(&request));
         let here = operations
             .zip(1..)
             .try_for_each(|(request, place)| look.pass(&request.map_err(|_| AtHome)?, place));
-        let Look { io, looks_up, looks, first_change, home, opens, .. } = look;
-        // What asks the store for nothing goes to the home as it is.
-        let is_worth_it = match here {
-            Ok(()) => home.is_none() || opens || looks,
-            Err(AtHome) => opens,
-        };
-        if !is_worth_it {
+        let Look { io, looks_up, first_change, home, .. } = look;
+        // What lies apart from a reply of the home's goes to its caller with that.
+        if here.is_err() && (home.is_none() || reads) {
             return Some(Crossing { reach: Reach::Begin, ..Crossing::default() });
         }
         let home = home.map(|place| HomePart { place, is_rest: here.is_err() });
@@ -126,14 +121,10 @@ struct Look<'a, S> {
     store: &'a S,
     borrowed: &'a Borrowed,
     client: u64,
-    /// The home may have a part in it.
-    may_ask: bool,
-    /// Its client may be given state.
+    /// Its client may be given state, and the home takes one more compound.
     may_open: bool,
-    /// The place of the home's part.
+    /// The place of its OPEN, which the home ends.
     home: Option<u32>,
-    /// That is an OPEN.
-    opens: bool,
     current: Found,
     saved: Found,
     /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
@@ -187,7 +178,6 @@ impl<S: Store> Look<'_, S> {
                 self.current = Found::Own;
             }
             Request::Open(args) => self.open(args, place)?,
-            Request::Close(_) | Request::OpenDowngrade(_) => self.give_up(place)?,
             Request::Remove(_) => {
                 self.change(place)?;
                 self.change_name(self.current)?;
@@ -237,26 +227,9 @@ impl<S: Store> Look<'_, S> {
     fn open(&mut self, args: &Open4Args<'_>, place: u32) -> Result<(), AtHome> {
         away_if(!matches!(self.current, Found::Object(_)))?;
         let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
-        away_if(!is_new || !self.may_open || self.waits(self.current))?;
-        self.leave(place)?;
+        away_if(!is_new || !self.may_open || self.looks || self.waits(self.current))?;
         self.change(place)?;
-        (self.opens, self.current) = (true, Found::Own);
-        Ok(())
-    }
-
-    /// An operation that gives up what its client has: the home carries it out, and this shard what
-    /// stands behind it.
-    fn give_up(&mut self, place: u32) -> Result<(), AtHome> {
-        self.begin_io()?;
-        self.leave(place)?;
-        self.first_change = Some(place);
-        Ok(())
-    }
-
-    /// The home carries out this operation.
-    fn leave(&mut self, place: u32) -> Result<(), AtHome> {
-        away_if(!self.may_ask || self.looks || self.home.is_some())?;
-        self.home = Some(place);
+        (self.home, self.current) = (Some(place), Found::Own);
         Ok(())
     }
 
@@ -300,6 +273,11 @@ impl<S: Store> Look<'_, S> {
                 Found::Own | Found::Somewhere => self.store.mount_waits(),
             }
     }
+}
+
+/// Returns true for operations whose results may lie apart from the reply.
+pub(super) const fn is_apart(request: &Request<'_>) -> bool {
+    matches!(request, Request::Read(_) | Request::ReadLink(()))
 }
 
 /// Returns true for operations that need no state and leave the current filehandle as it is.

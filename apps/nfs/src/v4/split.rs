@@ -6,7 +6,7 @@
 //! already (`journal`). So it makes no call to the store but to cut a file. Its reply takes the
 //! place of what was written so far, and the shard goes on with the operations behind. An OPEN that
 //! the store refuses is over at once. Where something behind the OPEN needs state, the home carries
-//! out that and all else. CLOSE and OPEN_DOWNGRADE are the home's alone; the shard goes on behind.
+//! out that and all else.
 //!
 //! The home makes all checks of state that it makes of its own OPENs, and those that come first
 //! cannot fail any more as a rule: nobody may reclaim, and the client has completed its reclaims
@@ -16,10 +16,7 @@ use std::cell::Cell;
 
 use stag_engine::CallId;
 use stag_protocol::{
-    nfs::{
-        v3::FileHandle,
-        v4::{Request, Status4},
-    },
+    nfs::{v3::FileHandle, v4::Status4},
     rpc::ReplyHeader,
 };
 
@@ -37,7 +34,7 @@ use super::{
 use crate::drc::CallSource;
 use crate::store::{Effort, Procedures4 as _, Store, StoreOutcome};
 
-/// The operation of a compound that the home carries out, which begins at another shard.
+/// The OPEN of a compound that begins at another shard and ends at the home.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HomePart {
     /// Its place.
@@ -50,19 +47,18 @@ pub(crate) struct HomePart {
 #[derive(Debug)]
 pub(crate) struct AskedPart {
     pub(super) part: HomePart,
-    /// Answers of the store to an OPEN, in their order.
+    /// Answers of the store to the OPEN, in their order.
     outcomes: Vec<StoreOutcome>,
-    /// The file of an OPEN, while it is pinned for the home and nobody has taken the pin.
+    /// Its file, while it is pinned for the home and nobody has taken the pin.
     pinned: Cell<Option<FileHandle>>,
 }
 
-/// An operation that the home is to carry out.
+/// An OPEN that the home is to end.
 #[derive(Debug)]
 pub(crate) struct HomeWish {
     part: HomePart,
     outcomes: Vec<StoreOutcome>,
-    /// The file that is opened.
-    opened: Option<FileHandle>,
+    file: FileHandle,
     is_pinned: bool,
     begun: BegunSlot,
 }
@@ -72,19 +68,12 @@ pub(crate) struct HomeWish {
 pub(super) struct AtHome {
     /// The name that the home answers it by.
     call: CallId,
-    opened: Option<FileHandle>,
+    file: FileHandle,
 }
 
 /// The shard's side.
 impl<S: Store> Turn<'_, '_, S> {
-    /// Returns true for an operation that the home carries out from its beginning.
-    #[inline]
-    pub(super) fn is_home_part(&self, place: u32, request: &Request<'_>) -> bool {
-        let is_here = self.crossing.home.is_some_and(|part| part.place == place);
-        is_here && !matches!(request, Request::Open(_))
-    }
-
-    /// Begins an operation that the home ends.
+    /// Begins an OPEN that the home ends.
     ///
     /// # Errors
     /// [`Stop::Elsewhere`] if the compound could not wait for the home: nothing is done yet.
@@ -92,9 +81,8 @@ impl<S: Store> Turn<'_, '_, S> {
         if self.can_wait() { Ok(()) } else { Err(Stop::Elsewhere) }
     }
 
-    /// Lets an operation wait for the home, to which all that is left of it belongs; of an OPEN,
-    /// the file is `opened`.
-    pub(super) fn wait_for_home(&mut self, opened: Option<&FileHandle>) -> Stop {
+    /// Lets an OPEN of `file` wait for the home, to which all that is left of it belongs.
+    pub(super) fn wait_for_home(&mut self, file: &FileHandle) -> Stop {
         let slot = self.slot.as_ref();
         let begun = slot.and_then(|slot| {
             self.nfs4.sessions.get(&slot.session).map(|session| session.begun(slot))
@@ -105,13 +93,11 @@ impl<S: Store> Turn<'_, '_, S> {
         if !self.can_wait() {
             return Status4::Delay.into();
         }
-        let is_pinned = opened.is_some_and(|file| {
-            self.act();
-            !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok()
-        });
-        let (outcomes, opened) = (self.journal.outcomes(), opened.copied());
-        let wish = HomeWish { part, outcomes, opened, is_pinned, begun };
-        self.journal.wait_for(Wish::Home(wish))
+        self.act();
+        let is_pinned =
+            !self.store.waits(file, Effort::Plain) && self.store.now().pin(file).is_ok();
+        let (outcomes, file) = (self.journal.outcomes(), *file);
+        self.journal.wait_for(Wish::Home(HomeWish { part, outcomes, file, is_pinned, begun }))
     }
 
     /// Takes the reply of the home for what was written so far. Returns true if the compound goes
@@ -132,10 +118,7 @@ impl<S: Store> Turn<'_, '_, S> {
             return false;
         };
         course.count += 1;
-        match away.opened {
-            Some(file) => self.set_current(Node::Object(file)),
-            None => self.set_stateid(None),
-        }
+        self.set_current(Node::Object(away.file));
         status == Status4::Ok as u32 && self.crossing.home.is_some_and(|part| !part.is_rest)
     }
 }
@@ -150,7 +133,7 @@ impl Nfs4 {
 impl SuspendedCompound {
     /// The letter about the part of the home, from a shard.
     fn letter(&self, wish: HomeWish, unread: &Unread, source: CallSource) -> ForwardedCompound {
-        let HomeWish { part, outcomes, opened, is_pinned, .. } = wish;
+        let HomeWish { part, outcomes, file, is_pinned, .. } = wish;
         let facts = CallFacts {
             xid: self.reply.xid(),
             principal: self.principal,
@@ -158,7 +141,7 @@ impl SuspendedCompound {
         };
         let pieces = self.arguments.pieces();
         let arguments = stag_protocol::xdr::Reader::over(&pieces);
-        let pinned = Cell::new(opened.filter(|_| is_pinned));
+        let pinned = Cell::new(is_pinned.then_some(file));
         let mut letter = ForwardedCompound::of(unread, source, self.caller, facts, &arguments);
         letter.asked = Some(AskedPart { part, outcomes, pinned });
         letter
@@ -173,7 +156,7 @@ impl ArrivalEnd {
             debug_assert!(false, "a compound waits until the home answers");
             return;
         };
-        compound.at_home = Some(AtHome { call: compound.source.id, opened: wish.opened });
+        compound.at_home = Some(AtHome { call: compound.source.id, file: wish.file });
         let begun = Some(wish.begun);
         self.send_compound(compound.source, begun, |unread, source| {
             compound.letter(wish, unread, source)

@@ -75,7 +75,7 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         check_permission(turn, &file, claim, args.share_access)?;
     }
     if !is_home {
-        return Err(turn.wait_for_home(Some(&file.handle)));
+        return Err(turn.wait_for_home(&file.handle));
     }
     if !file.is_new {
         if args.share_access & share::WRITE != 0 {
