@@ -132,14 +132,16 @@ fn what_needs_state_behind_an_open_is_the_homes() {
     // Made here, it is refused here.
     let reply = ask(&mut scene.world, 1, &requests);
     assert_eq!((reply.status(), scene.counts().0), (Status4::Exist, forwarded + 1));
-    // Octets lie apart from the reply.
+    // Octets lie apart from a reply that its slot does not keep.
     fs::write(scene.home.path().join("export/made"), b"octets").unwrap();
     let open = named(b"made", OpenHow::NoCreate, PLAIN);
     let Request::Read(args) = read(0, 100) else { unreachable!() };
     let read = Request::Read(Read4Args { stateid: Stateid::CURRENT, ..args });
-    let mut requests = look_behind(&directory, open);
+    let Request::Sequence(args) = scene.world.sequence(1) else { unreachable!() };
+    let mut requests = vec![Request::Sequence(SequenceArgs { cache_this: false, ..args })];
+    requests.extend(look_behind(&directory, open));
     requests.push(read);
-    let reply = ask(&mut scene.world, 1, &requests);
+    let reply = scene.world.exchange(1, &requests);
     let answers = reply.answers();
     let [.., Answer::Open(Ok(open)), _, _, Answer::Read(Ok(done))] = &answers[..] else {
         panic!("{answers:?}")
