@@ -197,13 +197,25 @@ impl Player {
         while let Some(lock) = lost {
             let is_sure = self.is_certain(lock.right);
             let reclaim = lock_request(open_stateid, lock.excludes, true);
-            let (reply, first) = self.run(0, &[put(&file), reclaim]).await?;
+            let asked = self.run(0, &[put(&file), reclaim]).await;
+            let keep = |lock: Locked| {
+                let state = &mut *self.state.borrow_mut();
+                let open = state.opens.iter_mut().find(|open| open.stateid == open_stateid);
+                match open {
+                    Some(open) => open.lock = Some(lock),
+                    // The client has booted anew.
+                    None => self.release(lock.right),
+                }
+            };
+            let Ok((reply, first)) = asked else {
+                // It is asked for again in the next session.
+                keep(lock);
+                return Err(Gone);
+            };
             match reply.last() {
                 Answer::Lock(Ok(stateid)) => {
                     self.scene.ledger.borrow_mut().renew(lock.right, first + LEASE);
-                    let state = &mut *self.state.borrow_mut();
-                    let open = state.opens.iter_mut().find(|open| open.stateid == open_stateid);
-                    open.expect("it is open").lock = Some(Locked { stateid, ..lock });
+                    keep(Locked { stateid, ..lock });
                     lost = None;
                 }
                 _ if reply.status() == Status4::Delay => self.rest(300).await,
