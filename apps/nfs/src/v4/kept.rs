@@ -50,12 +50,15 @@ impl Nfs4 {
         Some(compound)
     }
 
-    /// Returns true while a request of a client waits for slots that another shard has: the client
-    /// cannot be heard before.
-    pub(super) fn is_speaking(&self, client: u64) -> bool {
+    /// Clients of which requests wait for slots that another shard has: they cannot be heard
+    /// before.
+    pub(super) fn speaking(&self) -> Vec<u64> {
         let kept = self.link.iter().flat_map(|link| &link.kept);
         let sessions = kept.filter_map(|kept| self.sessions.get(&sequence_of(kept)?.session));
-        sessions.into_iter().any(|session| session.client == client)
+        let mut clients: Vec<_> = sessions.map(|session| session.client).collect();
+        clients.sort_unstable();
+        clients.dedup();
+        clients
     }
 }
 

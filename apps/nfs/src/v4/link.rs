@@ -14,8 +14,9 @@
 //! the next pass. An arrival shard has [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
 //! that nobody has answered, and as many compounds, with arguments of [`OCTETS_MAX`], that the home
 //! has not read: those of connections that are gone count there, so that nobody fills memory by
-//! coming and going while the home is busy. All queues are bounded by that, by the slots of back
-//! channels, and by connections.
+//! coming and going while the home is busy. OPENs that the home ends (`split`) begin within these
+//! bounds, and may go beyond them by as many as a shard lets wait (`suspend`). All queues are
+//! bounded by that, by the slots of back channels, and by connections.
 
 use std::{
     collections::{HashSet, VecDeque},

@@ -269,9 +269,10 @@ impl Nfs4 {
     }
 
     /// Returns true if a client that counts as expired has renewed its lease at another shard, or
-    /// is [about to](Self::is_speaking).
+    /// is [about to](Self::speaking).
     pub(super) fn is_renewed(&mut self, client: ClientKey, now: Time) -> bool {
-        if self.state.client_id(client).is_some_and(|id| self.is_speaking(id)) {
+        let id = self.state.client_id(client);
+        if id.is_some_and(|id| self.speaking().contains(&id)) {
             return self.state.renew(client, super::milliseconds(now));
         }
         let has_loans = self.link.as_ref().is_some_and(|link| link.loans > 0);

@@ -84,13 +84,14 @@ impl Nfs4 {
             looks: false,
             first_change: None,
         };
-        let reads = operations.clone().flatten().any(|request| is_apart(&request));
+        let all = operations.clone();
         let here = operations
             .zip(1..)
             .try_for_each(|(request, place)| look.pass(&request.map_err(|_| AtHome)?, place));
         let Look { io, looks_up, first_change, home, .. } = look;
         // What lies apart from a reply of the home's goes to its caller with that.
-        if here.is_err() && (home.is_none() || reads) {
+        let has_parts = || all.flatten().any(|request| is_apart(&request));
+        if here.is_err() && (home.is_none() || has_parts()) {
             return Some(Crossing { reach: Reach::Begin, ..Crossing::default() });
         }
         let home = home.map(|place| HomePart { place, is_rest: here.is_err() });

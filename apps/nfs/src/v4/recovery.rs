@@ -256,9 +256,23 @@ impl Nfs4 {
 
     /// A delegation was not returned in time: it is revoked behind the record of that.
     pub(super) fn revoke_recorded(&mut self, state: StateKey, now: Time) {
+        self.revoke_unheard(state, &self.speaking(), now);
+    }
+
+    /// Revokes delegations whose clients are unsettled, and have been heard.
+    pub(crate) fn revoke_waiting(&mut self, now: Time) {
+        // They may be many, and so may be the requests.
+        let speaking = self.speaking();
+        for state in std::mem::take(&mut self.revocations) {
+            // Those of other clients are put back.
+            self.revoke_unheard(state, &speaking, now);
+        }
+    }
+
+    /// Revokes a delegation, unless its client is about to be heard, and may return it.
+    fn revoke_unheard(&mut self, state: StateKey, speaking: &[u64], now: Time) {
         let client = self.state.holder(state).and_then(|key| self.state.client_id(key));
-        // It may be on its way back already.
-        if client.is_some_and(|id| !self.unsettle(id) || self.is_speaking(id)) {
+        if client.is_some_and(|id| !self.unsettle(id) || speaking.contains(&id)) {
             return self.revocations.push(state);
         }
         let client = client.and_then(|id| self.clients.get(id));
@@ -270,16 +284,6 @@ impl Nfs4 {
                 self.settle_records(now);
             }
             None => self.state.revoke(state),
-        }
-    }
-
-    /// Revokes delegations whose clients are unsettled, and have been heard.
-    pub(crate) fn revoke_waiting(&mut self, now: Time) {
-        for state in std::mem::take(&mut self.revocations) {
-            // Those of other clients are put back.
-            if self.state.holder(state).is_some() {
-                self.revoke_recorded(state, now);
-            }
         }
     }
 

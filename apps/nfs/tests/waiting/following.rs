@@ -1,15 +1,12 @@
 //! Slots of a session go to the shard that its requests come from.
 
 use crate::{
-    client4::{
-        CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, put, request,
-    },
-    lending::{Guest, LEASE, Rival, delegate, even, lock, opened, read, write},
+    client4::{CONFIG, Reply4, create, exchange_over, look, make_directory, put, request},
+    lending::{Deaf, Guest, LEASE, even, lock, opened, read, write},
     store::Pace,
     world::World,
 };
-use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
-use stag_protocol::nfs::v4::{Answer, Request, Status4, session_flag, share};
+use stag_protocol::nfs::v4::{Answer, Request, Status4, share};
 use std::time::Duration;
 
 #[test]
@@ -98,12 +95,7 @@ fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_
 /// where it waits for its slots: it is not the one who is late.
 #[test]
 fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_taken_from_it() {
-    let delegations = DelegationPolicy::ReadWrite;
-    let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
-    world.refuse_callbacks(0);
-    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
-    let given = delegate(&mut world, &mut session);
-    let mut rival = Rival::new(&mut world);
+    let Deaf { mut world, mut session, given, mut rival } = Deaf::new();
     world.shared.borrow_mut().pace = Pace::NoChange;
     let (slow, file) = (world.slow, world.file);
     let hangs = [session.next(0, true), put(&slow), make_directory(b"late")];

@@ -52,7 +52,7 @@ pub fn lock(open: Stateid, length: u64) -> Request<'static> {
 }
 
 /// OPEN of the current file, for reading.
-pub fn open_to_read() -> Request<'static> {
+fn open_to_read() -> Request<'static> {
     Request::Open(Open4Args {
         seqid: 0,
         share_access: share::READ,
@@ -237,30 +237,41 @@ fn flags(reply: &Reply4) -> u32 {
     }
 }
 
-/// Opens the file over the second shard until that gives a delegation to read it.
-pub fn delegate(world: &mut World, session: &mut Session4) -> Stateid {
-    let file = world.file;
-    let given = (0..100).find_map(|_| {
-        let reading = [session.next(0, true), put(&file), open_to_read()];
-        match exchange_over(world, 0, 1, &reading).last() {
-            Answer::Open(Ok(opened)) => match opened.delegation {
-                OpenDelegation::Read(given) => Some(given.stateid),
+/// A client of the second shard that takes no callbacks and has a delegation to read the file, and
+/// another client.
+pub struct Deaf {
+    pub world: World,
+    pub session: Session4,
+    pub given: Stateid,
+    pub rival: Rival,
+}
+
+impl Deaf {
+    pub fn new() -> Self {
+        let delegations = DelegationPolicy::ReadWrite;
+        let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
+        world.refuse_callbacks(0);
+        let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
+        let file = world.file;
+        let given = (0..100).find_map(|_| {
+            let reading = [session.next(0, true), put(&file), open_to_read()];
+            match exchange_over(&mut world, 0, 1, &reading).last() {
+                Answer::Open(Ok(opened)) => match opened.delegation {
+                    OpenDelegation::Read(given) => Some(given.stateid),
+                    _ => None,
+                },
                 _ => None,
-            },
-            _ => None,
-        }
-    });
-    given.expect("nobody else has it open")
+            }
+        });
+        let given = given.expect("nobody else has it open");
+        let rival = Rival::new(&mut world);
+        Self { world, session, given, rival }
+    }
 }
 
 #[test]
 fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
-    let delegations = DelegationPolicy::ReadWrite;
-    let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
-    world.refuse_callbacks(0);
-    let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
-    let given = delegate(&mut world, &mut session);
-    let mut rival = Rival::new(&mut world);
+    let Deaf { mut world, mut session, given, mut rival } = Deaf::new();
     // It is recalled, and does not come back.
     let mut look = |world: &mut World, last: Option<Request<'static>>| {
         let asked = [Some(session.next(0, true)), Some(Request::PutRootFh(())), last];
