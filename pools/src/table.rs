@@ -26,14 +26,17 @@ impl Key {
 }
 
 /// At most `capacity` entries, found by [`Key`] in constant time. Nothing is allocated after it is
-/// made.
+/// made; [`sparse`](Self::sparse) says when its memory is touched first.
 ///
 /// Entries begin where an `A` may: a table of long ones that are looked at one by one says
 /// [`Line`], so that the front of each is whole lines of memory.
 #[derive(Debug)]
 pub struct Table<T, A = u8> {
-    entries: Box<[Entry<T, A>]>,
+    /// Places that were used, or may be at once.
+    entries: Vec<Entry<T, A>>,
+    /// Those of them that have no entry.
     free: Vec<u32>,
+    capacity: usize,
 }
 
 /// The alignment of a line of memory: 64 octets, the first eight of which [`Table`] has.
@@ -106,14 +109,35 @@ impl<T, A> Entry<T, A> {
 }
 
 impl<T, A> Table<T, A> {
-    /// An empty table.
+    /// An empty table, all of whose memory has been touched: no entry costs a page fault.
     ///
     /// # Panics
     /// When `capacity` does not fit 32 bits.
     pub fn new(capacity: usize) -> Self {
-        let count = u32::try_from(capacity).expect("a table's size fits 32 bits");
-        let entries = (0..count).map(|_| Entry::free(0)).collect();
-        Self { entries, free: (0..count).rev().collect() }
+        let mut table = Self::sparse(capacity);
+        table.entries.extend((0..capacity).map(|_| Entry::free(0)));
+        table.free.extend((0..capacity as u32).rev());
+        table
+    }
+
+    /// An empty table whose memory is reserved, and touched where a place is used for the first
+    /// time: for a large one, of which most hosts need little.
+    ///
+    /// # Panics
+    /// When `capacity` does not fit 32 bits.
+    pub fn sparse(capacity: usize) -> Self {
+        assert!(u32::try_from(capacity).is_ok(), "a table's size fits 32 bits");
+        let (entries, free) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
+        Self { entries, free, capacity }
+    }
+
+    /// Makes the first place that was never used, if there is one, a free one.
+    #[cold]
+    fn open_place(&mut self) {
+        if self.entries.len() < self.capacity {
+            self.free.push(self.entries.len() as u32);
+            self.entries.push(Entry::free(0));
+        }
     }
 
     /// Puts `value` in a free place, or returns it when there is none.
@@ -132,6 +156,9 @@ impl<T, A> Table<T, A> {
     #[inline(always)]
     pub fn insert_next(&mut self, key: Key, value: impl FnOnce() -> T) {
         debug_assert_eq!(self.next_key(), Some(key), "that key was told before");
+        if self.free.is_empty() {
+            self.open_place();
+        }
         self.free.pop();
         let entry = self.entries.get_mut(key.index()).expect("a key names a place of its table");
         let used = Place::Used { generation: key.generation, value: value() };
@@ -158,14 +185,24 @@ impl<T, A> Table<T, A> {
     /// The key that the next entry gets; `None` when there is no place.
     #[inline]
     pub fn next_key(&self) -> Option<Key> {
-        let index = *self.free.last()?;
+        let Some(&index) = self.free.last() else { return self.next_unused() };
         let generation = self.entries.get(index as usize)?.generation();
         Some(Key { index, generation })
+    }
+
+    /// The key of the first place that was never used.
+    #[cold]
+    fn next_unused(&self) -> Option<Key> {
+        let index = self.entries.len();
+        (index < self.capacity).then_some(Key { index: index as u32, generation: 0 })
     }
 
     /// Has the [next key](Self::next_key) go stale, as if its entry had come and gone.
     #[inline(always)]
     pub fn skip_next(&mut self) {
+        if self.free.is_empty() {
+            self.open_place();
+        }
         let place = self.free.last().copied().unwrap_or(u32::MAX);
         if let Some(Entry { place: Place::Free { generation }, .. }) =
             self.entries.get_mut(place as usize)
@@ -225,6 +262,11 @@ impl<T, A> Table<T, A> {
 
     /// Places in the table.
     pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Places that were used so far, or can be at once: no entry is at a later place.
+    pub const fn opened(&self) -> usize {
         self.entries.len()
     }
 
@@ -308,6 +350,43 @@ mod tests {
         let mut table = Table::<_>::new(4);
         let keys = ['a', 'b', 'c'].map(|letter| table.insert(letter).unwrap());
         (table, keys)
+    }
+
+    #[test]
+    fn a_sparse_table_gives_the_keys_that_another_one_gives_and_never_moves() {
+        let (mut full, mut sparse) = (Table::<u32>::new(20), Table::<u32>::sparse(20));
+        let place = sparse.entries.as_ptr();
+        let mut keys: Vec<Key> = Vec::new();
+        let mut dice = 1_u32;
+        for value in 0..3_000 {
+            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let at = (dice >> 8) as usize % 20;
+            match dice >> 29 {
+                0 => {
+                    full.skip_next();
+                    sparse.skip_next();
+                }
+                1 | 2 if at < keys.len() => {
+                    let key = keys.swap_remove(at);
+                    assert!(full.remove(key).is_some_and(|it| sparse.remove(key) == Some(it)));
+                }
+                // In phases, so that the table is full at times, and nearly empty at others.
+                3 | 4 if value / 100 % 2 == 1 => keys.drain(..keys.len().min(3)).for_each(|key| {
+                    full.discard(key);
+                    sparse.discard(key);
+                }),
+                _ => {
+                    assert_eq!(full.next_key(), sparse.next_key());
+                    let inserted = full.insert(value);
+                    assert_eq!(sparse.insert(value), inserted);
+                    keys.extend(inserted);
+                }
+            }
+            assert_eq!((full.len(), full.capacity()), (sparse.len(), sparse.capacity()));
+            assert!(full.iter().eq(sparse.iter()));
+        }
+        assert_eq!((sparse.opened(), sparse.entries.as_ptr()), (20, place));
+        assert_eq!(Table::<u32>::sparse(0).insert(1), Err(1));
     }
 
     #[test]

@@ -113,8 +113,6 @@ const LIMITS: ReplyLimits = ReplyLimits {
 
 /// Time between two looks at leases.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Clients whose leases the tables of state look at in one turn, at least.
-const LOOKS: usize = 64;
 
 /// States of a client that is gone that one pass drops, however many locks one file has.
 const RELEASES: usize = 128;
@@ -265,7 +263,7 @@ impl Nfs4 {
         self.renew_lent(now);
         self.tell_all_flags();
         // One turn looks at some clients; a second is enough for all of them.
-        for _ in 0..STATE_LIMITS.clients / LOOKS {
+        for _ in 0..self.state.turns() {
             self.state.handle_time(milliseconds(now));
         }
         self.recall_all_touched(now);

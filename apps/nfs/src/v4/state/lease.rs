@@ -113,10 +113,20 @@ impl StateTables {
         if status == Status4::Delay { self.when_full() } else { status.into() }
     }
 
+    /// Places at which clients are looked for, in turns.
+    fn client_places(&self) -> usize {
+        // A shard that is not the home has none.
+        if self.clients.is_empty() { 0 } else { self.clients.opened() }
+    }
+
+    /// Calls of [`handle_time`](Self::handle_time) that look at each client once: at least one.
+    pub fn turns(&self) -> usize {
+        self.client_places().div_ceil(CLIENTS_PER_TURN).max(1)
+    }
+
     /// Time passes: looks at some clients, in turns.
     pub(super) fn expire_clients(&mut self, now: u64) {
-        // A shard that is not the home has none.
-        let places = if self.clients.is_empty() { 0 } else { self.clients.capacity() };
+        let places = self.client_places();
         for _ in 0..CLIENTS_PER_TURN.min(places) {
             let place = self.next_client % places;
             self.next_client = place + 1;

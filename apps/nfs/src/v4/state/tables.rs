@@ -76,9 +76,9 @@ impl StateTables {
         Self {
             home,
             epoch,
-            clients: Table::new(limits.clients),
-            states: Table::new(limits.states()),
-            files: Table::new(limits.opens + limits.delegations),
+            clients: Table::sparse(limits.clients),
+            states: Table::sparse(limits.states()),
+            files: Table::sparse(limits.opens + limits.delegations),
             by_id: HashMap::with_capacity(limits.opens + limits.delegations),
             by_owner: HashMap::with_capacity(limits.opens),
             hashers: [RandomState::new(), RandomState::new()],
