@@ -1,18 +1,16 @@
 """Checks of a server of NFS 4.1 and 4.2, which the kernel has mounted by both: the two mounts are two clients, which hold locks, delegations
-and caches against each other. Usage: nfs4.py DIRECTORY, with mounts directory-4.1, directory-4.2, and as many of
-watched and memory, root and deep in it.
+and caches against each other. Usage: nfs4.py tcp|rdma DIRECTORY, with mounts directory-4.1, directory-4.2, and as many of
+watched and memory in it, and root and deep. Over RDMA it checks locks, delegations and what else the server calls back for.
 Every check prints `ok NAME` or `not ok NAME: WHY`; the last line is `N passed, N failed`.
 `nfs4.py --program EXPORT WATCHED` is the program of the server's host, with the exported directories: in the one its locks and a client's
 meet, in the other it writes what clients have delegations of."""
 
-import ctypes
 import errno
 import fcntl
 import hashlib
 import os
 import random
 import shutil
-import sqlite3
 import struct
 import subprocess
 import sys
@@ -20,8 +18,7 @@ import tarfile
 import time
 import traceback
 
-MOUNTS = sys.argv[-1]
-LIBC = ctypes.CDLL(None, use_errno=True)
+OVER, MOUNTS = sys.argv[1], sys.argv[-1]
 FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE = 1, 2
 FICLONE = 0x40049409
 PATIENCE = 60  # seconds for something that is to happen at last
@@ -135,7 +132,7 @@ def check_mounted_versions(_pair):
     for kind in ("directory", "memory"):
         for version in ("4.1", "4.2"):
             options = mounts[f"{MOUNTS}/{kind}-{version}"]
-            assert f"vers={version}," in options and "proto=tcp" in options, options
+            assert f"vers={version}," in options and f"proto={OVER}" in options, options
 
 
 def check_root_lists_exports(_pair):
@@ -318,6 +315,8 @@ def check_flock(pair):
 
 
 def check_sqlite(pair):
+    import sqlite3  # a small Python has none
+
     one, two = pair.paths("counter.db")
     rounds = 25
     with sqlite3.connect(one, timeout=PATIENCE) as database:
@@ -413,7 +412,10 @@ def check_xattrs(pair):
 
 
 def allocate(file, mode, start, length):
-    if LIBC.fallocate(file.fileno(), mode, ctypes.c_long(start), ctypes.c_long(length)) != 0:
+    import ctypes  # neither
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fallocate(file.fileno(), mode, ctypes.c_long(start), ctypes.c_long(length)) != 0:
         raise OSError(ctypes.get_errno(), "fallocate")
 
 
@@ -513,6 +515,8 @@ BOTH = [
     check_lock_that_waits, check_flock, check_sqlite, check_untar, check_ranges, check_copies, check_xattrs, check_ping_pong,
 ]
 ONCE = [check_mounted_versions, check_root_lists_exports, check_locks_beside_a_program, check_git]
+ONCE_OVER_RDMA = [check_mounted_versions, check_locks_beside_a_program]
+BOTH_OVER_RDMA = [check_close_to_open, check_locks_of_ranges, check_lock_that_waits, check_flock, check_ping_pong]
 OF_WATCHED = [check_delegations_beside_a_program, check_delegation_for_reading]
 OF_MEMORY = [check_delegation_for_reading, check_delegation_for_writing, check_locks_under_delegation]
 
@@ -520,8 +524,9 @@ OF_MEMORY = [check_delegation_for_reading, check_delegation_for_writing, check_l
 def main():
     passed = failed = 0
     directory, watched, memory = Pair("directory"), Pair("watched"), Pair("memory")
-    todo = [(directory, check) for check in ONCE + BOTH] + [(watched, check) for check in OF_WATCHED]
-    todo += [(memory, check) for check in BOTH + OF_MEMORY]
+    once, both = (ONCE, BOTH) if OVER == "tcp" else (ONCE_OVER_RDMA, BOTH_OVER_RDMA)
+    todo = [(directory, check) for check in once + both] + [(watched, check) for check in OF_WATCHED]
+    todo += [(memory, check) for check in both + OF_MEMORY]
     for pair, check in todo:
         name, begun = f"{pair.kind}/{check.__name__.removeprefix('check_')}", time.monotonic()
         try:
