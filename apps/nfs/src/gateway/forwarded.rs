@@ -87,10 +87,13 @@ impl<S: Store> Gateway<S> {
                 false => delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped),
             };
         };
+        let mut is_behind_io = false;
         if crossing.reach == Reach::Begin || crossing.home.is_some() {
             // A request is begun only if the home takes it.
             let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(compound.clone());
-            if !has_room || !self.nfs4.as_mut().is_some_and(gives_up) {
+            is_behind_io = has_room && self.nfs4.as_mut().is_some_and(gives_up);
+            let may_wait = crossing.home.is_none() && arrival.has_spare_room();
+            if !has_room || (is_behind_io && !may_wait) {
                 return delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped);
             }
         }
@@ -98,6 +101,7 @@ impl<S: Store> Gateway<S> {
             Err(NoMessage::Elsewhere(begun)) => begun.ok_or(NoMessage::Dropped)?,
             answer => return answer,
         };
+        let begun = begun.behind_io(is_behind_io);
         let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) else {
             return Err(NoMessage::Dropped);
         };
@@ -131,6 +135,11 @@ impl<S: Store> Gateway<S> {
 
     /// Carries out a compound that another shard has forwarded, or that was kept.
     fn carry_out_forwarded(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
+        if let Some(nfs4) = &mut self.nfs4
+            && nfs4.is_behind_io(&compound)
+        {
+            return nfs4.keep(compound);
+        }
         let (source, pieces) = (compound.source, compound.pieces());
         let answer = self.compound_of(cx, &compound, Reader::over(&pieces));
         let is_kept = match &answer {

@@ -58,6 +58,12 @@ impl Unread {
         let sum = self.0.load(Ordering::Relaxed).saturating_add(octets);
         Arc::strong_count(&self.0) <= FORWARDED_MAX && sum <= OCTETS_MAX
     }
+
+    /// Returns true if at least half of the places and of the octets are free.
+    pub(super) fn is_half_empty(&self) -> bool {
+        Arc::strong_count(&self.0) <= FORWARDED_MAX / 2
+            && self.0.load(Ordering::Relaxed) <= OCTETS_MAX / 2
+    }
 }
 
 /// Octets of a compound's arguments, counted until the home has read it.

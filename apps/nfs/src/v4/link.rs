@@ -284,6 +284,12 @@ impl ArrivalEnd {
         self.forwarded.len() < FORWARDED_MAX && self.unread.has_room(octets)
     }
 
+    /// Returns true if a compound can be forwarded that may stay at the home for long: others find
+    /// at least half of the places.
+    pub(crate) fn has_spare_room(&self) -> bool {
+        self.forwarded.len() < FORWARDED_MAX / 2 && self.unread.is_half_empty()
+    }
+
     /// Forwards a compound, whose request may be begun here. False when too many are under way.
     pub(crate) fn forward(
         &mut self,

@@ -206,10 +206,10 @@ impl Nfs4 {
     }
 
     /// The home is about to carry out a compound. What it gives up gives no access here any more.
-    /// False while something goes on that was let through by it, for which its client should have
-    /// waited.
+    /// Returns true if something goes on that was let through by it.
     pub(crate) fn give_up(&mut self, operations: Compound<'_>) -> bool {
-        let Some(borrowed) = &mut self.borrowed else { return true };
+        let Some(borrowed) = &mut self.borrowed else { return false };
+        let mut is_busy = false;
         for request in operations {
             let stateid = match request {
                 Ok(Request::Close(args)) => args.open,
@@ -217,12 +217,10 @@ impl Nfs4 {
                 Ok(Request::DelegReturn(stateid)) => stateid,
                 _ => continue,
             };
-            if self.suspended.is_io_by(&stateid.other) {
-                return false;
-            }
+            is_busy |= self.suspended.is_io_by(&stateid.other);
             borrowed.told.facts.remove(&stateid.other);
         }
-        true
+        is_busy
     }
 }
 

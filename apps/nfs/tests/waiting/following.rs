@@ -2,7 +2,7 @@
 
 use crate::{
     client4::{CONFIG, Reply4, create, exchange_over, look, make_directory, put, request},
-    lending::{Deaf, Guest, LEASE, even, lock, opened, read, write},
+    lending::{Deaf, Guest, LEASE, Rival, even, lock, opened, read, write},
     store::Pace,
     world::World,
 };
@@ -95,7 +95,7 @@ fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_
 /// where it waits for its slots: it is not the one who is late.
 #[test]
 fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_taken_from_it() {
-    let Deaf { mut world, mut session, given, mut rival } = Deaf::new();
+    let Deaf { mut world, mut session, given, mut rival } = Deaf::new(share::READ);
     world.shared.borrow_mut().pace = Pace::NoChange;
     let (slow, file) = (world.slow, world.file);
     let hangs = [session.next(0, true), put(&slow), make_directory(b"late")];
@@ -111,6 +111,11 @@ fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_ta
             assert!(opened(&reply).is_none(), "the slots are not back");
         }
     }
+    go_on(world, rival);
+}
+
+/// The store goes on: two requests that hung or waited are answered, and the file is the rival's.
+fn go_on(mut world: World, mut rival: Rival) {
     assert!(world.take(0).is_none());
     world.shared.borrow_mut().pace = Pace::Even;
     for _ in 0..2 {
@@ -126,4 +131,25 @@ fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_ta
         world.pass_time(Duration::from_millis(100));
     }
     world.end();
+}
+
+/// A client returns a delegation while a WRITE by it hangs, as Linux does not. It is not the one
+/// who is late.
+#[test]
+fn what_is_given_up_behind_its_own_write_waits_for_that_and_is_not_taken_away() {
+    let Deaf { mut world, mut session, given, mut rival } = Deaf::new(share::BOTH);
+    let file = world.file;
+    world.shared.borrow_mut().pace = Pace::NoChange;
+    let late = [session.next(0, true), put(&file), write(given)];
+    world.send(0, 1, |cx, token| request(cx, token, &late));
+    assert!(opened(&rival.open_denying(&mut world, 0)).is_none(), "it is recalled");
+    let back = [session.next(1, true), put(&file), Request::DelegReturn(given)];
+    world.send(0, 3, |cx, token| request(cx, token, &back));
+    for _ in 0..64 {
+        world.pass_time(LEASE / 16);
+        let alive = [session.next(2, false), Request::PutRootFh(())];
+        assert_eq!(exchange_over(&mut world, 0, 1, &alive).status(), Status4::Ok);
+        assert!(opened(&rival.open_denying(&mut world, 0)).is_none(), "the WRITE is not over");
+    }
+    go_on(world, rival);
 }

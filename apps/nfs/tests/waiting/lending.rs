@@ -51,11 +51,11 @@ pub fn lock(open: Stateid, length: u64) -> Request<'static> {
     Request::Lock(Lock4Args { kind, reclaim: false, offset: 0, length, locker })
 }
 
-/// OPEN of the current file, for reading.
-fn open_to_read() -> Request<'static> {
+/// OPEN of the current file.
+fn open_current(access: u32) -> Request<'static> {
     Request::Open(Open4Args {
         seqid: 0,
-        share_access: share::READ,
+        share_access: access,
         share_deny: 0,
         owner: StateOwner { client_id: 0, owner: Text(b"owner") },
         how: OpenHow::NoCreate,
@@ -237,8 +237,8 @@ fn flags(reply: &Reply4) -> u32 {
     }
 }
 
-/// A client of the second shard that takes no callbacks and has a delegation to read the file, and
-/// another client.
+/// A client of the second shard that takes no callbacks and has a delegation of the file, and another
+/// client.
 pub struct Deaf {
     pub world: World,
     pub session: Session4,
@@ -247,17 +247,19 @@ pub struct Deaf {
 }
 
 impl Deaf {
-    pub fn new() -> Self {
+    /// It opened the file for this.
+    pub fn new(access: u32) -> Self {
         let delegations = DelegationPolicy::ReadWrite;
         let mut world = even(Nfs4Config { lease: LEASE, delegations, ..CONFIG });
         world.refuse_callbacks(0);
         let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
         let file = world.file;
         let given = (0..100).find_map(|_| {
-            let reading = [session.next(0, true), put(&file), open_to_read()];
-            match exchange_over(&mut world, 0, 1, &reading).last() {
+            let opening = [session.next(0, true), put(&file), open_current(access)];
+            match exchange_over(&mut world, 0, 1, &opening).last() {
                 Answer::Open(Ok(opened)) => match opened.delegation {
                     OpenDelegation::Read(given) => Some(given.stateid),
+                    OpenDelegation::Write(given) => Some(given.stateid),
                     _ => None,
                 },
                 _ => None,
@@ -271,7 +273,7 @@ impl Deaf {
 
 #[test]
 fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
-    let Deaf { mut world, mut session, given, mut rival } = Deaf::new();
+    let Deaf { mut world, mut session, given, mut rival } = Deaf::new(share::READ);
     // It is recalled, and does not come back.
     let mut look = |world: &mut World, last: Option<Request<'static>>| {
         let asked = [Some(session.next(0, true)), Some(Request::PutRootFh(())), last];
@@ -329,7 +331,7 @@ fn hang_by<T>(prepare: impl FnOnce(&mut World) -> T, change: impl FnOnce(&mut Wo
     let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 0);
     let file = world.file;
     let mut want = |world: &mut World| {
-        let reading = [session.next(0, true), put(&file), open_to_read()];
+        let reading = [session.next(0, true), put(&file), open_current(share::READ)];
         match exchange_over(world, 0, 0, &reading).last() {
             Answer::Open(Ok(opened)) => Some(matches!(opened.delegation, OpenDelegation::Read(_))),
             Answer::Open(Err(Status4::Delay)) => None,
