@@ -18,6 +18,8 @@ pub(crate) struct ReplyWriter {
     message: Buf,
     xid: Xid,
     item: Option<AnswerItem>,
+    /// Octets of the message in front of the first item, which may be empty.
+    first_item: Option<usize>,
 }
 
 impl ReplyWriter {
@@ -38,7 +40,7 @@ impl ReplyWriter {
 
     /// A reply in such a message.
     pub(crate) fn over(message: Buf, xid: Xid) -> Self {
-        let mut reply = Self { message, xid, item: None };
+        let mut reply = Self { message, xid, item: None, first_item: None };
         reply.put_header(Accepted::Success);
         reply
     }
@@ -74,8 +76,9 @@ impl ReplyWriter {
     }
 
     /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166
-    /// §3.4.6).
+    /// §3.4.6), and keeps its Write chunk.
     pub(crate) fn put_item(&mut self, octets: Extents) {
+        self.first_item = Some(self.message.len());
         if !octets.is_empty() {
             self.item = Some(AnswerItem { position: self.message.len(), octets });
         }
@@ -108,11 +111,17 @@ impl ReplyWriter {
         self.item.is_some()
     }
 
+    /// Returns true if an item was put, empty or not: the Write chunk is that one's.
+    pub(crate) const fn is_chunk_taken(&self) -> bool {
+        self.first_item.is_some()
+    }
+
     /// Forgets everything behind the first `len` octets of the message.
     pub(crate) fn truncate(&mut self, len: usize) {
         debug_assert!(len >= ReplyHeader::LEN, "the header stays");
         self.message.truncate(len);
         self.item.take_if(|item| item.position > len);
+        self.first_item.take_if(|position| *position > len);
     }
 
     /// Overwrites the word at octet `at` of the message, which was written before.

@@ -265,6 +265,7 @@ pub fn plan_reply(
     // offered
     // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-38]: the first result takes the first Write chunk
     // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-41]: the result of an empty Write chunk goes inline
+    // RFC 8267 §6.4.1 [8267-7]: so does that of a READ
     let write_chunk =
         call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
     if let Some(chunk) = write_chunk

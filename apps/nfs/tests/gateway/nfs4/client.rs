@@ -216,8 +216,9 @@ impl Client4 {
 
     /// The whole RPC reply.
     pub fn exchange(&mut self, octets: &[u8]) -> Vec<u8> {
-        let message =
-            Message { octets, item: None, reply_max: 20_000, result_max: self.result_max };
+        // Beside a Write chunk the reply goes inline; else there is a Reply chunk.
+        let reply_max = if self.result_max > 0 { 2_000 } else { 20_000 };
+        let message = Message { octets, item: None, reply_max, result_max: self.result_max };
         self.wire.exchange(message).unwrap()
     }
 

@@ -29,6 +29,26 @@ fn what_is_written_is_read_again_and_attributes_follow_it() {
 }
 
 #[test]
+fn the_first_read_has_the_write_chunk_also_when_it_finds_nothing() {
+    let mut client = Client4::in_memory();
+    let (stateid, handle) = client.open(b"file");
+    let put = Request::PutFh(Text(&handle));
+    client.run(&[put.clone(), write_args(stateid, 0, b"hello world")]);
+    client.result_max = 30_000;
+    // What came in the Write chunk stands behind the message here.
+    let cases = [(0, &b"world\0\0\0hello\0\0\0"[..], 5), (11, b"\0\0\0\x05world\0\0\0", 0)];
+    for (offset, end, pushed) in cases {
+        let before = client.wire.moved().1;
+        let sequence = client.sequence(false);
+        let (one, two) = (read_args(stateid, offset, 5), read_args(stateid, 6, 5));
+        let octets = client.encode(&[sequence, put.clone(), one, two]);
+        let reply = client.exchange(&octets);
+        assert!(reply.ends_with(end), "READ from {offset}: {reply:?}");
+        assert_eq!(client.wire.moved().1 - before, pushed, "the second one goes inline");
+    }
+}
+
+#[test]
 fn long_content_goes_and_comes_whole() {
     for mut client in Client4::all() {
         let (stateid, handle) = client.open(b"file");
