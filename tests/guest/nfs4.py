@@ -484,8 +484,13 @@ def check_delegation_for_writing(pair):
 
     await_delegation(pair.one, use)
     before = operations(pair.one)
-    assert os.stat(two).st_size == 16, "whoever asks sees what was written"
-    assert read(two) == b"written under it"
+    # Until it is closed nothing goes to the server by itself, for half a minute.
+    with open(one, "ab", buffering=0) as file:
+        file.write(b" and not sent")
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(os.path.dirname(two))}
+        assert sizes["write-delegation"] == 29, f"who lists the directory sees what was written: {sizes}"
+        assert os.stat(two).st_size == 29, "whoever asks sees it"
+    assert read(two) == b"written under it and not sent"
     await_that("the return of the delegation", lambda: operations(pair.one)["DELEGRETURN"] > before["DELEGRETURN"])
 
 

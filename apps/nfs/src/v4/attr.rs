@@ -299,6 +299,15 @@ impl Nfs4 {
     }
 }
 
+/// Attributes of an entry whose file somebody else may have changed. Without `fsid` Linux takes
+/// them for the name alone: what it knows of the file gets no younger.
+const NAMED: Bitmap = Bitmap::of_attributes(&[
+    Attribute::Type,
+    Attribute::RdattrError,
+    Attribute::Fileid,
+    Attribute::MountedOnFileid,
+]);
+
 /// Everything that attributes are made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttributeSource<'a> {
@@ -321,6 +330,18 @@ impl AttributeSource<'_> {
             mask.remove(Attribute::CloneBlksize as u32);
         }
         mask
+    }
+
+    /// Writes what tells a directory's entry by its name, and that the rest cannot be told now.
+    pub(super) fn emit_unknown(
+        &self,
+        asked: &Bitmap,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), NoRoom> {
+        emit_attributes(&asked.intersection(&NAMED), writer, |attribute, writer| match attribute {
+            Attribute::RdattrError => writer.u32(Status4::Delay as u32),
+            _ => self.emit_one(attribute, writer),
+        })
     }
 
     /// Writes those of the attributes in `asked` that have a value (RFC 8881 §5.5).

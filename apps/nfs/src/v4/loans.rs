@@ -38,7 +38,7 @@ use super::{
     link::ArrivalEnd,
     session::{BegunSlot, LentSession, SESSIONS, SlotInUse, Standing, UsedSlots},
     settled::ToldFacts,
-    state::ClientKey,
+    state::{ClientKey, PresenceFilter},
     stateids::file_id,
     turn::{Done, Turn},
 };
@@ -130,6 +130,11 @@ impl Borrowed {
     /// Returns true if there may be a delegation of an object.
     pub(super) fn may_conflict(&self, object: &FileHandle) -> bool {
         self.sees_conflicts() && self.facts.may_conflict(Some(file_id(object)))
+    }
+
+    /// Shows the files that have a write delegation, if there may be any.
+    pub(super) fn held_files(&self) -> Option<Arc<PresenceFilter>> {
+        self.sees_conflicts().then(|| self.facts.presence())
     }
 
     /// The flags that the home tells for a session.

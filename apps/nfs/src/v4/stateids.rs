@@ -5,13 +5,13 @@ use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{Stateid, Status4},
 };
-use std::hash::Hasher;
+use std::{hash::Hasher, sync::Arc};
 
 use super::{
     changes::ChangeScope,
     state::{
-        Claim, ClientKey, DeniedLock, FileId, IoAccess, RecallScope, StateFault, StateRequest,
-        StateTables,
+        Claim, ClientKey, DeniedLock, FileId, IoAccess, PresenceFilter, RecallScope, StateFault,
+        StateRequest, StateTables,
     },
     turn::{Done, Stop, Turn},
 };
@@ -171,6 +171,14 @@ impl<S: Store> Turn<'_, '_, S> {
             Some(borrowed) if borrowed.may_conflict(object) => Err(Stop::Elsewhere),
             _ => Ok(()),
         })
+    }
+
+    /// Shows the files that have a write delegation, if there are any.
+    pub(super) fn held_files(&self) -> Option<Arc<PresenceFilter>> {
+        match &self.nfs4.borrowed {
+            Some(borrowed) => borrowed.held_files(),
+            None => self.nfs4.state.held_files(),
+        }
     }
 
     /// Returns true if there are delegations: in each run of an operation what the first one saw.

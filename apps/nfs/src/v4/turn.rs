@@ -220,7 +220,7 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> Done {
         let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
         // RFC 8267 §6.4.1 [8267-9]: a READ for which no Write chunk is left is answered inline
-        // RFC 8267 §6.4.1 [8267-8]: a READ without data keeps its Write chunk, which comes back empty
+        // RFC 8267 §6.4.1 [8267-8]: a READ without data keeps its Write chunk, which is empty then
         if !is_cached && !self.reply.is_chunk_taken() {
             self.reply.put_item(octets);
             return Ok(());

@@ -8,7 +8,8 @@ use stag_nfs::store::files::Files;
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{
-        Answer, Bitmap, RawAttributes, Rename4Args, Request, SetAttr4Args, Stateid, Status4, Text,
+        Answer, Bitmap, RawAttributes, ReadDir4Args, Rename4Args, Request, SetAttr4Args, Stateid,
+        Status4, Text, share,
     },
 };
 use std::{fs, path::Path};
@@ -190,4 +191,43 @@ fn a_file_that_gets_another_name_has_no_delegation_before_other_shards_know_of_i
     let reply = ask(&mut scene.world, 0, &link(b"again"));
     assert_eq!(reply.status(), Status4::Delay, "it is its holder's own");
     assert_eq!(scene.world.clients[0].app().recalled[0].0.other, given.other);
+}
+
+/// The size of each file that a client of the other shard sees in a listing, if it is told.
+fn listed_sizes(scene: &mut Scene) -> Vec<Option<u64>> {
+    let (mut sizes, mut cookie, mut verifier) = (Vec::new(), 0, [0; 8]);
+    let attributes = Bitmap::of([1, 4, 11, 20]);
+    loop {
+        let args = ReadDir4Args { cookie, verifier, dir_count: 600, max_count: 600, attributes };
+        let list = [put(&scene.directory), Request::ReadDir(args)];
+        let (forwarded, here) = scene.counts();
+        let reply = ask(&mut scene.world, 1, &list);
+        assert_eq!(scene.counts(), (forwarded, here + 1));
+        let Answer::ReadDir(Ok(listing)) = reply.last() else { panic!("{reply:?}") };
+        for entry in listing.entries.clone() {
+            (cookie, verifier) = (entry.cookie, listing.verifier);
+            sizes.push(entry.attributes.values().unwrap().size);
+        }
+        if listing.eof {
+            sizes.sort();
+            return sizes;
+        }
+    }
+}
+
+#[test]
+fn what_a_delegation_to_write_may_change_is_not_listed_there() {
+    let mut scene = Scene::new();
+    fs::write(scene.home.path().join("export/plain"), b"octets").unwrap();
+    let (given, file) = scene.world.delegate();
+    let sizes = listed_sizes(&mut scene);
+    assert_eq!(sizes, [Some(0), Some(6)], "a delegation to read changes nothing");
+    let back = |given| [put(&file), Request::DelegReturn(given)];
+    assert_eq!(ask(&mut scene.world, 0, &back(given)).status(), Status4::Ok);
+    scene.world.close();
+    let (given, _) = scene.world.delegate_for(share::BOTH);
+    let sizes = listed_sizes(&mut scene);
+    assert_eq!(sizes, [None, Some(6)]);
+    assert_eq!(ask(&mut scene.world, 0, &back(given)).status(), Status4::Ok);
+    assert!(!listed_sizes(&mut scene).contains(&None));
 }

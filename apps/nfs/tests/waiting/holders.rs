@@ -325,6 +325,7 @@ impl<S: Store> World<S> {
         self.opened = Some((opened.stateid, file));
         let given = match &opened.delegation {
             OpenDelegation::Read(given) => Some(given.stateid),
+            OpenDelegation::Write(given) => Some(given.stateid),
             _ => None,
         };
         (given, file)
@@ -333,8 +334,14 @@ impl<S: Store> World<S> {
     /// Opens a file for reading by the first client, which is given a delegation of it once the
     /// other shard has heard that it may be.
     pub fn delegate(&mut self) -> (Stateid, FileHandle) {
+        self.delegate_for(share::READ)
+    }
+
+    /// The same of a file that is opened for this.
+    pub fn delegate_for(&mut self, access: u32) -> (Stateid, FileHandle) {
+        let make = OpenHow::Create(CreateHow4::Unchecked(RawAttributes::default()));
         for _ in 0..100 {
-            if let (Some(given), file) = self.open_for_reading() {
+            if let (Some(given), file) = self.open_as(access, make.clone()) {
                 return (given, file);
             }
         }

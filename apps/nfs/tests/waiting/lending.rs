@@ -237,8 +237,8 @@ fn flags(reply: &Reply4) -> u32 {
     }
 }
 
-/// A client of the second shard that takes no callbacks and has a delegation of the file, and another
-/// client.
+/// A client of the second shard that takes no callbacks and has a delegation of the file, and
+/// another client.
 pub struct Deaf {
     pub world: World,
     pub session: Session4,

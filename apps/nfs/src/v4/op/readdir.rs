@@ -11,14 +11,18 @@ use stag_protocol::{
     xdr::{NoRoom, Writer},
 };
 
+use std::sync::Arc;
+
 use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},
     v4::{
         Nfs4,
         attr::{AttributeSource, FileSystemFacts, ObjectFacts},
         node::{Node, PseudoHandle},
-        op::lookup::not_a_directory,
+        op::{getattr::HELD, lookup::not_a_directory},
         pseudo::{Below, PseudoTree},
+        state::PresenceFilter,
+        stateids::file_id,
         turn::{Done, Stop, Turn},
     },
 };
@@ -79,6 +83,8 @@ impl Listing<'_, '_> {
 /// Attributes of an entry.
 enum Entry<'a> {
     Known(&'a AttributeSource<'a>, &'a Bitmap),
+    /// The holder of a write delegation may have others.
+    Held(&'a AttributeSource<'a>, &'a Bitmap),
     /// They cannot be told.
     Failed(Status4, &'a Bitmap),
 }
@@ -87,6 +93,7 @@ impl Entry<'_> {
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
             Self::Known(source, asked) => source.emit(asked, writer),
+            Self::Held(source, asked) => source.emit_unknown(asked, writer),
             Self::Failed(status, asked) => {
                 let values =
                     AttributeValues { rdattr_error: Some(*status), ..AttributeValues::default() };
@@ -144,7 +151,11 @@ fn read_directory<S: Store>(
     let system = turn.file_system(&node, &args.attributes)?;
     let lease = turn.nfs4.lease_seconds();
     let count = args.max_count.min(LISTING_MAX);
-    let rest = EntryRest { asked: args.attributes, system, lease };
+    let asked = args.attributes;
+    // Attributes of one file can be refused, and whoever wants them asks for them by GETATTR.
+    let may_be_refused = asked.meets(&HELD) && asked.contains(Attribute::RdattrError as u32);
+    let held = if may_be_refused { turn.held_files() } else { None };
+    let rest = EntryRest { asked, system, lease, held };
     let listed = write_listing(turn, args, |turn, listing| {
         let mut from = (args.cookie, args.verifier);
         // A store that reads few entries at a time may read none but `.` and `..`.
@@ -196,6 +207,8 @@ struct EntryRest {
     asked: Bitmap,
     system: FileSystemFacts,
     lease: u32,
+    /// Shows the files of write delegations, if there are any.
+    held: Option<Arc<PresenceFilter>>,
 }
 
 /// Adds an entry of a store; false when it does not fit. `.` and `..` are left out.
@@ -219,7 +232,10 @@ fn push(
     let object = ObjectFacts { attributes, mounted_on: None };
     let source =
         AttributeSource { node: &node, object: &object, system: &rest.system, lease: rest.lease };
-    Ok(listing.push(cookie, name, &Entry::Known(&source, asked)))
+    // RFC 8881 §10.4.3: the holder of a write delegation alone knows size and times
+    let is_held = rest.held.as_ref().is_some_and(|held| held.may_be_held(file_id(&handle)));
+    let entry = if is_held { Entry::Held(&source, asked) } else { Entry::Known(&source, asked) };
+    Ok(listing.push(cookie, name, &entry))
 }
 
 /// A directory of the pseudo file system: the entries that the caller sees.

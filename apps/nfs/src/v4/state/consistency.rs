@@ -81,6 +81,8 @@ impl StateTables {
             delegations().next().is_some() || opens.iter().any(|open| open.deny() != 0);
         assert_eq!(file.is_present, is_present);
         assert!(!is_present || self.presence().may_conflict(file.id));
+        assert_eq!(file.is_held, delegations().any(|(_, _, delegation)| delegation.write));
+        assert!(!file.is_held || self.presence().may_be_held(file.id));
     }
 
     fn assert_counts(&self) {

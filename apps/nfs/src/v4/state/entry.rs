@@ -153,6 +153,11 @@ impl StateKind {
     pub const fn is_live(&self) -> bool {
         matches!(self, Self::Delegation(held) if held.machine.is_live())
     }
+
+    /// Returns true for a delegation for writing.
+    pub const fn is_to_write(&self) -> bool {
+        matches!(self, Self::Delegation(held) if held.write)
+    }
 }
 
 /// An open. Its denial stands in the share table of its file.
@@ -230,6 +235,8 @@ pub(super) struct FileEntry {
     pub delegations: Vec<Key>,
     /// True if the presence filter counts it.
     pub is_present: bool,
+    /// True if it counts as one with a delegation for writing.
+    pub is_held: bool,
 }
 
 impl FileEntry {
@@ -244,6 +251,7 @@ impl FileEntry {
             is_unlocked: false,
             delegations: Vec::new(),
             is_present: false,
+            is_held: false,
         }
     }
 

@@ -9,6 +9,11 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 /// Buckets of files.
 const BUCKETS: usize = 65_536;
 
+/// In the octet of a bucket: one of its files has a delegation or denies something.
+const PRESENT: u8 = 1;
+/// In it: one of them has a delegation for writing.
+const HELD: u8 = 2;
+
 /// One octet for each bucket of files: zero if no file of it has a delegation or denies anything.
 /// Each bucket is written by the shard that owns its files, and read by all.
 ///
@@ -31,14 +36,20 @@ impl PresenceFilter {
         self.0.get(bucket(file)).is_none_or(|octet| octet.load(Ordering::Relaxed) != 0)
     }
 
+    /// Returns true if a client may have changed the file and not told yet: it, or another one of
+    /// its bucket, has a delegation for writing.
+    pub fn may_be_held(&self, file: FileId) -> bool {
+        self.0.get(bucket(file)).is_none_or(|octet| octet.load(Ordering::Relaxed) & HELD != 0)
+    }
+
     /// The number of the shard that owns the file's state, of so many.
     pub fn owner(file: FileId, shards: usize) -> usize {
         bucket(file) % shards.max(1)
     }
 
-    fn set(&self, bucket: usize, is_present: bool) {
+    fn set(&self, bucket: usize, value: u8) {
         if let Some(octet) = self.0.get(bucket) {
-            octet.store(u8::from(is_present), Ordering::Relaxed);
+            octet.store(value, Ordering::Relaxed);
             fence(Ordering::SeqCst); // what the owner reads of the file from here on is newer
         }
     }
@@ -56,29 +67,63 @@ const fn bucket(file: FileId) -> usize {
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
 }
 
+/// Files of one bucket.
+#[derive(Clone, Copy, Debug, Default)]
+struct BucketCounts {
+    /// Those that have delegations or denials.
+    present: u32,
+    /// Those of them that have a delegation for writing.
+    held: u32,
+}
+
+impl BucketCounts {
+    fn octet(self) -> u8 {
+        let present = if self.present > 0 { PRESENT } else { 0 };
+        let held = if self.held > 0 { HELD } else { 0 };
+        present | held
+    }
+}
+
 /// The owner's side: how many files of each bucket are there.
 #[derive(Debug)]
 pub(super) struct Presence {
     filter: Arc<PresenceFilter>,
-    counts: Box<[u32]>,
+    counts: Box<[BucketCounts]>,
     /// Files of all buckets.
     files: usize,
+    /// Those of them that have a delegation for writing.
+    held: usize,
 }
 
 impl Presence {
     pub fn new(filter: Arc<PresenceFilter>) -> Self {
-        Self { filter, counts: vec![0; BUCKETS].into(), files: 0 }
+        Self { filter, counts: vec![BucketCounts::default(); BUCKETS].into(), files: 0, held: 0 }
     }
 
     fn count(&mut self, file: FileId, is_present: bool) {
-        let Some(count) = self.counts.get_mut(bucket(file)) else { return };
-        let before = *count;
-        *count = if is_present { before + 1 } else { before - 1 };
         self.files = if is_present { self.files + 1 } else { self.files - 1 };
-        if (before == 0) != (*count == 0) {
-            self.filter.set(bucket(file), is_present);
+        self.change(file, |counts| add(&mut counts.present, is_present));
+    }
+
+    fn count_held(&mut self, file: FileId, is_held: bool) {
+        self.held = if is_held { self.held + 1 } else { self.held - 1 };
+        self.change(file, |counts| add(&mut counts.held, is_held));
+    }
+
+    fn change(&mut self, file: FileId, change: impl FnOnce(&mut BucketCounts)) {
+        let Some(counts) = self.counts.get_mut(bucket(file)) else { return };
+        let before = counts.octet();
+        change(counts);
+        let octet = counts.octet();
+        if octet != before {
+            self.filter.set(bucket(file), octet);
         }
     }
+}
+
+/// Counts one more, or one less.
+const fn add(count: &mut u32, is_more: bool) {
+    *count = if is_more { *count + 1 } else { *count - 1 };
 }
 
 impl StateTables {
@@ -93,6 +138,13 @@ impl StateTables {
             file.is_present = is_present;
             self.presence.count(file.id, is_present);
         }
+        let is_held = file.delegations.iter().any(|key| {
+            states.get(*key).is_some_and(|state| state.kind.is_live() && state.kind.is_to_write())
+        });
+        if file.is_held != is_held {
+            file.is_held = is_held;
+            self.presence.count_held(file.id, is_held);
+        }
     }
 
     /// Shows in the filter that a file may get a delegation at any moment, or not any more.
@@ -103,6 +155,11 @@ impl StateTables {
     /// Returns true if any file of this shard has delegations or denials.
     pub const fn has_presence(&self) -> bool {
         self.presence.files > 0
+    }
+
+    /// The filter, if any file has a delegation for writing.
+    pub fn held_files(&self) -> Option<Arc<PresenceFilter>> {
+        (self.presence.held > 0).then(|| self.presence())
     }
 
     /// The filter, for other shards and version 3.

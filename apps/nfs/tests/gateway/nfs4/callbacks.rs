@@ -178,3 +178,54 @@ fn attributes_that_the_holder_does_not_change_are_told_without_asking_it() {
     assert!(!options.share_access_want.contains(20), "with no timestamps");
     assert!(client.wire.called().is_empty());
 }
+
+/// Attributes of the file that READDIR has.
+fn listed(client: &mut Client4, asked: &Bitmap) -> AttributeValues<'static> {
+    let (cookie, verifier, max_count) = (0, [0; 8], 1_000);
+    let attributes = *asked;
+    let args = ReadDir4Args { cookie, verifier, dir_count: max_count, max_count, attributes };
+    let reply = client.at_export(&[Request::ReadDir(args)]);
+    let Answer::ReadDir(Ok(listing)) = reply.last() else { panic!("{:?}", reply.last()) };
+    let entry = listing.entries.clone().find(|entry| entry.name.0 == b"f").unwrap();
+    let AttributeValues { kind, change, size, rdattr_error, fsid, fileid, mode, .. } =
+        entry.attributes.values().unwrap();
+    let all = AttributeValues::default();
+    AttributeValues { kind, change, size, rdattr_error, fsid, fileid, mode, ..all }
+}
+
+/// Whoever lists it asks for them by GETATTR, as Linux does.
+#[test]
+fn what_the_holder_of_a_write_delegation_may_have_changed_is_not_listed() {
+    let mut client = Client4::delegated(2);
+    let (_, read, handle) = open(&mut client, share::READ);
+    let linux = Bitmap::of([1, 3, 4, 8, 11, 20, 33]);
+    let whole = listed(&mut client, &linux);
+    assert!(whole.size == Some(0) && whole.rdattr_error == Some(Status4::Ok), "to read");
+    let back = |client: &mut Client4, given| {
+        let back = [Request::PutFh(Text(&handle)), Request::DelegReturn(given)];
+        assert_eq!(client.run(&back).status(), Status4::Ok);
+    };
+    back(&mut client, read.expect("nobody else has it open"));
+    let (_, write, _) = open(&mut client, share::BOTH);
+    let write = write.expect("nobody else has it open");
+    let mut other = None;
+    client.swap(&mut other);
+    let unknown = listed(&mut client, &linux);
+    let AttributeValues { kind, fileid, .. } = whole;
+    let rdattr_error = Some(Status4::Delay);
+    assert_eq!(
+        unknown,
+        AttributeValues { kind, fileid, rdattr_error, ..AttributeValues::default() }
+    );
+    // Nothing of that changes, or the entry could not be refused.
+    for asked in [Bitmap::of([1, 11, 20, 33]), Bitmap::of([1, 4, 20])] {
+        let values = listed(&mut client, &asked);
+        assert_eq!(values.rdattr_error.unwrap_or(Status4::Ok), Status4::Ok);
+        assert_eq!(values.size.is_some(), asked.contains(4));
+    }
+    assert!(client.wire.called().is_empty());
+    client.swap(&mut other);
+    back(&mut client, write);
+    client.swap(&mut other);
+    assert_eq!(listed(&mut client, &linux).size, Some(0));
+}
