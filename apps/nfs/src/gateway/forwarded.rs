@@ -101,12 +101,14 @@ impl<S: Store> Gateway<S> {
             Err(NoMessage::Elsewhere(begun)) => begun.ok_or(NoMessage::Dropped)?,
             answer => return answer,
         };
-        let begun = begun.behind_io(is_behind_io);
         let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) else {
             return Err(NoMessage::Dropped);
         };
         nfs4.put_away(Asker::of(source), facts.xid, &begun);
         if arrival.forward(source, caller, facts, &arguments, Some(begun)) {
+            if is_behind_io {
+                arrival.hold_back();
+            }
             return Err(NoMessage::Waits);
         }
         debug_assert!(false, "there was room");
@@ -135,11 +137,6 @@ impl<S: Store> Gateway<S> {
 
     /// Carries out a compound that another shard has forwarded, or that was kept.
     fn carry_out_forwarded(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
-        if let Some(nfs4) = &mut self.nfs4
-            && nfs4.is_behind_io(&compound)
-        {
-            return nfs4.keep(compound);
-        }
         let (source, pieces) = (compound.source, compound.pieces());
         let answer = self.compound_of(cx, &compound, Reader::over(&pieces));
         let is_kept = match &answer {
@@ -266,6 +263,10 @@ impl<S: Store> Gateway<S> {
             nfs4.send_letters();
         }
         if let Some(arrival) = &mut self.arrival {
+            // In front of the word that a client is forgotten: what it gives up is not taken away.
+            if let Some(nfs4) = &self.nfs4 {
+                arrival.let_go(|compound| !nfs4.is_behind_io(compound));
+            }
             while let Some(client) = self.nfs4.as_mut().and_then(|nfs4| nfs4.next_unsettled()) {
                 arrival.tell_unsettled(client);
             }

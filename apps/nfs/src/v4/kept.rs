@@ -1,6 +1,5 @@
 //! Compounds that are kept at the home: their session's slots are at another shard, and on their
-//! way back; or that shard carries out something by a state that they give up; or there was no
-//! memory.
+//! way back; or there was no memory.
 
 use stag_protocol::nfs::v4::{Compound, Request, SequenceArgs, SessionId};
 
@@ -30,12 +29,6 @@ impl Nfs4 {
         true
     }
 
-    /// Returns true if what a compound gives up may still be in use at the shard that it came to.
-    /// That is asked then to forget its client: the compound is to be kept until it has.
-    pub(crate) fn is_behind_io(&mut self, compound: &ForwardedCompound) -> bool {
-        compound.begun.is_some_and(|it| it.is_behind_io && !self.unsettle(it.used.client))
-    }
-
     /// Number of compounds that are kept.
     pub(crate) fn kept(&self) -> usize {
         self.link.as_ref().map_or(0, |link| link.kept.len())
@@ -57,7 +50,8 @@ impl Nfs4 {
         Some(compound)
     }
 
-    /// Clients of which requests wait for another shard: they cannot be heard before.
+    /// Clients of which requests wait for slots that another shard has: they cannot be heard
+    /// before.
     pub(super) fn speaking(&self) -> Vec<u64> {
         let kept = self.link.iter().flat_map(|link| &link.kept);
         let sessions = kept.filter_map(|kept| self.sessions.get(&sequence_of(kept)?.session));

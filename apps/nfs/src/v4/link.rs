@@ -229,6 +229,8 @@ pub(super) struct ArrivalMail {
 pub(crate) struct ArrivalEnd {
     mail: ArrivalMail,
     outgoing: VecDeque<ToHome>,
+    /// Compounds that give up states by which something goes on here.
+    held_back: Vec<Box<ForwardedCompound>>,
     forwarded: Vec<Forwarded>,
     /// Octets of the arguments that the home has not read.
     unread: Unread,
@@ -257,6 +259,7 @@ impl ArrivalEnd {
         Self {
             mail,
             outgoing: VecDeque::new(),
+            held_back: Vec::new(),
             forwarded: Vec::new(),
             unread: Unread::default(),
             takes_loans: false,
@@ -284,8 +287,8 @@ impl ArrivalEnd {
         self.forwarded.len() < FORWARDED_MAX && self.unread.has_room(octets)
     }
 
-    /// Returns true if a compound can be forwarded that may stay at the home for long: others find
-    /// at least half of the places.
+    /// Returns true if a compound can be forwarded that may be held back for long: others find at
+    /// least half of the places.
     pub(crate) fn has_spare_room(&self) -> bool {
         self.forwarded.len() < FORWARDED_MAX / 2 && self.unread.is_half_empty()
     }
@@ -306,6 +309,20 @@ impl ArrivalEnd {
             ForwardedCompound::of(unread, source, caller, facts, arguments)
         });
         true
+    }
+
+    /// Keeps the compound that was forwarded last until it is [let go](Self::let_go).
+    pub(crate) fn hold_back(&mut self) {
+        match self.outgoing.pop_back() {
+            Some(ToHome::Compound(compound)) => self.held_back.push(compound),
+            other => self.outgoing.extend(other),
+        }
+    }
+
+    /// Sends compounds that are held back, and may go.
+    pub(crate) fn let_go(&mut self, may_go: impl Fn(&ForwardedCompound) -> bool) {
+        let going = self.held_back.extract_if(.., |compound| may_go(compound));
+        self.outgoing.extend(going.map(ToHome::Compound));
     }
 
     /// Sends a copy of a compound.

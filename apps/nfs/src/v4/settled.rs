@@ -10,14 +10,17 @@
 use std::collections::HashMap;
 
 use stag_engine::Time;
-use stag_protocol::nfs::{
-    v3::FileHandle,
-    v4::{Compound, Request, Stateid, Status4},
+use stag_protocol::{
+    nfs::{
+        v3::FileHandle,
+        v4::{Compound, Request, Stateid, Status4},
+    },
+    xdr::Reader,
 };
 
 use super::{
     Nfs4,
-    letters::FromHome,
+    letters::{ForwardedCompound, FromHome},
     state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOther, allows},
     stateids::file_id,
     turn::{Done, Turn},
@@ -210,18 +213,30 @@ impl Nfs4 {
     pub(crate) fn give_up(&mut self, operations: Compound<'_>) -> bool {
         let Some(borrowed) = &mut self.borrowed else { return false };
         let mut is_busy = false;
-        for request in operations {
-            let stateid = match request {
-                Ok(Request::Close(args)) => args.open,
-                Ok(Request::OpenDowngrade(args)) => args.open,
-                Ok(Request::DelegReturn(stateid)) => stateid,
-                _ => continue,
-            };
+        for stateid in given_up(operations) {
             is_busy |= self.suspended.is_io_by(&stateid.other);
             borrowed.told.facts.remove(&stateid.other);
         }
         is_busy
     }
+
+    /// Returns true if something goes on that was let through by what a compound gives up.
+    pub(crate) fn is_behind_io(&self, compound: &ForwardedCompound) -> bool {
+        let pieces = compound.pieces();
+        let operations = Compound::parse(Reader::over(&pieces));
+        let mut stateids = operations.into_iter().flat_map(given_up);
+        stateids.any(|stateid| self.suspended.is_io_by(&stateid.other))
+    }
+}
+
+/// The states that a compound gives up, or a part of them.
+fn given_up(operations: Compound<'_>) -> impl Iterator<Item = Stateid> {
+    operations.filter_map(|request| match request {
+        Ok(Request::Close(args)) => Some(args.open),
+        Ok(Request::OpenDowngrade(args)) => Some(args.open),
+        Ok(Request::DelegReturn(stateid)) => Some(stateid),
+        _ => None,
+    })
 }
 
 impl<S: Store> Turn<'_, '_, S> {

@@ -95,7 +95,7 @@ fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_
 /// where it waits for its slots: it is not the one who is late.
 #[test]
 fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_taken_from_it() {
-    let Deaf { mut world, mut session, given, mut rival } = Deaf::new(share::READ);
+    let Deaf { mut world, mut session, given, mut rival, .. } = Deaf::new(share::READ);
     world.shared.borrow_mut().pace = Pace::NoChange;
     let (slow, file) = (world.slow, world.file);
     let hangs = [session.next(0, true), put(&slow), make_directory(b"late")];
@@ -114,8 +114,8 @@ fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_ta
     go_on(world, rival);
 }
 
-/// The store goes on: two requests that hung or waited are answered, and the file is the rival's.
-fn go_on(mut world: World, mut rival: Rival) {
+/// The store goes on: two requests that hung or waited are answered.
+fn answer_two(world: &mut World) {
     assert!(world.take(0).is_none());
     world.shared.borrow_mut().pace = Pace::Even;
     for _ in 0..2 {
@@ -127,6 +127,11 @@ fn go_on(mut world: World, mut rival: Rival) {
         };
         assert_eq!(Reply4::of(&reply).status(), Status4::Ok, "call {token}");
     }
+}
+
+/// The same, and the file is the rival's then.
+fn go_on(mut world: World, mut rival: Rival) {
+    answer_two(&mut world);
     while opened(&rival.open_denying(&mut world, 0)).is_none() {
         world.pass_time(Duration::from_millis(100));
     }
@@ -137,7 +142,7 @@ fn go_on(mut world: World, mut rival: Rival) {
 /// who is late.
 #[test]
 fn what_is_given_up_behind_its_own_write_waits_for_that_and_is_not_taken_away() {
-    let Deaf { mut world, mut session, given, mut rival } = Deaf::new(share::BOTH);
+    let Deaf { mut world, mut session, given, mut rival, .. } = Deaf::new(share::BOTH);
     let file = world.file;
     world.shared.borrow_mut().pace = Pace::NoChange;
     let late = [session.next(0, true), put(&file), write(given)];
@@ -152,4 +157,29 @@ fn what_is_given_up_behind_its_own_write_waits_for_that_and_is_not_taken_away() 
         assert!(opened(&rival.open_denying(&mut world, 0)).is_none(), "the WRITE is not over");
     }
     go_on(world, rival);
+}
+
+#[test]
+fn what_is_given_up_behind_its_own_write_leaves_the_rest_where_it_is() {
+    let Deaf { mut world, mut session, opened, given, .. } = Deaf::new(share::BOTH);
+    let file = world.file;
+    world.shared.borrow_mut().pace = Pace::NoChange;
+    let late = [session.next(0, true), put(&file), write(given)];
+    world.send(0, 1, |cx, token| request(cx, token, &late));
+    let back = [session.next(1, true), put(&file), Request::DelegReturn(given)];
+    world.send(0, 3, |cx, token| request(cx, token, &back));
+    world.pass_time(Duration::from_secs(1));
+    // Nothing is let through by it any more.
+    let forwarded = world.forwarded();
+    let reading = [session.next(2, false), put(&file), read(given)];
+    assert_eq!(exchange_over(&mut world, 0, 1, &reading).status(), Status4::Ok);
+    assert_eq!(world.forwarded(), forwarded + 1);
+    answer_two(&mut world);
+    let reading = [session.next(2, false), put(&file), read(given)];
+    assert_eq!(exchange_over(&mut world, 0, 1, &reading).status(), Status4::BadStateid);
+    let (forwarded, lent) = (world.forwarded(), world.lent());
+    let reading = [session.next(2, false), put(&file), read(opened)];
+    assert_eq!(exchange_over(&mut world, 0, 1, &reading).status(), Status4::Ok);
+    assert_eq!((world.forwarded(), world.lent()), (forwarded, lent + 1));
+    world.end();
 }

@@ -242,6 +242,7 @@ fn flags(reply: &Reply4) -> u32 {
 pub struct Deaf {
     pub world: World,
     pub session: Session4,
+    pub opened: Stateid,
     pub given: Stateid,
     pub rival: Rival,
 }
@@ -254,26 +255,26 @@ impl Deaf {
         world.refuse_callbacks(0);
         let mut session = Session4::open_over(&mut world, 0, session_flag::CONN_BACK_CHAN, 1);
         let file = world.file;
-        let given = (0..100).find_map(|_| {
+        let both = (0..100).find_map(|_| {
             let opening = [session.next(0, true), put(&file), open_current(access)];
             match exchange_over(&mut world, 0, 1, &opening).last() {
                 Answer::Open(Ok(opened)) => match opened.delegation {
-                    OpenDelegation::Read(given) => Some(given.stateid),
-                    OpenDelegation::Write(given) => Some(given.stateid),
+                    OpenDelegation::Read(given) => Some((opened.stateid, given.stateid)),
+                    OpenDelegation::Write(given) => Some((opened.stateid, given.stateid)),
                     _ => None,
                 },
                 _ => None,
             }
         });
-        let given = given.expect("nobody else has it open");
+        let (opened, given) = both.expect("nobody else has it open");
         let rival = Rival::new(&mut world);
-        Self { world, session, given, rival }
+        Self { world, session, opened, given, rival }
     }
 }
 
 #[test]
 fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
-    let Deaf { mut world, mut session, given, mut rival } = Deaf::new(share::READ);
+    let Deaf { mut world, mut session, given, mut rival, .. } = Deaf::new(share::READ);
     // It is recalled, and does not come back.
     let mut look = |world: &mut World, last: Option<Request<'static>>| {
         let asked = [Some(session.next(0, true)), Some(Request::PutRootFh(())), last];

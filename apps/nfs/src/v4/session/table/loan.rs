@@ -67,16 +67,9 @@ pub(crate) struct BegunSlot {
     pub(in crate::v4) used: SlotInUse,
     highest_slot: u32,
     target_highest_slot: u32,
-    /// It gives up a state by which something is still carried out at the shard with the slots.
-    pub(in crate::v4) is_behind_io: bool,
 }
 
 impl BegunSlot {
-    /// The same, which gives up a state by which something is carried out, or does not.
-    pub(crate) const fn behind_io(self, is_behind_io: bool) -> Self {
-        Self { is_behind_io, ..self }
-    }
-
     /// Results of its SEQUENCE.
     pub(in crate::v4) const fn sequence_ok(&self, flags: u32) -> SequenceOk {
         let SlotInUse { session, sequence, slot, .. } = self.used;
@@ -195,7 +188,7 @@ impl Session {
         };
         let SequenceOk { highest_slot, target_highest_slot, .. } = self.sequence_ok(&args, 0);
         let used = SlotInUse { is_lent: true, ..*used };
-        BegunSlot { used, highest_slot, target_highest_slot, is_behind_io: false }
+        BegunSlot { used, highest_slot, target_highest_slot }
     }
 }
 
