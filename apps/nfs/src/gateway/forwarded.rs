@@ -295,7 +295,7 @@ impl<S: Store> Gateway<S> {
             }
             ToHome::PeerGone(at) => nfs4.forget_peer(at),
             ToHome::Unsettled(client) => nfs4.take_unsettled(client, cx.now()),
-            ToHome::Returned(session, slots) => nfs4.take_back(&session, slots),
+            ToHome::Returned(session, slots) => nfs4.take_back(&session, slots, cx.now()),
             ToHome::Announced(shard, number) => nfs4.take_announced(shard, number),
         }
     }

@@ -238,10 +238,33 @@ impl Nfs4 {
         }
     }
 
+    /// Returns true if no other shard judges anything of a client. Otherwise shards are asked for
+    /// the slots of its sessions: try again.
+    pub(super) fn bring_home(&mut self, client: u64) -> bool {
+        let of_client = self.sessions.iter().filter(|session| session.client == client);
+        let lent: Vec<_> =
+            of_client.filter(|it| it.lent_to().is_some()).map(|session| session.id()).collect();
+        for session in &lent {
+            self.recall_loan(session);
+        }
+        self.unsettle(client) && lent.is_empty()
+    }
+
     /// The slots of a session are back.
-    pub(crate) fn take_back(&mut self, session: &SessionId, slots: UsedSlots) {
+    pub(crate) fn take_back(&mut self, session: &SessionId, slots: UsedSlots, now: Time) {
+        let (Some(link), Some(lent)) = (&self.link, self.sessions.get_mut(session)) else { return };
+        let client = lent.client;
+        let counted = lent.loan_mut().map(|loan| loan.used);
+        let is_used = counted.is_some_and(|used| used != link.facts.loans.used(session));
         if self.sessions.take_back(session, slots) {
             self.count_loans(-1);
+        }
+        let Some(key) = self.clients.get(client).and_then(|client| client.key) else { return };
+        if is_used {
+            // Whoever was answered there has renewed the lease.
+            self.state.renew(key, super::milliseconds(now));
+        } else if self.state.is_to_go(key) {
+            self.remove_expired(key, now);
         }
     }
 

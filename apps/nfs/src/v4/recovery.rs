@@ -233,7 +233,7 @@ impl Nfs4 {
             return self.state.release_some(key, super::RELEASES);
         };
         let id = client.id;
-        if !self.unsettle(id) {
+        if !self.bring_home(id) {
             return false;
         }
         let Some(client) = self.clients.get_mut(id) else { return false };

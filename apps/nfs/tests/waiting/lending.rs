@@ -141,7 +141,7 @@ impl Rival {
         Self(Session4::open_over(world, 1, 0, 0))
     }
 
-    fn conflict(&mut self, world: &mut World) -> Status4 {
+    pub fn conflict(&mut self, world: &mut World) -> Status4 {
         self.open(world).status()
     }
 
@@ -155,6 +155,13 @@ impl Rival {
         exchange_over(world, 1, 0, &opened)
     }
 
+    /// The same, whose answer nobody waits for.
+    pub fn want(&mut self, world: &mut World) {
+        let slow = world.slow;
+        let opened = [self.0.next(0, false), put(&slow), open(b"file", share::BOTH)];
+        world.send(1, 0, |cx, token| request(cx, token, &opened));
+    }
+
     /// An operation on the file.
     fn ask(&mut self, world: &mut World, request: Request<'_>) -> Reply4 {
         let file = world.file;
@@ -162,7 +169,7 @@ impl Rival {
     }
 
     /// Lets more than a lease pass, and renews its own.
-    fn outlive(&mut self, world: &mut World, lease: Duration) {
+    pub fn outlive(&mut self, world: &mut World, lease: Duration) {
         for _ in 0..6 {
             world.pass_time(lease / 4);
             let alive = [self.0.next(0, false), Request::PutRootFh(())];
