@@ -187,13 +187,15 @@ fn what_is_given_up_behind_its_own_write_leaves_the_rest_where_it_is() {
 
 /// An expired client speaks while it is about to be removed, this many steps after another one
 /// wants what it has. Returns true if it is alive.
-fn speak_late(steps: usize) -> bool {
+fn speak_late(steps: usize, is_asked_before: bool) -> bool {
     let mut world = even(Nfs4Config { lease: LEASE, ..CONFIG });
     let Guest { mut session, stateid } = Guest::new(&mut world, share::BOTH);
     let mut rival = Rival::new(&mut world);
     rival.outlive(&mut world, LEASE);
-    assert_eq!(rival.conflict(&mut world), Status4::Delay, "its shard is asked");
-    world.pass_time(Duration::from_millis(100));
+    if is_asked_before {
+        assert_eq!(rival.conflict(&mut world), Status4::Delay, "its shard is asked");
+        world.pass_time(Duration::from_millis(100));
+    }
     rival.want(&mut world);
     (0..steps).for_each(|_| world.step());
     let alive = [session.next(1, false)];
@@ -202,6 +204,9 @@ fn speak_late(steps: usize) -> bool {
     let (_, reply) = world.take(1).unwrap();
     let is_given = Reply4::of(&reply).status() == Status4::Ok;
     assert!(!(is_alive && is_given), "it was told that it has it, {steps} steps later");
+    if is_alive {
+        assert_eq!(rival.conflict(&mut world), Status4::ShareDenied, "{steps} steps later");
+    }
     let file = world.file;
     let reading = [session.next(2, false), put(&file), read(stateid)];
     let status = exchange_over(&mut world, 0, 1, &reading).status();
@@ -212,6 +217,7 @@ fn speak_late(steps: usize) -> bool {
 
 #[test]
 fn an_expired_client_that_is_answered_keeps_what_it_has() {
-    let alive = (0..60).filter(|steps| speak_late(*steps)).count();
+    let alive = (0..60).filter(|steps| speak_late(*steps, true)).count();
     assert!((1..60).contains(&alive), "both happen: {alive} of 60");
+    assert!((0..60).all(|steps| speak_late(steps, false)), "its shard was not asked before");
 }
