@@ -230,7 +230,7 @@ pub(crate) struct ArrivalEnd {
     mail: ArrivalMail,
     outgoing: VecDeque<ToHome>,
     /// Compounds that give up states by which something goes on here.
-    held_back: Vec<Box<ForwardedCompound>>,
+    held_back: Vec<ForwardedCompound>,
     forwarded: Vec<Forwarded>,
     /// Octets of the arguments that the home has not read.
     unread: Unread,
@@ -314,7 +314,7 @@ impl ArrivalEnd {
     /// Keeps the compound that was forwarded last until it is [let go](Self::let_go).
     pub(crate) fn hold_back(&mut self) {
         match self.outgoing.pop_back() {
-            Some(ToHome::Compound(compound)) => self.held_back.push(compound),
+            Some(ToHome::Compound(compound)) => self.held_back.push(*compound),
             other => self.outgoing.extend(other),
         }
     }
@@ -322,7 +322,7 @@ impl ArrivalEnd {
     /// Sends compounds that are held back, and may go.
     pub(crate) fn let_go(&mut self, may_go: impl Fn(&ForwardedCompound) -> bool) {
         let going = self.held_back.extract_if(.., |compound| may_go(compound));
-        self.outgoing.extend(going.map(ToHome::Compound));
+        self.outgoing.extend(going.map(|compound| ToHome::Compound(Box::new(compound))));
     }
 
     /// Sends a copy of a compound.
