@@ -412,7 +412,7 @@ def check_xattrs(pair):
 
 
 def allocate(file, mode, start, length):
-    import ctypes  # neither
+    import ctypes  # a small Python has none
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.fallocate(file.fileno(), mode, ctypes.c_long(start), ctypes.c_long(length)) != 0:
