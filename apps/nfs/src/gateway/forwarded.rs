@@ -90,9 +90,9 @@ impl<S: Store> Gateway<S> {
         let mut is_behind_io = false;
         if crossing.reach == Reach::Begin || crossing.home.is_some() {
             // A request is begun only if the home takes it.
-            let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(compound.clone());
-            is_behind_io = has_room && self.nfs4.as_mut().is_some_and(gives_up);
             let may_wait = crossing.home.is_none() && arrival.has_spare_room();
+            let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(&compound, may_wait);
+            is_behind_io = has_room && self.nfs4.as_mut().is_some_and(gives_up);
             if !has_room || (is_behind_io && !may_wait) {
                 return delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped);
             }

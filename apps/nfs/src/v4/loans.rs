@@ -254,8 +254,8 @@ impl Nfs4 {
     pub(crate) fn take_back(&mut self, session: &SessionId, slots: UsedSlots, now: Time) {
         let (Some(link), Some(lent)) = (&self.link, self.sessions.get_mut(session)) else { return };
         let client = lent.client;
-        let counted = lent.loan_mut().map(|loan| loan.used);
-        let is_used = counted.is_some_and(|used| used != link.facts.loans.used(session));
+        let used = link.facts.loans.used(session);
+        let is_used = lent.loan_mut().is_some_and(|loan| loan.note_used(used));
         if self.sessions.take_back(session, slots) {
             self.count_loans(-1);
         }
@@ -284,8 +284,7 @@ impl Nfs4 {
         for session in self.sessions.iter_mut() {
             let (id, client) = (session.id(), session.client);
             let Some(loan) = session.loan_mut() else { continue };
-            let used = facts.loans.used(&id);
-            if std::mem::replace(&mut loan.used, used) != used {
+            if loan.note_used(facts.loans.used(&id)) {
                 renewed.push(client);
             }
         }

@@ -209,13 +209,16 @@ impl Nfs4 {
     }
 
     /// The home is about to carry out a compound. What it gives up gives no access here any more.
-    /// Returns true if something goes on that was let through by it.
-    pub(crate) fn give_up(&mut self, operations: Compound<'_>) -> bool {
+    /// Returns true if something goes on that was let through by it: nothing changes then unless
+    /// the compound `may_wait`.
+    pub(crate) fn give_up(&mut self, operations: &Compound<'_>, may_wait: bool) -> bool {
         let Some(borrowed) = &mut self.borrowed else { return false };
-        let mut is_busy = false;
-        for stateid in given_up(operations) {
-            is_busy |= self.suspended.is_io_by(&stateid.other);
-            borrowed.told.facts.remove(&stateid.other);
+        let mut states = given_up(operations.clone());
+        let is_busy = states.any(|stateid| self.suspended.is_io_by(&stateid.other));
+        if !is_busy || may_wait {
+            for stateid in given_up(operations.clone()) {
+                borrowed.told.facts.remove(&stateid.other);
+            }
         }
         is_busy
     }

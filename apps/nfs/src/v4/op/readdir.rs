@@ -1,5 +1,7 @@
 //! READDIR (RFC 8881 §18.23).
 
+use std::sync::Arc;
+
 use stag_protocol::{
     nfs::{
         List, ListWriter,
@@ -10,8 +12,6 @@ use stag_protocol::{
     },
     xdr::{NoRoom, Writer},
 };
-
-use std::sync::Arc;
 
 use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},

@@ -52,6 +52,13 @@ pub(in crate::v4) struct Loan {
     operations_max: u32,
 }
 
+impl Loan {
+    /// The home has seen how often its slots were `used`. Returns true if that is news.
+    pub(in crate::v4) fn note_used(&mut self, used: u32) -> bool {
+        std::mem::replace(&mut self.used, used) != used
+    }
+}
+
 /// Facts about a session that its shard needs to judge requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LentSession {
