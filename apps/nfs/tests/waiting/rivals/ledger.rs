@@ -5,7 +5,7 @@
 //! (§8.4.2.1). No two certain rights of different clients conflict, and nobody changes what the
 //! right of another denies.
 
-use super::scene::Looks;
+use super::{scene::Looks, world::LEASE};
 use stag_protocol::nfs::{v3::FileHandle, v4::share};
 use stag_verbs::Time;
 use std::{
@@ -136,6 +136,8 @@ pub struct Ledger {
     pub acting: BTreeSet<usize>,
     /// Clients whose next change takes longer than a lease.
     pub hanging: BTreeSet<usize>,
+    /// The time at which the server was killed last.
+    killed: Option<Time>,
     story: VecDeque<String>,
     pub counts: Counts,
 }
@@ -164,7 +166,7 @@ impl Ledger {
         self.rights.iter().filter(|right| right.until > self.now)
     }
 
-    /// A client has learned that it has a right.
+    /// A client has learned that it has a right, for a lease from when it asked for it.
     pub fn grant(
         &mut self,
         client: usize,
@@ -183,8 +185,10 @@ impl Ledger {
                 .find(|it| it.client != client && it.file == file && it.kind.conflicts(kind));
             assert!(other.is_none(), "{right:?} beside {other:?}\n{}", self.story());
         }
-        // One that a client in doubt gets may be recalled, and not come back.
-        if outlives_kills || !matches!(kind, RightKind::Delegation(_)) {
+        // The reply may come from a server that was killed behind it.
+        let is_lost = !outlives_kills && self.killed.is_some_and(|killed| until <= killed + LEASE);
+        // A delegation that a client in doubt gets may be recalled, and not come back.
+        if outlives_kills || !(is_lost || matches!(kind, RightKind::Delegation(_))) {
             self.rights.push(right);
         }
         id
@@ -233,6 +237,7 @@ impl Ledger {
     /// The server was killed.
     pub fn kill(&mut self) {
         self.tell("the server is killed");
+        self.killed = Some(self.now);
         self.counts.kills += 1;
         self.rights.retain(|right| right.outlives_kills);
     }
