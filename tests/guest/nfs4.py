@@ -395,6 +395,55 @@ def check_untar(pair):
     shutil.rmtree(one)
 
 
+def make_sources(path, parts):
+    """A program in C: each part has its own file and header, all have one, and its output is the sum of what they return."""
+    os.makedirs(f"{path}/include")
+    write(f"{path}/include/all.h", b"#define BASE 1000\n")
+    calls = ""
+    for number in range(parts):
+        write(f"{path}/include/part{number}.h", f"#define NUMBER {number}\nint part{number}(void);\n".encode())
+        source = f'#include "all.h"\n#include "part{number}.h"\nint part{number}(void) {{ return BASE + NUMBER; }}\n'
+        write(f"{path}/part{number}.c", source.encode())
+        calls += f" + part{number}()"
+    headers = "".join(f'#include "part{number}.h"\n#undef NUMBER\n' for number in range(parts))
+    write(f"{path}/main.c", f'#include <stdio.h>\n{headers}int main(void) {{ return !printf("%d", 0{calls}); }}\n'.encode())
+    write(
+        f"{path}/Makefile",
+        b"PARTS := $(patsubst %.c,%.o,$(wildcard part*.c))\n"
+        b"program: main.o libparts.a\n\t$(CC) -o $@ $^\n"
+        b"libparts.a: $(PARTS)\n\trm -f $@\n\t$(AR) rcs $@ $^\n"
+        b"%.o: %.c\n\t$(CC) -Iinclude -MMD -c -o $@ $<\n"
+        b"-include $(wildcard *.d)\n",
+    )
+
+
+def check_make(pair):
+    parts = 16
+    shutil.rmtree("/tmp/sources", ignore_errors=True)
+    make_sources("/tmp/sources/made", parts)
+    subprocess.run(["tar", "-cf", "/tmp/sources.tar", "-C", "/tmp/sources", "made"], check=True)
+    one, two = pair.paths("made")
+    subprocess.run(["tar", "-xf", "/tmp/sources.tar", "-C", pair.one], check=True)
+
+    def compiled():
+        """Builds on the one mount what the other unpacked; says how many files it compiled."""
+        done = subprocess.run(["make", "-j4", "-C", two, "CC=cc", "AR=ar"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"make: {done.stderr[-400:]}"
+        return done.stdout.count("-MMD")
+
+    def runs():
+        return int(subprocess.run([f"{one}/program"], capture_output=True, check=True).stdout)
+
+    total = sum(range(parts))
+    assert compiled() == parts + 1 and runs() == 1000 * parts + total
+    assert compiled() == 0, "everything is up to date"
+    write(f"{two}/include/part3.h", b"#define NUMBER 5003\nint part3(void);\n")
+    assert compiled() == 2 and runs() == 1000 * parts + total + 5000
+    write(f"{two}/include/all.h", b"#define BASE 2000\n")
+    assert compiled() == parts and runs() == 2000 * parts + total + 5000
+    shutil.rmtree(one)
+
+
 def check_xattrs(pair):
     _, path = pair.paths("xattrs")
     write(path, b"")
@@ -517,7 +566,7 @@ def check_locks_under_delegation(pair):
 
 BOTH = [
     check_close_to_open, check_names, check_removed_while_open, check_created_without_right_to_write, check_locks_of_ranges,
-    check_lock_that_waits, check_flock, check_sqlite, check_untar, check_ranges, check_copies, check_xattrs, check_ping_pong,
+    check_lock_that_waits, check_flock, check_sqlite, check_untar, check_make, check_ranges, check_copies, check_xattrs, check_ping_pong,
 ]
 ONCE = [check_mounted_versions, check_root_lists_exports, check_locks_beside_a_program, check_git]
 ONCE_OVER_RDMA = [check_mounted_versions, check_locks_beside_a_program]
