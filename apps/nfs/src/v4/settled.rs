@@ -74,6 +74,13 @@ impl ToldFacts {
         self.facts.retain(|_, fact| fact.client != client);
     }
 
+    /// A client gives a state up, if it is its own.
+    fn give_up(&mut self, client: u64, other: &StateOther) {
+        if self.facts.get(other).is_some_and(|fact| fact.client == client) {
+            self.facts.remove(other);
+        }
+    }
+
     fn take(&mut self, change: FactChange) {
         match change.fact {
             Some(fact) if self.sessions.contains_key(&fact.client) => {
@@ -208,16 +215,21 @@ impl Nfs4 {
         Some(leaving.swap_remove(place))
     }
 
-    /// The home is about to carry out a compound. What it gives up gives no access here any more.
+    /// The home is about to carry out a compound. What it gives up gives no access here any more,
+    /// if that is its client's.
     /// Returns true if something goes on that was let through by it: nothing changes then unless
     /// the compound `may_wait`.
     pub(crate) fn give_up(&mut self, operations: &Compound<'_>, may_wait: bool) -> bool {
         let Some(borrowed) = &mut self.borrowed else { return false };
         let mut states = given_up(operations.clone());
         let is_busy = states.any(|stateid| self.suspended.is_io_by(&stateid.other));
-        if !is_busy || may_wait {
+        let client = match operations.clone().next() {
+            Some(Ok(Request::Sequence(args))) => self.sessions.get(&args.session),
+            _ => None,
+        };
+        if let Some(client) = client.filter(|_| !is_busy || may_wait).map(|it| it.client) {
             for stateid in given_up(operations.clone()) {
-                borrowed.told.facts.remove(&stateid.other);
+                borrowed.told.give_up(client, &stateid.other);
             }
         }
         is_busy

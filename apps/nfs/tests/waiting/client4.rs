@@ -90,8 +90,13 @@ impl Session4 {
 
     /// Makes another session of the same client.
     pub fn another(&self, world: &mut World, client: usize) -> Self {
+        self.another_over(world, client, 0)
+    }
+
+    /// The same over one of the client's connections.
+    pub fn another_over(&self, world: &mut World, client: usize, connection: u64) -> Self {
         let mut other = Self { created: self.created + 1, ..self.clone() };
-        other.create(world, client, 0, 0);
+        other.create(world, client, 0, connection);
         other
     }
 

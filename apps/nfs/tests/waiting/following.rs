@@ -2,7 +2,7 @@
 
 use crate::{
     client4::{CONFIG, Reply4, create, exchange_over, look, make_directory, put, request},
-    lending::{Deaf, Guest, LEASE, Rival, even, lock, opened, read, write},
+    lending::{Deaf, Guest, LEASE, Rival, close, even, lock, opened, read, write},
     store::Pace,
     world::World,
 };
@@ -182,6 +182,25 @@ fn what_is_given_up_behind_its_own_write_leaves_the_rest_where_it_is() {
     let reading = [session.next(2, false), put(&file), read(opened)];
     assert_eq!(exchange_over(&mut world, 0, 1, &reading).status(), Status4::Ok);
     assert_eq!((world.forwarded(), world.lent()), (forwarded, lent + 1));
+    world.end();
+}
+
+/// The stateids of others are no secret.
+#[test]
+fn who_gives_up_what_another_client_has_takes_nothing_from_it() {
+    let Deaf { mut world, mut session, opened, given, rival } = Deaf::new(share::BOTH);
+    let mut other = rival.0.another_over(&mut world, 1, 1);
+    let file = world.file;
+    for asked in [close(opened), Request::DelegReturn(given)] {
+        let asked = [other.next(0, true), put(&file), asked];
+        assert_eq!(exchange_over(&mut world, 1, 1, &asked).status(), Status4::BadStateid);
+    }
+    for by in [opened, given] {
+        let (forwarded, lent) = (world.forwarded(), world.lent());
+        let reading = [session.next(0, false), put(&file), read(by)];
+        assert_eq!(exchange_over(&mut world, 0, 1, &reading).status(), Status4::Ok);
+        assert_eq!((world.forwarded(), world.lent()), (forwarded, lent + 1));
+    }
     world.end();
 }
 

@@ -29,7 +29,7 @@ pub fn opened(reply: &Reply4) -> Option<Stateid> {
     }
 }
 
-const fn close(open: Stateid) -> Request<'static> {
+pub const fn close(open: Stateid) -> Request<'static> {
     Request::Close(Close4Args { seqid: 0, open })
 }
 
@@ -134,7 +134,7 @@ fn a_request_that_comes_another_way_brings_the_slots_back_with_their_replies() {
 }
 
 /// A client of the home that wants what the guest has.
-pub struct Rival(Session4);
+pub struct Rival(pub Session4);
 
 impl Rival {
     pub fn new(world: &mut World) -> Self {
