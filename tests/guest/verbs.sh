@@ -53,13 +53,14 @@ CHECKS_SIW="list file_of_1024 file_of_4097 file_of_65537 file_of_3000001 direct_
 SERVER_PID=''
 # start_server NAME [option…]: serves /srv/NAME on the device that is there.
 start_server() {
-  local name=$1 entry
+  local name=$1 entry versions=()
   shift
+  ! grep -q '^VERSION=4' /host/settings.env || versions=(--nfs "3,4")
   mkdir -p "/srv/$name/many" /srv/readonly "/srv/state-$name"
   while read -r entry; do printf %s "$entry" >"/srv/$name/many/$entry"; done < <(/host/first-light.sh --names 2000)
   printf content >/srv/readonly/file
   /host/stag serve "/srv/$name" /srv/readonly:ro --mode unprivileged --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
-    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" "$@" >"/host/$name.log" 2>&1 </dev/null &
+    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" "${versions[@]}" "$@" >"/host/$name.log" 2>&1 </dev/null &
   SERVER_PID=$!
   for _ in $(seq 200); do
     grep -q '^END' "/host/$name.log" && return
