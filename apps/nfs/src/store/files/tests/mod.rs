@@ -121,18 +121,21 @@ impl Lab {
         Ok(content)
     }
 
-    /// The same, asked again while the kernel says "later": of an inode that another program makes
-    /// or frees at that moment.
-    fn settled_content(&mut self, handle: &FileHandle) -> Result<Vec<u8>, Status> {
-        let mut content = self.content(handle);
+    /// Asks again while the kernel says "later": of an inode that another program makes or frees at
+    /// that moment.
+    fn settled<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Self) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let mut answer = ask(self);
         for _ in 0..500 {
-            if content != Err(Status::Jukebox) {
+            if !matches!(answer, Err(Status::Jukebox)) {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
-            content = self.content(handle);
+            answer = ask(self);
         }
-        content
+        answer
     }
 
     fn write(&mut self, handle: &FileHandle, offset: u64, data: &[u8]) -> Result<u32, Status> {

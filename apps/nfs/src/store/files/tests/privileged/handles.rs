@@ -116,8 +116,8 @@ fn what_is_removed_is_stale_through_us_and_behind_our_back_and_its_space_is_free
                     lab.files.act_as(&user(ALICE));
                 }
             }
-            assert_eq!(lab.files.getattr(&handle), Err(Status::Stale));
-            assert_eq!(lab.content(&handle), Err(Status::Stale));
+            assert_eq!(lab.settled(|lab| lab.files.getattr(&handle)), Err(Status::Stale));
+            assert_eq!(lab.settled(|lab| lab.content(&handle)), Err(Status::Stale));
         });
     }
     // Other tests of this process remove files of their own that have the same name.
@@ -171,9 +171,13 @@ fn a_handle_of_another_generation_is_stale_whether_the_file_is_open_or_not() {
         let other = stag_nfs_os::KernelHandle::new(kernel.kind(), &octets).unwrap();
         let old = lab.files.shared.handles.seal(&Named::Kernel(file, other));
         lab.by(user(ALICE), |lab| {
-            assert_eq!(lab.settled_content(&old), Err(Status::Stale), "octet {octet}");
+            assert_eq!(lab.settled(|lab| lab.content(&old)), Err(Status::Stale), "octet {octet}");
             assert_eq!(lab.content(&good).unwrap(), b"x");
-            assert_eq!(lab.settled_content(&old), Err(Status::Stale), "octet {octet}, open");
+            assert_eq!(
+                lab.settled(|lab| lab.content(&old)),
+                Err(Status::Stale),
+                "octet {octet}, open"
+            );
         });
         lab = restart_without_index(lab);
     }
