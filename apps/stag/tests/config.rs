@@ -46,7 +46,7 @@ fn a_file_says_what_is_served_under_which_names_and_to_whom() {
     let listed = ls(&home, &server, "p/alpha");
     assert!(listed.status.success(), "{listed:?}\n{}", server.err());
     assert!(!ls(&home, &server, "data").status.success(), "127.0.0.1 is none of its clients");
-    assert!(server.err().contains("refused: not among the export's clients"), "{}", server.err());
+    server.wait_for_err("refused: not among the export's clients");
     assert!(server.err().contains("at most 16 RDMA connections"), "{}", server.err());
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");

@@ -225,7 +225,7 @@ fn a_client_that_is_dropped_is_gone_and_comes_back() {
     wait_for("two connections", || clients(&home).len() == 2);
     let dropped = ctl(&home, &["drop", "127.0.0.1"]);
     assert_eq!(dropped["dropped"].as_array().unwrap().len(), 2);
-    assert!(server.err().contains("dropped peer=127.0.0.1:"), "{}", server.err());
+    server.wait_for_err("dropped peer=127.0.0.1:");
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn who_is_no_client_any_more_is_disconnected_and_cannot_come_back() {
     wait_for("the end of the connection", || first.getattr(data).is_err());
     let again = first.connect(&server.line("LISTEN").parse().unwrap());
     assert!(matches!(again, Err(Error::NotConnected(_))), "{again:?}");
-    assert!(server.err().contains("not a client any more"), "{}", server.err());
+    server.wait_for_err("not a client any more");
     settings(&home, &with("\"10.0.0.0/8\", \"127.0.0.1\""));
     reload(&server, "other clients may connect");
     assert!(client(&server).getattr(data).is_ok());

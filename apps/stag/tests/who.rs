@@ -185,7 +185,7 @@ fn loopback_is_no_exception_to_a_list_of_clients() {
     let server = home.serve(&["data", "--clients", "10.0.0.0/8,fd00::/8"]);
     assert!(!is_answered(&server, NFS));
     assert_eq!(knock(&server), Err(Error::NotConnected(Some(Cause::Rejected))));
-    assert!(server.err().contains("refused: not in --clients"), "{}", server.err());
+    server.wait_for_err("refused: not in --clients");
     for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
         let output = home.run(&["call", &format!("{url}/data"), "ls"]);
         let sentence = String::from_utf8(output.stderr).unwrap();
