@@ -215,10 +215,9 @@ impl Nfs4 {
         Some(leaving.swap_remove(place))
     }
 
-    /// The home is about to carry out a compound. What it gives up gives no access here any more,
-    /// if that is its client's.
-    /// Returns true if something goes on that was let through by it: nothing changes then unless
-    /// the compound `may_wait`.
+    /// The home is about to carry out a compound. What of its client's it gives up gives no access
+    /// here any more. Returns true if something goes on that was let through by what it gives up:
+    /// nothing changes then unless the compound `may_wait`.
     pub(crate) fn give_up(&mut self, operations: &Compound<'_>, may_wait: bool) -> bool {
         let Some(borrowed) = &mut self.borrowed else { return false };
         let mut states = given_up(operations.clone());
