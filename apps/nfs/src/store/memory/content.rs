@@ -10,6 +10,7 @@ use stag_protocol::nfs::v3::Status;
 
 use super::blocks::Blocks;
 use super::space::{BLOCK, Need, SMALL, Space};
+use crate::steps;
 use crate::store::{SeekFor, WritePayload};
 
 /// A file's octets.
@@ -33,6 +34,7 @@ fn spans(from: u64, to: u64) -> impl Iterator<Item = ContentSpan> {
     let mut at = from;
     std::iter::from_fn(move || {
         let left = to.checked_sub(at).filter(|left| *left > 0)?;
+        steps::count();
         let from = (at % BLOCK as u64) as usize;
         let len = left.min((BLOCK - from) as u64) as usize;
         let block = at / BLOCK as u64;
@@ -182,6 +184,7 @@ impl Content {
     fn next_data(&self, offset: u64) -> u64 {
         let mut at = offset;
         loop {
+            steps::count();
             let (number, within) = (at / BLOCK as u64, at % BLOCK as u64);
             match self.blocks.get(number) {
                 Some(block) if within < block.len() as u64 => return at,
@@ -196,6 +199,7 @@ impl Content {
     fn next_hole(&self, offset: u64) -> u64 {
         let mut at = offset;
         loop {
+            steps::count();
             let (number, within) = (at / BLOCK as u64, at % BLOCK as u64);
             let there = self.blocks.get(number).map_or(0, |block| block.len() as u64);
             if within >= there {
@@ -255,12 +259,15 @@ impl Content {
         if from >= to {
             return Ok(());
         }
-        let whole = from.div_ceil(BLOCK as u64)..to / BLOCK as u64;
-        for span in spans(from, to).filter(|span| !whole.contains(&span.block)) {
+        let block = BLOCK as u64;
+        // A file may have 2^47 blocks, nearly all of them holes: only its two ends are visited.
+        let head = from.next_multiple_of(block).min(to);
+        let tail = (to / block * block).max(head);
+        for span in spans(from, head).chain(spans(tail, to)) {
             self.clear(space, &span)?;
         }
-        if !whole.is_empty() {
-            self.used -= self.blocks.take_range(whole);
+        if head < tail {
+            self.used -= self.blocks.take_range(head / block..tail / block);
         }
         Ok(())
     }
@@ -323,4 +330,76 @@ fn put(buf: &mut Buf, from: usize, octets: &[u8]) {
         gap.fill(0);
     }
     buf.get_mut(from..end).expect("the buffer was taken for as many").copy_from_slice(octets);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Octets of the largest file.
+    const LARGEST: u64 = i64::MAX as u64;
+
+    fn written(space: &Space, places: &[u64]) -> Content {
+        let mut content = Content::default();
+        for at in places {
+            content.write(space, *at, &WritePayload::from(&b"octets"[..])).unwrap();
+        }
+        content.set_size(LARGEST);
+        content
+    }
+
+    fn found(content: &Content) -> Vec<u64> {
+        let (mut at, mut found) = (0, Vec::new());
+        while at < LARGEST {
+            let data = content.seek(at, SeekFor::Data);
+            found.extend((data < LARGEST).then_some(data));
+            at = content.seek(data.min(LARGEST - 1), SeekFor::Hole).max(data);
+        }
+        found
+    }
+
+    #[test]
+    fn a_hole_of_any_length_takes_as_many_steps_as_there_is_data() {
+        let space = Space::new(16 << 20, false).unwrap();
+        let block = BLOCK as u64;
+        for (from, to) in [
+            (0, LARGEST),
+            (1, LARGEST),
+            (5, LARGEST - 5),
+            (block, 1 << 62),
+            (block + 1, (1 << 62) + 1),
+            (7 * block + 3, 7 * block + 9),
+            (7 * block, 9 * block),
+            (1 << 61, 1 << 62),
+        ] {
+            let places = [0, 7 * block, 8 * block, 1 << 40, (1 << 62) - block];
+            let mut content = written(&space, &places);
+            steps::within(16, || content.punch(&space, from, to).unwrap());
+            // What is left of six octets at each place.
+            let stays = places.iter().filter(|at| !(from <= **at && **at + 6 <= to));
+            let mut expected: Vec<_> = stays.copied().collect();
+            let inside = expected.iter_mut().find(|at| from <= **at && **at < to);
+            assert_eq!(inside, None, "no place is cut in its front here");
+            let left = found(&content);
+            expected.retain(|at| left.contains(at));
+            assert_eq!(steps::within(64, || found(&content)), expected, "{from}..{to}");
+            for at in places {
+                let octets = content.read(&space, at, 6);
+                let octets: Vec<u8> = octets.iter().flat_map(|part| part.to_vec()).collect();
+                let kept = (at..at + 6).zip(*b"octets");
+                let kept = kept.map(|(at, it)| if (from..to).contains(&at) { 0 } else { it });
+                assert!(octets.into_iter().eq(kept), "{from}..{to} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "more steps than its budget")]
+    fn a_budget_of_steps_ends_a_walk_over_the_blocks_of_a_hole() {
+        // What DEALLOCATE of a huge file was once: a filter over all of its blocks.
+        let whole = 0..(1 << 62) / BLOCK as u64;
+        steps::within(100_000, || {
+            spans(0, 1 << 62).filter(|span| !whole.contains(&span.block)).count()
+        });
+    }
 }

@@ -1,0 +1,43 @@
+//! A budget of steps for what one message asks for, so that a loop whose length a peer chooses
+//! shows in tests, whatever the time that it takes.
+//!
+//! Loops over the blocks of a file and over the state of a file [count](self::count) their rounds.
+//! A test, or a fuzz target, sets a [limit](self::limit) before it hands a message over. Only builds
+//! with debug assertions count.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// Steps that this thread may still take; none where no limit was set.
+    static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Lets this thread take at most `steps` more steps, or any number.
+///
+/// Without debug assertions nothing is counted.
+pub fn limit(steps: Option<u64>) {
+    LEFT.set(steps);
+}
+
+/// Counts one round of a loop.
+///
+/// # Panics
+/// In builds with debug assertions, when the thread's limit is used up.
+#[inline(always)]
+pub(crate) fn count() {
+    if cfg!(debug_assertions)
+        && let Some(left) = LEFT.get()
+    {
+        assert!(left > 0, "a message takes more steps than its budget");
+        LEFT.set(Some(left - 1));
+    }
+}
+
+/// Runs `act`, which may take at most `steps` steps.
+#[cfg(test)]
+pub(crate) fn within<T>(steps: u64, act: impl FnOnce() -> T) -> T {
+    limit(Some(steps));
+    let value = act();
+    limit(None);
+    value
+}
