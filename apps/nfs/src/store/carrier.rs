@@ -49,7 +49,7 @@ impl Carrier for ByHelpers {
         match self.helpers.next_done()? {
             HelperDone::Called(done) => Some(*done),
             // Nobody asks for any.
-            HelperDone::Synced(..) => None,
+            HelperDone::Synced(..) | HelperDone::Copied(..) => None,
         }
     }
 

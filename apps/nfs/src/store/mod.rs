@@ -10,6 +10,7 @@
 mod answered;
 mod carrier;
 pub mod ceph;
+pub(crate) mod content_copy;
 mod exclusive;
 pub mod files;
 pub mod helpers;

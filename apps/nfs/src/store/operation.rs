@@ -308,10 +308,10 @@ impl StoreOperation {
         match self {
             Self::Allocate(..)
             | Self::Deallocate(..)
-            | Self::Copy { .. }
             | Self::Clone { .. }
             | Self::SetXattr(..)
             | Self::RemoveXattr(_) => Effort::Change,
+            Self::Copy { .. } => Effort::Long,
             other => other.call(&[]).map_or(Effort::Plain, |call| Effort::of(&call)),
         }
     }
@@ -379,6 +379,8 @@ pub enum Effort {
     Change,
     /// It is over only when content is on stable storage.
     Sync,
+    /// It moves the content of files.
+    Long,
 }
 
 impl Effort {

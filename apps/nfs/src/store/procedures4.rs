@@ -74,8 +74,8 @@ pub trait Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    /// COPY (RFC 7862 §15.2) of `count` octets, or of all to the end where that is 0; at most
-    /// [`COPY_MAX`] at once.
+    /// COPY (RFC 7862 §15.2) of `count` octets, or of all to the end where that is 0, or of a
+    /// part from the first on ([`COPY_MAX`]). Holes of the source are holes of the copy.
     ///
     /// # Errors
     /// [`Status::Inval`] for one file, and for octets behind the source's end; [`Status::XDev`]

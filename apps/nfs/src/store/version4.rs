@@ -15,7 +15,8 @@ use super::{Failed, NewAttributes, ObjectChange, StoreResult};
 pub const XATTR_MAX: usize = 65_536;
 /// Octets of the longest name of an extended attribute, without its namespace `user.`.
 pub const XATTR_NAME_MAX: usize = 255 - 5;
-/// Octets that one COPY brings at most. Its caller asks again for the rest (RFC 7862 §15.2.3).
+/// Octets of data, holes not counted, that one COPY brings at most in a store that makes it in a
+/// shard. Its caller asks again for the rest (RFC 7862 §15.2.3).
 pub const COPY_MAX: u64 = 4 << 20;
 
 /// A lock that a program has which is no client of the server.

@@ -68,7 +68,7 @@ impl<S: Store> Turn<'_, '_, S> {
         count: u64,
     ) -> Done<CopyDone> {
         let operation = || StoreOperation::Copy { from, to, count };
-        let answerer = self.answerer([&from.file, &to.file], Effort::Change, operation)?;
+        let answerer = self.answerer([&from.file, &to.file], Effort::Long, operation)?;
         Ok(ask!(self, answerer, Copied, |store, _| store.copy(from, to, count))?)
     }
 

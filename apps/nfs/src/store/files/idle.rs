@@ -204,7 +204,7 @@ impl Files {
         }
     }
 
-    fn reopen_to_sync(&self, slot: FileSlotId) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn reopen_to_sync(&self, slot: FileSlotId) -> rustix::io::Result<OwnedFd> {
         let _raised = user::raise(CapabilitySet::DAC_OVERRIDE)?;
         self.reopen(slot, OFlags::RDONLY)
     }

@@ -174,6 +174,8 @@ pub struct Files {
     helpers: Option<Helpers>,
     /// Calls of this shard's that helpers bring to an end.
     late: LateCalls,
+    /// True for the store of a helper, which keeps no other client waiting.
+    is_helpers: bool,
     /// Files that programs of the host do not change unseen, where some are to be.
     watch: Option<HostWatch>,
     /// Looks that are to find nothing, so that a test needs no slow disk.
@@ -250,6 +252,7 @@ impl Files {
             ring: None,
             helpers: None,
             late: LateCalls::default(),
+            is_helpers: shard >= shared.helping.first,
             watch: None,
             cold_looks: None,
             waits: Cell::new(0),

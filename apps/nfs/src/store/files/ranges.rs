@@ -1,30 +1,40 @@
 //! SEEK, ALLOCATE, DEALLOCATE, COPY and CLONE (RFC 7862 §15).
 
-use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use stag_nfs_os::clone::clone_range;
 use stag_protocol::nfs::v3::{FileHandle, StableHow, Status};
 
-use super::cache::FileSlotId;
+use super::cache::{FileSlotId, OpenData};
 use super::data::Want;
 use super::errno::status;
 use super::{Files, Intent};
+use crate::handle::FileId;
+use crate::helpers::OwedCopy;
+use crate::store::content_copy::{CopyBudget, CopySpan, copy_span};
 use crate::store::{
     CopyDone, Failed, FilePlace, FileSpan, ObjectChange, SeekDone, SeekFor, StoreResult,
-    TRANSFER_MAX,
 };
 
-/// Octets that one COPY brings at most: as long as the longest READ, for nobody else is served
-/// meanwhile.
-const COPY_LEN: u64 = TRANSFER_MAX as u64;
+/// Copies of at most so many octets are made at once: a helper would cost more.
+const SHORT_COPY: u64 = 128 << 10;
 
 /// The files of a call about two, and the octets that it is about.
 struct RangePair {
     source: FileSlotId,
     target: FileSlotId,
-    from: u64,
-    to: u64,
-    len: u64,
+    span: CopySpan,
+}
+
+/// A COPY as far as a shard carries it out.
+pub(super) enum CopyBegun {
+    Done(StoreResult<CopyDone, ObjectChange>),
+    /// The work for a helper, and what it is to be answered with once its octets are counted.
+    Owed {
+        work: OwedCopy,
+        target: FileId,
+        done: CopyDone,
+    },
 }
 
 impl Files {
@@ -86,7 +96,8 @@ impl Files {
         let change = |files: &Self| fallocate(files.cache.data(slot), how, span.offset, span.len);
         self.insist(&[slot], change).map_err(status)?;
         self.cache.get_mut(slot).unsynced = true;
-        Ok(())
+        // No COMMIT follows: what was acknowledged is stable, as after a SETATTR of the size.
+        self.sync_object(slot)
     }
 
     /// Opens both files of a COPY or CLONE and judges the octets that it is about.
@@ -114,7 +125,23 @@ impl Files {
         let rest = rest.ok_or(Status::Inval)?;
         let len = if count == 0 { rest } else { count };
         FileSpan { offset: to.offset, len }.end().ok_or(Status::FBig)?;
-        Ok(RangePair { source, target, from: from.offset, to: to.offset, len })
+        let span = CopySpan { from: from.offset, to: to.offset, len };
+        Ok(RangePair { source, target, span })
+    }
+
+    /// Opens both files of a COPY, which are not one.
+    fn copy_pair(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> Result<RangePair, Failed<ObjectChange>> {
+        let pair = self.range_pair(from, to, count)?;
+        // RFC 7862 §15.2.3: a file is not copied to itself
+        if pair.source == pair.target {
+            return Err(Status::Inval.into());
+        }
+        Ok(pair)
     }
 
     pub(super) fn copy_content(
@@ -123,36 +150,67 @@ impl Files {
         to: FilePlace,
         count: u64,
     ) -> StoreResult<CopyDone, ObjectChange> {
-        let pair = self.range_pair(from, to, count)?;
-        // RFC 7862 §15.2.3: a file is not copied to itself
-        if pair.source == pair.target {
-            return Err(Status::Inval.into());
+        let pair = self.copy_pair(from, to, count)?;
+        self.copied(&pair)
+    }
+
+    /// Makes a short copy, or leaves a long one to a helper.
+    pub(super) fn begin_copy(&mut self, from: FilePlace, to: FilePlace, count: u64) -> CopyBegun {
+        let pair = match self.copy_pair(from, to, count) {
+            Ok(pair) => pair,
+            Err(failed) => return CopyBegun::Done(Err(failed)),
+        };
+        let data = |slot| fcntl_dupfd_cloexec(self.cache.data(slot), 0);
+        let files = (data(pair.source), data(pair.target));
+        let (Ok(source), Ok(target)) = files else {
+            return CopyBegun::Done(self.copied(&pair));
+        };
+        if pair.span.len <= SHORT_COPY {
+            return CopyBegun::Done(self.copied(&pair));
         }
+        self.cache.get_mut(pair.target).unsynced = true;
+        let user = self.acting.current().map(|(user, _)| user);
+        let (committed, verifier) = (StableHow::Unstable, self.shared.verifier());
+        CopyBegun::Owed {
+            work: OwedCopy { source, target, span: pair.span, user },
+            target: self.cache.get(pair.target).identity.file,
+            done: CopyDone { count: 0, committed, verifier, file: ObjectChange::default() },
+        }
+    }
+
+    fn copied(&mut self, pair: &RangePair) -> StoreResult<CopyDone, ObjectChange> {
         let verifier = self.shared.verifier();
-        let outcome = self.copied(&pair);
+        self.cache.get_mut(pair.target).unsynced |= pair.span.len > 0;
+        let (source, target) = (self.cache.data(pair.source), self.cache.data(pair.target));
+        let budget = if self.is_helpers { CopyBudget::HELPER } else { CopyBudget::SHARD };
+        let outcome = copy_span(source, target, pair.span, budget).map_err(copy_status);
         let (count, file) = self.changed(pair.target, outcome)?;
         Ok(CopyDone { count, committed: StableHow::Unstable, verifier, file })
     }
 
-    fn copied(&mut self, pair: &RangePair) -> Result<u64, Status> {
-        let (mut from, mut to) = (pair.from, pair.to);
-        let (len, mut done) = (pair.len.min(COPY_LEN), 0);
-        self.cache.get_mut(pair.target).unsynced |= len > 0;
-        while done < len {
-            let wanted = usize::try_from(len - done).unwrap_or(usize::MAX);
-            let (source, target) = (self.cache.data(pair.source), self.cache.data(pair.target));
-            match copy_file_range(source, Some(&mut from), target, Some(&mut to), wanted) {
-                // The source was cut meanwhile.
-                Ok(0) => break,
-                Ok(count) => done += count as u64,
-                Err(Errno::INTR) => {}
-                Err(_) if done > 0 => break,
-                // The client reads and writes instead.
-                Err(Errno::XDEV | Errno::INVAL) => return Err(Status::NotSupp),
-                Err(error) => return Err(status(error)),
+    /// The answer to a COPY that a helper made. The rights were judged before it began.
+    pub(super) fn end_copy(
+        &mut self,
+        target: FileId,
+        done: CopyDone,
+        copied: rustix::io::Result<u64>,
+    ) -> StoreResult<CopyDone, ObjectChange> {
+        let slot = self.cache.look_for(target);
+        if let Some(slot) = slot {
+            // A COMMIT in between has not seen the last octets.
+            self.cache.get_mut(slot).unsynced = true;
+            if self.cache.get(slot).data.is_none()
+                && let Ok(fd) = self.reopen_to_sync(slot)
+            {
+                self.exchange(slot, OpenData::new(fd, OFlags::RDONLY));
             }
         }
-        Ok(done)
+        let after = slot.and_then(|slot| self.attributes(slot).ok());
+        let file = ObjectChange { after, ..done.file };
+        match copied {
+            Ok(count) => Ok(CopyDone { count, file, ..done }),
+            Err(error) => Err(Failed { status: copy_status(error), about: file }),
+        }
     }
 
     pub(super) fn clone_content(
@@ -162,20 +220,31 @@ impl Files {
         count: u64,
     ) -> StoreResult<ObjectChange, ObjectChange> {
         let pair = self.range_pair(from, to, count)?;
-        let cloned = if pair.len == 0 {
+        let CopySpan { from, to, len } = pair.span;
+        let cloned = if len == 0 {
             Ok(())
         } else {
             let (source, target) = (self.cache.data(pair.source), self.cache.data(pair.target));
-            clone_range(source, pair.from, pair.len, target, pair.to)
+            clone_range(source, from, len, target, to)
         };
         let outcome = cloned.map_err(|error| match error {
             // File systems without it know no such request, or say so.
             Errno::NOTTY | Errno::XDEV | Errno::OPNOTSUPP => Status::NotSupp,
             error => status(error),
         });
-        if outcome.is_ok() {
+        let outcome = outcome.and_then(|()| {
             self.cache.get_mut(pair.target).unsynced = true;
-        }
+            // Its answer has no verifier by which a loss would show.
+            self.sync_object(pair.target)
+        });
         self.changed(pair.target, outcome).map(|((), about)| about)
+    }
+}
+
+/// The status of a copy that failed. Where the file system cannot, the client reads and writes.
+fn copy_status(error: Errno) -> Status {
+    match error {
+        Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP => Status::NotSupp,
+        error => status(error),
     }
 }

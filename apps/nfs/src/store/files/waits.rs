@@ -9,6 +9,9 @@
 //! **Syncs**, of every export: a call that owes one is carried out here but for the sync. It is
 //! answered when a helper has synced, by a duplicate of the shard's own descriptor: the kernel
 //! tells of a failed write-back to those who had the file open then.
+//!
+//! **Long copies**, of every export: the shard opens both files and judges the call, and a helper
+//! has the kernel copy by duplicates of its descriptors (`content_copy`).
 
 use core::cell::RefCell;
 use std::os::fd::AsFd;
@@ -19,11 +22,13 @@ use stag_engine::Time;
 use stag_nfs_os::user;
 use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
 
+use super::ranges::CopyBegun;
 use super::{Files, SharedFiles, SyncExtent, errno};
 use crate::export::{Export, ExportId, Exports};
-use crate::handle::HandleKey;
+use crate::handle::{FileId, HandleKey};
 use crate::helpers::{HelperDone, HelperLane, OwedSync, OwedSyncs, THREADS, TICKETS};
 use crate::state::StartError;
+use crate::store::content_copy::CopyBudget;
 use crate::store::{
     Backend, Begun, Effort, ExportRoot, Failed, HelperStore, StoreCall, StoreCallDone,
     StoreOperation, StoreOutcome, WaitTicket, perform,
@@ -175,11 +180,13 @@ impl FilesHelper {
     }
 }
 
-/// A call that was carried out but for its syncs.
+/// A call that was carried out but for its syncs, or for the octets of a COPY.
 #[derive(Debug)]
 struct LateCall {
     call: StoreCall,
     outcome: StoreOutcome,
+    /// The target of a COPY.
+    copies_to: Option<FileId>,
 }
 
 /// Calls of one shard that wait for their syncs, and the syncs that the present call owes.
@@ -196,7 +203,7 @@ impl Files {
     pub(super) fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
         self.helpers.is_some()
             && match effort {
-                Effort::Sync => true,
+                Effort::Sync | Effort::Long => true,
                 Effort::Change => self.shared.sync_directories || self.is_slow(object),
                 Effort::Plain => self.is_slow(object),
             }
@@ -229,6 +236,11 @@ impl Files {
                 Err(call) => Begun::Refused(call),
             };
         }
+        if let StoreOperation::Copy { from, to, count } = call.operation {
+            self.act_as_caller(&call.caller);
+            let begun = self.begin_copy(from, to, count);
+            return self.go_on_copying(call, ticket, begun);
+        }
         self.late.owed.replace(Some(Vec::new()));
         let outcome = perform(self, &mut call);
         let owed = self.late.owed.take().unwrap_or_default();
@@ -247,7 +259,7 @@ impl Files {
             }
             None => Some(owed),
         };
-        let late = LateCall { call, outcome };
+        let late = LateCall { call, outcome, copies_to: None };
         match refused {
             // What was done cannot be taken back: the shard waits itself.
             Some(owed) => {
@@ -259,6 +271,29 @@ impl Files {
                 Begun::Later
             }
         }
+    }
+
+    /// Gives a helper the work of a COPY. Where none takes it, the shard copies a little itself.
+    fn go_on_copying(&mut self, call: StoreCall, ticket: WaitTicket, begun: CopyBegun) -> Begun {
+        let (work, target, done) = match begun {
+            CopyBegun::Done(outcome) => {
+                let outcome = StoreOutcome::Copied(outcome);
+                return Begun::Done(StoreCallDone { ticket, call, outcome });
+            }
+            CopyBegun::Owed { work, target, done } => (work, target, done),
+        };
+        let refused = match &self.helpers {
+            Some(helpers) => helpers.copy(HelperLane(target.export.0), work, ticket).err(),
+            None => Some(work),
+        };
+        let Some(work) = refused else {
+            let outcome = StoreOutcome::Copied(Ok(done));
+            self.late.put(ticket, LateCall { call, outcome, copies_to: Some(target) });
+            return Begun::Later;
+        };
+        let copied = work.copy(CopyBudget::SHARD);
+        let outcome = StoreOutcome::Copied(self.end_copy(target, done, copied));
+        Begun::Done(StoreCallDone { ticket, call, outcome })
     }
 
     /// The next call that a helper has brought to its end.
@@ -273,6 +308,15 @@ impl Files {
                         return Some(self.end_late(ticket, late, synced));
                     }
                 }
+                HelperDone::Copied(ticket, copied) => {
+                    if let Some(LateCall { call, outcome, copies_to: Some(target) }) =
+                        self.late.take(ticket)
+                        && let StoreOutcome::Copied(Ok(done)) = outcome
+                    {
+                        let outcome = StoreOutcome::Copied(self.end_copy(target, done, copied));
+                        return Some(StoreCallDone { ticket, call, outcome });
+                    }
+                }
             }
         }
     }
@@ -281,7 +325,7 @@ impl Files {
     fn end_late(
         &self,
         ticket: WaitTicket,
-        LateCall { call, outcome }: LateCall,
+        LateCall { call, outcome, .. }: LateCall,
         synced: Result<(), Status>,
     ) -> StoreCallDone {
         let outcome = match (synced, outcome) {

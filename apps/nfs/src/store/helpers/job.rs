@@ -10,6 +10,7 @@ use std::{
 };
 
 use rustix::io::{Errno, pread};
+use stag_nfs_os::{User, user::leave};
 use stag_protocol::nfs::v3::Status;
 
 use super::{Fetch, HelperDone, ReadTicket};
@@ -17,6 +18,7 @@ use crate::{
     inbox::Inbox,
     store::{
         Backend, HelperStore, StoreCall, StoreCallDone, StoreOutcome, TRANSFER_MAX, WaitTicket,
+        content_copy::{CopyBudget, CopySpan, copy_span},
     },
 };
 
@@ -66,10 +68,39 @@ pub(crate) struct OwedSync {
     pub(crate) extent: SyncExtent,
 }
 
+/// Octets to be copied from one open file to another.
+#[derive(Debug)]
+pub(crate) struct OwedCopy {
+    pub(crate) source: OwnedFd,
+    pub(crate) target: OwnedFd,
+    pub(crate) span: CopySpan,
+    /// The user to act as, in privileged mode: the kernel takes set-id bits away, and asks for
+    /// space, as for that user's WRITE.
+    pub(crate) user: Option<User>,
+}
+
+impl OwedCopy {
+    /// Copies, and waits for it.
+    pub(crate) fn copy(&self, budget: CopyBudget) -> rustix::io::Result<u64> {
+        copy_span(&self.source, &self.target, self.span, budget)
+    }
+
+    /// As [`copy`](Self::copy), as the user.
+    fn copy_as_user(&self) -> rustix::io::Result<u64> {
+        let Some(user) = &self.user else { return self.copy(CopyBudget::HELPER) };
+        user.assume()?;
+        let copied = self.copy(CopyBudget::HELPER);
+        // A thread that is in doubt is set right by its next user.
+        let _ = leave();
+        copied
+    }
+}
+
 /// Work for a helper.
 pub(super) enum HelperJob {
     Fetch(FetchJob),
     Sync(SyncJob),
+    Copy(Box<CopyJob>),
     Call(Box<CallJob>),
 }
 
@@ -94,6 +125,14 @@ pub(super) struct SyncJob {
     pub(super) files: Vec<OwedSync>,
     /// Counts syncs that failed.
     pub(super) failures: Arc<AtomicU64>,
+    pub(super) ticket: WaitTicket,
+    pub(super) by: Arc<Inbox<HelperDone>>,
+    pub(super) bell: Arc<Inbox<ReadTicket>>,
+}
+
+/// A copy to be made.
+pub(super) struct CopyJob {
+    pub(super) owed: OwedCopy,
     pub(super) ticket: WaitTicket,
     pub(super) by: Arc<Inbox<HelperDone>>,
     pub(super) bell: Arc<Inbox<ReadTicket>>,
@@ -135,6 +174,13 @@ impl<'a> HelperDesk<'a> {
                     failures.fetch_add(1, Ordering::AcqRel);
                 }
                 let _ = by.put(HelperDone::Synced(ticket, synced));
+                bell.wake();
+            }
+            HelperJob::Copy(job) => {
+                let CopyJob { owed, ticket, by, bell } = *job;
+                let copied = owed.copy_as_user();
+                drop(owed);
+                let _ = by.put(HelperDone::Copied(ticket, copied));
                 bell.wake();
             }
             HelperJob::Call(job) => {

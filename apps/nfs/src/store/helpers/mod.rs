@@ -1,12 +1,13 @@
 //! Threads that wait for a file system, so that no shard does (DESIGN D11): one pool for all shards
 //! of a process.
 //!
-//! They carry out three kinds of jobs (`job`). A whole call, for a store whose calls may wait:
+//! They carry out four kinds of jobs (`job`). A whole call, for a store whose calls may wait:
 //! what it needs of the shard's memory is lent, and comes back with the outcome. A sync, by a
-//! descriptor of its own. And a fetch, for a READ that found that not all is in memory
-//! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to
-//! the page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads
-//! again. What a helper reads so, with the rights of the process, nobody gets to see.
+//! descriptor of its own. A copy between two files, by such descriptors. And a fetch, for a READ
+//! that found that not all is in memory ([`crate::store::Procedures::begin_read`]): the helper
+//! reads the octets, which brings them to the page cache, throws its copy away and gives the
+//! [`ReadTicket`] back; then the shard reads again. What a helper reads so, with the rights of the
+//! process, nobody gets to see.
 //!
 //! Everything has a limit: the threads, [`QUEUE_LEN`] jobs with descriptors that wait for one of
 //! them, the part of the threads that jobs of one [`HelperLane`] may have, and one ticket for each
@@ -31,8 +32,8 @@ use crate::{
     store::{Backend, StoreCall, StoreCallDone, WaitTicket},
 };
 pub use job::HelperLane;
-use job::{CallJob, FetchJob, HelperJob, SyncJob};
-pub(crate) use job::{OwedSync, SyncExtent};
+use job::{CallJob, CopyJob, FetchJob, HelperJob, SyncJob};
+pub(crate) use job::{OwedCopy, OwedSync, SyncExtent};
 use pool::HelperPool;
 
 /// Helpers of one process, unless it is told otherwise.
@@ -129,6 +130,8 @@ pub enum HelperDone {
     Called(Box<StoreCallDone>),
     /// A sync, and how it ended.
     Synced(WaitTicket, rustix::io::Result<()>),
+    /// A copy, and the octets that were copied.
+    Copied(WaitTicket, rustix::io::Result<u64>),
 }
 
 impl Helpers {
@@ -230,6 +233,25 @@ impl Helpers {
         match self.pool.submit(lane, HelperJob::Sync(SyncJob { files, failures, ticket, by, bell }))
         {
             Err(HelperJob::Sync(job)) => Err(job.files),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a helper copy between files.
+    ///
+    /// # Errors
+    /// The work, of which nothing was done, when too much waits already.
+    #[allow(clippy::result_large_err, reason = "work that is refused goes back as it came")]
+    pub(crate) fn copy(
+        &self,
+        lane: HelperLane,
+        owed: OwedCopy,
+        ticket: WaitTicket,
+    ) -> Result<(), OwedCopy> {
+        let (by, bell) = (Arc::clone(&self.done), Arc::clone(&self.fetched));
+        let job = HelperJob::Copy(Box::new(CopyJob { owed, ticket, by, bell }));
+        match self.pool.submit(lane, job) {
+            Err(HelperJob::Copy(job)) => Err(job.owed),
             _ => Ok(()),
         }
     }

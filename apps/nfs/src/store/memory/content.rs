@@ -181,6 +181,13 @@ impl Content {
         found.min(self.size)
     }
 
+    /// Octets that are stored from `offset` on in its block.
+    pub fn stored_at(&self, offset: u64) -> u64 {
+        let there = self.blocks.get(offset / BLOCK as u64).map_or(0, |block| block.len() as u64);
+        let within = offset % BLOCK as u64;
+        there.saturating_sub(within).min(self.size.saturating_sub(offset))
+    }
+
     fn next_data(&self, offset: u64) -> u64 {
         let mut at = offset;
         loop {

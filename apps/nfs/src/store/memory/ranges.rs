@@ -7,8 +7,17 @@ use super::handle::InodeId;
 use super::{Intent, Memory};
 use crate::store::{
     COPY_MAX, CopyDone, Failed, FileAttributes, FilePlace, FileSpan, ObjectChange, SeekDone,
-    SeekFor, Status, Store as _, StoreResult, TRANSFER_MAX, WritePayload,
+    SeekFor, Status, Store as _, StoreResult, WritePayload,
 };
+
+/// Pieces of data and holes that one COPY is made of at most.
+const PIECES_MAX: u32 = 256;
+
+/// Octets that were copied from one block, or left out.
+enum CopiedPiece {
+    Data(u64),
+    Hole(u64),
+}
 
 impl Memory {
     pub(super) fn seek_content(
@@ -116,23 +125,62 @@ impl Memory {
         span: FileSpan,
     ) -> Result<u64, Status> {
         span.end().ok_or(Status::FBig)?;
-        let (len, mut done) = (span.len.min(COPY_MAX), 0);
-        while done < len {
-            let wanted = u32::try_from(len - done).unwrap_or(u32::MAX).min(TRANSFER_MAX);
-            let octets =
-                self.inodes.get(source)?.content()?.read(&self.space, offset + done, wanted);
-            let content = self.inodes.get_mut(target)?.content_mut()?;
-            for part in octets.iter() {
-                let at = span.offset + done;
-                match content.write(&self.space, at, &WritePayload::from(&part[..])) {
-                    Ok(count) if count as usize == part.len() => done += u64::from(count),
-                    Ok(count) => return self.copied(target, done + u64::from(count)),
-                    Err(status) if done == 0 => return Err(status),
-                    Err(_) => return self.copied(target, done),
+        let (mut octets, mut done) = (COPY_MAX, 0);
+        for _ in 0..PIECES_MAX {
+            if done >= span.len || octets == 0 {
+                break;
+            }
+            let rest = FileSpan { offset: span.offset + done, len: span.len - done };
+            match self.copy_piece(source, offset + done, target, rest) {
+                Ok(CopiedPiece::Hole(0) | CopiedPiece::Data(0)) => break,
+                Ok(CopiedPiece::Hole(count)) => done += count,
+                Ok(CopiedPiece::Data(count)) => {
+                    done += count;
+                    octets = octets.saturating_sub(count);
                 }
+                Err(status) if done == 0 => return Err(status),
+                Err(_) => break,
             }
         }
         self.copied(target, done)
+    }
+
+    /// Copies the octets at `offset` as far as they are stored in one block, or leaves a hole up to
+    /// the next that are.
+    fn copy_piece(
+        &mut self,
+        source: InodeId,
+        offset: u64,
+        target: InodeId,
+        span: FileSpan,
+    ) -> Result<CopiedPiece, Status> {
+        let content = self.inodes.get(source)?.content()?;
+        let data = content.seek(offset, SeekFor::Data);
+        let to = span.offset;
+        if data > offset {
+            let len = span.len.min(data - offset);
+            let content = self.inodes.get_mut(target)?.content_mut()?;
+            content.punch(&self.space, to, to + len)?;
+            content.set_size(content.size().max(to + len));
+            return Ok(CopiedPiece::Hole(len));
+        }
+        let len = content.stored_at(offset).min(span.len);
+        let octets = content.read(&self.space, offset, u32::try_from(len).unwrap_or(u32::MAX));
+        let content = self.inodes.get_mut(target)?.content_mut()?;
+        let mut done = 0;
+        for part in octets.iter() {
+            match content.write(&self.space, to + done, &WritePayload::from(&part[..])) {
+                Ok(count) => {
+                    done += u64::from(count);
+                    if (count as usize) < part.len() {
+                        break;
+                    }
+                }
+                Err(status) if done == 0 => return Err(status),
+                Err(_) => break,
+            }
+        }
+        Ok(CopiedPiece::Data(done))
     }
 
     fn copied(&mut self, target: InodeId, done: u64) -> Result<u64, Status> {

@@ -213,6 +213,30 @@ on_every_store! {
         assert_eq!(refused_dir(bench, root, target), Status::IsDir);
     }
 
+    fn holes_are_copied_as_holes_over_what_was_there(bench) {
+        const MIB: u64 = 1 << 20;
+        let source = bench.file(b"f", b"");
+        for place in [MIB, 6 * MIB] {
+            bench.write(&source, place, &vec![7; MIB as usize]).unwrap();
+        }
+        let size = NewAttributes { size: Some(20 * MIB), ..NewAttributes::default() };
+        bench.store.setattr(&source, &size, None).unwrap();
+        let target = bench.file(b"g", b"");
+        bench.write(&target, 0, &vec![9; MIB as usize]).unwrap();
+        let mut done = 0;
+        while done < 20 * MIB {
+            let copied = bench.store.copy(at(source, done), at(target, done), 0);
+            let Some(copied) = supported(copied) else { return };
+            let copied = copied.unwrap();
+            assert!(copied.count > 0);
+            done += copied.count;
+        }
+        assert!(bench.content(&source).unwrap() == bench.content(&target).unwrap());
+        let stored = bench.store.getattr(&target).unwrap();
+        assert_eq!(stored.size, 20 * MIB);
+        assert!(stored.used < 3 * MIB, "{} octets are stored", stored.used);
+    }
+
     fn files_share_octets_where_the_file_system_can(bench) {
         let source = bench.file(b"f", &[7; 65_536]);
         let target = bench.file(b"g", b"");

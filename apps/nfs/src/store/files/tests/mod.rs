@@ -1,6 +1,7 @@
 //! The store on real directories. Every test runs as the user it is started as; [`privilege`] runs
 //! them once more as nobody.
 
+mod copying;
 mod create;
 mod data;
 mod descriptors;
