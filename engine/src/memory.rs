@@ -5,7 +5,8 @@
 //! crowd of newcomers that take their time does not take it.
 
 use crate::{account::SMALL_MAX, config::Config};
-use stag_pools::{Budget, Buf, Pool};
+use stag_pools::{Budget, Buf, Class, Pool};
+use std::io;
 
 /// One part in so many is kept for proven peers, and no peer holds more.
 const PARTS: usize = 4;
@@ -31,6 +32,9 @@ pub(crate) struct Memory {
     counts: [usize; 2],
     /// Octets of the longest slot.
     slot_max: usize,
+    /// One slot of that length, for records of servers that we connected to over TCP. Our calls may
+    /// hold every other buffer, and get it back by the reply that needs one.
+    reply_room: Option<Pool>,
 }
 
 impl Memory {
@@ -45,7 +49,7 @@ impl Memory {
             [_, 0] => mediums.slot_len,
             _ => larges.slot_len,
         };
-        Self { pool, share: (octets / PARTS) as u64, kept, counts, slot_max }
+        Self { pool, share: (octets / PARTS) as u64, kept, counts, slot_max, reply_room: None }
     }
 
     /// Octets that one peer may hold.
@@ -89,6 +93,19 @@ impl Memory {
         self.pool.take(self.lendable(len, lane)?)
     }
 
+    /// Makes the room that replies over TCP always find, unless it is there.
+    pub(crate) fn keep_reply_room(&mut self) -> io::Result<()> {
+        if self.reply_room.is_none() {
+            self.reply_room = Some(Pool::new(&[Class { slot_len: self.slot_max, count: 1 }])?);
+        }
+        Ok(())
+    }
+
+    /// An empty buffer for a record of a server: any of the shard, or the one that is kept.
+    pub(crate) fn lend_to_reply(&self, len: usize) -> Option<Buf> {
+        self.pool.take(len).or_else(|| self.reply_room.as_ref()?.take(len))
+    }
+
     /// Returns true if [`lend`](Self::lend) has such a buffer.
     pub(crate) fn can_lend(&self, len: usize, lane: Lane) -> bool {
         self.lendable(len, lane).is_some()
@@ -117,12 +134,13 @@ impl Memory {
 
     /// Buffers beyond [`SMALL_MAX`] that nobody has.
     pub(crate) fn available(&self) -> usize {
-        self.pool.available(SMALL_MAX + 1)
+        let kept = self.reply_room.as_ref().map_or(0, |room| room.available(SMALL_MAX));
+        self.pool.available(SMALL_MAX + 1) + kept
     }
 
     /// Buffers that somebody has.
     pub(crate) fn taken(&self) -> usize {
-        self.pool.taken()
+        self.pool.taken() + self.reply_room.as_ref().map_or(0, Pool::taken)
     }
 
     /// Its cost.

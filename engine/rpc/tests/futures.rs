@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_rpc::{
-    AsyncClient, Bulk, CallError, CallFault, Client, LaterReply, Octets, Replied, Replier, Server,
-    SetupError, program,
+    AsyncClient, Bulk, CallError, CallFault, Client, LaterReply, Octets, Opaque, Replied, Replier,
+    Server, SetupError, program,
 };
 use std::{
     pin::pin,
@@ -27,6 +27,10 @@ program! {
         2 => fn never() -> u32;
         /// One more.
         3 => fn next(number: u32) -> u32;
+        /// A MiB, in as many parts as there are.
+        4 => fn fetch() -> Bulk<MIB>;
+        /// Octets that do not travel in chunks.
+        5 => fn list() -> Opaque<200_000>;
     }
 }
 
@@ -51,6 +55,14 @@ impl tool::Service for Tool {
 
     fn next(&mut self, number: u32, reply: Replier<'_, '_, u32>) -> Replied {
         reply.send(number.wrapping_add(1))
+    }
+
+    fn fetch(&mut self, reply: Replier<'_, '_, Bulk<MIB>>) -> Replied {
+        reply.send(Octets::from(&vec![7; MIB]))
+    }
+
+    fn list(&mut self, reply: Replier<'_, '_, Opaque<200_000>>) -> Replied {
+        reply.send(&[5; 200_000])
     }
 }
 
@@ -94,6 +106,47 @@ fn calls_are_under_way_together_and_each_gets_its_reply() {
         }
         assert!(block_on(echo).unwrap().results().unwrap().as_slice() == octets, "over {url}");
     }
+}
+
+/// Large buffers of an asynchronous client by default.
+const LARGES: usize = 16;
+
+#[test]
+fn as_many_long_results_come_as_there_are_large_buffers_and_the_connection_goes_on() {
+    let (server, _) = serve();
+    for url in server.addresses() {
+        let client = tool::AsyncClient::connect(url).unwrap();
+        assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
+        let results: Vec<_> = (0..LARGES).map(|_| client.fetch()).collect();
+        for result in results {
+            let reply = block_on(result).unwrap();
+            assert!(reply.results().unwrap().as_slice() == [7; MIB], "over {url}");
+        }
+        assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2, "over {url}");
+    }
+}
+
+#[test]
+fn arguments_that_hold_every_large_buffer_leave_room_for_replies_over_tcp() {
+    let (server, _) = serve();
+    let url = server.addresses().iter().find(|url| url.starts_with("tcp")).unwrap();
+    let client = tool::AsyncClient::connect(url).unwrap();
+    let octets = vec![3; MIB];
+    let list = client.list();
+    let echoes: Vec<_> = (0..LARGES / 2).map(|_| client.echo(Octets::from(&octets))).collect();
+    let (more, lists): (Vec<_>, Vec<_>) =
+        (0..LARGES / 2).map(|_| (client.echo(Octets::from(&octets)), client.list())).unzip();
+    for echo in echoes.into_iter().chain(more) {
+        // One that found no buffer is refused at once; none is left without an end.
+        match block_on(echo) {
+            Ok(reply) => assert!(reply.results().unwrap().as_slice() == octets),
+            Err(error) => assert_eq!(error, CallError::Failed(CallFault::Limit)),
+        }
+    }
+    for list in lists.into_iter().chain([list]) {
+        assert_eq!(block_on(list).unwrap().results().unwrap().len(), 200_000);
+    }
+    assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
 }
 
 #[test]

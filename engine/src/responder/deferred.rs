@@ -15,6 +15,7 @@ use crate::{
     shard::Shard,
 };
 use stag_pools::table::{Key, Walk};
+use stag_protocol::rpcrdma::Side;
 use stag_verbs::{Cause, Provider, Qp};
 use std::time::Duration;
 
@@ -124,6 +125,13 @@ impl Core {
         self.set_wait(peer, wait);
     }
 
+    /// Returns true if the peer is a server that we connected to over TCP.
+    fn is_tcp_server(&self, peer: PeerId) -> bool {
+        self.peers.get(peer).is_some_and(|entry| {
+            entry.side == Side::Client && matches!(entry.link, Link::Stream(_))
+        })
+    }
+
     /// Gives a peer its turn, for work has ended on its connection and its send queue may have
     /// room.
     pub(crate) fn note_room(&mut self, qp: Qp) {
@@ -187,7 +195,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Serves the first peers of a line, in order. Behind a peer that finds no buffer, only those
-    /// are served that need shorter ones.
+    /// are served that need shorter ones, and replies to calls of ours, which have a buffer of
+    /// their own.
     fn serve_lane(&mut self, lane: Lane) -> bool {
         let (mut progress, mut shortest, mut at) = (false, usize::MAX, 0);
         while at < LOOK_MAX
@@ -196,7 +205,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if self.core.change_lane(peer, lane) {
                 continue;
             }
-            if self.core.awaited_len(peer) < shortest {
+            if self.core.awaited_len(peer) < shortest || self.core.is_tcp_server(peer) {
                 progress |= self.serve(peer, true);
             }
             // A peer that goes on leaves the line.

@@ -20,13 +20,18 @@ use stag_verbs::{Cause, FabricFault, Provider};
 pub(super) struct Source<'a> {
     pub(super) memory: &'a Memory,
     pub(super) lane: Lane,
+    /// The peer is a server that we connected to.
+    pub(super) is_server: bool,
 }
 
 impl Source<'_> {
     /// A buffer for octets that were read already: there was one when they were read, and if it
     /// went to a call among them, what is kept for others serves.
     pub(super) fn borrow(self, len: usize) -> Option<Buf> {
-        self.memory.lend(len, self.lane).or_else(|| self.memory.take(len))
+        match self.is_server {
+            true => self.memory.lend_to_reply(len),
+            false => self.memory.lend(len, self.lane).or_else(|| self.memory.take(len)),
+        }
     }
 }
 
@@ -73,7 +78,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         if wanted > self.core.memory.slot_max() {
             return Err(Look::Closed(Cause::Fabric(FabricFault::Exhausted)));
         }
-        if !self.core.is_awaited(lane) && self.lengthen_record(peer).is_ok() {
+        // A reply stands in no line: those in it may wait for memory of the call that it ends.
+        let is_served = stream.role != Role::Responder || !self.core.is_awaited(lane);
+        if is_served && self.lengthen_record(peer).is_ok() {
             let record =
                 self.streams.connections.get(key).and_then(|stream| stream.record.as_ref());
             return record.map(Buf::spare_len).ok_or(Look::Empty);
@@ -96,7 +103,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         else {
             return Ok(());
         };
-        let mut longer = self.core.memory.lend(stream.wanted, lane).ok_or(stream.wanted)?;
+        let longer = match stream.role {
+            Role::Responder => self.core.memory.lend(stream.wanted, lane),
+            Role::Connecting | Role::Requester => self.core.memory.lend_to_reply(stream.wanted),
+        };
+        let mut longer = longer.ok_or(stream.wanted)?;
         longer.reset(0);
         if let Some(shorter) = stream.record.take() {
             longer.append(&shorter).expect("it is longer");

@@ -123,6 +123,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls
     /// may be made at once, and work as over the fabric, but that items always travel inline.
     pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<PeerId, FabricFault> {
+        self.core.memory.keep_reply_room().map_err(|error| FabricFault::from(&error))?;
         self.core.is_quiet = false;
         let (payload_max, reserved) =
             (self.core.config.payload_max as usize, self.core.config.reserved_port);
@@ -286,7 +287,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Ok(());
         }
         let exhausted = Cause::Fabric(FabricFault::Exhausted);
-        let source = Source { memory: &self.core.memory, lane };
+        let is_server = stream.role != Role::Responder;
+        let source = Source { memory: &self.core.memory, lane, is_server };
         let mut pending = source.borrow(input.len()).ok_or(exhausted)?;
         pending.append(input).map_err(|_| exhausted)?;
         stream.pending = Some(pending);
@@ -324,7 +326,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                         self.take_record(key, octets)?;
                         continue;
                     }
-                    gather(stream, Source { memory: &self.core.memory, lane }, octets, at)?;
+                    let is_server = stream.role != Role::Responder;
+                    let source = Source { memory: &self.core.memory, lane, is_server };
+                    gather(stream, source, octets, at)?;
                 }
                 record::Step::Complete(len) => {
                     let record = stream.record.take();
