@@ -3,11 +3,13 @@
 
 use crate::{
     call::{CLIENT_TOKEN, CallOutcome},
+    panics::{CalledProcedure, PanicCount},
     program::{IncomingCall, Programs},
-    reply::{AnswerableCall, DroppedReplies},
+    reply::{AnswerableCall, DroppedReplies, OwedReply},
 };
 use stag_engine::{App, Call, Cause, Cx, Health, OptionFault, Outcome, PeerId, Time};
-use std::rc::Rc;
+use stag_protocol::rpc::Accepted;
+use std::{cell::Cell, rc::Rc};
 
 /// Hears how a client's own calls end.
 pub(crate) trait CallEnds {
@@ -39,6 +41,7 @@ pub(crate) struct Door<S, O> {
     pub(crate) outcomes: O,
     calls: u64,
     dropped: Rc<DroppedReplies>,
+    panics: PanicCount,
 }
 
 /// Programs as an [`App`] of the engine, for whoever builds shards of his own.
@@ -48,7 +51,18 @@ pub fn app(programs: impl Programs) -> impl App<Report = u64> {
 
 impl<S: Programs, O: CallEnds> Door<S, O> {
     pub(crate) fn new(programs: S, outcomes: O) -> Self {
-        Self { programs, outcomes, calls: 0, dropped: Rc::default() }
+        let (dropped, panics) = (Rc::default(), PanicCount::default());
+        Self { programs, outcomes, calls: 0, dropped, panics }
+    }
+
+    /// Counts the panics of the programs there.
+    pub(crate) fn count_panics(self, panics: PanicCount) -> Self {
+        Self { panics, ..self }
+    }
+
+    /// Panics of the programs.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.count()
     }
 }
 
@@ -66,8 +80,18 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         self.calls += 1;
-        let incoming = AnswerableCall { cx: &mut *cx, call, dropped: &self.dropped };
-        let _answered = IncomingCall(incoming).route(&mut self.programs);
+        let (owed, is_settled) = (OwedReply::of(&call), Cell::new(false));
+        let procedure = CalledProcedure {
+            program: call.header.program,
+            version: call.header.version,
+            procedure: call.header.procedure,
+        };
+        let Self { programs, dropped, .. } = self;
+        let incoming = AnswerableCall { cx: &mut *cx, call, dropped, is_settled: &is_settled };
+        let run = || IncomingCall(incoming).route(programs);
+        if self.panics.catch(procedure, run).is_none() && !is_settled.get() {
+            owed.refuse(cx, Accepted::SystemErr);
+        }
         self.dropped.refuse_all(cx);
     }
 
@@ -75,7 +99,8 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
         if outcome.token.0 & CLIENT_TOKEN != 0 {
             self.outcomes.on_reply(cx.now(), outcome);
         } else {
-            self.programs.on_reply(cx, &CallOutcome::new(outcome));
+            let (programs, outcome) = (&mut self.programs, CallOutcome::new(outcome));
+            self.panics.catch("on_reply", || programs.on_reply(cx, &outcome));
         }
         self.dropped.refuse_all(cx);
     }
@@ -90,7 +115,8 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
 
     fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
         self.outcomes.on_peer_down(cx.now(), peer, cause);
-        self.programs.on_peer_down(peer);
+        let programs = &mut self.programs;
+        self.panics.catch("on_peer_down", || programs.on_peer_down(peer));
         self.dropped.refuse_all(cx);
     }
 

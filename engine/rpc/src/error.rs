@@ -20,6 +20,8 @@ pub enum SetupError {
     Config(&'static str),
     /// There is no memory, no descriptor or no thread.
     Os(io::Error),
+    /// A shard ended by a panic, with this text.
+    Panicked(String),
     /// This address cannot be listened at.
     Listen {
         /// The address.
@@ -54,6 +56,7 @@ impl fmt::Display for SetupError {
                 "the system has no memory, descriptor or thread for it ({error}): ask for fewer \
                  buffers, connections or cores, or raise the limits of the process"
             ),
+            Self::Panicked(why) => write!(f, "a shard ended by a panic: {why}"),
             Self::Listen { url, fault } => {
                 write!(f, "cannot listen at {url}: {fault}{}", listen_advice(*fault))
             }

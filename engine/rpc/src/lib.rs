@@ -39,6 +39,7 @@ mod call;
 mod client;
 mod codec;
 mod error;
+mod panics;
 mod program;
 mod raw;
 mod reply;

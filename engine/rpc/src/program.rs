@@ -174,7 +174,10 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
     pub fn reply_with(self, write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Replied {
         let header = self.0.call.header.reply(Accepted::Success);
         match self.0.cx.answer_short(self.0.call.id, header, write) {
-            Ok(()) => Replied::said(),
+            Ok(()) => {
+                self.0.is_settled.set(true);
+                Replied::said()
+            }
             Err(NoRoom) => self.refuse(Accepted::SystemErr),
         }
     }

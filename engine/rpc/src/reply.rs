@@ -7,7 +7,12 @@ use stag_protocol::{
     rpc::{Accepted, Credential, ReplyHeader, Xid},
     xdr::NoRoom,
 };
-use std::{cell::RefCell, fmt, marker::PhantomData, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    marker::PhantomData,
+    rc::Rc,
+};
 
 /// Says that a call was answered, or will be: every way out of a procedure leads by one.
 #[derive(Debug)]
@@ -35,6 +40,8 @@ pub(crate) struct AnswerableCall<'c, 'k> {
     pub(crate) call: Call<'c>,
     /// Takes the reply of a later answer that never came.
     pub(crate) dropped: &'c Rc<DroppedReplies>,
+    /// Set once it was answered, or a later answer was promised.
+    pub(crate) is_settled: &'c Cell<bool>,
 }
 
 impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
@@ -79,26 +86,28 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
         self,
         write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>,
     ) -> Replied {
-        let AnswerableCall { cx, call, .. } = self.incoming;
+        let AnswerableCall { cx, call, is_settled, .. } = self.incoming;
         let header = call.header.reply(Accepted::Success);
         if send_answer::<T>(cx, call.id, header, write).is_none() {
             cx.refuse(&call, Accepted::SystemErr);
         }
+        is_settled.set(true);
         Replied(())
     }
 
     /// Replies that the procedure was not carried out.
     pub fn refuse(self, why: Accepted) -> Replied {
         self.incoming.cx.refuse(&self.incoming.call, why);
+        self.incoming.is_settled.set(true);
         Replied(())
     }
 
     /// Replies later. Until a connection's first reply its client has one credit (RFC 8166 §3.3.1):
     /// what that reply waits for comes over another connection.
     pub fn later(self) -> (LaterReply<T>, Replied) {
-        let Call { id, peer, header, .. } = &self.incoming.call;
-        let owed = OwedReply { call: *id, peer: *peer, xid: header.xid };
+        let owed = OwedReply::of(&self.incoming.call);
         let dropped = Some(Rc::clone(self.incoming.dropped));
+        self.incoming.is_settled.set(true);
         (LaterReply { owed, dropped, results: PhantomData }, Replied(()))
     }
 }
@@ -163,19 +172,24 @@ impl<T> Drop for LaterReply<T> {
 
 /// A call that waits for its reply.
 #[derive(Clone, Copy, Debug)]
-struct OwedReply {
+pub(crate) struct OwedReply {
     call: CallId,
     peer: PeerId,
     xid: Xid,
 }
 
 impl OwedReply {
+    pub(crate) const fn of(call: &Call<'_>) -> Self {
+        let Call { id, peer, header, .. } = call;
+        Self { call: *id, peer: *peer, xid: header.xid }
+    }
+
     const fn header(self, status: Accepted) -> ReplyHeader<'static> {
         let outcome = stag_protocol::rpc::Outcome::accepted(status);
         ReplyHeader { xid: self.xid, outcome }
     }
 
-    fn refuse(self, cx: &mut Cx<'_>, why: Accepted) {
+    pub(crate) fn refuse(self, cx: &mut Cx<'_>, why: Accepted) {
         match answer::<()>(cx, self.header(why), |_| Ok(())) {
             Some(answer) => cx.answer(self.call, answer),
             None => cx.disconnect(self.peer),

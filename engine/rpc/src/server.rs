@@ -3,6 +3,7 @@
 use crate::{
     app::Door,
     error::SetupError,
+    panics::{self, PanicCount},
     program::Programs,
     shard::{
         AnyShard, Purpose, ShardParts, can_share_shard, is_for_one_shard, is_simulated, of_shard,
@@ -63,6 +64,19 @@ impl fmt::Debug for ServerBuilder {
 pub struct Server {
     running: Vec<RunningShard>,
     addresses: Vec<String>,
+    /// Brings a word from each thread at its end.
+    ends: mpsc::Receiver<()>,
+    panics: PanicCount,
+}
+
+/// Reports the end of a shard's thread, also that by a panic.
+struct EndReport(mpsc::Sender<()>);
+
+impl Drop for EndReport {
+    fn drop(&mut self) {
+        // A server that is being dropped has no receiver.
+        let _ = self.0.send(());
+    }
 }
 
 #[derive(Debug)]
@@ -78,6 +92,7 @@ struct ShardOrders {
     clock: Clock,
     admit: Admit,
     is_shared: bool,
+    panics: PanicCount,
 }
 
 impl Server {
@@ -105,11 +120,23 @@ impl Server {
         &self.addresses
     }
 
-    /// Serves until the process ends.
+    /// Panics of its programs' methods so far, and of the closure given to
+    /// [`admit`](ServerBuilder::admit). Such a method's caller gets SYSTEM_ERR, unless it was
+    /// answered before; the server goes on, with the program's state as the panic left it. The
+    /// first is logged to standard error, the second, the fourth and so on.
+    pub fn panics(&self) -> u64 {
+        self.panics.count()
+    }
+
+    /// Serves until the process ends. When one of its shards ends, whichever it is, the others stop
+    /// as by [`stop`](Self::stop).
     ///
     /// # Errors
-    /// A shard cannot go on.
+    /// A shard cannot go on: the system fails it, or it panicked.
     pub fn wait(mut self) -> Result<(), SetupError> {
+        // Without threads, in simulated time, there is no sender.
+        let _ = self.ends.recv();
+        self.tell_to_stop();
         self.join()
     }
 
@@ -141,15 +168,19 @@ impl Server {
     }
 
     fn join(&mut self) -> Result<(), SetupError> {
+        let mut fault = None;
         for running in &mut self.running {
             let RunningShard::Thread { thread, .. } = running else { continue };
             match thread.take().map(JoinHandle::join) {
-                Some(Ok(ended)) => ended?,
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => {}
+                Some(Ok(Ok(()))) | None => {}
+                Some(Ok(Err(error))) => drop(fault.get_or_insert(SetupError::Os(error))),
+                Some(Err(panic)) => {
+                    let why = panics::message(&*panic).to_owned();
+                    fault.get_or_insert(SetupError::Panicked(why));
+                }
             }
         }
-        Ok(())
+        fault.map_or(Ok(()), Err)
     }
 }
 
@@ -218,16 +249,26 @@ impl ServerBuilder {
         }
         let shards = shards(self.cores)?;
         let mut cores = self.cores.map(|_| launch::cores()).unwrap_or_default().into_iter();
-        let mut server = Server { running: Vec::new(), addresses: vec![String::new(); urls.len()] };
+        let (end, ends) = mpsc::channel();
+        let mut server = Server {
+            running: Vec::new(),
+            addresses: vec![String::new(); urls.len()],
+            ends,
+            panics: PanicCount::default(),
+        };
         for places in by_fabric(&urls) {
             let mut at: Vec<Endpoint> =
                 places.iter().filter_map(|place| urls.get(*place)).cloned().collect();
             let shards = if at.iter().any(is_for_one_shard) { 1 } else { shards };
             for index in 0..shards {
-                let orders = self.orders(&at, index, shards)?;
+                let panics = server.panics.clone();
+                let orders = ShardOrders { panics, ..self.orders(&at, index, shards)? };
                 let (running, bound) = match at.first().is_some_and(is_simulated) {
                     true => simulate(orders, programs())?,
-                    false => start_thread(orders, cores.next(), programs.clone())?,
+                    false => {
+                        let end = EndReport(end.clone());
+                        start_thread(orders, cores.next(), programs.clone(), end)?
+                    }
                 };
                 server.running.push(running);
                 // The other shards of a port that was free listen where the first one does.
@@ -253,6 +294,7 @@ impl ServerBuilder {
             clock: self.clock,
             admit: Arc::clone(&self.admit),
             is_shared: shards > 1,
+            panics: PanicCount::default(),
         })
     }
 }
@@ -292,14 +334,15 @@ fn build<S: Programs + 'static>(
     orders: &ShardOrders,
     programs: S,
 ) -> Result<BuiltShard<S>, SetupError> {
-    let admit = Arc::clone(&orders.admit);
+    let (admit, panics) = (Arc::clone(&orders.admit), orders.panics.clone());
     let parts = ShardParts {
         config: orders.config.clone(),
         clock: orders.clock,
-        admission: Box::new(move |peer| admit(peer)),
+        admission: Box::new(move |peer| panics.catch("admit", || admit(peer)).unwrap_or(false)),
         is_shared: orders.is_shared,
     };
-    let mut shard = shard_for(&Purpose::Listen(&orders.urls), Door::new(programs, ()), parts)?;
+    let door = Door::new(programs, ()).count_panics(orders.panics.clone());
+    let mut shard = shard_for(&Purpose::Listen(&orders.urls), door, parts)?;
     let bound = orders.urls.iter().map(|url| shard.listen(url)).collect::<Result<_, _>>()?;
     Ok((shard, bound))
 }
@@ -316,10 +359,12 @@ fn start_thread<S: Programs + 'static>(
     orders: ShardOrders,
     core: Option<launch::CoreId>,
     programs: impl FnOnce() -> S + Send + 'static,
+    end: EndReport,
 ) -> Result<(RunningShard, Vec<Endpoint>), SetupError> {
     let (control, handle) = control::pair()?;
     let (tell, told) = mpsc::channel();
     let thread = launch::spawn("stag-rpc".to_owned(), core, move |_| {
+        let _end = end;
         match build(&orders, programs()) {
             Ok((mut shard, bound)) => {
                 // The builder waits for it.
@@ -356,5 +401,26 @@ mod tests {
         assert_eq!(urls(&[tcp, tcp]), [vec![0, 1]]);
         assert_eq!(urls(&[sim, tcp]), [vec![0], vec![1]]);
         assert_eq!(urls(&[sim, iwarp, sim]), [vec![0, 2], vec![1]]);
+    }
+
+    #[test]
+    fn the_end_of_any_shard_ends_the_wait_and_stops_the_others() {
+        let server = || Server::builder().listen("iwarp://127.0.0.1:0").serve(|| ()).unwrap();
+        for last in [false, true] {
+            let mut server = server();
+            let (end, ends) = mpsc::channel();
+            let (_control, handle) = control::pair().unwrap();
+            let end = EndReport(end);
+            let thread = launch::spawn("ends".to_owned(), None, move |_| {
+                let _end = end;
+                panic!("this shard")
+            });
+            let ended = RunningShard::Thread { handle, thread: Some(thread.unwrap()) };
+            let place = if last { server.running.len() } else { 0 };
+            server.running.insert(place, ended);
+            server.ends = ends;
+            let why = server.wait().unwrap_err().to_string();
+            assert_eq!(why, "a shard ended by a panic: this shard");
+        }
     }
 }

@@ -406,6 +406,12 @@ impl<P: Provider> RawClient<P> {
         self.calls
     }
 
+    /// Panics of the programs that it serves, as [`Server::panics`](crate::Server::panics) counts
+    /// them.
+    pub fn panics(&self) -> u64 {
+        self.shard.app().panics()
+    }
+
     /// The shard's counters; its app counts calls of the server.
     pub fn snapshot(&self) -> Snapshot<u64> {
         self.shard.snapshot()
