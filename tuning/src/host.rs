@@ -205,7 +205,12 @@ impl HostFiles {
         };
         // A file of the kernel has its old value or its new one, whenever its writer dies.
         let beside = self.root.join(".writing");
-        fs::write(&beside, text)?;
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut draft = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+        draft.write_all(text.as_bytes())?;
         fs::rename(beside, at)
     }
 

@@ -154,8 +154,7 @@ impl StateDirectory {
 pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> Result<(), StartError> {
     let (path, draft) = (directory.join(name), directory.join(format!("{name}.tmp")));
     let write = || -> std::io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let mut file = make_draft(&draft)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&draft, &path)?;
@@ -179,7 +178,8 @@ fn is_empty(path: &Path) -> bool {
 fn lock(directory: &Path) -> Result<File, StartError> {
     let path = directory.join("lock");
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&path).map_err(
         |error| match error.kind() {
             ErrorKind::PermissionDenied => StartError(format!(
                 "cannot write {}: another user's server made it; give all of {} to the user of \
@@ -227,6 +227,18 @@ pub(crate) fn check_private(file: &File, path: &Path) -> Result<(), StartError> 
     Ok(())
 }
 
+/// Makes a draft anew. The one that a crash left, or a link that another user planted in a
+/// directory that is not this server's alone, is removed and never written.
+fn make_draft(draft: &Path) -> std::io::Result<File> {
+    match fs::remove_file(draft) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(draft)
+}
+
 /// Makes the key under another name first: a crash leaves none, never half of one.
 fn make_secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], StartError> {
     let (path, draft) = (directory.join("key"), directory.join("key.tmp"));
@@ -234,11 +246,7 @@ fn make_secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], Sta
     let filled = getrandom(&mut secret, GetRandomFlags::empty()).map_err(cannot("make", &path))?;
     assert_eq!(filled, secret.len(), "up to 256 octets come at once");
     let write = || -> std::io::Result<()> {
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        let mut file = make_draft(&draft)?;
         file.write_all(&secret)?;
         file.sync_all()?;
         fs::hard_link(&draft, &path)?;
@@ -252,6 +260,27 @@ fn make_secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], Sta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_that_are_planted_in_the_state_directory_are_not_followed() {
+        let home = tempfile::tempdir().unwrap();
+        let victim = home.path().join("victim");
+        fs::write(&victim, "kept").unwrap();
+        let path = home.path().join("state");
+        fs::create_dir(&path).unwrap();
+        for name in ["key.tmp", "other.tmp", "other"] {
+            std::os::unix::fs::symlink(&victim, path.join(name)).unwrap();
+        }
+        let state = StateDirectory::open(&path).unwrap();
+        state.replace("other", b"content").unwrap();
+        assert_eq!(fs::read(path.join("other")).unwrap(), b"content");
+        drop(state);
+        fs::remove_file(path.join("lock")).unwrap();
+        std::os::unix::fs::symlink(home.path().join("made"), path.join("lock")).unwrap();
+        StateDirectory::open(&path).unwrap_err();
+        assert!(!home.path().join("made").exists());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+    }
 
     #[test]
     fn the_key_is_made_once_and_only_its_owner_can_read_it() {

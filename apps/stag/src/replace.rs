@@ -1,11 +1,20 @@
 //! Files that are replaced as a whole: a reader sees the old content or the new one.
+//!
+//! The directory may be one that other users write to, such as `/tmp`, and the process may be
+//! root's. So the new content is written to a [`Draft`], a file that did not exist and whose name
+//! cannot be guessed, and no link that another user planted is followed.
 
-use crate::{Error, plain};
+use crate::{Error, caller::random, plain};
+use rustix::fs::OFlags;
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
+
+/// Names that are tried for a draft. Each has 64 random bits.
+const TRIES: usize = 4;
 
 /// Replaces `file` by what `fill` writes, and returns once that is on its disk.
 ///
@@ -33,22 +42,98 @@ fn replace(
     is_synced: bool,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let draft = draft(file);
-    let written = File::create(&draft)
-        .and_then(|out| {
-            let mut out = BufWriter::new(out);
-            fill(&mut out)?;
-            let out = out.into_inner()?;
-            // The content before the name: else an empty file may take the place of the old one.
-            if is_synced { out.sync_all() } else { Ok(()) }
-        })
-        .and_then(|()| fs::rename(&draft, file))
-        .and_then(|()| if is_synced { sync_directory(file) } else { Ok(()) });
-    if written.is_err() {
-        // Half of it helps nobody; the error that matters is the first one.
-        let _ = fs::remove_file(&draft);
+    Draft::of(file, 0o666)?.replace(is_synced, fill)
+}
+
+/// A new file in the directory of the one that it replaces. Dropping it removes it.
+#[derive(Debug)]
+pub struct Draft {
+    out: File,
+    path: PathBuf,
+    /// The file that it replaces; none once it has that one's name.
+    to: Option<PathBuf>,
+}
+
+impl Draft {
+    /// Makes the draft of `file`, with the rights `mode` as far as the umask permits them.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(file: &Path, mode: u32) -> io::Result<Self> {
+        let mut options = File::options();
+        // O_EXCL: a name that exists, be it a link, is never opened.
+        options.write(true).create_new(true).mode(mode);
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let mut tries = TRIES;
+        loop {
+            let path = draft_path(file)?;
+            match options.open(&path) {
+                Ok(out) => return Ok(Self { out, path, to: Some(file.to_owned()) }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries > 1 => {
+                    tries -= 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
-    written
+
+    /// Fills the draft and gives it the name of the file that it replaces. With `is_synced` both
+    /// are on the disk when this returns.
+    ///
+    /// # Errors
+    /// The system's, and those of `fill`.
+    pub fn replace(
+        mut self,
+        is_synced: bool,
+        fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut out = BufWriter::new(&self.out);
+        fill(&mut out)?;
+        out.flush()?;
+        drop(out);
+        // The content before the name: else an empty file may take the place of the old one.
+        if is_synced {
+            self.out.sync_all()?;
+        }
+        let Some(to) = self.to.take() else { return Ok(()) };
+        if let Err(error) = fs::rename(&self.path, &to) {
+            self.to = Some(to);
+            return Err(error);
+        }
+        if is_synced { sync_directory(&to) } else { Ok(()) }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            // A part of the content is of no use; the error that matters is the first one.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A name in the directory of `file` that nobody can guess. It does not grow with the name of
+/// `file`, which may have the greatest length that the file system permits.
+fn draft_path(file: &Path) -> io::Result<PathBuf> {
+    let random = random::<8>().map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(file.with_file_name(format!(".stag-{:016x}.tmp", u64::from_ne_bytes(random))))
+}
+
+/// The first `most` octets of the regular file at `file`.
+///
+/// # Errors
+/// The system's; `InvalidInput` for a pipe, a device, or another file that is not regular, which
+/// may have no end or none yet. A link is not followed.
+pub fn read_start(file: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut found = Vec::new();
+    opened.take(most).read_to_end(&mut found)?;
+    Ok(found)
 }
 
 /// Checks that `file` can be written later, before anything starts. `content` names it in a
@@ -62,14 +147,14 @@ pub fn check(file: &Path, content: &str) -> Result<(), Error> {
     if file.is_dir() {
         return Err(bad("it is a directory; give the name of a file in it".to_owned()));
     }
-    let draft = draft(file);
-    File::create(&draft).map_err(|error| match error.kind() {
+    let draft = Draft::of(file, 0o600).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             bad("its directory does not exist; make it, or give another file".to_owned())
         }
         _ => bad(plain(&error)),
     })?;
-    fs::remove_file(&draft).map_err(|error| bad(plain(&error)))
+    drop(draft);
+    Ok(())
 }
 
 /// Waits until the name of `file` is on the disk.
@@ -91,13 +176,6 @@ pub fn sync_directory(file: &Path) -> io::Result<()> {
         }
         synced => synced,
     }
-}
-
-/// The name under which the new content is written before it takes the place of the old one.
-fn draft(file: &Path) -> PathBuf {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    file.with_file_name(name)
 }
 
 #[cfg(test)]
@@ -131,5 +209,30 @@ mod tests {
         // A name without a directory is one of the working directory.
         sync_directory(Path::new("stats.json")).unwrap();
         assert!(sync_directory(&nowhere).is_err());
+    }
+
+    #[test]
+    fn the_names_of_drafts_differ_and_fit_beside_the_longest_name() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("x".repeat(255));
+        let (one, other) = (Draft::of(&file, 0o600).unwrap(), Draft::of(&file, 0o600).unwrap());
+        assert_ne!(one.path, other.path);
+        drop(other);
+        one.replace(true, |out| out.write_all(b"long")).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"long");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn neither_a_link_nor_a_pipe_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, link, pipe) =
+            (home.path().join("file"), home.path().join("link"), home.path().join("pipe"));
+        fs::write(&file, "content").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        assert_eq!(read_start(&file, 3).unwrap(), b"con");
+        read_start(&link, 3).unwrap_err();
+        assert_eq!(read_start(&pipe, 3).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

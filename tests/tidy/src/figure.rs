@@ -1,6 +1,8 @@
 //! The figures, one line each.
 
-use crate::{SourceTree, comments, dependencies, functions, imports, lines, names, pages, types};
+use crate::{
+    SourceTree, comments, dependencies, functions, imports, lines, made_files, names, pages, types,
+};
 use serde::Serialize;
 
 /// One place that a figure counts.
@@ -81,6 +83,7 @@ pub fn all(tree: &SourceTree) -> Vec<Figure> {
         comments::riddles(tree),
         comments::bare_marks(tree),
         imports::circles(tree),
+        made_files::planted_links(tree),
         names::lost(tree),
         pages::broken_links(tree),
     ];

@@ -14,6 +14,7 @@ pub mod figure;
 pub mod functions;
 pub mod imports;
 pub mod lines;
+pub mod made_files;
 pub mod names;
 pub mod pages;
 mod tree;

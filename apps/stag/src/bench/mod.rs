@@ -302,13 +302,13 @@ fn report(arguments: &ReportOptions) -> Result<(), Error> {
         _ => Err(Error::usage("--hgrm and --hdr-log are for one result: give one, of one run")),
     };
     if let Some(to) = &arguments.html {
-        write(to, html::page(&outcomes).map_err(wrong)?)?;
+        ResultFile::open(to)?.write(html::page(&outcomes).map_err(wrong)?)?;
     }
     if let Some(to) = &arguments.hgrm {
-        write(to, export::hgrm(&single()?.response).map_err(wrong)?)?;
+        ResultFile::open(to)?.write(export::hgrm(&single()?.response).map_err(wrong)?)?;
     }
     if let Some(to) = &arguments.hdr_log {
-        write(to, export::log(single()?).map_err(wrong)?)?;
+        ResultFile::open(to)?.write(export::log(single()?).map_err(wrong)?)?;
     }
     match arguments.format {
         Some(ReportFormat::Fio) => say(format!("{:#}\n", export::fio(&outcomes))),
@@ -467,12 +467,4 @@ fn json_or_failure(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")
         .map_err(|error| Error::failure(format!("the result cannot be written: {error}")))
-}
-
-fn write(to: &Path, text: impl AsRef<[u8]>) -> Result<(), Error> {
-    if to == Path::new("-") {
-        say(text);
-        return Ok(());
-    }
-    fs::write(to, text).map_err(|error| Error::failure(format!("{}: {error}", to.display())))
 }

@@ -1,10 +1,20 @@
 //! The file of a result: opened before the run, so that a path that cannot be written costs no
 //! measurement.
+//!
+//! A regular file is replaced as a whole. Pipes, terminals and other devices are written where they
+//! are, and so is what a link leads to, provided that no other user can have planted it
+//! ([`check_link`]).
 
-use crate::{Error, caller::say, replace::sync_directory};
+use crate::{Error, caller::say, plain, replace::Draft};
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat},
+    io::Errno,
+    process::geteuid,
+};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{self, Write},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
@@ -12,56 +22,96 @@ use std::{
 #[derive(Debug)]
 pub struct ResultFile {
     path: PathBuf,
-    /// None for standard output.
-    file: Option<File>,
-    /// Nothing was there before, and nothing is to stay when no result comes.
-    is_ours: bool,
+    sink: Sink,
+}
+
+#[derive(Debug)]
+enum Sink {
+    StandardOutput,
+    /// A new file, which takes the place of the one that is there.
+    Draft(Draft),
+    /// A pipe, a device, or the target of a link.
+    InPlace(File),
 }
 
 impl ResultFile {
-    /// Opens `path`, or standard output for `-`. What a file holds stays until
+    /// Opens `path`, or standard output for `-`. The content of a file stays until
     /// [`ResultFile::write`].
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut opened = Self { path: path.to_owned(), file: None, is_ours: false };
-        if path != Path::new("-") {
-            opened.is_ours = fs::symlink_metadata(path).is_err();
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            opened.file =
-                Some(file.map_err(|error| Error::usage(format!("{}: {error}", path.display())))?);
-        }
-        Ok(opened)
+        let sink = if path == Path::new("-") {
+            Sink::StandardOutput
+        } else {
+            open(path).map_err(|why| Error::usage(format!("{}: {why}", path.display())))?
+        };
+        Ok(Self { path: path.to_owned(), sink })
     }
 
     /// Writes the result, in the place of what was there.
-    pub fn write(mut self, text: impl AsRef<[u8]>) -> Result<(), Error> {
-        let Some(file) = &mut self.file else {
-            say(text);
-            return Ok(());
+    pub fn write(self, text: impl AsRef<[u8]>) -> Result<(), Error> {
+        let written = match self.sink {
+            Sink::StandardOutput => {
+                say(text);
+                return Ok(());
+            }
+            Sink::Draft(draft) => draft.replace(true, |out| out.write_all(text.as_ref())),
+            Sink::InPlace(mut file) => write_in_place(&mut file, text.as_ref()),
         };
-        self.is_ours = false;
-        replace(&self.path, file, text.as_ref())
-            .map_err(|error| Error::failure(format!("{}: {error}", self.path.display())))
+        written.map_err(|error| Error::failure(format!("{}: {error}", self.path.display())))
     }
 }
 
-fn replace(path: &Path, file: &mut File, text: &[u8]) -> io::Result<()> {
+fn write_in_place(file: &mut File, text: &[u8]) -> io::Result<()> {
     // A pipe or a terminal has no length, and no disk.
     let is_file = file.metadata()?.is_file();
     if is_file {
         file.set_len(0)?;
     }
     file.write_all(text)?;
-    if is_file {
-        file.sync_all()?;
-        sync_directory(path)?;
-    }
-    Ok(())
+    if is_file { file.sync_all() } else { Ok(()) }
 }
 
-impl Drop for ResultFile {
-    fn drop(&mut self) {
-        if self.is_ours {
-            let _ = fs::remove_file(&self.path);
+fn open(path: &Path) -> Result<Sink, String> {
+    let said = |error: Errno| plain(&error.into());
+    let Some(name) = path.file_name() else { return Err("it is no name of a file".to_owned()) };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = parent.unwrap_or(Path::new("."));
+    let directory = openat(rustix::fs::CWD, parent, flags, Mode::empty()).map_err(said)?;
+    let found = match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => return draft(path),
+        Err(error) => return Err(said(error)),
+    };
+    let mut flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => return draft(path),
+        FileType::Directory => return Err("it is a directory".to_owned()),
+        FileType::Symlink => check_link(&directory, &found)?,
+        // A reader that waits on the other end has the user's rights or root's.
+        FileType::Fifo if !is_trusted(&found) => {
+            return Err("it is a pipe of another user: give another file".to_owned());
         }
+        _ => flags |= OFlags::NOFOLLOW,
     }
+    let file = openat(&directory, name, flags, Mode::empty()).map_err(said)?;
+    Ok(Sink::InPlace(file.into()))
+}
+
+fn draft(path: &Path) -> Result<Sink, String> {
+    Draft::of(path, 0o666).map(Sink::Draft).map_err(|error| plain(&error))
+}
+
+/// Refuses a link that another user made, or can put in the place of the one that was looked at.
+fn check_link(directory: &OwnedFd, link: &Stat) -> Result<(), String> {
+    let above = fstat(directory).map_err(|error| plain(&error.into()))?;
+    let mode = Mode::from_raw_mode(above.st_mode);
+    let is_shared = mode.intersects(Mode::WGRP | Mode::WOTH) && !mode.contains(Mode::SVTX);
+    if is_trusted(link) && is_trusted(&above) && !is_shared {
+        return Ok(());
+    }
+    Err("it is a link that another user can have made: name the file that it leads to".to_owned())
+}
+
+fn is_trusted(found: &Stat) -> bool {
+    found.st_uid == 0 || found.st_uid == geteuid().as_raw()
 }

@@ -90,8 +90,13 @@ impl LocalPart {
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let found = file.metadata().map_err(|error| bad(to, &crate::plain(&error)))?;
+        if !found.is_file() {
+            return Err(bad(&path, "it is no regular file"));
+        }
         let is_named = fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == found.ino());
-        if mark.is_some() && (!is_named || found.uid() != geteuid().as_raw()) {
+        // One name: a second one can be a link that another user made to a file of this user.
+        let is_own = found.uid() == geteuid().as_raw() && found.nlink() == 1;
+        if mark.is_some() && (!is_named || !is_own) {
             return Err(bad(&path, "it belongs to another user, or another process just had it"));
         }
         if !resumes {
@@ -207,6 +212,20 @@ mod tests {
         let part = LocalPart::open(&to, Some(MARK), false).unwrap();
         assert_eq!(part.leave(true), 0, "nothing is in it");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_part_that_is_a_link_to_another_file_is_not_written() {
+        let home = tempfile::tempdir().unwrap();
+        let (to, victim) = (home.path().join("file"), home.path().join("victim"));
+        fs::write(&victim, "kept").unwrap();
+        let part = home.path().join(part_name(b"file", MARK));
+        for plant in [symlink::<&Path, &Path>, fs::hard_link::<&Path, &Path>] {
+            plant(&victim, &part).unwrap();
+            LocalPart::open(&to, Some(MARK), false).unwrap_err();
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
+            fs::remove_file(&part).unwrap();
+        }
     }
 
     #[test]

@@ -2,14 +2,17 @@
 //! end, whatever the end is.
 
 use crate::{Error, address, caller::aside, signals};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 use signal_hook::{consts::SIGUSR1, iterator::Signals};
 use stag_fabrics::FabricAddress;
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
-    os::unix::process::CommandExt,
+    os::unix::{fs::OpenOptionsExt, process::CommandExt},
     path::PathBuf,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::{
@@ -96,7 +99,9 @@ impl Custody {
             |error: std::io::Error| Error::failure(format!("cannot start the server: {error}"));
         let (state, stats, log) =
             (self.path(state)?, self.path("stats.json")?, self.path("server.log")?);
-        let log = File::options().create(true).append(true).open(log).map_err(failed)?;
+        let mut options = File::options();
+        options.create(true).append(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let log = options.open(log).map_err(failed)?;
         let mut command = Command::new("/proc/self/exe");
         command
             .arg("serve")

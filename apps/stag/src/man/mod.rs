@@ -2,7 +2,7 @@
 
 pub mod options;
 
-use crate::Error;
+use crate::{Error, replace};
 use clap::CommandFactory;
 use options::ManOptions;
 use std::{fs, io, path::Path};
@@ -27,13 +27,14 @@ pub fn run(options: &ManOptions) -> Result<(), Error> {
 fn write(directory: &Path) -> io::Result<()> {
     let command = crate::cli::Cli::command();
     let version = command.get_version().unwrap_or_default().to_owned();
-    clap_mangen::generate_to(command, directory)?;
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name == "stag.1" || (name.starts_with("stag-") && name.ends_with(".1")) {
-            fs::write(&path, laid_out(&fs::read_to_string(&path)?, &version))?;
-        }
+    // Pages are made where no other user has planted a link, and replaced as whole files.
+    let private = tempfile::tempdir()?;
+    clap_mangen::generate_to(command, private.path())?;
+    for entry in fs::read_dir(private.path())? {
+        let entry = entry?;
+        let page = laid_out(&fs::read_to_string(entry.path())?, &version);
+        let write = |out: &mut dyn io::Write| out.write_all(page.as_bytes());
+        replace::write_unsynced(&directory.join(entry.file_name()), write)?;
     }
     Ok(())
 }

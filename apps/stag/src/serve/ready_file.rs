@@ -7,6 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Octets of a file that are compared with the beginning of a block.
+const MARK: &str = "READY ";
+
 /// The block in its file. Dropping it removes the file, unless another server has replaced it.
 #[derive(Debug)]
 pub struct ReadyFile {
@@ -20,13 +23,18 @@ pub struct ReadyFile {
 /// A sentence about the file.
 pub fn check(file: &Path) -> Result<(), Error> {
     replace::check(file, "the READY block")?;
-    if fs::read(file).is_ok_and(|found| !found.is_empty() && !found.starts_with(b"READY ")) {
-        return Err(Error::usage(format!(
-            "{} is no READY block of an earlier server, so it is not replaced: give another file",
-            file.display()
-        )));
+    let is_replaced = match replace::read_start(file, MARK.len() as u64) {
+        Ok(found) => found.is_empty() || found == MARK.as_bytes(),
+        // A link, a pipe or a device is not read: it is no block either.
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    if is_replaced {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::usage(format!(
+        "{} is no READY block of an earlier server, so it is not replaced: give another file",
+        file.display()
+    )))
 }
 
 /// Removes what an earlier server left in `file`: it said where that one listened.
@@ -59,7 +67,8 @@ impl ReadyFile {
 
 impl Drop for ReadyFile {
     fn drop(&mut self) {
-        if fs::read(&self.file).is_ok_and(|found| found == self.block.as_bytes()) {
+        let found = replace::read_start(&self.file, self.block.len() as u64 + 1);
+        if found.is_ok_and(|found| found == self.block.as_bytes()) {
             // A file that stays is stale, and the next server removes it.
             let _ = fs::remove_file(&self.file);
         }

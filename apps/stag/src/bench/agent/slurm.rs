@@ -6,13 +6,16 @@
 //! where it listens. A task that finds nothing there in time ends, and says for what it waited.
 
 use super::{hear_all, wire::SharedToken};
-use crate::{Error, caller, replace, stop::Stop};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::{
+    Error, caller,
+    replace::{self, Draft},
+    stop::Stop,
+};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::{
-    env, fs,
-    io::Write,
+    env, fs, io,
     net::TcpListener,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -114,7 +117,7 @@ pub fn run(file: &Path) -> Result<(), Error> {
     }
     let (home, file) = (PathBuf::from(format!("stag-{}", task.job)), file.to_owned());
     let meeting = Meeting { home, file, task, roles };
-    fs::create_dir_all(&meeting.home)
+    make_private(&meeting.home)
         .map_err(|error| wrong(format!("{}: {}", meeting.home.display(), crate::plain(&error))))?;
     let stop = Stop::by_signals()?;
     match meeting.task.rank {
@@ -122,6 +125,18 @@ pub fn run(file: &Path) -> Result<(), Error> {
         rank if rank == meeting.roles.servers => meeting.coordinate(&stop),
         _ => meeting.be_agent(&stop),
     }
+}
+
+/// Makes `directory`, unless another task has. Its files have a token and lead tasks to each other,
+/// so that it must not be another user's.
+fn make_private(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let found = fs::symlink_metadata(directory)?;
+    if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o002 == 0 {
+        return Ok(());
+    }
+    let why = "it belongs to another user, or all users can write to it: start the step elsewhere";
+    Err(io::Error::other(why))
 }
 
 /// The place where the tasks of a step meet.
@@ -175,11 +190,9 @@ impl Meeting {
         let random: String =
             caller::random::<32>()?.iter().map(|octet| format!("{octet:02x}")).collect();
         // Under its name it is whole.
-        let draft = self.home.join(".token");
-        let mut options = fs::OpenOptions::new();
-        let made = options.write(true).create_new(true).mode(0o600).open(&draft);
-        made.and_then(|mut made| made.write_all(random.as_bytes())).map_err(failed)?;
-        fs::rename(&draft, &token).map_err(failed)?;
+        let made = Draft::of(&token, 0o600);
+        made.and_then(|made| made.replace(true, |out| out.write_all(random.as_bytes())))
+            .map_err(failed)?;
         let done = Done(self.home.clone());
         thread::scope(|scope| {
             let own = scope.spawn(|| self.be_agent(stop));
@@ -270,7 +283,7 @@ struct Done(PathBuf);
 
 impl Drop for Done {
     fn drop(&mut self) {
-        let _ = fs::write(self.0.join("done"), "");
+        let _ = replace::write_unsynced(&self.0.join("done"), |_| Ok(()));
         let _ = fs::remove_file(self.0.join("token"));
     }
 }
