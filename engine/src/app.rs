@@ -203,7 +203,7 @@ pub struct Outcome<'a> {
     /// sent.
     pub item: Option<Buf>,
     /// The result's buffer. Its content is what came in the Write chunk; empty when the result came
-    /// inline. None after a call over TCP, where it is free as soon as the call is sent.
+    /// inline.
     pub result: Option<Buf>,
 }
 

@@ -97,8 +97,7 @@ pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
 impl ClientBuilder {
     /// The sizes of the client's shard. Default: 16 calls at a time, about 10 MB;
     /// 256 calls, about 26 MB, of an asynchronous client, 16 of them with an item beyond 64 KiB
-    /// (`slots`; over TCP the item of a result does not count). One more call fails with
-    /// [`CallFault::Limit`].
+    /// (`slots`). One more call fails with [`CallFault::Limit`].
     #[must_use]
     pub fn config(self, config: Config) -> Self {
         Self { config: Some(config), ..self }

@@ -19,8 +19,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         call.xid = Some(xid);
         call.state = OutboundState::AwaitReply;
         let item = call.offers.as_mut().and_then(|offers| {
-            // The result comes inline: its room serves other calls until then.
-            offers.result = None;
             offers.shared = offers.item.take().map(Buf::freeze);
             offers.position.zip(offers.shared.as_ref())
         });
