@@ -1,8 +1,6 @@
 //! Memory that TCP connections hold: what counts as a peer's, and that nobody waits for ever.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{LIMITS, rpc};
 use stag_echo::NULL;
 use stag_engine::{Answer, App, Call, ClientName, Config, Cx, PeerId, Shard, config::LARGE_LEN};
 use stag_pools::Buf;
@@ -14,7 +12,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
-use support::{LIMITS, rpc};
 
 /// Answers every call with so many octets, and knows its peers in the order in which they came.
 struct Verbose {

@@ -1,21 +1,18 @@
 //! Fifteen clients that keep a server busy, and one attacker beside them. Each message and each
 //! connection takes virtual time of the server's core: the work that the attacker makes is time in
 //! which no client is served.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
-use stag_echo::Echo;
-use stag_engine::Shard;
-use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::Time;
-use support::{
+use crate::support::{
     Raw,
     attacks::{
         ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, Sends, null, server_config,
         server_limits,
     },
 };
+use stag_echo::Echo;
+use stag_engine::Shard;
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::Time;
 
 /// Nanoseconds of the server's core for a message that it takes or sends, and for a connection.
 const MESSAGE: u64 = 1_000;

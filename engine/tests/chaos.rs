@@ -2,12 +2,10 @@
 //! and keys that it saw, over connections that come and go. Whatever it does, each call of ours has
 //! one outcome and nothing is held when it is over.
 //!
-//! `SEEDS=20000 cargo test -p stag-engine --test chaos` goes on for a minute; a failure names its
-//! seed, and `FIRST=` begins there.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+//! `SEEDS=20000 cargo test -p stag-engine --test all chaos` goes on for a minute; a failure names
+//! its seed, and `FIRST=` begins there.
 
-mod support;
-
+use crate::support::{self, AtClient, AtServer, Raw, echo_head, pattern, rpc, with_header};
 use fastrand::Rng;
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
 use stag_engine::{ClientName, Config, PeerId, Shard, Token};
@@ -21,7 +19,6 @@ use stag_protocol::rpcrdma::{
 use stag_sim::{Faults, Sim};
 use stag_verbs::{Provider, Qp, Tag, Time};
 use std::ops::Range;
-use support::{AtClient, AtServer, Raw, echo_head, pattern, rpc, with_header};
 
 /// Number of steps that one end takes in one run.
 const STEPS: usize = 60;

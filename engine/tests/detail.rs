@@ -1,5 +1,4 @@
 //! A shard describes its peers and the latest watched calls, and tells whom a limit turned away.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{

@@ -2,20 +2,17 @@
 //! answer at all.
 //!
 //! That peer's encoder and decoder are written from the draft's XDR (§4.2), apart from ours.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    AtClient, AtServer, Raw, config, echo_head,
+    keeper::{Keeper, Wanted, ask, start},
+    pattern, results, rpc,
+};
 use stag_echo::{ECHO, Echo, NULL};
 use stag_engine::{App, Config};
 use stag_pools::Access;
 use stag_protocol::rpcrdma::{Version, Version2, Versions};
 use stag_verbs::Provider;
-use support::{
-    AtClient, AtServer, Raw, config, echo_head,
-    keeper::{Keeper, Wanted, ask, start},
-    pattern, results, rpc,
-};
 
 /// The versions that the command gives for `--rdma-version 1-2` and `2`, and that our listeners
 /// speak.

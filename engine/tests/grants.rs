@@ -1,6 +1,5 @@
 //! Receives shared by many peers: grants grow with use, shrink when others come, and nobody waits
 //! for ever.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, PeerId, Shard, Token};

@@ -1,5 +1,4 @@
 //! An app whose results lie in several extents, and which keeps arguments where they were pulled.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, ECHO_MAX};
 use stag_engine::{Answer, AnswerItem, App, Call, Config, Cx, ExtentLists, Shard, Token};

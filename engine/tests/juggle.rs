@@ -3,9 +3,8 @@
 //! each call has one outcome, the right one, and those of one connection that travel inline arrive
 //! in the order in which they were made.
 //!
-//! `SEEDS=20000 cargo test -p stag-engine --test juggle` goes on for a minute; a failure names its
-//! seed, and `FIRST=` begins there.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+//! `SEEDS=20000 cargo test -p stag-engine --test all juggle` goes on for a minute; a failure names
+//! its seed, and `FIRST=` begins there.
 
 use fastrand::Rng;
 use stag_engine::{

@@ -1,9 +1,10 @@
 //! A shard and a peer whose messages are made by hand: what RFC 8166 allows a peer to send, and
 //! what it does not.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    AtClient, AtServer, GRANT, Raw, config, echo_head, message, no_message, pattern, reply,
+    results, rpc, with_header,
+};
 use stag_echo::{Caller, ECHO, Echo, NULL};
 use stag_engine::{CallFault, Config, Token};
 use stag_pools::{Access, RemoteKey};
@@ -14,10 +15,6 @@ use stag_protocol::{
 use stag_sim::Faults;
 use stag_verbs::{Provider, Tag};
 use std::time::Duration;
-use support::{
-    AtClient, AtServer, GRANT, Raw, config, echo_head, message, no_message, pattern, reply,
-    results, rpc, with_header,
-};
 
 #[test]
 fn other_versions_and_bad_headers_are_answered_and_the_connection_lives() {

@@ -1,9 +1,9 @@
 //! A shard whose memory, queues and patience run out: nobody crashes it, and nobody takes what
 //! belongs to others.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    AtServer, LIMITS, Raw, config, echo_head, message, pattern, reply, results, rpc,
+};
 use stag_echo::{Caller, ECHO, Echo};
 use stag_engine::{
     Answer, AnswerItem, App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Shard, Token,
@@ -17,7 +17,6 @@ use stag_protocol::{
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Provider, Time};
 use std::time::Duration;
-use support::{AtServer, LIMITS, Raw, config, echo_head, message, pattern, reply, results, rpc};
 
 /// Octets of an item that only a large slot takes.
 const LARGE: usize = 100_000;

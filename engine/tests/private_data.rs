@@ -1,14 +1,11 @@
 //! Announcements of an end while it connects (RFC 8797, draft 001 §2.1).
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{LIMITS, config};
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, Shard};
 use stag_protocol::rpcrdma::PrivateData;
 use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{Event, Limits, Provider, Time};
-use support::{LIMITS, config};
 
 /// The offer of a client that connects by a fabric with these limits.
 fn said(limits: Limits, config: Config) -> PrivateData {

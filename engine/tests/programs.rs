@@ -1,9 +1,7 @@
 //! Our own programs: items that their bindings allow in chunks (docs/bindings.md), and procedure
 //! zero.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{AtServer, config, message, pattern, reply, rpc, rpc_of};
 use stag_echo::{ECHO, ECHO_MAX, Echo, NULL, PULL, PUSH, UNCHECKED};
 use stag_engine::{Config, stages::service};
 use stag_pools::Access;
@@ -12,7 +10,6 @@ use stag_protocol::{
     rpcrdma::{ChunkLists, Position, Xid},
     xdr::{Reader, Writer},
 };
-use support::{AtServer, config, message, pattern, reply, rpc, rpc_of};
 
 /// Octets of a call without arguments.
 const CALL_LEN: usize = 40;

@@ -1,17 +1,14 @@
 //! Replies that are none, say more than they bring, or leave out what they do not need.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    AtClient, AtServer, config,
+    keeper::{Keeper, Wanted, ask, request, requester, start},
+    pattern, rpc,
+};
 use stag_engine::{App, Call, Config, Cx, Outcome, PeerId};
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Credits, Header, Intent, MessageType, Segment, Version, Version2, Versions,
     Xid, v1, v2,
-};
-use support::{
-    AtClient, AtServer, config,
-    keeper::{Keeper, Wanted, ask, request, requester, start},
-    pattern, rpc,
 };
 
 const VERSIONS: [Version; 3] =

@@ -1,9 +1,10 @@
 //! Calls in the reverse direction (RFC 8167), between a shard and a peer whose messages are made by
 //! hand.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    self, AtClient, AtServer, GRANT, echo_head, message, no_message, pattern, reply, results, rpc,
+    with_header,
+};
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
 use stag_engine::{App, CallFault, Cause, ClientName, Config, Cx, Outcome, PeerId, Token};
 use stag_pools::Access;
@@ -13,10 +14,6 @@ use stag_protocol::{
     xdr::Reader,
 };
 use stag_verbs::{Provider, Time};
-use support::{
-    AtClient, AtServer, GRANT, echo_head, message, no_message, pattern, reply, results, rpc,
-    with_header,
-};
 
 /// Calls that the shards of these tests make in the reverse direction, and take.
 const CALLS: u32 = 3;

@@ -1,8 +1,12 @@
 //! Rules of RFC 8166 for requesters and responders, as seen from the other end of the wire.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    self, AtClient, AtServer, LIMITS, config, echo_head,
+    keeper::{Keeper, Wanted, ask, requester},
+    message, no_message, pattern,
+    refusing::Refusing,
+    reply, results, rpc,
+};
 use stag_echo::{Caller, ECHO, NULL};
 use stag_engine::{CallFault, Config, Shard, Token};
 use stag_pools::Access;
@@ -14,13 +18,6 @@ use stag_protocol::{
 use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{FabricFault, Provider};
 use std::{cell::Cell, rc::Rc};
-use support::{
-    AtClient, AtServer, LIMITS, config, echo_head,
-    keeper::{Keeper, Wanted, ask, requester},
-    message, no_message, pattern,
-    refusing::Refusing,
-    reply, results, rpc,
-};
 
 /// The same octets behind another XID.
 fn behind_xid(header: &Header, octets: &[u8]) -> Vec<u8> {

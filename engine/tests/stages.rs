@@ -1,9 +1,9 @@
 //! Time that calls spend in each stage, in virtual time: to the nanosecond, as far as a histogram
 //! tells nanoseconds apart.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    self, AtServer, GRANT, LIMITS, config, echo_head, message, pattern, rpc, rpc_of,
+};
 use stag_echo::{Caller, ECHO, Echo, NULL};
 use stag_engine::{
     Answer, App, Call, Config, Cx, Sampling, Shard, Stage, Stages, Token, stages::service,
@@ -16,7 +16,6 @@ use stag_protocol::{
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Provider, Time};
-use support::{AtServer, GRANT, LIMITS, config, echo_head, message, pattern, rpc, rpc_of};
 
 /// A shard that watches one call in `every`.
 fn watching(every: u32) -> Config {

@@ -1,10 +1,6 @@
 //! Calls over TCP inside TLS (RFC 9289), and peers that break the rules on the way there.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../tls/tests/support/mod.rs"]
-mod authority;
-
-use authority::Authority;
+use crate::authority::Authority;
 // Of the authority, whose file is another crate's, too.
 use rcgen as _;
 use tempfile as _;

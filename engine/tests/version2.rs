@@ -1,9 +1,9 @@
 //! Version 2 (drafts 000 and 001) between a shard and a peer whose messages are made by hand:
 //! negotiation, keys, options.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{
+    self, AtClient, AtServer, GRANT, echo_head, message, pattern, reply, results, rpc,
+};
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
 use stag_engine::{App, CallFault, Config, Cx, OptionFault, PeerId, Token};
 use stag_pools::Access;
@@ -14,7 +14,6 @@ use stag_protocol::rpcrdma::{
     v1, v2,
 };
 use stag_verbs::{Provider, Time};
-use support::{AtClient, AtServer, GRANT, echo_head, message, pattern, reply, results, rpc};
 
 const BOTH: Versions = Versions::Both(Version2::Directed);
 

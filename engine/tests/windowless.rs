@@ -1,5 +1,4 @@
 //! A shard on a device without windows: it answers everybody, and lends nobody memory (DESIGN D1).
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{CallFault, Config, Shard, Token};

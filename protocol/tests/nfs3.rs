@@ -1,5 +1,4 @@
 //! Every argument and every result of NFS version 3, whole, cut, changed, and in pieces.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::nfs::binding::{self, Eligible, ResultLen};
 use stag_protocol::nfs::v3::*;

@@ -1,5 +1,4 @@
 //! READDIR and READDIRPLUS fill a reply to the last octet allowed, and never beyond.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::nfs::v3::*;
 use stag_protocol::xdr::{NoRoom, Reader, Writer, padded};

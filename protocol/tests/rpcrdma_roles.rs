@@ -1,6 +1,5 @@
 //! Both roles of RPC-over-RDMA against each other, over memory that is an array: what one side
 //! offers the other uses, and nothing else.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::rpcrdma::chunk::{CHUNK_SEGMENTS_MAX, READS_MAX, SEGMENTS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::form::{self, CallOffer, CallSizes, Form, Item, Path, ReplyOffer};

@@ -1,5 +1,4 @@
 //! Rules of drafts 000 and 001 and of RFC 8167 beyond RFC 8166, end against end.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::rpcrdma::option::{Exchange, Message, health};
 use stag_protocol::rpcrdma::responder::plan_pull;

@@ -4,11 +4,8 @@
 //! As for version 1, a second, naive reading of the drafts in this file says what each message is;
 //! the library has to agree with it on every mutation of every message. And what version 1 and
 //! version 2 mean by the same chunks is the same.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod rpcrdma_common;
-
-use rpcrdma_common::{lists, segment, set_word, walk};
+use crate::rpcrdma_common::{lists, segment, set_word, walk};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::option::{self, Exchange, Message, health};
 use stag_protocol::rpcrdma::v2::{self, Dialect, Directed, Malformed, Undirected};

@@ -1,6 +1,5 @@
 //! Agreement between two ends: the version of a connection, remote invalidation, options; state by
 //! state and event by event.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use core::time::Duration;
 

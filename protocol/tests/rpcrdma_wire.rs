@@ -2,11 +2,8 @@
 //!
 //! A second, naive reading of RFC 8166 in this file says what each message is; the library has to
 //! agree with it on every mutation of every message.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod rpcrdma_common;
-
-use rpcrdma_common::{lists, segment, set_word, walk};
+use crate::rpcrdma_common::{lists, segment, set_word, walk};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::v1::{self, Malformed};
 use stag_protocol::rpcrdma::{

@@ -1,8 +1,8 @@
 //! Calls in both directions at once over the simulated fabric, in every version, with lost
 //! connections and cancelled calls: every call has one outcome, and nothing is kept.
 //!
-//! `CI=true cargo test --release -p stag-echo --test both` runs 10,000 seeds; else there are fewer.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+//! `CI=true cargo test --release -p stag-echo --test all both` runs 10,000 seeds;
+//! else there are fewer.
 
 use fastrand::Rng;
 use stag_echo::{Caller, Twin};

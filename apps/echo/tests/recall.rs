@@ -1,6 +1,5 @@
 //! Calls that are answered only behind a call in the other direction, as NFS recalls a delegation
 //! before it lets somebody open a file: neither direction may use up what the other one needs.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, ECHO, ECHO_MAX, Twin};
 use stag_engine::{

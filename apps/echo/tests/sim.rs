@@ -1,5 +1,4 @@
 //! Echo calls over the simulated fabric: every form, and 1,000 seeds of trouble.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use fastrand::Rng;
 use stag_echo::{Caller, Echo};

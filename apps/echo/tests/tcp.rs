@@ -1,5 +1,4 @@
 //! Echo calls over TCP: record marking, many calls at once, peers that misbehave.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Done, ECHO, Echo, NULL, PROGRAM, VERSION};
 use stag_engine::{CallFault, Config, Shard, Token};

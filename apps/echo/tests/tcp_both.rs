@@ -1,5 +1,4 @@
 //! Calls in both directions over one TCP connection.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Done, Twin};
 use stag_engine::{CallFault, Config, PeerId, Shard, Token};

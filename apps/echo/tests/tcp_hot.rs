@@ -1,6 +1,5 @@
 //! A TCP connection that is busy alone: the system calls of its calls, and what it may not do to
 //! others. Time is a number that the test moves; figures are counts of system calls.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo, NULL, PROGRAM, VERSION};
 use stag_engine::{Config, PeerId, Shard, Token, stats::StreamStats};

@@ -1,5 +1,4 @@
 //! A server over TCP that answers calls that nobody made.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::Caller;
 use stag_engine::{Config, Shard, Token};

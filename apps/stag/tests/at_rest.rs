@@ -1,18 +1,12 @@
 //! The time of a core that a server takes for a thousand connections over which nothing comes.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "support/caller.rs"]
-#[allow(dead_code, reason = "another test needs the rest")]
-mod caller;
-mod support;
-
-use caller::{Caller, NFS};
+use crate::caller::{Caller, NFS};
+use crate::support::{Home, Server};
 use rustix::{
     param::clock_ticks_per_second,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 use std::{fs, thread, time::Duration};
-use support::{Home, Server};
 
 const CONNECTIONS: usize = 1_000;
 /// Descriptors of this process beside them.

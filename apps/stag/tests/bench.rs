@@ -1,9 +1,7 @@
 //! `stag bench` against `stag echo` and `stag serve`. What is looked at is that every call is
 //! counted, not how long it took.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{self, Home, Server, json};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
@@ -11,7 +9,6 @@ use std::{
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
-use support::{Home, Server, json};
 
 /// Short, and the same whatever else the host does.
 const SHORT: [&str; 4] = ["--warm-up", "0", "--calls", "200"];

@@ -1,6 +1,5 @@
 //! The book under `docs/` is whole: each page has its place, each message of the log leads to an
 //! entry of the guide, and `stag help` shows the pages.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::{
     collections::BTreeSet,

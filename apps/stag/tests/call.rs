@@ -1,8 +1,6 @@
 //! `stag call` against a server of its own for each test, over both transports.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server};
 use rustix::fs::{FileType, Mode};
 use std::{
     collections::BTreeMap,
@@ -18,7 +16,6 @@ use std::{
     process::Command,
     thread,
 };
-use support::{Home, Server};
 
 /// Describes each object of a tree, by its path.
 fn tree(root: &Path) -> BTreeMap<Vec<u8>, (u32, Vec<u8>)> {

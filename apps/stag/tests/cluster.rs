@@ -1,15 +1,12 @@
 //! Two gateways of a cluster before one directory, each a process with a state directory of its
 //! own: a client goes from one to the other and finds the same files there.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server, json};
 use rustix::process::geteuid;
 use stag_client::{ClientConfig, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
 use std::{fs, os::unix::fs::PermissionsExt};
-use support::{Home, Server, json};
 
 /// A client of a server over its fabric, as root from a port below 1024.
 fn client(server: &Server) -> NfsClient<Iwarp> {

@@ -1,11 +1,8 @@
 //! Settings in a file: what it says is served, flags override it, and what is wrong is said with
 //! file and line before anything starts.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server};
 use std::{fs, os::unix::fs::symlink, process::Output};
-use support::{Home, Server};
 
 const FREE: &str = "listen = [\"iwarp://127.0.0.1:0\"]\ntcp = \"127.0.0.1:0\"\ninsecure = true\n\
                     mode = \"unprivileged\"\n";

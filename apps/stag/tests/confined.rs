@@ -1,11 +1,8 @@
 //! `stag serve --confine`: what is served works, and the rest of the machine is out of reach.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, wait_for};
 use rustix::process::Signal;
 use std::{fs, path::Path};
-use support::{Home, wait_for};
 
 /// True where the kernel has no Landlock, which a start that cannot succeed says.
 fn is_impossible(home: &Home) -> bool {

@@ -1,8 +1,6 @@
 //! `stag ctl` and the control socket of a server that serves.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{self, Home, Server, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::{
@@ -12,7 +10,6 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixStream},
     process::{Child, Stdio},
 };
-use support::{Home, Server, wait_for};
 
 /// The value that `stag ctl … --json` prints.
 fn ctl(home: &Home, arguments: &[&str]) -> Value {

@@ -1,14 +1,11 @@
 //! The demo: it shows every store and fabric, leaves nothing behind, and says which step failed.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     process::{Child, Stdio},
 };
-use support::{Home, wait_for};
 
 /// `stag demo --quick`, whose temporary files go to the home.
 fn demo(home: &Home, arguments: &[&str]) -> Child {

@@ -1,6 +1,5 @@
 //! `docs/errors.md` explains every message of the log, every reason for which a peer is turned away
 //! or has no TLS session, and every notice of a start.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_engine::{Cause, ConnectLimit};
 use stag_verbs::{FabricFault, Terminate};

@@ -1,21 +1,12 @@
 //! A server that drains or stops with 64 calls in flight: every one of them gets its reply. Where
 //! they wait for a file system that does not answer yet, it needs root and `/dev/fuse`, and is
 //! skipped, with a word, elsewhere.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "support/caller.rs"]
-#[allow(dead_code, reason = "another test needs the rest")]
-mod caller;
-#[path = "../../nfs/tests/stalling/fuse.rs"]
-#[allow(dead_code, reason = "another test needs the rest")]
-mod fuse;
-mod support;
-
-use caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
-use fuse::Fuse;
+use crate::caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
+use crate::fuse::{self, Fuse};
+use crate::support::{Home, Server, wait_for};
 use rustix::process::Signal;
 use std::{collections::BTreeSet, fs};
-use support::{Home, Server, wait_for};
 
 /// Calls in flight: WRITEs of a directory that answers at once, and READs of one that does not.
 const CALLS: u32 = 64;

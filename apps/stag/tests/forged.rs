@@ -1,16 +1,13 @@
 //! A client that names another user than its own, from a port that any user can take: nobody has to
 //! believe it, and nobody does who was not told to.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, PATIENCE, Server};
 use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
     os::unix::fs::{PermissionsExt, chown},
 };
-use support::{Home, PATIENCE, Server};
 
 /// The user that is named.
 const VICTIM: u32 = 4_242;

@@ -1,13 +1,10 @@
 //! A hostile peer against `stag serve` as it is run: the same answers as from a shard in the test's
 //! own process, over the files store.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, json};
 use rustix::process::Signal;
 use stag_hostile::{HostileWorld, ServerUnderTest, defects, run};
 use std::time::Duration;
-use support::{Home, json};
 
 /// A removed file works on while the files store has it open, and until then its handle is not
 /// stale.

@@ -1,16 +1,13 @@
 //! A server inside a job: it takes free ports, says in a file where it listens, and ends with the
 //! job.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     io::{BufRead, BufReader},
     process::{Command, Stdio},
 };
-use support::{Home, Server, wait_for};
 
 /// The arguments of a small server of its own directory.
 const SMALL: [&str; 5] = ["serve", "--memory", "2M", "--listen", "iwarp://127.0.0.1:0"];

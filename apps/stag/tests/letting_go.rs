@@ -1,15 +1,12 @@
 //! A gateway lets go of what it holds of its host: space, descriptors, programs, the core.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server, wait_for};
 use rustix::process::Signal;
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status};
 use std::{fs, os::unix::fs::PermissionsExt, process::Command, thread, time::Duration};
-use support::{Home, Server, wait_for};
 
 /// A client over software iWARP, and the root of `/data`.
 fn client(server: &Server) -> (NfsClient<Iwarp>, FileHandle) {

@@ -1,8 +1,6 @@
 //! The log of a server: its forms, its levels, and why somebody was turned away.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server, wait_for};
 use serde_json::Value;
 use std::{
     fs::{self, File},
@@ -11,7 +9,6 @@ use std::{
     os::unix::fs::MetadataExt,
     process::{Child, Stdio},
 };
-use support::{Home, Server, wait_for};
 
 /// A call of a program that nobody has, over TCP: a record with its mark (RFC 5531 §11).
 fn call_nobody(server: &Server) -> TcpStream {

@@ -1,11 +1,8 @@
 //! Files in the memory of a server: its bound, its copies, and several shards that serve them.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, json};
 use rustix::process::Signal;
 use std::{fs, thread};
-use support::{Home, json};
 
 #[test]
 fn a_memory_store_passes_the_functional_run_keeps_its_bound_and_leaves_the_directory_alone() {

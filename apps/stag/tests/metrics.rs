@@ -1,15 +1,12 @@
 //! `GET /metrics` of a server that serves: what Prometheus reads is what was done.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server};
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::TcpStream,
     process::{Command, Stdio},
 };
-use support::{Home, Server};
 
 /// The text of `GET /metrics`.
 fn scrape(server: &Server) -> String {

@@ -1,9 +1,7 @@
 //! `stag bench --nodes`: agents and their coordinator, on this host and in network namespaces of
 //! their own.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server, json, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use stag_load::latency::decode;
 use std::{
@@ -12,7 +10,6 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
 };
-use support::{Home, Server, json, wait_for};
 
 /// A process that ends with its test.
 struct Agent {

@@ -1,11 +1,8 @@
 //! Whatever cannot be carried out as given is refused with one sentence and exit code 2, before
 //! anything is served.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::Home;
 use std::{fs, net::TcpListener};
-use support::Home;
 
 const FREE: [&str; 4] = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
 

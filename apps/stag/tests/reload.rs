@@ -1,12 +1,7 @@
 //! Settings that are read again while calls are under way.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "support/caller.rs"]
-#[allow(dead_code, reason = "another test needs the rest")]
-mod caller;
-mod support;
-
-use caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
+use crate::caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
+use crate::support::{Home, PATIENCE, Server, wait_for};
 use rustix::process::Signal;
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
@@ -19,7 +14,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Home, PATIENCE, Server, wait_for};
 
 /// Times that the settings are read again under load.
 const RELOADS: usize = 1_000;

@@ -1,10 +1,7 @@
 //! Registration with a real rpcbind, in namespaces of its own: `showmount` and `rpcinfo` tell.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::Home;
 use std::{fs, process::Command};
-use support::Home;
 
 /// Run in new namespaces of the network and of mounts: rpcbind with its sockets in an empty /run, a
 /// server, and whoever asks; then the server's end.

@@ -1,8 +1,6 @@
 //! A server of its own for each test: what it prints, serves, counts and leaves behind.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, PATIENCE, Server, json, wait_for};
 use rustix::process::Signal;
 use stag_client::{ClientConfig, NfsClient};
 use stag_engine::clock::Clock;
@@ -18,7 +16,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Home, PATIENCE, Server, json, wait_for};
 
 #[test]
 fn the_functional_run_passes_where_helpers_make_all_calls() {

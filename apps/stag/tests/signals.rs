@@ -1,9 +1,7 @@
 //! Signals, descriptors and pipes that end: nobody dies of them without having finished what it was
 //! at.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, PATIENCE, Server, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
@@ -16,7 +14,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Home, PATIENCE, Server, wait_for};
 
 /// Signals that mean nothing to a server.
 const STRAYS: [Signal; 5] =

@@ -1,20 +1,14 @@
 //! A server that is told to stop while its helpers hang in a file system that does not answer: it
 //! does its part in bounded time, and what the kernel still holds of it is in nobody's way. Needs
 //! root and `/dev/fuse`; skipped, with a word, elsewhere.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../nfs/tests/stalling/fuse.rs"]
-#[allow(dead_code, reason = "another test needs the rest")]
-mod fuse;
-mod support;
-
-use fuse::Fuse;
+use crate::fuse::{self, Fuse};
+use crate::support::{Home, PATIENCE, Server, json, wait_for};
 use rustix::process::Signal;
 use stag_client::{ClientConfig, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
 use stag_protocol::nfs::v3::StableHow;
-use support::{Home, PATIENCE, Server, json, wait_for};
 
 /// A client whose XIDs are its own: calls of one host with the same XID are one call.
 fn client(at: &str, number: u8) -> NfsClient<Iwarp> {

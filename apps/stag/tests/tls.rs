@@ -1,19 +1,14 @@
 //! `stag serve`, `call`, `check` and `bench` over TCP inside TLS (RFC 9289), and a client that is
 //! not ours: Python's `ssl`, which is OpenSSL. With STAG_TLS_RECORDS=kernel in the environment the
 //! servers leave their sessions to the kernel, as `tests/guest/tls` has it.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../../engine/tls/tests/support/mod.rs"]
-mod authority;
-mod support;
-
-use authority::Authority;
+use crate::authority::Authority;
 // Of the authority, whose file is another crate's, too.
+use crate::support::{Home, Server, wait_for};
 use rcgen as _;
 use rustix::process::Signal;
 use stag_tls as _;
 use std::{fs, path::Path, process::Command};
-use support::{Home, Server, wait_for};
 
 /// True if the servers' sessions are the kernel's.
 fn in_kernel() -> bool {

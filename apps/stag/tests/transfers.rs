@@ -1,9 +1,7 @@
 //! `stag call get` and `put` as tools that people trust: what fails, what is cut off, and what a
 //! server that starts again does to them.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, Server, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsStr,
@@ -14,7 +12,6 @@ use std::{
     process::{Child, Stdio},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use support::{Home, Server, wait_for};
 
 /// Octets that tell where they belong.
 fn octets(len: usize) -> Vec<u8> {

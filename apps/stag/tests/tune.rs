@@ -1,12 +1,9 @@
 //! `stag tune`: on recorded trees its exit codes and its forms, changes and their undoing; on this
 //! host that a check ends.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::Home;
 use serde_json::Value;
 use std::{fs, process::Output};
-use support::Home;
 
 fn put(home: &Home, path: &str, text: &str) {
     let at = home.path("host").join(path);

@@ -1,12 +1,9 @@
 //! Versions of RPC-over-RDMA between the commands: what each combination speaks, and what the
 //! statistics say.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, json};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Home, json};
 
 /// Runs `stag call`; gives its JSON.
 fn call(home: &Home, arguments: &[&str]) -> Value {

@@ -1,11 +1,8 @@
 //! The watchdog of systemd is told that the server lives, in the interval that it asks for.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, PATIENCE, Server};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
-use support::{Home, PATIENCE, Server};
 
 #[test]
 fn a_server_that_is_watched_says_again_and_again_that_it_lives() {

@@ -1,8 +1,6 @@
 //! Admission by ports and networks, and the check that the manual begins with.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{Home, PATIENCE, Server, wait_for};
 use rustix::{
     process::{Gid, Uid},
     thread::{set_thread_res_gid, set_thread_res_uid},
@@ -21,7 +19,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Home, PATIENCE, Server, wait_for};
 
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
