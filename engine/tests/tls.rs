@@ -42,6 +42,8 @@ struct Server {
     at: SocketAddr,
     clock: Instant,
     skipped: Duration,
+    /// The time stands still.
+    held: Option<Time>,
 }
 
 impl Server {
@@ -52,7 +54,7 @@ impl Server {
         let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
         let mut shard = Shard::new(end, Echo::default(), config, Box::new(|_| true)).unwrap();
         let at = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        Self { shard, tls, at, clock: Instant::now(), skipped: Duration::ZERO }
+        Self { shard, tls, at, clock: Instant::now(), skipped: Duration::ZERO, held: None }
     }
 
     fn offering(authority: &Authority) -> Self {
@@ -60,7 +62,7 @@ impl Server {
     }
 
     fn now(&self) -> Time {
-        Time((self.clock.elapsed() + self.skipped).as_nanos() as u64)
+        self.held.unwrap_or_else(|| Time((self.clock.elapsed() + self.skipped).as_nanos() as u64))
     }
 
     fn pass(&mut self) {
@@ -579,6 +581,54 @@ fn a_handshake_that_takes_too_long_ends_and_nobody_else_waits_for_it() {
     good.call(&call(9, NULL, None));
     assert_eq!(good.outcome(&mut server), SUCCESS);
     assert_eq!(server.shard.wake_at(), None, "there is nothing to look at any more");
+}
+
+#[test]
+fn handshakes_beside_calls_go_one_at_a_time_and_wait_for_their_share() {
+    let authority = Authority::new();
+    let mut server = Server::offering(&authority);
+    let mut busy = server.raw();
+    let mut calls = |server: &mut Server| {
+        for _ in 0..20 {
+            busy.call(&call(1, NULL, None));
+            assert_eq!(busy.outcome(server), SUCCESS, "calls are served meanwhile");
+        }
+    };
+    let mut newcomers: Vec<_> = (0..6).map(|_| server.raw()).collect();
+    for raw in &mut newcomers {
+        raw.write(&marked(&call(1, NULL, Some(flavor::TLS))));
+        raw.outcome(&mut server);
+    }
+    calls(&mut server);
+    // From here on time goes on by our hand: no step of a handshake can take none.
+    server.held = Some(server.now());
+    calls(&mut server);
+    for raw in &newcomers {
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let config = Arc::new(anonymous(&authority, &[b"sunrpc"]));
+        let mut tls = ClientConnection::new(config, name).unwrap();
+        tls.write_tls(&mut &raw.socket).unwrap();
+    }
+    let mut answered: Vec<_> = newcomers.iter().map(|_| false).collect();
+    for turn in 1..=newcomers.len() {
+        calls(&mut server);
+        server.until(|_| {
+            for (raw, answered) in newcomers.iter().zip(&mut answered) {
+                *answered |= raw.socket.peek(&mut [0]).is_ok_and(|len| len > 0);
+            }
+            (answered.iter().filter(|it| **it).count() >= turn).then_some(())
+        });
+        (0..5).for_each(|_| calls(&mut server));
+        for (raw, answered) in newcomers.iter().zip(&mut answered) {
+            *answered |= raw.socket.peek(&mut [0]).is_ok_and(|len| len > 0);
+        }
+        assert_eq!(answered.iter().filter(|it| **it).count(), turn, "the others have to wait");
+        // Their deadline is none of the time that they wait for us: six turns take longer.
+        let wake_at = server.shard.wake_at().unwrap();
+        let now = server.held.unwrap();
+        assert!(wake_at.since(now) <= Duration::from_secs(5), "a sleeping shard looks, too");
+        server.held = Some(now + Duration::from_secs(2));
+    }
 }
 
 #[test]

@@ -136,11 +136,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// `is_fabric_busy` says that the fabric had events in this pass.
     #[inline(never)]
     pub(crate) fn poll_streams(&mut self, now: Time, is_fabric_busy: bool) -> bool {
-        self.streams.allow_handshakes();
         self.end_slow_handshakes(now);
         // What was made since the latest pass leaves before anything is looked for.
         let sent = !self.streams.unsent.is_empty() && self.flush_streams();
         let mut resumed = false;
+        if let Some(key) = self.streams.next_handshake(now, is_fabric_busy) {
+            resumed = true;
+            self.read_stream(key);
+            // Where nothing could be read: the turn is over all the same.
+            self.streams.handshakes.end_turn(now, Duration::ZERO);
+        }
         for _ in 0..self.streams.resumable.len() {
             let Some(key) = self.streams.resumable.pop_front() else { break };
             resumed = true;

@@ -7,6 +7,7 @@
 //! over where it lies; a longer one is gathered in a buffer of the pool. Replies leave by gathering
 //! writes, at most once per pass and connection.
 
+mod handshakes;
 mod input;
 mod kernel_tls;
 mod looks;

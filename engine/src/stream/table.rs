@@ -3,6 +3,7 @@
 use super::{
     ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
     STAGING_LEN,
+    handshakes::Handshakes,
     kernel_tls::KernelSession,
     looks::Looks,
     output::Part,
@@ -36,8 +37,8 @@ pub(crate) struct Streams {
     requires_tls: bool,
     /// The time at which a handshake may take too long, while there are handshakes.
     pub(super) secure_at: Option<Time>,
-    /// Looks at handshakes that are left in this pass.
-    pub(super) handshakes: u32,
+    /// Handshakes that wait for their turn.
+    pub(super) handshakes: Handshakes,
     /// Connections with something to send.
     pub(super) unsent: VecDeque<Key>,
     /// Connections that can go on with calls that were read already.
@@ -172,7 +173,7 @@ impl Streams {
             cipher: vec![0; if has_tls { CIPHER_LEN } else { 0 }],
             requires_tls: config.serve_tls.as_ref().is_some_and(|tls| tls.is_required()),
             secure_at: None,
-            handshakes: 0,
+            handshakes: Handshakes::new(connections),
             unsent: VecDeque::with_capacity(connections),
             resumable: VecDeque::with_capacity(connections),
             ready: Vec::with_capacity(GATHER),
@@ -305,7 +306,7 @@ impl Streams {
 
     /// Returns the time of the next look if nothing arrives before.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        [self.accept_at, self.secure_at].into_iter().flatten().min()
+        [self.accept_at, self.secure_at, self.handshakes.due_at()].into_iter().flatten().min()
     }
 
     pub(super) fn add(
@@ -405,13 +406,15 @@ impl Streams {
         let is_full = stream.role == Role::Responder && stream.is_full(fair);
         let goes_on = match &stream.pending {
             Some(_) => !stream.is_full(fair),
-            None => stream.has_more() && !is_full && stream.wanted == 0,
+            None => stream.has_more() && !is_full && stream.wanted == 0 && !stream.awaits_turn(),
         };
         if goes_on {
             self.resumable.push_back(key);
         }
         let mut interest = epoll::EventFlags::empty();
-        let reads = stream.role != Role::Responder || !is_full && stream.pending.is_none();
+        let is_its_turn = !stream.awaits_turn();
+        let reads =
+            is_its_turn && (stream.role != Role::Responder || !is_full && stream.pending.is_none());
         interest.set(epoll::EventFlags::IN, reads && !stream.ended && stream.wanted == 0);
         interest.set(epoll::EventFlags::OUT, stream.wants_send());
         stream.interest = interest;

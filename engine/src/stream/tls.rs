@@ -8,6 +8,7 @@
 
 use super::{
     GATHER, Look,
+    handshakes::processor_time,
     probe::{CallSecurity, NO_TLS, PROBE_MAX, emit_probe, emit_reply, judge, judge_reply},
     table::{Role, Stream, Streams},
 };
@@ -22,7 +23,7 @@ use stag_tls::{SEALED_MAX, Secured, SessionKeys, TlsError, TlsSession};
 use stag_verbs::{Cause, PeerAddress, Provider, Time};
 use std::{
     io::{self, IoSlice, Read, Write},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     time::Duration,
 };
 
@@ -30,9 +31,6 @@ use std::{
 pub(super) const CIPHER_LEN: usize = 64 << 10;
 /// The time that a handshake may take.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// Looks at connections in a handshake per pass: each may cost a signature, during which nobody is
-/// served.
-const HANDSHAKES_PER_PASS: u32 = 4;
 /// TLS of a connection, from the probe on.
 #[derive(Debug)]
 pub(super) struct StreamTls {
@@ -40,6 +38,8 @@ pub(super) struct StreamTls {
     step: TlsStep,
     /// The time at which a session that does not stand is given up.
     until: Time,
+    /// It has something to read, and waits since then for its turn.
+    waits_since: Option<Time>,
 }
 
 /// Step on the way to a session.
@@ -68,6 +68,11 @@ impl Stream {
     /// True between the probe and the moment at which the session stands.
     pub(super) fn is_securing(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.step != TlsStep::Established)
+    }
+
+    /// True if its handshake waits for its turn.
+    pub(super) fn awaits_turn(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.waits_since.is_some())
     }
 
     /// True if the session has octets for which no event of the socket comes.
@@ -159,16 +164,47 @@ impl Streams {
     /// Gives a connection a session that is to stand soon.
     fn secure(&mut self, key: Key, session: TlsSession, step: TlsStep, now: Time) {
         let until = now + HANDSHAKE_TIME;
+        if self.secure_at.is_none() {
+            let calls = self.calls_of_others();
+            self.handshakes.begin(calls);
+        }
         if let Some(stream) = self.connections.get_mut(key) {
-            stream.tls = Some(Box::new(StreamTls { session, step, until }));
+            stream.tls = Some(Box::new(StreamTls { session, step, until, waits_since: None }));
         }
         self.secure_at = Some(self.secure_at.map_or(until, |at| at.min(until)));
         self.queue(key);
     }
 
-    /// Lets handshakes go on in the pass that begins.
-    pub(super) const fn allow_handshakes(&mut self) {
-        self.handshakes = HANDSHAKES_PER_PASS;
+    /// Calls that were served, without those that asked for TLS.
+    const fn calls_of_others(&self) -> u64 {
+        self.stats.calls.saturating_sub(self.handshakes.probes())
+    }
+
+    /// Has a handshake that has something to read wait for its turn.
+    fn await_turn(&mut self, key: Key, from: IpAddr, now: Time) {
+        let connections = &self.connections;
+        self.handshakes.wait(key, from, |key| connections.get(key).is_some());
+        if let Some(tls) = self.connections.get_mut(key).and_then(|stream| stream.tls.as_mut()) {
+            tls.waits_since = Some(now);
+        }
+        self.set_interest(key);
+    }
+
+    /// The connection whose handshake goes on in the pass that begins. The time that it waited for
+    /// us is not its own.
+    pub(super) fn next_handshake(&mut self, now: Time, is_fabric_busy: bool) -> Option<Key> {
+        self.secure_at?;
+        let calls = self.calls_of_others();
+        self.handshakes.note_calls(now, calls, is_fabric_busy);
+        let connections = &self.connections;
+        let key = self.handshakes.next_turn(now, |key| connections.get(key).is_some())?;
+        let tls = self.connections.get_mut(key).and_then(|stream| stream.tls.as_mut())?;
+        if let Some(since) = tls.waits_since.take() {
+            tls.until = tls.until + now.since(since);
+            self.secure_at = self.secure_at.map(|at| at.min(tls.until));
+        }
+        self.set_interest(key);
+        Some(key)
     }
 
     /// Takes the connections whose handshake takes too long, and plans the next look at them.
@@ -176,7 +212,12 @@ impl Streams {
         let mut slow = Vec::new();
         let mut next: Option<Time> = None;
         for (key, stream) in self.connections.iter().filter(|(_, stream)| stream.is_securing()) {
-            match stream.tls.as_ref().map(|tls| tls.until) {
+            // One that waits for its turn is looked at when it had it.
+            let until = |tls: &StreamTls| match tls.waits_since {
+                Some(_) => tls.until.max(now + HANDSHAKE_TIME),
+                None => tls.until,
+            };
+            match stream.tls.as_deref().map(until) {
                 Some(until) if until <= now => slow.push(key),
                 Some(until) => next = Some(next.map_or(until, |at| at.min(until))),
                 None => {}
@@ -237,6 +278,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let reply = octets.get(..len).unwrap_or_default();
         let is_sent = (&stream.socket).write(reply).is_ok_and(|sent| sent == len);
         stream.moved += len as u64;
+        self.streams.handshakes.note_probe();
         let stats = &mut self.streams.stats;
         (stats.calls, stats.replies) = (stats.calls + 1, stats.replies + 1);
         (stats.sends, stats.sent) = (stats.sends + 1, stats.sent + len as u64);
@@ -321,13 +363,22 @@ impl<P: Provider, A: App> Shard<P, A> {
         let was_securing = tls.step != TlsStep::Established;
         match tls.step {
             TlsStep::AwaitReply { .. } => return self.read_probe_reply(key),
-            // The socket goes on telling of them.
-            TlsStep::AwaitHandshake if self.streams.handshakes == 0 => return Look::Empty,
-            TlsStep::AwaitHandshake => self.streams.handshakes -= 1,
-            TlsStep::Established => {}
+            TlsStep::AwaitHandshake if !self.streams.handshakes.has_turn(key) => {
+                if tls.waits_since.is_none() {
+                    let from = self.ip_of(key).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+                    self.streams.await_turn(key, from.to_canonical(), self.core.now);
+                }
+                return Look::Empty;
+            }
+            TlsStep::AwaitHandshake | TlsStep::Established => {}
         }
         self.streams.stats.receives += 1;
+        let begun = was_securing.then(processor_time);
         let received = tls.session.receive(&mut &stream.socket, &mut self.streams.cipher, plain);
+        if let Some(begun) = begun {
+            let cost = processor_time().saturating_sub(begun);
+            self.streams.handshakes.end_turn(self.core.now, cost);
+        }
         let intake = match received {
             Ok(Ok(intake)) => intake,
             Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
@@ -353,7 +404,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // A handshake has something to send.
         self.streams.queue(key);
-        self.take_input(key, plain.get(..intake.len).unwrap_or_default(), intake.is_whole)
+        // The rest of a handshake has another turn.
+        let is_whole = intake.is_whole && !was_securing;
+        self.take_input(key, plain.get(..intake.len).unwrap_or_default(), is_whole)
     }
 
     /// A session stands: calls may be made on it.
