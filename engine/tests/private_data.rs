@@ -3,12 +3,12 @@
 use crate::support::{LIMITS, config};
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, Shard};
-use stag_protocol::rpcrdma::PrivateData;
+use stag_protocol::rpcrdma::{Dialects, PrivateData, Version2, Versions};
 use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{Event, Limits, Provider, Time};
 
-/// The offer of a client that connects by a fabric with these limits.
-fn said(limits: Limits, config: Config) -> PrivateData {
+/// The private data of a client that connects by a fabric with these limits.
+fn said(limits: Limits, config: Config) -> Vec<u8> {
     let fabric = Fabric::new(8, Faults::NONE);
     let mut server = fabric.end("server", LIMITS);
     let port = server.listen(&Port(0)).unwrap();
@@ -18,40 +18,59 @@ fn said(limits: Limits, config: Config) -> PrivateData {
     for nanos in 0..1_000_000 {
         client.pass(Time(nanos));
         if let Some(Event::ConnectRequest { qp }) = server.poll(Time(nanos)) {
-            return PrivateData::find(server.private_data(qp));
+            return server.private_data(qp).to_vec();
         }
     }
     panic!("nobody connects")
 }
 
-#[test]
-fn an_end_says_that_its_keys_may_be_invalidated_exactly_when_they_may() {
-    assert!(said(LIMITS, config()).remote_invalidation);
-    let without = Limits { remote_invalidation: false, ..LIMITS };
-    assert!(!said(without, config()).remote_invalidation);
-    assert!(
-        !said(LIMITS, Config { private_data: false, ..config() }).remote_invalidation,
-        "it says nothing"
-    );
+/// The private data of a server of these limits and versions, to a client that sent `offer`.
+fn answered(limits: Limits, serve_versions: Versions, offer: &[u8]) -> Vec<u8> {
+    let fabric = Fabric::new(8, Faults::NONE);
+    let end = fabric.end("server", limits);
+    let config = Config { serve_versions, ..config() };
+    let mut server = Shard::new(end, Echo::default(), config, Box::new(|_| true)).unwrap();
+    let at = server.listen(&Port(1)).unwrap();
+    let mut client = fabric.end("client", LIMITS);
+    let qp = client.connect(&at, offer).unwrap();
+    let is_up = (0..1_000_000).any(|nanos| {
+        server.pass(Time(nanos));
+        matches!(client.poll(Time(nanos)), Some(Event::Established { .. }))
+    });
+    assert!(is_up);
+    client.private_data(qp).to_vec()
 }
 
 #[test]
-fn a_server_says_it_too() {
-    for (remote_invalidation, port) in [(true, 1), (false, 2)] {
-        let fabric = Fabric::new(8, Faults::NONE);
-        let end = fabric.end("server", Limits { remote_invalidation, ..LIMITS });
-        let mut server = Shard::new(end, Echo::default(), config(), Box::new(|_| true)).unwrap();
-        let at = server.listen(&Port(port)).unwrap();
-        let mut client = fabric.end("client", LIMITS);
-        let qp = client.connect(&at, &[]).unwrap();
-        let is_up = (0..1_000_000).any(|nanos| {
-            server.pass(Time(nanos));
-            matches!(client.poll(Time(nanos)), Some(Event::Established { .. }))
-        });
-        assert!(is_up);
-        assert_eq!(
-            PrivateData::find(client.private_data(qp)).remote_invalidation,
-            remote_invalidation
-        );
+fn an_end_says_that_its_keys_may_be_invalidated_exactly_when_they_may() {
+    let invalidates = |octets: Vec<u8>| PrivateData::find(&octets).remote_invalidation;
+    assert!(invalidates(said(LIMITS, config())));
+    let without = Limits { remote_invalidation: false, ..LIMITS };
+    assert!(!invalidates(said(without, config())));
+    let silent = Config { private_data: false, ..config() };
+    assert_eq!(said(LIMITS, silent), [], "it says nothing");
+    for (limits, expected) in [(LIMITS, true), (without, false)] {
+        assert_eq!(invalidates(answered(limits, Versions::One, &[])), expected);
     }
+}
+
+#[test]
+fn private_data_are_the_eight_octets_of_rfc_8797_unless_a_peer_asked_for_more() {
+    let strict = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+    let both = Versions::Both(Version2::Directed);
+    for serve in [Versions::One, both, Versions::TwoDirected, Versions::BothDirected] {
+        for offer in [&[][..], &strict] {
+            assert_eq!(answered(LIMITS, serve, offer).len(), PrivateData::LEN, "{serve:?}");
+        }
+    }
+    for call in [Versions::One, Versions::TwoDirected, Versions::BothDirected] {
+        let config = Config { call_versions: call, ..config() };
+        assert_eq!(said(LIMITS, config).len(), PrivateData::LEN, "{call:?}");
+    }
+    // A client that is asked for version 2 announces the dialect, and hears of the server's.
+    let config = Config { call_versions: both, ..config() };
+    let offer = said(LIMITS, config);
+    assert!(Dialects::find(&offer).directed);
+    assert!(Dialects::find(&answered(LIMITS, both, &offer)).directed);
+    assert_eq!(answered(LIMITS, Versions::One, &offer).len(), PrivateData::LEN);
 }

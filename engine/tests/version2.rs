@@ -136,10 +136,10 @@ fn one_listener_answers_each_connection_in_its_version() {
     assert_eq!(header, Header { xid: Xid(1), credits: Credits(GRANT), body: Body::Msg });
     assert_eq!(lists.intent(), Some(Intent { message_type: MessageType::Reply, inv_handle: 0 }));
     assert_eq!(results(&payload), []);
-    // Both directions of a connection keep to one version.
+    // Both directions of a connection keep to one version; both that the listener has are named.
     let (refused, _) = at.ask(&message(2, &ChunkLists::new(), &rpc(2, NULL, &[]))).unwrap();
     let (header, ..) = v1::parse(&refused, &mut ChunkLists::new()).unwrap();
-    assert_eq!(header.body, Body::Error(ErrorBody::Version { low: 2, high: 2 }));
+    assert_eq!(header.body, Body::Error(ErrorBody::Version { low: 1, high: 2 }));
     at.connect();
     let (one, _) = at.ask(&message(3, &ChunkLists::new(), &rpc(3, NULL, &[]))).unwrap();
     assert_eq!(reply(&one).0.xid, Xid(3));
@@ -148,6 +148,18 @@ fn one_listener_answers_each_connection_in_its_version() {
         (stats.versions.v2.forward, stats.versions.v1.forward, stats.version_errors),
         (1, 1, 1)
     );
+}
+
+#[test]
+fn a_peer_that_announces_nothing_gets_the_words_of_draft_001_where_they_are_forced() {
+    for serve_versions in [Versions::BothDirected, Versions::TwoDirected] {
+        let mut at = AtServer::serving(Twin::default(), Config { serve_versions, ..config() });
+        let (octets, _) = at.ask(&null(1)).unwrap();
+        let intent = Intent { message_type: MessageType::Reply, inv_handle: 0 };
+        assert_eq!(parse(&octets).1.intent(), Some(intent), "{serve_versions:?}");
+        let call_versions = serve_versions;
+        settle_two(&mut client(Config { call_versions, ..config() }));
+    }
 }
 
 #[test]

@@ -157,27 +157,29 @@ fn expected(side: Side, dialect: Version2, message: &[u8]) -> Class {
             _ => Class::Discard,
         };
     }
-    let option = *version == 2 && *procedure == 5;
-    if message.len() < if option { 24 } else { 28 } {
+    let least = match (*version, *procedure) {
+        (2, 0 | 1 | 3) => 28,
+        (2, 5) => 20,
+        // Nothing is known of what follows an unknown procedure.
+        (2, _) => 16,
+        _ => 28,
+    };
+    if message.len() < least {
         return Class::Discard;
     }
     match (*version, *procedure) {
         (2, 0 | 1) => expected_message(side, dialect, &words),
         (2, 3) => Class::Discard,
-        (2, 5) => expected_option(side, message.len(), rest),
+        (2, 5) => expected_option(message.len(), rest),
         (2, _) => at_server(Class::BadHeader),
         _ => at_server(Class::ErrVers),
     }
 }
 
-fn expected_option(side: Side, len: usize, rest: &[u32]) -> Class {
-    let (opttype, content) = (rest[0], u64::from(rest[1]));
-    let end = 24 + content.next_multiple_of(4);
-    if end > len as u64 {
-        return if side == Side::Server { Class::BadHeader } else { Class::Discard };
-    }
-    match opttype {
-        health::REQUEST if content == 0 && len == 24 => Class::Option,
+fn expected_option(len: usize, rest: &[u32]) -> Class {
+    let content = rest.get(1).map(|content| u64::from(*content));
+    match rest[0] {
+        health::REQUEST if content == Some(0) && len == 24 => Class::Option,
         health::REQUEST => Class::BadHeader,
         health::REPLY => Class::Discard, // Nobody asked.
         _ => Class::InvalOption,
@@ -310,6 +312,47 @@ fn what_stands_before_the_lists_survives_a_round_trip() {
                 (out[16..20].to_vec(), &out[20..24]),
                 ((message_type as u32).to_be_bytes().to_vec(), &inv_handle.to_be_bytes()[..])
             );
+        }
+    }
+}
+
+#[test]
+fn an_unknown_option_is_refused_by_its_type_however_it_is_cut() {
+    let mut unknown = optional(&TELL);
+    set_word(&mut unknown, 4, 99);
+    for side in [Side::Client, Side::Server] {
+        for dialect in DIALECTS {
+            for cut in 20..=unknown.len() {
+                assert_eq!(
+                    class(side, dialect, &unknown[..cut]),
+                    Class::InvalOption,
+                    "cut at {cut}"
+                );
+            }
+            assert_eq!(class(side, dialect, &unknown[..19]), Class::Discard);
+            // The same cuts of a request and of an answer that we know.
+            for cut in 20..24 {
+                assert_eq!(class(side, dialect, &optional(&ASK)[..cut]), Class::BadHeader);
+                assert_eq!(class(side, dialect, &optional(&TELL)[..cut]), Class::Discard);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unknown_procedure_is_answered_by_its_four_words() {
+    for dialect in DIALECTS {
+        for procedure in [2, 6, 7, 99, u32::MAX] {
+            let mut message = optional(&ASK);
+            set_word(&mut message, 3, procedure);
+            for cut in 16..=message.len() {
+                assert_eq!(class(Side::Server, dialect, &message[..cut]), Class::BadHeader);
+                assert_eq!(class(Side::Client, dialect, &message[..cut]), Class::Discard);
+            }
+            assert_eq!(class(Side::Server, dialect, &message[..15]), Class::Discard);
+            // Version 1 has a shortest header, and leaves what is shorter unanswered.
+            set_word(&mut message, 1, 1);
+            assert_eq!(class(Side::Server, dialect, &message[..24]), Class::Discard);
         }
     }
 }

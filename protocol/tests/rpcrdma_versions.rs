@@ -6,9 +6,9 @@ use core::time::Duration;
 use stag_protocol::rpcrdma::option::{Exchange, Message, NoOption, OptionName, health};
 use stag_protocol::rpcrdma::v2::{Directed, Undirected};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, ErrorBody, ErrorReply, Header, Incoming, InlineSize,
-    Intent, MessageType, NoCredit, PeerFault, PeerMemory, Position, PrivateData, Segment, Setup,
-    Side, Version, Version2, Versions, Xid, emit_error, v1, v2,
+    Body, ChunkLists, Connection, Credits, Dialects, ErrorBody, ErrorReply, Header, Incoming,
+    InlineSize, Intent, MessageType, NoCredit, PeerFault, PeerMemory, Position, PrivateData,
+    Segment, Setup, Side, Version, Version2, Versions, Xid, emit_error, v1, v2,
 };
 
 const TWO: Version2 = Version2::Directed;
@@ -318,8 +318,9 @@ fn a_server_keeps_to_the_version_of_the_first_message_it_can_read() {
         (Versions::Two(TWO), Some(1), two),
         (both, None, any),
         (both, Some(3), any),
-        (both, Some(1), one),
-        (both, Some(2), two),
+        // Both are supported still, though one is settled (RFC 8166 §4.5.1).
+        (both, Some(1), [Ok(V1), range(1, 2), range(1, 2), range(1, 2)]),
+        (both, Some(2), [range(1, 2), Ok(V2), range(1, 2), range(1, 2)]),
     ] {
         for ((version, message), expected) in calls.iter().zip(expected) {
             let mut server = connection(Side::Server, versions);
@@ -417,6 +418,24 @@ fn every_two_ends_agree_on_the_highest_version_that_both_speak() {
     let plain = Version2::Undirected;
     assert_eq!(converse(Versions::Both(plain), Versions::Both(plain)), Ok(vec![2, 2]));
     assert_eq!(converse(Versions::Both(plain), one), Ok(vec![2, 2, 1, 1]));
+}
+
+#[test]
+fn the_words_of_draft_001_are_forced_on_a_peer_that_announces_nothing() {
+    let silent = Dialects::default();
+    for (versions, agreed) in
+        [(Versions::TwoDirected, Versions::Two(TWO)), (Versions::BothDirected, Versions::Both(TWO))]
+    {
+        assert_eq!(versions.dialects(), silent, "nothing is announced");
+        for theirs in [silent, Dialects { directed: true }] {
+            assert_eq!(versions.agreed(theirs), agreed);
+        }
+        assert_eq!(converse(versions, Versions::Two(TWO)), Ok(vec![2, 2]));
+        assert!(versions.include_two());
+    }
+    assert_eq!(converse(Versions::BothDirected, Versions::One), Ok(vec![2, 2, 1, 1]));
+    let refused = Err(ErrorBody::Version { low: 1, high: 1 });
+    assert_eq!(converse(Versions::TwoDirected, Versions::One), refused);
 }
 
 #[test]

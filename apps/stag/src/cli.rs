@@ -137,7 +137,9 @@ pub fn versions(text: &str) -> Result<Versions, &'static str> {
         "1" => Ok(Versions::One),
         "2" => Ok(Versions::Two(Version2::Directed)),
         "1-2" => Ok(Versions::Both(Version2::Directed)),
-        _ => Err("write 1, 2 or 1-2"),
+        "2-directed" => Ok(Versions::TwoDirected),
+        "1-2-directed" => Ok(Versions::BothDirected),
+        _ => Err("write 1, 2, 1-2, 2-directed or 1-2-directed"),
     }
 }
 
@@ -147,6 +149,8 @@ pub const fn written(versions: Versions) -> &'static str {
         Versions::One => "1",
         Versions::Two(_) => "2",
         Versions::Both(_) => "1-2",
+        Versions::TwoDirected => "2-directed",
+        Versions::BothDirected => "1-2-directed",
     }
 }
 
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn versions_are_written_as_they_are_read() {
-        for text in ["1", "2", "1-2"] {
+        for text in ["1", "2", "1-2", "2-directed", "1-2-directed"] {
             assert_eq!(versions(text).map(written), Ok(text));
         }
         assert!(versions("3").is_err());

@@ -6,7 +6,7 @@ use crate::{
     shard::Shard,
 };
 use stag_pools::table::Walk;
-use stag_protocol::rpcrdma::{Connection, Dialects, PrivateData, Setup, Side, Versions};
+use stag_protocol::rpcrdma::{Connection, Dialects, PrivateData, Setup, Side};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
 use std::time::Duration;
 
@@ -60,19 +60,19 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
         let mut private_data = [0; SAID_LEN];
-        let said = self.say(self.core.config.call_versions, &mut private_data);
+        let announced = self.core.config.call_versions.dialects();
+        let said = self.say(announced, &mut private_data);
         self.provider.connect(to, said)
     }
 
-    /// Writes to `octets` what we, speaking `versions`, tell a peer while connecting.
-    fn say<'a>(&self, versions: Versions, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
+    /// Writes our private data to `octets`: those of RFC 8797, and what we announce besides.
+    fn say<'a>(&self, dialects: Dialects, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
         if !self.core.config.private_data {
             return &[];
         }
-        let dialects = versions.dialects();
         self.private_data.emit(octets.first_chunk_mut().expect("it goes first"));
         dialects.emit(octets.last_chunk_mut().expect("it goes last"));
-        // Who has nothing more to say says what RFC 8797 has.
+        // RFC 8797 §4: version 1 of the format is exactly eight octets.
         octets
             .get(..if dialects.directed { SAID_LEN } else { PrivateData::LEN })
             .unwrap_or_default()
@@ -165,7 +165,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.make_room();
         }
         let mut private_data = [0; SAID_LEN];
-        let said = self.say(versions, &mut private_data);
+        // A client that announces nothing reads nothing but RFC 8797's eight octets.
+        let announced = Dialects { directed: dialects.directed && versions.dialects().directed };
+        let said = self.say(announced, &mut private_data);
         if self.provider.accept(qp, said).is_err() {
             // The provider has no place for it: an idle peer makes one, for when it comes again.
             self.core.counters.stats.limits.peers += 1;

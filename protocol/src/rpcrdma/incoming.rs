@@ -167,6 +167,13 @@ impl Connection {
             Malformed::Answer { xid, version, error, fault } => (xid, version, error, fault),
             Malformed::Discard(fault) => return Incoming::Discard(fault),
         };
+        // draft 000 §3.1 [v2-3]: either end refuses an option
+        if let PeerFault::BadOption(opttype) | PeerFault::UnknownOption(opttype) = fault {
+            return match option::is_reply(opttype) {
+                true => Incoming::Discard(fault),
+                false => Incoming::Answer(self.error_reply(xid, version, error), fault),
+            };
+        }
         let (error, call) = match (error, lists.intent()) {
             (ErrorBody::Version { .. }, _) => {
                 // RFC 8166 §4.5.1 [8166-51]: an unknown version gets ERR_VERS with the range

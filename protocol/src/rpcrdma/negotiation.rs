@@ -34,6 +34,11 @@ pub enum Versions {
     Two(Version2),
     /// Both: version 2 with a peer that speaks it, else version 1.
     Both(Version2),
+    /// Version 2 only, as [`Version2::Directed`] with every peer. Nothing is announced, so private
+    /// data are the eight octets of RFC 8797 §4 and no more.
+    TwoDirected,
+    /// Both, version 2 likewise as [`Version2::Directed`] with every peer.
+    BothDirected,
 }
 
 /// One version.
@@ -68,7 +73,7 @@ impl Versions {
     /// Returns true if version 2 is among them: then receives hold at least 4,096 octets (draft 000
     /// §2.3).
     pub const fn include_two(self) -> bool {
-        matches!(self, Self::Two(_) | Self::Both(_))
+        !matches!(self, Self::One)
     }
 
     /// The dialects that an end that speaks these versions announces.
@@ -82,12 +87,14 @@ impl Versions {
     }
 
     /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with one
-    /// that did not announce more.
+    /// that did not announce more, unless the configuration says otherwise.
     pub const fn agreed(self, theirs: Dialects) -> Self {
         // draft 000 §4.2 [v2-21]: a peer that knows only the draft gets no other fields
         match self {
             Self::Two(Version2::Directed) if !theirs.directed => Self::Two(Version2::Undirected),
             Self::Both(Version2::Directed) if !theirs.directed => Self::Both(Version2::Undirected),
+            Self::TwoDirected => Self::Two(Version2::Directed),
+            Self::BothDirected => Self::Both(Version2::Directed),
             other => other,
         }
     }
@@ -121,27 +128,26 @@ pub(super) enum Verdict {
 /// The negotiation of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Negotiation {
-    /// True if an ERR_VERS may settle the connection on version 1.
-    one: bool,
+    /// The configured versions: the range of each ERR_VERS, before and after one is settled.
+    versions: Versions,
     state: NegotiationState,
 }
 
 impl Negotiation {
     pub(super) const fn new(side: Side, versions: Versions) -> Self {
-        match (versions, side) {
-            (Versions::One, _) => {
-                Self { one: true, state: NegotiationState::Settled(Version::One) }
+        let two = match versions {
+            Versions::One => {
+                return Self { versions, state: NegotiationState::Settled(Version::One) };
             }
-            (Versions::Both(two), _) => {
-                Self { one: true, state: NegotiationState::AwaitFirst(two) }
-            }
-            (Versions::Two(two), Side::Client) => {
-                Self { one: false, state: NegotiationState::AwaitFirst(two) }
-            }
-            (Versions::Two(two), Side::Server) => {
-                Self { one: false, state: NegotiationState::Settled(Version::Two(two)) }
-            }
-        }
+            Versions::Two(two) | Versions::Both(two) => two,
+            Versions::TwoDirected | Versions::BothDirected => Version2::Directed,
+        };
+        let only = matches!(versions, Versions::Two(_) | Versions::TwoDirected);
+        let state = match side {
+            Side::Server if only => NegotiationState::Settled(Version::Two(two)),
+            Side::Server | Side::Client => NegotiationState::AwaitFirst(two),
+        };
+        Self { versions, state }
     }
 
     /// The version that both ends keep to from now on.
@@ -192,12 +198,19 @@ impl Negotiation {
         }
     }
 
-    /// The lowest and the highest version that an ERR_VERS names.
+    /// The lowest and the highest version that an ERR_VERS names: those that this end supports,
+    /// also when another one is settled (RFC 8166 §4.5.1, draft 000 §5.2).
     pub(super) const fn range(&self) -> (u32, u32) {
-        match self.state {
-            NegotiationState::AwaitFirst(_) => (v1::VERSION, v2::VERSION),
-            _ => (self.sends().number(), self.sends().number()),
+        match self.versions {
+            Versions::One => (v1::VERSION, v1::VERSION),
+            Versions::Two(_) | Versions::TwoDirected => (v2::VERSION, v2::VERSION),
+            Versions::Both(_) | Versions::BothDirected => (v1::VERSION, v2::VERSION),
         }
+    }
+
+    /// True if an ERR_VERS may settle the connection on version 1.
+    const fn has_one(&self) -> bool {
+        self.range().0 == v1::VERSION
     }
 
     /// A server read a message in this version.
@@ -250,7 +263,7 @@ impl Negotiation {
         match self.state {
             NegotiationState::AwaitAnswer(first, _)
                 // draft 000 §5.2 [v2-24]: the next version is from the range of ERR_VERS
-                if first == xid && self.one && (low..=high).contains(&v1::VERSION) =>
+                if first == xid && self.has_one() && (low..=high).contains(&v1::VERSION) =>
             {
                 // draft 000 §5.2 [v2-11]: after ERR_VERS the connection goes on in version 1
                 // draft 000 §5.2 [v2-25]: version 1 and its threshold hold to the end
@@ -274,7 +287,7 @@ impl Negotiation {
 
     /// True if an end of the connection at this moment leads to version 1.
     pub(super) const fn may_fall_back(&self) -> bool {
-        self.one && matches!(self.state, NegotiationState::AwaitAnswer(..))
+        self.has_one() && matches!(self.state, NegotiationState::AwaitAnswer(..))
     }
 
     /// Returns true if a connection that ends in this state may have failed because of version 2

@@ -5,7 +5,7 @@
 
 use super::{
     Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, PeerFault,
-    Position, Segment, Xid, one_chunk,
+    Position, Segment, Xid, one_chunk, option,
     short::{ShortHeader, emit_short, emit_short_directed, parse_short, parse_short_directed},
 };
 use crate::xdr::{NoRoom, Reader, Writer};
@@ -143,9 +143,16 @@ pub(super) fn parse_any<D: Dialect>(
     if procedure == ERROR {
         return parse_error::<D>(message);
     }
-    let option = D::OPTIONS && (version, procedure) == (D::VERSION, OPTIONAL);
     // RFC 8166 §4.5 [8166-44]: a message shorter than any header is discarded unread
-    if message.len() < if option { OPTION_AT } else { HEADER_LEN_MIN } {
+    let least = match procedure {
+        _ if !D::OPTIONS || version != D::VERSION => HEADER_LEN_MIN,
+        MSG | NOMSG | DONE => HEADER_LEN_MIN,
+        // draft 000 §3.1 [v2-3]: a type is enough to refuse an option by
+        OPTIONAL => OPTION_AT - 4,
+        // Draft 000 has four words in each header; nothing else is known of this one.
+        _ => FIXED_LEN,
+    };
+    if message.len() < least {
         return Err(short);
     }
     let answer = |error, fault| Malformed::Answer { xid, version, error, fault };
@@ -161,8 +168,7 @@ pub(super) fn parse_any<D: Dialect>(
         DONE => return Err(Malformed::Discard(PeerFault::Done)),
         OPTIONAL if D::OPTIONS => {
             let mut reader = Reader::new(rest);
-            let body =
-                parse_option(&mut reader).map_err(|fault| answer(ErrorBody::Chunk, fault))?;
+            let body = parse_option(&mut reader).map_err(|(error, fault)| answer(error, fault))?;
             return Ok((Header { xid, credits, body }, message.len() - reader.remaining()));
         }
         // RFC 8166 §4.6.1 [8166-57]: an RDMA_MSGP gets ERR_CHUNK
@@ -222,10 +228,16 @@ fn too_short(message: &[u8]) -> Malformed {
     Malformed::Discard(PeerFault::ShortHeader { len })
 }
 
-fn parse_option(reader: &mut Reader<'_>) -> Result<Body, PeerFault> {
-    let opttype = reader.u32().map_err(|_| PeerFault::CutLists)?;
+fn parse_option(reader: &mut Reader<'_>) -> Result<Body, (ErrorBody, PeerFault)> {
+    let opttype = reader.u32().map_err(|_| (ErrorBody::Chunk, PeerFault::CutLists))?;
     // draft 000 §4.2 [v2-19]: an option is its type and counted octets
-    let info = reader.opaque(usize::MAX).map_err(|_| PeerFault::BadOption(opttype))?;
+    let info = reader.opaque(usize::MAX).map_err(|_| {
+        if option::is_known(opttype) {
+            (ErrorBody::Chunk, PeerFault::BadOption(opttype))
+        } else {
+            (ErrorBody::Option, PeerFault::UnknownOption(opttype))
+        }
+    })?;
     Ok(Body::Optional { opttype, len: u32::try_from(info.len()).unwrap_or(u32::MAX) })
 }
 

@@ -170,8 +170,9 @@ pub struct RunOptions {
         value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub timeout: u16,
     /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has;
-    /// the result says which it was
-    #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
+    /// 2-directed or 1-2-directed for draft 001's words with a server that does not announce them.
+    /// The result says which it was
+    #[arg(long, value_name = "1|2|1-2|…", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
     /// Show the run on the whole terminal while it is made, instead of a line for each second:
     /// rates, latencies, nodes, the last minutes

@@ -23,8 +23,9 @@ pub struct CallOptions {
     #[arg(long, global = true, value_name = "S", default_value_t = 30,
         value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub timeout: u16,
-    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
-    #[arg(long, global = true, value_name = "1|2|1-2", default_value = "1",
+    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has;
+    /// 2-directed or 1-2-directed for draft 001's words with a server that does not announce them
+    #[arg(long, global = true, value_name = "1|2|1-2|…", default_value = "1",
         value_parser = versions)]
     pub rdma_version: Versions,
     #[command(flatten)]

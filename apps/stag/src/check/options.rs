@@ -16,8 +16,9 @@ pub struct CheckOptions {
     /// Decides contents and places; a run is repeated by its seed [default: another one each time]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
-    #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
+    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has;
+    /// 2-directed or 1-2-directed for draft 001's words with a server that does not announce them
+    #[arg(long, value_name = "1|2|1-2|…", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
     /// Version of NFS to call by [default: 3, or 4 where the server has no 3]
     #[arg(long, value_name = "3|4", value_parser = clap::value_parser!(u8).range(3..=4))]

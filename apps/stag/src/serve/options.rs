@@ -94,8 +94,9 @@ pub struct ServeOptions {
     #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set,
         value_parser = yes_or_no)]
     pub private_data: bool,
-    /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
-    #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
+    /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses;
+    /// 2-directed or 1-2-directed for draft 001's words with clients that do not announce them
+    #[arg(long, value_name = "1|2|1-2|…", default_value = "1-2", value_parser = versions)]
     pub rdma_version: Versions,
     /// Versions of NFS to serve: 3, 4 (which is 4.1 and 4.2), or 3,4 (see VERSION 4)
     #[arg(long, value_name = "3|4|3,4", value_delimiter = ',', default_value = "3",

@@ -134,6 +134,11 @@ const _: () = {
     }
 };
 
+/// Returns true for a type of an option that we use.
+pub(super) fn is_known(opttype: u32) -> bool {
+    TYPES.contains(&opttype)
+}
+
 /// Returns true if `opttype` is that of a reply: nothing in a reply is answered.
 pub(super) fn is_reply(opttype: u32) -> bool {
     TYPES.iter().skip(1).step_by(2).any(|reply| *reply == opttype)
