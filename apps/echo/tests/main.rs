@@ -1,4 +1,4 @@
-//! The smallest app's tests in one program, because each program is linked with everything it tests.
+//! Tests of the smallest app in one program, because each is linked with everything it tests.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod both;
