@@ -11,7 +11,7 @@ use crate::{
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
-    rpc::{Accepted, CallHeader, ReplyHeader},
+    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
     rpcrdma::option::Message,
     xdr::{self, NoRoom},
 };
@@ -219,9 +219,25 @@ impl Cx<'_> {
     /// Refuses a call without results, for an answer that needs none. Without memory for it the
     /// caller's connection ends, which is made again, or may come back, as after any other end.
     pub fn refuse(&mut self, call: &Call<'_>, why: Accepted) {
+        self.refuse_by(call, call.header.reply(why));
+    }
+
+    /// Denies a call whose credential is neither AUTH_NONE nor AUTH_SYS: AUTH_TOOWEAK, whatever the
+    /// procedure. Control messages of RPCSEC_GSS come with procedure 0. Returns false for all other
+    /// calls, which are still to be answered.
+    pub fn deny_other_flavor(&mut self, call: &Call<'_>) -> bool {
+        let is_other = matches!(call.header.credential, Credential::Other(_));
+        if is_other {
+            let denied = Denied::AuthError(AuthStatus::TOO_WEAK);
+            self.refuse_by(call, call.header.deny(denied));
+        }
+        is_other
+    }
+
+    fn refuse_by(&mut self, call: &Call<'_>, header: ReplyHeader<'_>) {
         let message = self.message(ReplyHeader::REFUSAL_LEN_MAX).and_then(|mut message| {
             let mut writer = xdr::Writer::new(message.spare_mut());
-            call.header.reply(why).emit(&mut writer).ok()?;
+            header.emit(&mut writer).ok()?;
             let len = writer.len();
             message.extend(len);
             Some(message)

@@ -6,7 +6,9 @@ use stag_echo::{ECHO, ECHO_MAX, Echo, NULL, PULL, PUSH, UNCHECKED};
 use stag_engine::{Config, stages::service};
 use stag_pools::Access;
 use stag_protocol::{
-    rpc::{Accepted, Auth, CallHeader, Credential, Outcome, ReplyHeader, flavor},
+    rpc::{
+        Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, Outcome, ReplyHeader, flavor,
+    },
     rpcrdma::{ChunkLists, Position, Xid},
     xdr::{Reader, Writer},
 };
@@ -91,29 +93,53 @@ fn a_program_without_memory_says_system_err() {
 
 #[test]
 fn procedure_zero_needs_no_credential_and_gives_nothing() {
-    let programs = [
-        (stag_echo::PROGRAM, stag_echo::VERSION, NULL),
-        (service::PROGRAM, service::VERSION, service::NULL),
-    ];
-    for (program, version, procedure) in programs {
+    for (program, version, procedure) in procedures_zero() {
+        let header = called(program, version, procedure, Credential::None);
+        assert_eq!(outcome_of(header), Outcome::accepted(Accepted::Success));
+    }
+}
+
+#[test]
+fn procedure_zero_denies_flavors_that_it_does_not_know() {
+    for (program, version, procedure) in procedures_zero() {
         for flavor in [flavor::SHORT, flavor::DH, flavor::GSS, u32::MAX] {
             let credential = Credential::Other(Auth { flavor, body: &[] });
-            let header = CallHeader {
-                xid: Xid(7),
-                program,
-                version,
-                procedure,
-                credential,
-                verifier: Auth::NONE,
-            };
-            let mut octets = [0; CALL_LEN];
-            header.emit(&mut Writer::new(&mut octets)).unwrap();
-            let (answer, _) =
-                AtServer::new().ask(&message(7, &ChunkLists::new(), &octets)).unwrap();
-            let (_, _, payload) = reply(&answer);
-            let mut reader = Reader::new(&payload);
-            let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;
-            assert_eq!((outcome, reader.remaining()), (Outcome::accepted(Accepted::Success), 0));
+            let header = called(program, version, procedure, credential);
+            let too_weak = Outcome::Denied(Denied::AuthError(AuthStatus::TOO_WEAK));
+            assert_eq!(outcome_of(header), too_weak);
         }
+    }
+}
+
+const fn procedures_zero() -> [(u32, u32, u32); 2] {
+    [
+        (stag_echo::PROGRAM, stag_echo::VERSION, NULL),
+        (service::PROGRAM, service::VERSION, service::NULL),
+    ]
+}
+
+const fn called(
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: Credential<'_>,
+) -> CallHeader<'_> {
+    CallHeader { xid: Xid(7), program, version, procedure, credential, verifier: Auth::NONE }
+}
+
+/// The outcome of a call without arguments, behind which the reply has nothing.
+fn outcome_of(header: CallHeader<'_>) -> Outcome<'static> {
+    let mut octets = [0; CALL_LEN];
+    header.emit(&mut Writer::new(&mut octets)).unwrap();
+    let (answer, _) = AtServer::new().ask(&message(7, &ChunkLists::new(), &octets)).unwrap();
+    let (_, _, payload) = reply(&answer);
+    let mut reader = Reader::new(&payload);
+    let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;
+    assert_eq!(reader.remaining(), 0);
+    match outcome {
+        Outcome::Denied(Denied::AuthError(status)) => {
+            Outcome::Denied(Denied::AuthError(status))
+        }
+        _ => Outcome::accepted(Accepted::Success),
     }
 }

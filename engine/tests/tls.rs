@@ -450,11 +450,11 @@ fn the_flavor_of_probes_is_denied_with_other_procedures_and_inside_a_session() {
 }
 
 #[test]
-fn a_probe_without_tls_at_the_server_is_an_ordinary_null() {
+fn a_probe_without_tls_at_the_server_is_denied_as_a_flavor_that_it_does_not_know() {
     let mut server = Server::new(None);
     let mut raw = server.raw();
     raw.call(&call(1, NULL, Some(flavor::TLS)));
-    assert_eq!(raw.outcome(&mut server), SUCCESS);
+    assert_eq!(raw.outcome(&mut server), denied(AuthStatus::TOO_WEAK));
     raw.call(&call(2, ECHO, None));
     assert_eq!(raw.outcome(&mut server), SUCCESS);
 }

@@ -160,6 +160,9 @@ impl Echo {
     #[inline(never)]
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         self.calls += 1;
+        if cx.deny_other_flavor(&call) {
+            return;
+        }
         let (program, version) = (call.header.program, call.header.version);
         let given = match (program, version) {
             (PROGRAM, VERSION) => self.run(cx, call.header.procedure, call.arguments),

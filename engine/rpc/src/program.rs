@@ -191,7 +191,10 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
     pub(crate) fn route(self, programs: &mut impl Programs) -> Replied {
         let (program, version) = (self.0.call.header.program, self.0.call.header.version);
         match programs.serves(program, version) {
-            // RFC 5531 §12.1
+            // RFC 5531 §12.1. Control messages of RPCSEC_GSS come here, too.
+            true if self.procedure() == 0 && self.0.cx.deny_other_flavor(&self.0.call) => {
+                Replied::said()
+            }
             true if self.procedure() == 0 => match self.decode::<Null>() {
                 Ok(((), replier)) => replier.send(()),
                 Err(refused) => refused,

@@ -50,6 +50,9 @@ pub fn answer(cx: &mut Cx<'_>, call: &Call<'_>) -> bool {
     if header.program != PROGRAM {
         return false;
     }
+    if cx.deny_other_flavor(call) {
+        return true;
+    }
     match (header.version, header.procedure) {
         // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
         (VERSION, NULL) => reply(cx, call, None),

@@ -84,17 +84,11 @@ pub(super) fn route(
     };
     // RFC 5531 §8.1 [5531-10]: an unknown procedure gets PROC_UNAVAIL
     let target = target.ok_or_else(|| header.reply(Accepted::ProcUnavail))?;
-    match (header.credential, &target) {
-        // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
-        (Credential::None | Credential::Sys(_), _)
+    match header.credential {
         // RFC 1813 §3.3.0 [1813-20]: a NULL call does no work and needs no credential
         // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
-        | (
-            _,
-            CallTarget::Mount(MountProcedure::Null)
-            | CallTarget::Nfs(Procedure::Null)
-            | CallTarget::Null4,
-        ) => Ok(target),
+        Credential::None | Credential::Sys(_) => Ok(target),
+        // Control messages of RPCSEC_GSS come with procedure 0 (RFC 2203 §5.2.3.1).
         // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
         // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
