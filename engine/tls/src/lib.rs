@@ -9,6 +9,7 @@
 //! | `server.rs` | [`ServerTls`]: a server's certificate, and whom it asks for one |
 //! | `client.rs` | [`ClientTls`]: whom a client trusts, and its certificate |
 //! | `session.rs` | [`TlsSession`]: octets in and out |
+//! | `names.rs` | names in a certificate, by which a renewed one is known |
 //! | `kernel.rs` | [`KernelTls`]: sessions that the kernel takes over |
 //! | `files.rs` | PEM files |
 #![forbid(unsafe_code)]
@@ -16,12 +17,14 @@
 mod client;
 mod files;
 mod kernel;
+mod names;
 mod server;
 mod session;
 
 pub use client::{ClientFiles, ClientTls, TlsProbe};
 pub use files::TlsIdentity;
 pub use kernel::{ALERT, CLOSE_NOTIFY, DirectionKey, KernelTls, SessionKeys};
+pub use names::NamesHash;
 pub use server::{ServerFiles, ServerTls};
 pub use session::{HANDSHAKE_MAX, Intake, SEALED_MAX, Secured, TlsSession};
 

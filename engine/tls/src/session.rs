@@ -1,7 +1,10 @@
 //! The TLS session of one connection (RFC 8446): ciphertext of a socket becomes octets of the peer,
 //! and octets of ours become ciphertext.
 
-use crate::{PROTOCOL, SessionKeys, TlsError};
+use crate::{
+    PROTOCOL, SessionKeys, TlsError,
+    names::{self, NamesHash},
+};
 use rustls::Connection;
 use sha2::{Digest, Sha256};
 use std::{
@@ -97,6 +100,8 @@ pub struct Secured {
     pub suite: String,
     /// The SHA-256 fingerprint of the peer's certificate, if it showed one.
     pub certificate: Option<String>,
+    /// The hash of the names in it, which stays the same when it is renewed.
+    pub names: Option<NamesHash>,
     /// The peer named the protocol (RFC 9289 §5).
     pub names_protocol: bool,
     /// The kernel reads and writes its records.
@@ -253,6 +258,7 @@ impl TlsSession {
         Secured {
             suite,
             certificate: certificate.map(|certificate| fingerprint(certificate)),
+            names: certificate.map(|certificate| names::hash_of(certificate)),
             names_protocol: self.connection.alpn_protocol() == Some(PROTOCOL),
             in_kernel: false,
         }

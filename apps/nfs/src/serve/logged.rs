@@ -85,7 +85,9 @@ fn log_security(known: Option<&LoggedPeer>, security: &PeerSecurity) {
         PeerSecurity::Clear => {
             tracing::info!(target: "stag", peer, "calls without TLS");
         }
-        PeerSecurity::Secured(Secured { suite, certificate, names_protocol, in_kernel }) => {
+        PeerSecurity::Secured(Secured {
+            suite, certificate, names_protocol, in_kernel, ..
+        }) => {
             let certificate = certificate.as_deref().unwrap_or("none");
             tracing::info!(
                 target: "stag",
