@@ -241,6 +241,15 @@ pub trait Store {
         Ok(())
     }
 
+    /// The same of the export of an object, for operations that ask the store for nothing else.
+    /// The handle is not judged.
+    ///
+    /// # Errors
+    /// As [`admits`](Self::admits).
+    fn admits_to(&self, _object: &FileHandle, _caller: &Caller) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// Number of changes of the exports or their clients since the start.
     fn edition(&self) -> u64 {
         0

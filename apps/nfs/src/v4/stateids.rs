@@ -49,6 +49,15 @@ impl<S: Store> Turn<'_, '_, S> {
         client.key.ok_or(Status4::StaleClientid)
     }
 
+    /// Returns early where the export of a file does not admit the caller, for operations that give
+    /// state up and ask the store for nothing.
+    ///
+    /// # Errors
+    /// NFS4ERR_ACCESS, NFS4ERR_PERM.
+    pub(super) fn check_admitted(&self, file: &FileHandle) -> Done {
+        Ok(self.store.admits_to(file, &self.caller)?)
+    }
+
     /// A stateid of an operation on a file.
     pub(super) fn state_request(
         &self,

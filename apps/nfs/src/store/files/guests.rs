@@ -6,12 +6,13 @@
 use stag_engine::Time;
 use stag_engine::clock::Clock;
 use stag_nfs_os::User as ActingUser;
-use stag_protocol::nfs::v3::Status;
+use stag_protocol::nfs::v3::{FileHandle, Status};
 
 use super::cache::FileSlotId;
 use super::{Files, Squash};
 use crate::access::{AccessFault, ExportRules, Grant, UsualGrant};
 use crate::export::ExportId;
+use crate::handle::HandleKey;
 use crate::rate::EventRate;
 use crate::store::Caller;
 
@@ -138,6 +139,22 @@ impl Files {
     pub(super) fn judge_client(&self, export: &str, caller: &Caller) -> Result<(), Status> {
         let export = self.serving.exports.by_name(export.as_bytes()).ok_or(Status::NoEnt)?;
         self.grant(export.id(), caller).map(drop).map_err(status_of)
+    }
+
+    /// The same of the export that a handle names. What is left of one that was removed may be
+    /// given up.
+    ///
+    /// # Errors
+    /// As [`Files::enter`].
+    pub(super) fn judge_client_of(
+        &self,
+        object: &FileHandle,
+        caller: &Caller,
+    ) -> Result<(), Status> {
+        match HandleKey::claimed_export(object) {
+            Some(id) => self.grant(id, caller).map(drop).map_err(status_of),
+            None => Ok(()),
+        }
     }
 
     /// Rights of a caller on an export.

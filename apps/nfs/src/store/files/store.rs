@@ -105,6 +105,10 @@ impl Store for Files {
         self.judge_client(export, caller)
     }
 
+    fn admits_to(&self, object: &FileHandle, caller: &Caller) -> Result<(), Status> {
+        self.judge_client_of(object, caller)
+    }
+
     fn edition(&self) -> u64 {
         self.serving.edition
     }

@@ -12,6 +12,7 @@ use crate::{
 
 pub(super) fn close<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Close4Args) -> Done {
     let file = turn.current()?.object(Status4::BadStateid)?;
+    turn.check_admitted(&file)?;
     let request = turn.state_request(&file, args.open)?;
     turn.with_state(|state, _| state.close(&request))?;
     // RFC 8881 §18.2.4 [8881-301]: what comes back, and stays behind, is no stateid
@@ -24,6 +25,7 @@ pub(super) fn open_downgrade<S: Store>(
     args: &OpenDowngrade4Args,
 ) -> Done {
     let file = turn.current()?.object(Status4::BadStateid)?;
+    turn.check_admitted(&file)?;
     let open = turn.state_request(&file, args.open)?;
     let request = DowngradeRequest { open, access: args.share_access, deny: args.share_deny };
     let stateid = turn.with_state(|state, _| state.downgrade(&request))?;

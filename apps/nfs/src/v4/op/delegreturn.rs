@@ -9,6 +9,7 @@ use crate::{
 
 pub(super) fn delegreturn<S: Store>(turn: &mut Turn<'_, '_, S>, stateid: &Stateid) -> Done {
     let file = turn.current()?.object(Status4::BadStateid)?;
+    turn.check_admitted(&file)?;
     let request = turn.state_request(&file, *stateid)?;
     turn.with_state(|state, _| state.return_delegation(&request))?;
     turn.nfs4.unwatch_returned(turn.store);

@@ -89,6 +89,7 @@ pub(super) fn lockt<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockT4Args<'_>)
 
 pub(super) fn locku<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockU4Args) -> Done {
     let file = turn.current()?.object(Status4::BadStateid)?;
+    turn.check_admitted(&file)?;
     let locks = turn.state_request(&file, args.stateid)?;
     let request = UnlockRequest { locks, offset: args.offset, length: args.length };
     let stateid = turn.with_state(|state, _| state.unlock(&request))?;

@@ -362,3 +362,27 @@ fn callers_are_squashed_as_the_export_says() {
     let squashed = std::fs::metadata(data.join("squashed")).unwrap();
     assert_eq!((squashed.uid(), squashed.gid()), (4_711, 4_712));
 }
+
+#[test]
+fn whom_the_list_leaves_out_gives_no_state_up() {
+    let mut ruled = Ruled::new(here(ClientOptions::default()));
+    let (open, handle) = ruled.client.open(b"f");
+    ruled.change(elsewhere(), |client| lookup(client, b"data") != Status4::Ok);
+    let close = || Request::Close(Close4Args { seqid: 0, open });
+    let (share_access, share_deny) = (share::READ, 0);
+    let downgrade = OpenDowngrade4Args { open, seqid: 0, share_access, share_deny };
+    let (kind, seqid, offset, length) = (LockType::Write, 0, 0, 1);
+    let unlock = LockU4Args { kind, seqid, stateid: open, offset, length };
+    let requests = [
+        close(),
+        Request::OpenDowngrade(downgrade),
+        Request::LockU(unlock),
+        Request::DelegReturn(open),
+    ];
+    for request in requests {
+        assert_eq!(at(&mut ruled.client, &handle, request), Status4::Access);
+    }
+    let again = here(ClientOptions::default());
+    ruled.change(again, |client| lookup(client, b"data") == Status4::Ok);
+    assert_eq!(at(&mut ruled.client, &handle, close()), Status4::Ok);
+}
