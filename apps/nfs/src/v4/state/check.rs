@@ -3,9 +3,7 @@
 
 use super::entry::StateKind;
 use super::stateid::check_seqid;
-use super::{
-    ClientKey, FileId, RecallScope, StateFault, StateName, StateRequest, StateTables, StateidKind,
-};
+use super::{ClientKey, FileId, RecallScope, StateFault, StateRequest, StateTables, StateidKind};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, Status4, share};
 
@@ -197,19 +195,13 @@ impl StateTables {
         stateid: &Stateid,
         file: Option<FileId>,
     ) -> Result<Key, Status4> {
-        let name = StateName::of(stateid).filter(|name| self.is_ours(name));
         // RFC 8881 §8.2.4 [8881-214]: a place without state, or with a later one, makes it bad
-        let key = name.map(|name| name.key).ok_or(Status4::BadStateid)?;
+        let key = self.find_state(stateid).ok_or(Status4::BadStateid)?;
         let state = self.states.get(key).ok_or(Status4::BadStateid)?;
-        let is_named = name.is_some_and(|name| name.kind == state.kind.tag());
         // RFC 8881 §8.2.4 [8881-215]: a stateid of another filehandle is bad
         let is_file = file.is_none_or(|file| file == state.file_id);
         // RFC 8881 §8.2.4 [8881-216]: a stateid of another client is bad
-        if is_named && is_file && state.client == client.0 {
-            Ok(key)
-        } else {
-            Err(Status4::BadStateid)
-        }
+        if is_file && state.client == client.0 { Ok(key) } else { Err(Status4::BadStateid) }
     }
 
     /// Judges a stateid by the fate of its state, and by its sequence ID.

@@ -124,6 +124,8 @@ pub(super) struct StateEntry {
     pub file: Key,
     /// The identity of the file.
     pub file_id: FileId,
+    /// The seal of its name.
+    pub seal: u64,
     /// The current sequence ID.
     pub seqid: u32,
     /// Place in the list of its client.

@@ -153,7 +153,7 @@ impl StateTables {
             client: ClientKey(entry.client),
             state,
             // RFC 8881 §8.2.2 [8881-234]: a stateid of a callback has the sequence ID zero
-            stateid: self.name(state.0, &entry.kind).stateid(0),
+            stateid: self.name(state.0, entry).stateid(0),
             handle: self.files.get(entry.file)?.handle.clone(),
             // RFC 8881 §2.10.6.3 [8881-235]: a recall names the call that it may have overtaken
             referring: held.call.filter(|_| is_young && held.machine.is_offer()),

@@ -1,5 +1,8 @@
 //! Content of a stateid, and the order of its sequence IDs (RFC 8881 §8.2.2, §8.2.4).
 
+use core::hash::Hasher as _;
+
+use siphasher::sip::SipHasher24;
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, Status4};
 
@@ -16,40 +19,69 @@ pub enum StateidKind {
 }
 
 /// The name of a state, which `other` of its stateid carries: the shard at home, the kind, the
-/// start of the server, and the place in the shard's table with its generation.
+/// place in the shard's table, and a seal that no other state has had and that cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateName {
     /// Number of the shard that has the state.
     pub home: u8,
     /// Kind of the state.
     pub kind: StateidKind,
-    /// Number of the server's start: a stateid of an earlier one names nothing.
-    pub epoch: u16,
-    /// Place and generation.
-    pub(super) key: Key,
+    /// Place in the table, below [`Self::PLACES`].
+    pub(super) place: u32,
+    /// The seal: seven octets.
+    pub(super) seal: u64,
 }
 
 impl StateName {
+    /// Places that a name can tell apart.
+    pub(super) const PLACES: usize = 1 << 24;
+    const SEALS: u64 = u64::MAX >> 8;
+
+    /// The name of a state: `key` is its place with its generation, and `secret` that of the run,
+    /// whose number is `epoch`.
+    pub(super) fn sealed(
+        secret: &[u8; 16],
+        home: u8,
+        kind: StateidKind,
+        start: StateStart,
+    ) -> Self {
+        let StateStart { epoch, key } = start;
+        let mut hasher = SipHasher24::new_with_key(secret);
+        hasher.write(&[home, kind as u8]);
+        hasher.write(&epoch.to_be_bytes());
+        hasher.write(&key.to_bits().to_be_bytes());
+        let seal = hasher.finish() & Self::SEALS;
+        Self { home, kind, place: key.index() as u32, seal }
+    }
+
     /// Reads the name from a stateid; `None` if it is a special one, or none of a Stag server.
     pub fn of(stateid: &Stateid) -> Option<Self> {
-        let [home, kind, e0, e1, place @ ..] = stateid.other;
+        let [home, kind, p0, p1, p2, s0, s1, s2, s3, s4, s5, s6] = stateid.other;
         let kind = match kind {
             1 => StateidKind::Open,
             2 => StateidKind::Locks,
             3 => StateidKind::Delegation,
             _ => return None,
         };
-        let key = Key::from_bits(u64::from_be_bytes(place));
-        Some(Self { home, kind, epoch: u16::from_be_bytes([e0, e1]), key })
+        let place = u32::from_be_bytes([0, p0, p1, p2]);
+        let seal = u64::from_be_bytes([0, s0, s1, s2, s3, s4, s5, s6]);
+        Some(Self { home, kind, place, seal })
     }
 
     /// The stateid of this name with a sequence ID.
     pub fn stateid(&self, seqid: u32) -> Stateid {
-        let [e0, e1] = self.epoch.to_be_bytes();
-        let [p0, p1, p2, p3, p4, p5, p6, p7] = self.key.to_bits().to_be_bytes();
-        let other = [self.home, self.kind as u8, e0, e1, p0, p1, p2, p3, p4, p5, p6, p7];
+        let [_, p0, p1, p2] = self.place.to_be_bytes();
+        let [_, s0, s1, s2, s3, s4, s5, s6] = self.seal.to_be_bytes();
+        let other = [self.home, self.kind as u8, p0, p1, p2, s0, s1, s2, s3, s4, s5, s6];
         Stateid { seqid, other }
     }
+}
+
+/// The run that a state is of, and its place there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StateStart {
+    pub epoch: u16,
+    pub key: Key,
 }
 
 /// Slots that all sessions of a client have at most. Sequence IDs that are closer to the wrap than
@@ -91,8 +123,9 @@ mod tests {
     fn a_name_survives_its_stateid_and_special_stateids_have_none() {
         for kind in [StateidKind::Open, StateidKind::Locks, StateidKind::Delegation] {
             for bits in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
-                for (home, epoch) in [(0, 0), (7, 0x0102), (u8::MAX, u16::MAX)] {
-                    let name = StateName { home, kind, epoch, key: Key::from_bits(bits) };
+                for home in [0, 7, u8::MAX] {
+                    let place = bits as u32 & 0x00ff_ffff;
+                    let name = StateName { home, kind, place, seal: bits & StateName::SEALS };
                     let stateid = name.stateid(9);
                     assert_eq!((StateName::of(&stateid), stateid.seqid), (Some(name), 9));
                     assert!(!stateid.is_special());
@@ -103,6 +136,29 @@ mod tests {
             [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, Stateid::INVALID]
         {
             assert_eq!(StateName::of(&special), None);
+        }
+    }
+
+    #[test]
+    fn the_seal_changes_with_each_fact_and_the_secret() {
+        let sealed = |secret, home, kind, epoch, bits| {
+            let start = StateStart { epoch, key: Key::from_bits(bits) };
+            StateName::sealed(&[secret; 16], home, kind, start)
+        };
+        let (open, locks) = (StateidKind::Open, StateidKind::Locks);
+        let name = sealed(1, 2, open, 3, 4);
+        assert_eq!(sealed(1, 2, open, 3, 4), name, "it is the same by the seed");
+        // Of the same place, the next generation is among them.
+        let others = [
+            sealed(2, 2, open, 3, 4),
+            sealed(1, 3, open, 3, 4),
+            sealed(1, 2, locks, 3, 4),
+            sealed(1, 2, open, 4, 4),
+            sealed(1, 2, open, 3, 1 << 32 | 4),
+        ];
+        for other in others {
+            assert_eq!(other.place, 4);
+            assert!((other.seal ^ name.seal).count_ones() > 8, "{other:?}");
         }
     }
 

@@ -4,6 +4,7 @@ use super::entry::{ClientEntry, FileEntry, StateEntry, StateKind};
 use super::presence::{Presence, PresenceFilter};
 use super::recent::RecentRecalls;
 use super::recovery::Recovery;
+use super::stateid::StateStart;
 use super::watch::Watch;
 use super::work::WorkQueue;
 use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
@@ -18,6 +19,8 @@ use std::sync::Arc;
 pub struct StateTables {
     home: u8,
     epoch: u16,
+    /// Secret of the run, by which stateids are sealed.
+    secret: [u8; 16],
     pub(super) limits: StateLimits,
     pub(super) clients: Table<ClientEntry>,
     pub(super) states: Table<StateEntry>,
@@ -73,9 +76,11 @@ impl StateTables {
     /// Empty tables of the shard `home`, without a grace period. `epoch` counts the starts of the
     /// server: stateids of another epoch name nothing. `lease` is in milliseconds.
     pub fn new(home: u8, epoch: u16, lease: u64, limits: StateLimits) -> Self {
+        assert!(limits.states() <= StateName::PLACES, "a stateid names any place");
         Self {
             home,
             epoch,
+            secret: [0; 16],
             clients: Table::sparse(limits.clients),
             states: Table::sparse(limits.states()),
             files: Table::sparse(limits.opens + limits.delegations),
@@ -105,6 +110,13 @@ impl StateTables {
         }
     }
 
+    /// Seals stateids with a secret, without which they cannot be guessed. To be called while the
+    /// tables are empty.
+    #[must_use]
+    pub fn with_secret(self, secret: [u8; 16]) -> Self {
+        Self { secret, ..self }
+    }
+
     /// Shows the files that may have delegations or denials in a filter that shards have in common.
     /// To be called before anybody has state.
     pub fn share_presence(&mut self, filter: Arc<PresenceFilter>) {
@@ -115,16 +127,20 @@ impl StateTables {
     /// The stateid of a state with its current sequence ID.
     pub fn stateid(&self, state: StateKey) -> Option<Stateid> {
         let entry = self.states.get(state.0)?;
-        Some(self.name(state.0, &entry.kind).stateid(entry.seqid))
+        Some(self.name(state.0, entry).stateid(entry.seqid))
     }
 
-    pub(super) const fn name(&self, key: Key, kind: &StateKind) -> StateName {
-        StateName { home: self.home, kind: kind.tag(), epoch: self.epoch, key }
+    pub(super) const fn name(&self, key: Key, entry: &StateEntry) -> StateName {
+        let (place, seal) = (key.index() as u32, entry.seal);
+        StateName { home: self.home, kind: entry.kind.tag(), place, seal }
     }
 
-    /// Returns true if the name is of this shard and of this start of the server.
-    pub(super) const fn is_ours(&self, name: &StateName) -> bool {
-        name.home == self.home && name.epoch == self.epoch
+    /// The state that a stateid names, if there is one.
+    pub(super) fn find_state(&self, stateid: &Stateid) -> Option<Key> {
+        let name = StateName::of(stateid)?;
+        let key = self.states.key_at(usize::try_from(name.place).ok()?)?;
+        let entry = self.states.get(key)?;
+        (name == self.name(key, entry)).then_some(key)
     }
 
     pub(super) fn files_by_id(&self) -> usize {
@@ -207,8 +223,13 @@ impl StateTables {
         let owner = self.clients.get_mut(client.0).ok_or(Status4::StaleClientid)?;
         let file_id = self.files.get(file).ok_or(Status4::ServerFault)?.id;
         let place = owner.states.len();
-        let entry = StateEntry { client: client.0, file, file_id, seqid: 1, place, kind };
+        let tag = kind.tag();
+        let entry = StateEntry { client: client.0, file, file_id, seal: 0, seqid: 1, place, kind };
         let key = self.states.insert(entry).map_err(|_| Status4::Delay)?;
+        if let Some(entry) = self.states.get_mut(key) {
+            let start = StateStart { epoch: self.epoch, key };
+            entry.seal = StateName::sealed(&self.secret, self.home, tag, start).seal;
+        }
         owner.states.push(key);
         self.note_changed(key);
         Ok(StateKey(key))

@@ -39,8 +39,9 @@ impl StateTables {
         }
         let owner = match request.locker {
             LockerRef::New { owner, .. } => Some(Box::from(owner)),
-            LockerRef::Known(stateid) => super::StateName::of(&stateid)
-                .and_then(|name| self.lock_owner(super::StateKey(name.key)))
+            LockerRef::Known(stateid) => self
+                .find_state(&stateid)
+                .and_then(|key| self.lock_owner(super::StateKey(key)))
                 .map(|(_, owner)| Box::from(owner)),
         };
         let range = LockRange::new(request.offset, request.length).ok();
