@@ -127,7 +127,7 @@ const fn called(
     CallHeader { xid: Xid(7), program, version, procedure, credential, verifier: Auth::NONE }
 }
 
-/// The outcome of a call without arguments, behind which the reply has nothing.
+/// The outcome of a call without arguments; nothing follows it in the reply.
 fn outcome_of(header: CallHeader<'_>) -> Outcome<'static> {
     let mut octets = [0; CALL_LEN];
     header.emit(&mut Writer::new(&mut octets)).unwrap();
@@ -137,9 +137,7 @@ fn outcome_of(header: CallHeader<'_>) -> Outcome<'static> {
     let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;
     assert_eq!(reader.remaining(), 0);
     match outcome {
-        Outcome::Denied(Denied::AuthError(status)) => {
-            Outcome::Denied(Denied::AuthError(status))
-        }
+        Outcome::Denied(Denied::AuthError(status)) => Outcome::Denied(Denied::AuthError(status)),
         _ => Outcome::accepted(Accepted::Success),
     }
 }
