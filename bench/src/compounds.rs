@@ -46,6 +46,7 @@ const NFS4: Nfs4Config = Nfs4Config {
     identity: [1; 16],
     delegations: DelegationPolicy::Never,
     started: 1,
+    key: [3; 16],
 };
 
 /// The question that is asked again and again.

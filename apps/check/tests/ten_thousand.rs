@@ -34,6 +34,7 @@ const NFS4: Nfs4Config = Nfs4Config {
     identity: [5; 16],
     delegations: DelegationPolicy::ReadWrite,
     started: 1_000,
+    key: [3; 16],
 };
 
 /// A client of a server in memory, and the octets that the server's shard has allocated.

@@ -10,7 +10,9 @@
 
 use std::sync::Arc;
 
-use stag_engine::{Answer, App, Call, CallId, Cause, Cx, Outcome, PeerId, Pulled, Time, config};
+use stag_engine::{
+    Answer, App, Call, CallId, Cause, Cx, Outcome, PeerId, PeerSecurity, Pulled, Time, config,
+};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
@@ -461,6 +463,10 @@ impl<S: Store> App for Gateway<S> {
         if let Some(arrival) = &mut self.arrival {
             arrival.forget(peer);
         }
+    }
+
+    fn on_security(&mut self, _cx: &mut Cx<'_>, peer: PeerId, security: &PeerSecurity) {
+        self.note_security(peer, security);
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {

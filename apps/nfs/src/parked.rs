@@ -37,7 +37,7 @@ impl Asker {
 }
 
 /// A connection of this shard, or of one that forwards to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerAt {
     /// Number of the shard that forwards; [`OWN`] for the gateway's own connections.
     pub(crate) shard: u16,

@@ -135,6 +135,7 @@ const NFS4: Nfs4Config = Nfs4Config {
     identity: [5; 16],
     delegations: DelegationPolicy::Never,
     started: 1_000,
+    key: [3; 16],
 };
 
 #[test]

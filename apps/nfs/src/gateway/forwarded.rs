@@ -1,7 +1,7 @@
 //! Version 4 on several shards: one, the home, has all clients. The others carry out what looks at
 //! objects in sessions that it has lent them, and forward all else.
 
-use stag_engine::{Answer, Call, Cx, Outcome, Pulled};
+use stag_engine::{Answer, Call, Cx, Outcome, PeerId, PeerSecurity, Pulled, tls::Secured};
 use stag_protocol::{
     nfs::{
         v3::{self, Procedure, Status},
@@ -45,6 +45,17 @@ impl<S: Store> Gateway<S> {
         self
     }
 
+    /// Notes the names in a certificate that a connection has shown, here and at the home.
+    pub(super) fn note_security(&mut self, peer: PeerId, security: &PeerSecurity) {
+        let PeerSecurity::Secured(Secured { names: Some(names), .. }) = *security else { return };
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.note_certificate(PeerAt { shard: OWN, peer }, names);
+        }
+        if let Some(arrival) = &mut self.arrival {
+            arrival.tell_certificate(peer, names);
+        }
+    }
+
     /// The counters of version 4.
     pub(super) fn report_nfs4(&self) -> Nfs4Report {
         let here = self.nfs4.as_ref().map(|nfs4| nfs4.report()).unwrap_or_default();
@@ -79,8 +90,8 @@ impl<S: Store> Gateway<S> {
         let has_room = arrival.has_room(arguments.remaining());
         let crossing = self
             .nfs4
-            .as_ref()
-            .and_then(|nfs4| nfs4.reach_of(&self.store, compound.clone(), has_room));
+            .as_mut()
+            .and_then(|nfs4| nfs4.reach_of(&self.store, source, compound.clone(), has_room));
         let Some(crossing) = crossing else {
             return match has_room && arrival.forward(source, caller, facts, &arguments, None) {
                 true => Err(NoMessage::Waits),
@@ -294,6 +305,7 @@ impl<S: Store> Gateway<S> {
                 nfs4.handle_reply(cx.now(), at, token, reply.as_deref());
             }
             ToHome::PeerGone(at) => nfs4.forget_peer(at),
+            ToHome::Certificate(at, names) => nfs4.note_certificate(at, names),
             ToHome::Unsettled(client) => nfs4.take_unsettled(client, cx.now()),
             ToHome::Returned(session, slots) => nfs4.take_back(&session, slots, cx.now()),
             ToHome::Announced(shard, number) => nfs4.take_announced(shard, number),
@@ -323,8 +335,8 @@ impl<S: Store> Gateway<S> {
                 let answer = reply.answer(cx).ok_or(NoMessage::Dropped);
                 self.conclude(cx, id, peer, answer);
             }
-            (FromHome::Lend(session, used), Some(nfs4)) => {
-                nfs4.borrow(session, used.map(|used| *used));
+            (FromHome::Lend { session, origins, used }, Some(nfs4)) => {
+                nfs4.borrow(session, *origins, used.map(|used| *used));
             }
             (FromHome::Back(compound), _) => self.take_compound_back(cx, &compound),
             (FromHome::Recall(session), Some(nfs4)) => nfs4.begin_return(&session),
@@ -332,7 +344,7 @@ impl<S: Store> Gateway<S> {
             (FromHome::Fact(change), Some(nfs4)) => nfs4.take_fact(change),
             (FromHome::Unsettle(client), Some(nfs4)) => nfs4.begin_unsettle(client),
             (
-                FromHome::Lend(..)
+                FromHome::Lend { .. }
                 | FromHome::Recall(_)
                 | FromHome::Ended(_)
                 | FromHome::Fact(_)

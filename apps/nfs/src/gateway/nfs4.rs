@@ -141,9 +141,10 @@ impl<S: Store> Gateway<S> {
             return None;
         }
         let Call { id, header, .. } = call;
-        let arguments = call.arguments.clone();
         let early = match &self.arrival {
-            Some(arrival) if arrival.may_look_at(short.object()) && nfs4.judges(&short) => {
+            Some(arrival)
+                if arrival.may_look_at(short.object()) && nfs4.judges(&short, source.peer) =>
+            {
                 // The home may have kept an object that is gone here.
                 Some(Ok(self.look_at(source, header, short.object()).ok()?))
             }
@@ -151,7 +152,7 @@ impl<S: Store> Gateway<S> {
             None => None,
         };
         let nfs4 = self.nfs4.as_mut()?;
-        let sequence = nfs4.begin_short(&self.store, &short, header, arguments, cx.now())?;
+        let sequence = nfs4.begin_short(&self.store, &short, call, cx.now())?;
         let found = early.unwrap_or_else(|| self.look_at(source, header, short.object()));
         let nfs4 = self.nfs4.as_mut()?;
         let written = cx.try_answer_short(*id, header.reply(Accepted::Success), |writer| {

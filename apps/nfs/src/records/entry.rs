@@ -1,16 +1,17 @@
 //! One entry of the log of client records.
 //!
 //! Octets, numbers little-endian: length of all (2), kind (1), zero (1), epoch (4), then for a
-//! client its verifier (8), flavor (4), user (4), epoch of its completion (4) and flags (4), then
-//! the owner of a client or the name of a gateway (0–1,024); last the checksum (8), SipHash-2-4 of
-//! the checksum before it and of all octets of the entry in front of its own. So an entry counts
-//! only behind the one that it was written behind: what an attempt that failed has left is none.
+//! client its verifier (8), flavor (4), user (4), epoch of its completion (4), flags (4: the lowest
+//! bit, and in front of it the mark of its host, which earlier versions leave zero), then the owner
+//! of a client or the name of a gateway (0–1,024); last the checksum (8), SipHash-2-4 of the
+//! checksum before it and of all octets of the entry in front of its own. So an entry counts only
+//! behind the one that it was written behind: what an attempt that failed has left is none.
 
 use core::hash::Hasher as _;
 
 use siphasher::sip::SipHasher24;
 
-use super::{ClientRecord, OWNER_MAX, RecordedPrincipal};
+use super::{ClientRecord, OWNER_MAX, OriginMark, RecordedPrincipal};
 
 const SUM_LEN: usize = 8;
 const HEAD_LEN: usize = 8;
@@ -71,9 +72,9 @@ impl LogEntry {
         out.extend_from_slice(&[self.number(), 0]);
         out.extend_from_slice(&self.epoch.to_le_bytes());
         if let EntryKind::Client(client) = &self.kind {
-            let ClientRecord { verifier, principal, .. } = &client.record;
+            let ClientRecord { verifier, principal, origin, .. } = &client.record;
             out.extend_from_slice(verifier);
-            let flags = if client.may_reclaim { MAY_RECLAIM } else { 0 };
+            let flags = origin.bits() << 1 | if client.may_reclaim { MAY_RECLAIM } else { 0 };
             for word in [principal.flavor, principal.uid, client.complete_in, flags] {
                 out.extend_from_slice(&word.to_le_bytes());
             }
@@ -142,7 +143,8 @@ fn client(mut rest: &[u8]) -> Option<LoggedClient> {
         return None;
     }
     let principal = RecordedPrincipal { flavor, uid };
-    let record = ClientRecord { owner: rest.into(), verifier, principal };
+    let origin = OriginMark::from_bits(flags >> 1);
+    let record = ClientRecord { owner: rest.into(), verifier, principal, origin };
     Some(LoggedClient { record, complete_in, may_reclaim: flags & MAY_RECLAIM != 0 })
 }
 
@@ -167,7 +169,8 @@ mod tests {
     fn entries() -> Vec<LogEntry> {
         let client = |owner: &[u8]| {
             let principal = RecordedPrincipal { flavor: 1, uid: 1000 };
-            let record = ClientRecord { owner: owner.into(), verifier: [7; 8], principal };
+            let origin = OriginMark::of(&[7; 8], owner);
+            let record = ClientRecord { owner: owner.into(), verifier: [7; 8], principal, origin };
             LoggedClient { record, complete_in: 3, may_reclaim: true }
         };
         let removed = EntryKind::Removed(b"client".as_slice().into());
@@ -194,6 +197,21 @@ mod tests {
             assert_eq!(LogEntry::parse(&out, 5), Some((entry, out.len(), chain)));
             assert_eq!(LogEntry::parse(&out, 6), None);
         }
+    }
+
+    #[test]
+    fn an_entry_of_an_earlier_version_names_no_host() {
+        let principal = RecordedPrincipal { flavor: 1, uid: 0 };
+        let (owner, origin) = (b"old".as_slice().into(), OriginMark::default());
+        let record = ClientRecord { owner, verifier: [1; 8], principal, origin };
+        let client = LoggedClient { record, complete_in: 2, may_reclaim: true };
+        let entry = LogEntry { epoch: 2, kind: EntryKind::Client(client) };
+        let mut out = Vec::new();
+        entry.emit(0, &mut out);
+        // Flags follow the head, the verifier and three words.
+        assert_eq!(out[HEAD_LEN + 20..HEAD_LEN + 24], [1, 0, 0, 0], "as it was always written");
+        assert_eq!(LogEntry::parse(&out, 0).map(|(entry, ..)| entry), Some(entry));
+        assert!(origin.allows(OriginMark::of(&[1; 8], b"any host")));
     }
 
     #[test]

@@ -39,7 +39,9 @@ pub use keeper::{ChangeDone, ChangeFault, ChangeTicket, RecordKeeper};
 pub use log::{LogHome, RecordLog};
 pub use rados::RadosHome;
 
-use std::{fmt, io};
+use std::{fmt, hash::Hasher as _, io};
+
+use siphasher::sip::SipHasher24;
 
 /// Octets of a client owner at most (RFC 8881 §3.1).
 pub const OWNER_MAX: usize = 1024;
@@ -55,6 +57,41 @@ pub struct RecordedPrincipal {
     pub uid: u32,
 }
 
+/// Mark of the host that a client's record was made from: 31 bits of a hash under the client's
+/// verifier, so that only a host that has the verifier can look for addresses with the same mark.
+/// Zero is the mark of a record of an earlier version, which names no host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OriginMark(u32);
+
+impl OriginMark {
+    /// The mark of a host, whose address is in `octets`.
+    pub(crate) fn of(verifier: &[u8; 8], octets: &[u8]) -> Self {
+        let mut key = [0; 16];
+        let (first, second) = key.split_at_mut(8);
+        first.copy_from_slice(verifier);
+        second.copy_from_slice(verifier);
+        let mut hasher = SipHasher24::new_with_key(&key);
+        hasher.write(octets);
+        Self(((hasher.finish() >> 33) as u32).max(1))
+    }
+
+    /// Returns true if a record with this mark was made from the host with the `other` one, or may
+    /// have been.
+    pub fn allows(self, other: Self) -> bool {
+        self.0 == 0 || self == other
+    }
+
+    /// The bits, all but the highest.
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The mark of these bits.
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        Self(bits & (u32::MAX >> 1))
+    }
+}
+
 /// A client that may have state to reclaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
@@ -64,6 +101,8 @@ pub struct ClientRecord {
     pub verifier: [u8; 8],
     /// By whom it was made.
     pub principal: RecordedPrincipal,
+    /// The host that it was made from.
+    pub origin: OriginMark,
 }
 
 /// A change of the records.

@@ -94,7 +94,12 @@ impl LogHome for FaultyHome {
 
 fn client(name: &str) -> ClientRecord {
     let principal = RecordedPrincipal { flavor: 1, uid: 1_000 };
-    ClientRecord { owner: name.as_bytes().into(), verifier: [7; 8], principal }
+    ClientRecord {
+        owner: name.as_bytes().into(),
+        verifier: [7; 8],
+        principal,
+        origin: OriginMark::default(),
+    }
 }
 
 fn complete(name: &str) -> RecordChange {

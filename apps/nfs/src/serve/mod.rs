@@ -160,9 +160,11 @@ pub fn nfs4_config(
     lease_seconds: u16,
     boot: Option<u32>,
 ) -> Result<Nfs4Config, ServeError> {
-    let mut random = [0; 20];
-    getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(|error| ServeError::Random(error.into()))?;
+    let (mut random, mut key) = ([0; 20], [0; 16]);
+    for octets in [&mut random[..], &mut key] {
+        getrandom(octets, GetRandomFlags::empty())
+            .map_err(|error| ServeError::Random(error.into()))?;
+    }
     let (epoch, identity) = random.split_at(4);
     let number = |octets: &[u8]| octets.iter().fold(0, |sum, octet| sum << 8 | u32::from(*octet));
     let mut own = [0; 16];
@@ -184,6 +186,7 @@ pub fn nfs4_config(
         identity,
         delegations,
         started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),
+        key,
     })
 }
 

@@ -433,6 +433,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if let Some(begun) = self.crossing.begun {
             return self.go_on_with(begun);
         }
+        self.associate(&args.session)?;
         let verdict = match self.nfs4.sessions.begin(args, facts) {
             Err(Status4::Delay) => return Ok(self.await_slots(args)),
             verdict => verdict?,

@@ -16,7 +16,7 @@ use stag_protocol::{
 use super::{
     beside::BesideQuestion,
     compound::CallFacts,
-    session::{BegunSlot, LentSession, UsedSlots},
+    session::{BegunSlot, CertificateNames, LentSession, Origins, UsedSlots},
     split::AskedPart,
     state::FactChange,
 };
@@ -131,6 +131,8 @@ pub(crate) enum ToHome {
         reply: Option<Box<[u8]>>,
     },
     PeerGone(PeerAt),
+    /// A connection has shown a certificate with these names.
+    Certificate(PeerAt, CertificateNames),
     /// A client is forgotten that was settled there.
     Unsettled(u64),
     /// The slots of a session come back.
@@ -159,7 +161,11 @@ pub(crate) enum FromHome {
     Disconnect(PeerId),
     /// Compounds of this session are judged by the other shard from here on, with these slots if
     /// it has any that were used.
-    Lend(LentSession, Option<Box<UsedSlots>>),
+    Lend {
+        session: LentSession,
+        origins: Box<Origins>,
+        used: Option<Box<UsedSlots>>,
+    },
     /// A compound that crossed the letter by which that shard got the slots of its session.
     Back(Box<ForwardedCompound>),
     /// The slots of a session are to come back when nothing is carried out in them.

@@ -37,7 +37,7 @@ use super::{
     compound::CallFacts,
     facts::SharedFacts,
     letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
-    session::{BegunSlot, UsedSlots},
+    session::{BegunSlot, CertificateNames, UsedSlots},
     stateids::file_id,
 };
 use crate::{
@@ -406,6 +406,13 @@ impl ArrivalEnd {
     pub(crate) fn called_back(&mut self, peer: PeerId, token: Token, reply: Option<&[u8]>) {
         let (at, reply) = (PeerAt { shard: self.mail.shard, peer }, reply.map(Into::into));
         self.outgoing.push_back(ToHome::CalledBack { at, token, reply });
+    }
+
+    /// A connection has shown a certificate.
+    pub(crate) fn tell_certificate(&mut self, peer: PeerId, names: CertificateNames) {
+        let at = PeerAt { shard: self.mail.shard, peer };
+        self.peers.insert(peer);
+        self.outgoing.push_back(ToHome::Certificate(at, names));
     }
 
     /// A connection is gone.

@@ -36,7 +36,7 @@ use super::{
     kept::{is_of, sequence_of},
     letters::{ForwardedCompound, FromHome},
     link::ArrivalEnd,
-    session::{BegunSlot, LentSession, SESSIONS, SlotInUse, Standing, UsedSlots},
+    session::{BegunSlot, LentSession, Origins, SESSIONS, SlotInUse, Standing, UsedSlots},
     settled::ToldFacts,
     state::{ClientKey, PresenceFilter},
     stateids::file_id,
@@ -166,6 +166,8 @@ impl Nfs4 {
         used: Option<UsedSlots>,
         requests: u32,
     ) {
+        let client = self.sessions.get(session).and_then(|it| self.clients.get(it.client));
+        let Some(origins) = client.map(|client| Box::new(client.origins)) else { return };
         let Some(lent) = self.sessions.lend(session, shard) else { return };
         self.count_loans(1);
         if let Some(link) = &self.link
@@ -175,7 +177,8 @@ impl Nfs4 {
             loan.used = link.facts.loans.used(&lent.id);
         }
         self.tell_flags(session);
-        self.tell(shard, FromHome::Lend(lent, used.map(Box::new)));
+        let used = used.map(Box::new);
+        self.tell(shard, FromHome::Lend { session: lent, origins, used });
         self.settle(lent.client, shard, requests);
     }
 
@@ -348,8 +351,8 @@ impl Nfs4 {
     }
 
     /// Takes the slots of a session, some of which may be `used`.
-    pub(crate) fn borrow(&mut self, lent: LentSession, used: Option<UsedSlots>) {
-        let has_cells = self.sessions.borrow(lent, used);
+    pub(crate) fn borrow(&mut self, lent: LentSession, origins: Origins, used: Option<UsedSlots>) {
+        let has_cells = self.sessions.borrow(lent, origins, used);
         debug_assert!(has_cells, "each shard has as many cells as the home");
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.told.add_session(lent.client);

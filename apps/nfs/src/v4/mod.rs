@@ -4,6 +4,7 @@
 
 mod announce;
 mod arguments;
+mod association;
 mod attr;
 mod beside;
 mod callbacks;
@@ -42,7 +43,10 @@ mod turn;
 mod waits;
 mod watched;
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use stag_engine::Time;
 use stag_protocol::nfs::{
@@ -70,6 +74,7 @@ pub(crate) use turn::WaitMeans;
 
 use crate::{
     parked::PeerAt,
+    rate::EventRate,
     store::{Answered, LISTING_MAX, Store, TRANSFER_MAX},
 };
 use callbacks::Callbacks;
@@ -79,7 +84,7 @@ use loans::Borrowed;
 use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
-use session::{Client, Clients, Sessions, SlotInUse};
+use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
 use state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
 use watched::WatchedFiles;
@@ -98,6 +103,8 @@ pub struct Nfs4Config {
     pub delegations: DelegationPolicy,
     /// Seconds after 1970 at which the server was started.
     pub started: u32,
+    /// Secret key of this run: without it, client IDs and session IDs cannot be guessed.
+    pub key: [u8; 16],
 }
 
 /// Bounds of replies (RFC 8881 §2.10.6.4).
@@ -146,6 +153,11 @@ pub(crate) struct Nfs4 {
     config: Nfs4Config,
     clients: Clients,
     sessions: Sessions,
+    names: NameKey,
+    /// Names in the certificates that connections have shown.
+    certificates: HashMap<PeerAt, CertificateNames>,
+    /// Hosts that wait for the client of another one by the same name.
+    strangers: EventRate,
     pseudo: PseudoTree,
     /// Edition of the exports that the pseudo file system shows.
     edition: u64,
@@ -177,8 +189,11 @@ impl Nfs4 {
     pub(crate) fn new<S: Store>(config: Nfs4Config, store: &S) -> Self {
         Self {
             config,
-            clients: Clients::new(config.epoch),
-            sessions: Sessions::new(config.epoch),
+            clients: Clients::new(config.epoch, NameKey::new(config.key)),
+            sessions: Sessions::new(config.epoch, NameKey::new(config.key)),
+            names: NameKey::new(config.key),
+            certificates: HashMap::new(),
+            strangers: EventRate::new("clients by the name of one from another address"),
             pseudo: PseudoTree::new(store.exports(), config.started, store.edition()),
             edition: store.edition(),
             state: StateTables::new(
@@ -186,7 +201,8 @@ impl Nfs4 {
                 config.epoch as u16,
                 u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX),
                 STATE_LIMITS,
-            ),
+            )
+            .with_secret(config.key),
             callbacks: Callbacks::default(),
             suspended: SuspendedCompounds::new(),
             changes: ChangesUnderWay::new(S::MAY_WAIT),
@@ -243,6 +259,7 @@ impl Nfs4 {
     /// A connection is gone: no callback goes over it, and nobody there is answered.
     pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
         self.suspended.forget(peer);
+        self.certificates.remove(&peer);
         self.forget_away(peer);
         for session in self.sessions.iter_mut() {
             session.bound.forget(peer);

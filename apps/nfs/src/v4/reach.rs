@@ -16,7 +16,10 @@ use super::{
     state::{IoAccess, StateOther},
     stateids::file_id,
 };
-use crate::store::{Effort, Store};
+use crate::{
+    drc::CallSource,
+    store::{Effort, Store},
+};
 
 /// Part of a compound that this shard carries out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,15 +60,20 @@ pub(crate) struct Crossing<'a> {
 
 impl Nfs4 {
     /// The part of a compound that this shard carries out; the home may have room for one more.
-    /// None if its session's slots are not here, or are about to go back.
+    /// None if its session's slots are not here, or are about to go back, or this shard does not
+    /// know the call's origin: the home may, and judges it.
     pub(crate) fn reach_of<S: Store>(
-        &self,
+        &mut self,
         store: &S,
+        source: CallSource,
         mut operations: Compound<'_>,
         has_room: bool,
     ) -> Option<Crossing<'static>> {
-        let borrowed = self.borrowed.as_ref()?;
         let Ok(Request::Sequence(args)) = operations.next()? else { return None };
+        if !self.associate(&args.session, source) {
+            return None;
+        }
+        let borrowed = self.borrowed.as_ref()?;
         let session = self.sessions.get(&args.session)?;
         if matches!(session.standing, Standing::Borrowed { is_due: true }) {
             return None;

@@ -191,7 +191,7 @@ impl RecordQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Boot, ClientRecord, RecordError, RecordedPrincipal, Records};
+    use crate::records::{Boot, ClientRecord, OriginMark, RecordError, RecordedPrincipal, Records};
     use std::sync::{Arc, Mutex};
 
     type ToldFault = fn(&[RecordChange]) -> Option<RecordError>;
@@ -233,7 +233,8 @@ mod tests {
 
     fn complete(owner: u8) -> RecordChange {
         let principal = RecordedPrincipal { flavor: 1, uid: 0 };
-        RecordChange::Complete(ClientRecord { owner: [owner].into(), verifier: [0; 8], principal })
+        let (owner, origin) = ([owner].into(), OriginMark::default());
+        RecordChange::Complete(ClientRecord { owner, verifier: [0; 8], principal, origin })
     }
 
     fn remove(owner: u8) -> RecordChange {

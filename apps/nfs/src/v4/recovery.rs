@@ -24,11 +24,12 @@ use stag_protocol::{
 use super::{
     Nfs4, milliseconds,
     record_queue::{AfterRecord, RecordQueue},
-    session::{Client, Principal, RecordPhase, SlotInUse},
+    session::{Client, NewClient, Principal, RecordPhase, SlotInUse},
     state::{ClientKey, DelegationPolicy, StateKey},
 };
 use crate::records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal};
 use crate::{
+    drc::CallSource,
     parked::{Asker, PeerAt},
     reply::ReplyWriter,
 };
@@ -148,6 +149,7 @@ fn record_of(client: &Client) -> ClientRecord {
         owner: client.owner.clone(),
         verifier: client.verifier,
         principal: recorded(client.principal),
+        origin: client.mark,
     }
 }
 
@@ -161,14 +163,33 @@ impl Nfs4 {
         }
     }
 
+    /// Judges whether an owner may get a client ID while clients reclaim. One that had state before
+    /// the restart belongs to its user and to its host, which is known by its verifier, or else by
+    /// its address.
+    ///
+    /// # Errors
+    /// NFS4ERR_CLID_INUSE for another user; NFS4ERR_DELAY for another host, as it may be the same
+    /// client that restarted.
+    pub(super) fn check_listed(
+        &self,
+        new: &NewClient<'_>,
+        source: CallSource,
+    ) -> Result<(), Status4> {
+        let Some(listed) = self.recovery.listed.get(new.owner) else { return Ok(()) };
+        // RFC 8881 §8.4.2.1 [8881-262]: nobody else reclaims by a client's name
+        if listed.principal != recorded(new.principal) {
+            return Err(Status4::ClidInUse);
+        }
+        let is_same_host = listed.verifier == new.verifier
+            || listed.origin.allows(self.mark(&listed.verifier, source));
+        if is_same_host { Ok(()) } else { Err(Status4::Delay) }
+    }
+
     /// Returns true if the records list a client that is confirmed: it is the one that had state.
     pub(super) fn take_listed(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let Some(listed) = self.recovery.listed.get(&client.owner) else { return false };
-        // RFC 8881 §8.4.2.1 [8881-262]: nobody else reclaims by a client's name
-        if listed.principal != recorded(client.principal) {
-            return false;
-        }
+        debug_assert_eq!(listed.principal, recorded(client.principal), "EXCHANGE_ID judged it");
         let is_same = listed.verifier == client.verifier;
         let owner = client.owner.clone();
         self.recovery.listed.remove(&owner);

@@ -6,13 +6,12 @@
 //! whose attributes are known at once. The interpreter (`compound`) answers all others, and answers
 //! these by the same octets.
 
-use stag_engine::Time;
+use stag_engine::{Call, PeerId, Time};
 use stag_protocol::{
     nfs::{
         v3::FileHandle,
         v4::{Handle4, Operation, SequenceArgs, SequenceOk, Status4},
     },
-    rpc::CallHeader,
     xdr::{Codec as _, NoRoom, Reader, Writer},
 };
 
@@ -26,7 +25,7 @@ use super::{
     status,
 };
 use crate::{
-    parked::OWN,
+    parked::{OWN, PeerAt},
     store::{FileAttributes, Status, Store},
 };
 
@@ -76,8 +75,7 @@ impl Nfs4 {
         &mut self,
         store: &S,
         short: &ShortCompound,
-        header: &CallHeader<'_>,
-        arguments: Reader<'_>,
+        call: &Call<'_>,
         now: Time,
     ) -> Option<SequenceOk> {
         // Leases end by time alone, and there may have been no pass since.
@@ -88,15 +86,16 @@ impl Nfs4 {
             return None;
         }
         let facts = SequenceFacts {
-            principal: Principal::from(&header.credential),
-            request_len: request_len(header, &arguments),
+            principal: Principal::from(&call.header.credential),
+            request_len: request_len(&call.header, &call.arguments),
             operations: OPERATIONS,
-            arguments,
+            arguments: call.arguments.clone(),
         };
-        if self.link.is_some() {
+        let at = PeerAt { shard: OWN, peer: call.peer };
+        if self.link.is_some() && self.sessions.is_bound(&short.sequence.session, at) {
             self.note_way(&short.sequence.session, OWN, false);
         }
-        let session = self.sessions.pass(&short.sequence, &facts, REPLY_LEN_MAX)?;
+        let session = self.sessions.pass(&short.sequence, &facts, REPLY_LEN_MAX, at)?;
         self.tally.compounds += 1;
         let mut revoked = 0;
         if let Some(key) = self.clients.get(session.client).and_then(|client| client.key) {
@@ -109,9 +108,9 @@ impl Nfs4 {
         Some(session.sequence_ok(&short.sequence, revoked))
     }
 
-    /// Returns true if this shard judges the requests of its session.
-    pub(crate) fn judges(&self, short: &ShortCompound) -> bool {
-        self.sessions.get(&short.sequence.session).is_some()
+    /// Returns true if this shard judges the requests that a peer of its own sends in the session.
+    pub(crate) fn judges(&self, short: &ShortCompound, peer: PeerId) -> bool {
+        self.sessions.is_bound(&short.sequence.session, PeerAt { shard: OWN, peer })
     }
 
     /// Writes the results of the compound behind the header of its reply.

@@ -146,6 +146,7 @@ impl Ours {
             // When a server gives them is its own business: without them all the rest is the same.
             delegations: DelegationPolicy::Never,
             started: 1_000,
+            key: [3; 16],
         };
         let gateway = Gateway::new(Memory::new(&memory, &mut |_| ()).unwrap()).with_nfs4(config);
         let wire = OverFabric::new(gateway, Config::small());

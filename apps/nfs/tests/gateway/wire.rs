@@ -17,7 +17,7 @@ use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::{
     io::{ErrorKind, Read, Write},
-    net::TcpStream,
+    net::{SocketAddr, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -43,6 +43,14 @@ pub trait Wire {
     /// The callbacks that came since the last time, but for CB_SEQUENCE.
     fn called(&mut self) -> Vec<Callback> {
         Vec::new()
+    }
+    /// Calls from here on over one more connection, from this host of 127.0.0.0/24.
+    fn connect_from(&mut self, _host: u8) {
+        panic!("it has one connection");
+    }
+    /// Calls from here on over the connection of this number, in their order.
+    fn call_over(&mut self, _connection: usize) {
+        panic!("it has one connection");
     }
     /// Sets change attribute and size of files that are held under a write delegation.
     fn hold(&mut self, _held: Option<(u64, u64)>) {}
@@ -261,7 +269,10 @@ impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
 
 pub struct OverTcp<A: App> {
     server: Shard<Sim, A>,
-    socket: TcpStream,
+    at: SocketAddr,
+    sockets: Vec<TcpStream>,
+    /// The connection that calls go over.
+    current: usize,
     clock: Instant,
     xid: u32,
 }
@@ -271,9 +282,8 @@ impl<A: App<Report = GatewayReport>> OverTcp<A> {
         let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
         let mut server = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
         let at = server.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        let socket = TcpStream::connect(at).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        Self { server, socket, clock: Instant::now(), xid: 0 }
+        let sockets = vec![connect(1, at)];
+        Self { server, at, sockets, current: 0, clock: Instant::now(), xid: 0 }
     }
 
     fn pass(&mut self) {
@@ -282,6 +292,34 @@ impl<A: App<Report = GatewayReport>> OverTcp<A> {
             std::thread::yield_now();
         }
     }
+}
+
+/// No server.
+pub struct NoWire;
+
+impl Wire for NoWire {
+    fn exchange_all(&mut self, _: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
+        panic!("there is no server")
+    }
+
+    fn report(&self) -> GatewayReport {
+        panic!("there is no server")
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// A connection from a host of 127.0.0.0/24.
+fn connect(host: u8, to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+    connect(&socket, &to).unwrap();
+    let socket = TcpStream::from(socket);
+    socket.set_nonblocking(true).unwrap();
+    socket
 }
 
 impl<A: App<Report = GatewayReport>> OverTcp<A> {
@@ -300,14 +338,14 @@ impl<A: App<Report = GatewayReport>> OverTcp<A> {
         loop {
             assert!(Instant::now() < until, "no reply came in twenty seconds");
             if sent < output.len() {
-                match self.socket.write(&output[sent..]) {
+                match self.sockets[self.current].write(&output[sent..]) {
                     Ok(len) => sent += len,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(_) => return Err(CallFault::Disconnected(Cause::Peer)),
                 }
             }
             self.pass();
-            match self.socket.read(&mut staging) {
+            match self.sockets[self.current].read(&mut staging) {
                 Ok(0) => return Err(CallFault::Disconnected(Cause::Peer)),
                 Ok(len) => input.extend_from_slice(&staging[..len]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -328,6 +366,15 @@ impl<A: App<Report = GatewayReport>> OverTcp<A> {
 impl<A: App<Report = GatewayReport>> Wire for OverTcp<A> {
     fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
         messages.iter().map(|message| self.exchange_one(*message)).collect()
+    }
+
+    fn connect_from(&mut self, host: u8) {
+        self.sockets.push(connect(host, self.at));
+        self.current = self.sockets.len() - 1;
+    }
+
+    fn call_over(&mut self, connection: usize) {
+        self.current = connection;
     }
 
     fn report(&self) -> GatewayReport {

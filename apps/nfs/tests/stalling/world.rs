@@ -13,6 +13,7 @@ pub const NFS4: Nfs4Config = Nfs4Config {
     identity: [5; 16],
     delegations: DelegationPolicy::Never,
     started: 1_000,
+    key: [3; 16],
 };
 
 pub struct World {

@@ -22,6 +22,7 @@ pub const CONFIG: Nfs4Config = Nfs4Config {
     identity: [5; 16],
     delegations: DelegationPolicy::Never,
     started: 1_000,
+    key: [3; 16],
 };
 
 /// Time that a call may take, all reconnections included: longer than any call here takes.

@@ -9,10 +9,11 @@ use crate::{
     v4::turn::{Done, Turn},
 };
 
-/// Every connection carries the fore channel of any session; the back channel of a session is the
-/// connection that was bound last.
+/// Every connection from an origin of its client carries the fore channel of a session; the back
+/// channel is the connection that was bound last.
 pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindConnArgs) -> Done {
     let peer = turn.peer_at();
+    turn.associate(&args.session)?;
     let session = turn.nfs4.sessions.get_mut(&args.session).ok_or(Status4::BadSession)?;
     let grant = match (args.wish, &mut session.callbacks) {
         (ChannelWish::Fore, _) => ChannelGrant::Fore,
@@ -24,7 +25,6 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
         // RFC 8881 §18.34.3 [8881-307]: a session without a back channel has none to bind
         (ChannelWish::Back, None) => return Err(Status4::Inval.into()),
     };
-    session.bound.add(peer);
     if grant != ChannelGrant::Fore {
         turn.nfs4.make_ready(turn.cx, peer);
         turn.nfs4.resume_callbacks();

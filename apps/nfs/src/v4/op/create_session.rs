@@ -36,7 +36,7 @@ pub(super) fn create_session<S: Store>(
 ) -> Done {
     // What no session can have leaves no trace, not even in the client's sequence.
     let wanted = Wanted::of(args)?;
-    let client = turn.nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
+    let client = turn.own_client(args.client_id)?;
     let age = turn.cx.now().since(client.made);
     if !client.is_confirmed && age > turn.nfs4.config.lease {
         // RFC 8881 §18.35.4: a record that nobody confirmed goes with its lease.

@@ -25,10 +25,21 @@ pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeI
         return Err(Status4::Inval.into());
     }
     let owner = args.client.owner.0;
+    let new = NewClient {
+        owner,
+        verifier: args.client.verifier,
+        principal: turn.principal,
+        host: turn.nfs4.host(turn.source),
+        mark: turn.nfs4.mark(&args.client.verifier, turn.source),
+        now: turn.cx.now(),
+    };
+    // RFC 8881 §8.4.2.1 [8881-361]: the name of a client that may reclaim is kept
+    turn.nfs4.check_listed(&new, turn.source)?;
+    turn.nfs4.check_host(&new, turn.source.from)?;
     let confirmed = turn.nfs4.clients.confirmed(owner).map(|client| {
         let facts = ConfirmedClient {
             same_verifier: client.verifier == args.client.verifier,
-            same_principal: client.principal == turn.principal,
+            same_principal: client.principal == turn.principal && client.origins.allow(&new.host),
             holds_state: turn.nfs4.holds_state(client),
         };
         (client.id, facts)
@@ -41,29 +52,23 @@ pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeI
             if let Some(waiting) = turn.nfs4.clients.unconfirmed(owner).map(|client| client.id) {
                 turn.nfs4.clients.remove(waiting);
             }
+            // RFC 8881 §2.10.5: a client that shows itself over another connection may use both.
+            if let Some(client) = turn.nfs4.clients.get_mut(id) {
+                client.origins.add(new.host.origin());
+            }
             id
         }
         (ExchangeStep::Create { drop_confirmed }, former) => {
             if let (true, Some(former)) = (drop_confirmed, former) {
                 turn.nfs4.end_client(former);
             }
-            add(turn, args)?
+            turn.nfs4.clients.add(&new).ok_or(Status4::Delay)?
         }
         (ExchangeStep::Confirmed | ExchangeStep::Update, None) => {
             return Err(Status4::ServerFault.into());
         }
     };
     put(turn, id)
-}
-
-fn add<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done<u64> {
-    let new = NewClient {
-        owner: args.client.owner.0,
-        verifier: args.client.verifier,
-        principal: turn.principal,
-        now: turn.cx.now(),
-    };
-    Ok(turn.nfs4.clients.add(&new).ok_or(Status4::Delay)?)
 }
 
 fn put<S: Store>(turn: &mut Turn<'_, '_, S>, id: u64) -> Done {

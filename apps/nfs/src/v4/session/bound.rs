@@ -1,32 +1,49 @@
-//! The connections of a session, for those who watch. No call is judged by them: every connection
-//! carries the fore channel of any session.
+//! The connections that are associated with a session (RFC 8881 §2.10.3.1): it was made
+//! over them, they were bound to it, or they brought a SEQUENCE from an origin of its client.
+//! Requests over others are judged by their origin first.
 
 use super::BOUND_MAX;
 use crate::parked::PeerAt;
 
-/// The latest connections that a session was made over or bound to by BIND_CONN_TO_SESSION, the
-/// oldest first.
+/// The latest connections that were associated with a session, the oldest first.
 #[derive(Debug, Default)]
-pub(in crate::v4) struct BoundPeers(Vec<PeerAt>);
+pub(in crate::v4) struct BoundPeers {
+    /// The latest one, which brings most requests.
+    latest: Option<PeerAt>,
+    all: Vec<PeerAt>,
+}
 
 impl BoundPeers {
     /// Adds a connection. The oldest one makes room.
     pub(in crate::v4) fn add(&mut self, peer: PeerAt) {
         self.forget(peer);
-        if self.0.len() >= BOUND_MAX {
-            self.0.remove(0);
+        if self.all.len() >= BOUND_MAX {
+            self.all.remove(0);
         }
-        self.0.push(peer);
+        self.all.push(peer);
+        self.latest = Some(peer);
+    }
+
+    /// Returns true if a connection is associated.
+    #[inline]
+    pub(in crate::v4) fn has(&self, peer: PeerAt) -> bool {
+        self.latest == Some(peer) || self.all.contains(&peer)
     }
 
     /// Forgets a connection that is gone.
     pub(in crate::v4) fn forget(&mut self, peer: PeerAt) {
-        self.0.retain(|bound| *bound != peer);
+        self.all.retain(|bound| *bound != peer);
+        self.latest.take_if(|latest| *latest == peer);
+    }
+
+    /// Returns true if no connection is associated.
+    pub(in crate::v4) fn is_empty(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// The connections.
     pub(in crate::v4) fn iter(&self) -> impl Iterator<Item = PeerAt> {
-        self.0.iter().copied()
+        self.all.iter().copied()
     }
 }
 
@@ -48,5 +65,8 @@ mod tests {
         bound.forget(peer(0));
         let expected = [2, 3, 4, 6].into_iter().chain(8..latest).chain([5]).map(peer);
         assert!(bound.iter().eq(expected), "{bound:?}");
+        assert!(bound.has(peer(5)) && bound.has(peer(3)) && !bound.has(peer(7)));
+        bound.forget(peer(5));
+        assert!(!bound.has(peer(5)));
     }
 }

@@ -1,8 +1,8 @@
 //! Client records (RFC 8881 §2.4, §18.35): confirmed ones, and those that wait for their first
 //! CREATE_SESSION.
 //!
-//! A client ID is the epoch of this run, the place of the record and how often that place was used:
-//! it is not given twice, whoever asks and whenever.
+//! A client ID is made of the epoch of this run, the place of the record and the number of its uses
+//! ([`NameKey`]): it is not given twice, and cannot be guessed.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use stag_protocol::{
     rpc::Credential,
 };
 
-use super::{CLIENTS, UNCONFIRMED};
+use super::{CLIENTS, Host, NameFacts, NameKey, Origins, UNCONFIRMED};
+use crate::records::OriginMark;
 use crate::v4::{settled::Settled, state::ClientKey};
 
 /// The user that a client ID belongs to (RFC 8881 §2.4.3).
@@ -47,6 +48,10 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) verifier: Verifier4,
     /// The user that made the record.
     pub(in crate::v4) principal: Principal,
+    /// The hosts whose connections may use its sessions and end it.
+    pub(in crate::v4) origins: Origins,
+    /// The host that it was made from, as its record has it.
+    pub(in crate::v4) mark: OriginMark,
     /// True after the first CREATE_SESSION.
     pub(in crate::v4) is_confirmed: bool,
     /// Sequence ID of the last CREATE_SESSION.
@@ -85,6 +90,8 @@ pub(in crate::v4) struct NewClient<'a> {
     pub(in crate::v4) owner: &'a [u8],
     pub(in crate::v4) verifier: Verifier4,
     pub(in crate::v4) principal: Principal,
+    pub(in crate::v4) host: Host,
+    pub(in crate::v4) mark: OriginMark,
     pub(in crate::v4) now: Time,
 }
 
@@ -98,7 +105,7 @@ struct OwnerRecords {
 /// A place for a record.
 #[derive(Debug, Default)]
 struct ClientPlace {
-    uses: u16,
+    uses: u64,
     client: Option<Client>,
 }
 
@@ -111,6 +118,7 @@ pub(super) const RECORD_LEN: usize =
 #[derive(Debug)]
 pub(in crate::v4) struct Clients {
     epoch: u32,
+    names: NameKey,
     places: Box<[ClientPlace]>,
     free: Vec<u16>,
     owners: HashMap<Box<[u8]>, OwnerRecords>,
@@ -118,11 +126,12 @@ pub(in crate::v4) struct Clients {
 }
 
 impl Clients {
-    /// None yet; `epoch` is not that of any other run.
-    pub(in crate::v4) fn new(epoch: u32) -> Self {
+    /// None yet; `epoch` is not that of any other run, and `names` is secret.
+    pub(in crate::v4) fn new(epoch: u32, names: NameKey) -> Self {
         const { assert!(CLIENTS <= u16::MAX as usize) };
         Self {
             epoch,
+            names,
             places: std::iter::repeat_with(ClientPlace::default).take(CLIENTS).collect(),
             free: (0..CLIENTS as u16).rev().collect(),
             owners: HashMap::new(),
@@ -173,12 +182,15 @@ impl Clients {
         let number = self.free.pop()?;
         let place = self.places.get_mut(usize::from(number))?;
         place.uses = place.uses.wrapping_add(1);
-        let id = u64::from(self.epoch) << 32 | u64::from(place.uses) << 16 | u64::from(number);
+        let (epoch, uses) = (self.epoch, place.uses);
+        let id = self.names.client(NameFacts { epoch, uses, place: number });
         place.client = Some(Client {
             id,
             owner: new.owner.into(),
             verifier: new.verifier,
             principal: new.principal,
+            origins: Origins::new(new.host.origin()),
+            mark: new.mark,
             is_confirmed: false,
             sequence: 0,
             created: None,
@@ -250,27 +262,34 @@ const fn place_of(id: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_engine::PeerAddress;
 
     fn new(owner: &[u8], seconds: u64) -> NewClient<'_> {
         let now = Time(seconds * 1_000_000_000);
-        NewClient { owner, verifier: [1; 8], principal: Principal::Unix(0), now }
+        let host = names().host(PeerAddress::Simulated, None);
+        let mark = OriginMark::default();
+        let principal = Principal::Unix(0);
+        NewClient { owner, verifier: [1; 8], principal, host, mark, now }
+    }
+
+    fn names() -> NameKey {
+        NameKey::new([3; 16])
     }
 
     #[test]
     fn no_client_id_is_given_twice() {
-        let mut clients = Clients::new(7);
+        let mut clients = Clients::new(7, names());
         let mut seen = std::collections::HashSet::new();
         for _ in 0..1_000 {
             let id = clients.add(&new(b"a", 0)).unwrap();
             assert!(seen.insert(id), "{id:x}");
-            assert_eq!(id >> 32, 7);
         }
         assert_eq!(clients.len(), 1, "a new record takes the place of the one before");
     }
 
     #[test]
     fn an_owner_has_one_confirmed_record_and_one_that_waits() {
-        let mut clients = Clients::new(1);
+        let mut clients = Clients::new(1, names());
         let first = clients.add(&new(b"a", 0)).unwrap();
         clients.confirm(first, None);
         let second = clients.add(&new(b"a", 1)).unwrap();
@@ -286,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_oldest_record_that_nobody_confirmed_makes_room() {
-        let mut clients = Clients::new(1);
+        let mut clients = Clients::new(1, names());
         let owner = |number: usize| number.to_be_bytes();
         let ids: Vec<u64> = (0..UNCONFIRMED + 3)
             .map(|number| clients.add(&new(&owner(number), number as u64)).unwrap())
@@ -298,7 +317,7 @@ mod tests {
 
     #[test]
     fn when_every_place_is_confirmed_nobody_is_added() {
-        let mut clients = Clients::new(1);
+        let mut clients = Clients::new(1, names());
         for number in 0..CLIENTS {
             let id = clients.add(&new(&number.to_be_bytes(), 0)).unwrap();
             clients.confirm(id, None);

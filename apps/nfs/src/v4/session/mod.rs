@@ -12,6 +12,7 @@ mod bound;
 mod cells;
 mod client;
 mod digest;
+mod ids;
 mod request;
 mod table;
 
@@ -19,6 +20,8 @@ pub(super) use back::BackChannel;
 pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
+pub(crate) use ids::{CertificateNames, Origins};
+pub(super) use ids::{Host, NameFacts, NameKey, mark_of};
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
 pub(crate) use table::{BegunSlot, LentSession, UsedSlots};
 pub(super) use table::{Session, Sessions, Standing};

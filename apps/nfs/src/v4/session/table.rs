@@ -7,9 +7,11 @@ use stag_protocol::nfs::v4::{
     state::{Slot, SlotCall, SlotStep, SlotTable},
 };
 
+use crate::parked::PeerAt;
+
 use super::{
-    BackChannel, BoundPeers, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS, SequenceFacts,
-    SlotInUse, SlotVerdict, digest::digest,
+    BackChannel, BoundPeers, CELL_LEN, NameFacts, NameKey, Origins, Principal, ReplyCells,
+    SESSIONS, SLOTS, SequenceFacts, SlotInUse, SlotVerdict, digest::digest,
 };
 pub(crate) use loan::{BegunSlot, LentSession, UsedSlots};
 pub(in crate::v4) use loan::{Standing, Way};
@@ -25,7 +27,9 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) minor_version: u32,
     /// The back channel, if the client asked for one.
     pub(in crate::v4) callbacks: Option<BackChannel>,
-    /// The connections that it was made over or bound to.
+    /// At a shard that has its slots from the home: the origins of its client, as they were then.
+    pub(in crate::v4) origins: Option<Box<Origins>>,
+    /// The connections that are associated with it.
     pub(in crate::v4) bound: BoundPeers,
     /// The shard that has its slots.
     pub(in crate::v4) standing: Standing,
@@ -43,7 +47,7 @@ const SEQUENCE_REPLY_LEN: usize = 24 + 12 + 8 + 36;
 /// A place for a session.
 #[derive(Debug, Default)]
 struct SessionPlace {
-    uses: u32,
+    uses: u64,
     session: Option<Box<Session>>,
 }
 
@@ -51,6 +55,7 @@ struct SessionPlace {
 #[derive(Debug)]
 pub(in crate::v4) struct Sessions {
     epoch: u32,
+    names: NameKey,
     places: Box<[SessionPlace]>,
     free: Vec<u16>,
     /// Places from here on were never used: whoever goes through all sessions stops there.
@@ -61,11 +66,12 @@ pub(in crate::v4) struct Sessions {
 }
 
 impl Sessions {
-    /// None yet; `epoch` is not that of any other run.
-    pub(in crate::v4) fn new(epoch: u32) -> Self {
+    /// None yet; `epoch` is not that of any other run, and `names` is secret.
+    pub(in crate::v4) fn new(epoch: u32, names: NameKey) -> Self {
         const { assert!(SESSIONS <= u16::MAX as usize) };
         Self {
             epoch,
+            names,
             places: std::iter::repeat_with(SessionPlace::default).take(SESSIONS).collect(),
             free: (0..SESSIONS as u16).rev().collect(),
             untouched: 0,
@@ -120,7 +126,8 @@ impl Sessions {
         self.untouched = self.untouched.max(usize::from(number) + 1);
         let place = self.places.get_mut(usize::from(number))?;
         place.uses = place.uses.wrapping_add(1);
-        let id = session_id(self.epoch, place.uses, client, number);
+        let (epoch, uses) = (self.epoch, place.uses);
+        let id = self.names.session(NameFacts { epoch, uses, place: number });
         let session = Session::new(LentSession { id, client, minor_version, fore }, cells);
         place.session = Some(Box::new(Session { callbacks, ..session }));
         Some(id)
@@ -158,6 +165,12 @@ impl Sessions {
     /// The IDs of a client's sessions, one after the other: the first of them.
     pub(in crate::v4) fn first_of(&self, client: u64) -> Option<SessionId> {
         self.iter().find(|session| session.client == client).map(|session| session.id)
+    }
+
+    /// Returns true if a connection is associated with a session.
+    #[inline]
+    pub(in crate::v4) fn is_bound(&self, id: &SessionId, at: PeerAt) -> bool {
+        self.get(id).is_some_and(|session| session.bound.has(at))
     }
 
     /// Ends a session. Compounds in its slots go on; their replies are kept nowhere.
@@ -223,16 +236,18 @@ impl Sessions {
 
     /// Begins and ends a new request that is carried out at once, whose reply has at most
     /// `reply_max` octets and is not kept, and gives its session. None for all that
-    /// [`begin`](Self::begin) has to judge: nothing changes then.
+    /// [`begin`](Self::begin) has to judge: nothing changes then. The connection at `at` is
+    /// associated with the session.
     #[inline]
     pub(in crate::v4) fn pass(
         &mut self,
         args: &SequenceArgs,
         facts: &SequenceFacts<'_>,
         reply_max: u32,
+        at: PeerAt,
     ) -> Option<&Session> {
         debug_assert!(!args.cache_this, "the reply is not kept");
-        let session = self.get_mut(&args.session)?;
+        let session = self.get_mut(&args.session).filter(|session| session.bound.has(at))?;
         let fore = &session.fore;
         let is_within = facts.request_len <= fore.request_max as usize
             && facts.operations <= fore.operations_max
@@ -312,16 +327,6 @@ fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
     }
 }
 
-/// A name that no other session has, in this run or another.
-fn session_id(epoch: u32, uses: u32, client: u64, number: u16) -> SessionId {
-    let mut id = [0; 16];
-    let words = [epoch, uses, client as u32, u32::from(number)];
-    for (place, word) in id.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        *place = word.to_be_bytes();
-    }
-    id
-}
-
 /// The place that a session ID names.
 const fn place_of(id: &SessionId) -> u16 {
     let [.., high, low] = *id;
@@ -365,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_retry_gets_the_reply_that_its_slot_keeps() {
-        let mut sessions = Sessions::new(1);
+        let mut sessions = Sessions::new(1, NameKey::new([3; 16]));
         let id = sessions.add(5, 1, channel(2), None).unwrap();
         let used = begun(&mut sessions, &args(id, 1, 1));
         assert!(matches!(sessions.begin(&args(id, 1, 1), &FACTS), Ok(SlotVerdict::InProgress)));
@@ -381,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_request_that_breaks_a_limit_leaves_its_slot_as_it_was() {
-        let mut sessions = Sessions::new(1);
+        let mut sessions = Sessions::new(1, NameKey::new([3; 16]));
         let id = sessions.add(5, 1, channel(2), None).unwrap();
         let too_long = SequenceFacts { request_len: 4_097, ..FACTS };
         let too_many = SequenceFacts { operations: 9, ..FACTS };
@@ -397,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_session_that_ends_gives_everything_back() {
-        let mut sessions = Sessions::new(1);
+        let mut sessions = Sessions::new(1, NameKey::new([3; 16]));
         let id = sessions.add(5, 1, channel(64), None).unwrap();
         assert_eq!((sessions.len(), sessions.slots()), (1, 64));
         let used = begun(&mut sessions, &args(id, 0, 1));
@@ -426,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_fewer_slots_are_left_the_fewer_are_granted() {
-        let mut sessions = Sessions::new(1);
+        let mut sessions = Sessions::new(1, NameKey::new([3; 16]));
         assert_eq!(
             (sessions.grant(1_000), sessions.grant(3), sessions.grant(0)),
             (Some(64), Some(3), Some(1))

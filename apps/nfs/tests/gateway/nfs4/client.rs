@@ -26,6 +26,7 @@ pub const CONFIG: Nfs4Config = Nfs4Config {
     identity: [5; 16],
     delegations: DelegationPolicy::Never,
     started: 1_000,
+    key: [3; 16],
 };
 
 /// An export that can be written to.

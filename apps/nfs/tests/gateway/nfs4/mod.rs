@@ -11,6 +11,7 @@ mod compounds;
 mod files;
 mod locks;
 mod names;
+mod owners;
 mod ranges;
 mod recovery;
 mod refusals;

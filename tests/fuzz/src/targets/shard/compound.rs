@@ -116,6 +116,7 @@ impl CompoundServer {
             identity: [5; 16],
             delegations: DelegationPolicy::ReadWrite,
             started: 1_000,
+            key: [3; 16],
         };
         let mut world = ShardWorld::new(Gateway::new(gateway_store()).with_nfs4(config));
         let port = world.shard.listen(&Port(0)).expect("nobody else listens");

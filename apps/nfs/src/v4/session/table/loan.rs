@@ -8,7 +8,7 @@ use stag_protocol::nfs::v4::{
     state::{Slot, SlotTable},
 };
 
-use super::super::{BoundPeers, SlotInUse, cells::ReplyCells};
+use super::super::{BoundPeers, Origins, SlotInUse, cells::ReplyCells};
 use super::{Session, Sessions, place_of};
 
 /// The shard that has the slots of a session.
@@ -117,6 +117,7 @@ impl Session {
             fore,
             minor_version,
             callbacks: None,
+            origins: None,
             bound: BoundPeers::default(),
             standing: Standing::Own,
             way: Way::default(),
@@ -241,7 +242,12 @@ impl Sessions {
     /// Takes the slots of a session of the home's, which nobody has used if there are no `used`
     /// ones. False when there are no cells for their replies, of which this shard has as many as
     /// the home.
-    pub(in crate::v4) fn borrow(&mut self, facts: LentSession, used: Option<UsedSlots>) -> bool {
+    pub(in crate::v4) fn borrow(
+        &mut self,
+        facts: LentSession,
+        origins: Origins,
+        used: Option<UsedSlots>,
+    ) -> bool {
         let number = place_of(&facts.id);
         if let Some(earlier) = self.at(number).map(Session::id) {
             self.remove(&earlier);
@@ -250,7 +256,8 @@ impl Sessions {
         let Some(place) = self.places.get_mut(usize::from(number)) else { return false };
         self.untouched = self.untouched.max(usize::from(number) + 1);
         let standing = Standing::Borrowed { is_due: false };
-        let mut session = Session { standing, ..Session::new(facts, cells) };
+        let origins = Some(Box::new(origins));
+        let mut session = Session { standing, origins, ..Session::new(facts, cells) };
         if let Some(used) = used {
             session.fill(&mut self.cells, used);
         }
@@ -270,7 +277,9 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v4::session::{Principal, SequenceFacts, SlotVerdict};
+    use crate::parked::PeerAt;
+    use crate::v4::session::{NameKey, Principal, SequenceFacts, SlotVerdict};
+    use stag_engine::{PeerAddress, PeerId};
     use stag_protocol::xdr::Reader;
 
     const FACTS: SequenceFacts<'static> = SequenceFacts {
@@ -279,6 +288,16 @@ mod tests {
         operations: 3,
         arguments: Reader::new(&[]),
     };
+
+    const PEER: PeerAt = PeerAt { shard: 0, peer: PeerId::from_bits(1) };
+
+    fn names() -> NameKey {
+        NameKey::new([3; 16])
+    }
+
+    fn origins() -> Origins {
+        Origins::new(names().host(PeerAddress::Simulated, None).origin())
+    }
 
     fn made(sessions: &mut Sessions) -> SessionId {
         let fore = ChannelAttributes {
@@ -306,14 +325,14 @@ mod tests {
 
     #[test]
     fn slots_come_back_as_they_were_with_the_replies_that_they_keep() {
-        let (mut home, mut other) = (Sessions::new(1), Sessions::new(1));
+        let (mut home, mut other) = (Sessions::new(1, names()), Sessions::new(1, names()));
         let id = made(&mut home);
         let lent = home.lend(&id, 3).unwrap();
         let refused = home.begin(&args(id, 0, 1), &FACTS).unwrap_err();
         assert_eq!(refused, Status4::Delay, "the slots are elsewhere");
         let short = SequenceArgs { cache_this: false, ..args(id, 0, 1) };
-        assert!(home.pass(&short, &FACTS, 100).is_none());
-        assert!(other.borrow(lent, None));
+        assert!(home.pass(&short, &FACTS, 100, PEER).is_none());
+        assert!(other.borrow(lent, origins(), None));
         let kept = begun(&mut other, &args(id, 0, 1));
         other.finish(&kept, Some(b"reply"));
         let busy = begun(&mut other, &args(id, 1, 1));
@@ -333,7 +352,7 @@ mod tests {
         home.finish(&again, Some(b"other"));
         // They are lent once more, as they are now.
         let (lent, used) = (home.lend(&id, 4).unwrap(), home.used(&id));
-        assert!(other.borrow(lent, used) && home.lend(&id, 5).is_none());
+        assert!(other.borrow(lent, origins(), used) && home.lend(&id, 5).is_none());
         assert!(matches!(other.begin(&args(id, 0, 2), &FACTS), Ok(SlotVerdict::Replay)));
         assert_eq!(other.kept(&id, 0), Some(&b"other"[..]));
         let unkept = other.begin(&args(id, 1, 1), &FACTS);
@@ -343,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_session_follows_requests_that_come_one_way_for_long() {
-        let mut home = Sessions::new(1);
+        let mut home = Sessions::new(1, names());
         let id = made(&mut home);
         let session = home.get_mut(&id).unwrap();
         assert!((1..FOLLOWED).all(|_| !session.follow(2)) && session.follow(2));
@@ -356,18 +375,21 @@ mod tests {
 
     #[test]
     fn a_session_that_ends_while_it_is_lent_takes_no_slots_back() {
-        let (mut home, mut other) = (Sessions::new(1), Sessions::new(1));
+        let (mut home, mut other) = (Sessions::new(1, names()), Sessions::new(1, names()));
         let id = made(&mut home);
-        assert!(other.borrow(home.lend(&id, 1).unwrap(), None));
+        assert!(other.borrow(home.lend(&id, 1).unwrap(), origins(), None));
         assert!(home.remove(&id).is_some());
         let next = made(&mut home);
         let back = other.give_back(&id).unwrap();
         assert!(!home.take_back(&id, back) && home.get(&next).is_some());
         // A session that the other shard has not heard the end of makes way.
-        assert!(other.borrow(home.lend(&next, 1).unwrap(), None));
+        assert!(other.borrow(home.lend(&next, 1).unwrap(), origins(), None));
         let used = begun(&mut other, &args(next, 0, 1));
         let after = made(&mut home);
-        assert!(other.borrow(home.lend(&after, 1).unwrap(), None) && other.get(&next).is_some());
+        assert!(
+            other.borrow(home.lend(&after, 1).unwrap(), origins(), None)
+                && other.get(&next).is_some()
+        );
         other.finish(&used, None);
         assert_eq!((other.busy(), other.slots()), (0, 4));
     }

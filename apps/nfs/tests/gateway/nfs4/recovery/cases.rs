@@ -138,8 +138,7 @@ fn a_client_that_began_anew_or_acts_for_another_user_reclaims_nothing() {
     let mut held = one.open(&mut world, b"f").unwrap();
     world.restart();
     one.uid += 1;
-    one.connect(&mut world);
-    assert_eq!(one.reclaim_all(&mut world, &mut held), Err(Status4::NoGrace));
+    assert_eq!(one.ask_id(&mut world), Err(Status4::ClidInUse));
     assert_eq!(world.report().awaited, 1, "the user who had it is awaited");
     world.restart();
     let mut next = Party::begun(b"one", 2, &mut world);

@@ -43,8 +43,8 @@ impl Party {
         world.send(self.uid, requests)
     }
 
-    /// EXCHANGE_ID and CREATE_SESSION.
-    pub fn connect(&mut self, world: &mut World) {
+    /// EXCHANGE_ID: client ID, and the sequence ID for CREATE_SESSION.
+    pub fn ask_id(&self, world: &mut World) -> Result<(u64, u32), Status4> {
         let args = ExchangeIdArgs {
             client: ClientOwner { verifier: [self.verifier; 8], owner: Text(self.owner) },
             flags: 0,
@@ -52,9 +52,17 @@ impl Party {
             implementation: None,
         };
         let reply = self.send(world, &[Request::ExchangeId(args)]);
-        let Answer::ExchangeId(Ok(ok)) = reply.last() else { panic!("{:?}", reply.last()) };
-        (self.id, self.sequence) = (ok.client_id, 0);
-        let reply = self.send(world, &[Request::CreateSession(session_args(self.id, ok.sequence))]);
+        match reply.last() {
+            Answer::ExchangeId(done) => done.map(|ok| (ok.client_id, ok.sequence)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// EXCHANGE_ID and CREATE_SESSION.
+    pub fn connect(&mut self, world: &mut World) {
+        let (id, sequence) = self.ask_id(world).unwrap();
+        (self.id, self.sequence) = (id, 0);
+        let reply = self.send(world, &[Request::CreateSession(session_args(id, sequence))]);
         let Answer::CreateSession(Ok(ok)) = reply.last() else { panic!("{:?}", reply.last()) };
         self.session = ok.session;
     }

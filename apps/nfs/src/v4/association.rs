@@ -1,0 +1,135 @@
+//! The connections that may use what belongs to a client: its sessions and its record (RFC 8881
+//! §2.10.8.3, §18.34.3, §18.37.3). The interpreter of compounds and the operations on clients and
+//! sessions ask here.
+//!
+//! Clients ask for SP4_NONE, where the server judges no principal: any user of a host may call in
+//! any session of that host. An AUTH_SYS credential proves nothing either. So the *origin* of a
+//! connection decides, which is the host that it comes from: its address, or the names in the
+//! certificate that it has shown. A client has the origin that it was
+//! made from, and each that it has shown itself from since: EXCHANGE_ID by the same owner, verifier
+//! and principal, as a client sends it that has another address or tries whether it can trunk.
+//!
+//! To all other origins, a session or a client ID does not exist. The first request over a
+//! connection associates it with its session, and no later one is judged again.
+
+use stag_engine::PeerAddress;
+use stag_protocol::nfs::v4::{SessionId, Status4, Verifier4};
+
+use super::{
+    Nfs4,
+    session::{CertificateNames, Client, Host, NewClient, mark_of},
+    turn::Turn,
+};
+use crate::{
+    drc::CallSource,
+    parked::{Asker, PeerAt},
+    records::OriginMark,
+    store::Store,
+};
+
+/// Octets of an owner's name that are logged.
+const OWNER_MAX: usize = 128;
+
+impl Nfs4 {
+    /// A connection has shown a certificate with these names.
+    pub(crate) fn note_certificate(&mut self, at: PeerAt, names: CertificateNames) {
+        self.certificates.insert(at, names);
+    }
+
+    /// The host that a call came from.
+    pub(super) fn host(&self, source: CallSource) -> Host {
+        self.names.host(source.from, self.certificate(source))
+    }
+
+    /// Its mark, for the record of a client with this verifier.
+    pub(super) fn mark(&self, verifier: &Verifier4, source: CallSource) -> OriginMark {
+        mark_of(verifier, source.from, self.certificate(source))
+    }
+
+    fn certificate(&self, source: CallSource) -> Option<&CertificateNames> {
+        self.certificates.get(&Asker::of(source).at())
+    }
+
+    /// Associates a connection of this origin with a session, unless it is already. Returns false
+    /// for an origin that its client is not known by.
+    pub(super) fn associate(&mut self, id: &SessionId, source: CallSource) -> bool {
+        let at = Asker::of(source).at();
+        self.sessions.is_bound(id, at) || self.associate_new(id, at, self.host(source))
+    }
+
+    #[cold]
+    fn associate_new(&mut self, id: &SessionId, at: PeerAt, host: Host) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else { return false };
+        let is_known = match &session.origins {
+            Some(origins) => origins.know(&host),
+            None => {
+                let client = self.clients.get(session.client);
+                client.is_some_and(|client| client.origins.know(&host))
+            }
+        };
+        if is_known {
+            session.bound.add(at);
+        }
+        is_known
+    }
+
+    /// Judges whether a host may replace the client of an owner. A host that does not know its
+    /// verifier may be the same one, restarted with another address, or any other. It waits for the
+    /// lease of the client, which does not end while that is there.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY.
+    pub(super) fn check_host(
+        &mut self,
+        new: &NewClient<'_>,
+        from: PeerAddress,
+    ) -> Result<(), Status4> {
+        let Some(client) = self.clients.confirmed(new.owner) else { return Ok(()) };
+        let is_allowed = client.verifier == new.verifier
+            || client.principal != new.principal
+            || !client.origins.allow(&new.host)
+            || client.origins.know(&new.host)
+            || !self.holds_state(client);
+        let Some(key) = client.key.filter(|_| !is_allowed) else { return Ok(()) };
+        if self.state.is_expired(key) && !self.is_renewed(key, new.now) {
+            return Ok(());
+        }
+        if self.strangers.allows(new.now) {
+            let owner = String::from_utf8_lossy(new.owner.get(..OWNER_MAX).unwrap_or(new.owner));
+            tracing::warn!(
+                target: "stag",
+                peer = %from,
+                owner = ?owner,
+                "a client of this name is there from another address: it waits until the lease of \
+                 that ends. Cloned hosts need names of their own (nfs4_unique_id)"
+            );
+        }
+        Err(Status4::Delay)
+    }
+
+    /// Returns true if a client is known by the origin of a call.
+    pub(super) fn is_of(&self, client: u64, source: CallSource) -> bool {
+        let host = self.host(source);
+        self.clients.get(client).is_some_and(|client| client.origins.know(&host))
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Associates the connection with a session.
+    ///
+    /// # Errors
+    /// NFS4ERR_BADSESSION for one that does not exist, or belongs to another host.
+    pub(super) fn associate(&mut self, id: &SessionId) -> Result<(), Status4> {
+        let is_associated = self.nfs4.associate(id, self.source);
+        if is_associated { Ok(()) } else { Err(Status4::BadSession) }
+    }
+
+    /// The record of a client ID.
+    ///
+    /// # Errors
+    /// NFS4ERR_STALE_CLIENTID for one that does not exist, or belongs to another host.
+    pub(super) fn own_client(&self, id: u64) -> Result<&Client, Status4> {
+        let is_own = self.nfs4.is_of(id, self.source);
+        self.nfs4.clients.get(id).filter(|_| is_own).ok_or(Status4::StaleClientid)
+    }
+}

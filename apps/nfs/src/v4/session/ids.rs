@@ -1,0 +1,266 @@
+//! Names that cannot be guessed (RFC 8881 §2.10.8.3): client IDs, session IDs and the tags of
+//! origins, made with a secret key of the server's run.
+//!
+//! Each ID ends with the place of its entry, so that it is found at once; all octets in front of
+//! the place come from SipHash-2-4 under the key.
+
+use core::hash::Hasher;
+use std::net::IpAddr;
+
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use stag_engine::PeerAddress;
+use stag_protocol::nfs::v4::{SessionId, Verifier4};
+
+use crate::records::OriginMark;
+
+/// Kinds of names: none is made of the octets of another.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum NameKind {
+    Client = 1,
+    Session = 2,
+    Origin = 3,
+}
+
+/// The key that names of a run are made with.
+#[derive(Clone, Copy)]
+pub(in crate::v4) struct NameKey([u8; 16]);
+
+impl core::fmt::Debug for NameKey {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("NameKey")
+    }
+}
+
+/// Origin of a connection: the host that it comes from, as far as the connection shows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::v4) struct Origin(u64);
+
+/// Facts that make an ID unlike all others of its kind.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct NameFacts {
+    /// Number of the server's run.
+    pub(in crate::v4) epoch: u32,
+    /// Number of entries that its place has had.
+    pub(in crate::v4) uses: u64,
+    /// The place.
+    pub(in crate::v4) place: u16,
+}
+
+impl NameKey {
+    pub(in crate::v4) const fn new(key: [u8; 16]) -> Self {
+        Self(key)
+    }
+
+    fn hash(&self, kind: NameKind, octets: &[u8]) -> u128 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write_u8(kind as u8);
+        hasher.write(octets);
+        hasher.finish128().as_u128()
+    }
+
+    fn hash_facts(&self, kind: NameKind, facts: NameFacts) -> u128 {
+        let NameFacts { epoch, uses, place } = facts;
+        let mut octets = [0; 14];
+        let (numbers, end) = octets.split_at_mut(12);
+        numbers.copy_from_slice(&(u128::from(epoch) << 64 | u128::from(uses)).to_be_bytes()[4..]);
+        end.copy_from_slice(&place.to_be_bytes());
+        self.hash(kind, &octets)
+    }
+
+    /// A client ID: 48 octets of hash, and the place.
+    pub(in crate::v4) fn client(&self, facts: NameFacts) -> u64 {
+        let hash = self.hash_facts(NameKind::Client, facts) as u64;
+        hash << 16 | u64::from(facts.place)
+    }
+
+    /// A session ID: 112 bits of hash, and the place.
+    pub(in crate::v4) fn session(&self, facts: NameFacts) -> SessionId {
+        let hash = self.hash_facts(NameKind::Session, facts);
+        (hash << 16 | u128::from(facts.place)).to_be_bytes()
+    }
+
+    /// The host at the other end of a connection, with the names in its certificate if it showed
+    /// one.
+    pub(in crate::v4) fn host(&self, from: PeerAddress, names: Option<&CertificateNames>) -> Host {
+        let of = |octets: &[u8; 17]| self.hash(NameKind::Origin, octets) as u64;
+        let address = Origin(of(&octets_of(from)) & !Origin::CERTIFICATE);
+        let certificate =
+            names.map(|names| Origin(of(&octets_of_names(names)) | Origin::CERTIFICATE));
+        Host { address, certificate }
+    }
+}
+
+/// Hash of the names in a certificate.
+pub(crate) type CertificateNames = [u8; 32];
+
+impl Origin {
+    /// Marks an origin that was proven by a certificate.
+    const CERTIFICATE: u64 = 1;
+
+    const fn is_proven(self) -> bool {
+        self.0 & Self::CERTIFICATE != 0
+    }
+}
+
+/// The host at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct Host {
+    address: Origin,
+    certificate: Option<Origin>,
+}
+
+impl Host {
+    /// That by which the host is known: by its certificate, or else by its address.
+    pub(in crate::v4) fn origin(&self) -> Origin {
+        self.certificate.unwrap_or(self.address)
+    }
+}
+
+/// The mark of the host of this peer, for the record of a client with this verifier.
+pub(in crate::v4) fn mark_of(
+    verifier: &Verifier4,
+    from: PeerAddress,
+    names: Option<&CertificateNames>,
+) -> OriginMark {
+    OriginMark::of(verifier, &names.map_or_else(|| octets_of(from), octets_of_names))
+}
+
+/// The octets of an address: a kind, and an address or the user of this host.
+fn octets_of(from: PeerAddress) -> [u8; 17] {
+    let (kind, number) = match from {
+        PeerAddress::Ip(at) => match at.ip().to_canonical() {
+            IpAddr::V4(ip) => (4, u128::from(u32::from(ip))),
+            IpAddr::V6(ip) => (6, u128::from(ip)),
+        },
+        PeerAddress::Process { uid, .. } => (1, u128::from(uid)),
+        PeerAddress::Simulated => (0, 0),
+    };
+    octets_with(kind, number.to_be_bytes())
+}
+
+/// The same of the names in a certificate.
+fn octets_of_names(names: &CertificateNames) -> [u8; 17] {
+    let ([first, _], _) = names.as_chunks::<16>() else { return [0; 17] };
+    octets_with(2, *first)
+}
+
+fn octets_with(kind: u8, number: [u8; 16]) -> [u8; 17] {
+    let mut octets = [kind; 17];
+    let [_, rest @ ..] = &mut octets;
+    *rest = number;
+    octets
+}
+
+/// Origins that a client's connections may have, at most.
+pub(in crate::v4) const ORIGINS_MAX: usize = 8;
+
+/// The origins that a client was made from or has shown itself from since by EXCHANGE_ID, the
+/// latest first. Beyond [`ORIGINS_MAX`] the oldest one makes room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origins([Origin; ORIGINS_MAX]);
+
+impl Origins {
+    /// The origin of a new record.
+    pub(in crate::v4) const fn new(origin: Origin) -> Self {
+        Self([origin; ORIGINS_MAX])
+    }
+
+    /// Returns true if connections of this host belong to the client. One that has proven itself by
+    /// a certificate is known by that alone.
+    pub(in crate::v4) fn know(&self, host: &Host) -> bool {
+        self.0.contains(&host.origin()) || (!self.are_proven() && self.0.contains(&host.address))
+    }
+
+    /// Returns true if the host may be the client's, which has another address.
+    pub(in crate::v4) fn allow(&self, host: &Host) -> bool {
+        !self.are_proven() || self.know(host)
+    }
+
+    fn are_proven(&self) -> bool {
+        self.0.iter().any(|origin| origin.is_proven())
+    }
+
+    /// Adds an origin.
+    pub(in crate::v4) fn add(&mut self, origin: Origin) {
+        if !self.0.contains(&origin) {
+            self.0.rotate_right(1);
+            let [first, ..] = &mut self.0;
+            *first = origin;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> NameFacts {
+        NameFacts { epoch: 7, uses: 1, place: 3 }
+    }
+
+    #[test]
+    fn a_name_ends_with_its_place_and_changes_with_each_fact_and_the_key() {
+        let key = NameKey::new([9; 16]);
+        let others = [
+            (key, NameFacts { uses: 2, ..facts() }),
+            (key, NameFacts { epoch: 8, ..facts() }),
+            (key, NameFacts { place: 4, ..facts() }),
+            (NameKey::new([8; 16]), facts()),
+        ];
+        let (client, session) = (key.client(facts()), key.session(facts()));
+        assert_eq!((client as u16, &session[14..]), (3, &[0, 3][..]));
+        assert_eq!((key.client(facts()), key.session(facts())), (client, session), "by the seed");
+        for (key, facts) in others {
+            assert_ne!(key.client(facts) >> 16, client >> 16);
+            assert_ne!(key.session(facts)[..14], session[..14]);
+            // Nothing of one shows in the other.
+            let differing = (key.client(facts) ^ client) >> 16;
+            assert!(differing.count_ones() > 4, "{differing:x}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_the_host_whatever_the_port_and_the_notation() {
+        let key = NameKey::new([9; 16]);
+        let of = |from| key.host(from, None).origin();
+        let at = |text: &str| of(PeerAddress::Ip(text.parse().unwrap()));
+        assert_eq!(at("192.0.2.1:700"), at("192.0.2.1:40000"));
+        assert_eq!(at("192.0.2.1:700"), at("[::ffff:192.0.2.1]:9"));
+        assert_ne!(at("192.0.2.1:700"), at("192.0.2.2:700"));
+        assert_ne!(at("[2001:db8::1]:7"), at("[2001:db8::2]:7"));
+        let process = |pid, uid| of(PeerAddress::Process { pid, uid });
+        assert_eq!(process(1, 5), process(2, 5));
+        assert_ne!(process(1, 5), process(1, 6));
+    }
+
+    #[test]
+    fn a_certificate_proves_a_host_wherever_it_is_and_nothing_else_does_then() {
+        let key = NameKey::new([9; 16]);
+        let host = |address: &str, names: Option<u8>| {
+            let names = names.map(|octet| [octet; 32]);
+            key.host(PeerAddress::Ip(address.parse().unwrap()), names.as_ref())
+        };
+        let proven = Origins::new(host("192.0.2.1:1", Some(1)).origin());
+        assert!(proven.know(&host("192.0.2.2:1", Some(1))));
+        for other in [host("192.0.2.1:1", None), host("192.0.2.1:1", Some(2))] {
+            assert!(!proven.know(&other) && !proven.allow(&other));
+        }
+        let believed = Origins::new(host("192.0.2.1:1", None).origin());
+        assert!(believed.know(&host("192.0.2.1:1", Some(1))), "it has got a certificate");
+        let other = host("192.0.2.2:1", Some(1));
+        assert!(!believed.know(&other) && believed.allow(&other));
+    }
+
+    #[test]
+    fn the_oldest_origin_makes_room_and_known_ones_take_none() {
+        let even = |tag: u64| Origin(2 * tag);
+        let knows = |origins: &Origins, tag| origins.0.contains(&even(tag));
+        let mut origins = Origins::new(even(0));
+        (1..ORIGINS_MAX as u64).chain([0, 3]).for_each(|tag| origins.add(even(tag)));
+        assert!((0..ORIGINS_MAX as u64).all(|tag| knows(&origins, tag)));
+        origins.add(even(100));
+        assert!(knows(&origins, 100) && !knows(&origins, 0));
+        assert!((1..ORIGINS_MAX as u64).all(|tag| knows(&origins, tag)));
+    }
+}
