@@ -171,6 +171,9 @@ pub enum NewTime {
 pub struct NewAttributes {
     /// Permission bits.
     pub mode: Option<u32>,
+    /// Bits taken from the mode of a new object, unless its directory has a default access control
+    /// list (RFC 8275 §4).
+    pub umask: u32,
     /// The owner.
     pub uid: Option<u32>,
     /// The owning group.
@@ -184,6 +187,14 @@ pub struct NewAttributes {
 }
 
 impl NewAttributes {
+    /// The mode of a new object in a directory without a default access control list.
+    pub const fn masked_mode(&self) -> Option<u32> {
+        match self.mode {
+            Some(mode) => Some(mode & !self.umask),
+            None => None,
+        }
+    }
+
     /// Attributes that are to be set.
     pub fn mask(&self) -> SetMask {
         SetMask::MODE.when(self.mode.is_some())
@@ -204,7 +215,7 @@ impl NewAttributes {
         };
         let is_regular = found.kind == FileKind::Regular;
         // A directory hands its group down, with the bit that says so.
-        let mode = self.mode.map(|mode| (mode ^ found.mode) & 0o5777);
+        let mode = self.masked_mode().map(|mode| (mode ^ found.mode) & 0o5777);
         SetMask::MODE.when(mode == Some(0) && found.kind != FileKind::Symlink)
             | SetMask::UID.when(self.uid == Some(found.uid))
             | SetMask::GID.when(self.gid == Some(found.gid))
@@ -235,6 +246,16 @@ impl CreateMode {
     /// An exclusive mode without attributes (version 3, `EXCLUSIVE4`).
     pub fn exclusive(verifier: CreateVerifier) -> Self {
         Self::Exclusive { verifier, set: NewAttributes::default() }
+    }
+
+    /// The same mode with other attributes.
+    #[must_use]
+    pub const fn with(&self, set: NewAttributes) -> Self {
+        match *self {
+            Self::Unchecked(_) => Self::Unchecked(set),
+            Self::Guarded(_) => Self::Guarded(set),
+            Self::Exclusive { verifier, .. } => Self::Exclusive { verifier, set },
+        }
     }
 
     /// The attributes of a new file.

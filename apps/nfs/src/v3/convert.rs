@@ -85,13 +85,13 @@ impl From<NewTime> for SetTime {
 impl From<&SetAttributes> for NewAttributes {
     fn from(set: &SetAttributes) -> Self {
         let SetAttributes { mode, uid, gid, size, atime, mtime } = *set;
-        Self { mode, uid, gid, size, atime: atime.into(), mtime: mtime.into() }
+        Self { mode, uid, gid, size, umask: 0, atime: atime.into(), mtime: mtime.into() }
     }
 }
 
 impl From<&NewAttributes> for SetAttributes {
     fn from(set: &NewAttributes) -> Self {
-        let NewAttributes { mode, uid, gid, size, atime, mtime } = *set;
+        let NewAttributes { mode, uid, gid, size, atime, mtime, .. } = *set;
         Self { mode, uid, gid, size, atime: atime.into(), mtime: mtime.into() }
     }
 }

@@ -132,7 +132,7 @@ const fn kind(kind: FileKind) -> FileKind4 {
     }
 }
 
-/// Attributes that objects support: those that are told, and the times that can be set.
+/// Attributes that objects support: those that are told, and times and umask, which can be set.
 pub(super) const SUPPORTED: Bitmap = {
     use Attribute as A;
     Bitmap::of_attributes(&[
@@ -184,6 +184,7 @@ pub(super) const SUPPORTED: Bitmap = {
         A::MountedOnFileid,
         A::SuppattrExclcreat,
         A::CloneBlksize,
+        A::ModeUmask,
         A::XattrSupport,
         A::OpenArguments,
     ])
@@ -191,8 +192,12 @@ pub(super) const SUPPORTED: Bitmap = {
 
 /// Attributes that EXCLUSIVE4_1 sets. The times are not among them, as the verifier lies in them;
 /// a new file has no size.
-pub(super) const SETTABLE_EXCLUSIVELY: Bitmap =
-    Bitmap::of_attributes(&[Attribute::Mode, Attribute::Owner, Attribute::OwnerGroup]);
+pub(super) const SETTABLE_EXCLUSIVELY: Bitmap = Bitmap::of_attributes(&[
+    Attribute::Mode,
+    Attribute::Owner,
+    Attribute::OwnerGroup,
+    Attribute::ModeUmask,
+]);
 
 /// Options of OPEN that mean something here (RFC 9754 §2): each bit stands for the value of its
 /// number. Neither timestamps of delegations nor delegations instead of opens are among them.
@@ -323,6 +328,7 @@ impl AttributeSource<'_> {
         let mut mask = SUPPORTED;
         mask.remove(Attribute::TimeAccessSet as u32);
         mask.remove(Attribute::TimeModifySet as u32);
+        mask.remove(Attribute::ModeUmask as u32);
         if self.object.attributes.birth.is_none() {
             mask.remove(Attribute::TimeCreate as u32);
         }
@@ -492,6 +498,7 @@ mod tests {
             let mut expected = SUPPORTED;
             expected.remove(Attribute::TimeAccessSet as u32);
             expected.remove(Attribute::TimeModifySet as u32);
+            expected.remove(Attribute::ModeUmask as u32);
             if birth.is_none() {
                 // Where it is not known, and where there is none.
                 expected.remove(Attribute::TimeCreate as u32);

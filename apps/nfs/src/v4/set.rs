@@ -1,7 +1,8 @@
 //! Attributes that SETATTR, CREATE and OPEN set (RFC 8881 §5.8.2, §18.30).
 
 use stag_protocol::nfs::v4::{
-    AttributeValues, Bitmap, RawAttributes, SetTime4, Status4, Time4, check_settable,
+    Attribute, AttributeValues, Bitmap, ModeUmask, RawAttributes, SetTime4, Status4, Time4,
+    check_settable,
 };
 
 use super::attr::{Decimal, SUPPORTED};
@@ -25,17 +26,42 @@ impl ToSet {
         let values = raw.values().map_err(|fault| fault.status())?;
         Ok(Self { attributes: attributes(&values)?, mask: raw.mask })
     }
+
+    /// As [`of`](Self::of), for an object that exists.
+    ///
+    /// # Errors
+    /// NFS4ERR_INVAL also for a umask.
+    pub(super) fn of_existing(raw: &RawAttributes<'_>) -> Result<Self, Status4> {
+        // RFC 8275 §4: mode_umask is for what makes an object
+        if raw.mask.contains(Attribute::ModeUmask as u32) {
+            return Err(Status4::Inval);
+        }
+        Self::of(raw)
+    }
+}
+
+/// The mode of an object, and the bits that a umask takes from that of a new one.
+fn mode_and_umask(values: &AttributeValues<'_>) -> Result<(Option<u32>, u32), Status4> {
+    let (mode, umask) = match (values.mode, values.mode_umask) {
+        (mode, None) => (mode, 0),
+        (None, Some(ModeUmask { mode, umask })) => (Some(mode), umask),
+        // RFC 8275 §4: mode and mode_umask together are invalid
+        (Some(_), Some(_)) => return Err(Status4::Inval),
+    };
+    if mode.is_some_and(|mode| mode & !0o7777 != 0) || umask & !0o777 != 0 {
+        return Err(Status4::Inval);
+    }
+    Ok((mode, umask))
 }
 
 fn attributes(values: &AttributeValues<'_>) -> Result<NewAttributes, Status4> {
-    if values.mode.is_some_and(|mode| mode & !0o7777 != 0) {
-        return Err(Status4::Inval);
-    }
+    let (mode, umask) = mode_and_umask(values)?;
     if values.size.is_some_and(|size| size > i64::MAX.cast_unsigned()) {
         return Err(Status4::FBig);
     }
     Ok(NewAttributes {
-        mode: values.mode,
+        mode,
+        umask,
         uid: values.owner.map(|owner| Decimal::parse(owner.0)).transpose()?,
         gid: values.owner_group.map(|group| Decimal::parse(group.0)).transpose()?,
         size: values.size,

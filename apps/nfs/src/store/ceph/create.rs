@@ -94,8 +94,10 @@ impl CephSession {
         let wanted = match kind(&made.stat) {
             FileKind::Symlink => None,
             // A directory hands its group down to directories made in it.
-            FileKind::Directory => Some(set.mode.unwrap_or(DIRECTORY_MODE) | found & 0o2000),
-            _ => Some(set.mode.unwrap_or(FILE_MODE)),
+            FileKind::Directory => {
+                Some(set.masked_mode().unwrap_or(DIRECTORY_MODE) | found & 0o2000)
+            }
+            _ => Some(set.masked_mode().unwrap_or(FILE_MODE)),
         };
         let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found);
         let size = set.size.filter(|size| kind(&made.stat) == FileKind::Regular && *size != 0);
@@ -125,7 +127,7 @@ impl CephSession {
         };
         let mut is_new = true;
         let made = self.make(directory, name, &set, |parent, name| {
-            let mode = set.mode.unwrap_or(FILE_MODE) & 0o7777;
+            let mode = set.masked_mode().unwrap_or(FILE_MODE) & 0o7777;
             let mut opened = None;
             let made = self.make_new(parent, name, &set, |text, user| {
                 let parent = &parent.held.inode;
@@ -186,7 +188,7 @@ impl CephSession {
         name: &[u8],
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        let mode = set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777;
+        let mode = set.masked_mode().unwrap_or(DIRECTORY_MODE) & 0o7777;
         let set = &NewAttributes { size: None, ..*set };
         self.make(directory, name, set, |parent, name| {
             self.make_new(parent, name, set, |text, user| {
@@ -244,7 +246,7 @@ impl CephSession {
                 return Err(Status::Perm);
             }
             let number = if is_device { makedev(device.major, device.minor) } else { 0 };
-            let mode = format | set.mode.unwrap_or(FILE_MODE) & 0o7777;
+            let mode = format | set.masked_mode().unwrap_or(FILE_MODE) & 0o7777;
             self.make_new(parent, name, set, |text, user| {
                 parent.held.inode.make_node(text.text(), mode, number, user)
             })

@@ -1,6 +1,8 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 §3.3.8–3.3.11).
 //!
-//! The mode of what is made is the client's, whatever the process' umask. An owner that the caller
+//! The mode of what is made is the client's, whatever the process' umask. In a directory with a
+//! default access control list it is what the system makes of mode and list, and the client's umask
+//! counts for nothing (RFC 8275 §4). An owner that the caller
 //! may not give is left out, as by Linux' server for a caller without privilege. A mode that the
 //! client leaves open is what the owner needs.
 //!
@@ -61,6 +63,7 @@ impl Files {
         name: &[u8],
         how: &CreateMode,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
+        let how = &how.with(self.under_umask(directory, how.attributes()));
         // An exclusive CREATE has its verifier in the times.
         let asked = match how {
             CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
@@ -86,6 +89,7 @@ impl Files {
         name: &[u8],
         set: &NewAttributes,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
+        let set = &self.under_umask(directory, set);
         self.make(directory, name, set, |files, slot, name| {
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(DIRECTORY_MODE) & 0o1777);
             let make = |files: &Self| mkdirat(files.cache.path(slot), name.octets(), mode);
@@ -156,6 +160,7 @@ impl Files {
         SpecialFile { kind, device }: SpecialFile,
         set: &NewAttributes,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
+        let set = &self.under_umask(directory, set);
         self.make(directory, name, set, |files, slot, name| {
             let (file_type, device) = match (kind, device) {
                 (FileKind::Fifo, _) => (FileType::Fifo, 0),
@@ -339,7 +344,7 @@ impl Files {
         let open = OpenFile { data, ..self.opened(identity, FileKind::Regular, path)? };
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
-        self.settle(slot, &set)?;
+        self.settle(directory, slot, &set)?;
         if let CreateMode::Exclusive { verifier, .. } = how {
             self.must_carry(*verifier, directory, name, slot)?;
         }
@@ -404,7 +409,7 @@ impl Files {
         let slot = self.adopt(directory, open);
         // What belongs to somebody else is not ours to change.
         if found.stx_uid == self.uid() {
-            self.settle(slot, set)?;
+            self.settle(directory, slot, set)?;
         }
         if made == FileKind::Directory {
             self.sync_object(slot)?;
@@ -436,7 +441,12 @@ impl Files {
     }
 
     /// Gives an object just made the attributes asked for, as far as the system did not.
-    fn settle(&mut self, slot: FileSlotId, set: &NewAttributes) -> Result<(), Status> {
+    fn settle(
+        &mut self,
+        directory: FileSlotId,
+        slot: FileSlotId,
+        set: &NewAttributes,
+    ) -> Result<(), Status> {
         if set.uid.is_some() || set.gid.is_some() {
             match self.set_owner(slot, set) {
                 Err(Status::Perm) => {}
@@ -450,7 +460,13 @@ impl Files {
             FileKind::Directory => Some(set.mode.unwrap_or(DIRECTORY_MODE) | found.mode & 0o2000),
             _ => Some(set.mode.unwrap_or(FILE_MODE)),
         };
-        let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found.mode);
+        let differs = |mode: &u32| *mode != found.mode;
+        let mode = wanted.map(|mode| mode & 0o7777).filter(differs).and_then(|mode| {
+            // A default list has cut the rights, as it does for programs of the host.
+            let is_cut = (mode ^ found.mode) & 0o777 != 0 && self.has_default_list(directory);
+            let mode = if is_cut { mode & 0o7000 | found.mode & 0o777 } else { mode };
+            Some(mode).filter(differs)
+        });
         let size = set.size.filter(|size| found.kind == FileKind::Regular && *size != found.size);
         // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
         let nothing = NewAttributes::default();

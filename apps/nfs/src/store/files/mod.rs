@@ -53,6 +53,7 @@ mod store;
 mod store4;
 mod sync;
 pub mod system;
+mod umask;
 mod waits;
 mod watch;
 mod xattrs;

@@ -22,7 +22,7 @@ use crate::store::{
 const NAMESPACE: &[u8] = b"user.";
 
 /// A name of the host's, or a path in `/proc/self/fd`.
-struct ShortText {
+pub(super) struct ShortText {
     octets: [u8; NAMESPACE.len() + XATTR_NAME_MAX],
     len: usize,
 }
@@ -51,7 +51,7 @@ impl ShortText {
         Self { octets, len }
     }
 
-    fn octets(&self) -> &[u8] {
+    pub(super) fn octets(&self) -> &[u8] {
         self.octets.get(..self.len).unwrap_or_default()
     }
 }
@@ -66,7 +66,7 @@ fn xattr_status(error: Errno) -> Status {
 }
 
 impl Files {
-    fn path_of_link(&self, slot: FileSlotId) -> ShortText {
+    pub(super) fn path_of_link(&self, slot: FileSlotId) -> ShortText {
         let number = self.cache.path(slot).as_raw_fd();
         ShortText::of(|mut room| {
             let all = room.len();

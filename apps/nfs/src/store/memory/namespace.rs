@@ -188,9 +188,9 @@ impl Memory {
         let inherited = if is_directory { above.mode & 0o2000 } else { 0 };
         let mode = match body {
             Body::Symlink(_) => 0o777,
-            Body::Directory(_) => set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited,
+            Body::Directory(_) => set.masked_mode().unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited,
             // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
-            _ => set.mode.unwrap_or(FILE_MODE) & 0o7777,
+            _ => set.masked_mode().unwrap_or(FILE_MODE) & 0o7777,
         };
         check_owner(set)?;
         let gid = if above.mode & 0o2000 == 0 { self.caller.1 } else { above.gid };

@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<'_>) -> Done {
     let node = turn.current()?;
-    let set = ToSet::of(&args.attributes)?;
+    let set = ToSet::of_existing(&args.attributes)?;
     let object = node.object(Status4::RoFs)?;
     if set.attributes.size.is_some() {
         turn.check_io(&object, args.stateid, IoAccess::Write)?;

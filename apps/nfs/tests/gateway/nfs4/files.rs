@@ -1,6 +1,6 @@
 //! Opens, content and attributes of files (RFC 8881 §18.2, §18.7, §18.16, §18.22, §18.30–§18.32).
 
-use super::client::{Client4, open_args, read_args, write_args};
+use super::client::{Client4, Reply4, open_args, read_args, write_args};
 use stag_protocol::nfs::{Bulk, v4::*};
 
 #[test]
@@ -112,6 +112,71 @@ fn an_exclusive_creation_sets_the_mode_in_the_same_call() {
         let reply = client.at_export(&[Request::Open(open), Request::GetAttr(Bitmap::of([33]))]);
         let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!("{:?}", reply.last()) };
         assert_eq!(raw.values().unwrap().mode, Some(0o640));
+    }
+}
+
+/// The value of mode_umask (RFC 8275 §4).
+fn mode_umask(mode: u32, umask: u32) -> [u8; 8] {
+    (u64::from(mode) << 32 | u64::from(umask)).to_be_bytes()
+}
+
+/// The mode that the last answer tells.
+fn told_mode(reply: &Reply4) -> Option<u32> {
+    let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!("{:?}", reply.last()) };
+    raw.values().unwrap().mode
+}
+
+#[test]
+fn a_umask_is_taken_from_the_mode_of_whatever_is_made() {
+    for mut client in Client4::all() {
+        let value = mode_umask(0o666, 0o027);
+        let attributes = || RawAttributes { mask: Bitmap::of([81]), octets: &value };
+        let exclusive = ExclusiveCreate { verifier: [1; 8], attributes: attributes() };
+        let modes = [
+            (&b"unchecked"[..], CreateHow4::Unchecked(attributes())),
+            (b"guarded", CreateHow4::Guarded(attributes())),
+            (b"exclusive", CreateHow4::Exclusive41(exclusive)),
+        ];
+        let asked = Request::GetAttr(Bitmap::of([33]));
+        for (name, how) in modes {
+            let open = open_args(name, share::BOTH, true);
+            let open = Request::Open(Open4Args { how: OpenHow::Create(how), ..open });
+            let reply = client.at_export(&[open, asked.clone()]);
+            assert_eq!(told_mode(&reply), Some(0o640), "{name:?}");
+            let answers = reply.answers();
+            let [.., Answer::Open(Ok(open)), _] = &answers[..] else { panic!("{answers:?}") };
+            assert!(open.set.contains(81) && !open.set.contains(33), "{:?}", open.set);
+        }
+        for (name, kind) in [(&b"d"[..], CreateKind::Directory), (b"p", CreateKind::Fifo)] {
+            let args = Create4Args { kind, name: Text(name), attributes: attributes() };
+            let reply = client.at_export(&[Request::Create(args), asked.clone()]);
+            assert_eq!(told_mode(&reply), Some(0o640), "{name:?}");
+        }
+    }
+}
+
+#[test]
+fn a_umask_is_refused_beside_a_mode_with_other_bits_and_for_what_exists() {
+    for mut client in Client4::all() {
+        let (stateid, handle) = client.open(b"f");
+        let both = [&0o640_u32.to_be_bytes()[..], &mode_umask(0o666, 0o022)].concat();
+        let values = [
+            (Bitmap::of([33, 81]), both),
+            (Bitmap::of([81]), mode_umask(0o666, 0o1022).to_vec()),
+            (Bitmap::of([81]), mode_umask(0o10_666, 0o022).to_vec()),
+        ];
+        for (mask, octets) in &values {
+            let attributes = RawAttributes { mask: *mask, octets };
+            let args = Create4Args { kind: CreateKind::Directory, name: Text(b"d"), attributes };
+            assert_eq!(client.at_export(&[Request::Create(args)]).status(), Status4::Inval);
+        }
+        let octets = mode_umask(0o666, 0o022);
+        let attributes = RawAttributes { mask: Bitmap::of([81]), octets: &octets };
+        let set = Request::SetAttr(SetAttr4Args { stateid, attributes });
+        let put = Request::PutFh(Text(&handle));
+        assert_eq!(client.run(&[put.clone(), set]).status(), Status4::Inval);
+        let ask = Request::GetAttr(Bitmap::of([81]));
+        assert_eq!(client.run(&[put, ask]).status(), Status4::Inval);
     }
 }
 

@@ -81,6 +81,7 @@ fn attributes_asked_for_at_creation_are_set() {
     let root = lab.root();
     let time = FileTime { seconds: 1234, nanos: 5678 };
     let set = NewAttributes {
+        umask: 0,
         mode: Some(0o640),
         uid: Some(rustix::process::geteuid().as_raw()),
         gid: None,
@@ -289,4 +290,54 @@ fn what_somebody_put_in_the_place_of_a_file_just_made_is_not_taken_away() {
     fs::write(lab.path("g"), b"somebody's").unwrap();
     assert_eq!(lab.files.must_carry([7; 8], directory, name, slot), Err(Status::NotSupp));
     assert_eq!(fs::read(lab.path("g")).unwrap(), b"somebody's");
+}
+
+/// A default access control list of the entries `user::`, `group::` and `other::` (acl(5)).
+fn default_list(path: &Path, [user, group, other]: [u16; 3]) -> bool {
+    let entries = [(0x01_u16, user), (0x04, group), (0x20, other)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights) in entries {
+        list.extend([tag.to_le_bytes(), rights.to_le_bytes()].as_flattened());
+        list.extend(u32::MAX.to_le_bytes());
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(path, c"system.posix_acl_default", &list, flags);
+    if set.is_err() {
+        eprintln!("skipped: no access control lists here ({set:?})");
+    }
+    set.is_ok()
+}
+
+#[test]
+fn a_default_list_wins_over_the_umask_and_over_a_mode_that_gives_more() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    let under = |mode, umask| NewAttributes { mode: Some(mode), umask, ..NewAttributes::default() };
+    let make = |lab: &mut Lab, set: NewAttributes| {
+        let name = format!("{:?}", (set.mode, set.umask));
+        let (directory, file) = (format!("d{name}"), format!("f{name}"));
+        let verifier = [7; 8];
+        let made = [
+            lab.files.mkdir(&root, directory.as_bytes(), &set).unwrap(),
+            lab.files.create(&root, file.as_bytes(), &CreateMode::Guarded(set)).unwrap(),
+            lab.files
+                .create(
+                    &root,
+                    format!("e{name}").as_bytes(),
+                    &CreateMode::Exclusive { verifier, set },
+                )
+                .unwrap(),
+            lab.files.mknod(&root, format!("p{name}").as_bytes(), FileKind::Fifo, &set).unwrap(),
+        ];
+        made.map(|made| made.attributes.mode & 0o777)
+    };
+    assert_eq!(make(&mut lab, under(0o777, 0o022)), [0o755; 4]);
+    assert_eq!(make(&mut lab, under(0o666, 0o027)), [0o640; 4]);
+    if !default_list(&lab.path(""), [7, 7, 5]) {
+        return;
+    }
+    assert_eq!(make(&mut lab, under(0o777, 0o077)), [0o775; 4], "as on the host");
+    assert_eq!(make(&mut lab, under(0o666, 0o077)), [0o664; 4]);
+    assert_eq!(make(&mut lab, under(0o776, 0)), [0o774; 4], "by a mode alone");
+    assert_eq!(make(&mut lab, under(0o750, 0)), [0o750; 4], "a mode that gives less");
 }

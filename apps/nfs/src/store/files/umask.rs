@@ -1,0 +1,47 @@
+//! The umask of a new object's maker (RFC 8275), and default access control lists of directories,
+//! which win over it (acl(5)).
+
+use std::ffi::CStr;
+
+use rustix::fs::getxattr;
+use rustix::io::Errno;
+use stag_protocol::nfs::v3::FileHandle;
+
+use super::cache::FileSlotId;
+use super::{Files, Intent};
+use crate::store::NewAttributes;
+
+/// The list that entries of a directory get (acl(5)).
+const DEFAULT_LIST: &CStr = c"system.posix_acl_default";
+
+impl Files {
+    /// The attributes of a new object with its umask taken from the mode, where it counts.
+    pub(super) fn under_umask(
+        &mut self,
+        directory: &FileHandle,
+        set: &NewAttributes,
+    ) -> NewAttributes {
+        let (mode, umask) = (set.mode, 0);
+        if set.umask == 0 {
+            return *set;
+        }
+        // What is wrong with the directory the call itself finds out.
+        let slot = self.directory(directory, Intent::Change);
+        // RFC 8275 §4: a umask counts for nothing where the directory has inheritable entries
+        if slot.is_ok_and(|slot| self.has_default_list(slot)) {
+            return NewAttributes { mode, umask, ..*set };
+        }
+        NewAttributes { mode: set.masked_mode(), umask, ..*set }
+    }
+
+    /// Returns true if a directory gives its entries a POSIX access control list of its own.
+    pub(super) fn has_default_list(&self, directory: FileSlotId) -> bool {
+        let path = self.path_of_link(directory);
+        let mut room = [0_u8; 256];
+        match getxattr(path.octets(), DEFAULT_LIST, &mut room[..]) {
+            Ok(len) => len > 0,
+            // One that is longer.
+            Err(error) => error == Errno::RANGE,
+        }
+    }
+}
