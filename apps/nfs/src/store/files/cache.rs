@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 use stag_nfs_os::KernelHandle;
 use stag_protocol::nfs::v3::FileKind;
 
+use super::inside::LastJudged;
 use super::rights::Cleared;
 use crate::handle::{FileId, Identity, Named};
 
@@ -33,6 +34,8 @@ pub(super) struct OpenFile {
     pub unsynced: bool,
     /// Known to have lost its last name.
     pub is_removed: Cell<bool>,
+    /// The last judgement about its place.
+    pub judged: Cell<LastJudged>,
 }
 
 impl OpenFile {
@@ -47,6 +50,7 @@ impl OpenFile {
             cleared: Cleared::default(),
             unsynced: false,
             is_removed: Cell::new(false),
+            judged: Cell::default(),
         }
     }
 

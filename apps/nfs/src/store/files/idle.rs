@@ -101,6 +101,7 @@ impl Files {
         let late = now.since(self.rounds.next_step).as_nanos() / step.as_nanos();
         let steps = u32::try_from(late).unwrap_or(STEPS).saturating_add(1).min(STEPS);
         self.rounds.next_step = now + step;
+        self.inside.begin_step();
         if self.cache.is_empty() {
             return;
         }

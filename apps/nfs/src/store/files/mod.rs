@@ -9,9 +9,8 @@
 //! **Nothing outside an export is reachable.** Files are opened one component at a time by
 //! `openat2` beneath a directory that is open already, never through a symbolic link; what was
 //! opened is compared (inode and birth time) with what was meant. A handle carries a tag that only
-//! this server makes. What a local user moves out of an export while the gateway has it open stays
-//! reachable until it is closed (`idle`), as with Linux' server and `no_subtree_check`; with the
-//! kernel's handles see `kernel`.
+//! this server makes. What a program of the host
+//! moves out of an export is stale (`inside`); with the kernel's handles see `kernel`.
 //!
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES;
 //! READDIRPLUS lists it without handle and attributes. The same holds for a subvolume with a device
@@ -38,6 +37,7 @@ pub mod directory;
 mod errno;
 mod guests;
 mod idle;
+mod inside;
 mod kernel;
 mod namespace;
 mod object;
@@ -85,6 +85,7 @@ use callers::Acting;
 pub use data::ReadDone;
 use guests::Guest;
 use idle::Rounds;
+use inside::InsideJudge;
 pub use object::ReadlinkDone;
 pub use reload::{ExportChanges, ExportSet, RuledExport};
 use serving::Serving;
@@ -163,6 +164,7 @@ pub struct Files {
     serving: Serving,
     cache: FileCache,
     rounds: Rounds,
+    inside: InsideJudge,
     letters: Letters,
     index: Index,
     acting: Acting,
@@ -241,6 +243,7 @@ impl Files {
             shared: Arc::clone(shared),
             serving,
             rounds: Rounds::default(),
+            inside: InsideJudge::default(),
             letters: shared.siblings.open(shard),
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
@@ -408,6 +411,7 @@ impl Files {
             self.cache.get(slot).is_removed.set(true);
             return Err(Status::Stale);
         }
+        self.must_not_have_left(slot, &stat)?;
         Ok(stat)
     }
 

@@ -22,7 +22,7 @@ const TRIES_MAX: u32 = 256;
 const DEPTH_MAX: usize = 4096;
 
 /// Octets of the longest path that the system tells.
-const PATH_MAX: usize = 4096;
+pub(super) const PATH_MAX: usize = 4096;
 
 /// A file to be opened: which inode, and which of its files if that is known.
 #[derive(Clone, Copy)]
@@ -79,7 +79,30 @@ impl Files {
             return Err(Status::RoFs);
         }
         self.must_act_as_someone()?;
-        match named {
+        if keep.is_none() {
+            self.inside.begin_call();
+        }
+        let slot = self.open_named(&named, keep)?;
+        if self.must_be_inside(slot, intent).is_ok() {
+            return Ok(slot);
+        }
+        if keep == Some(slot) || self.cache.is_pinned(slot) {
+            return Err(Status::Stale);
+        }
+        // The name by which it is open leads out; another may be inside.
+        self.close(slot);
+        let slot = self.open_named(&named, keep)?;
+        self.must_be_inside(slot, Intent::Change)?;
+        Ok(slot)
+    }
+
+    /// The open file that a handle names, wherever it is.
+    fn open_named(
+        &mut self,
+        named: &Named,
+        keep: Option<FileSlotId>,
+    ) -> Result<FileSlotId, Status> {
+        match *named {
             Named::Birth(Identity { file, birth }) => {
                 let wanted = WantedFile { file, birth: Some(birth) };
                 self.open_file(wanted, &mut HandleSearch { tries: TRIES_MAX, keep })
@@ -98,6 +121,10 @@ impl Files {
         intent: Intent,
     ) -> Result<FileSlotId, Status> {
         let slot = self.resolve(handle, intent)?;
+        if intent == Intent::Look {
+            // Names in it are looked up.
+            self.must_be_inside(slot, Intent::Change)?;
+        }
         self.must_be_directory(slot)
     }
 

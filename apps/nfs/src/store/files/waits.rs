@@ -151,6 +151,7 @@ impl HelperStore for FilesHelper {
     fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
         // No file is in use between two calls.
         self.files.renew();
+        self.files.inside.begin_step();
         let outcome = perform(&mut self.files, call);
         // The reply may carry a handle.
         self.flush();

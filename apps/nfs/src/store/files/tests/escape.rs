@@ -47,6 +47,89 @@ fn an_open_directory_moved_out_of_the_export_leads_nowhere_above() {
     assert_eq!(lab.restart().files.getattr(&dir), Err(Status::Stale));
 }
 
+#[test]
+fn what_is_moved_out_of_the_export_is_stale_at_once_and_served_when_it_is_back() {
+    let mut lab = Lab::new();
+    fs::create_dir_all(lab.path("m/deep/er")).unwrap();
+    fs::write(lab.path("mf"), b"mf").unwrap();
+    fs::write(lab.path("m/inner"), b"inner").unwrap();
+    let paths = ["m", "m/deep", "m/inner", "mf"];
+    let [m, deep, inner, mf] = paths.map(|path| lab.find(path));
+    // All are open, and were looked at in this step.
+    for file in [&inner, &mf] {
+        lab.write(file, 0, b"x").unwrap();
+        lab.content(file).unwrap();
+    }
+    lab.files.lookup(&m, b"inner").unwrap();
+    lab.files.lookup(&deep, b"er").unwrap();
+    let outside = |name: &str| lab.home.path().join("outside").join(name);
+    let [m_out, mf_out] = ["m", "mf"].map(outside);
+    fs::rename(lab.path("m"), &m_out).unwrap();
+    fs::rename(lab.path("mf"), &mf_out).unwrap();
+    let set = NewAttributes::default();
+    let guarded = CreateMode::Guarded(set);
+    for directory in [&m, &deep] {
+        assert_eq!(lab.files.mkdir(directory, b"n", &set).unwrap_err().status, Status::Stale);
+        let made = lab.files.create(directory, b"n", &guarded);
+        assert_eq!(made.unwrap_err().status, Status::Stale);
+        let made = lab.files.symlink(directory, b"n", b"target", &set);
+        assert_eq!(made.unwrap_err().status, Status::Stale);
+        assert_eq!(lab.files.link(&inner, directory, b"n").unwrap_err().status, Status::Stale);
+    }
+    assert_eq!(lab.files.lookup(&m, b"inner").unwrap_err().status, Status::Stale);
+    assert_eq!(lab.files.lookup(&deep, b"er").unwrap_err().status, Status::Stale);
+    assert_eq!(lab.files.remove(&m, b"inner").unwrap_err().status, Status::Stale);
+    for file in [&inner, &mf] {
+        assert_eq!(lab.write(file, 0, b"y"), Err(Status::Stale));
+        assert_eq!(lab.files.setattr(file, &set, None).unwrap_err().status, Status::Stale);
+    }
+    // Its own ctime is another one.
+    assert_eq!(lab.content(&mf), Err(Status::Stale));
+    lab.files.inside.begin_step();
+    assert_eq!(lab.content(&inner), Err(Status::Stale));
+    assert_eq!(fs::read(m_out.join("inner")).unwrap(), b"xnner");
+    assert_eq!(fs::read_dir(&m_out).unwrap().count(), 2, "nothing was made outside");
+    fs::rename(&m_out, lab.path("m")).unwrap();
+    lab.files.inside.begin_step();
+    assert_eq!(lab.content(&inner).unwrap(), b"xnner");
+    lab.files.mkdir(&deep, b"n", &set).unwrap();
+}
+
+#[test]
+fn a_read_of_a_file_that_was_moved_out_is_refused_in_the_same_step() {
+    let mut lab = Lab::new();
+    let file = lab.file("f", b"content");
+    assert_eq!(lab.content(&file).unwrap(), b"content");
+    fs::rename(lab.path("f"), lab.home.path().join("outside/f")).unwrap();
+    assert_eq!(lab.content(&file), Err(Status::Stale));
+    assert_eq!(lab.files.getattr(&file), Err(Status::Stale));
+}
+
+#[test]
+fn a_file_with_another_name_inside_is_found_by_that() {
+    let mut lab = Lab::new();
+    let file = lab.file("f", b"content");
+    fs::hard_link(lab.path("f"), lab.path("g")).unwrap();
+    assert_eq!(lab.find("g"), file);
+    lab.content(&file).unwrap();
+    fs::rename(lab.path("f"), lab.home.path().join("outside/f")).unwrap();
+    lab.files.inside.begin_step();
+    assert_eq!(lab.content(&file).unwrap(), b"content");
+    lab.write(&file, 0, b"C").unwrap();
+}
+
+#[test]
+fn an_export_that_is_renamed_as_a_whole_is_served_on() {
+    let mut lab = Lab::new();
+    fs::create_dir(lab.path("d")).unwrap();
+    let (file, directory) = (lab.file("f", b"content"), lab.find("d"));
+    lab.write(&file, 0, b"C").unwrap();
+    fs::rename(lab.path(""), lab.home.path().join("elsewhere")).unwrap();
+    lab.write(&file, 1, b"O").unwrap();
+    lab.files.mkdir(&directory, b"n", &NewAttributes::default()).unwrap();
+    assert_eq!(lab.content(&file).unwrap(), b"COntent");
+}
+
 /// Ends the other thread also when an assertion fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
