@@ -27,6 +27,7 @@ mod log;
 mod memory;
 mod metrics;
 mod nodes;
+mod planted;
 mod refusals;
 mod reload;
 mod rpcbind;

@@ -1,16 +1,13 @@
 //! Links that another user plants where the command writes its files. Each option that names a file
 //! is tried with each kind of link, in a directory that all users can write to: the file that the
 //! link leads to stays as it is.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-mod support;
-
+use crate::support::{self, Home, Server, wait_for};
 use rustix::fs::{AtFlags, CWD, Gid, Uid, chownat};
 use rustix::process::{Signal, geteuid};
 use std::fs::{self, Permissions, hard_link};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use support::{Home, Server, wait_for};
 
 const KEPT: &str = "READY for years\n";
 
