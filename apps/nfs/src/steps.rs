@@ -2,8 +2,8 @@
 //! shows in tests, whatever the time that it takes.
 //!
 //! Loops over the blocks of a file and over the state of a file [count](self::count) their rounds.
-//! A test, or a fuzz target, sets a [limit](self::limit) before it hands a message over. Only builds
-//! with debug assertions count.
+//! A test, or a fuzz target, sets a [limit](self::limit) before it hands a message over. Only
+//! builds with debug assertions count.
 
 use std::cell::Cell;
 

@@ -80,6 +80,7 @@ impl Nfs4 {
             || self.has_letters()
             || self.suspended.await_recalls()
             || !self.leaving.is_empty()
+            || self.state.has_ranges_to_go()
             || self.recovery.has_work()
             || self.state.awaited_reclaims().is_some()
     }
@@ -88,6 +89,7 @@ impl Nfs4 {
     pub(crate) fn call_back(&mut self, cx: &mut Cx<'_>) {
         self.tend_records(cx);
         self.release_leaving();
+        self.state.sweep_ranges();
         while let Some(work) = self.state.poll_work() {
             self.take_work(work, cx.now());
         }

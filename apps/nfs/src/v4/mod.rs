@@ -133,7 +133,7 @@ const STATE_LIMITS: StateLimits = StateLimits {
     lock_states: 32_768,
     lock_states_per_file: 4_096,
     ranges: 131_072,
-    ranges_per_client: 65_536,
+    ranges_per_client: 32_768,
     ranges_per_file: 16_384,
     waiters: 4_096,
     waiters_per_file: 64,
@@ -141,6 +141,18 @@ const STATE_LIMITS: StateLimits = StateLimits {
     delegations_per_client: 8_192,
     delegations_per_file: 256,
 };
+
+/// Locked ranges of one file that programs of the host see: Linux walks over all locks of a file
+/// at each change of one.
+const RANGES_SHOWN: usize = 4_096;
+
+/// Sizes of the tables for a store whose files programs of the host lock, too, or do not.
+const fn state_limits(has_local_locks: bool) -> StateLimits {
+    match has_local_locks {
+        true => StateLimits { ranges_per_file: RANGES_SHOWN, ..STATE_LIMITS },
+        false => STATE_LIMITS,
+    }
+}
 
 /// A time as the tables of state have it.
 const fn milliseconds(time: Time) -> u64 {
@@ -200,7 +212,7 @@ impl Nfs4 {
                 0,
                 config.epoch as u16,
                 u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX),
-                STATE_LIMITS,
+                state_limits(store.has_local_locks()),
             )
             .with_secret(config.key),
             callbacks: Callbacks::default(),

@@ -9,7 +9,7 @@ use stag_protocol::nfs::{
 
 use super::{
     Nfs4,
-    state::{FileId, LockRequest},
+    state::LockRequest,
     stateids::{Blocked, file_id},
     turn::{Done, Stop, Turn},
 };
@@ -41,25 +41,62 @@ impl From<Status4> for LockRefused {
     }
 }
 
+/// Parts of files that one pass shows to programs of the host at most, each by a system call, and
+/// locks that make them up.
+const PARTS_SHOWN: usize = 256;
+
 impl Nfs4 {
-    /// Shows programs of the host what is left of locks that went.
+    /// Shows programs of the host the locks that are left where others went. A pass shows some, and
+    /// the next one goes on: until then a program is kept out by more than is locked.
     pub(crate) fn show_weakened<S: Store>(&mut self, store: &mut S) {
-        let shows = store.has_local_locks();
-        while let Some((file, range)) = self.state.next_weakened() {
-            if shows && let Some(handle) = self.state.handle_of(file).and_then(FileHandle::new) {
-                self.show(store, file, &handle, range);
+        if !store.has_local_locks() {
+            return self.state.forget_weakened();
+        }
+        let (mut left, mut shown) = (PARTS_SHOWN, None);
+        while left > 0
+            && let Some((file, range)) = self.state.next_weakened()
+        {
+            if shown.is_some_and(|(same, free)| same == file && covers(free, range)) {
+                continue;
+            }
+            let Some(handle) = self.state.handle_of(file).and_then(FileHandle::new) else {
+                continue;
+            };
+            let (free, rest) = self.show(store, &handle, range, &mut left);
+            shown = free.map(|free| (file, free)).or(shown);
+            if let Some(rest) = rest {
+                self.state.note_weakened(file, rest);
             }
         }
     }
 
-    /// Shows what clients have locked of a range.
-    fn show<S: Store>(&self, store: &mut S, file: FileId, handle: &FileHandle, range: LockRange) {
-        for part in self.state.lock_shadow(file, range, None) {
+    /// Shows the locks of clients in a range. Returns the last part without locks, and the rest of
+    /// the range that the next pass shows.
+    fn show<S: Store>(
+        &self,
+        store: &mut S,
+        handle: &FileHandle,
+        range: LockRange,
+        left: &mut usize,
+    ) -> (Option<LockRange>, Option<LockRange>) {
+        let (file, mut free, mut rest) = (file_id(handle), None, Some(range));
+        while *left > 0
+            && let Some(range) = rest
+        {
+            let part = self.state.shadow_part(file, range, left);
             // A lock that is weaker than the one shown before is in nobody's way. One that could
             // not be shown may be in somebody's; its client keeps it.
             let _in_the_way = store.show_lock(handle, part.range, part.lock);
+            free = if part.lock.is_none() { Some(part.range) } else { free };
+            rest = range.behind(&part.range);
         }
+        (free, rest)
     }
+}
+
+/// Returns true if `inner` is a part of `outer`.
+const fn covers(outer: LockRange, inner: LockRange) -> bool {
+    outer.offset() <= inner.offset() && inner.last() <= outer.last()
 }
 
 impl<S: Store> Turn<'_, '_, S> {
@@ -81,14 +118,9 @@ impl<S: Store> Turn<'_, '_, S> {
         // The description that locks are shown by is open for writing.
         self.await_unwatched(file, fsid)?;
         let range = LockRange::new(request.offset, request.length)?;
-        let also = Some(request.kind.is_exclusive());
-        for part in self.nfs4.state.lock_shadow(file_id(file), range, also) {
-            if let Err(local) = self.store.show_lock(file, part.range, part.lock) {
-                self.nfs4.show(self.store, file_id(file), file, range);
-                return Err(LockRefused::Local(local));
-            }
-        }
-        Ok(())
+        // Where a client may have a lock, no other has a stronger one.
+        let shown = self.store.show_lock(file, range, Some(request.kind.is_exclusive()));
+        shown.map_err(LockRefused::Local)
     }
 
     /// Looks for a program's lock that is in the way of one that clients' locks are not. Nobody has

@@ -81,6 +81,9 @@ impl<S: Store> Turn<'_, '_, S> {
                 Ok(value) => return Ok(value),
                 Err(StateFault::Failed(status)) => return Err(Blocked::Stopped(status.into())),
                 Err(StateFault::Denied(denied)) => return Err(Blocked::Denied(denied)),
+                Err(StateFault::AwaitPart) => {
+                    return Err(Blocked::Stopped(self.wait_for_part()));
+                }
                 // A delegation is on its way back.
                 Err(StateFault::AwaitRecall) => {
                     return Err(Blocked::Stopped(self.wait_for_recall()));

@@ -115,6 +115,12 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
+    /// Waits for the rest of a change of which each pass makes a part, however long that takes.
+    pub(super) fn wait_for_part(&mut self) -> Stop {
+        self.recall_until = None;
+        self.wait_for_recall()
+    }
+
     fn has_patience(&mut self) -> bool {
         let is_done_once = S::MAY_WAIT || !self.has_changed;
         let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);

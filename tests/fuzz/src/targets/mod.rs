@@ -29,6 +29,10 @@ pub use shard::{CACHE_THIS, FILE, ROOT, STAND_INS, TWICE, WHOLE, good_replies};
 pub use shm::{TRUST as SHM_TRUST, WE_CONNECT as SHM_WE_CONNECT, windows as shm_windows};
 pub use xdr::TYPES;
 
+/// Rounds of loops over files and their state that one message may cost a gateway
+/// ([`stag_nfs::steps`]): what a compound of the longest input needs many times over.
+pub const STEPS_PER_MESSAGE: u64 = 1 << 16;
+
 /// Outcome of an input, of those that a target tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputVerdict {

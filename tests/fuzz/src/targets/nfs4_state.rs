@@ -1,6 +1,7 @@
 //! The state of version 4 under clients that do as they like: any operation of any client by any
 //! stateid, with late callbacks and expiries in between.
 
+use stag_nfs::steps;
 use stag_nfs::v4::state::{
     AttributeSource, ChangeAndSize, Claim, ClientKey, DelegationOffer, DelegationOutcome,
     DelegationPolicy, DowngradeRequest, FileId, FileRef, IoAccess, LockRequest, LockTestRequest,
@@ -11,7 +12,7 @@ use stag_protocol::nfs::v4::state::{LockRange, RecallAnswer};
 use stag_protocol::nfs::v4::{DelegationType, LockType, Stateid, Status4};
 use std::collections::BTreeSet;
 
-use super::InputVerdict;
+use super::{InputVerdict, STEPS_PER_MESSAGE};
 
 /// Octets of a step.
 pub const STEP: usize = 12;
@@ -90,7 +91,9 @@ pub fn state(input: &[u8]) -> InputVerdict {
     }
     let mut world = World::new(input.first().is_some_and(|octet| octet & 1 == 1));
     for step in steps.iter().take(STEPS_MAX) {
+        steps::limit(Some(STEPS_PER_MESSAGE));
         let status = world.take(&Step(step)).err().map_or(0, |fault| fault.status() as u32);
+        steps::limit(None);
         world.seen.insert(status);
         world.tables.assert_consistent();
     }
@@ -263,9 +266,14 @@ impl World {
                 self.tables.test_lock(&test, now)
             }
             _ => {
+                self.tables.sweep_ranges();
                 if let Ok(range) = LockRange::new(step.number(8), step.number(9)) {
-                    let last = self.tables.lock_shadow(file, range, None).last();
-                    assert_eq!(last.map(|part| part.range.last()), Some(range.last()));
+                    let mut rest = Some(range);
+                    while let Some(range) = rest {
+                        let part = self.tables.shadow_part(file, range, &mut 2);
+                        assert!(part.range.overlaps(&range), "each part goes on");
+                        rest = range.behind(&part.range);
+                    }
                 }
                 match self.tables.check_attributes(file, Some(client))? {
                     AttributeSource::Store => {}

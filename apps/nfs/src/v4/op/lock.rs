@@ -40,7 +40,7 @@ pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -
     };
     let locked = turn.show_lock(&file, fsid, &request).and_then(|()| {
         let locked = turn.try_state(|state, now| state.lock(&request, now));
-        if locked.is_err() {
+        if locked.is_err_and(|blocked| !matches!(blocked, Blocked::Stopped(Stop::Wait))) {
             // It was shown, and is not there.
             let range = LockRange::new(request.offset, request.length)?;
             turn.nfs4.state.note_weakened(request.file, range);
@@ -92,8 +92,9 @@ pub(super) fn locku<S: Store>(turn: &mut Turn<'_, '_, S>, args: &LockU4Args) -> 
     turn.check_admitted(&file)?;
     let locks = turn.state_request(&file, args.stateid)?;
     let request = UnlockRequest { locks, offset: args.offset, length: args.length };
-    let stateid = turn.with_state(|state, _| state.unlock(&request))?;
+    let unlocked = turn.with_state(|state, _| state.unlock(&request));
     turn.nfs4.show_weakened(turn.store);
+    let stateid = unlocked?;
     turn.set_stateid(Some(stateid));
     turn.put(&Answer::LockU(Ok(stateid)))
 }

@@ -2,6 +2,7 @@
 //! FREE_STATEID (RFC 8881 §8.2, §18.38, §18.48).
 
 use super::entry::StateKind;
+use super::open::ShareConflict;
 use super::stateid::check_seqid;
 use super::{ClientKey, FileId, RecallScope, StateFault, StateRequest, StateTables, StateidKind};
 use stag_pools::table::Key;
@@ -54,9 +55,9 @@ impl StateTables {
         let key = self.resolve(request, None)?;
         let state = self.states.get(key).ok_or(Status4::BadStateid)?;
         let granted = match &state.kind {
-            StateKind::Open(open) => open.access,
+            StateKind::Open(open) => open.share.access(),
             StateKind::Locks(locks) => match self.states.get(locks.open).map(|open| &open.kind) {
-                Some(StateKind::Open(open)) => open.access,
+                Some(StateKind::Open(open)) => open.share.access(),
                 _ => 0,
             },
             StateKind::Delegation(held) if held.write => share::BOTH,
@@ -124,17 +125,12 @@ impl StateTables {
 
     /// Judges an access against what opens deny.
     fn check_denials(&self, file: FileId, access: IoAccess) -> Result<(), StateFault> {
-        let Some(file) = self.file(file) else { return Ok(()) };
-        let mut expired = None;
         // RFC 8881 §8.2.3 [8881-210]: what an open denies, the anonymous stateid does not get
-        for open in file.shares.conflicts(access.bits(), DENY_NONE) {
-            let Some(holder) = self.states.get(Key::from_bits(open)) else { continue };
-            if !self.is_courtesy(holder.client) {
-                return Err(Status4::Locked.into());
-            }
-            expired = Some(ClientKey(holder.client));
+        match self.share_conflict(file, access.bits(), DENY_NONE) {
+            None => Ok(()),
+            Some(ShareConflict::Held) => Err(Status4::Locked.into()),
+            Some(ShareConflict::Expired(client)) => Err(StateFault::AwaitRemoval(client)),
         }
-        expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
     }
 
     /// TEST_STATEID: the status that a use of each stateid would have.

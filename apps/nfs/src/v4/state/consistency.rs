@@ -1,7 +1,7 @@
 //! The agreement of the tables with each other, for tests and for inputs that are made to harm.
 
 use super::entry::{FileEntry, StateEntry, StateKind};
-use super::{StateKey, StateTables};
+use super::{ClientKey, StateKey, StateTables};
 use stag_pools::table::Key;
 
 impl StateTables {
@@ -27,10 +27,12 @@ impl StateTables {
         let file = self.files.get(entry.file).filter(|file| file.id == entry.file_id);
         let is_listed = file.is_some_and(|file| match &entry.kind {
             StateKind::Open(open) => {
-                let share = file.shares.get(key.to_bits());
                 let found = self.find_open(entry.client, entry.file_id, &open.owner);
                 assert_eq!(found, Some(key), "an open is in the index");
-                share.is_some_and(|share| share.access() == open.access && open.access != 0)
+                assert_ne!(open.share.access(), 0, "an open has access");
+                let class = open.share.class();
+                assert!(file.opens.of(|one| one == class).any(|one| one == key), "by its class");
+                file.opens.iter().nth(open.place) == Some(key)
             }
             StateKind::Locks(locks) => {
                 let open = self.states.get(locks.open);
@@ -38,7 +40,12 @@ impl StateTables {
                     matches!(open.kind, StateKind::Open(_))
                         && (open.client, open.file) == (entry.client, entry.file)
                 });
-                is_under && file.lock_states.contains(&key)
+                let under = self.find_lock_state(locks.open, locks.number);
+                assert_eq!(under, Some(key), "a lock state is in the index");
+                let client = ClientKey(entry.client);
+                let number = self.find_owner(entry.file_id, client, &locks.owner);
+                assert_eq!(number, Some(locks.number), "a lock-owner is in the index");
+                is_under && file.lock_states > 0
             }
             StateKind::Delegation(held) => {
                 let is_followed = self.recalling.contains(&StateKey(key));
@@ -50,19 +57,22 @@ impl StateTables {
 
     fn assert_file(&self, file: &FileEntry) {
         assert!(!file.is_empty(), "a file without state goes");
-        let opens = file.shares.opens();
-        for (at, open) in opens.iter().enumerate() {
-            let excluded = opens
-                .iter()
-                .enumerate()
-                .any(|(other, one)| other != at && open.deny() & one.access() != 0);
+        let share_of = |key| match self.states.get(key).map(|state| &state.kind) {
+            Some(StateKind::Open(open)) => Some((key, open.share)),
+            _ => None,
+        };
+        let opens: Vec<_> = file.opens.iter().filter_map(share_of).collect();
+        assert_eq!(opens.len(), file.opens.len());
+        for (key, open) in &opens {
+            let excluded =
+                opens.iter().any(|(other, one)| other != key && open.deny() & one.access() != 0);
             assert!(!excluded, "an open has what another denies");
         }
-        let held = file.locks.held();
-        for lock in held {
-            let mut owners = file.lock_states.iter().filter_map(|key| self.number_of(*key));
-            assert!(owners.any(|number| number == lock.owner), "locks have an owner");
-            assert_eq!(file.locks.conflict(lock), None, "locks of two owners conflict");
+        for lock in file.locks.held() {
+            let holder = self.holder_of(lock.owner);
+            let number = holder.and_then(|holder| self.number_of(holder.0));
+            assert_eq!(number, Some(lock.owner), "locks have an owner");
+            assert_eq!(file.locks.conflict(&lock, None), None, "locks of two owners conflict");
         }
         let delegations = || self.delegations_of(file);
         for (_, state, delegation) in delegations() {
@@ -70,15 +80,15 @@ impl StateTables {
                 other.client != state.client && (one.write || delegation.write)
             });
             assert!(!excluded, "a writer is alone");
-            let is_opened = opens.iter().any(|open| {
-                let holder = self.states.get(Key::from_bits(open.open)).map(|it| it.client);
+            let is_opened = opens.iter().any(|(key, open)| {
+                let holder = self.states.get(*key).map(|it| it.client);
                 let is_change = open.access() & 2 != 0;
                 holder != Some(state.client) && (delegation.write || is_change)
             });
             assert!(!is_opened, "another client has what a delegation excludes");
         }
         let is_present =
-            delegations().next().is_some() || opens.iter().any(|open| open.deny() != 0);
+            delegations().next().is_some() || opens.iter().any(|(_, open)| open.deny() != 0);
         assert_eq!(file.is_present, is_present);
         assert!(!is_present || self.presence().may_conflict(file.id));
         assert_eq!(file.is_held, delegations().any(|(_, _, delegation)| delegation.write));
@@ -90,18 +100,23 @@ impl StateTables {
         let files = || self.files.iter().map(|(_, file)| file);
         let states: usize = clients().map(|client| client.states.len()).sum();
         assert_eq!(states, self.states.len());
-        let opens: usize = files().map(|file| file.shares.opens().len()).sum();
+        let opens: usize = files().map(|file| file.opens.len()).sum();
         assert_eq!((opens, opens), (self.opens, clients().map(|client| client.opens).sum()));
-        let ranges: usize = files().map(|file| file.locks.held().len()).sum();
+        let ranges: usize = files().map(|file| file.locks.len()).sum();
         assert_eq!((ranges, ranges), (self.ranges, clients().map(|client| client.ranges).sum()));
         let kept: usize = files().map(|file| file.delegations.len()).sum();
         let of_clients: usize = clients().map(|client| client.delegations).sum();
         assert_eq!((kept, kept), (self.delegations, of_clients));
         let live: usize = files().map(|file| self.delegations_of(file).count()).sum();
         assert_eq!(kept - live, clients().map(|client| client.revoked).sum::<usize>());
-        assert_eq!(files().map(|file| file.lock_states.len()).sum::<usize>(), self.lock_states);
+        assert_eq!(files().map(|file| file.lock_states).sum::<usize>(), self.lock_states);
         assert_eq!(files().map(|file| file.waiters.len()).sum::<usize>(), self.waiters);
         assert_eq!((self.files.len(), opens), (self.files_by_id(), self.opens_by_owner()));
+        let owners = || self.lock_owners.iter().map(|(_, owner)| owner);
+        assert_eq!(owners().map(|owner| owner.ranges).sum::<usize>(), ranges);
+        assert_eq!(owners().map(|owner| owner.states.len()).sum::<usize>(), self.lock_states);
+        assert_eq!(owners().count(), self.by_lock_owner.len());
+        assert_eq!(self.by_open.len(), self.lock_states);
         let limits = &self.limits;
         assert!(opens <= limits.opens && ranges <= limits.ranges);
         assert!(kept <= limits.delegations && self.waiters <= limits.waiters);

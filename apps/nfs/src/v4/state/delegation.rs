@@ -5,8 +5,9 @@ use super::{
     Claim, ClientKey, FileId, OpenRequest, StateFault, StateKey, StateRequest, StateTables,
     StateWork, StateidKind,
 };
+use crate::steps;
 use stag_pools::table::Key;
-use stag_protocol::nfs::v4::state::Delegation;
+use stag_protocol::nfs::v4::state::{Delegation, ShareClass};
 use stag_protocol::nfs::v4::{DelegationType, NoDelegation, SessionId, Stateid, Status4, share};
 
 /// Delegations that the export of a file allows.
@@ -79,6 +80,10 @@ impl DelegationOutcome {
         if asked & share::WANT_MASK != 0 { Self::Refused(reason) } else { Self::None }
     }
 }
+
+/// Opens in the way of a delegation that an OPEN looks at. A file that one client has opened more
+/// often gets none.
+const OPENS_JUDGED: usize = 64;
 
 impl StateTables {
     /// Decides about a delegation for an open that was just given.
@@ -161,23 +166,28 @@ impl StateTables {
         let is_watched = request.offer.policy == DelegationPolicy::Watched;
         let is_changing = request.offer.is_changing
             || self.recent.has(request.file.id, now)
-            || is_watched && file.shares.opens().iter().any(|it| it.access() & share::WRITE != 0);
-        if is_changing || self.is_contended(file, request.client, write) {
+            || is_watched && file.opens.any_writes();
+        if is_changing || self.is_contended(file, request.client, write, OPENS_JUDGED) {
             return Err(NoDelegation::Contention(false));
         }
         Ok(write)
     }
 
     /// Returns true if others have the file open in a way that a delegation would not allow, or
-    /// hold a delegation that excludes it.
-    pub(super) fn is_contended(&self, file: &FileEntry, client: ClientKey, write: bool) -> bool {
+    /// hold a delegation that excludes it, or if more than `most` opens would have to be looked at.
+    pub(super) fn is_contended(
+        &self,
+        file: &FileEntry,
+        client: ClientKey,
+        write: bool,
+        most: usize,
+    ) -> bool {
         // RFC 8881 §10.4 [8881-230]: one for writing needs that no other client has the file open,
         // one for reading that none has it open for writing
-        let excluded = file.shares.opens().iter();
-        let mut excluded = excluded.filter(|open| write || open.access() & share::WRITE != 0);
-        let is_open = excluded.any(|open| {
-            let holder = self.states.get(Key::from_bits(open.open)).map(|state| state.client);
-            holder != Some(client.0)
+        let is_excluded = |class: ShareClass| write || class.access() & share::WRITE != 0;
+        let is_open = file.opens.of(is_excluded).enumerate().any(|(number, open)| {
+            steps::count();
+            number >= most || self.states.get(open).map(|state| state.client) != Some(client.0)
         });
         let is_delegated = self.delegations_of(file).any(|(_, state, held)| {
             state.client != client.0 && (write || held.write || held.is_recalled())
@@ -211,6 +221,7 @@ impl StateTables {
             revoke_at: None,
             given_at: now,
             call: request.offer.call,
+            recall_place: 0,
         };
         let kind = StateKind::Delegation(entry);
         let Ok(state) = self.add_state(request.client, file, kind) else { return Err(short) };
@@ -298,7 +309,7 @@ impl StateTables {
         self.show_presence(entry.file);
         self.note_ended(entry.file_id);
         if held.is_recalled() {
-            self.recalling.retain(|one| one.0 != key);
+            self.forget_recall(StateKey(key), held.recall_place);
             self.work.push(StateWork::GoOn(entry.file_id));
         }
     }

@@ -1,12 +1,12 @@
 //! Entries of the tables: clients, states and files, with what names them.
 
+use super::opens::FileOpens;
+use super::ranges::FileLocks;
 use super::waiter::LockWaiter;
 use super::{DeniedLock, GrantingCall, StateidKind};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::Status4;
-use stag_protocol::nfs::v4::state::{
-    Delegation, DelegationPhase, HeldLock, OpenShare, RangeLocks, ReclaimState, ShareTable,
-};
+use stag_protocol::nfs::v4::state::{Delegation, DelegationPhase, OpenShare, ReclaimState};
 
 /// Names a client of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +40,9 @@ pub enum StateFault {
     /// Delegations are in the way, and were recalled. [`StateWork::GoOn`](super::StateWork::GoOn)
     /// tells when to ask again; answer NFS4ERR_DELAY if that takes long.
     AwaitRecall,
+    /// The operation changes much state, and has changed a part of it. Ask again in a later pass,
+    /// at the latest after [`StateWork::GoOn`](super::StateWork::GoOn).
+    AwaitPart,
     /// State of a client whose lease expired is in the way. Record that it may not reclaim, release
     /// it by [`StateTables::release_client`](super::StateTables::release_client), and ask again.
     AwaitRemoval(ClientKey),
@@ -51,7 +54,7 @@ impl StateFault {
         match self {
             Self::Failed(status) => *status,
             Self::Denied(_) => Status4::Denied,
-            Self::AwaitRecall | Self::AwaitRemoval(_) => Status4::Delay,
+            Self::AwaitRecall | Self::AwaitPart | Self::AwaitRemoval(_) => Status4::Delay,
         }
     }
 }
@@ -162,13 +165,17 @@ impl StateKind {
     }
 }
 
-/// An open. Its denial stands in the share table of its file.
+/// An open.
 #[derive(Debug)]
 pub(super) struct OpenEntry {
     /// The open-owner.
     pub owner: Box<[u8]>,
-    /// Access, as the share table has it.
-    pub access: u32,
+    /// Access and denial.
+    pub share: OpenShare,
+    /// Place among the opens of its file.
+    pub place: usize,
+    /// The lock states under it.
+    pub locks: Vec<Key>,
 }
 
 /// The locks of one lock-owner under one open.
@@ -180,6 +187,21 @@ pub(super) struct LockEntry {
     pub owner: Box<[u8]>,
     /// The lock-owner in the table of ranges: the same for all of its opens of the file.
     pub number: u64,
+    /// Place among the lock states under the open.
+    pub place: usize,
+    /// Place among the lock states of the lock-owner.
+    pub place_of_owner: usize,
+}
+
+/// A lock-owner of a file.
+#[derive(Debug)]
+pub(super) struct LockOwner {
+    /// Its name in the index of lock-owners.
+    pub hash: u128,
+    /// Its lock states: one for each open of the file that it has locks under.
+    pub states: Vec<Key>,
+    /// Its locked ranges.
+    pub ranges: usize,
 }
 
 /// A delegation.
@@ -204,6 +226,8 @@ pub(super) struct DelegationEntry {
     pub given_at: u64,
     /// The request whose reply carried it.
     pub call: Option<GrantingCall>,
+    /// Place in the list of recalls, once it is recalled.
+    pub recall_place: usize,
 }
 
 impl DelegationEntry {
@@ -223,12 +247,12 @@ pub(super) struct FileEntry {
     pub id: FileId,
     /// The filehandle that callbacks name it by.
     pub handle: Box<[u8]>,
-    /// Its opens, by the bits of their keys.
-    pub shares: ShareTable<Vec<OpenShare>>,
-    /// Its lock states, in no order.
-    pub lock_states: Vec<Key>,
+    /// Its opens.
+    pub opens: FileOpens,
+    /// Number of its lock states.
+    pub lock_states: usize,
     /// Its locked ranges.
-    pub locks: RangeLocks<Vec<HeldLock>>,
+    pub locks: FileLocks,
     /// Requests that wait for locks, in the order in which they came.
     pub waiters: Vec<LockWaiter>,
     /// True if it is in the list of files whose waiters are to be told.
@@ -246,9 +270,9 @@ impl FileEntry {
         Self {
             id: file.id,
             handle: file.handle.into(),
-            shares: ShareTable::new(Vec::new()),
-            lock_states: Vec::new(),
-            locks: RangeLocks::new(Vec::new()),
+            opens: FileOpens::default(),
+            lock_states: 0,
+            locks: FileLocks::default(),
             waiters: Vec::new(),
             is_unlocked: false,
             delegations: Vec::new(),
@@ -259,6 +283,6 @@ impl FileEntry {
 
     /// Returns true if nobody has state of it.
     pub fn is_empty(&self) -> bool {
-        self.shares.opens().is_empty() && self.delegations.is_empty()
+        self.opens.is_empty() && self.delegations.is_empty()
     }
 }

@@ -3,6 +3,7 @@
 
 use super::entry::{ClientEntry, LeasePhase};
 use super::{ClientKey, StateFault, StateTables, StateWork};
+use crate::steps;
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::Status4;
 use stag_protocol::nfs::v4::state::ReclaimState;
@@ -40,26 +41,25 @@ impl StateTables {
         }
     }
 
-    /// Drops at most so many states of a client, and the client with the last. Returns true when it
-    /// is gone.
+    /// Drops at most so many states and locked ranges of a client, and the client with the last.
+    /// Returns true when it is gone.
     pub fn release_some(&mut self, client: ClientKey, most: usize) -> bool {
-        for _ in 0..most {
+        let mut left = most;
+        while left > 0 {
+            steps::count();
             let Some(state) = self.clients.get(client.0).and_then(|it| it.states.last()) else {
                 self.release_client(client);
                 return true;
             };
-            // An open would take all of its locks along.
+            // An open would take all of its locks along, and a lock state all of its ranges.
             let state = self.lock_state_under(*state).unwrap_or(*state);
-            self.drop_state(state);
+            left -= self.drop_ranges_of(state, left);
+            if left > 0 {
+                self.drop_state(state);
+                left -= 1;
+            }
         }
         false
-    }
-
-    /// A lock state under an open.
-    fn lock_state_under(&self, open: Key) -> Option<Key> {
-        let file = self.states.get(open)?.file_id;
-        let mut locks = self.lock_states(file);
-        locks.find(|(_, _, locks)| locks.open == open).map(|(key, ..)| key)
     }
 
     /// SEQUENCE: renews the lease. A client that expired and was in nobody's way goes on as if

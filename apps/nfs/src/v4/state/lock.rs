@@ -1,12 +1,15 @@
 //! Byte-range locks: LOCK, LOCKT and LOCKU (RFC 8881 §9.1–§9.6, §18.10–§18.12).
 
-use super::entry::{LockEntry, StateEntry, StateKind};
+use super::entry::StateKind;
+use super::owners::{NO_OWNER, client_of};
+use super::ranges::LockChange;
 use super::stateid::next_seqid;
 use super::{
-    ClientKey, FileId, RecallScope, StateFault, StateKey, StateRequest, StateTables, StateidKind,
+    ClientKey, FileId, RecallScope, StateFault, StateKey, StateRequest, StateTables, StateWork,
+    StateidKind,
 };
 use stag_pools::table::Key;
-use stag_protocol::nfs::v4::state::{HeldLock, LockRange, LockRefusal};
+use stag_protocol::nfs::v4::state::{HeldLock, LockRange};
 use stag_protocol::nfs::v4::{LockType, Stateid, Status4, share};
 
 /// The lock-owner of a LOCK (`locker4`).
@@ -89,15 +92,23 @@ struct LockPlan {
     state: Option<Key>,
     file: Key,
     asked: HeldLock,
+    change: LockChange,
 }
+
+/// Conflicting locks that are looked at for one whose client has not expired.
+const LOCKS_JUDGED: usize = 64;
+
+/// Locked ranges that one operation, or one pass, takes away.
+const RANGES_SWEPT: usize = 256;
 
 impl StateTables {
     /// LOCK: locks a range, or changes the type of what the owner has locked of it.
     ///
     /// # Errors
     /// INVAL for a range that is none, OPENMODE, [`StateFault::Denied`], GRACE and its like, DELAY
-    /// when a table is full. A request that waits ([`LockType::WriteWait`]) and is denied is told
-    /// when the range may be free.
+    /// when a table is full, SERVERFAULT when the client or the file has too many ranges;
+    /// [`StateFault::AwaitPart`] when thousands of write locks become one for reading. A request
+    /// that waits ([`LockType::WriteWait`]) and is denied is notified when the range may be free.
     pub fn lock(&mut self, request: &LockRequest<'_>, now: u64) -> Result<Stateid, StateFault> {
         let plan = match self.plan_lock(request, now) {
             Ok(plan) => plan,
@@ -107,20 +118,26 @@ impl StateTables {
             }
             Err(fault) => return Err(fault),
         };
-        let is_downgrade = !plan.asked.exclusive;
-        let key = match plan.state {
-            Some(key) => key,
-            None => self.add_lock_state(request, &plan).map_err(|status| self.refusal(status))?,
-        };
-        let range = plan.asked.range;
-        if let Err(status) = self.set_ranges(plan.file, plan.asked.owner, range, Some(plan.asked)) {
-            if plan.state.is_none() {
-                self.drop_state(key);
+        let HeldLock { range, exclusive, .. } = plan.asked;
+        let (key, change) = match plan.state {
+            Some(key) => (key, plan.change),
+            None => {
+                let added = self.add_locker(request, &plan).map_err(|it| self.refusal(it))?;
+                (added.0, plan.change.of_owner(added.1))
             }
-            return Err(self.refusal(status));
-        }
+        };
+        let is_over = self.change_ranges(plan.file, &change);
         self.drop_waiter(plan.file, key, range);
-        if is_downgrade {
+        if !exclusive && !is_over {
+            // Until it is over, others are kept out by more than is locked.
+            if plan.state.is_none()
+                && let Some(state) = self.states.get_mut(key)
+            {
+                state.seqid = 0;
+            }
+            return Err(StateFault::AwaitPart);
+        }
+        if !exclusive {
             self.notify_waiters(plan.file);
         }
         let stateid = match plan.state {
@@ -149,24 +166,28 @@ impl StateTables {
         let Some(file) = self.find_file(request.file) else { return Ok(()) };
         // The holder of a write delegation keeps its locks to itself.
         self.recall(request.file, Some(request.client), RecallScope::Writers, now)?;
-        let owner = self.find_owner(file, request.client, request.owner);
+        let owner = self.find_owner(request.file, request.client, request.owner);
         let exclusive = request.kind.is_exclusive();
-        let asked = HeldLock { owner: owner.unwrap_or(NOBODY), range, exclusive };
+        let asked = HeldLock { owner: owner.unwrap_or(NO_OWNER), range, exclusive };
         self.check_ranges(file, asked)
     }
 
     /// LOCKU: unlocks what the owner has locked of a range; nothing of it is no error.
     ///
     /// # Errors
-    /// INVAL for a range that is none, those of the stateid, DELAY when a lock would have to be
-    /// split and there is no place.
+    /// INVAL for a range that is none, those of the stateid, SERVERFAULT or DELAY when a lock would
+    /// have to be split and there is no place; [`StateFault::AwaitPart`] when the owner has so many
+    /// locks there that a part of them is left.
     pub fn unlock(&mut self, request: &UnlockRequest) -> Result<Stateid, StateFault> {
         let range = LockRange::new(request.offset, request.length)?;
         let key = self.resolve(&request.locks, Some(StateidKind::Locks))?;
         let state = self.states.get(key).ok_or(Status4::BadStateid)?;
         let StateKind::Locks(locks) = &state.kind else { return Err(Status4::BadStateid.into()) };
         let (file, number) = (state.file, locks.number);
-        self.set_ranges(file, number, range, None)?;
+        let change = self.plan_change(file, number, range, None)?;
+        if !self.change_ranges(file, &change) {
+            return Err(StateFault::AwaitPart);
+        }
         self.notify_waiters(file);
         self.changed_locks(key)
     }
@@ -188,7 +209,7 @@ impl StateTables {
         let entry = self.states.get(open).ok_or(Status4::BadStateid)?;
         let StateKind::Open(opened) = &entry.kind else { return Err(Status4::BadStateid.into()) };
         let needed = if exclusive { share::WRITE } else { share::READ };
-        if opened.access & needed == 0 {
+        if opened.share.access() & needed == 0 {
             // RFC 8881 §18.10.4 [8881-217]: a lock needs an open for what it protects
             return Err(Status4::OpenMode.into());
         }
@@ -200,18 +221,20 @@ impl StateTables {
         let owner = match (state.and_then(|key| self.number_of(key)), &request.locker) {
             (Some(number), _) => number,
             (None, LockerRef::New { owner, .. }) => {
-                let known = self.find_owner(entry.file, request.client, owner);
-                known.unwrap_or_else(|| self.free_number(entry.file, request.client))
+                self.find_owner(request.file, request.client, owner).unwrap_or(NO_OWNER)
             }
             (None, LockerRef::Known(_)) => return Err(Status4::BadStateid.into()),
         };
-        let plan =
-            LockPlan { open, state, file: entry.file, asked: HeldLock { owner, range, exclusive } };
-        match self.check_ranges(plan.file, plan.asked) {
+        let (file, asked) = (entry.file, HeldLock { owner, range, exclusive });
+        match self.check_ranges(file, asked) {
             // RFC 8881 §9.11 [8881-218]: a reclaim that conflicts with another is refused as such
-            Err(StateFault::Denied(_)) if request.reclaim => Err(Status4::ReclaimConflict.into()),
-            judged => judged.map(|()| plan),
+            Err(StateFault::Denied(_)) if request.reclaim => {
+                return Err(Status4::ReclaimConflict.into());
+            }
+            judged => judged?,
         }
+        let change = self.plan_change(file, owner, range, Some((request.client, exclusive)))?;
+        Ok(LockPlan { open, state, file, asked, change })
     }
 
     /// The open of a LOCK, and its lock state if there is one.
@@ -220,10 +243,9 @@ impl StateTables {
         match request.locker {
             LockerRef::New { open, owner } => {
                 let open = self.resolve(&of(open), Some(StateidKind::Open))?;
-                let state = self.lock_states(request.file).find(|(_, _, locks)| {
-                    locks.open == open && *locks.owner == *owner // it lost its stateid
-                });
-                Ok((open, state.map(|(key, ..)| key)))
+                let number = self.find_owner(request.file, request.client, owner);
+                let state = number.and_then(|number| self.find_lock_state(open, number));
+                Ok((open, state))
             }
             LockerRef::Known(stateid) => {
                 let key = self.resolve(&of(stateid), Some(StateidKind::Locks))?;
@@ -238,16 +260,16 @@ impl StateTables {
     /// Judges a lock against those that are held of the file.
     pub(super) fn check_ranges(&self, file: Key, asked: HeldLock) -> Result<(), StateFault> {
         let Some(entry) = self.files.get(file) else { return Ok(()) };
-        let mut expired = None;
-        for held in entry.locks.conflicts(asked) {
+        let (mut past, mut expired) = (None, None);
+        for _ in 0..LOCKS_JUDGED {
+            let Some(held) = entry.locks.conflict(&asked, past) else { break };
+            past = Some(held);
             let Some(client) = self.clients.key_at(client_of(held.owner)) else { continue };
             if self.is_courtesy(client) {
                 expired = Some(ClientKey(client));
                 continue;
             }
-            let mut owners = entry.lock_states.iter();
-            let holder = owners.find(|key| self.number_of(**key) == Some(held.owner));
-            let holder = StateKey(*holder.ok_or(Status4::ServerFault)?);
+            let holder = self.holder_of(held.owner).ok_or(Status4::ServerFault)?;
             let HeldLock { range, exclusive, .. } = held;
             // RFC 8881 §18.10.3 [8881-219]: a denied lock names the lock in its way
             return Err(StateFault::Denied(DeniedLock { range, exclusive, holder }));
@@ -255,58 +277,95 @@ impl StateTables {
         expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
     }
 
-    /// Gives a range of an owner the type of `lock`, or none, and counts.
-    fn set_ranges(
-        &mut self,
+    /// Works out the change that gives a range of an owner a type, or unlocks it, and finds out if
+    /// there is room for it.
+    fn plan_change(
+        &self,
         file: Key,
         owner: u64,
         range: LockRange,
-        lock: Option<HeldLock>,
-    ) -> Result<(), Status4> {
-        let entry = self.files.get_mut(file).ok_or(Status4::ServerFault)?;
-        let client = self.clients.key_at(client_of(owner)).ok_or(Status4::ServerFault)?;
-        let client = self.clients.get_mut(client).ok_or(Status4::ServerFault)?;
-        let before = entry.locks.held().len();
-        let room = (self.limits.ranges - self.ranges)
-            .min(self.limits.ranges_per_client.saturating_sub(client.ranges))
-            .min(self.limits.ranges_per_file.saturating_sub(before));
-        // A change of one range adds two at most.
-        entry.locks.table_mut().resize(before + room.min(2), HeldLock::default());
-        let changed = match lock {
-            Some(lock) => entry.locks.lock(lock),
-            None => entry.locks.unlock(owner, range),
-        };
-        if changed.is_ok() && lock.is_none_or(|lock| !lock.exclusive) {
-            self.weakened.push((file, range));
+        lock: Option<(ClientKey, bool)>,
+    ) -> Result<LockChange, StateFault> {
+        let entry = self.files.get(file).ok_or(Status4::ServerFault)?;
+        if entry.locks.is_changing(owner) {
+            return Err(StateFault::AwaitPart);
         }
-        let after = entry.locks.held().len();
-        client.ranges = client.ranges + after - before;
-        self.ranges = self.ranges + after - before;
-        changed.map_err(|refusal| match refusal {
-            LockRefusal::Denied(_) => Status4::ServerFault,
-            LockRefusal::Full => Status4::Delay,
-        })
+        let change = entry.locks.plan(owner, range, lock.map(|(_, exclusive)| exclusive));
+        let client = match lock {
+            Some((client, _)) => self.clients.get(client.0),
+            None => self.clients.at(client_of(owner)),
+        };
+        let of_client = client.map_or(0, |client| client.ranges);
+        let (growth, limits) = (change.growth(), &self.limits);
+        let is_full = of_client + growth > limits.ranges_per_client
+            || entry.locks.len() + growth > limits.ranges_per_file;
+        if growth > 0 && is_full {
+            // Waiting does not help. RFC 8881 §15.2 has no status of LOCK and LOCKU for it but the
+            // one for what no other status is about.
+            return Err(Status4::ServerFault.into());
+        }
+        if growth > 0 && self.ranges + growth > limits.ranges {
+            return Err(self.when_full());
+        }
+        Ok(change)
     }
 
-    fn add_lock_state(
+    /// Makes a change for which there is room. Returns true if it is over; if not, ranges that
+    /// are obsolete by it go later.
+    fn change_ranges(&mut self, key: Key, change: &LockChange) -> bool {
+        let Some(file) = self.files.get_mut(key) else { return true };
+        let before = file.locks.len();
+        self.weakened.extend(file.locks.begin(change).map(|range| (key, range)));
+        let after = file.locks.len();
+        self.count_ranges(change.owner, after, before);
+        self.sweep_owner(key, change.owner, RANGES_SWEPT);
+        let is_over = self.files.get(key).is_none_or(|file| !file.locks.is_changing(change.owner));
+        if !is_over {
+            self.sweeping.push_back((key, change.owner));
+        }
+        is_over
+    }
+
+    /// Takes at most `most` obsolete ranges of an owner away: their number.
+    fn sweep_owner(&mut self, key: Key, owner: u64, most: usize) -> usize {
+        let Some(file) = self.files.get_mut(key) else { return 0 };
+        let weakened = &mut self.weakened;
+        let count = file.locks.sweep(owner, most, |range| weakened.push((key, range)));
+        self.count_ranges(owner, 0, count);
+        count
+    }
+
+    /// Goes on with changes that are not over. To be called in every pass.
+    pub fn sweep_ranges(&mut self) {
+        let mut left = RANGES_SWEPT;
+        while left > 0
+            && let Some((key, owner)) = self.sweeping.front().copied()
+        {
+            left -= self.sweep_owner(key, owner, left).clamp(1, left);
+            let file = self.files.get(key);
+            if file.is_none_or(|file| !file.locks.is_changing(owner)) {
+                self.sweeping.pop_front();
+                if let Some(id) = file.map(|file| file.id) {
+                    self.notify_waiters(key);
+                    self.work.push(StateWork::GoOn(id));
+                }
+            }
+        }
+    }
+
+    /// Returns true while there is something for [`StateTables::sweep_ranges`], or a range for
+    /// [`StateTables::next_weakened`].
+    pub fn has_ranges_to_go(&self) -> bool {
+        !self.sweeping.is_empty() || !self.weakened.is_empty()
+    }
+
+    fn add_locker(
         &mut self,
         request: &LockRequest<'_>,
         plan: &LockPlan,
-    ) -> Result<Key, Status4> {
+    ) -> Result<(Key, u64), Status4> {
         let LockerRef::New { owner, .. } = request.locker else { return Err(Status4::BadStateid) };
-        let of_file = self.files.get(plan.file).map_or(0, |file| file.lock_states.len());
-        if self.lock_states >= self.limits.lock_states
-            || of_file >= self.limits.lock_states_per_file
-        {
-            return Err(Status4::Delay);
-        }
-        let locks = LockEntry { open: plan.open, owner: owner.into(), number: plan.asked.owner };
-        let key = self.add_state(request.client, plan.file, StateKind::Locks(locks))?.0;
-        self.lock_states += 1;
-        if let Some(file) = self.files.get_mut(plan.file) {
-            file.lock_states.push(key);
-        }
-        Ok(key)
+        self.add_lock_state(request.client, plan.open, owner)
     }
 
     fn changed_locks(&mut self, key: Key) -> Result<Stateid, StateFault> {
@@ -317,18 +376,6 @@ impl StateTables {
         Ok(self.stateid(StateKey(key)).ok_or(Status4::BadStateid)?)
     }
 
-    /// The lock states of a file.
-    pub(super) fn lock_states(&self, file: FileId) -> impl Iterator<Item = (Key, Key, &LockEntry)> {
-        let keys = self.file(file).map_or(&[][..], |file| &file.lock_states);
-        keys.iter().filter_map(|key| {
-            let state = self.states.get(*key)?;
-            match &state.kind {
-                StateKind::Locks(locks) => Some((*key, state.client, locks)),
-                _ => None,
-            }
-        })
-    }
-
     /// The number that a lock state's owner has in the table of ranges.
     pub(super) fn number_of(&self, key: Key) -> Option<u64> {
         match &self.states.get(key)?.kind {
@@ -336,75 +383,4 @@ impl StateTables {
             _ => None,
         }
     }
-
-    /// The number of a lock-owner with lock states of the file.
-    pub(super) fn find_owner(&self, file: Key, client: ClientKey, owner: &[u8]) -> Option<u64> {
-        let id = self.files.get(file)?.id;
-        let is_it = |(_, holder, locks): &(Key, Key, &LockEntry)| {
-            *holder == client.0 && *locks.owner == *owner
-        };
-        self.lock_states(id).find(is_it).map(|(_, _, locks)| locks.number)
-    }
-
-    /// A number for a lock-owner without lock states of the file. It tells the client by its place.
-    fn free_number(&self, file: Key, client: ClientKey) -> u64 {
-        let keys = self.files.get(file).map_or(&[][..], |file| &file.lock_states);
-        let base = (client.0.index() as u64) << 32;
-        let mine = keys.iter().filter_map(|key| self.number_of(*key));
-        let last = mine.filter(|number| number >> 32 == base >> 32).max();
-        match last {
-            Some(last) if last & u64::from(u32::MAX) < u64::from(u32::MAX) => last + 1,
-            Some(_) => self.first_gap(keys, base),
-            None => base,
-        }
-    }
-
-    /// The lowest number of a client that no lock state of the file has.
-    fn first_gap(&self, keys: &[Key], base: u64) -> u64 {
-        let is_free = |number: &u64| !keys.iter().any(|key| self.number_of(*key) == Some(*number));
-        (base..=base | u64::from(u32::MAX)).find(is_free).unwrap_or(base)
-    }
-
-    /// Returns true if locks would remain when an open is closed: locks of an owner that has no
-    /// lock state of the file under another open.
-    pub(super) fn has_locks(&self, file: FileId, open: Key) -> bool {
-        let Some(entry) = self.file(file) else { return false };
-        let stays = |number| {
-            self.lock_states(file).any(|(_, _, locks)| locks.open != open && locks.number == number)
-        };
-        self.lock_states(file).any(|(_, _, locks)| {
-            locks.open == open && entry.locks.has_locks(locks.number) && !stays(locks.number)
-        })
-    }
-
-    /// Takes a lock state that is gone out of its file, with its locks.
-    pub(super) fn end_locks(&mut self, key: Key, entry: &StateEntry) {
-        let StateKind::Locks(locks) = &entry.kind else { return };
-        self.lock_states -= 1;
-        let stays = self
-            .lock_states(entry.file_id)
-            .any(|(other, _, one)| other != key && one.number == locks.number);
-        let Some(file) = self.files.get_mut(entry.file) else { return };
-        file.lock_states.retain(|other| *other != key);
-        if stays {
-            return;
-        }
-        let released = file.locks.release(locks.number);
-        self.ranges -= released;
-        if let Some(client) = self.clients.get_mut(entry.client) {
-            client.ranges -= released;
-        }
-        if released > 0 {
-            self.weakened.extend(LockRange::between(0, u64::MAX).map(|all| (entry.file, all)));
-            self.notify_waiters(entry.file);
-        }
-    }
-}
-
-/// The number of an owner that has no locks: that of no client.
-pub(super) const NOBODY: u64 = u64::MAX;
-
-/// The place of the client that an owner's number tells.
-const fn client_of(number: u64) -> usize {
-    (number >> 32) as usize
 }

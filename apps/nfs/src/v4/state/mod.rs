@@ -20,11 +20,15 @@ mod lease;
 mod limits;
 mod lock;
 mod open;
+mod opens;
+mod owners;
 mod presence;
+mod ranges;
 mod recall;
 mod recent;
 mod recovery;
 mod shadow;
+mod spans;
 mod stateid;
 mod tables;
 #[cfg(test)]

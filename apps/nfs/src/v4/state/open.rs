@@ -6,10 +6,11 @@ use super::stateid::next_seqid;
 use super::tables::OpenIndexEntry;
 use super::{
     ClientKey, DelegationOffer, DelegationOutcome, FileId, FileRef, RecallScope, StateFault,
-    StateTables, StateidKind,
+    StateTables, StateWork, StateidKind,
 };
-use stag_pools::table::Key;
-use stag_protocol::nfs::v4::state::{OpenShare, ShareFault};
+use crate::steps;
+use stag_pools::table::{Key, Table};
+use stag_protocol::nfs::v4::state::OpenShare;
 use stag_protocol::nfs::v4::{DelegationType, Stateid, Status4, share};
 
 /// The claim of an OPEN on its file (`open_claim4`). The two claims of a client that restarted with
@@ -65,6 +66,21 @@ pub struct StateRequest {
     pub stateid: Stateid,
 }
 
+/// Holder of an open that conflicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShareConflict {
+    /// A client that is there.
+    Held,
+    /// None but expired clients, as far as was looked: one of them.
+    Expired(ClientKey),
+}
+
+/// Opens in the way of an access that are looked at for one whose client has not expired.
+const OPENS_JUDGED: usize = 64;
+
+/// Lock states without locks that one CLOSE takes away at a time.
+const LOCK_STATES_CLOSED: usize = 128;
+
 /// Arguments of OPEN_DOWNGRADE.
 #[derive(Clone, Copy, Debug)]
 pub struct DowngradeRequest {
@@ -99,11 +115,11 @@ impl StateTables {
     pub fn downgrade(&mut self, request: &DowngradeRequest) -> Result<Stateid, StateFault> {
         let open = &request.open;
         let key = self.resolve(open, Some(StateidKind::Open))?;
-        let state = self.states.get(key).ok_or(Status4::BadStateid)?;
-        let file = self.files.get_mut(state.file).ok_or(Status4::ServerFault)?;
+        let file = self.states.get(key).ok_or(Status4::BadStateid)?.file;
+        let mut share = self.share_of(key).ok_or(Status4::BadStateid)?;
         // RFC 8881 §18.18.3 [8881-203]: only access and denial that OPENs asked for can stay
-        file.shares.downgrade(key.to_bits(), request.access, request.deny).map_err(status_of)?;
-        let file = state.file;
+        share.downgrade(request.access, request.deny).map_err(|_| Status4::Inval)?;
+        self.set_share(key, share);
         self.show_presence(file);
         self.changed_open(key)
     }
@@ -115,8 +131,13 @@ impl StateTables {
     pub fn close(&mut self, request: &StateRequest) -> Result<(), StateFault> {
         let key = self.resolve(request, Some(StateidKind::Open))?;
         // RFC 8881 §18.2.3 [8881-227]: an open with locks is not closed
-        if self.has_locks(request.file, key) {
+        if self.has_locks(key) {
             return Err(Status4::LocksHeld.into());
+        }
+        if !self.drop_lock_states(key, LOCK_STATES_CLOSED) {
+            // The same CLOSE goes on with the others.
+            self.work.push(StateWork::GoOn(request.file));
+            return Err(StateFault::AwaitPart);
         }
         self.drop_state(key);
         Ok(())
@@ -152,20 +173,34 @@ impl StateTables {
         deny: u32,
         is_reclaim: bool,
     ) -> Result<(), StateFault> {
-        let Some(file) = self.file(file) else { return Ok(()) };
-        let mut expired = None;
-        for open in file.shares.conflicts(access & share::BOTH, deny) {
-            let Some(holder) = self.states.get(Key::from_bits(open)) else { continue };
-            if self.is_courtesy(holder.client) {
-                expired = Some(ClientKey(holder.client));
-            } else if is_reclaim {
-                // RFC 8881 §9.11 [8881-226]: a reclaim that conflicts with another is refused
-                return Err(Status4::ReclaimConflict.into());
-            } else {
-                return Err(Status4::ShareDenied.into());
-            }
+        match self.share_conflict(file, access & share::BOTH, deny) {
+            None => Ok(()),
+            Some(ShareConflict::Expired(client)) => Err(StateFault::AwaitRemoval(client)),
+            // RFC 8881 §9.11 [8881-226]: a reclaim that conflicts with another is refused
+            Some(ShareConflict::Held) if is_reclaim => Err(Status4::ReclaimConflict.into()),
+            Some(ShareConflict::Held) => Err(Status4::ShareDenied.into()),
         }
-        expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
+    }
+
+    /// Looks for an open that does not let this access and denial be. Of opens of expired clients
+    /// it looks at a few.
+    pub(super) fn share_conflict(
+        &self,
+        file: FileId,
+        access: u32,
+        deny: u32,
+    ) -> Option<ShareConflict> {
+        let file = self.file(file)?;
+        let mut expired = None;
+        for open in file.opens.of(|class| class.conflicts(access, deny)).take(OPENS_JUDGED) {
+            steps::count();
+            let Some(holder) = self.states.get(open) else { continue };
+            if !self.is_courtesy(holder.client) {
+                return Some(ShareConflict::Held);
+            }
+            expired = Some(ShareConflict::Expired(ClientKey(holder.client)));
+        }
+        expired
     }
 
     /// Judges an OPEN against the delegations of others, which are recalled.
@@ -180,8 +215,8 @@ impl StateTables {
                 state.client != request.client.0 && (held.write || is_change)
             });
             let is_taken = match delegation {
-                DelegationType::Read => self.is_contended(file, request.client, false),
-                DelegationType::Write => self.is_contended(file, request.client, true),
+                DelegationType::Read => self.is_contended(file, request.client, false, usize::MAX),
+                DelegationType::Write => self.is_contended(file, request.client, true, usize::MAX),
                 _ => false,
             };
             let is_refused = conflicts || is_taken;
@@ -193,33 +228,33 @@ impl StateTables {
     /// Enters an OPEN that nothing conflicts with.
     fn give_open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
         let known = self.find_open(request.client.0, request.file.id, request.owner);
-        let key = match known {
-            Some(key) => key,
-            None => self.add_open(request)?,
-        };
-        let place = self.states.get(key).ok_or(Status4::ServerFault)?.file;
-        let file = self.files.get_mut(place).ok_or(Status4::ServerFault)?;
-        let entered = file.shares.open(key.to_bits(), request.access, request.deny);
         let is_new = known.is_none();
-        if let Err(fault) = entered {
-            // `check_shares` saw no conflict, and `add_open` made room.
-            if is_new {
-                self.drop_state(key);
+        let mut share = known.and_then(|key| self.share_of(key)).unwrap_or_default();
+        share.open(request.access, request.deny).map_err(|_| Status4::Inval)?;
+        let stateid = match known {
+            Some(key) => {
+                self.set_share(key, share);
+                self.changed_open(key)?
             }
-            return Err(status_of(fault).into());
-        }
-        let stateid = if is_new { self.refresh_open(key)? } else { self.changed_open(key)? };
-        if request.deny != 0 {
+            None => self.add_open(request, share)?,
+        };
+        if request.deny != 0
+            && let Some(place) = self.find_file(request.file.id)
+        {
             self.show_presence(place);
         }
         let delegation = self.decide_delegation(request, now);
         Ok(Opened { stateid, is_new, delegation })
     }
 
-    /// Adds an open without access, and makes room for it in the share table.
-    fn add_open(&mut self, request: &OpenRequest<'_>) -> Result<Key, StateFault> {
+    /// Adds an open.
+    fn add_open(
+        &mut self,
+        request: &OpenRequest<'_>,
+        share: OpenShare,
+    ) -> Result<Stateid, StateFault> {
         let client = self.clients.get(request.client.0).ok_or(Status4::StaleClientid)?;
-        let of_file = self.file(request.file.id).map_or(0, |file| file.shares.opens().len());
+        let of_file = self.file(request.file.id).map_or(0, |file| file.opens.len());
         let is_full = self.opens >= self.limits.opens
             || client.opens >= self.limits.opens_per_client
             || of_file >= self.limits.opens_per_file;
@@ -227,7 +262,8 @@ impl StateTables {
             return Err(self.when_full());
         }
         let file = self.add_file(&request.file)?;
-        let kind = StateKind::Open(OpenEntry { owner: request.owner.into(), access: 0 });
+        let owner = request.owner.into();
+        let kind = StateKind::Open(OpenEntry { owner, share, place: 0, locks: Vec::new() });
         let added = self.add_state(request.client, file, kind);
         let key = added.map_err(|status| {
             self.sweep_file(file);
@@ -241,9 +277,34 @@ impl StateTables {
             client.opens += 1;
         }
         if let Some(file) = self.files.get_mut(file) {
-            file.shares.table_mut().resize(of_file + 1, OpenShare::default());
+            file.opens.insert(key.0, share.class(), |key, place| {
+                set_place(&mut self.states, key, place);
+            });
         }
-        Ok(key.0)
+        self.refresh_open(key.0)
+    }
+
+    /// Access and denial of an open.
+    fn share_of(&self, key: Key) -> Option<OpenShare> {
+        match &self.states.get(key)?.kind {
+            StateKind::Open(open) => Some(open.share),
+            _ => None,
+        }
+    }
+
+    /// Gives an open another access and denial.
+    fn set_share(&mut self, key: Key, share: OpenShare) {
+        let Some(state) = self.states.get_mut(key) else { return };
+        let StateKind::Open(open) = &mut state.kind else { return };
+        let (before, place) = (open.share.class(), open.place);
+        open.share = share;
+        if let Some(file) = self.files.get_mut(state.file)
+            && before != share.class()
+        {
+            let mut moved = |key, place| set_place(&mut self.states, key, place);
+            file.opens.remove(place, before, &mut moved);
+            file.opens.insert(key, share.class(), moved);
+        }
     }
 
     /// Gives the stateid of an open that was changed: its sequence ID rises.
@@ -254,39 +315,28 @@ impl StateTables {
         self.refresh_open(key)
     }
 
-    /// Copies the access of an open from the share table, and gives its stateid.
+    /// Gives the stateid of an open, and notes its access for other shards.
     fn refresh_open(&mut self, key: Key) -> Result<Stateid, StateFault> {
-        let state = self.states.get_mut(key).ok_or(Status4::BadStateid)?;
-        let file = self.files.get(state.file).ok_or(Status4::ServerFault)?;
-        if let (StateKind::Open(open), Some(share)) =
-            (&mut state.kind, file.shares.get(key.to_bits()))
-        {
-            open.access = share.access();
-        }
         self.note_changed(key);
         Ok(self.stateid(super::StateKey(key)).ok_or(Status4::BadStateid)?)
     }
 
     /// Takes an open that is gone out of its file.
-    pub(super) fn end_open(&mut self, key: Key, entry: &StateEntry) {
+    pub(super) fn end_open(&mut self, entry: &StateEntry) {
+        let StateKind::Open(OpenEntry { owner, share, place, locks }) = &entry.kind else { return };
         self.opens -= 1;
-        if let StateKind::Open(open) = &entry.kind {
-            let OpenEntry { owner, .. } = open;
-            let indexed = OpenIndexEntry { client: entry.client, file: entry.file_id, owner };
-            self.index_open(&indexed, None);
-        }
+        let indexed = OpenIndexEntry { client: entry.client, file: entry.file_id, owner };
+        self.index_open(&indexed, None);
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.opens -= 1;
         }
         self.drop_waiters_of(entry.file, entry.client);
-        let under = self.lock_states(entry.file_id).filter(|(_, _, locks)| locks.open == key);
-        let under: Vec<Key> = under.map(|(key, ..)| key).collect();
-        under.into_iter().for_each(|locks| self.drop_state(locks));
+        locks.iter().for_each(|locks| self.drop_state(*locks));
         let Some(file) = self.files.get_mut(entry.file) else { return };
-        let denied = file.shares.get(key.to_bits()).is_some_and(|share| share.deny() != 0);
-        // An open whose OPEN was refused at the end is not in the table yet.
-        let _unknown = file.shares.close(key.to_bits());
-        if denied {
+        file.opens.remove(*place, share.class(), |key, place| {
+            set_place(&mut self.states, key, place);
+        });
+        if share.deny() != 0 {
             self.show_presence(entry.file);
         }
     }
@@ -297,11 +347,9 @@ const fn check_bits(access: u32, deny: u32) -> Result<(), Status4> {
     if share::are_valid(access, deny) { Ok(()) } else { Err(Status4::Inval) }
 }
 
-const fn status_of(fault: ShareFault) -> Status4 {
-    match fault {
-        ShareFault::Invalid => Status4::Inval,
-        ShareFault::Denied(_) => Status4::ShareDenied,
-        ShareFault::Unknown => Status4::BadStateid,
-        ShareFault::Full => Status4::Delay,
+/// Notes the place of an open among those of its file.
+fn set_place(states: &mut Table<StateEntry>, key: Key, place: usize) {
+    if let Some(StateKind::Open(open)) = states.get_mut(key).map(|state| &mut state.kind) {
+        open.place = place;
     }
 }

@@ -132,8 +132,7 @@ impl StateTables {
         let states = &self.states;
         let Some(file) = self.files.get_mut(file) else { return };
         let is_live = |key: &Key| states.get(*key).is_some_and(|state| state.kind.is_live());
-        let is_present = file.delegations.iter().any(is_live)
-            || file.shares.opens().iter().any(|open| open.deny() != 0);
+        let is_present = file.delegations.iter().any(is_live) || file.opens.any_denies();
         if file.is_present != is_present {
             file.is_present = is_present;
             self.presence.count(file.id, is_present);

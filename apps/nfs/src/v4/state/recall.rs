@@ -131,11 +131,13 @@ impl StateTables {
     /// Recalls a delegation for a reason of the caller's: memory is short, or CB_GETATTR was not
     /// answered.
     pub fn begin_recall(&mut self, state: StateKey, now: u64) {
+        let place = self.recalling.len();
         let Some(held) = self.delegation_mut(state) else { return };
         if held.machine.handle_conflict() != RecallStep::SendRecall {
             return;
         }
         held.asked_at = now;
+        held.recall_place = place;
         self.recalling.push(state);
         let Some(order) = self.recall_order(state, now) else { return };
         if let Some(entry) = self.states.get(state.0) {
@@ -221,9 +223,22 @@ impl StateTables {
             self.next_recall = turn + 1;
             let Some(state) = self.recalling.get(turn).copied() else { return };
             if !self.expire_recall(state, now) {
-                self.recalling.swap_remove(turn);
+                self.forget_recall(state, turn);
                 self.next_recall = turn;
             }
+        }
+    }
+
+    /// Takes a recall out of the list, which is at `place`.
+    pub(super) fn forget_recall(&mut self, state: StateKey, place: usize) {
+        if self.recalling.get(place) != Some(&state) {
+            return;
+        }
+        self.recalling.swap_remove(place);
+        if let Some(moved) = self.recalling.get(place).copied()
+            && let Some(moved) = self.delegation_mut(moved)
+        {
+            moved.recall_place = place;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The tables of a shard, and how clients, states and files get into them and out of them.
 
-use super::entry::{ClientEntry, FileEntry, StateEntry, StateKind};
+use super::entry::{ClientEntry, FileEntry, LockOwner, StateEntry, StateKind};
 use super::presence::{Presence, PresenceFilter};
 use super::recent::RecentRecalls;
 use super::recovery::Recovery;
@@ -10,7 +10,7 @@ use super::work::WorkQueue;
 use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
 use stag_pools::table::{Key, Table};
 use stag_protocol::nfs::v4::{Stateid, Status4, state::LockRange};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -28,6 +28,11 @@ pub struct StateTables {
     by_id: HashMap<FileId, Key>,
     /// Opens by the hash of client, file and open-owner.
     by_owner: HashMap<u128, Key>,
+    pub(super) lock_owners: Table<LockOwner>,
+    /// Lock-owners by the hash of client, file and name.
+    pub(super) by_lock_owner: HashMap<u128, Key>,
+    /// Lock states by open and number of the lock-owner.
+    pub(super) by_open: HashMap<(Key, u64), Key>,
     hashers: [RandomState; 2],
     pub(super) work: WorkQueue,
     pub(super) recovery: Recovery,
@@ -41,6 +46,8 @@ pub struct StateTables {
     pub(super) unlocked: Vec<Key>,
     /// Ranges of which a lock went or became weaker. Some of the files may be gone.
     pub(super) weakened: Vec<(Key, LockRange)>,
+    /// Files, with the owners whose [obsolete](super::ranges) ranges are to go.
+    pub(super) sweeping: VecDeque<(Key, u64)>,
     /// Delegations that were recalled. Some of them may be gone.
     pub(super) recalling: Vec<StateKey>,
     /// Place of the recall that is looked at next.
@@ -86,6 +93,9 @@ impl StateTables {
             files: Table::sparse(limits.opens + limits.delegations),
             by_id: HashMap::with_capacity(limits.opens + limits.delegations),
             by_owner: HashMap::with_capacity(limits.opens),
+            lock_owners: Table::sparse(limits.lock_states),
+            by_lock_owner: HashMap::new(),
+            by_open: HashMap::new(),
             hashers: [RandomState::new(), RandomState::new()],
             work: WorkQueue::default(),
             recovery: Recovery::none(),
@@ -95,6 +105,7 @@ impl StateTables {
             presence: Presence::new(Arc::new(PresenceFilter::new())),
             unlocked: Vec::new(),
             weakened: Vec::new(),
+            sweeping: VecDeque::new(),
             recalling: Vec::new(),
             next_recall: 0,
             next_recall_any: 0,
@@ -188,9 +199,9 @@ impl StateTables {
         self.swept.pop()
     }
 
-    /// The name of an open-owner's open in the index. Its hashes are secret and have 128 bits
-    /// together, so that no two are the same.
-    fn owner_hash(&self, client: Key, file: FileId, owner: &[u8]) -> u128 {
+    /// The name of an open-owner's open, or of a lock-owner, in its index. Its hashes are secret
+    /// and have 128 bits together, so that no two are the same.
+    pub(super) fn owner_hash(&self, client: Key, file: FileId, owner: &[u8]) -> u128 {
         let [high, low] = self.hashers.each_ref().map(|one| one.hash_one((client, file, owner)));
         u128::from(high) << 64 | u128::from(low)
     }
@@ -254,8 +265,8 @@ impl StateTables {
     pub(super) fn drop_state(&mut self, key: Key) {
         let Some(entry) = self.take_state(key) else { return };
         match entry.kind {
-            StateKind::Open(_) => self.end_open(key, &entry),
-            StateKind::Locks(_) => self.end_locks(key, &entry),
+            StateKind::Open(_) => self.end_open(&entry),
+            StateKind::Locks(_) => self.end_locks(&entry),
             StateKind::Delegation(_) => self.end_delegation(key, &entry),
         }
         self.sweep_file(entry.file);

@@ -2,7 +2,8 @@
 //! §9.6, §20.11).
 
 use super::entry::StateKind;
-use super::lock::{LockRequest, LockerRef, NOBODY};
+use super::lock::{LockRequest, LockerRef};
+use super::owners::NO_OWNER;
 use super::{ClientKey, FileId, StateTables, StateWork};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::LockType;
@@ -108,10 +109,10 @@ impl StateTables {
     fn tell_waiters_of(&mut self, key: Key) {
         let Some(file) = self.files.get(key) else { return };
         let is_free = |waiter: &LockWaiter| {
-            let owner = self.find_owner(key, ClientKey(waiter.client), &waiter.owner);
+            let owner = self.find_owner(file.id, ClientKey(waiter.client), &waiter.owner);
             let LockWaiter { range, exclusive, .. } = *waiter;
-            let asked = HeldLock { owner: owner.unwrap_or(NOBODY), range, exclusive };
-            file.locks.conflict(&asked).is_none()
+            let asked = HeldLock { owner: owner.unwrap_or(NO_OWNER), range, exclusive };
+            file.locks.conflict(&asked, None).is_none()
         };
         let free: Vec<bool> = file.waiters.iter().map(is_free).collect();
         let Some(file) = self.files.get_mut(key) else { return };

@@ -117,7 +117,7 @@ impl StateTables {
         let (client, other) = self.state_of(key)?;
         let state = self.states.get(key)?;
         let access = match &state.kind {
-            StateKind::Open(open) => FactAccess::Bits(open.access),
+            StateKind::Open(open) => FactAccess::Bits(open.share.access()),
             StateKind::Locks(locks) => {
                 FactAccess::Under(self.stateid(StateKey(locks.open)).map(|open| open.other)?)
             }

@@ -194,3 +194,73 @@ fn a_lock_that_a_program_of_the_host_has_is_in_the_way_of_clients() {
     let granted = client.run(&[put, lock(open, b"two", 50, u64::MAX)]);
     assert_eq!(granted.status(), Status4::Ok);
 }
+
+/// Locks `count` bytes, each apart from the next, for one lock-owner: its stateid.
+fn lock_many(client: &mut Client4, (open, handle): (Stateid, &[u8]), count: u64) -> Stateid {
+    let mut last = None;
+    for first in (0..count).step_by(13) {
+        let locks = (first..count.min(first + 13)).map(|at| lock(open, b"many", 2 * at, 1));
+        let requests: Vec<_> = [Request::PutFh(Text(handle))].into_iter().chain(locks).collect();
+        let locked = client.run(&requests);
+        let Answer::Lock(Ok(stateid)) = locked.last() else { panic!("{:?}", locked.last()) };
+        last = Some(stateid);
+    }
+    last.unwrap()
+}
+
+const fn unlock_all(stateid: Stateid) -> Request<'static> {
+    let (kind, length) = (LockType::Write, u64::MAX);
+    Request::LockU(LockU4Args { kind, seqid: 0, stateid, offset: 0, length })
+}
+
+#[test]
+fn an_unlock_of_thousands_of_ranges_is_one_answer_and_programs_see_that_it_is_done() {
+    let (mut client, program) = beside_a_program();
+    let (open, handle) = client.open(b"f");
+    let put = Request::PutFh(Text(&handle));
+    let locked = lock_many(&mut client, (open, &handle), 2_000);
+    let apart = client.run(&[put.clone(), lock(open, b"two", 1_001, 1)]);
+    assert_eq!(apart.status(), Status4::Ok);
+    assert_eq!(seen(&program).len(), 1_999, "two touch the one between them");
+    let freed = client.run(&[put.clone(), unlock_all(locked)]);
+    let Answer::LockU(Ok(freed)) = freed.last() else { panic!("{:?}", freed.last()) };
+    assert_eq!(freed.seqid, locked.seqid + 1, "all parts are one LOCKU");
+    for _ in 0..64 {
+        client.run(std::slice::from_ref(&put));
+    }
+    assert_eq!(seen(&program), [(1_001, 1_001, true)]);
+    let locked = lock_many(&mut client, (open, &handle), 400);
+    let whole = client.run(&[put.clone(), lock(open, b"many", 0, 1_000)]);
+    assert_eq!(whole.status(), Status4::Ok);
+    assert_eq!(seen(&program), [(0, 999, true), (1_001, 1_001, true)]);
+    for stateid in [locked, freed] {
+        let stateid = Stateid { seqid: 0, ..stateid };
+        assert_eq!(client.run(&[put.clone(), unlock_all(stateid)]).status(), Status4::Ok);
+    }
+}
+
+#[test]
+fn a_file_with_too_many_ranges_refuses_more_by_a_status_that_no_client_waits_for() {
+    let (mut client, program) = beside_a_program();
+    let (open, handle) = client.open(b"f");
+    let put = Request::PutFh(Text(&handle));
+    let locked = lock_many(&mut client, (open, &handle), 4_096);
+    let more = client.run(&[put.clone(), lock(open, b"many", 100_000, 1)]);
+    assert_eq!(more.status(), Status4::ServerFault);
+    assert_eq!(seen(&program).len(), 4_096, "what was refused is not shown");
+    assert_eq!(client.run(&[put, unlock_all(locked)]).status(), Status4::Ok);
+}
+
+#[test]
+fn eight_unlocks_of_everything_in_one_compound_leave_others_served_in_between() {
+    let (mut client, _program) = beside_a_program();
+    let (open, handle) = client.open(b"f");
+    let locked = lock_many(&mut client, (open, &handle), 3_000);
+    let stateid = Stateid { seqid: 0, ..locked };
+    let mut requests = vec![Request::PutFh(Text(&handle))];
+    requests.extend((0..8).map(|_| unlock_all(stateid)));
+    let done = client.run(&requests);
+    let Answer::LockU(Ok(last)) = done.last() else { panic!("{:?}", done.last()) };
+    assert_eq!(last.seqid, locked.seqid + 8);
+    assert!(client.wire.report().nfs4.suspensions > 0, "it was put aside");
+}

@@ -13,6 +13,6 @@ pub use exchange::{
     ConfirmedClient, ExchangeStep, SequenceOrder, exchange_id, is_update, sequence_order,
 };
 pub use grace::{Grace, ReclaimState};
-pub use ranges::{HeldLock, LockRange, LockRefusal, RangeLocks};
-pub use share::{OpenShare, ShareFault, ShareTable};
+pub use ranges::{HeldLock, LockRange};
+pub use share::{InvalidShare, OpenShare, ShareClass};
 pub use slots::{Slot, SlotCall, SlotStep, SlotTable};

@@ -1,5 +1,6 @@
 //! Tests of the tables, by what clients do.
 
+mod crowds;
 mod delegations;
 mod grace;
 mod leases;
