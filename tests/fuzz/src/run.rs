@@ -6,6 +6,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use stag_nfs::steps;
+
 use crate::{
     corpus,
     mutate::mutate,
@@ -47,7 +49,9 @@ impl fmt::Display for InputFailure {
 /// # Errors
 /// When a property does not hold.
 pub fn attempt(target: &FuzzTarget, input: &[u8]) -> Result<InputVerdict, InputFailure> {
-    catch_unwind(AssertUnwindSafe(|| (target.check)(input))).map_err(|panic| {
+    let outcome = catch_unwind(AssertUnwindSafe(|| (target.check)(input)));
+    steps::limit(None);
+    outcome.map_err(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let message =
             said.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned();

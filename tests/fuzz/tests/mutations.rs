@@ -108,6 +108,14 @@ fn values_of_every_type_survive() {
     }
 }
 
+/// The budget of steps for each message is one that a walk over the blocks of a hole exceeds
+/// (`stag_nfs`, `store::memory::content`, has the walk), and a hole of 2^62 octets does not.
+#[test]
+fn a_huge_hole_takes_few_steps() {
+    let outcome = attempt(find("compound").unwrap(), &stag_fuzz::make::huge_hole()).unwrap();
+    assert!(matches!(outcome, stag_fuzz::InputVerdict::Accepted(_)), "{outcome:?}");
+}
+
 /// A property that does not hold is found, named and can be made short.
 #[test]
 fn a_failure_is_found_and_shortened() {

@@ -22,6 +22,9 @@ use crate::{
     targets::{CACHE_THIS, STAND_INS, TWICE, WHOLE},
 };
 
+/// The size of a file that is nearly all hole.
+const HUGE: [u8; 8] = (1_u64 << 62).to_be_bytes();
+
 const NAMES: [&[u8]; 7] = [b"file", b"file", b"new", b"other", b".", b"a/b", b""];
 
 fn stateid(random: &mut FuzzRandom) -> Stateid {
@@ -51,9 +54,10 @@ fn owner(random: &mut FuzzRandom) -> StateOwner<'static> {
 }
 
 fn attributes(random: &mut FuzzRandom) -> RawAttributes<'static> {
-    match random.below(4) {
+    match random.below(5) {
         // The size, and the mode.
         0 => RawAttributes { mask: Bitmap::of([4]), octets: &[0, 0, 0, 0, 0, 0, 16, 0] },
+        3 => RawAttributes { mask: Bitmap::of([4]), octets: &HUGE },
         1 => RawAttributes { mask: Bitmap::of([33]), octets: &[0, 0, 1, 0x80] },
         2 => RawAttributes { mask: Bitmap::of([4]), octets: &[0; 8] },
         _ => RawAttributes::default(),
@@ -81,7 +85,7 @@ fn open(random: &mut FuzzRandom) -> Open4Args<'static> {
 /// An operation on the current object: on a file mostly, or in a directory.
 fn on_file(random: &mut FuzzRandom, data: &'static [u8]) -> Request<'static> {
     let (stateid, offset) = (stateid(random), offset(random));
-    let length = random.pick(&[0, 1, 4_096, 1 << 40, u64::MAX]);
+    let length = random.pick(&[0, 1, 4_096, 1 << 40, 1 << 62, u64::MAX]);
     let count = random.pick(&[0, 1, 100, 2_000, 70_000, u32::MAX]);
     let kind = random.pick(&[LockType::Read, LockType::Write, LockType::WriteWait]);
     match random.below(20) {
@@ -219,5 +223,20 @@ pub fn compound(random: &mut FuzzRandom) -> Vec<u8> {
         let octets = written(|writer| requests.iter().try_for_each(|request| request.emit(writer)));
         push_part(&mut input, &[&[flags, requests.len() as u8][..], &octets].concat());
     }
+    input
+}
+
+/// A request that makes the file as long as a file can be, or nearly, and a hole of all of it.
+pub fn huge_hole() -> Vec<u8> {
+    let stateid = Stateid::parse(&mut Reader::new(&STAND_INS.open)).expect("16 octets");
+    let attributes = RawAttributes { mask: Bitmap::of([4]), octets: &HUGE };
+    let requests = [
+        Request::PutFh(Text(&STAND_INS.file)),
+        Request::SetAttr(SetAttr4Args { stateid, attributes }),
+        Request::Deallocate(FileRange { stateid, offset: 0, length: 1 << 62 }),
+    ];
+    let octets = written(|writer| requests.iter().try_for_each(|request| request.emit(writer)));
+    let mut input = Vec::new();
+    push_part(&mut input, &[&[0, 3][..], &octets].concat());
     input
 }

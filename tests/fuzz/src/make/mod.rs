@@ -31,7 +31,7 @@ use crate::{
 };
 
 pub use crate::octets::emitted;
-pub use compound::compound;
+pub use compound::{compound, huge_hole};
 pub use gateway::{replies, shard, tcp};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
 pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply, nfs4_state};

@@ -7,14 +7,14 @@ use std::{
 };
 
 use stag_engine::{Config, Shard, Time};
-use stag_nfs::{Gateway, store::memory::Memory};
+use stag_nfs::{Gateway, steps, store::memory::Memory};
 use stag_protocol::rpc::{MessageType, ReplyHeader, record::Fragment};
 use stag_protocol::xdr::Reader;
 use stag_sim::{Fabric, Faults, Sim};
 use stag_verbs::Limits;
 
 use super::{
-    InputVerdict,
+    InputVerdict, STEPS_PER_MESSAGE,
     shard::{create_call, created, gateway_app, mount_call, mounted, with_handles},
 };
 
@@ -125,6 +125,9 @@ pub fn gateway(input: &[u8]) -> InputVerdict {
     with_handles(&mut octets, &server.root, &server.file);
     // At least one octet, so that the end of the stream is said.
     octets.extend(octets.is_empty().then_some(0));
+    // The octets have as many messages as there are records in them.
+    let messages = records(&octets).0.len() as u64 + 1;
+    steps::limit(Some(messages * STEPS_PER_MESSAGE));
     let said = server.converse(&octets);
     let (replies, rest) = records(&said);
     let (calls, _) = records(&octets);

@@ -1,7 +1,9 @@
 //! The end made by hand: it sends what an input says and answers Reads and Writes.
 
 use super::{LIMITS, MESSAGE_MAX, OWN, RECEIVES, WINDOW_MAX};
+use crate::targets::STEPS_PER_MESSAGE;
 use stag_engine::Time;
+use stag_nfs::steps;
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::rpcrdma::{ChunkLists, Segment};
 use stag_sim::{Fabric, Sim};
@@ -69,7 +71,9 @@ impl Raw {
         Some(buf)
     }
 
+    /// Sends a message, for which the gateway may take [`STEPS_PER_MESSAGE`].
     pub(super) fn send(&mut self, octets: &[u8], invalidate: Option<RemoteKey>) {
+        steps::limit(Some(STEPS_PER_MESSAGE));
         let (Some(qp), Some(message)) =
             (self.qp, self.buf(&octets[..octets.len().min(MESSAGE_MAX)]))
         else {
