@@ -153,7 +153,11 @@ fn each_rule_of_a_sample_gets_the_verdict_that_it_deserves() {
     rows.sort_by(|a, b| a.rule.cmp(&b.rule));
     let found: Vec<_> = rows.iter().map(|row| (row.rule.as_str(), row.verdict)).collect();
     assert_eq!(found, RULES.map(|(id, _, verdict)| (id, verdict)), "{rows:#?}");
-    assert_eq!((rows[0].line, rows[0].mutation.as_str()), (4, "`4` → `5`"));
+    let row = &rows[0];
+    assert_eq!(
+        (row.text.as_str(), row.nth, row.mutation.as_str()),
+        ("pub const LIMIT: usize = 4;", 0, "`4` → `5`")
+    );
     assert_eq!(
         (rows[0].test.as_str(), rows[0].commit.as_str()),
         ("tests/t.rs::it_ends_at_four", "abc")

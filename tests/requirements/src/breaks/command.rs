@@ -248,13 +248,13 @@ fn line(row: &BreakRow, as_json: bool) -> String {
     if as_json {
         return serde_json::to_string(row).expect("a row has only texts and numbers");
     }
-    let BreakRow { rule, file, line, verdict, mutation, seconds, .. } = row;
+    let BreakRow { rule, file, text, verdict, mutation, seconds, .. } = row;
     let unseen = if row.unseen.is_empty() {
         String::new()
     } else {
         format!(", not seen: {}", row.unseen.join("; "))
     };
-    format!("{verdict:16} {rule:8} {file}:{line}  {mutation}{unseen} ({seconds:.1} s)")
+    format!("{verdict:16} {rule:8} {file}: {text}  {mutation}{unseen} ({seconds:.1} s)")
 }
 
 /// The commit that is broken, with a `+` when the files are not quite it; nothing without git.

@@ -48,6 +48,7 @@ pub fn jobs(
                 file: file.to_owned(),
                 line,
                 text: text.trim().to_owned(),
+                nth: 0,
                 rules: vec![rule.id.clone()],
             };
             jobs.push(BreakJob { site, given: vec![mutation], tests: BTreeMap::new() });
@@ -65,6 +66,7 @@ pub fn jobs(
             tests: BTreeMap::new(),
         }));
     }
+    site::number(jobs.iter_mut().map(|job| &mut job.site));
     for job in &mut jobs {
         let tests = |id: &String| Some((id.clone(), rules.get(id.as_str())?.tests.clone()));
         job.tests = job.site.rules.iter().filter_map(tests).collect();

@@ -157,8 +157,8 @@ impl Runner {
         BreakRow {
             rule: rule.to_owned(),
             file: job.site.file.clone(),
-            line: job.site.line,
             text: job.site.text.clone(),
+            nth: job.site.nth,
             verdict,
             mutation,
             test: String::new(),

@@ -1,7 +1,7 @@
 //! The lines that rules cite: where an id stands in a comment, and which line of code it speaks of.
 
 use crate::sources::bracketed;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A line of code that a comment gives to one or more rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct MarkSite {
     pub line: usize,
     /// Text of that line without its indentation.
     pub text: String,
+    /// Number of cited lines before it in the file that read the same; [`number`] counts it.
+    pub nth: usize,
     /// The ids of the rules.
     pub rules: Vec<String>,
 }
@@ -38,10 +40,25 @@ pub fn sites(file: &str, text: &str, ids: &BTreeSet<&str>) -> Vec<MarkSite> {
             file: file.to_owned(),
             line: number,
             text: line.trim().to_owned(),
+            nth: 0,
             rules,
         });
     }
     found
+}
+
+/// Counts the lines of each file that read the same, in their order.
+pub fn number<'a>(sites: impl Iterator<Item = &'a mut MarkSite>) {
+    let mut alike: BTreeMap<(String, String), BTreeSet<usize>> = BTreeMap::new();
+    let sites: Vec<&mut MarkSite> = sites.collect();
+    let key = |site: &MarkSite| (site.file.clone(), site.text.clone());
+    for site in &sites {
+        alike.entry(key(site)).or_default().insert(site.line);
+    }
+    for site in sites {
+        let lines = alike.get(&key(site));
+        site.nth = lines.map_or(0, |lines| lines.range(..site.line).count());
+    }
 }
 
 #[cfg(test)]
@@ -60,6 +77,18 @@ mod tests {
             [(2, "1-1".to_owned()), (6, "1-1 1-2 1-3".to_owned()), (7, "1-2".to_owned())]
         );
         assert_eq!(found[1].text, "b();");
+    }
+
+    #[test]
+    fn lines_that_read_the_same_are_counted_in_each_file() {
+        let ids = BTreeSet::from(["1-1"]);
+        let text = "a(); // [1-1]\nb(); // [1-1]\na(); // [1-1]\n";
+        let mut found = [sites("x.rs", text, &ids), sites("y.rs", text, &ids)].concat();
+        // A rule's own change begins at a line that another rule cites, too.
+        found.push(found[2].clone());
+        number(found.iter_mut());
+        let counted: Vec<usize> = found.iter().map(|site| site.nth).collect();
+        assert_eq!(counted, [0, 0, 1, 0, 0, 1, 1]);
     }
 
     #[test]

@@ -76,10 +76,11 @@ pub struct BreakRow {
     pub rule: String,
     /// The file, by its path in the workspace.
     pub file: String,
-    /// The line when it was broken, counted from 1.
-    pub line: usize,
-    /// The line's text then.
+    /// Text of the line, which finds it again wherever it moves.
     pub text: String,
+    /// Number of cited lines before it in the file that read the same.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub nth: usize,
     /// The verdict.
     pub verdict: BreakVerdict,
     /// The change that was noticed, or the last one that was not.
@@ -96,6 +97,15 @@ pub struct BreakRow {
     /// The commit; with a `+` when files were changed since.
     pub commit: String,
 }
+
+// The signature is serde's.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_first(nth: &usize) -> bool {
+    *nth == 0
+}
+
+/// Cited lines of one rule that read the same, in their order: file and [`MarkSite::nth`].
+type OpenLines<'a> = VecDeque<(&'a str, usize)>;
 
 /// All rows, by the rules' order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -143,43 +153,36 @@ impl BreakTable {
 
     /// Takes a row in place of an older one of the same rule and line.
     pub fn put(&mut self, row: BreakRow) {
-        self.row.retain(|old| (&old.rule, &old.file, old.line) != (&row.rule, &row.file, row.line));
+        fn key(row: &BreakRow) -> (&str, &str, &str, usize) {
+            (&row.rule, &row.file, &row.text, row.nth)
+        }
+        self.row.retain(|old| key(old) != key(&row));
         self.row.push(row);
     }
 
     /// The row of a rule for a line.
     #[must_use]
     pub fn find(&self, rule: &str, site: &MarkSite) -> Option<&BreakRow> {
-        self.row
-            .iter()
-            .find(|row| row.rule == rule && row.file == site.file && row.line == site.line)
+        self.row.iter().find(|row| {
+            (row.rule.as_str(), &row.file, &row.text, row.nth)
+                == (rule, &site.file, &site.text, site.nth)
+        })
     }
 
-    /// Follows lines that moved within their files, drops the rows of those that are gone or read
-    /// differently, and brings all rows in the rules' order.
+    /// Follows lines and tests that moved, within a file or to another one. Drops the rows of lines
+    /// that are gone or read differently, and of tests that their rule does not name any longer.
+    /// Brings all rows in the rules' order.
     pub fn follow(&mut self, specifications: &[Specification], jobs: &[BreakJob]) {
         let rules = specifications.iter().flat_map(|specification| &specification.rule);
         let places: BTreeMap<&str, usize> =
             rules.zip(0..).map(|(rule, place)| (rule.id.as_str(), place)).collect();
-        let key = |rule: &str, file: &str, text: &str| [rule, file, text].map(str::to_owned);
-        let mut lines: BTreeMap<[String; 3], VecDeque<usize>> = BTreeMap::new();
-        for job in jobs {
-            for rule in job.tests.keys() {
-                lines
-                    .entry(key(rule, &job.site.file, &job.site.text))
-                    .or_default()
-                    .push_back(job.site.line);
-            }
-        }
-        let place =
-            |row: &BreakRow| (places.get(row.rule.as_str()).copied(), row.file.clone(), row.line);
+        let place = |row: &BreakRow| {
+            let rule = places.get(row.rule.as_str()).copied();
+            (rule, row.file.clone(), row.text.clone(), row.nth)
+        };
+        self.follow_tests(jobs);
         self.row.sort_by_key(place);
-        self.row.retain_mut(|row| {
-            let left = lines.get_mut(&key(&row.rule, &row.file, &row.text));
-            let line = left.and_then(VecDeque::pop_front);
-            row.line = line.unwrap_or(row.line);
-            line.is_some()
-        });
+        self.follow_lines(jobs);
         self.row.sort_by_key(place);
         let known: BTreeSet<&str> = self.row.iter().map(|row| row.rule.as_str()).collect();
         let open = jobs.iter().flat_map(|job| job.tests.keys().map(move |rule| (rule, &job.site)));
@@ -188,6 +191,52 @@ impl BreakTable {
             .map(|(rule, _)| rule.clone())
             .collect();
         self.partly = partly.into_iter().collect();
+    }
+
+    /// Gives each row the present file of its test.
+    fn follow_tests(&mut self, jobs: &[BreakJob]) {
+        let tests: BTreeMap<&str, &[String]> = jobs
+            .iter()
+            .flat_map(|job| &job.tests)
+            .map(|(rule, tests)| (rule.as_str(), tests.as_slice()))
+            .collect();
+        self.row.retain_mut(|row| {
+            let named = tests.get(row.rule.as_str()).copied().unwrap_or_default();
+            if row.test.is_empty() || named.contains(&row.test) {
+                return true;
+            }
+            let name = |test: &str| test.rsplit("::").next().map(str::to_owned);
+            let Some(moved) = named.iter().find(|test| name(test) == name(&row.test)) else {
+                return false;
+            };
+            row.test.clone_from(moved);
+            true
+        });
+    }
+
+    /// Gives each row the present place of its line: in its own file first, and then, for lines
+    /// that are left, in any other.
+    fn follow_lines(&mut self, jobs: &[BreakJob]) {
+        let key = |rule: &str, text: &str| [rule, text].map(str::to_owned);
+        let mut open: BTreeMap<[String; 2], OpenLines<'_>> = BTreeMap::new();
+        for job in jobs {
+            let MarkSite { file, text, nth, .. } = &job.site;
+            for rule in job.tests.keys() {
+                open.entry(key(rule, text)).or_default().push_back((file, *nth));
+            }
+        }
+        let mut take = |row: &mut BreakRow, own_file: bool| {
+            let Some(lines) = open.get_mut(&key(&row.rule, &row.text)) else { return false };
+            let Some(at) = lines.iter().position(|(file, _)| !own_file || *file == row.file) else {
+                return false;
+            };
+            let Some((file, nth)) = lines.remove(at) else { return false };
+            (row.file, row.nth) = (file.to_owned(), nth);
+            true
+        };
+        let is_here: Vec<bool> = self.row.iter_mut().map(|row| take(row, true)).collect();
+        let mut is_here = is_here.into_iter();
+        self.row.retain_mut(|row| is_here.next().unwrap_or(false) || take(row, false));
     }
 
     /// The verdict on a rule at its worst line; none while a line is left that could be worse.
@@ -254,7 +303,8 @@ impl BreakTable {
             ),
         );
         for row in rows {
-            let BreakRow { rule, file, line, verdict, seconds, commit, .. } = row;
+            let BreakRow { rule, file, text: code, verdict, seconds, commit, .. } = row;
+            let code = cell(&format!("`{code}`"));
             let mut change = cell(&row.mutation);
             if !row.unseen.is_empty() {
                 push(&mut change, format_args!("<br>not seen: {}", cell(&row.unseen.join("; "))));
@@ -266,8 +316,8 @@ impl BreakTable {
             push(
                 text,
                 format_args!(
-                    "| {rule} | [{file}:{line}](../../{file}#L{line}) | {change} | {verdict} | \
-                     {test} | {seconds:.1} | {commit} |\n"
+                    "| {rule} | [{file}](../../{file})<br>{code} | {change} | {verdict} | {test} | \
+                     {seconds:.1} | {commit} |\n"
                 ),
             );
         }
@@ -282,8 +332,8 @@ mod tests {
         BreakRow {
             rule: rule.to_owned(),
             file: "a.rs".to_owned(),
-            line,
             text: format!("line {line}"),
+            nth: 0,
             verdict,
             mutation: "`a | b` → `a`".to_owned(),
             test: "t.rs::t".to_owned(),
@@ -314,11 +364,13 @@ mod tests {
         assert_eq!(table.verdict("1-2"), None);
     }
 
-    fn job(line: usize, text: &str) -> BreakJob {
+    fn job(file: &str, (text, nth): (&str, usize)) -> BreakJob {
         let site = MarkSite {
-            file: "a.rs".to_owned(),
-            line,
+            file: file.to_owned(),
+            // Rows know nothing of it.
+            line: 1000,
             text: text.to_owned(),
+            nth,
             rules: vec!["1-1".to_owned()],
         };
         BreakJob {
@@ -328,14 +380,18 @@ mod tests {
         }
     }
 
+    fn places(table: &BreakTable) -> Vec<(&str, &str, usize)> {
+        table.row.iter().map(|row| (row.file.as_str(), row.text.as_str(), row.nth)).collect()
+    }
+
     #[test]
     fn rows_follow_their_lines_and_go_with_them() {
         let rows = [3, 5, 7].map(|line| row("1-1", line, BreakVerdict::Caught));
         let mut table = BreakTable { partly: Vec::new(), row: rows.to_vec() };
-        table.row[1].text = "line 3".to_owned();
-        let jobs = [job(13, "line 3"), job(15, "line 3"), job(17, "line 7;")];
+        (table.row[1].text, table.row[1].nth) = ("line 3".to_owned(), 2);
+        let jobs = [("line 3", 0), ("line 3", 1), ("line 7;", 0)].map(|line| job("a.rs", line));
         table.follow(&[], &jobs);
-        assert_eq!(table.row.iter().map(|row| row.line).collect::<Vec<_>>(), [13, 15]);
+        assert_eq!(places(&table), [("a.rs", "line 3", 0), ("a.rs", "line 3", 1)]);
         // A line is left that could be worse.
         assert_eq!(
             (table.partly.as_slice(), table.verdict("1-1")),
@@ -344,6 +400,43 @@ mod tests {
         assert!(table.find("1-1", &jobs[1].site).is_some());
         assert!(table.find("1-1", &jobs[2].site).is_none());
         assert!(table.find("1-2", &jobs[1].site).is_none());
+    }
+
+    #[test]
+    fn rows_follow_their_lines_to_another_file_and_prefer_their_own() {
+        let mut table = BreakTable::default();
+        table.put(row("1-1", 3, BreakVerdict::Caught));
+        table.put(BreakRow { file: "b.rs".to_owned(), ..row("1-1", 3, BreakVerdict::Survived) });
+        // What was in a.rs is in a folder, and what is in b.rs stayed.
+        table.follow(&[], &["a/new.rs", "b.rs"].map(|file| job(file, ("line 3", 0))));
+        assert_eq!(places(&table), [("a/new.rs", "line 3", 0), ("b.rs", "line 3", 0)]);
+        let verdicts: Vec<_> = table.row.iter().map(|row| row.verdict).collect();
+        assert_eq!(verdicts, [BreakVerdict::Caught, BreakVerdict::Survived]);
+        assert_eq!(table.partly, [""; 0]);
+        // A line that is cited once has one row.
+        table.follow(&[], &[job("c.rs", ("line 3", 0))]);
+        assert_eq!(table.row.len(), 1);
+    }
+
+    #[test]
+    fn rows_follow_their_tests_and_go_with_them() {
+        let rows = [3, 5].map(|line| row("1-1", line, BreakVerdict::Caught));
+        let mut table = BreakTable { partly: Vec::new(), row: rows.to_vec() };
+        table.row[0].test = "old/t.rs::t".to_owned();
+        table.row[1].test = "old/t.rs::gone".to_owned();
+        let jobs = [("line 3", 0), ("line 5", 0)].map(|line| job("a.rs", line));
+        table.follow(&[], &jobs);
+        let tests: Vec<_> = table.row.iter().map(|row| row.test.as_str()).collect();
+        assert_eq!((tests, table.partly.as_slice()), (vec!["t.rs::t"], &["1-1".to_owned()][..]));
+    }
+
+    #[test]
+    fn a_table_knows_no_line_numbers() {
+        let table =
+            BreakTable { partly: Vec::new(), row: vec![row("1-1", 3, BreakVerdict::Caught)] };
+        let text = toml::to_string(&table).unwrap();
+        assert!(!text.contains("line =") && !text.contains("nth ="), "{text}");
+        assert!(table.page(&[]).contains("| [a.rs](../../a.rs)<br>`line 3` |"));
     }
 
     #[test]
