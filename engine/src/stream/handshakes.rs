@@ -32,7 +32,7 @@ pub(super) struct Handshakes {
     turn: Option<(Key, IpAddr)>,
     /// Processor time that steps of each address took, from the same base.
     spent: HashMap<IpAddr, Duration>,
-    /// What an address without steps counts from: the time of the one that was served last.
+    /// Starting value of an address without steps: the time of the address that was served last.
     base: Duration,
     /// The time of the next turn while calls are served.
     next_at: Time,
