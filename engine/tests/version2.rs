@@ -163,6 +163,19 @@ fn a_peer_that_announces_nothing_gets_the_words_of_draft_001_where_they_are_forc
 }
 
 #[test]
+fn the_reply_that_returns_an_unused_chunk_says_that_it_is_a_reply() {
+    let mut at = server();
+    let offered = Segment { handle: 7, length: 100, offset: 0x1000 };
+    let mut lists = ChunkLists::new();
+    lists.set_only_write(offered);
+    let (octets, _) = at.ask(&call(1, 0, &lists, &rpc(1, NULL, &[]))).unwrap();
+    let (_, returned, _) = parse(&octets);
+    let intent = Intent { message_type: MessageType::Reply, inv_handle: 0 };
+    assert_eq!(returned.intent(), Some(intent));
+    assert_eq!(returned.only_write(), Some(Segment { length: 0, ..offered }));
+}
+
+#[test]
 fn what_neither_version_is_gets_both_named() {
     let mut at = server();
     let mut other = null(1);

@@ -5,7 +5,8 @@ use stag_protocol::rpcrdma::chunk::{CHUNK_SEGMENTS_MAX, READS_MAX, SEGMENTS_MAX,
 use stag_protocol::rpcrdma::form::{self, CallOffer, CallSizes, Form, Item, Path, ReplyOffer};
 use stag_protocol::rpcrdma::requester::{ReplyPayload, check_message, check_reply};
 use stag_protocol::rpcrdma::responder::{
-    self, Part, PullChunk, ReplyParts, ReplyPlan, ReplyPolicy, plan_pull, plan_reply,
+    self, Part, PullChunk, ReplyParts, ReplyPlan, ReplyPolicy, fill_one_write, plan_pull,
+    plan_reply,
 };
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
@@ -664,6 +665,15 @@ fn f60_chunks_without_a_result_come_back_unused() {
         let (given, taken): (Vec<_>, Vec<_>) = (handles(&call), handles(&returned));
         assert_eq!(given, taken);
     }
+}
+
+#[test]
+fn the_only_write_chunk_of_a_call_comes_back_as_long_as_its_item_or_unused() {
+    let offered = segment(5, 200);
+    for item in [0, 1, 200] {
+        assert_eq!(fill_one_write(offered, item), Ok(Segment { length: item, ..offered }));
+    }
+    assert_eq!(fill_one_write(offered, 201), Err(PeerFault::WriteChunkTooSmall));
 }
 
 #[test]

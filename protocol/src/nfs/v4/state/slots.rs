@@ -298,6 +298,24 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_was_sent_before_the_target_was_told_takes_no_slot_back() {
+        let mut slots = [Slot::default(); 4];
+        let mut table = SlotTable::new(&mut slots, u32::MAX);
+        let run = |table: &mut SlotTable<&mut [Slot; 4]>, slot, sequence| {
+            let call = SlotCall { highest_slot: 1, ..call(slot, sequence) };
+            table.start(&call);
+            let granted = table.highest_slot();
+            table.finish(slot, true);
+            granted
+        };
+        run(&mut table, 0, 1);
+        table.set_target(2);
+        assert_eq!(run(&mut table, 0, 2), 3, "the last reply in this slot told another target");
+        assert_eq!(run(&mut table, 1, 1), 3, "no reply went out in this slot");
+        assert_eq!(run(&mut table, 0, 3), 1, "its requester has the reply with the target");
+    }
+
+    #[test]
     fn no_order_of_requests_replies_and_targets_loses_a_busy_slot_or_grants_beyond_the_memory() {
         let mut random = fastrand::Rng::with_seed(41);
         for _ in 0..2_000 {

@@ -76,6 +76,22 @@ fn io_gets_what_its_open_has() {
 }
 
 #[test]
+fn io_by_a_lock_stateid_gets_what_the_open_below_it_has() {
+    let expected = [
+        (READ, LockType::Read, Ok(IoGrant::Covered), failed(Status4::OpenMode)),
+        (WRITE, LockType::Write, Ok(IoGrant::WriteOnlyOpen), Ok(IoGrant::Covered)),
+        (BOTH, LockType::Write, Ok(IoGrant::Covered), Ok(IoGrant::Covered)),
+    ];
+    for (access, kind, read, write) in expected {
+        let mut fixture = Fixture::new();
+        let open = fixture.open(0, "a", access, 0);
+        let locks = fixture.lock(0, by(open, "p"), kind, 0, 10).unwrap();
+        assert_eq!(fixture.io(0, locks, IoAccess::Read), read, "{access}");
+        assert_eq!(fixture.io(0, locks, IoAccess::Write), write, "{access}");
+    }
+}
+
+#[test]
 fn special_stateids_get_what_no_open_denies_and_only_reads_bypass_that() {
     use IoAccess::{Read, Write};
     for (deny, read, write) in
