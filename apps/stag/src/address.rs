@@ -6,7 +6,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt::set_socket_reuseaddr,
 };
 use stag_fabrics::{Absent, FabricAddress, FabricInfo, Notation, UrlError};
-use stag_verbs::FabricFault;
+use stag_verbs::{AddressFault, FabricFault, socket_address};
 use std::{fmt::Display, io, net::SocketAddr, path::PathBuf};
 
 /// Schemes in a sentence.
@@ -55,10 +55,14 @@ fn no_address(url: &str, error: UrlError) -> Error {
         UrlError::Address { scheme, .. }
             if fabric(scheme).is_ok_and(|info| info.notation == Notation::Ip) =>
         {
-            format!(
-                "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example \
-                 {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
-            )
+            let text = url.split_once("://").map_or(url, |(_, text)| text);
+            match socket_address(text) {
+                Err(AddressFault::Form) | Ok(_) => format!(
+                    "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example \
+                     {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
+                ),
+                Err(fault) => format!("{url:?}: {fault}"),
+            }
         }
         UrlError::Address { why, .. } => format!("{url:?} is not an address to listen at: {why}"),
     };
@@ -79,11 +83,14 @@ pub fn tcp(text: &str) -> Result<Option<SocketAddr>, Error> {
     if text == "none" {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|_| {
-        Error::usage(format!(
-            "{text:?} is not an address for --tcp: write IP:PORT, for example 127.0.0.1:2049, or \
-             none"
-        ))
+    socket_address(text).map(Some).map_err(|fault| {
+        Error::usage(match fault {
+            AddressFault::Form => format!(
+                "{text:?} is not an address for --tcp: write IP:PORT, for example 127.0.0.1:2049, \
+                 or none"
+            ),
+            fault => format!("--tcp {text:?}: {fault}"),
+        })
     })
 }
 
@@ -163,6 +170,18 @@ mod tests {
         );
         assert_eq!(listen("iwarp://[::1]:0").unwrap().to_string(), "iwarp://[::1]:0");
         assert_eq!(tcp("none"), Ok(None));
+        for text in ["[fe80::1%lo]:2049", "[fe80::1%25lo]:2049", "[fe80::1%1]:2049"] {
+            assert_eq!(tcp(text).unwrap().unwrap().to_string(), "[fe80::1%1]:2049");
+            let at = listen(&format!("iwarp://{text}")).unwrap();
+            assert_eq!(at.to_string(), "iwarp://[fe80::1%1]:2049");
+        }
+        for (text, part) in [
+            ("[fe80::1]:2049", "needs its interface: write [fe80::1%NAME]"),
+            ("[fe80::1%none-such]:2049", "this host has no interface none-such"),
+        ] {
+            assert!(tcp(text).unwrap_err().to_string().contains(part));
+            assert!(listen(&format!("iwarp://{text}")).unwrap_err().to_string().contains(part));
+        }
         assert_eq!(tcp("[::1]:2049").unwrap().unwrap().to_string(), "[::1]:2049");
     }
 

@@ -1,6 +1,7 @@
 //! Servers, by URL: over a fabric or over a TCP stream.
 
 use crate::{FabricAddress, UrlError};
+use stag_verbs::{AddressFault, socket_address};
 use std::{fmt, net::SocketAddr};
 
 /// The place of a server, and the transport to it.
@@ -19,9 +20,12 @@ impl Endpoint {
     /// The text is no such URL.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         match url.strip_prefix("tcp://") {
-            Some(at) => at.parse().map(Self::Tcp).map_err(|_| UrlError::Address {
+            Some(at) => socket_address(at).map(Self::Tcp).map_err(|fault| UrlError::Address {
                 scheme: "tcp",
-                why: "write tcp://IP:PORT".to_owned(),
+                why: match fault {
+                    AddressFault::Form => "write tcp://IP:PORT".to_owned(),
+                    other => other.to_string(),
+                },
             }),
             None => FabricAddress::parse(url).map(Self::Fabric),
         }
@@ -67,6 +71,8 @@ mod tests {
         for (url, is_ip, is_over_tcp) in [
             ("tcp://127.0.0.1:2049", true, true),
             ("iwarp://[::1]:20049", true, true),
+            ("iwarp://[fe80::1%1]:20049", true, true),
+            ("tcp://[fe80::1%1]:2049", true, true),
             ("shm:///run/stag.sock?trust=uid", false, false),
         ] {
             let at = Endpoint::parse(url).unwrap();
@@ -77,5 +83,17 @@ mod tests {
             );
         }
         assert!(Endpoint::parse("tcp://localhost").is_err());
+        for (url, part) in [
+            ("tcp://[fe80::1]:2049", "needs its interface"),
+            ("iwarp://[fe80::1]:2049", "needs its interface"),
+            ("tcp://[fe80::1%none-such]:2049", "no interface none-such"),
+            ("iwarp://[fe80::1%25none-such]:2049", "no interface none-such"),
+        ] {
+            let error = Endpoint::parse(url).unwrap_err().to_string();
+            assert!(error.contains(part), "{url}: {error}");
+        }
+        for url in ["tcp://[fe80::1%lo]:7", "tcp://[fe80::1%25lo]:7"] {
+            assert_eq!(Endpoint::parse(url).unwrap().to_string(), "tcp://[fe80::1%1]:7");
+        }
     }
 }

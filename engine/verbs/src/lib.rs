@@ -82,6 +82,7 @@
 
 mod count;
 mod fault;
+mod ip;
 mod open;
 pub mod soft;
 pub mod source;
@@ -89,6 +90,7 @@ mod time;
 
 pub use count::Count;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
+pub use ip::{AddressFault, scoped, socket_address};
 pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
 pub use time::Time;
 

@@ -195,7 +195,8 @@ pub struct RunOptions {
     pub start: Option<String>,
     /// Be an agent: make runs for a coordinator that connects here [default: 0.0.0.0:20051]
     #[arg(long, value_name = "IP:PORT", num_args = 0..=1, require_equals = true,
-        default_missing_value = "0.0.0.0:20051", conflicts_with_all = ["url", "nodes", "json"])]
+        default_missing_value = "0.0.0.0:20051", value_parser = stag_verbs::socket_address,
+        conflicts_with_all = ["url", "nodes", "json"])]
     pub agent: Option<SocketAddr>,
     /// End with the first coordinator
     #[arg(long, requires = "agent")]

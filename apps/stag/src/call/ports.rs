@@ -6,10 +6,7 @@ use stag_protocol::{
     rpc::portmap,
     rpcrdma::Versions,
 };
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
 /// Time that the port mapper may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,14 +21,20 @@ pub struct Ports {
 }
 
 /// Asks the port mapper of a host.
-pub fn ask(host: IpAddr) -> Result<Ports, Error> {
-    ask_at(SocketAddr::new(host, portmap::PORT))
+pub fn ask(host: SocketAddr) -> Result<Ports, Error> {
+    ask_at(with_port(host, portmap::PORT))
 }
 
 /// Asks the port mapper of a host where MOUNT is.
-pub fn ask_for_mount(host: IpAddr) -> Result<SocketAddr, Error> {
-    let [mount] = of(SocketAddr::new(host, portmap::PORT), [MOUNT])?;
-    Ok(SocketAddr::new(host, mount))
+pub fn ask_for_mount(host: SocketAddr) -> Result<SocketAddr, Error> {
+    let [mount] = of(with_port(host, portmap::PORT), [MOUNT])?;
+    Ok(with_port(host, mount))
+}
+
+/// Another port of the same host, whose address may have a scope.
+fn with_port(mut host: SocketAddr, port: u16) -> SocketAddr {
+    host.set_port(port);
+    host
 }
 
 /// Asks the port mapper that listens at `mapper`.

@@ -324,7 +324,7 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url, nfs: Option<u8>) -> Result<
             )),
             Some(at),
         ) => {
-            let at = ports::ask_for_mount(at.ip()).map_err(|error| {
+            let at = ports::ask_for_mount(at).map_err(|error| {
                 Error::failure(format!(
                     "{url} does not answer MOUNT version 3, and {error}: give the port where its \
                      mountd listens on TCP, as ?mountport=N behind the path"

@@ -5,9 +5,10 @@ use super::ports::{self, Ports};
 use crate::{Error, address};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
+use stag_verbs::{AddressFault, scoped};
 use std::{
     fmt,
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{SocketAddr, ToSocketAddrs},
 };
 
 /// Octets of a path that a URL has as `%XX`: all but those that mean themselves everywhere.
@@ -52,10 +53,10 @@ impl Url {
         format!("{server}{path}{}", port.unwrap_or_default())
     }
 
-    /// The same, with whom to ask for ports.
+    /// The same; `ask` returns the ports of the host at an address.
     fn parse_asking(
         url: &str,
-        ask: impl FnOnce(IpAddr) -> Result<Ports, Error>,
+        ask: impl FnOnce(SocketAddr) -> Result<Ports, Error>,
     ) -> Result<Self, Error> {
         let bad = || {
             Error::usage(format!(
@@ -78,22 +79,25 @@ impl Url {
             _ => (authority, None),
         };
         let mount = mount_port(query, url)?;
-        let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-        let name = (!is_address).then(|| host.to_owned());
-        let host = ip(host).ok_or_else(|| {
-            Error::usage(format!(
-                "no address is known for {authority:?} in {url:?}: give the server's IP address"
-            ))
-        })?;
+        let (name, host) = match scoped(host.trim_matches(['[', ']']), 0) {
+            Ok(at) => (None, at),
+            Err(AddressFault::Form) => (Some(host.to_owned()), named(host, authority, url)?),
+            Err(fault) => return Err(Error::usage(format!("{url:?}: {fault}"))),
+        };
+        let at = |port| {
+            let mut at = host;
+            at.set_port(port);
+            at
+        };
         let (port, mount) = match port {
             Some(port) => (port, mount),
             None => ask(host).map(|found| (found.nfs, Some(mount.unwrap_or(found.mount))))?,
         };
-        let server = Endpoint::parse(&format!("{scheme}://{}", SocketAddr::new(host, port)));
+        let server = Endpoint::parse(&format!("{scheme}://{}", at(port)));
         Ok(Self {
             server: server.map_err(|_| bad())?,
             host: name,
-            mount: mount.map(|port| SocketAddr::new(host, port)),
+            mount: mount.map(at),
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
     }
@@ -132,9 +136,14 @@ fn notation(url: &str, scheme: &str) -> Result<Notation, Error> {
     }
 }
 
-/// The address of a name, or of an address; one of version 6 stands in brackets.
-fn ip(host: &str) -> Option<IpAddr> {
-    format!("{host}:0").to_socket_addrs().ok()?.next().map(|found| found.ip())
+/// The address of a name, with port 0.
+fn named(host: &str, authority: &str, url: &str) -> Result<SocketAddr, Error> {
+    let found = format!("{host}:0").to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.ok_or_else(|| {
+        Error::usage(format!(
+            "no address is known for {authority:?} in {url:?}: give the server's IP address"
+        ))
+    })
 }
 
 fn mount_port(query: &str, url: &str) -> Result<Option<u16>, Error> {
@@ -202,6 +211,24 @@ mod tests {
     }
 
     #[test]
+    fn a_link_local_server_is_named_with_its_interface() {
+        for url in ["tcp://[fe80::1%lo]:7/x", "tcp://[fe80::1%25lo]:7/x?mountport=9"] {
+            let read = Url::parse(url).unwrap();
+            assert_eq!(
+                (read.to_string().as_str(), read.host.as_ref()),
+                ("tcp://[fe80::1%1]:7", None)
+            );
+            assert_eq!(Url::parse(&read.of_path(b"/x")).unwrap(), read, "{url}");
+            let mount = read.mount.map(|at| at.to_string());
+            assert_eq!(mount.as_deref(), url.contains('?').then_some("[fe80::1%1]:9"));
+        }
+        let error = Url::parse("iwarp://[fe80::1]:7/x").unwrap_err().to_string();
+        assert!(error.contains("needs its interface"), "{error}");
+        let error = Url::parse("tcp://[fe80::1%none-such]/x").unwrap_err().to_string();
+        assert!(error.contains("no interface none-such"), "{error}");
+    }
+
+    #[test]
     fn over_tcp_the_port_mapper_says_what_the_url_does_not() {
         let asked = |url| {
             let ports = Ports { nfs: 2_049, mount: 635 };
@@ -218,7 +245,7 @@ mod tests {
         assert_eq!(with_its_own, ("tcp://127.0.0.1:2049".into(), mount("127.0.0.1:7")));
         assert_eq!(asked("tcp://127.0.0.1:9/srv"), ("tcp://127.0.0.1:9".into(), None));
         let error =
-            Url::parse_asking("tcp://127.0.0.1/srv", |at| Err(Error::failure(at.to_string())));
+            Url::parse_asking("tcp://127.0.0.1/srv", |at| Err(Error::failure(at.ip().to_string())));
         assert_eq!(error.unwrap_err().to_string(), "127.0.0.1");
     }
 

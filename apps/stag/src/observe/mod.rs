@@ -20,6 +20,7 @@ use crate::{
 use options::ObserveOptions;
 use refusals::RefusalWatch;
 use stag_verbs::FabricFault;
+use stag_verbs::{AddressFault, socket_address};
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr, TcpListener},
@@ -156,8 +157,12 @@ fn control(
 fn metrics_asked(options: &ObserveOptions) -> Result<Option<SocketAddr>, Error> {
     let asked = options.metrics.as_deref().filter(|asked| *asked != "none");
     let parse = |asked: &str| {
-        let bad = |_| Error::usage(format!("--metrics {asked:?}: write IP:PORT, or none"));
-        asked.parse().map_err(bad)
+        socket_address(asked).map_err(|fault| {
+            Error::usage(match fault {
+                AddressFault::Form => format!("--metrics {asked:?}: write IP:PORT, or none"),
+                fault => format!("--metrics {asked:?}: {fault}"),
+            })
+        })
     };
     asked.map(parse).transpose()
 }

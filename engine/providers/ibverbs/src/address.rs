@@ -18,11 +18,11 @@ impl fmt::Display for RdmaAddress {
 }
 
 impl FromStr for RdmaAddress {
-    type Err = std::net::AddrParseError;
+    type Err = stag_verbs::AddressFault;
 
     /// With or without the scheme.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.strip_prefix("rdma://").unwrap_or(text).parse().map(Self)
+        stag_verbs::socket_address(text.strip_prefix("rdma://").unwrap_or(text)).map(Self)
     }
 }
 
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn an_address_reads_back_as_it_is_written() {
-        for text in ["rdma://10.0.2.15:20049", "rdma://[fe80::1]:20049"] {
+        for text in ["rdma://10.0.2.15:20049", "rdma://[fe80::1%2]:20049"] {
             let address: RdmaAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
             assert_eq!(address.0.to_string().parse(), Ok(address));

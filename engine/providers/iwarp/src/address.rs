@@ -13,11 +13,11 @@ impl fmt::Display for IwarpAddress {
 }
 
 impl FromStr for IwarpAddress {
-    type Err = std::net::AddrParseError;
+    type Err = stag_verbs::AddressFault;
 
     /// With or without the scheme.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.strip_prefix("iwarp://").unwrap_or(text).parse().map(Self)
+        stag_verbs::socket_address(text.strip_prefix("iwarp://").unwrap_or(text)).map(Self)
     }
 }
 
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn an_address_reads_back_as_it_is_written() {
-        for text in ["iwarp://127.0.0.1:20049", "iwarp://[::1]:20049"] {
+        for text in ["iwarp://127.0.0.1:20049", "iwarp://[::1]:20049", "iwarp://[fe80::1%2]:1"] {
             let address: IwarpAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
             assert_eq!(address.0.to_string().parse(), Ok(address));

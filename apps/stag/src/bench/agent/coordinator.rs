@@ -343,7 +343,13 @@ fn meet(
 
 fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for at in (host.trim_matches(['[', ']']), port).to_socket_addrs()? {
+    let host = host.trim_matches(['[', ']']);
+    let scoped = stag_verbs::scoped(host, port);
+    let named = match &scoped {
+        Ok(_) => None,
+        Err(_) => Some((host, port).to_socket_addrs()?),
+    };
+    for at in scoped.into_iter().chain(named.into_iter().flatten()) {
         match TcpStream::connect_timeout(&at, CONNECT_MAX) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
