@@ -25,6 +25,10 @@ pub struct ServeTlsOptions {
     /// without it clients show none
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
+    /// An address of --listen, as given there, where other hosts may call without TLS although it
+    /// is required; may be given several times
+    #[arg(long, value_name = "URL")]
+    pub unprotected: Vec<String>,
     /// Encryption of sessions that stand: process, by this program, or kernel, by Linux (see TLS)
     #[arg(long, value_name = "process|kernel", default_value = "process")]
     pub tls_records: TlsRecords,

@@ -197,6 +197,19 @@ fn a_file_that_is_wrong_stops_the_start_with_its_line_and_what_to_write() {
             "[[export]]\npath = \"data\"\nclients = [\"::1\", \"::1\"]",
             "stag.toml:3: ::1/128 is given twice",
         ),
+        (
+            "mode = \"unprivileged\"\n[[export]]\npath = \"data\"\nsquash = \"all\"",
+            "stag.toml:4: squash of an export means nothing with --mode unprivileged",
+        ),
+        (
+            "mode = \"unprivileged\"\n[[export]]\npath = \"data\"\nanongid = 7",
+            "stag.toml:4: anongid of an export means nothing",
+        ),
+        (
+            "mode = \"unprivileged\"\n[[export]]\npath = \"data\"\n\
+             clients = [{ networks = [\"::1\"], anonuid = 7 }]",
+            "stag.toml:4: anonuid of an export means nothing",
+        ),
         ("[[export]]\npath = \"data\"\n\n[[export]]\npath = \"other/data\"", "stag.toml:4: "),
         (
             "[[listen]]\nurl = \"iwarp://127.0.0.1:0\"\ncores = 1\n[[listen]]\nurl = \

@@ -85,7 +85,7 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "--memory", "1M", "--mode", "auto"], "--mode means nothing with --memory"),
         (
             &["serve", "data", "--mode", "unprivileged", "--anonuid", "7"],
-            "mean nothing with --mode unprivileged",
+            "--anonuid means nothing with --mode unprivileged",
         ),
         (&["serve", "data", "--squash", "some"], "write root, none or all instead of \"some\""),
         (&["serve", "data", "--squash", "root,10.0.0.1/8=none"], "write 10.0.0.0/8"),

@@ -111,6 +111,72 @@ fn arguments_that_cannot_be_are_refused_with_what_to_give() {
     }
 }
 
+/// Arguments of a check of a server that uses TLS as `wanted`, and more of them.
+fn checked(setup: &Setup, wanted: &str, more: &[&str]) -> Vec<String> {
+    let files = setup.authority.server().identity;
+    let (certificate, key) = (setup.file(&files.certificate), setup.file(&files.key));
+    let tls = ["--tls", wanted, "--tls-cert", &certificate, "--tls-key", &key];
+    let own = ["serve", "data", "--check", "--clients", "10.0.0.0/8", "--state-dir", "state"];
+    own.iter().chain(&tls).chain(more).map(|it| (*it).to_owned()).collect()
+}
+
+#[test]
+fn rdma_of_other_hosts_beside_tls_that_is_required_is_refused_unless_it_is_named() {
+    let setup = Setup::new();
+    fs::create_dir(setup.home.path("state")).unwrap();
+    let run_with = |wanted: &str, more: &[&str]| {
+        let arguments = checked(&setup, wanted, more);
+        setup.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let run = |more: &[&str]| run_with("required", more);
+    // All addresses of this host, and ports that are free.
+    let (open, other, tcp) = ("iwarp://0.0.0.0:0", "iwarp://[::]:0", ["--tcp", "127.0.0.1:0"]);
+    for (more, part) in [
+        (&["--listen", open][..], "spite of --tls required"),
+        (&["--listen", open, "--listen", other, "--unprotected", open], "--listen iwarp://[::]:0"),
+        (&["--listen", open, "--unprotected", other], "is none of the addresses of --listen"),
+    ] {
+        let (is_right, text) = run(&[more, &tcp].concat());
+        assert!(!is_right && text.contains(part), "{more:?}: {text}");
+    }
+    let named = [&["--listen", open, "--unprotected", open][..], &tcp].concat();
+    let (is_right, text) = run_with("offered", &named);
+    assert!(!is_right && text.contains("means nothing without --tls required"), "{text}");
+    let (is_right, text) = run(&named);
+    assert!(is_right, "{text}");
+    assert!(
+        text.contains("listener iwarp://0.0.0.0:0: in the clear; proves the address"),
+        "{text}"
+    );
+    assert!(text.contains("listener tcp://127.0.0.1:0: TLS alone; proves the address"), "{text}");
+    let (is_right, text) = run(&[&["--listen", "iwarp://127.0.0.1:0"][..], &tcp].concat());
+    assert!(is_right, "loopback has no strangers: {text}");
+    assert!(text.contains("proves that the caller is on this host"), "{text}");
+}
+
+#[test]
+fn a_listener_of_a_file_says_itself_that_it_is_unprotected() {
+    let setup = Setup::new();
+    fs::create_dir(setup.home.path("state")).unwrap();
+    let run = |file: &str, more: &[&str]| {
+        fs::write(setup.home.path("stag.toml"), file).unwrap();
+        let file = ["--tcp", "127.0.0.1:0", "--config", "stag.toml"];
+        let arguments = checked(&setup, "required", &[&file, more].concat());
+        setup.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let url = "[[listen]]\nurl = \"iwarp://0.0.0.0:0\"\n";
+    let (is_right, text) = run(url, &[]);
+    assert!(!is_right && text.contains("spite of --tls required"), "{text}");
+    let named = format!("{url}unprotected = true\n");
+    let (is_right, text) = run(&named, &[]);
+    assert!(is_right, "{text}");
+    // The command line's own listener is not the file's.
+    let (is_right, text) = run(&named, &["--listen", "iwarp://0.0.0.0:0"]);
+    assert!(!is_right && text.contains("spite of --tls required"), "{text}");
+    let (is_right, text) = run(&named, &["--listen", "iwarp://127.0.0.1:0"]);
+    assert!(is_right, "{text}");
+}
+
 /// A probe for TLS, a session, and NULL of NFS in it, which is printed.
 const CLIENT: &str = r#"
 import socket, ssl, struct, sys

@@ -14,7 +14,10 @@ use std::{
     fs,
     io::{ErrorKind, Read, Write},
     net::TcpStream,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     process::Command,
     thread,
     time::Duration,
@@ -239,6 +242,32 @@ fn a_run_that_is_squashed_says_so_where_it_happens() {
     let output = home.run(&["bench", &url, "--workload", "nfs3:getattr"]);
     let sentence = String::from_utf8(output.stderr).unwrap();
     assert!(sentence.contains("MKDIR") && sentence.contains("--squash none"), "{sentence}");
+}
+
+#[test]
+fn settings_of_users_are_refused_where_the_process_cannot_act_as_others() {
+    let home = Home::new();
+    fs::set_permissions(home.0.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(home.path("stag.toml"), "[[export]]\npath = \"data\"\nsquash = \"all\"\n").unwrap();
+    for (arguments, part) in [
+        (&["data", "--squash", "root"][..], "--squash means nothing where every caller acts as"),
+        (&["data", "--anonuid", "7"], "--anonuid means nothing where every caller acts as"),
+        (&["--config", "stag.toml"], "stag.toml:3: squash of an export means nothing where every"),
+        (&["data"], ""),
+    ] {
+        let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0", "--check"];
+        let mut command = home.stag(&[&["serve"], arguments, &ports].concat());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65_534).gid(65_534);
+        }
+        let Ok(output) = command.output() else {
+            eprintln!("skipped: the command is out of reach of another user");
+            return;
+        };
+        let sentence = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.success(), part.is_empty(), "{arguments:?}: {sentence}");
+        assert!(sentence.contains(part), "{arguments:?}: {sentence}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::{
     Addresses,
     exports::Exported,
     plan::{Plan, StorePlan},
+    proofs::proofs,
     watching,
 };
 use crate::{metrics::ShardPlace, quote, system::OF_HOST};
@@ -70,6 +71,9 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
             .as_ref()
             .map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
         let _ = writeln!(text, "export /{name} = {path} ({mode})");
+    }
+    for line in proofs(plan) {
+        let _ = writeln!(text, "{line}");
     }
     for notice in notices.chain(&plan.notices) {
         let _ = writeln!(text, "notice: {notice}");
@@ -190,11 +194,11 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
                     for at in families(at) {
                         let tcp =
                             families(tcp).find(|tcp| tcp.is_ipv4() == at.is_ipv4()).unwrap_or(tcp);
-                        mounts(&mut text, &export.name, at.ip(), &rdma_options(at, tcp));
+                        mounts(&mut text, &export.name, at, &rdma_options(at, tcp));
                     }
                 }
                 for tcp in families(tcp) {
-                    mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
+                    mounts(&mut text, &export.name, tcp, &tcp_options(tcp));
                 }
             }
             None if plan.nfs.three => text.push_str(
@@ -214,11 +218,11 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
 fn mounts_by_4(text: &mut String, name: &str, found: &Addresses) {
     for at in found.listen.iter().filter_map(FabricAddress::ip).flat_map(families) {
         let rdma = if at.is_ipv4() { "rdma" } else { "proto=rdma6" };
-        mounts(text, name, at.ip(), &format!("{rdma},port={},vers=4.2", at.port()));
+        mounts(text, name, at, &format!("{rdma},port={},vers=4.2", at.port()));
     }
     for at in found.tcp.into_iter().flat_map(families) {
         let options = format!("proto={},port={},vers=4.2", tcp_name(at), at.port());
-        mounts(text, name, at.ip(), &options);
+        mounts(text, name, at, &options);
     }
 }
 
@@ -251,8 +255,8 @@ const fn tcp_name(at: SocketAddr) -> &'static str {
 }
 
 /// The command and the line of `/etc/fstab`.
-fn mounts(text: &mut String, name: &str, ip: IpAddr, options: &str) {
-    let (source, target) = (format!("{}:/{name}", host(ip)), format!("/mnt/{name}"));
+fn mounts(text: &mut String, name: &str, at: SocketAddr, options: &str) {
+    let (source, target) = (format!("{}:/{name}", host(at)), format!("/mnt/{name}"));
     let _ = writeln!(
         text,
         "mount -t nfs -o {options} {} {}",
@@ -265,12 +269,15 @@ fn mounts(text: &mut String, name: &str, ip: IpAddr, options: &str) {
 }
 
 /// Returns the name by which clients call this host: they cannot use an address that stands for all
-/// addresses.
-fn host(ip: IpAddr) -> String {
-    match ip {
-        _ if ip.is_unspecified() => uname().nodename().to_string_lossy().into_owned(),
+/// addresses. A link-local one has the number of the interface here: a client puts its own there.
+fn host(at: SocketAddr) -> String {
+    match at.ip() {
+        ip if ip.is_unspecified() => uname().nodename().to_string_lossy().into_owned(),
         IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
+        IpAddr::V6(ip) => match at {
+            SocketAddr::V6(at) if at.scope_id() != 0 => format!("[{ip}%{}]", at.scope_id()),
+            _ => format!("[{ip}]"),
+        },
     }
 }
 
@@ -294,7 +301,7 @@ mod tests {
     fn mount_commands_name_port_transport_and_the_way_to_mount() {
         let (at, tcp) = ("10.0.0.1:20049".parse().unwrap(), "10.0.0.1:2049".parse().unwrap());
         let mut text = String::new();
-        mounts(&mut text, "data", IpAddr::from([10, 0, 0, 1]), &rdma_options(at, tcp));
+        mounts(&mut text, "data", at, &rdma_options(at, tcp));
         let options = "rdma,port=20049,vers=3,nolock,mountport=2049,mountproto=tcp";
         assert_eq!(
             text,
@@ -316,10 +323,11 @@ mod tests {
             rdma_options(at, tcp),
             "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6"
         );
-        assert_eq!(host("fd00::1".parse().unwrap()), "[fd00::1]");
-        assert!(!host("0.0.0.0".parse().unwrap()).contains("0.0.0.0"));
+        assert_eq!(host("[fd00::1]:1".parse().unwrap()), "[fd00::1]");
+        assert_eq!(host("[fe80::1%3]:1".parse().unwrap()), "[fe80::1%3]");
+        assert!(!host("0.0.0.0:1".parse().unwrap()).contains("0.0.0.0"));
         let mut text = String::new();
-        mounts(&mut text, "a b", "fd00::1".parse().unwrap(), "x");
+        mounts(&mut text, "a b", "[fd00::1]:1".parse().unwrap(), "x");
         assert_eq!(
             text,
             "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs \

@@ -1,6 +1,7 @@
 //! Users that callers act as, by the settings.
 
 use super::{
+    meaningless,
     options::{GroupsOption, ModeOption, ServeOptions, SquashOption, SquashRule},
     plan::{Plan, StorePlan},
 };
@@ -38,12 +39,6 @@ pub fn callers(arguments: &ServeOptions, reach: Reach) -> Result<Callers, Error>
         () if is_proven && !is_squashing(arguments) => SquashOption::None,
         () => SquashOption::Root,
     };
-    if arguments.mode == Some(ModeOption::Unprivileged) && is_squashing(arguments) {
-        return Err(Error::usage(
-            "--squash, --anonuid and --anongid mean nothing with --mode unprivileged: leave them \
-             out",
-        ));
-    }
     let groups = match arguments.groups {
         None | Some(GroupsOption::Client) => GroupSource::Client,
         Some(GroupsOption::Host) if arguments.mode == Some(ModeOption::Unprivileged) => {
@@ -122,7 +117,10 @@ fn squashed(
 /// When processes are let in that have none.
 pub fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
     let who = match source {
-        StoreSource::Files(shared) => named_at_will(plan, shared.is_privileged()),
+        StoreSource::Files(shared) => {
+            meaningless::check_found(plan, shared.is_privileged())?;
+            named_at_will(plan, shared.is_privileged())
+        }
         StoreSource::Memory(_) => None,
         StoreSource::Ceph(_) => Some(ANY_OTHER),
     };

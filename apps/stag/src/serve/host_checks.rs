@@ -3,7 +3,7 @@
 //! same settings that runs notices nothing.
 
 use super::{
-    callers, ends,
+    callers, ends, meaningless,
     options::ServeOptions,
     plan::{Plan, PlanPurpose, StorePlan},
     watching,
@@ -39,6 +39,7 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
         StorePlan::Files { callers, .. } => {
             let are_themselves = callers.act_as_themselves();
             let are_themselves = are_themselves.map_err(|error| Error::usage(error.to_string()))?;
+            meaningless::check_found(plan, are_themselves)?;
             callers::named_at_will(plan, are_themselves)
         }
         StorePlan::Memory { .. } => None,

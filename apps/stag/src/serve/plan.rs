@@ -8,11 +8,11 @@ use super::{
         check_cores, check_memory, check_once, check_open, check_sharing, cluster_of, unreachable,
     },
     exports::{self, Exported},
-    host_checks, limits,
+    host_checks, limits, meaningless,
     need::{self, Need},
     nfs4::NfsPlan,
     options::{ServeOptions, SteerOption},
-    ready_file,
+    proofs, ready_file,
     shards::FabricShards,
     state_dir::state_dir,
 };
@@ -63,6 +63,8 @@ pub struct Plan {
     pub insecure: bool,
     /// Callers can act as more than they are, so that their connections have to prove something.
     is_distrustful: bool,
+    /// The first setting, if any, that only a server of privileged mode follows.
+    pub setting_of_users: Option<String>,
     /// Users whose processes may connect by shared memory, beside our own and root.
     pub shm_allow: Vec<u32>,
     /// Sizes of each shard.
@@ -152,6 +154,7 @@ impl Plan {
             None => ips.first().copied().map(tcp_beside),
         };
         let tls = arguments.tls.open(tcp.is_some())?;
+        proofs::check_protected(&listen, tls.as_deref(), &arguments.tls.unprotected)?;
         trace::check(arguments.observe.log.as_deref())?;
         let clients = connecting(cidr::clients(&arguments.clients)?, &settings.exports);
         let addresses: Vec<_> = ips.iter().copied().chain(tcp).collect();
@@ -185,6 +188,10 @@ impl Plan {
         }
         let shards = fabrics.iter().map(|fabric| fabric.cores).sum();
         let state_dir = || state_dir(arguments.state_dir.as_deref(), &exports, purpose);
+        let setting_of_users = meaningless::of_users(arguments, &settings.exports, origins);
+        if capacity.is_none() && ceph.is_none() {
+            meaningless::check_asked(arguments, setting_of_users.as_ref())?;
+        }
         let reach = Reach {
             is_of_this_host,
             has_addresses: !addresses.is_empty(),
@@ -237,6 +244,7 @@ impl Plan {
             steer: arguments.steer,
             insecure: arguments.insecure,
             is_distrustful: false,
+            setting_of_users,
             sizes,
             private_data,
             versions,

@@ -19,7 +19,7 @@ use toml::{
 const TRANSFER_MIN: usize = 4_096;
 
 /// Keys of one listener.
-pub const LISTEN_KEYS: [&str; 2] = ["url", "cores"];
+pub const LISTEN_KEYS: [&str; 3] = ["url", "cores", "unprotected"];
 /// Keys of one export.
 pub const EXPORT_KEYS: [&str; 12] = [
     "path",
@@ -45,6 +45,8 @@ pub struct ListenEntry {
     pub url: String,
     /// Cores of its scheme, if it says how many.
     pub cores: Option<u16>,
+    /// Other hosts may call there without TLS although it is required.
+    pub is_unprotected: bool,
     pub line: usize,
 }
 
@@ -115,7 +117,7 @@ pub struct ExportEntry {
 /// Reads a table of `[[listen]]`.
 pub(super) fn listener(value: &Placed<'_>, line: usize) -> Result<ListenEntry, FileFault> {
     let table = value::table(value, "listen")?;
-    let (mut url, mut cores) = (None, None);
+    let (mut url, mut cores, mut is_unprotected) = (None, None, false);
     for (key, value) in table {
         match key.get_ref().as_ref() {
             "url" => url = Some(value::text(value, "url")?.to_owned()),
@@ -125,11 +127,12 @@ pub(super) fn listener(value: &Placed<'_>, line: usize) -> Result<ListenEntry, F
                 let fault = || FileFault::new(value.span(), "cores has to be from 1 to 1024");
                 cores = Some(count.ok_or_else(fault)?);
             }
+            "unprotected" => is_unprotected = value::boolean(value, "unprotected")?,
             other => return Err(stranger(other, key.span(), &LISTEN_KEYS)),
         }
     }
     let url = url.ok_or_else(|| FileFault::new(value.span(), "this listener has no url"))?;
-    Ok(ListenEntry { url, cores, line })
+    Ok(ListenEntry { url, cores, is_unprotected, line })
 }
 
 /// Reads a table of `[[export]]` in the file `text`.

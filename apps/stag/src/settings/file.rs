@@ -174,6 +174,10 @@ impl Reader<'_> {
             let entry = exports::listener(item, line)?;
             let text = format!("--listen={}", entry.url).into();
             self.content.words.push(FileWord { flag: "listen".to_owned(), text, line });
+            if entry.is_unprotected {
+                let text = format!("--unprotected={}", entry.url).into();
+                self.content.words.push(FileWord { flag: "unprotected".to_owned(), text, line });
+            }
             self.content.listen.push(entry);
         }
         Ok(())

@@ -66,9 +66,12 @@ pub fn merge<A: Args + FromArgMatches>(
     let overridden = |flag: &str| origins.of_flag(flag) == ValueOrigin::Flag;
     let listen = if overridden("listen") { Vec::new() } else { found.listen };
     let exports = if overridden("directories") { Vec::new() } else { found.exports };
-    // Behind the command line's own words could be `--`, after which nothing is a flag.
-    let from_file =
-        found.words.iter().filter(|word| !overridden(&word.flag)).map(|word| word.text.clone());
+    // The listeners of a file go with what it says of them.
+    let is_over = |word: &file::FileWord| {
+        overridden(&word.flag) || word.flag == "unprotected" && overridden("listen")
+    };
+    // After the command line's own words could be `--`, past which nothing is a flag.
+    let from_file = found.words.iter().filter(|word| !is_over(word)).map(|word| word.text.clone());
     let all: Vec<_> = from_file.chain(words.iter().cloned()).collect();
     let matches = parse(&command, &all, &origins)?;
     finish(matches, listen, exports, origins)
