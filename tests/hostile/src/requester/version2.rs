@@ -166,15 +166,16 @@ fn options(table: &mut ServerDefectTable) {
     ] {
         table.message(
             &format!("option-that-{name}"),
-            rule(OPTIONS, "discarded | ERR_CHUNK"),
+            rule(OPTIONS, "RDMA_ERROR 3"),
             Null,
             move |asked| optional(asked, 7, len, content),
         );
     }
-    for len in [16_usize, 20, 23] {
+    // Its type is enough to refuse it by.
+    for (len, does) in [(16_usize, "discarded"), (20, "RDMA_ERROR 3"), (23, "RDMA_ERROR 3")] {
         table.message(
             &format!("option-of-{len}-octets"),
-            rule(OPTIONS, "discarded"),
+            rule(OPTIONS, does),
             Null,
             move |asked| cut(optional(asked, 7, 0, b""), len),
         );
