@@ -1,9 +1,9 @@
 //! A budget of steps for what one message asks for, so that a loop whose length a peer chooses
 //! shows in tests, whatever the time that it takes.
 //!
-//! Loops over the blocks of a file and over the state of a file [count](self::count) their rounds.
-//! A test, or a fuzz target, sets a [limit](self::limit) before it hands a message over. Only
-//! builds with debug assertions count.
+//! Loops over the blocks of a file and over the state of a file count their rounds. A test, or a
+//! fuzz target, sets a [`limit`] before it hands a message over. Only builds with debug assertions
+//! count.
 
 use std::cell::Cell;
 
