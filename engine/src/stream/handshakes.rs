@@ -18,6 +18,9 @@ use std::{
 pub(super) const SHARE: u32 = 16;
 /// The time without calls after which handshakes have all of the core.
 const QUIET: Duration = Duration::from_millis(20);
+/// The least that one step counts for: where the clock of processor time ticks a hundred times a
+/// second, most steps take none by it, and would never wait.
+pub(super) const COST_MIN: Duration = Duration::from_micros(50);
 /// The most that one step counts for.
 const COST_MAX: Duration = Duration::from_millis(100);
 

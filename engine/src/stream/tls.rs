@@ -8,7 +8,7 @@
 
 use super::{
     GATHER, Look,
-    handshakes::processor_time,
+    handshakes::{COST_MIN, processor_time},
     probe::{CallSecurity, NO_TLS, PROBE_MAX, emit_probe, emit_reply, judge, judge_reply},
     table::{Role, Stream, Streams},
 };
@@ -376,7 +376,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let begun = was_securing.then(processor_time);
         let received = tls.session.receive(&mut &stream.socket, &mut self.streams.cipher, plain);
         if let Some(begun) = begun {
-            let cost = processor_time().saturating_sub(begun);
+            let cost = processor_time().saturating_sub(begun).max(COST_MIN);
             self.streams.handshakes.end_turn(self.core.now, cost);
         }
         let intake = match received {
