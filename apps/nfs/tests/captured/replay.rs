@@ -286,7 +286,9 @@ fn times_as_told(set: &Bitmap) -> Vec<u32> {
 fn told(values: &AttributeValues<'_>) -> String {
     let is_file = values.kind == Some(FileKind4::Regular);
     let of_file = is_file.then_some((values.size, values.num_links));
-    let owners = (values.owner, values.owner_group);
+    // The captured server was root's; what another user's server makes belongs to that user.
+    let is_root = rustix::process::geteuid().is_root();
+    let owners = is_root.then_some((values.owner, values.owner_group));
     format!("{:?} {:?} {owners:?} {of_file:?}", values.kind, values.mode)
 }
 
