@@ -113,7 +113,7 @@ impl Drop for Draft {
     }
 }
 
-/// A name in the directory of `file` that nobody can guess. It does not grow with the name of
+/// An unguessable name in the directory of `file`. It does not grow with the name of
 /// `file`, which may have the greatest length that the file system permits.
 fn draft_path(file: &Path) -> io::Result<PathBuf> {
     let random = random::<8>().map_err(|error| io::Error::other(error.to_string()))?;

@@ -175,7 +175,7 @@ impl Streams {
         self.queue(key);
     }
 
-    /// Calls that were served, without those that asked for TLS.
+    /// Calls that were served, TLS probes not counted.
     const fn calls_of_others(&self) -> u64 {
         self.stats.calls.saturating_sub(self.handshakes.probes())
     }

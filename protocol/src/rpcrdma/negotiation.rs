@@ -198,8 +198,8 @@ impl Negotiation {
         }
     }
 
-    /// The lowest and the highest version that an ERR_VERS names: those that this end supports,
-    /// also when another one is settled (RFC 8166 §4.5.1, draft 000 §5.2).
+    /// The lowest and the highest version that an ERR_VERS names: the supported range, also
+    /// when one version is settled (RFC 8166 §4.5.1, draft 000 §5.2).
     pub(super) const fn range(&self) -> (u32, u32) {
         match self.versions {
             Versions::One => (v1::VERSION, v1::VERSION),

@@ -132,7 +132,7 @@ const fn kind(kind: FileKind) -> FileKind4 {
     }
 }
 
-/// Attributes that objects support: those that are told, and times and umask, which can be set.
+/// Attributes that objects support: the readable ones, and times and umask, which are set only.
 pub(super) const SUPPORTED: Bitmap = {
     use Attribute as A;
     Bitmap::of_attributes(&[

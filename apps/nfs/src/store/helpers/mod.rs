@@ -7,7 +7,7 @@
 //! that found that not all is in memory ([`crate::store::Procedures::begin_read`]): the helper
 //! reads the octets, which brings them to the page cache, throws its copy away and gives the
 //! [`ReadTicket`] back; then the shard reads again. What a helper reads so, with the rights of the
-//! process, nobody gets to see.
+//! process, reaches no caller.
 //!
 //! Everything has a limit: the threads, [`QUEUE_LEN`] jobs with descriptors that wait for one of
 //! them, the part of the threads that jobs of one [`HelperLane`] may have, and one ticket for each
