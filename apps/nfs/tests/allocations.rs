@@ -1,9 +1,6 @@
 //! Calls on files that the store has met allocate nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../../tests/counting/mod.rs"]
-mod counting;
-
 use std::io::IoSlice;
 use std::os::unix::fs::PermissionsExt;
 
@@ -90,11 +87,11 @@ fn allocations(callers: Callers) -> Option<u64> {
         files.flush().unwrap();
     };
     pass(&mut files);
-    let before = counting::allocations();
+    let before = crate::counting::allocations();
     for _ in 0..20 {
         pass(&mut files);
     }
-    let count = counting::allocations() - before;
+    let count = crate::counting::allocations() - before;
     // The temporary directory is not for these users to remove.
     stag_nfs_os::user::leave().unwrap();
     Some(count)

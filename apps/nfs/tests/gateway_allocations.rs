@@ -7,14 +7,10 @@
     missing_docs
 )]
 
-#[path = "gateway/client.rs"]
-mod client;
-#[path = "../../../tests/counting/mod.rs"]
-mod counting;
-#[path = "gateway/wire.rs"]
-mod wire;
-
-use client::{Client, Home, LARGEST, pattern};
+use crate::gateway::{
+    client::{Client, Home, LARGEST, pattern},
+    wire,
+};
 use stag_engine::{App, Call, Config, Cx};
 use stag_nfs::{Gateway, GatewayReport};
 use stag_protocol::nfs::v3::{self, Access, AccessArgs, StableHow};
@@ -29,9 +25,9 @@ struct Weighed {
 
 impl Weighed {
     fn weigh(&mut self, step: impl FnOnce(&mut Gateway)) {
-        let before = counting::allocations();
+        let before = crate::counting::allocations();
         step(&mut self.gateway);
-        *self.weight.borrow_mut() += counting::allocations() - before;
+        *self.weight.borrow_mut() += crate::counting::allocations() - before;
     }
 }
 

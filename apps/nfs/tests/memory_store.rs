@@ -8,14 +8,8 @@
     missing_docs
 )]
 
-#[path = "gateway/client.rs"]
-mod client;
-#[path = "../../../tests/counting/mod.rs"]
-mod counting;
-#[path = "gateway/wire.rs"]
-mod wire;
-
-use client::{Client, Home, LARGEST, encode, pattern};
+use crate::gateway::client::{Client, Home, LARGEST, encode, pattern};
+use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::{App, Call, Config, Cx};
 use stag_nfs::{
     Gateway, GatewayReport,
@@ -30,7 +24,6 @@ use stag_protocol::{
 };
 use stag_sim::{Fabric, Faults};
 use std::{cell::RefCell, rc::Rc};
-use wire::{Message, OverFabric, OverTcp, Wire};
 
 fn store() -> Memory {
     let export =
@@ -48,9 +41,9 @@ struct Weighed {
 
 impl Weighed {
     fn weigh<T>(&mut self, step: impl FnOnce(&mut Gateway<Memory>) -> T) -> T {
-        let before = counting::allocations();
+        let before = crate::counting::allocations();
         let value = step(&mut self.gateway);
-        *self.weight.borrow_mut() += counting::allocations() - before;
+        *self.weight.borrow_mut() += crate::counting::allocations() - before;
         value
     }
 }

@@ -9,8 +9,8 @@ use stag_protocol::rpcrdma::{
     Side, Xid, v1,
 };
 
-use crate::pcap::{Conversation, conversations, segments};
-use crate::wire::{Offers, Stream, Visitor, WireCounts, other, walk};
+use super::pcap::{Conversation, conversations, segments};
+use super::wire::{Offers, Stream, Visitor, WireCounts, other, walk};
 
 /// Grants of Linux 6.1: its server's for calls, its client's for reverse calls; then the credits
 /// that each requests.

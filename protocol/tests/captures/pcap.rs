@@ -149,8 +149,8 @@ impl Reassembly {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NFS3;
     use super::*;
-    use crate::NFS3;
 
     fn streams(segments: &[Segment]) -> [Vec<u8>; 2] {
         let conversations = conversations(segments);

@@ -10,8 +10,8 @@ use stag_protocol::iwarp::rdmap::ReadHeader;
 use stag_protocol::iwarp::stream::{self, Inbound, Message};
 use stag_protocol::rpcrdma::{PrivateData, Side};
 
-use crate::crc::Table;
-use crate::pcap::Conversation;
+use super::crc::Table;
+use super::pcap::Conversation;
 
 /// siw serves and makes this many Reads at a time.
 pub const DEPTH: usize = 128;

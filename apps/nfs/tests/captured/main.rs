@@ -9,9 +9,6 @@ mod calls;
 #[path = "../../../../protocol/tests/captures/crc.rs"]
 mod crc;
 #[allow(dead_code, reason = "not all of it is used here")]
-#[path = "../gateway/wire.rs"]
-mod gateway_wire;
-#[allow(dead_code, reason = "not all of it is used here")]
 #[path = "../../../../protocol/tests/captures/pcap.rs"]
 mod pcap;
 mod replay;

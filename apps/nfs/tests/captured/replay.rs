@@ -17,10 +17,10 @@ use stag_protocol::rpc::{Accepted, CallHeader, Outcome, ReplyHeader};
 use stag_protocol::rpcrdma::{Body, Direction};
 use stag_protocol::xdr::{Reader, Writer, pad};
 
-use crate::NFS41;
-use crate::calls::{Call, Message, capture};
-use crate::gateway_wire::{self, OverFabric, Wire};
-use crate::translate::Names;
+use crate::captured::NFS41;
+use crate::captured::calls::{Call, Message, capture};
+use crate::captured::translate::Names;
+use crate::gateway::wire::{self as gateway_wire, OverFabric, Wire};
 
 /// A message with an item in its place, as it would be without chunks.
 fn whole(message: &Message, at: usize, item: &[u8]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Each procedure, each way to come back, and what is another call.
 
-use crate::world::{Loss, Way, World, status};
+use crate::drc::world::{Loss, Way, World, status};
 use stag_nfs::drc::AGE_MAX;
 use stag_protocol::{
     nfs::{

@@ -1,8 +1,8 @@
 //! Random calls, lost at random steps and repeated until they are answered: each is carried out
 //! once.
 
-use crate::calls::{WAYS, create, mkdir, place, remove};
-use crate::world::{Loss, World, status};
+use crate::drc::calls::{WAYS, create, mkdir, place, remove};
+use crate::drc::world::{Loss, World, status};
 use fastrand::Rng;
 use stag_protocol::nfs::v3::{Call, RemoveArgs, RenameArgs, SetAttrArgs, SetAttributes, Status};
 

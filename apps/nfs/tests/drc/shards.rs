@@ -1,7 +1,7 @@
 //! A client that moves between shards.
 
-use crate::calls::{WAYS, create, mkdir, remove};
-use crate::world::{Loss, Way, World, status};
+use crate::drc::calls::{WAYS, create, mkdir, remove};
+use crate::drc::world::{Loss, Way, World, status};
 use stag_protocol::nfs::v3::{Call, GetAttrArgs, Status};
 use std::time::Duration;
 

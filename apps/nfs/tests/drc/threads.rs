@@ -1,7 +1,7 @@
 //! Shards on threads of their own, that sleep, and a client that moves between them in real time.
 
-use crate::calls::{create, mkdir, remove};
-use crate::world::{encode, exports, status};
+use crate::drc::calls::{create, mkdir, remove};
+use crate::drc::world::{encode, exports, status};
 use stag_engine::{Command, Config, Handle, Shard, clock::Clock, control, stats::Snapshot};
 use stag_nfs::{
     Gateway, GatewayReport,

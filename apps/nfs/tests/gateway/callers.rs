@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::client::{Client, Home};
-use crate::wire::OverFabric;
+use crate::gateway::client::{Client, Home};
+use crate::gateway::wire::OverFabric;
 use stag_engine::Config;
 use stag_nfs::store::files::{CallerMode, Callers};
 use stag_protocol::nfs::v3::{StableHow, Status};

@@ -2,9 +2,9 @@
 //! octet that nobody else uses, and whatever else is asked for, by either version, with results or
 //! without, no reply has a run of it. What a file that grows has where nobody wrote is zero.
 
-use crate::client::{encode, header, place, user, written};
-use crate::nfs4::client::Client4;
-use crate::wire::Message;
+use crate::gateway::client::{encode, header, place, user, written};
+use crate::gateway::nfs4::client::Client4;
+use crate::gateway::wire::Message;
 use stag_protocol::{
     nfs::{
         Bulk,

@@ -1,6 +1,6 @@
 //! A caller of MOUNT and NFS that takes what comes for true and checks that it can be decoded.
 
-use crate::wire::{Message, OverFabric, OverTcp, Wire};
+use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;
 use stag_nfs::{
     Gateway,

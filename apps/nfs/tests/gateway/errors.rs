@@ -1,6 +1,6 @@
 //! Tests that impossible requests are refused with the right status, and counted.
 
-use crate::client::{Client, place};
+use crate::gateway::client::{Client, place};
 use stag_protocol::nfs::v3::{
     Call, CreateArgs, CreateHow, FileHandle, LookupArgs, RemoveArgs, Reply, SetAttributes,
     StableHow, Status,

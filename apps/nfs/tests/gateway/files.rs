@@ -1,7 +1,7 @@
 //! Tests that operations on files have the results that were meant.
 
-use crate::client::{Client, Home, LARGEST, pattern, place};
-use crate::wire::OverFabric;
+use crate::gateway::client::{Client, Home, LARGEST, pattern, place};
+use crate::gateway::wire::OverFabric;
 use stag_engine::{App, Config, Cx};
 use stag_nfs::{Gateway, GatewayReport};
 use stag_protocol::nfs::v3::{

@@ -1,7 +1,7 @@
 //! Directories are listed whole, in pieces as small as the caller wants them.
 
-use crate::client::{Client, encode};
-use crate::wire::Message;
+use crate::gateway::client::{Client, encode};
+use crate::gateway::wire::Message;
 use stag_protocol::{
     nfs::v3::{Call, FileHandle, FileKind, Procedure, ReadDirArgs, ReadDirPlusArgs, Reply, Status},
     rpc::ReplyHeader,

@@ -3,14 +3,12 @@
 
 mod callers;
 mod canary;
-mod client;
-#[path = "../../../../tests/counting/mod.rs"]
-mod counting;
+pub mod client;
 mod errors;
 mod files;
 mod listing;
 mod memory;
 mod mounts;
-mod nfs4;
+pub mod nfs4;
 mod rpc;
-mod wire;
+pub mod wire;

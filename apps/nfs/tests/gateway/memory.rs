@@ -1,8 +1,8 @@
 //! Tests of short memory and of broken connections. With little memory, READ and READDIR give less
 //! before they give nothing. A broken connection leaves nothing behind.
 
-use crate::client::{Client, Home, LARGEST, encode, pattern};
-use crate::wire::{Message, OverFabric, OverTcp, Wire};
+use crate::gateway::client::{Client, Home, LARGEST, encode, pattern};
+use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::{Config, config};
 use stag_protocol::{
     nfs::{

@@ -1,6 +1,6 @@
 //! MOUNT finds exports and directories below them.
 
-use crate::client::Client;
+use crate::gateway::client::Client;
 use stag_protocol::nfs::mount::{Call, Path, Reply, Status};
 
 #[test]

@@ -1,7 +1,7 @@
 //! Calls that reach no procedure are answered as RPC wants it (RFC 5531 §9).
 
-use crate::client::{Client, encode, header, user, written};
-use crate::wire::Message;
+use crate::gateway::client::{Client, encode, header, user, written};
+use crate::gateway::wire::Message;
 use stag_protocol::{
     nfs::{
         mount,

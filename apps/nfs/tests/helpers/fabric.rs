@@ -45,7 +45,8 @@ fn read_over_fabric(equip: impl FnOnce(Files) -> Files, did: impl Fn(&GatewayRep
     let content = pattern(1 << 20, 7);
     write_cold(&home.path("data/file"), &content);
     let gateway = Gateway::new(equip(home.store_after(|| ())));
-    let wire = wire::OverFabric::new(Waiting { gateway, begun: 0 }, Config::small());
+    let wire =
+        crate::gateway::wire::OverFabric::new(Waiting { gateway, begun: 0 }, Config::small());
     let mut client = Client::on(Box::new(wire), home);
     let root = client.root;
     let file = client.lookup(root, b"file").unwrap();

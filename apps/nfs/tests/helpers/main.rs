@@ -8,14 +8,10 @@
     missing_docs
 )]
 
-#[path = "../gateway/client.rs"]
-mod client;
 mod fabric;
-#[path = "../gateway/wire.rs"]
-mod wire;
 mod world;
 
-use client::{Client, Home, encode, pattern};
+use crate::gateway::client::{Client, Home, encode, pattern};
 use rustix::{
     event::{EventfdFlags, eventfd},
     fs::{Advice, fadvise},

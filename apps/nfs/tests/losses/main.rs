@@ -6,5 +6,5 @@
 mod pair;
 mod pieces;
 mod play;
-mod requester;
+pub mod requester;
 mod seeds;

@@ -1,7 +1,7 @@
 //! A gateway that can be killed, and a requester that stays connected to it, on one simulated
 //! fabric.
 
-use crate::requester::{Requester, request};
+use crate::losses::requester::{Requester, request};
 use stag_engine::{CallFault, Config, PeerId, Shard, Token};
 use stag_nfs::{
     Gateway, GatewayReport,

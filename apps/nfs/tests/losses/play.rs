@@ -1,6 +1,6 @@
 //! Actors that write, commit, read, make and remove, each one thing after the other.
 
-use crate::{
+use crate::losses::{
     pair::Pair,
     pieces::{Piece, PieceState},
 };

@@ -1,6 +1,6 @@
 //! One seed is one run.
 
-use crate::{
+use crate::losses::{
     pair::Pair,
     pieces::{PieceState, STRIDE},
     play::{Actor, Counts, Task},

@@ -1,6 +1,6 @@
 //! The same by version 4: a compound that hangs in a file system stops nobody else.
 
-use crate::{fuse, world::*};
+use crate::stalling::{fuse, world::*};
 use stag_nfs::store::files::{Callers, SlowExports};
 use stag_protocol::{
     nfs::{

@@ -1,6 +1,6 @@
 //! Changes of names and attributes at a shard that is not the home.
 
-use crate::{
+use crate::waiting::{
     client4::{Reply4, look, make_directory, put},
     holders::World,
 };

@@ -1,7 +1,7 @@
 //! No delegation is given of a file while a change of it is under way, or to an OPEN that looked at
 //! the file before a change that has ended since.
 
-use crate::{
+use crate::waiting::{
     client4::{CONFIG, Reply4, Session4, exchange, put, request},
     store::Pace,
     world::World,

@@ -1,6 +1,6 @@
 //! A client of version 4 in virtual time: one session, whose slots have a request each at a time.
 
-use crate::world::{CONNECTIONS, World};
+use crate::waiting::world::{CONNECTIONS, World};
 use stag_engine::{Cx, Request as CallRequest, RequestItem, Token};
 use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
 use stag_protocol::{

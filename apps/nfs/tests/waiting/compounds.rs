@@ -1,6 +1,6 @@
 //! Compounds that wait, one thing at a time.
 
-use crate::{
+use crate::waiting::{
     client4::{
         CONFIG, Reply4, Session4, create, exchange, look, make_directory, put, read, request,
     },

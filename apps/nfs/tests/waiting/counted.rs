@@ -1,7 +1,7 @@
 //! Calls that hang, over iWARP: passes and system calls of the server for each call of those who
 //! ask for something else. Counts, because times over a socket are those of the host.
 
-use crate::{
+use crate::waiting::{
     requester::{Requester, request},
     store::{Pace, SlowStore},
 };

@@ -1,6 +1,6 @@
 //! Slots of a session go to the shard that its requests come from.
 
-use crate::{
+use crate::waiting::{
     client4::{CONFIG, Reply4, create, exchange_over, look, make_directory, put, request},
     lending::{Deaf, Guest, LEASE, Rival, close, even, lock, opened, read, write},
     store::Pace,

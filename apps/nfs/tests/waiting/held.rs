@@ -1,7 +1,7 @@
 //! Calls beyond those that may be under way wait for a place: they are answered in their turn, and
 //! told to ask again only when none comes.
 
-use crate::{store::Pace, world::World};
+use crate::waiting::{store::Pace, world::World};
 use stag_protocol::{
     nfs::v3::{Call, GetAttrArgs, Procedure, ReadArgs, Reply, SetAttrArgs, SetAttributes, Status},
     rpc::ReplyHeader,

@@ -1,7 +1,7 @@
 //! Two clients of a server of two shards: the first one gets delegations, which the other one comes
 //! in the way of.
 
-use crate::{
+use crate::waiting::{
     client4::{CONFIG, Reply4, request, session_args},
     requester::request as request3,
 };

@@ -1,6 +1,6 @@
 //! A shard that has a client's sessions lent carries out itself what it may, and nothing else.
 
-use crate::{
+use crate::waiting::{
     client4::{CONFIG, Reply4, Session4, exchange_over, look, open, put, request},
     store::Pace,
     world::World,

@@ -8,8 +8,6 @@ mod changes;
 mod client4;
 mod compounds;
 mod counted;
-#[path = "../gateway/nfs4/recovery/disk.rs"]
-mod disk;
 mod following;
 mod held;
 mod holders;
@@ -17,10 +15,10 @@ mod lending;
 mod opening;
 mod plays;
 mod recalls;
-#[path = "../losses/requester.rs"]
-mod requester;
 mod rivals;
 mod seeds;
 mod seeds4;
 mod store;
 mod world;
+
+use crate::{gateway::nfs4::recovery::disk, losses::requester};

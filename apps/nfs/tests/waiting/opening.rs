@@ -1,7 +1,7 @@
 //! OPEN at a shard that is not the home: it asks the store, and the home says what becomes of the
 //! state (`stag_nfs`' `v4/opening.rs`).
 
-use crate::{
+use crate::waiting::{
     beside::{Scene, ask},
     client4::{Reply4, look, put, read, session_args},
     holders::World,

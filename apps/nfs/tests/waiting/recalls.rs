@@ -1,6 +1,6 @@
 //! A delegation in the way is waited for, for a moment.
 
-use crate::{
+use crate::waiting::{
     client4::put,
     holders::{World, open},
     requester::request as request3,

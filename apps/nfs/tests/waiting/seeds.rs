@@ -1,6 +1,6 @@
 //! One seed is one run.
 
-use crate::{
+use crate::waiting::{
     plays::play_all,
     store::{Pace, is_refusal},
     world::World,

@@ -1,7 +1,7 @@
 //! One seed is one run, by version 4: compounds of several operations each of which may wait,
 //! connections that are lost meanwhile, and slots.
 
-use crate::{
+use crate::waiting::{
     client4::{
         CONFIG, Reply4, Session4, create, exchange_over, look, make_directory, open, put, request,
     },

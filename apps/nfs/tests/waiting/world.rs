@@ -1,6 +1,6 @@
 //! A gateway to a slow store, and two clients of it, on one simulated fabric.
 
-use crate::{
+use crate::waiting::{
     requester::{Requester, request},
     store::{Shared, SlowStore},
 };

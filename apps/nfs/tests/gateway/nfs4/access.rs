@@ -3,8 +3,8 @@
 //! (RFC 8881 §7.3, §15.1.6.1).
 
 use super::client::{CONFIG, Client4, ServedExport, open_args};
-use crate::client::Home;
-use crate::wire::OverTcp;
+use crate::gateway::client::Home;
+use crate::gateway::wire::OverTcp;
 use stag_engine::{Config, Over, PeerAddress};
 use stag_nfs::{
     ConnectionPolicy, Gateway,

@@ -1,7 +1,7 @@
 //! Cost of a compound that waits for nothing, on the memory store: no heap allocation.
 
 use super::client::{CONFIG, Client4, ServedExport, memory, read_args, write_args};
-use crate::{counting::allocations, wire::OverFabric};
+use crate::{counting::allocations, gateway::wire::OverFabric};
 use stag_engine::{App, Call, Config, Cx};
 use stag_nfs::{Gateway, GatewayReport, store::memory::Memory};
 use stag_protocol::nfs::v4::*;

@@ -2,7 +2,7 @@
 //! §10.2, §20; RFC 8267 §6.5.2).
 
 use super::client::{Client4, open_args, write_args};
-use crate::wire::Callback;
+use crate::gateway::wire::Callback;
 use stag_protocol::nfs::v4::*;
 
 /// Opens a file: its stateid, its delegation, its handle.

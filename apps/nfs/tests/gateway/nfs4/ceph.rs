@@ -1,7 +1,7 @@
 //! Version 4 on CephFS, by the fake library: every question of every operation is a helper's.
 
 use super::client::{CONFIG, Client4, ServedExport, read_args, write_args};
-use crate::wire::OverTcp;
+use crate::gateway::wire::OverTcp;
 use stag_ceph::{CephMount, Library, MountSettings, PreparedMount, SetStat, UserPerm};
 // Only so that Cargo builds it beside this program.
 use stag_ceph_fake as _;
@@ -89,7 +89,7 @@ fn a_compound_of_many_operations_waits_for_each() {
     let mut client = client(2);
     let (stateid, handle) = client.open(b"file");
     let put = Request::PutFh(Text(&handle));
-    let content = crate::client::pattern(40_000, 5);
+    let content = crate::gateway::client::pattern(40_000, 5);
     for (number, part) in content.chunks(20_000).enumerate() {
         let offset = number as u64 * 20_000;
         let commit = Request::Commit(Commit4Args { offset: 0, count: 0 });

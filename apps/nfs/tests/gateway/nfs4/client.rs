@@ -1,7 +1,7 @@
 //! A client of version 4 with one session, whose calls go one after the other.
 
-use crate::client::{header, user};
-use crate::wire::{Message, OverFabric, OverTcp, Wire};
+use crate::gateway::client::{header, user};
+use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;
 use stag_nfs::{
     Gateway, Nfs4Config,
@@ -111,7 +111,7 @@ impl Client4 {
     /// On servers of all kinds, over both transports, in both minor versions.
     pub fn all() -> Vec<Self> {
         let on_files = |minor| {
-            let home = crate::client::Home::new();
+            let home = crate::gateway::client::Home::new();
             let gateway: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
             (gateway, home, minor)
         };
@@ -154,7 +154,7 @@ impl Client4 {
     pub fn newest() -> Vec<Self> {
         let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
         let fabric = Box::new(OverFabric::new(gateway, Config::small()));
-        let home = crate::client::Home::new();
+        let home = crate::gateway::client::Home::new();
         let files: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
         let tcp = Box::new(OverTcp::new(files, Config::small()));
         let in_memory = Self::on(fabric, ServedExport::new(b"memory", ()), 2);
@@ -163,7 +163,7 @@ impl Client4 {
 
     /// On a server with files whose records a thread keeps, over TCP.
     pub fn recorded() -> Self {
-        let home = crate::client::Home::new();
+        let home = crate::gateway::client::Home::new();
         let gateway = home.gateway();
         let records = start_records(&home.path("state"), CONFIG.lease).unwrap();
         let config = Nfs4Config { epoch: records.boot.epoch, ..CONFIG };

@@ -52,7 +52,7 @@ fn the_first_read_has_the_write_chunk_also_when_it_finds_nothing() {
 fn long_content_goes_and_comes_whole() {
     for mut client in Client4::all() {
         let (stateid, handle) = client.open(b"file");
-        let content = crate::client::pattern(9_000, 3);
+        let content = crate::gateway::client::pattern(9_000, 3);
         let put = Request::PutFh(Text(&handle));
         for (number, part) in content.chunks(3_000).enumerate() {
             let offset = number as u64 * 3_000;

@@ -1,7 +1,7 @@
 //! Byte-range locks, and what ends with a client (RFC 8881 §9, §18.10–§18.12, §18.38, §18.48).
 
 use super::client::{Client4, ServedExport};
-use crate::wire::OverTcp;
+use crate::gateway::wire::OverTcp;
 use stag_engine::Config;
 use stag_nfs::{Gateway, store::files::Files};
 use stag_nfs_os::range_lock::{self, LockedOctets};
@@ -94,7 +94,7 @@ fn the_state_of_a_client_that_is_replaced_is_in_nobody_s_way() {
 
 /// A client on a server with files, and the file `f` as a program of the host has it open.
 fn beside_a_program() -> (Client4, std::fs::File) {
-    let home = crate::client::Home::new();
+    let home = crate::gateway::client::Home::new();
     let gateway: Gateway<Files> = home.gateway().with_nfs4(super::client::CONFIG);
     let path = home.path("data/f");
     let wire = Box::new(OverTcp::new(gateway, Config::small()));

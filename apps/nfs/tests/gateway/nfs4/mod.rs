@@ -13,7 +13,7 @@ mod locks;
 mod names;
 mod owners;
 mod ranges;
-mod recovery;
+pub mod recovery;
 mod refusals;
 mod sessions;
 mod xattrs;

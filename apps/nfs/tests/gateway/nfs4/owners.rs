@@ -2,7 +2,7 @@
 //! §18.34.3, §18.37.3).
 
 use super::client::{CONFIG, Client4, ServedExport, session_args};
-use crate::{
+use crate::gateway::{
     client::Home,
     wire::{OverTcp, Wire},
 };
@@ -19,7 +19,7 @@ use std::{
 
 /// A client of the host 127.0.0.1, over its first connection.
 fn client() -> Client4 {
-    let home = crate::client::Home::new();
+    let home = crate::gateway::client::Home::new();
     let gateway: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
     let wire = Box::new(OverTcp::new(gateway, Config::small()));
     Client4::on(wire, ServedExport::new(b"data", home), 1)
@@ -149,7 +149,7 @@ fn a_recorded_owner_belongs_to_its_host_and_user_until_the_grace_period_is_over(
     // The grace period goes on while another one is awaited.
     client.swap(&mut None);
     let own = client.credential;
-    client.wire = Box::new(crate::wire::NoWire);
+    client.wire = Box::new(crate::gateway::wire::NoWire);
     client.wire = recorded(&home, CONFIG.lease);
     let in_use = Err(Status4::ClidInUse);
     client.credential = user(2_000);
@@ -169,7 +169,7 @@ fn a_recorded_owner_belongs_to_its_host_and_user_until_the_grace_period_is_over(
     // It has come back, and others wait for the end of the grace period.
     client.wire.connect_from(9);
     assert_eq!(client.exchange_id(b"client", 3), late);
-    client.wire = Box::new(crate::wire::NoWire);
+    client.wire = Box::new(crate::gateway::wire::NoWire);
     client.wire = recorded(&home, Duration::ZERO);
     client.wire.connect_from(9);
     let mut attempts = 0..10_000;

@@ -141,7 +141,7 @@ fn a_copy_is_done_when_it_is_answered() {
     for mut client in Client4::newest() {
         let (source, from) = client.open(b"from");
         let (target, to) = client.open(b"to");
-        let octets = crate::client::pattern(5_000, 3);
+        let octets = crate::gateway::client::pattern(5_000, 3);
         client.run(&[Request::PutFh(Text(&from)), write_args(source, 0, &octets[..3_000])]);
         client.run(&[Request::PutFh(Text(&from)), write_args(source, 3_000, &octets[3_000..])]);
         let at = |request| {

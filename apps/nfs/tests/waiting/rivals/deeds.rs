@@ -8,7 +8,7 @@ use super::{
     scene::NAMES,
     world::LEASE,
 };
-use crate::client4::{Reply4, put};
+use crate::waiting::client4::{Reply4, put};
 use stag_protocol::nfs::{
     Bulk,
     v3::{FileHandle, StableHow},

@@ -19,7 +19,7 @@ use self::{
     scene::{Stage, on_files},
     world::World,
 };
-use crate::plays::play_all;
+use crate::waiting::plays::play_all;
 use fastrand::Rng;
 use stag_nfs::store::Store;
 use std::rc::Rc;

@@ -6,7 +6,7 @@ use super::{
     mail::{self, Other, SharedMail, rest},
     scene::Scene,
 };
-use crate::client4::Reply4;
+use crate::waiting::client4::Reply4;
 use fastrand::Rng;
 use stag_protocol::nfs::{
     v3::FileHandle,

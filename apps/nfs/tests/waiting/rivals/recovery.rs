@@ -5,7 +5,7 @@ use super::{
     player::{Delegated, Gone, Locked, OPENER, Opened, Player, given_of, lock_request},
     world::LEASE,
 };
-use crate::client4::{put, session_args};
+use crate::waiting::client4::{put, session_args};
 use stag_protocol::nfs::v4::{
     Answer, Array, BindConnArgs, ChannelWish, ClientOwner, CreateSessionArgs, DelegationType,
     ExchangeIdArgs, Open4Args, OpenClaim, OpenDelegation, OpenHow, Request, StateProtection,

@@ -5,7 +5,7 @@ use super::{
     mail::{Carrier, Mail, SharedMail},
     scene::{Scene, Stage},
 };
-use crate::client4::CONFIG;
+use crate::waiting::client4::CONFIG;
 use fastrand::Rng;
 use stag_engine::{Config, PeerId, Shard};
 use stag_nfs::{
@@ -58,7 +58,7 @@ struct Client {
 pub struct World<S: Store> {
     fabric: Fabric,
     stage: Stage<S>,
-    records: crate::disk::Disk,
+    records: crate::waiting::disk::Disk,
     /// The home, and the other shard.
     shards: Vec<Shard<Sim, Gateway<S>>>,
     clients: Vec<Client>,
@@ -70,7 +70,8 @@ pub struct World<S: Store> {
 
 impl<S: Store + 'static> World<S> {
     pub fn new(seed: u64, stage: Stage<S>) -> Self {
-        let (fabric, records) = (Fabric::new(seed, Faults::DELAYS), crate::disk::Disk::default());
+        let (fabric, records) =
+            (Fabric::new(seed, Faults::DELAYS), crate::waiting::disk::Disk::default());
         let (shards, clients) = (vec![], vec![]);
         let (now, steps, stuck_until) = (Time(0), 0, [0; 2]);
         let mut world = Self { fabric, stage, records, shards, clients, now, steps, stuck_until };

@@ -4,7 +4,7 @@ use super::{
     party::{Held, Party},
     world::{LEASE, World},
 };
-use crate::nfs4::client::{Client4, open_args, read_args, write_args};
+use crate::gateway::nfs4::client::{Client4, open_args, read_args, write_args};
 use stag_nfs::v4::state::DelegationPolicy;
 use stag_nfs_os::range_lock::{self, LockedOctets};
 use stag_protocol::nfs::{v3, v4::*};

@@ -2,7 +2,7 @@
 //! it was killed (RFC 8881 §8.4.2, §8.4.3).
 
 mod cases;
-mod disk;
+pub mod disk;
 pub mod party;
 mod seeds;
 pub mod world;

@@ -2,7 +2,7 @@
 //! one, and reclaims.
 
 use super::world::World;
-use crate::nfs4::client::{Reply4, open_args, session_args};
+use crate::gateway::nfs4::client::{Reply4, open_args, session_args};
 use stag_protocol::nfs::v4::*;
 
 pub struct Party {

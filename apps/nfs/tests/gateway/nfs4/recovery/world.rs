@@ -1,7 +1,7 @@
 //! A server that is killed and started again, over the same files and the same records.
 
 use super::disk::Disk;
-use crate::{
+use crate::gateway::{
     client::Home,
     nfs4::client::{CONFIG, Reply4, encode},
     wire::{Message, OverFabric, Wire as _},
@@ -85,7 +85,7 @@ impl World {
 
     /// Makes a call of version 3: its status.
     pub fn call3(&mut self, call: &v3::Call<'_>) -> v3::Status {
-        let (octets, item) = crate::client::encode(call);
+        let (octets, item) = crate::gateway::client::encode(call);
         let message = Message { octets: &octets, item, reply_max: 2_000, result_max: 0 };
         let reply = self.wire().exchange(message).unwrap();
         let mut reader = Reader::new(&reply);
