@@ -78,6 +78,9 @@ pub(super) struct Journal {
     checked: u32,
     /// An answer is not in the journal, so nothing behind it can wait.
     has_gap: bool,
+    /// The operation has made or cut a file. Its client would not ask for that again, so it gets
+    /// no NFS4ERR_DELAY: the operation waits for as long as it has to.
+    pub(super) has_effect: bool,
     /// There were delegations when the operation first looked.
     sees_delegations: Option<bool>,
     /// Edition of the list of exports when the operation first looked at it.
@@ -113,6 +116,7 @@ impl Journal {
     pub(super) fn clear(&mut self) {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
+        self.has_effect = false;
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
         debug_assert!(self.wish.is_none(), "an operation that waits is not over");
@@ -166,6 +170,11 @@ impl Journal {
     /// Takes the wish.
     pub(super) fn take_wish(&mut self) -> Option<Wish> {
         self.wish.take()
+    }
+
+    /// Returns true if the next question was asked before.
+    pub(super) const fn knows_next(&self) -> bool {
+        self.told < self.answers.len()
     }
 
     /// The answer to the next question, if it was asked before.

@@ -47,7 +47,8 @@ use crate::{
     store::Store,
 };
 
-/// The client has completed its reclaims. No flag of SEQUENCE has this bit (RFC 8881 §18.46.1).
+/// The client has completed its reclaims, and has room for one more open. No flag of SEQUENCE has
+/// this bit (RFC 8881 §18.46.1).
 const MAY_OPEN: u32 = 1 << 31;
 
 /// Facts about sessions that are lent, by the places of their IDs.
@@ -318,7 +319,8 @@ impl Nfs4 {
         let Some(session) = self.sessions.get(id) else { return };
         if session.lent_to().is_some() {
             let key = self.clients.get(session.client).and_then(|client| client.key);
-            let may_open = key.is_some_and(|key| self.state.is_complete(key));
+            let may_open = |key| self.state.is_complete(key) && self.state.has_room(key);
+            let may_open = key.is_some_and(may_open);
             let word = self.flags_of(id) | if may_open { MAY_OPEN } else { 0 };
             link.facts.loans.set_flags(id, word);
         }

@@ -130,6 +130,7 @@ const STATE_LIMITS: StateLimits = StateLimits {
     opens: 65_536,
     opens_per_client: 32_768,
     opens_per_file: 16_384,
+    opens_promised: 8_192,
     lock_states: 32_768,
     lock_states_per_file: 4_096,
     ranges: 131_072,

@@ -105,10 +105,15 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Waits for delegations of others that were recalled, or for what other shards say; not for
-    /// long, and not behind a change that would be made again.
+    /// long, unless the operation [has an effect](super::journal::Journal::has_effect) already, and
+    /// not after a change that would be made again.
     pub(super) fn wait_for_recall(&mut self) -> Stop {
-        let now = self.cx.now();
-        self.recall_until.get_or_insert(now + RECALL_PATIENCE);
+        let until = self.cx.now() + RECALL_PATIENCE;
+        match self.journal.has_effect {
+            // It looks again after each of these times.
+            true => self.recall_until = Some(until),
+            false => drop(self.recall_until.get_or_insert(until)),
+        }
         match self.has_patience() {
             true => self.journal.wait_for(Wish::Recall),
             false => Status4::Delay.into(),

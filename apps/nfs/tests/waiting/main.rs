@@ -8,6 +8,7 @@ mod changes;
 mod client4;
 mod compounds;
 mod counted;
+mod effects;
 mod following;
 mod held;
 mod holders;

@@ -19,9 +19,9 @@ use std::fs;
 
 /// Accesses of an OPEN, and what it denies.
 #[derive(Clone, Copy)]
-struct Shares {
-    access: u32,
-    deny: u32,
+pub struct Shares {
+    pub access: u32,
+    pub deny: u32,
 }
 
 const READS: Shares = Shares { access: share::READ, deny: 0 };
@@ -40,16 +40,16 @@ fn open(claim: OpenClaim<'static>, how: OpenHow<'static>, shares: Shares) -> Req
     })
 }
 
-fn named(name: &'static [u8], how: OpenHow<'static>, shares: Shares) -> Request<'static> {
+pub fn named(name: &'static [u8], how: OpenHow<'static>, shares: Shares) -> Request<'static> {
     open(OpenClaim::Null(Text(name)), how, shares)
 }
 
-const fn guarded() -> OpenHow<'static> {
+pub const fn guarded() -> OpenHow<'static> {
     OpenHow::Create(CreateHow4::Guarded(RawAttributes { mask: EMPTY, octets: &[] }))
 }
 
 /// UNCHECKED, with the size 0.
-fn cutting() -> OpenHow<'static> {
+pub fn cutting() -> OpenHow<'static> {
     let mask = stag_protocol::nfs::v4::Bitmap::of([4]);
     OpenHow::Create(CreateHow4::Unchecked(RawAttributes { mask, octets: &[0; 8] }))
 }
@@ -57,7 +57,7 @@ fn cutting() -> OpenHow<'static> {
 const EMPTY: stag_protocol::nfs::v4::Bitmap = stag_protocol::nfs::v4::Bitmap::EMPTY;
 
 /// The state and the file of an OPEN with GETFH and GETATTR behind it.
-fn opened(reply: &Reply4) -> (Stateid, FileHandle) {
+pub fn opened(reply: &Reply4) -> (Stateid, FileHandle) {
     let answers = reply.answers();
     let [.., Answer::Open(Ok(opened)), Answer::GetFh(Ok(handle)), Answer::GetAttr(Ok(_))] =
         &answers[..]
@@ -74,7 +74,7 @@ fn times(scene: &Scene, operation: &str) -> (u64, u64) {
     (home, times(scene.world.arrival.snapshot().app.nfs4))
 }
 
-fn look_behind(directory: &FileHandle, open: Request<'static>) -> Vec<Request<'static>> {
+pub fn look_behind(directory: &FileHandle, open: Request<'static>) -> Vec<Request<'static>> {
     let directory = Box::leak(Box::new(*directory));
     vec![put(directory), open, Request::GetFh(()), look()]
 }

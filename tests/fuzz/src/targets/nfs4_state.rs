@@ -27,6 +27,7 @@ const LIMITS: StateLimits = StateLimits {
     opens: 12,
     opens_per_client: 8,
     opens_per_file: 6,
+    opens_promised: 2,
     lock_states: 8,
     lock_states_per_file: 4,
     ranges: 12,
@@ -217,6 +218,7 @@ impl World {
                 call: None,
                 is_changing: step.0[11] & 6 == 2,
             },
+            is_promised: step.0[11] & 24 == 8,
         };
         let opened = self.tables.open(&request, self.now)?;
         self.keep(opened.stateid);

@@ -1,5 +1,7 @@
 //! OPEN (RFC 8881 §18.16): the name, the permission, then the state. Nothing that can be refused
-//! stands behind what cannot be undone, but for a conflict over a file that was just made.
+//! follows what cannot be undone, but for a conflict over a file that was just made. Before a file
+//! is made or cut, there is room for the open. Afterwards the OPEN waits, for other shards and for
+//! delegations, instead of failing with NFS4ERR_DELAY: its retry would find the file.
 
 use stag_protocol::nfs::{
     v3::{Access, FileHandle, FileKind},
@@ -12,7 +14,7 @@ use stag_protocol::nfs::{
 
 use super::lookup::not_a_directory;
 use crate::{
-    store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
+    store::{CreateMode, FileAttributes, FoundObject, NameIn, NewAttributes, Store},
     v4::{
         attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
         changes::ChangeScope,
@@ -20,7 +22,7 @@ use crate::{
         set::ToSet,
         state::{
             Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileId, FileRef,
-            GivenDelegation, GrantingCall, OpenRequest, RecallScope,
+            GivenDelegation, GrantingCall, OpenRequest, Opened, RecallScope,
         },
         stateids::file_id,
         status::check_name,
@@ -41,6 +43,8 @@ struct OpenFile {
     set: Bitmap,
     /// The caller made it: its mode does not bind him.
     is_new: bool,
+    /// The OPEN has cut it.
+    is_cut: bool,
 }
 
 pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -> Done {
@@ -60,14 +64,8 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         return Err(Status4::ReclaimBad.into());
     }
     let mut file = match &args.claim {
-        OpenClaim::Null(name) => {
-            check_name(name.0)?;
-            named(turn, &node, name.0, &args.how)?
-        }
-        OpenClaim::DelegateCur(under) => {
-            check_name(under.name.0)?;
-            named(turn, &node, under.name.0, &args.how)?
-        }
+        OpenClaim::Null(name) => named(turn, &node, name.0, args)?,
+        OpenClaim::DelegateCur(under) => named(turn, &node, under.name.0, args)?,
         _ => current(turn, &node)?,
     };
     check_kind(file.attributes.kind)?;
@@ -77,24 +75,17 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     if !is_home {
         return Err(turn.wait_for_home(&file.handle));
     }
-    if !file.is_new {
-        if args.share_access & share::WRITE != 0 {
-            turn.await_unwatched(&file.handle, file.attributes.fsid)?;
-        }
-        if truncate(turn, &file, args)? {
-            // The base of what the holder of a delegation tells later.
-            file.attributes = turn.getattr(&file.handle)?;
-        }
-    }
+    let is_current = file.is_new || prepare_existing(turn, &mut file, args)?;
+    turn.journal.has_effect |= S::MAY_WAIT && file.is_new;
     let id = file_id(&file.handle);
     let is_changing = S::MAY_WAIT && turn.nfs4.changes.may_touch(id, since);
+    let is_changing = is_changing || !is_current;
     let mut offer = turn.delegation_offer(file.attributes.fsid);
     let may_get_one = offer.policy != DelegationPolicy::Never && offer.has_back_channel;
     let wants = args.share_access & share::WANT_MASK;
     let may_get_one = may_get_one && wants != share::WANT_NO_DELEGATION;
-    let denies = claim == Claim::New && args.share_deny & share::BOTH != 0;
-    if denies && !turn.may_deny(id) {
-        return Err(turn.wait_for_recall());
+    if denies(args) {
+        turn.await_deniable(id)?;
     }
     // Another shard may be about to change it.
     let is_unknown = may_get_one && !is_changing && !turn.await_announced(id)?;
@@ -107,13 +98,25 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         deny: args.share_deny,
         claim,
         offer,
+        is_promised: file.is_new || file.is_cut,
     };
     turn.pin(&file.handle);
     let opened = turn.with_state(|state, now| state.open(&request, now));
     if opened.is_err() && !turn.nfs4.state.has_file(request.file.id) {
         turn.store.unpin(&file.handle);
     }
-    let mut opened = opened?;
+    answer(turn, &file, &request, opened?)
+}
+
+/// Ends an OPEN that was given its state.
+fn answer<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    file: &OpenFile,
+    request: &OpenRequest<'_>,
+    mut opened: Opened,
+) -> Done {
+    let OpenRequest { claim, offer, access, .. } = *request;
+    let change = file.attributes.change;
     turn.set_current(Node::Object(file.handle));
     turn.set_stateid(Some(opened.stateid));
     let owner = Decimal::of(turn.caller.user.uid());
@@ -121,13 +124,12 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     if offer.policy == DelegationPolicy::Watched
         && claim == Claim::New
         && let DelegationOutcome::Given(given) = &opened.delegation
-        && let Some(none) =
-            turn.watch(given, &file.handle, file.attributes.change, args.share_access)
+        && let Some(none) = turn.watch(given, &file.handle, change, access)
     {
         opened.delegation = none;
     }
     if let DelegationOutcome::Given(given) = &opened.delegation {
-        turn.nfs4.state.set_delegation_base(given.state, file.attributes.change);
+        turn.nfs4.state.set_delegation_base(given.state, change);
         is_recalled = must_come_back(given, claim, &offer);
         if is_recalled {
             let now = crate::v4::milliseconds(turn.cx.now());
@@ -169,7 +171,13 @@ fn current<S: Store>(turn: &mut Turn<'_, '_, S>, node: &Node) -> Done<OpenFile> 
     let handle = node.object(Status4::IsDir)?;
     let attributes = turn.getattr(&handle)?;
     let change = no_change(attributes.change);
-    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
+}
+
+/// Returns true for an OPEN that denies something and reclaims nothing.
+fn denies(args: &Open4Args<'_>) -> bool {
+    let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
+    is_new && args.share_deny & share::BOTH != 0
 }
 
 /// A name in the current directory, which is made if it may be.
@@ -177,8 +185,10 @@ fn named<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     node: &Node,
     name: &[u8],
-    how: &OpenHow<'_>,
+    args: &Open4Args<'_>,
 ) -> Done<OpenFile> {
+    check_name(name)?;
+    let how = &args.how;
     let directory = match node {
         Node::Pseudo(handle) => {
             let directory = turn.directory(handle)?;
@@ -195,13 +205,14 @@ fn named<S: Store>(
         OpenHow::NoCreate => found(turn, &directory, name),
         OpenHow::Create(CreateHow4::Unchecked(raw)) => {
             let set = ToSet::of(raw)?;
-            found_or_made(turn, &directory, name, &set)
+            found_or_made(turn, NameIn::new(&directory, name), &set, args)
         }
         OpenHow::Create(CreateHow4::Guarded(raw)) => {
             let set = ToSet::of(raw)?;
-            made(turn, &directory, name, &set)
+            made(turn, NameIn::new(&directory, name), &set, args)
         }
         OpenHow::Create(CreateHow4::Exclusive(verifier)) => {
+            turn.await_place(args)?;
             made_once(turn, &directory, name, *verifier, &ToSet::default())
         }
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
@@ -210,6 +221,7 @@ fn named<S: Store>(
             if !set.mask.is_subset(&SETTABLE_EXCLUSIVELY) {
                 return Err(Status4::Inval.into());
             }
+            turn.await_place(args)?;
             made_once(turn, &directory, name, exclusive.verifier, &set)
         }
     };
@@ -226,23 +238,23 @@ fn found<S: Store>(
 ) -> Done<OpenFile> {
     let FoundObject { handle, attributes, directory } = turn.lookup(directory, name)?;
     let change = no_change(directory.map_or(0, |above| above.change));
-    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
 
 /// UNCHECKED4: whoever makes the file meanwhile makes it for both.
 fn found_or_made<S: Store>(
     turn: &mut Turn<'_, '_, S>,
-    directory: &FileHandle,
-    name: &[u8],
+    at: NameIn<'_, &FileHandle>,
     set: &ToSet,
+    args: &Open4Args<'_>,
 ) -> Done<OpenFile> {
     for _ in 0..CREATIONS {
-        match found(turn, directory, name) {
+        match found(turn, at.directory, at.name) {
             Err(Stop::Fail(Status4::NoEnt)) => {}
             // RFC 8881 §18.16.3: of a file that exists, only the size is set, and to 0.
             found => return found,
         }
-        match made(turn, directory, name, set) {
+        match made(turn, at, set, args) {
             Err(Stop::Fail(Status4::Exist)) => {}
             made => return made,
         }
@@ -252,17 +264,20 @@ fn found_or_made<S: Store>(
 
 fn made<S: Store>(
     turn: &mut Turn<'_, '_, S>,
-    directory: &FileHandle,
-    name: &[u8],
+    at: NameIn<'_, &FileHandle>,
     set: &ToSet,
+    args: &Open4Args<'_>,
 ) -> Done<OpenFile> {
-    let made = turn.create(directory, name, &CreateMode::Guarded(set.attributes))?;
+    turn.await_place(args)?;
+    let mode = CreateMode::Guarded(set.attributes);
+    let made = turn.create(at.directory, at.name, &mode)?;
     Ok(OpenFile {
         handle: made.handle,
         attributes: made.attributes,
         change: change_info(&made.directory),
         set: set.mask,
         is_new: true,
+        is_cut: false,
     })
 }
 
@@ -286,6 +301,7 @@ fn made_once<S: Store>(
         change: change_info(&made.directory),
         set: all,
         is_new: true,
+        is_cut: false,
     })
 }
 
@@ -327,6 +343,33 @@ fn check_permission<S: Store>(
     Ok(())
 }
 
+/// Prepares a file that exists, and cuts it if the OPEN creates it with the size 0. Returns false
+/// if its attributes are not known any more.
+fn prepare_existing<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    file: &mut OpenFile,
+    args: &Open4Args<'_>,
+) -> Done<bool> {
+    if args.share_access & share::WRITE != 0 {
+        turn.await_unwatched(&file.handle, file.attributes.fsid)?;
+    }
+    file.is_cut = truncate(turn, file, args)?;
+    if !file.is_cut {
+        return Ok(true);
+    }
+    turn.journal.has_effect = S::MAY_WAIT;
+    // The change is over: an OPEN that waits for changes by others does not wait for this one.
+    turn.end_changes();
+    // The base of what the holder of a delegation tells later.
+    match turn.getattr(&file.handle) {
+        Ok(attributes) => file.attributes = attributes,
+        // No delegation without it.
+        Err(Stop::Fail(Status4::Delay)) => return Ok(false),
+        Err(stop) => return Err(stop),
+    }
+    Ok(true)
+}
+
 /// Cuts a file that exists, if the OPEN creates it with the size 0. Returns true if it does.
 fn truncate<S: Store>(
     turn: &mut Turn<'_, '_, S>,
@@ -339,7 +382,16 @@ fn truncate<S: Store>(
     }
     // RFC 8881 §18.16.3: what an open denies is refused before anything is lost.
     let (id, access, deny) = (file_id(&file.handle), args.share_access, args.share_deny);
-    turn.check_once(|turn| turn.with_state(|state, _| state.check_cut(id, access, deny)))?;
+    let (client, owner) = (turn.client_key()?, args.owner.owner.0);
+    turn.check_once(|turn| {
+        turn.with_state(|state, _| {
+            state.check_cut(id, access, deny)?;
+            state.check_room(client, Some(id), owner)
+        })
+    })?;
+    if denies(args) {
+        turn.check_once(|turn| turn.await_deniable(id))?;
+    }
     turn.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
     turn.setattr(&file.handle, &set).map(|_| true)
@@ -389,6 +441,33 @@ const ACE_READ: u32 = 1;
 const ACE_WRITE: u32 = 2;
 
 impl<S: Store> Turn<'_, '_, S> {
+    /// Makes sure that an OPEN can be given its state, before its file is made for it.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY when a table is full, or when the OPEN may have to wait and cannot.
+    fn await_place(&mut self, args: &Open4Args<'_>) -> Done {
+        // The file may be made already. Of OPENs by other shards the home says beforehand if there
+        // is room (`loans`), and that they can wait was seen, too.
+        if self.journal.knows_next() || self.nfs4.borrowed.is_some() {
+            return Ok(());
+        }
+        let (client, owner) = (self.client_key()?, args.owner.owner.0);
+        self.with_state(|state, _| state.check_room(client, None, owner))?;
+        let may_wait = S::MAY_WAIT && self.nfs4.link.is_some() && denies(args);
+        if may_wait && !self.can_wait() { Err(Status4::Delay.into()) } else { Ok(()) }
+    }
+
+    /// Waits until an OPEN may deny access to a file.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`]; NFS4ERR_DELAY, but not once the OPEN has an effect.
+    fn await_deniable(&mut self, file: FileId) -> Done {
+        if self.may_deny(file) || (self.journal.has_effect && !self.can_wait()) {
+            return Ok(());
+        }
+        Err(self.wait_for_recall())
+    }
+
     /// Returns true if nobody is about to do to a file what an OPEN denies: a call without a state
     /// that was let through before is over, at this shard and at all others.
     fn may_deny(&mut self, file: FileId) -> bool {

@@ -118,7 +118,7 @@ impl StateTables {
         assert_eq!(owners().count(), self.by_lock_owner.len());
         assert_eq!(self.by_open.len(), self.lock_states);
         let limits = &self.limits;
-        assert!(opens <= limits.opens && ranges <= limits.ranges);
+        assert!(opens <= limits.opens + limits.opens_promised && ranges <= limits.ranges);
         assert!(kept <= limits.delegations && self.waiters <= limits.waiters);
         assert!(self.recalling.len() <= limits.delegations);
     }

@@ -12,6 +12,8 @@ pub struct StateLimits {
     pub opens_per_client: usize,
     /// Opens of one file.
     pub opens_per_file: usize,
+    /// Opens beyond these limits, for files that were made or cut for an OPEN which found room.
+    pub opens_promised: usize,
     /// Pairs of an open and a lock-owner.
     pub lock_states: usize,
     /// Such pairs of one file.
@@ -41,6 +43,7 @@ impl Default for StateLimits {
             opens: 131_072,
             opens_per_client: 65_536,
             opens_per_file: 16_384,
+            opens_promised: 8_192,
             lock_states: 65_536,
             lock_states_per_file: 4_096,
             ranges: 131_072,
@@ -56,8 +59,13 @@ impl Default for StateLimits {
 }
 
 impl StateLimits {
+    /// Files that have opens or delegations.
+    pub const fn files(&self) -> usize {
+        self.opens + self.opens_promised + self.delegations
+    }
+
     /// States of all kinds.
     pub const fn states(&self) -> usize {
-        self.opens + self.lock_states + self.delegations
+        self.opens + self.opens_promised + self.lock_states + self.delegations
     }
 }

@@ -42,6 +42,9 @@ pub struct OpenRequest<'a> {
     pub claim: Claim,
     /// Facts about a delegation.
     pub offer: DelegationOffer,
+    /// True if its file was made or cut for it, after [`StateTables::check_room`] had found room:
+    /// a table that has become full since does not refuse it.
+    pub is_promised: bool,
 }
 
 /// Result of an OPEN.
@@ -160,6 +163,40 @@ impl StateTables {
         self.judge_shares(file, access | share::WRITE, deny, false)
     }
 
+    /// Judges an OPEN before its file is made or cut, which a full table must not follow.
+    ///
+    /// # Errors
+    /// DELAY when a table is full; [`StateFault::AwaitRemoval`].
+    pub fn check_room(
+        &self,
+        client: ClientKey,
+        file: Option<FileId>,
+        owner: &[u8],
+    ) -> Result<(), StateFault> {
+        let is_known = file.is_some_and(|file| self.find_open(client.0, file, owner).is_some());
+        let is_full = self.is_full_for(client, file, 0)?;
+        if is_full && !is_known { Err(self.when_full()) } else { Ok(()) }
+    }
+
+    /// Returns true if the client may have one more open, of a file that has none.
+    pub fn has_room(&self, client: ClientKey) -> bool {
+        self.is_full_for(client, None, 0).is_ok_and(|is_full| !is_full)
+    }
+
+    /// Returns true if no open more fits into a table that has `more` places than it is meant to.
+    fn is_full_for(
+        &self,
+        client: ClientKey,
+        file: Option<FileId>,
+        more: usize,
+    ) -> Result<bool, Status4> {
+        let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
+        let of_file = file.and_then(|file| self.file(file)).map_or(0, |file| file.opens.len());
+        Ok(self.opens >= self.limits.opens + more
+            || client.opens >= self.limits.opens_per_client + more
+            || of_file >= self.limits.opens_per_file + more)
+    }
+
     fn check_shares(&self, request: &OpenRequest<'_>) -> Result<(), StateFault> {
         let is_reclaim = matches!(request.claim, Claim::Previous(_));
         self.judge_shares(request.file.id, request.access, request.deny, is_reclaim)
@@ -253,12 +290,8 @@ impl StateTables {
         request: &OpenRequest<'_>,
         share: OpenShare,
     ) -> Result<Stateid, StateFault> {
-        let client = self.clients.get(request.client.0).ok_or(Status4::StaleClientid)?;
-        let of_file = self.file(request.file.id).map_or(0, |file| file.opens.len());
-        let is_full = self.opens >= self.limits.opens
-            || client.opens >= self.limits.opens_per_client
-            || of_file >= self.limits.opens_per_file;
-        if is_full {
+        let more = if request.is_promised { self.limits.opens_promised } else { 0 };
+        if self.is_full_for(request.client, Some(request.file.id), more)? {
             return Err(self.when_full());
         }
         let file = self.add_file(&request.file)?;

@@ -90,7 +90,7 @@ impl StateTables {
             secret: [0; 16],
             clients: Table::sparse(limits.clients),
             states: Table::sparse(limits.states()),
-            files: Table::sparse(limits.opens + limits.delegations),
+            files: Table::sparse(limits.files()),
             by_id: HashMap::with_capacity(limits.opens + limits.delegations),
             by_owner: HashMap::with_capacity(limits.opens),
             lock_owners: Table::sparse(limits.lock_states),

@@ -39,6 +39,7 @@ impl Crowd {
             deny,
             claim: Claim::New,
             offer: DelegationOffer::default(),
+            is_promised: false,
         };
         within(ONE, || self.0.tables.open(&request, 0))
     }

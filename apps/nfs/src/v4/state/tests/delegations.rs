@@ -27,6 +27,7 @@ pub fn ask(
         deny: 0,
         claim,
         offer,
+        is_promised: false,
     };
     let opened = fixture.tables.open(&request, fixture.now);
     fixture.tables.assert_consistent();
@@ -494,6 +495,7 @@ fn who_has_most_delegations_is_asked_for_half_of_them_when_few_places_are_left()
             deny: 0,
             claim: Claim::New,
             offer: OFFER,
+            is_promised: false,
         };
         let opened = fixture.tables.open(&request, 0).unwrap();
         assert!(matches!(opened.delegation, DelegationOutcome::Given(_)));
@@ -513,6 +515,7 @@ fn who_has_most_delegations_is_asked_for_half_of_them_when_few_places_are_left()
             deny: 0,
             claim: Claim::New,
             offer: OFFER,
+            is_promised: false,
         },
         0,
     );

@@ -25,6 +25,7 @@ fn reclaim(fixture: &mut Fixture, client: usize, deny: u32) -> Result<Stateid, S
         deny,
         claim: Claim::Previous(DelegationType::None),
         offer: DelegationOffer::default(),
+        is_promised: false,
     };
     let opened = fixture.tables.open(&request, fixture.now);
     fixture.tables.assert_consistent();

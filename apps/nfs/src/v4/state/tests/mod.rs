@@ -33,6 +33,7 @@ pub const SMALL: StateLimits = StateLimits {
     opens: 64,
     opens_per_client: 32,
     opens_per_file: 32,
+    opens_promised: 2,
     lock_states: 32,
     lock_states_per_file: 16,
     ranges: 64,
@@ -77,6 +78,7 @@ impl Fixture {
             deny,
             claim: Claim::New,
             offer: DelegationOffer::default(),
+            is_promised: false,
         };
         let opened = self.tables.open(&request, self.now);
         self.tables.assert_consistent();

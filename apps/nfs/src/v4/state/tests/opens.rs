@@ -237,3 +237,38 @@ fn full_tables_refuse_opens_and_leave_what_is_there() {
         assert!(fixture.open_file(0, FILE, "c", READ, 0).is_ok());
     }
 }
+
+#[test]
+fn a_file_that_was_made_for_an_open_is_opened_although_the_table_has_become_full() {
+    let mut fixture = Fixture::with(StateLimits { opens: 2, ..SMALL });
+    fixture.open(0, "a", READ, 0);
+    let client = fixture.clients[0];
+    assert!(fixture.tables.has_room(client));
+    assert_eq!(fixture.tables.check_room(client, None, b"b"), Ok(()));
+    fixture.open(1, "a", READ, 0);
+    assert!(!fixture.tables.has_room(client));
+    let full = Err(StateFault::Failed(Status4::Delay));
+    assert_eq!(fixture.tables.check_room(client, None, b"b"), full);
+    assert_eq!(fixture.tables.check_room(client, Some(FILE), b"b"), full);
+    assert_eq!(fixture.tables.check_room(client, Some(FILE), b"a"), Ok(()), "it has a place");
+    let open = |fixture: &mut Fixture, file, is_promised| {
+        let request = OpenRequest {
+            client,
+            file: FileRef { id: FileId(file), handle: b"handle" },
+            owner: b"b",
+            access: READ,
+            deny: 0,
+            claim: Claim::New,
+            offer: DelegationOffer::default(),
+            is_promised,
+        };
+        let opened = fixture.tables.open(&request, fixture.now);
+        fixture.tables.assert_consistent();
+        opened.map(drop)
+    };
+    assert_eq!(open(&mut fixture, 10, false), full);
+    for file in [10, 11] {
+        assert_eq!(open(&mut fixture, file, true), Ok(()));
+    }
+    assert_eq!(open(&mut fixture, 12, true), full, "so many are promised at a time");
+}

@@ -190,6 +190,7 @@ impl World {
                 is_changing: false,
                 call: None,
             },
+            is_promised: false,
         }
     }
 

@@ -1,0 +1,77 @@
+//! No OPEN fails with NFS4ERR_DELAY once it has made or cut its file, which its retry would find.
+
+use crate::waiting::{
+    beside::{Scene, ask},
+    opening::{Shares, cutting, guarded, look_behind, named, opened},
+};
+use stag_protocol::nfs::v4::{Request, Status4, share};
+use std::{fs, time::Duration};
+
+const NO_DELEGATION: u32 = share::BOTH | share::WANT_NO_DELEGATION;
+/// An OPEN that nobody else may write beside.
+const ALONE: Shares = Shares { access: NO_DELEGATION, deny: share::WRITE };
+
+/// A scene in which no message is on its way to the second shard, which makes no pass any more.
+fn late_scene() -> Scene {
+    let mut scene = Scene::new();
+    fs::write(scene.home.path().join("export/plain"), b"octets").unwrap();
+    (0..1_000).for_each(|_| scene.world.step());
+    scene.world.is_arrival_stuck = true;
+    scene
+}
+
+/// Sends a compound of the first client, and lets a time pass that no OPEN waits for before it has
+/// done anything.
+fn send_and_wait(scene: &mut Scene, requests: &[Request<'static>]) -> Option<Status4> {
+    let sequence = scene.world.sequence(0);
+    let all: Vec<_> = std::iter::once(sequence).chain(requests.iter().cloned()).collect();
+    scene.world.send(0, &all);
+    let until = scene.world.now + Duration::from_millis(350);
+    while scene.world.now < until {
+        scene.world.step();
+        if let Some(reply) = scene.world.take(0) {
+            return Some(reply.status());
+        }
+    }
+    None
+}
+
+#[test]
+fn an_open_that_has_made_its_file_waits_for_a_late_shard_as_long_as_it_takes() {
+    let mut scene = late_scene();
+    let requests = look_behind(&scene.directory, named(b"made", guarded(), ALONE));
+    assert_eq!(send_and_wait(&mut scene, &requests), None, "the retry would be NFS4ERR_EXIST");
+    assert_eq!(scene.names(), ["made", "plain"]);
+    scene.world.is_arrival_stuck = false;
+    let reply = loop {
+        scene.world.step();
+        if let Some(reply) = scene.world.take(0) {
+            break reply;
+        }
+    };
+    opened(&reply);
+    let report = scene.world.server.snapshot().app.nfs4;
+    assert_eq!((report.suspended, report.busy_slots), (0, 0));
+}
+
+#[test]
+fn an_open_that_cuts_its_file_waits_for_a_late_shard_before_it_does() {
+    let mut scene = late_scene();
+    let requests = look_behind(&scene.directory, named(b"plain", cutting(), ALONE));
+    assert_eq!(send_and_wait(&mut scene, &requests), Some(Status4::Delay));
+    let path = scene.home.path().join("export/plain");
+    assert_eq!(fs::read(&path).unwrap(), b"octets", "nothing is done");
+    scene.world.is_arrival_stuck = false;
+    while ask(&mut scene.world, 0, &requests).status() == Status4::Delay {}
+    assert_eq!(fs::read(&path).unwrap(), b"");
+}
+
+#[test]
+fn a_file_that_another_shard_makes_and_denies_is_opened_at_the_first_try() {
+    let mut scene = Scene::new();
+    for name in [b"one".as_slice(), b"two", b"three"] {
+        let requests = look_behind(&scene.directory, named(name, guarded(), ALONE));
+        opened(&ask(&mut scene.world, 1, &requests));
+    }
+    assert_eq!(scene.names().len(), 3);
+}
