@@ -431,7 +431,8 @@ impl<S: Store> App for Gateway<S> {
 
     fn idle_pass_at(&self) -> Option<Time> {
         let recalls = self.nfs4.as_ref().and_then(|nfs4| nfs4.recalls_until());
-        recalls.into_iter().chain(self.next_patience_look()).min()
+        let waiters = self.nfs4.as_ref().and_then(|nfs4| nfs4.next_waiter_look());
+        recalls.into_iter().chain(waiters).chain(self.next_patience_look()).min()
     }
 
     fn sink(&mut self, len: usize) -> Option<Buf> {
@@ -481,6 +482,7 @@ impl<S: Store> App for Gateway<S> {
         }
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
+            nfs4.tend_local_waiters(&mut self.store, cx.now());
             nfs4.call_back(cx);
             nfs4.tend_watched(&mut self.store, cx.now());
             nfs4.show_weakened(&mut self.store);

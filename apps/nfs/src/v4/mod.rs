@@ -189,6 +189,8 @@ pub(crate) struct Nfs4 {
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
+    /// Time of the next look at locks of programs of the host that clients wait for.
+    next_local_look: Time,
     /// The way to shards that forward to this one, if there are any.
     link: Option<Box<HomeEnd>>,
     /// Delegations that are revoked when their clients are unsettled.
@@ -226,6 +228,7 @@ impl Nfs4 {
             leaving: VecDeque::new(),
             tally: Box::default(),
             next_look: Time(0),
+            next_local_look: Time(0),
             link: None,
             revocations: Vec::new(),
             borrowed: None,

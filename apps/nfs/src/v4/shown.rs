@@ -2,13 +2,14 @@
 //! have of each octet (`Store::show_lock`). It is told before a client is given a lock, and after
 //! one has gone.
 
+use stag_engine::Time;
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{Status4, state::LockRange},
 };
 
 use super::{
-    Nfs4,
+    LOOK_INTERVAL, Nfs4,
     state::LockRequest,
     stateids::{Blocked, file_id},
     turn::{Done, Stop, Turn},
@@ -68,6 +69,29 @@ impl Nfs4 {
                 self.state.note_weakened(file, rest);
             }
         }
+    }
+
+    /// Looks once a second if programs of the host have unlocked what clients wait for, which the
+    /// system does not report: their clients are notified.
+    pub(crate) fn tend_local_waiters<S: Store>(&mut self, store: &mut S, now: Time) {
+        if !self.state.has_waiters() || !store.has_local_locks() || now < self.next_local_look {
+            return;
+        }
+        self.next_local_look = now + LOOK_INTERVAL;
+        for wait in self.state.local_waits(PARTS_SHOWN) {
+            let handle = self.state.handle_of(wait.file).and_then(FileHandle::new);
+            let is_free = |handle: FileHandle| {
+                store.find_local_lock(&handle, wait.range, wait.exclusive).is_none()
+            };
+            if handle.is_some_and(is_free) {
+                self.state.handle_local_unlock(&wait);
+            }
+        }
+    }
+
+    /// Returns the time of the next look for locks that clients wait for, while some do.
+    pub(crate) fn next_waiter_look(&self) -> Option<Time> {
+        self.state.has_waiters().then_some(self.next_look)
     }
 
     /// Shows the locks of clients in a range. Returns the last part without locks, and the rest of

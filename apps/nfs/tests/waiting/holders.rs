@@ -37,6 +37,8 @@ pub struct Holder {
     pub replies: VecDeque<(u64, Vec<u8>)>,
     /// Delegations that were recalled, and their files.
     pub recalled: Vec<(Stateid, Vec<u8>)>,
+    /// Notices that a lock may be free.
+    pub notices: usize,
     /// Calls that were lost with their connections.
     pub lost: usize,
 }
@@ -65,6 +67,10 @@ impl App for Holder {
                 CallbackRequest::Recall(args) => {
                     self.recalled.push((args.delegation, args.file.0.to_vec()));
                     CallbackAnswer::Recall(Ok(()))
+                }
+                CallbackRequest::NotifyLock(_) => {
+                    self.notices += 1;
+                    CallbackAnswer::NotifyLock(Ok(()))
                 }
                 other => panic!("{other:?}"),
             };
@@ -112,10 +118,15 @@ pub struct World<S: Store> {
 impl World<Memory> {
     /// A server in memory. Each client is connected to it, or to a shard that forwards.
     pub fn new(are_forwarded: [bool; 2]) -> Self {
+        Self::leasing(are_forwarded, CONFIG.lease)
+    }
+
+    /// The same with leases that last so long.
+    pub fn leasing(are_forwarded: [bool; 2], lease: Duration) -> Self {
         let export = MemoryExport { name: "memory".to_owned(), copy_of: None, read_only: false };
         let memory = MemoryConfig::new(vec![export], 4 << 20);
         let memory = || Memory::new(&memory, &mut |_| {}).unwrap();
-        let nfs4 = Nfs4Config { delegations: DelegationPolicy::ReadWrite, ..CONFIG };
+        let nfs4 = Nfs4Config { delegations: DelegationPolicy::ReadWrite, lease, ..CONFIG };
         let gateways = [Gateway::new(memory()).with_nfs4(nfs4), Gateway::new(memory())];
         Self::of(gateways, b"memory", are_forwarded)
     }
@@ -368,10 +379,14 @@ impl<S: Store> World<S> {
 }
 
 pub fn open(access: u32, how: OpenHow<'static>) -> Request<'static> {
+    open_denying(access, 0, how)
+}
+
+pub fn open_denying(access: u32, deny: u32, how: OpenHow<'static>) -> Request<'static> {
     Request::Open(Open4Args {
         seqid: 0,
         share_access: access,
-        share_deny: 0,
+        share_deny: deny,
         owner: StateOwner { client_id: 0, owner: Text(b"owner") },
         how,
         claim: OpenClaim::Null(Text(b"file")),

@@ -20,6 +20,7 @@ mod rivals;
 mod seeds;
 mod seeds4;
 mod store;
+mod waiters;
 mod world;
 
 use crate::{gateway::nfs4::recovery::disk, losses::requester};

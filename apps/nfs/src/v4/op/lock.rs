@@ -58,7 +58,11 @@ pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -
         }
         // RFC 8881 §9.11 [8881-218]: a reclaim that conflicts with another is refused as such
         Err(LockRefused::Local(_)) if request.reclaim => Err(Status4::ReclaimConflict.into()),
-        Err(LockRefused::Local(local)) => Err(refuse_local(turn, Operation::Lock, &local)),
+        Err(LockRefused::Local(local)) => {
+            let now = crate::v4::milliseconds(turn.cx.now());
+            turn.nfs4.state.queue_local_waiter(&request, now);
+            Err(refuse_local(turn, Operation::Lock, &local))
+        }
         Err(LockRefused::Blocked(Blocked::Stopped(stop))) => Err(stop),
     }
 }

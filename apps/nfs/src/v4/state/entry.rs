@@ -257,6 +257,8 @@ pub(super) struct FileEntry {
     pub waiters: Vec<LockWaiter>,
     /// True if it is in the list of files whose waiters are to be told.
     pub is_unlocked: bool,
+    /// True if it is in the list of files that have waiters.
+    pub is_waited_for: bool,
     /// Its delegations, revoked ones among them.
     pub delegations: Vec<Key>,
     /// True if the presence filter counts it.
@@ -275,6 +277,7 @@ impl FileEntry {
             locks: FileLocks::default(),
             waiters: Vec::new(),
             is_unlocked: false,
+            is_waited_for: false,
             delegations: Vec::new(),
             is_present: false,
             is_held: false,

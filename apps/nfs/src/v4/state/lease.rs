@@ -2,6 +2,7 @@
 //! it is in somebody's way (RFC 8881 §8.3, §8.4.3).
 
 use super::entry::{ClientEntry, LeasePhase};
+use super::waiter::WAITERS_PER_TURN;
 use super::{ClientKey, StateFault, StateTables, StateWork};
 use crate::steps;
 use stag_pools::table::Key;
@@ -119,9 +120,11 @@ impl StateTables {
         if self.clients.is_empty() { 0 } else { self.clients.opened() }
     }
 
-    /// Calls of [`handle_time`](Self::handle_time) that look at each client once: at least one.
+    /// Calls of [`handle_time`](Self::handle_time) that look at each client and at each request
+    /// that waits for a lock: at least one.
     pub fn turns(&self) -> usize {
-        self.client_places().div_ceil(CLIENTS_PER_TURN).max(1)
+        let clients = self.client_places().div_ceil(CLIENTS_PER_TURN);
+        clients.max(self.waiters.div_ceil(WAITERS_PER_TURN)).max(1)
     }
 
     /// Time passes: looks at some clients, in turns.
@@ -149,6 +152,7 @@ impl StateTables {
     /// called in every pass; one call does a bounded amount.
     pub fn handle_time(&mut self, now: u64) {
         self.expire_clients(now);
+        self.tend_waiters(now);
         self.expire_recalls(now);
         self.recall_any(now);
         if self.recovery.must_record(now) {

@@ -96,7 +96,7 @@ struct LockPlan {
 }
 
 /// Conflicting locks that are looked at for one whose client has not expired.
-const LOCKS_JUDGED: usize = 64;
+pub(super) const LOCKS_JUDGED: usize = 64;
 
 /// Locked ranges that one operation, or one pass, takes away.
 const RANGES_SWEPT: usize = 256;
@@ -113,7 +113,7 @@ impl StateTables {
         let plan = match self.plan_lock(request, now) {
             Ok(plan) => plan,
             Err(StateFault::Denied(denied)) => {
-                self.queue_waiter(request, now);
+                self.queue_waiter(request, now, false);
                 return Err(StateFault::Denied(denied));
             }
             Err(fault) => return Err(fault),

@@ -53,6 +53,6 @@ pub use recent::CONTENTION_MS;
 pub use shadow::ShadowPart;
 pub use stateid::{StateName, StateidKind};
 pub use tables::StateTables;
-pub use waiter::LockNotice;
+pub use waiter::{LocalWait, LockNotice};
 pub use watch::{FactAccess, FactChange, IoFact, StateOther, allows};
 pub use work::StateWork;

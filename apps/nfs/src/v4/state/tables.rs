@@ -42,6 +42,8 @@ pub struct StateTables {
     pub(super) next_client: usize,
     pub(super) recent: RecentRecalls,
     pub(super) presence: Presence,
+    /// Files that have waiters, in turns. Some of them may have none any more, or be gone.
+    pub(super) waited: VecDeque<Key>,
     /// Files whose waiters are to be told. Some of them may be gone.
     pub(super) unlocked: Vec<Key>,
     /// Ranges of which a lock went or became weaker. Some of the files may be gone.
@@ -103,6 +105,7 @@ impl StateTables {
             next_client: 0,
             recent: RecentRecalls::new(),
             presence: Presence::new(Arc::new(PresenceFilter::new())),
+            waited: VecDeque::new(),
             unlocked: Vec::new(),
             weakened: Vec::new(),
             sweeping: VecDeque::new(),

@@ -1,10 +1,11 @@
 //! Lock-owners that wait for a lock, and are told when it may be free (CB_NOTIFY_LOCK, RFC 8881
 //! §9.6, §20.11).
 
-use super::entry::StateKind;
-use super::lock::{LockRequest, LockerRef};
-use super::owners::NO_OWNER;
+use super::entry::{FileEntry, LeasePhase, StateKind};
+use super::lock::{LOCKS_JUDGED, LockRequest, LockerRef};
+use super::owners::{NO_OWNER, client_of};
 use super::{ClientKey, FileId, StateTables, StateWork};
+use crate::steps;
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::LockType;
 use stag_protocol::nfs::v4::state::{HeldLock, LockRange};
@@ -18,6 +19,26 @@ pub(super) struct LockWaiter {
     exclusive: bool,
     /// Time from which it counts as given up: a client that wants a lock asks again and again.
     until: u64,
+    /// A local process is in its way.
+    is_local: bool,
+}
+
+/// Milliseconds after which a client has asked for its lock again, unless it gave up. Linux asks
+/// after 30 seconds at the latest.
+const ASKS_AGAIN_MS: u64 = 60_000;
+
+/// Waiters that one call of [`StateTables::handle_time`] looks at, or those of one file.
+pub(super) const WAITERS_PER_TURN: usize = 512;
+
+/// A request that waits for a local process to unlock a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalWait {
+    /// The file.
+    pub file: FileId,
+    /// The octets.
+    pub range: LockRange,
+    /// True for a write lock.
+    pub exclusive: bool,
 }
 
 /// CB_NOTIFY_LOCK to send.
@@ -32,9 +53,14 @@ pub struct LockNotice {
 }
 
 impl StateTables {
-    /// Enters a denied request, if it waits: [`StateTables::lock`] does so itself, and a caller for
-    /// whom a local process is in the way. A full queue leaves it to the client to ask again.
-    pub fn queue_waiter(&mut self, request: &LockRequest<'_>, now: u64) {
+    /// Enters a request that a local process is in the way of, if it waits. To be followed by
+    /// [`local_waits`](Self::local_waits) from time to time.
+    pub fn queue_local_waiter(&mut self, request: &LockRequest<'_>, now: u64) {
+        self.queue_waiter(request, now, true);
+    }
+
+    /// Enters a denied request, if it waits. A full queue leaves it to the client to ask again.
+    pub(super) fn queue_waiter(&mut self, request: &LockRequest<'_>, now: u64, is_local: bool) {
         if !matches!(request.kind, LockType::ReadWait | LockType::WriteWait) || request.reclaim {
             return;
         }
@@ -48,10 +74,11 @@ impl StateTables {
         let range = LockRange::new(request.offset, request.length).ok();
         let (Some(owner), Some(range)) = (owner, range) else { return };
         let exclusive = request.kind.is_exclusive();
-        let until = now.saturating_add(self.lease);
-        let waiter = LockWaiter { client: request.client.0, owner, range, exclusive, until };
-        let Some(file) = self.find_file(request.file) else { return };
-        let Some(file) = self.files.get_mut(file) else { return };
+        let until = now.saturating_add(self.lease.max(ASKS_AGAIN_MS));
+        let client = request.client.0;
+        let waiter = LockWaiter { client, owner, range, exclusive, until, is_local };
+        let Some(key) = self.find_file(request.file) else { return };
+        let Some(file) = self.files.get_mut(key) else { return };
         let before = file.waiters.len();
         file.waiters.retain(|one| {
             let is_same =
@@ -62,6 +89,9 @@ impl StateTables {
         if self.waiters < self.limits.waiters && file.waiters.len() < self.limits.waiters_per_file {
             file.waiters.push(waiter);
             self.waiters += 1;
+            if !std::mem::replace(&mut file.is_waited_for, true) {
+                self.waited.push_back(key);
+            }
         }
     }
 
@@ -109,10 +139,7 @@ impl StateTables {
     fn tell_waiters_of(&mut self, key: Key) {
         let Some(file) = self.files.get(key) else { return };
         let is_free = |waiter: &LockWaiter| {
-            let owner = self.find_owner(file.id, ClientKey(waiter.client), &waiter.owner);
-            let LockWaiter { range, exclusive, .. } = *waiter;
-            let asked = HeldLock { owner: owner.unwrap_or(NO_OWNER), range, exclusive };
-            file.locks.conflict(&asked, None).is_none()
+            !waiter.is_local && file.locks.conflict(&self.asked(file, waiter), None).is_none()
         };
         let free: Vec<bool> = file.waiters.iter().map(is_free).collect();
         let Some(file) = self.files.get_mut(key) else { return };
@@ -128,15 +155,103 @@ impl StateTables {
         }
     }
 
-    /// A lock of a local process may be gone: tells those who wait for locks of the file.
-    pub fn handle_local_unlock(&mut self, file: FileId) {
-        if let Some(key) = self.find_file(file) {
-            self.notify_waiters(key);
+    /// The lock that a waiter asked for.
+    fn asked(&self, file: &FileEntry, waiter: &LockWaiter) -> HeldLock {
+        let owner = self.find_owner(file.id, ClientKey(waiter.client), &waiter.owner);
+        let LockWaiter { range, exclusive, .. } = *waiter;
+        HeldLock { owner: owner.unwrap_or(NO_OWNER), range, exclusive }
+    }
+
+    /// Time passes: looks at some waiters, in turns. Clients whose leases expired and whose locks
+    /// are all that a waiter waits for are to go.
+    pub(super) fn tend_waiters(&mut self, now: u64) {
+        let (mut left, mut expired) = (WAITERS_PER_TURN, Vec::new());
+        for _ in 0..self.waited.len() {
+            if left == 0 {
+                break;
+            }
+            let Some(key) = self.waited.pop_front() else { break };
+            let Some(file) = self.files.get_mut(key) else { continue };
+            if file.waiters.is_empty() {
+                file.is_waited_for = false;
+                continue;
+            }
+            left = left.saturating_sub(file.waiters.len());
+            self.waited.push_back(key);
+            let Some(file) = self.files.get(key) else { continue };
+            for waiter in file.waiters.iter().filter(|waiter| now < waiter.until) {
+                self.expired_before(file, waiter, &mut expired);
+            }
+        }
+        for client in expired {
+            if let Some(entry) = self.clients.get_mut(client.0)
+                && entry.phase == LeasePhase::Courtesy
+            {
+                entry.phase = LeasePhase::AwaitRelease;
+                self.work.push(StateWork::Expired(client));
+            }
         }
     }
 
-    /// Files and ranges that somebody waits for, for a caller who has to look for locks of local
-    /// processes.
+    /// Adds the clients whose locks are in a waiter's way, if the leases of all of them expired.
+    fn expired_before(&self, file: &FileEntry, waiter: &LockWaiter, expired: &mut Vec<ClientKey>) {
+        if self.is_courtesy(waiter.client) {
+            return;
+        }
+        let (asked, before) = (self.asked(file, waiter), expired.len());
+        let mut past = None;
+        for _ in 0..LOCKS_JUDGED {
+            steps::count();
+            let Some(held) = file.locks.conflict(&asked, past) else { return };
+            past = Some(held);
+            match self.clients.key_at(client_of(held.owner)) {
+                Some(client) if self.is_courtesy(client) => expired.push(ClientKey(client)),
+                Some(_) => return expired.truncate(before),
+                None => {}
+            }
+        }
+    }
+
+    /// Returns true while requests wait for locks.
+    pub const fn has_waiters(&self) -> bool {
+        self.waiters > 0
+    }
+
+    /// Requests that wait for local processes, in turns: those of files with `most` of them, or of
+    /// one file with more.
+    pub fn local_waits(&mut self, most: usize) -> Vec<LocalWait> {
+        let (mut waits, mut seen) = (Vec::new(), 0);
+        for key in &self.waited {
+            if waits.len() >= most {
+                break;
+            }
+            seen += 1;
+            let Some(file) = self.files.get(*key) else { continue };
+            let local = file.waiters.iter().filter(|waiter| waiter.is_local);
+            waits.extend(local.map(|waiter| LocalWait {
+                file: file.id,
+                range: waiter.range,
+                exclusive: waiter.exclusive,
+            }));
+        }
+        self.waited.rotate_left(seen);
+        waits
+    }
+
+    /// No lock of a local process is in the way of these requests any more: tells them, unless a
+    /// client has one.
+    pub fn handle_local_unlock(&mut self, wait: &LocalWait) {
+        let Some(key) = self.find_file(wait.file) else { return };
+        let waiters = self.files.get_mut(key).into_iter().flat_map(|file| &mut file.waiters);
+        for waiter in
+            waiters.filter(|one| (one.range, one.exclusive) == (wait.range, wait.exclusive))
+        {
+            waiter.is_local = false;
+        }
+        self.notify_waiters(key);
+    }
+
+    /// Requests that wait for locks.
     pub fn waiting(&self) -> impl Iterator<Item = (FileId, LockRange, bool)> {
         let files = self.files.iter().map(|(_, file)| file);
         files.flat_map(|file| {

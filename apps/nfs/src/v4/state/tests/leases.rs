@@ -104,6 +104,77 @@ fn a_lock_of_an_expired_client_gives_way_and_one_of_a_living_client_does_not() {
 }
 
 #[test]
+fn expired_clients_go_when_a_living_one_waits_for_their_locks_alone() {
+    for is_other_alive in [false, true] {
+        let mut fixture = Fixture::new();
+        let opens = [0, 1, 2].map(|client| fixture.open(client, "a", BOTH, 0));
+        for client in [0, 1] {
+            fixture.lock(client, by(opens[client], "p"), LockType::Read, 0, 10).unwrap();
+        }
+        let wait = |fixture: &mut Fixture| {
+            let waits = fixture.lock(2, by(opens[2], "p"), LockType::WriteWait, 5, 1);
+            assert!(matches!(waits, Err(StateFault::Denied(_))), "{waits:?}");
+        };
+        fixture.now = LEASE / 2;
+        wait(&mut fixture);
+        assert_eq!(pass(&mut fixture, 0), [], "their leases last");
+        let alive = if is_other_alive { &[1, 2][..] } else { &[2] };
+        alive
+            .iter()
+            .for_each(|at| assert!(fixture.tables.renew(fixture.clients[*at], fixture.now)));
+        let expired = pass(&mut fixture, LEASE / 2 + 1);
+        let both = [0, 1].map(|client| StateWork::Expired(fixture.clients[client]));
+        match is_other_alive {
+            true => assert_eq!(expired, [], "a living client denies it as well"),
+            false => assert_eq!(expired, both),
+        }
+        assert_eq!(pass(&mut fixture, 0), [], "once");
+        [0, 1].iter().for_each(|at| fixture.tables.release_client(fixture.clients[*at]));
+        fixture.tables.assert_consistent();
+        assert!(matches!(fixture.work()[..], [StateWork::NotifyLock(_)]));
+    }
+}
+
+#[test]
+fn no_client_goes_for_a_waiter_that_expired_or_has_asked_too_long_ago() {
+    let mut fixture = Fixture::new();
+    let opens = [0, 1].map(|client| fixture.open(client, "a", BOTH, 0));
+    fixture.lock(0, by(opens[0], "p"), LockType::Write, 0, 10).unwrap();
+    let waits = fixture.lock(1, by(opens[1], "p"), LockType::WriteWait, 5, 1);
+    assert!(matches!(waits, Err(StateFault::Denied(_))));
+    fixture.now = LEASE + 1;
+    fixture.tables.renew(fixture.clients[2], fixture.now);
+    assert_eq!(pass(&mut fixture, 0), [], "both have expired");
+    fixture.tables.renew(fixture.clients[1], fixture.now);
+    assert_eq!(pass(&mut fixture, 0), [], "it has not asked for a lease");
+}
+
+#[test]
+fn a_waiter_for_a_local_process_is_notified_when_that_has_unlocked_and_not_before() {
+    let mut fixture = Fixture::new();
+    let opens = [0, 1].map(|client| fixture.open(client, "a", BOTH, 0));
+    let locks = fixture.lock(0, by(opens[0], "p"), LockType::Write, 20, 1).unwrap();
+    let request = |offset| LockRequest {
+        client: fixture.clients[1],
+        file: FILE,
+        kind: LockType::WriteWait,
+        reclaim: false,
+        offset,
+        length: 1,
+        locker: by(opens[1], "w"),
+    };
+    let requests = [0, 5].map(request);
+    requests.iter().for_each(|request| fixture.tables.queue_local_waiter(request, 0));
+    fixture.unlock(0, locks, 20, 1).unwrap();
+    assert_eq!(fixture.work(), [], "a client's lock was not in the way");
+    let [first, second] = fixture.tables.local_waits(8)[..] else { panic!("both wait") };
+    fixture.tables.handle_local_unlock(&second);
+    assert!(matches!(fixture.work()[..], [StateWork::NotifyLock(_)]));
+    assert_eq!(fixture.tables.local_waits(8), [first]);
+    fixture.tables.assert_consistent();
+}
+
+#[test]
 fn a_living_opener_denies_although_an_expired_one_denies_as_well() {
     let mut fixture = Fixture::new();
     fixture.open(0, "a", READ, WRITE);
