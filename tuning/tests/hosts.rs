@@ -70,7 +70,7 @@ fn every_check_passes_on_one_host_and_finds_a_defect_on_another() {
             *finds |= matches!(row.state, CheckState::Info | CheckState::Warn | CheckState::Fail);
         }
     }
-    assert_eq!(seen.len(), 67 + 5);
+    assert_eq!(seen.len(), 67 + 6);
     let weak: Vec<_> = seen.iter().filter(|(_, both)| **both != (true, true)).collect();
     assert_eq!(weak, []);
 }

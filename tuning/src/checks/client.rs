@@ -66,6 +66,32 @@ pub(super) const CHECKS: &[HostCheck] = &[
         source: "/proc/self/limits; getrlimit(2)",
         judge: program_memory,
     },
+    HostCheck {
+        id: "CLI06",
+        name: "name of the NFS client",
+        severity: Severity::Warn,
+        class: FixClass::Boot,
+        profiles: ALL,
+        why: "By version 4 a client is known by its host name. Two hosts of one name, as cloned \
+              ones, end each other's opens and locks, or the second one's mounts wait.",
+        source: "nfs4_unique_id of module nfs, /proc/sys/kernel/hostname; kernel \
+                 nfs/client-identifier.rst",
+        judge: client_name,
+    },
+];
+
+/// Host names that images come with.
+const COMMON_NAMES: [&str; 10] = [
+    "(none)",
+    "alpine",
+    "archlinux",
+    "buildroot",
+    "debian",
+    "fedora",
+    "linux",
+    "localhost",
+    "raspberrypi",
+    "ubuntu",
 ];
 
 /// State of a module of the kernel.
@@ -154,6 +180,40 @@ fn privilege(scene: &Scene) -> Judged {
         false => "mount as root (sudo)",
     };
     Ok(Finding::judge(is_met, measured, "CAP_SYS_ADMIN").fix(fix))
+}
+
+/// The identifier that makes a client's name differ from that of others with its host name: of this
+/// network namespace, of the module, or as it will be when the module is loaded.
+fn unique_id(scene: &Scene) -> Option<String> {
+    let places =
+        ["/sys/fs/nfs/net/nfs_client/identifier", "/sys/module/nfs/parameters/nfs4_unique_id"];
+    let set = places.iter().filter_map(|path| scene.host.text(path).ok());
+    if let Some(id) = set.into_iter().find(|id| !["", "(null)"].contains(&id.trim())) {
+        return Some(id.trim().to_owned());
+    }
+    let folder = "/etc/modprobe.d";
+    let files = scene.host.names(folder).into_iter();
+    let texts = files.filter_map(|name| scene.host.text(&format!("{folder}/{name}")).ok());
+    texts.into_iter().find_map(|text| {
+        let options = text.lines().map(str::trim).filter(|line| line.starts_with("options nfs"));
+        let mut words = options.flat_map(str::split_whitespace);
+        words.find_map(|word| word.strip_prefix("nfs4_unique_id=")).map(str::to_owned)
+    })
+}
+
+fn client_name(scene: &Scene) -> Judged {
+    let wanted = "a name that no other host has";
+    if let Some(id) = unique_id(scene) {
+        return Ok(Finding::judge(true, format!("nfs4_unique_id {id}"), wanted));
+    }
+    let host = scene.host.text("/proc/sys/kernel/hostname")?;
+    let first = host.split('.').next().unwrap_or_default().to_ascii_lowercase();
+    let is_common = first.is_empty() || COMMON_NAMES.contains(&&*first);
+    let measured = format!("host name {host}, no nfs4_unique_id");
+    Ok(Finding::judge(!is_common, measured, wanted).fix(
+        "'options nfs nfs4_unique_id=NAME' in /etc/modprobe.d/nfs.conf, NAME from /etc/machine-id \
+         unless that was cloned, and a boot",
+    ))
 }
 
 fn program_memory(scene: &Scene) -> Judged {

@@ -12,7 +12,8 @@
 //! To all other origins, a session or a client ID does not exist. The first request over a
 //! connection associates it with its session, and no later one is judged again.
 
-use stag_engine::PeerAddress;
+use std::borrow::Cow;
+
 use stag_protocol::nfs::v4::{SessionId, Status4, Verifier4};
 
 use super::{
@@ -29,6 +30,11 @@ use crate::{
 
 /// Octets of an owner's name that are logged.
 const OWNER_MAX: usize = 128;
+
+/// An owner's name as it is logged.
+fn shown(owner: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(owner.get(..OWNER_MAX).unwrap_or(owner))
+}
 
 impl Nfs4 {
     /// A connection has shown a certificate with these names.
@@ -79,32 +85,53 @@ impl Nfs4 {
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
-    pub(super) fn check_host(
-        &mut self,
-        new: &NewClient<'_>,
-        from: PeerAddress,
-    ) -> Result<(), Status4> {
+    pub(super) fn check_host(&mut self, new: &NewClient<'_>) -> Result<(), Status4> {
         let Some(client) = self.clients.confirmed(new.owner) else { return Ok(()) };
         let is_allowed = client.verifier == new.verifier
             || client.principal != new.principal
             || !client.origins.allow(&new.host)
             || client.origins.know(&new.host)
             || !self.holds_state(client);
-        let Some(key) = client.key.filter(|_| !is_allowed) else { return Ok(()) };
+        let (key, other) = (client.key.filter(|_| !is_allowed), client.from);
+        let Some(key) = key else { return Ok(()) };
         if self.state.is_expired(key) && !self.is_renewed(key, new.now) {
             return Ok(());
         }
+        self.tally.name_conflicts += 1;
         if self.strangers.allows(new.now) {
-            let owner = String::from_utf8_lossy(new.owner.get(..OWNER_MAX).unwrap_or(new.owner));
             tracing::warn!(
                 target: "stag",
-                peer = %from,
-                owner = ?owner,
+                peer = %new.from,
+                other = %other,
+                owner = ?shown(new.owner),
                 "a client of this name is there from another address: it waits until the lease of \
                  that ends. Cloned hosts need names of their own (nfs4_unique_id)"
             );
         }
         Err(Status4::Delay)
+    }
+
+    /// Reports two hosts of one name with one address, as those of a translated network. Each
+    /// is taken for the other one, restarted, and ends its state. No host has a verifier again that
+    /// it has replaced by another one, as Linux' is the time of its start.
+    pub(super) fn note_rival(&mut self, new: &NewClient<'_>) {
+        let Some(client) = self.clients.confirmed(new.owner) else { return };
+        let is_known = client.verifier == new.verifier || client.principal != new.principal;
+        if is_known || client.former != Some(new.verifier) {
+            return;
+        }
+        let other = client.from;
+        self.tally.name_conflicts += 1;
+        if self.strangers.allows(new.now) {
+            tracing::warn!(
+                target: "stag",
+                peer = %new.from,
+                other = %other,
+                owner = ?shown(new.owner),
+                "two clients of one name end each other's opens and locks in turn. Cloned hosts \
+                 need names of their own (nfs4_unique_id)"
+            );
+        }
     }
 
     /// Returns true if a client is known by the origin of a call.

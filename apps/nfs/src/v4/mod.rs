@@ -169,7 +169,7 @@ pub(crate) struct Nfs4 {
     names: NameKey,
     /// Names in the certificates that connections have shown.
     certificates: HashMap<PeerAt, CertificateNames>,
-    /// Hosts that wait for the client of another one by the same name.
+    /// Hosts that have the name of another one.
     strangers: EventRate,
     pseudo: PseudoTree,
     /// Edition of the exports that the pseudo file system shows.
@@ -208,7 +208,7 @@ impl Nfs4 {
             sessions: Sessions::new(config.epoch, NameKey::new(config.key)),
             names: NameKey::new(config.key),
             certificates: HashMap::new(),
-            strangers: EventRate::new("clients by the name of one from another address"),
+            strangers: EventRate::new("clients by the name of another one"),
             pseudo: PseudoTree::new(store.exports(), config.started, store.edition()),
             edition: store.edition(),
             state: StateTables::new(
@@ -369,8 +369,9 @@ impl Nfs4 {
     fn confirm(&mut self, id: u64, now: Time) -> Result<(), Status4> {
         let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
         if !client.is_confirmed {
-            let former = self.clients.confirmed(&client.owner).map(|former| former.id);
-            if let Some(former) = former {
+            let former = self.clients.confirmed(&client.owner);
+            let former = former.map(|former| (former.id, former.verifier));
+            if let Some((former, _)) = former {
                 if !self.unsettle(former) {
                     return Err(Status4::Delay);
                 }
@@ -382,6 +383,9 @@ impl Nfs4 {
                 self.state.allow_reclaims(key);
             }
             self.clients.confirm(id, Some(key));
+            if let Some(client) = self.clients.get_mut(id) {
+                client.former = former.map(|(_, verifier)| verifier);
+            }
         }
         self.clients.get_mut(id).ok_or(Status4::StaleClientid)?.sessions += 1;
         Ok(())

@@ -34,6 +34,8 @@ pub struct Nfs4Report {
     pub callbacks: u64,
     /// Callbacks that were not answered, or by a failure.
     pub failed_callbacks: u64,
+    /// Clients that gave the name of another host's client.
+    pub name_conflicts: u64,
     /// Opens of files that a REMOVE takes away at once, because too many are kept.
     pub unpinned: u64,
     /// 1 in the grace period, in which only clients of the last start get state.
@@ -70,6 +72,7 @@ pub(super) struct Tally {
     pub(super) replayed: u64,
     pub(super) suspensions: u64,
     pub(super) joined: u64,
+    pub(super) name_conflicts: u64,
     pub(super) unpinned: u64,
 }
 
@@ -83,6 +86,7 @@ impl Default for Tally {
             replayed: 0,
             suspensions: 0,
             joined: 0,
+            name_conflicts: 0,
             unpinned: 0,
         }
     }
@@ -124,6 +128,7 @@ impl Tally {
             replayed: self.replayed,
             suspensions: self.suspensions,
             joined: self.joined,
+            name_conflicts: self.name_conflicts,
             unpinned: self.unpinned,
             ..Nfs4Report::default()
         }

@@ -31,11 +31,13 @@ pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeI
         principal: turn.principal,
         host: turn.nfs4.host(turn.source),
         mark: turn.nfs4.mark(&args.client.verifier, turn.source),
+        from: turn.source.from,
         now: turn.cx.now(),
     };
     // RFC 8881 §8.4.2.1 [8881-361]: the name of a client that may reclaim is kept
     turn.nfs4.check_listed(&new, turn.source)?;
-    turn.nfs4.check_host(&new, turn.source.from)?;
+    turn.nfs4.check_host(&new)?;
+    turn.nfs4.note_rival(&new);
     let confirmed = turn.nfs4.clients.confirmed(owner).map(|client| {
         let facts = ConfirmedClient {
             same_verifier: client.verifier == args.client.verifier,

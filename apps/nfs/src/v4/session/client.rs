@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use stag_engine::Time;
+use stag_engine::{PeerAddress, Time};
 use stag_protocol::{
     nfs::v4::{CreateSessionOk, Status4, Verifier4},
     rpc::Credential,
@@ -52,6 +52,10 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) origins: Origins,
     /// The host that it was made from, as its record has it.
     pub(in crate::v4) mark: OriginMark,
+    /// The address that it was made from, for the log.
+    pub(in crate::v4) from: PeerAddress,
+    /// The incarnation that it replaced.
+    pub(in crate::v4) former: Option<Verifier4>,
     /// True after the first CREATE_SESSION.
     pub(in crate::v4) is_confirmed: bool,
     /// Sequence ID of the last CREATE_SESSION.
@@ -92,6 +96,7 @@ pub(in crate::v4) struct NewClient<'a> {
     pub(in crate::v4) principal: Principal,
     pub(in crate::v4) host: Host,
     pub(in crate::v4) mark: OriginMark,
+    pub(in crate::v4) from: PeerAddress,
     pub(in crate::v4) now: Time,
 }
 
@@ -191,6 +196,8 @@ impl Clients {
             principal: new.principal,
             origins: Origins::new(new.host.origin()),
             mark: new.mark,
+            from: new.from,
+            former: None,
             is_confirmed: false,
             sequence: 0,
             created: None,
@@ -269,7 +276,15 @@ mod tests {
         let host = names().host(PeerAddress::Simulated, None);
         let mark = OriginMark::default();
         let principal = Principal::Unix(0);
-        NewClient { owner, verifier: [1; 8], principal, host, mark, now }
+        NewClient {
+            owner,
+            verifier: [1; 8],
+            principal,
+            host,
+            mark,
+            from: PeerAddress::Simulated,
+            now,
+        }
     }
 
     fn names() -> NameKey {

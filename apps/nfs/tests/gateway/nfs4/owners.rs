@@ -13,8 +13,14 @@ use stag_protocol::{
     rpc::{AuthSys, Credential, Gids},
 };
 use std::{
+    fmt::{self, Write as _},
     sync::{Arc, Mutex},
     time::Duration,
+};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span::{Attributes, Id, Record},
 };
 
 /// A client of the host 127.0.0.1, over its first connection.
@@ -117,6 +123,78 @@ fn a_client_that_shows_itself_from_another_address_goes_on_there() {
     // The address that it had stays its own: it may trunk.
     client.wire.call_over(0);
     assert_eq!(request(&mut client), Status4::Ok);
+}
+
+/// Events that this thread logs, in words.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+/// The fields of an event.
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The clone of a client takes its name with this verifier, and is confirmed.
+fn replace(client: &mut Client4, verifier: u8) {
+    let (id, sequence) = client.exchange_id(b"client", verifier).unwrap();
+    client.id = id;
+    client.session = client.create_session(sequence).unwrap().session;
+}
+
+#[test]
+fn two_hosts_with_one_name_are_counted_and_the_log_has_both_addresses_and_the_remedy() {
+    let log = Log::default();
+    let _logs = tracing::subscriber::set_default(log.clone());
+    let mut client = client();
+    let conflicts = |client: &Client4| client.wire.report().nfs4.name_conflicts;
+    // From one address, a host that restarts cannot be told from another one, until the first is
+    // back.
+    replace(&mut client, 2);
+    replace(&mut client, 3);
+    assert_eq!((conflicts(&client), log.0.lock().unwrap().len()), (0, 0), "it has restarted");
+    replace(&mut client, 2);
+    replace(&mut client, 3);
+    assert_eq!(conflicts(&client), 2);
+    client.wire.connect_from(9);
+    assert_eq!(client.exchange_id(b"client", 4), Err(Status4::Delay));
+    assert_eq!(conflicts(&client), 3);
+    let lines = log.0.lock().unwrap().clone();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    for (line, peer) in lines.iter().zip(["127.0.0.1:", "127.0.0.1:", "127.0.0.9:"]) {
+        let has = |words: String| assert!(line.contains(&words), "{line}");
+        has(format!("peer={peer}"));
+        has("other=127.0.0.1:".to_owned());
+        has("owner=\"client\"".to_owned());
+        has("nfs4_unique_id".to_owned());
+    }
 }
 
 #[test]

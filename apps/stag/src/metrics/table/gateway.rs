@@ -68,6 +68,11 @@ pub const GATEWAY: &[Metric] = &[
         "Callbacks that were not answered, or by a failure.",
     ),
     Metric::counter(
+        "stag_nfs4_name_conflicts_total",
+        "app.nfs4.name_conflicts",
+        "Requests for client IDs by the name of another host's client, as cloned hosts send them.",
+    ),
+    Metric::counter(
         "stag_nfs4_unpinned_total",
         "app.nfs4.unpinned",
         "Opens of files that a REMOVE takes away at once, because too many are kept.",
