@@ -3,10 +3,11 @@
 //!
 //! | when | [`RecordChange`] | stable before |
 //! |---|---|---|
-//! | a client's RECLAIM_COMPLETE for all file systems | `Complete` | its reply |
+//! | the first OPEN of a client that is not recorded | `Complete` | its reply |
+//! | RECLAIM_COMPLETE of a client that has reclaimed state | `Complete` | its reply |
 //! | state is taken from a client that lives or is in courtesy | `Forbid` | another gets it |
 //! | it has acknowledged that | `Allow` | – |
-//! | DESTROY_CLIENTID; a lease that ends without state | `Remove` | – |
+//! | DESTROY_CLIENTID; RECLAIM_COMPLETE, or a lease, without state | `Remove` | – |
 //! | the first write delegation of a boot | `WriteDelegations` | its OPEN's reply |
 //! | the end of the grace period | `EndGrace` | the first state that is no reclaim |
 //!
@@ -114,7 +115,7 @@ pub enum RecordChange {
     Forbid(Box<[u8]>),
     /// A client has acknowledged that loss, and may reclaim the rest, if it was complete.
     Allow(Box<[u8]>),
-    /// A client is gone, with its state.
+    /// A client is gone, with its state, or has none.
     Remove(Box<[u8]>),
     /// Delegations to write are granted in this epoch.
     WriteDelegations,

@@ -200,7 +200,9 @@ impl Nfs4 {
                 }
                 // RFC 8881 §9.7 [8881-267]: what an open denies, no other protocol does
                 Err(StateFault::Failed(_) | StateFault::Denied(_)) => return Err(Status::Acces),
-                Err(StateFault::AwaitRecall | StateFault::AwaitPart) => break,
+                Err(StateFault::AwaitRecall | StateFault::AwaitPart | StateFault::AwaitRecord) => {
+                    break;
+                }
                 Err(StateFault::AwaitRemoval(client)) => {
                     if !self.remove_expired(client, now) {
                         break;

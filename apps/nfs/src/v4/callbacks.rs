@@ -114,6 +114,7 @@ impl Nfs4 {
             StateWork::Revoke(state) => self.revoke_recorded(state, now),
             StateWork::GoOn(_) => self.suspended.note_return(),
             StateWork::Expired(key) => drop(self.remove_expired(key, now)),
+            StateWork::Stateless(key) => self.forget_record(key, now),
             StateWork::EndGrace => self.end_grace(now),
         }
     }

@@ -97,6 +97,8 @@ pub(super) struct Journal {
     pub(super) asked: Option<HolderCall>,
     /// Time up to which the operation waits for other shards to know of its file, once it does.
     pub(super) announced_until: Option<Time>,
+    /// Time up to which the operation waits for the record of its client, once it does.
+    pub(super) recorded_until: Option<Time>,
     wish: Option<Wish>,
 }
 
@@ -119,6 +121,7 @@ impl Journal {
         self.has_effect = false;
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
+        self.recorded_until = None;
         debug_assert!(self.wish.is_none(), "an operation that waits is not over");
         debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");
     }
@@ -126,6 +129,11 @@ impl Journal {
     /// The answers so far.
     pub(super) fn outcomes(&self) -> Vec<StoreOutcome> {
         self.answers.iter().map(|answer| *answer.outcome()).collect()
+    }
+
+    /// Returns true if the store has answered a question of the operation.
+    pub(super) const fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// Answers that another shard was told, before the operation runs here for the first time.

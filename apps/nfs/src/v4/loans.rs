@@ -326,6 +326,14 @@ impl Nfs4 {
         }
     }
 
+    /// The same of all sessions of a client.
+    pub(super) fn tell_client_flags(&self, client: u64) {
+        if self.link.as_ref().is_some_and(|link| link.loans > 0) {
+            let sessions = self.sessions.iter().filter(|session| session.client == client);
+            sessions.for_each(|session| self.tell_flags(&session.id()));
+        }
+    }
+
     fn flags_of(&self, id: &SessionId) -> u32 {
         let Some(session) = self.sessions.get(id) else { return 0 };
         let key = self.clients.get(session.client).and_then(|client| client.key);

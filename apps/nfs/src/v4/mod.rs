@@ -378,7 +378,9 @@ impl Nfs4 {
                 self.end_client(former);
             }
             let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
-            self.state.await_record(key);
+            if self.recovery.queue.is_kept() {
+                self.state.await_record(key);
+            }
             if self.take_listed(id) {
                 self.state.allow_reclaims(key);
             }

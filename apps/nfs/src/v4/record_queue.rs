@@ -70,6 +70,11 @@ impl RecordQueue {
         Self { keeper: Some(keeper), ..Self::default() }
     }
 
+    /// Returns true if clients have to be recorded.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.keeper.is_some() || self.is_taken_over
+    }
+
     /// Returns true if a client's change has a place.
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < WAITING_MAX

@@ -3,15 +3,20 @@
 //!
 //! | what is acknowledged | is behind this record |
 //! |---|---|
-//! | the first OPEN of a client, and its RECLAIM_COMPLETE | it may have state |
+//! | the first OPEN of a client, and the next after a lease without state | it may have state |
+//! | RECLAIM_COMPLETE of a client that has reclaimed state | it keeps that |
 //! | state that an expired client was in the way of | that client is forgotten |
 //! | an access that a revoked delegation was in the way of | its client may not reclaim |
 //! | the first delegation to write | there are some |
 //! | the first state behind the grace period | its end |
 //!
-//! A shard waits for none of them: the reply of RECLAIM_COMPLETE is held, and others are
-//! NFS4ERR_DELAY until then. While the storage fails, RECLAIM_COMPLETE is answered, and OPEN is
-//! NFS4ERR_DELAY: nobody gets what a restart would lose.
+//! A shard waits for none of them: the reply of RECLAIM_COMPLETE is held, that OPEN is put aside
+//! before it changes anything, and others are NFS4ERR_DELAY until then. While the storage fails,
+//! RECLAIM_COMPLETE is answered, and OPEN is NFS4ERR_DELAY: no client gets what a restart would
+//! lose.
+//!
+//! A client without state has no record, so that no grace period waits for it: the record goes when
+//! it has had none for a lease. An OPEN of a recorded client costs nothing.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -205,31 +210,76 @@ impl Nfs4 {
         is_same
     }
 
-    /// RECLAIM_COMPLETE for all file systems: the client may have state once it is recorded.
+    /// RECLAIM_COMPLETE for all file systems. A client that has reclaimed state keeps it when that
+    /// is recorded; one that has none is not recorded any more.
     ///
     /// # Errors
     /// NFS4ERR_COMPLETE_ALREADY; NFS4ERR_DELAY when too many records wait.
     pub(super) fn complete_reclaims(&mut self, id: u64, now: Time) -> Result<(), Status4> {
-        let client = self.clients.get_mut(id).ok_or(Status4::StaleClientid)?;
+        let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
         let key = client.key.ok_or(Status4::StaleClientid)?;
         if !self.recovery.queue.has_room() {
             return Err(Status4::Delay);
         }
         self.state.complete_reclaims(key, false)?;
-        client.record = RecordPhase::Asked;
-        let change = RecordChange::Complete(record_of(client));
-        self.recovery.queue.push(change, AfterRecord::Grant(id));
-        self.settle_records(now);
-        let client = self.clients.get(id);
-        if client.is_some_and(|client| client.record != RecordPhase::Stable) {
+        if self.state.states_of(key) == 0 {
+            self.drop_record(id, now);
+        } else if !self.record_client(id, now) {
             self.recovery.hold_reply(id);
         }
+        self.tell_client_flags(id);
         if self.state.awaited_reclaims() == Some(0) {
             // Others wait for the end of the grace period.
             self.renew_lent(now);
             self.state.handle_time(milliseconds(now));
         }
         Ok(())
+    }
+
+    /// Has a client recorded before it is given state. Returns true if it is.
+    pub(super) fn record_client(&mut self, id: u64, now: Time) -> bool {
+        if !self.recovery.queue.is_kept() {
+            return true;
+        }
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        // A record of an earlier boot would be forgotten with the grace period.
+        let is_new = matches!(client.record, RecordPhase::None | RecordPhase::Stable);
+        if is_new && self.recovery.queue.has_room() {
+            client.record = RecordPhase::Asked;
+            let change = RecordChange::Complete(record_of(client));
+            self.recovery.queue.push(change, AfterRecord::Grant(id));
+            self.settle_records(now);
+        }
+        self.clients.get(id).is_some_and(|client| client.record == RecordPhase::Stable)
+    }
+
+    /// A client has had no state for a lease: no grace period is to wait for it. One with an
+    /// operation that waits may be about to get some.
+    pub(super) fn forget_record(&mut self, key: ClientKey, now: Time) {
+        let Some(id) = self.state.client_id(key) else { return };
+        let waits = self.suspended.find(|compound| compound.slot.client == id).is_some();
+        if waits || !self.recovery.queue.has_room() {
+            return;
+        }
+        if self.drop_record(id, now) {
+            self.state.await_record(key);
+            // OPENs begin at the home again.
+            self.tell_client_flags(id);
+        }
+    }
+
+    /// Drops the record of a client that has no state. Nothing waits for that. Returns true if
+    /// there was one.
+    fn drop_record(&mut self, id: u64, now: Time) -> bool {
+        let client = self.clients.get_mut(id);
+        let Some(client) = client.filter(|client| client.record == RecordPhase::Stable) else {
+            return false;
+        };
+        client.record = RecordPhase::None;
+        let change = RecordChange::Remove(client.owner.clone());
+        self.recovery.queue.push(change, AfterRecord::Nothing);
+        self.settle_records(now);
+        true
     }
 
     /// Takes the record of a client away that is gone with its state. Nothing waits for that.
@@ -400,9 +450,9 @@ impl Nfs4 {
                 if let Some(key) = client.key {
                     self.state.handle_recorded(key);
                 }
-                // Its shard may begin OPENs.
-                let sessions = self.sessions.iter().filter(|session| session.client == id);
-                sessions.for_each(|session| self.tell_flags(&session.id()));
+                // Its shard may begin OPENs, and those that wait here go on.
+                self.tell_client_flags(id);
+                self.suspended.note_return();
             }
             AfterRecord::End(key) => {
                 if let Some(id) = self.state.client_id(key) {

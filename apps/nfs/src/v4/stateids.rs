@@ -93,6 +93,12 @@ impl<S: Store> Turn<'_, '_, S> {
                         break;
                     }
                 }
+                Err(StateFault::AwaitRecord) => {
+                    let client = self.client().map_err(|status| Blocked::Stopped(status.into()))?;
+                    if !self.nfs4.record_client(client, at) {
+                        return Err(Blocked::Stopped(self.wait_for_record(false)));
+                    }
+                }
             }
         }
         Err(Blocked::Stopped(Status4::Delay.into()))
@@ -205,21 +211,35 @@ impl<S: Store> Turn<'_, '_, S> {
         if S::MAY_WAIT { self.journal.sees_delegations(are_there) } else { are_there }
     }
 
-    /// Returns early from an OPEN that the tables would refuse whatever file it is about.
+    /// Returns early from an OPEN that the tables would refuse whatever file it is about. The first
+    /// one of a client waits until the client is recorded.
     ///
     /// # Errors
-    /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID.
-    pub(super) fn may_open(&self, claim: Claim) -> Done {
-        let now = super::milliseconds(self.cx.now());
-        let client = self.client_key()?;
+    /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID; [`Stop::Wait`].
+    pub(super) fn may_open(&mut self, claim: Claim) -> Done {
+        self.journal.go_on()?;
+        let at = self.cx.now();
+        let (client, now) = (self.client_key()?, super::milliseconds(at));
         let judged = match claim {
             Claim::New => self.nfs4.state.check_grant(client, now),
             Claim::Previous(_) => self.nfs4.state.check_reclaim(client, now),
             Claim::Delegated(_) => Ok(()),
         };
-        judged.map_err(|fault| match fault {
-            StateFault::Failed(status) => status.into(),
-            _ => Status4::Delay.into(),
-        })
+        match judged {
+            Ok(()) => {}
+            Err(StateFault::AwaitRecord) => {
+                if !self.nfs4.record_client(self.client()?, at) {
+                    // Another shard may have made the file already.
+                    let is_begun = self.journal.has_answers();
+                    return Err(self.wait_for_record(is_begun));
+                }
+            }
+            Err(fault) => return Err(fault.status().into()),
+        }
+        if self.journal.recorded_until.take().is_some() {
+            // Delegations that have to come back have time of their own.
+            self.recall_until = None;
+        }
+        Ok(())
     }
 }

@@ -45,6 +45,10 @@ pub(super) const RECALL_PATIENCE: Duration = Duration::from_millis(100);
 /// than a host takes that has other things to do.
 pub(super) const ANNOUNCE_PATIENCE: Duration = Duration::from_millis(10);
 
+/// Time for which the first OPEN of a client waits for the record of that: more than a disk takes
+/// that has other things to do. Linux' clients ask again a tenth of a second after NFS4ERR_DELAY.
+pub(super) const RECORD_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Stands for a compound that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompoundId(u16);

@@ -10,7 +10,7 @@ use super::{
     session::SequenceFacts,
     state::{AttributeSource, FileId},
     stateids::file_id,
-    suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, SuspendedCompound},
+    suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, RECORD_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
 use crate::store::{Answered, Effort, Store, StoreOperation};
@@ -124,6 +124,20 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn wait_for_part(&mut self) -> Stop {
         self.recall_until = None;
         self.wait_for_recall()
+    }
+
+    /// Waits until the client of the compound is recorded: for a moment, or as long as it takes
+    /// when the operation `is_begun`, which cannot be refused any more.
+    pub(super) fn wait_for_record(&mut self, is_begun: bool) -> Stop {
+        let now = self.cx.now();
+        let until = *self.journal.recorded_until.get_or_insert(now + RECORD_PATIENCE);
+        let is_late = now >= until || self.nfs4.recovery.queue.is_failing;
+        if is_late && !is_begun || !self.can_wait() {
+            return Status4::Delay.into();
+        }
+        let until = if now >= until { now + RECORD_PATIENCE } else { until };
+        (self.journal.recorded_until, self.recall_until) = (Some(until), Some(until));
+        self.journal.wait_for(Wish::Recall)
     }
 
     fn has_patience(&mut self) -> bool {

@@ -7,8 +7,9 @@ use crate::waiting::{
 };
 use stag_engine::{Answer as CallAnswer, App, Call, Config, Cx, Outcome, PeerId, Shard, Token};
 use stag_nfs::{
-    Gateway, Nfs4Config, Nfs4Link,
+    Gateway, Nfs4Config, Nfs4Link, Nfs4Records,
     export::ExportConfig,
+    records::{FileHome, RecordKeeper, RecordLog, Records as _},
     store::{
         Store,
         files::{Callers, Files, FilesConfig, SharedFiles},
@@ -136,16 +137,29 @@ impl World<Files> {
     /// A server of files. The first client is connected to the home, the other one to a shard that
     /// has its session lent.
     pub fn lending(directory: &Path) -> Self {
-        Self::sharing(directory, |home, exports| home.with_exclusive(exports))
+        Self::sharing(directory, CONFIG, |home, exports| home.with_exclusive(exports))
     }
 
     /// The same, but programs of the host may change the files.
     pub fn watching(directory: &Path) -> Self {
-        Self::sharing(directory, |home, exports| home.with_watched(exports).unwrap())
+        Self::sharing(directory, CONFIG, |home, exports| home.with_watched(exports).unwrap())
+    }
+
+    /// The same as [`lending`](Self::lending), with records of clients.
+    pub fn recording(directory: &Path) -> Self {
+        let state = directory.join("records");
+        std::fs::create_dir_all(&state).unwrap();
+        let mut records = RecordLog::new(FileHome::new(state));
+        let boot = records.begin().unwrap();
+        let config = Nfs4Config { epoch: boot.epoch, ..CONFIG };
+        let keeper = RecordKeeper::without_thread(Box::new(records));
+        let records = Nfs4Records { boot, keeper, grace: CONFIG.lease };
+        Self::sharing(directory, config, |home, _| home.with_records(records))
     }
 
     fn sharing(
         directory: &Path,
+        nfs4: Nfs4Config,
         home: impl FnOnce(Gateway<Files>, &[String]) -> Gateway<Files>,
     ) -> Self {
         let path = directory.join("export");
@@ -163,7 +177,7 @@ impl World<Files> {
         let exports = ["data".to_owned()];
         let [first, second] = [0, 1].map(|shard| {
             let files = Files::open(&shared, shard).unwrap();
-            Gateway::new(files).with_nfs4(CONFIG)
+            Gateway::new(files).with_nfs4(nfs4)
         });
         Self::of([home(first, &exports), second], b"data", [false, true])
     }

@@ -3,7 +3,7 @@
 
 use crate::waiting::{
     beside::{Scene, ask},
-    client4::{Reply4, look, put, read, session_args},
+    client4::{CONFIG, Reply4, look, put, read, session_args},
     holders::World,
     lending::write,
 };
@@ -15,7 +15,7 @@ use stag_protocol::nfs::{
         StateProtection, Stateid, Status4, Text, share,
     },
 };
-use std::fs;
+use std::{fs, time::Duration};
 
 /// Accesses of an OPEN, and what it denies.
 #[derive(Clone, Copy)]
@@ -306,4 +306,37 @@ fn a_client_that_has_not_completed_its_reclaims_makes_no_file() {
     let handles = times(&scene, "GetFh");
     assert_eq!(ask(&mut scene, 3, &requests).status(), Status4::Ok);
     assert_eq!(times(&scene, "GetFh"), (handles.0, handles.1 + 1), "the shard was told at once");
+}
+
+/// A client that a restart would forget makes no file at a shard that cannot record it.
+#[test]
+fn the_first_open_of_a_client_is_the_homes_which_records_it() {
+    let mut scene = Scene::of(World::recording);
+    let directory = scene.directory;
+    let mut handles = times(&scene, "GetFh");
+    let mut opens_at = |scene: &mut Scene, name: &'static [u8], home: u64| {
+        let requests = look_behind(&directory, named(name, guarded(), PLAIN));
+        let (open, file) = opened(&ask(&mut scene.world, 1, &requests));
+        handles = (handles.0 + home, handles.1 + 1 - home);
+        assert_eq!(times(scene, "GetFh"), handles);
+        let close = [put(&file), Request::Close(Close4Args { seqid: 0, open })];
+        assert_eq!(ask(&mut scene.world, 1, &close).status(), Status4::Ok);
+    };
+    opens_at(&mut scene, b"one", 1);
+    opens_at(&mut scene, b"two", 0);
+    opens_at(&mut scene, b"three", 0);
+    // It is forgotten when it has had no state for a lease.
+    let until = scene.world.now + 2 * CONFIG.lease;
+    while scene.world.now < until {
+        let next = (scene.world.now + CONFIG.lease / 8).min(until);
+        while scene.world.now < next {
+            scene.world.now = scene.world.now + Duration::from_millis(500);
+            scene.world.step();
+        }
+        for client in [0, 1] {
+            assert_eq!(ask(&mut scene.world, client, &[]).status(), Status4::Ok);
+        }
+    }
+    opens_at(&mut scene, b"four", 1);
+    opens_at(&mut scene, b"five", 0);
 }

@@ -46,6 +46,9 @@ pub enum StateFault {
     /// State of a client whose lease expired is in the way. Record that it may not reclaim, release
     /// it by [`StateTables::release_client`](super::StateTables::release_client), and ask again.
     AwaitRemoval(ClientKey),
+    /// The client may get state once it is recorded. Record it,
+    /// [confirm that](super::StateTables::handle_recorded), and ask again.
+    AwaitRecord,
 }
 
 impl StateFault {
@@ -54,7 +57,9 @@ impl StateFault {
         match self {
             Self::Failed(status) => *status,
             Self::Denied(_) => Status4::Denied,
-            Self::AwaitRecall | Self::AwaitPart | Self::AwaitRemoval(_) => Status4::Delay,
+            Self::AwaitRecall | Self::AwaitPart | Self::AwaitRemoval(_) | Self::AwaitRecord => {
+                Status4::Delay
+            }
         }
     }
 }
@@ -82,12 +87,27 @@ pub(super) struct ClientEntry {
     pub revoked: usize,
     /// Its right to reclaim.
     pub reclaim: ReclaimState,
-    /// It is recorded, so that it may reclaim after a restart what it is given.
-    pub is_recorded: bool,
+    /// Its record, by which it may reclaim after a restart what it is given.
+    pub record: EntryRecord,
+    /// It was given state since its lease was looked at last.
+    pub was_given: bool,
+    /// Time of the last look that found it with state, or given some since.
+    pub had_state_at: u64,
     /// Time of its last SEQUENCE.
     pub renewed_at: u64,
     /// Phase of its lease.
     pub phase: LeasePhase,
+}
+
+/// The record of a client, as far as it decides about new state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryRecord {
+    /// No records are kept.
+    Needless,
+    /// There is none.
+    Missing,
+    /// There is one.
+    Stable,
 }
 
 /// Phase of a client's lease.
@@ -111,7 +131,9 @@ impl ClientEntry {
             delegations: 0,
             revoked: 0,
             reclaim,
-            is_recorded: true,
+            record: EntryRecord::Needless,
+            was_given: false,
+            had_state_at: now,
             renewed_at: now,
             phase: LeasePhase::Active,
         }

@@ -1,7 +1,7 @@
 //! Clients and their leases: renewal, expiry, and the state of expired clients, which is kept until
 //! it is in somebody's way (RFC 8881 §8.3, §8.4.3).
 
-use super::entry::{ClientEntry, LeasePhase};
+use super::entry::{ClientEntry, EntryRecord, LeasePhase};
 use super::waiter::WAITERS_PER_TURN;
 use super::{ClientKey, StateFault, StateTables, StateWork};
 use crate::steps;
@@ -93,6 +93,14 @@ impl StateTables {
         self.clients.get(client.0).is_none_or(|client| client.phase != LeasePhase::Active)
     }
 
+    /// Returns true if the client is recorded and has no state to reclaim.
+    pub(super) fn is_recorded_without_state(&self, client: ClientKey) -> bool {
+        self.clients.get(client.0).is_some_and(|client| {
+            let has_none = client.states.is_empty() && !client.was_given;
+            client.record == EntryRecord::Stable && has_none
+        })
+    }
+
     /// Returns true if the client was found to be expired for good, and has not come back.
     pub fn is_to_go(&self, client: ClientKey) -> bool {
         self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
@@ -139,6 +147,14 @@ impl StateTables {
             // RFC 8881 §8.4.1 [8881-222]: until the lease has expired, nobody gets the state
             if client.phase == LeasePhase::Active && idle > lease {
                 client.phase = LeasePhase::Courtesy;
+            }
+            if std::mem::take(&mut client.was_given) || !client.states.is_empty() {
+                client.had_state_at = now;
+            }
+            let stateless = now.saturating_sub(client.had_state_at);
+            let is_active = client.phase == LeasePhase::Active;
+            if is_active && client.record == EntryRecord::Stable && stateless > lease {
+                self.work.push(StateWork::Stateless(ClientKey(key)));
             }
             let is_over = client.states.is_empty() || idle > COURTESY_MS;
             if client.phase == LeasePhase::Courtesy && is_over {

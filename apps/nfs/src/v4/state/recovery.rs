@@ -1,5 +1,6 @@
 //! Reclaims after a restart, and the end of the grace period (RFC 8881 §8.4.2, §8.4.3, §18.51).
 
+use super::entry::{ClientEntry, EntryRecord};
 use super::{ClientKey, StateFault, StateTables};
 use stag_protocol::nfs::v4::Status4;
 use stag_protocol::nfs::v4::state::{Grace, ReclaimState};
@@ -84,17 +85,17 @@ impl StateTables {
         self.recovery.forget(&mut ReclaimState { listed: true, complete: false });
     }
 
-    /// A client is not recorded: it gets no state but by reclaims until it is.
+    /// A client is not recorded, or no longer: it gets no state but by reclaims until it is.
     pub fn await_record(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get_mut(client.0) {
-            client.is_recorded = false;
+            client.record = EntryRecord::Missing;
         }
     }
 
     /// A client is recorded, and what it gets from here on can be reclaimed after a restart.
     pub fn handle_recorded(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get_mut(client.0) {
-            client.is_recorded = true;
+            client.record = EntryRecord::Stable;
         }
     }
 
@@ -118,24 +119,26 @@ impl StateTables {
     }
 
     /// Judges a request for new state.
+    ///
+    /// # Errors
+    /// GRACE; [`StateFault::AwaitRecord`].
     pub fn check_grant(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
         let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
         self.recovery.grace.grant(&client.reclaim, now)?;
-        // RFC 8881 §8.4.3 [8881-260]: a client is recorded before it is given what it may reclaim
-        if !client.is_recorded {
-            return Err(Status4::Delay.into());
-        }
         // RFC 8881 §8.4.3 [8881-224]: who may not reclaim is recorded before others get state
         self.check_grace()?;
-        Ok(())
+        // RFC 8881 §8.4.3 [8881-260]: a client is recorded before it is given what it may reclaim
+        match client.record {
+            EntryRecord::Missing => Err(StateFault::AwaitRecord),
+            EntryRecord::Needless | EntryRecord::Stable => Ok(()),
+        }
     }
 
     /// Returns true if a client may be given state whenever no other may reclaim: it has completed
     /// its reclaims, and is recorded.
     pub fn is_complete(&self, client: ClientKey) -> bool {
-        self.clients
-            .get(client.0)
-            .is_some_and(|client| client.reclaim.complete && client.is_recorded)
+        let is_it = |it: &ClientEntry| it.reclaim.complete && it.record != EntryRecord::Missing;
+        self.clients.get(client.0).is_some_and(is_it)
     }
 
     /// Judges a reclaim.

@@ -245,6 +245,7 @@ impl StateTables {
             entry.seal = StateName::sealed(&self.secret, self.home, tag, start).seal;
         }
         owner.states.push(key);
+        owner.was_given = true;
         self.note_changed(key);
         Ok(StateKey(key))
     }

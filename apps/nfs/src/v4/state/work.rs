@@ -26,6 +26,9 @@ pub enum StateWork {
     /// The client's lease expired and nothing is worth keeping, or it was kept long enough: forget
     /// its record, then [release](StateTables::release_client) it.
     Expired(ClientKey),
+    /// The client is recorded and has had no state for a lease: forget its record, then
+    /// [confirm that](StateTables::await_record).
+    Stateless(ClientKey),
     /// The grace period is over: record it, then [tell so](StateTables::handle_grace_recorded).
     /// Nobody gets new state before.
     EndGrace,
@@ -59,6 +62,7 @@ impl StateTables {
                 StateWork::RecallAny { client, .. } => is_there(*client),
                 // One that has renewed its lease meanwhile goes on.
                 StateWork::Expired(client) => self.is_to_go(*client),
+                StateWork::Stateless(client) => self.is_recorded_without_state(*client),
                 StateWork::Recall(RecallOrder { state, .. }) | StateWork::Revoke(state) => {
                     self.states.get(state.0).is_some_and(|state| state.kind.is_live())
                 }

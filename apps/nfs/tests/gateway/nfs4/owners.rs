@@ -224,8 +224,10 @@ fn a_recorded_owner_belongs_to_its_host_and_user_until_the_grace_period_is_over(
     let home = Home::new();
     let wire = recorded(&home, CONFIG.lease);
     let mut client = Client4::on(wire, ServedExport::new(b"data", ()), 2);
+    client.open(b"f");
     // The grace period goes on while another one is awaited.
     client.swap(&mut None);
+    client.open(b"g");
     let own = client.credential;
     client.wire = Box::new(crate::gateway::wire::NoWire);
     client.wire = recorded(&home, CONFIG.lease);

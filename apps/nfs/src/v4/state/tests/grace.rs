@@ -164,3 +164,56 @@ fn a_server_without_records_has_no_grace_period_and_takes_no_reclaims() {
     fixture.clients[0] = new;
     assert_eq!(open(&mut fixture, 0), grace(), "RECLAIM_COMPLETE comes first");
 }
+
+/// What is asked for at a look at all leases after this time, in which the client renews its own.
+fn look(fixture: &mut Fixture, time: u64) -> Vec<StateWork> {
+    fixture.now += time;
+    assert!(fixture.clients.iter().all(|it| fixture.tables.renew(*it, fixture.now)));
+    fixture.tables.handle_time(fixture.now);
+    fixture.work()
+}
+
+#[test]
+fn a_client_is_recorded_before_its_first_state_and_forgotten_a_lease_after_its_last() {
+    let mut fixture = Fixture::new();
+    let first = fixture.clients[0];
+    fixture.tables.await_record(first);
+    assert_eq!(open(&mut fixture, 0).map(drop), Err(StateFault::AwaitRecord));
+    assert!(!fixture.tables.is_complete(first), "its shard begins no OPEN");
+    assert_eq!(fixture.tables.states_of(first), 0);
+    assert!(open(&mut fixture, 1).is_ok(), "others are not kept from theirs");
+    fixture.tables.handle_recorded(first);
+    assert!(fixture.tables.is_complete(first));
+    for _ in 0..3 {
+        let stateid = fixture.open(0, "a", READ, 0);
+        assert_eq!(look(&mut fixture, LEASE + 1), [], "it has state");
+        fixture.close(0, stateid).unwrap();
+        // It opens and closes between two looks.
+        for _ in 0..3 {
+            assert_eq!(look(&mut fixture, LEASE / 2), []);
+            let stateid = fixture.open(0, "a", READ, 0);
+            fixture.close(0, stateid).unwrap();
+        }
+    }
+    assert_eq!(look(&mut fixture, 1), []);
+    assert_eq!(look(&mut fixture, LEASE), [], "a lease is not over");
+    let forgotten = [StateWork::Stateless(first)];
+    assert_eq!(look(&mut fixture, 1), forgotten);
+    assert_eq!(look(&mut fixture, 1), forgotten, "until the caller says so");
+    fixture.tables.await_record(first);
+    assert_eq!(look(&mut fixture, LEASE + 1), []);
+    assert_eq!(open(&mut fixture, 0).map(drop), Err(StateFault::AwaitRecord));
+}
+
+#[test]
+fn a_client_that_is_given_state_before_its_record_goes_keeps_that() {
+    let mut fixture = Fixture::new();
+    fixture.tables.handle_recorded(fixture.clients[0]);
+    fixture.now = LEASE + 1;
+    assert!(fixture.tables.renew(fixture.clients[0], fixture.now));
+    fixture.tables.handle_time(fixture.now);
+    let stateid = fixture.open(0, "a", READ, 0);
+    fixture.close(0, stateid).unwrap();
+    let gone = [1, 2].map(|client| StateWork::Expired(fixture.clients[client]));
+    assert_eq!(fixture.work(), gone);
+}

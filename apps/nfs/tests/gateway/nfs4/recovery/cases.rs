@@ -4,11 +4,27 @@ use super::{
     party::{Held, Party},
     world::{LEASE, World},
 };
-use crate::gateway::nfs4::client::{Client4, open_args, read_args, write_args};
-use stag_nfs::v4::state::DelegationPolicy;
+use crate::gateway::{
+    nfs4::client::{CONFIG, Client4, ServedExport, open_args, read_args, write_args},
+    wire::OverTcp,
+};
+use stag_engine::Config;
+use stag_nfs::{
+    Nfs4Config, Nfs4Records,
+    records::{
+        Boot, ClientRecord, FileHome, RecordChange, RecordError, RecordKeeper, RecordLog, Records,
+    },
+    v4::state::DelegationPolicy,
+};
 use stag_nfs_os::range_lock::{self, LockedOctets};
 use stag_protocol::nfs::{v3, v4::*};
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -120,6 +136,7 @@ fn a_client_that_missed_one_grace_period_reclaims_nothing_in_the_next() {
     assert!(two.recovers(&mut world));
     assert_eq!(two.complete(&mut world), Status4::Ok);
     assert_eq!(two.open(&mut world, b"f").unwrap_err(), Status4::Grace);
+    assert_eq!(world.report().awaited, 1);
     world.wait(LEASE / 2);
     assert_eq!(two.run(&mut world, &[]).status(), Status4::Ok);
     world.wait(LEASE / 2 + SECOND);
@@ -148,6 +165,141 @@ fn a_client_that_began_anew_or_acts_for_another_user_reclaims_nothing() {
     world.restart();
     assert!(next.recovers(&mut world));
     next.reclaim_all(&mut world, &mut held).unwrap();
+}
+
+#[test]
+fn clients_that_have_nothing_to_reclaim_keep_nobody_waiting_after_a_kill() {
+    const IDLE: [&[u8]; 10] = [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9"];
+    let mut world = World::new();
+    let mut idle = IDLE.map(|owner| Party::new(owner, &mut world));
+    world.restart();
+    assert_eq!(world.report().in_grace, 0, "no client had state");
+    let mut one = Party::new(b"one", &mut world);
+    let mut held = one.open(&mut world, b"f").unwrap();
+    one.lock(&mut world, &mut held, false).unwrap();
+    for party in &mut idle {
+        assert!(party.recovers(&mut world));
+        assert_eq!(party.complete(&mut world), Status4::Ok);
+    }
+    world.restart();
+    assert_eq!((world.report().in_grace, world.report().awaited), (1, 1));
+    assert!(one.recovers(&mut world));
+    one.reclaim_all(&mut world, &mut held).unwrap();
+    assert_eq!(one.complete(&mut world), Status4::Ok);
+    assert_eq!(world.report().in_grace, 0, "the idle ones have not said a word");
+    assert!(one.open(&mut world, b"g").is_ok());
+    for party in &mut idle {
+        assert!(party.recovers(&mut world));
+        assert_eq!(party.complete(&mut world), Status4::Ok);
+        assert!(party.open(&mut world, b"g").is_ok());
+    }
+    world.restart();
+    assert_eq!(world.report().awaited, 11);
+}
+
+#[test]
+fn a_client_without_state_is_forgotten_after_a_lease_or_when_it_has_reclaimed_nothing() {
+    let mut world = World::new();
+    let mut one = Party::new(b"one", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let held = one.open(&mut world, b"f").unwrap();
+    let mut other = two.open(&mut world, b"f").unwrap();
+    assert_eq!(one.close(&mut world, &held), Status4::Ok);
+    world.restart();
+    assert_eq!(world.report().awaited, 2, "it had state a moment ago");
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    two.reclaim_all(&mut world, &mut other).unwrap();
+    assert_eq!((one.complete(&mut world), two.complete(&mut world)), (Status4::Ok, Status4::Ok));
+    world.restart();
+    assert_eq!(world.report().awaited, 1, "the first one has reclaimed nothing");
+    assert!(one.recovers(&mut world) && two.recovers(&mut world));
+    two.reclaim_all(&mut world, &mut other).unwrap();
+    assert_eq!((one.complete(&mut world), two.complete(&mut world)), (Status4::Ok, Status4::Ok));
+    let held = one.open(&mut world, b"f").unwrap();
+    assert_eq!(one.close(&mut world, &held), Status4::Ok);
+    for _ in 0..4 {
+        world.wait(LEASE / 2);
+        assert_eq!(one.run(&mut world, &[]).status(), Status4::Ok);
+        assert_eq!(two.run(&mut world, &[]).status(), Status4::Ok);
+    }
+    let held = one.open(&mut world, b"f").unwrap();
+    assert_eq!(one.close(&mut world, &held), Status4::Ok, "it is recorded once more");
+    for _ in 0..4 {
+        world.wait(LEASE / 2);
+        assert_eq!(one.run(&mut world, &[]).status(), Status4::Ok);
+        assert_eq!(two.run(&mut world, &[]).status(), Status4::Ok);
+    }
+    world.restart();
+    assert_eq!(world.report().awaited, 1, "a lease has passed");
+    assert!(two.recovers(&mut world));
+    two.reclaim_all(&mut world, &mut other).unwrap();
+}
+
+#[test]
+fn a_client_is_recorded_once_however_often_it_opens() {
+    let mut world = World::new();
+    let before = world.disk.content().writes;
+    let mut one = Party::new(b"one", &mut world);
+    assert_eq!(world.disk.content().writes, before, "a mount is not recorded");
+    for _ in 0..20 {
+        let mut held = one.open(&mut world, b"f").unwrap();
+        one.lock(&mut world, &mut held, false).unwrap();
+        assert_eq!(one.close(&mut world, &held), Status4::Ok);
+        world.wait(LEASE / 3);
+        assert_eq!(world.disk.content().writes, before + 1);
+    }
+}
+
+/// Records that look for a file when they are stable.
+struct WatchfulRecords {
+    records: RecordLog<FileHome>,
+    file: std::path::PathBuf,
+    is_early: Arc<AtomicBool>,
+}
+
+impl Records for WatchfulRecords {
+    fn begin(&mut self) -> Result<Boot, RecordError> {
+        self.records.begin()
+    }
+
+    fn apply(&mut self, changes: &[RecordChange]) -> Result<(), RecordError> {
+        // A server that does not wait has time to be wrong.
+        let is_there = (0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            self.file.exists()
+        });
+        self.is_early.fetch_or(is_there, Ordering::Relaxed);
+        self.records.apply(changes)
+    }
+
+    fn take_over(&mut self, gateway: &str) -> Result<Vec<ClientRecord>, RecordError> {
+        self.records.take_over(gateway)
+    }
+}
+
+#[test]
+fn the_first_open_waits_for_its_record_and_makes_nothing_before() {
+    let home = crate::gateway::client::Home::new();
+    let mut records = RecordLog::new(FileHome::new(home.path("state")));
+    let boot = records.begin().unwrap();
+    let is_early = Arc::new(AtomicBool::new(false));
+    let file = home.path("data/f");
+    let records = WatchfulRecords { records, file, is_early: Arc::clone(&is_early) };
+    let keeper = RecordKeeper::start(Box::new(records)).unwrap();
+    let config = Nfs4Config { epoch: boot.epoch, ..CONFIG };
+    let records = Nfs4Records { boot, keeper, grace: LEASE };
+    let gateway = home.gateway().with_nfs4(config).with_records(records);
+    let wire = Box::new(OverTcp::new(gateway, Config::small()));
+    let mut client = Client4::on(wire, ServedExport::new(b"data", home), 2);
+    let suspensions = client.wire.report().nfs4.suspensions;
+    client.open(b"f");
+    assert!(!is_early.load(Ordering::Relaxed), "state that a kill would lose");
+    assert_eq!(client.wire.report().nfs4.suspensions, suspensions + 1);
+    let (stateid, handle) = client.open(b"f");
+    assert_eq!(client.wire.report().nfs4.suspensions, suspensions + 1, "it is recorded");
+    let written = client.run(&[Request::PutFh(Text(&handle)), write_args(stateid, 0, b"x")]);
+    assert_eq!(written.status(), Status4::Ok);
+    assert_eq!(client.wire.report().nfs4.busy_slots, 0);
 }
 
 /// Two clients have a file open; the delegation of the first one was revoked.
@@ -229,7 +381,9 @@ fn attributes_of_a_file_stay_while_a_delegation_of_it_may_be_reclaimed() {
 #[test]
 fn a_client_that_has_left_is_not_awaited() {
     let mut world = World::new();
-    let one = Party::new(b"one", &mut world);
+    let mut one = Party::new(b"one", &mut world);
+    let held = one.open(&mut world, b"f").unwrap();
+    assert_eq!(one.close(&mut world, &held), Status4::Ok);
     assert_eq!(one.leave(&mut world), Status4::Ok);
     world.restart();
     assert_eq!(world.report().in_grace, 0);
@@ -276,6 +430,7 @@ fn a_full_disk_makes_new_clients_wait_and_loses_no_old_one() {
     world.disk.content().is_full = true;
     let mut two = Party::new(b"two", &mut world);
     assert_eq!(two.open(&mut world, b"g").unwrap_err(), Status4::Delay);
+    assert!(!world.has_file("g"), "what has to wait makes nothing");
     assert!(one.open(&mut world, b"h").is_ok(), "it is recorded");
     let report = world.report();
     assert_eq!(report.waiting_records, 1);
@@ -284,7 +439,8 @@ fn a_full_disk_makes_new_clients_wait_and_loses_no_old_one() {
     world.wait(2 * SECOND);
     assert!(two.open(&mut world, b"g").is_ok());
     world.disk.content().is_full = true;
-    Party::new(b"three", &mut world);
+    let mut three = Party::new(b"three", &mut world);
+    assert_eq!(three.open(&mut world, b"i").unwrap_err(), Status4::Delay);
     world.disk.content().is_full = false;
     world.restart();
     assert_eq!(world.report().awaited, 2, "who was told to wait had nothing");
@@ -298,7 +454,9 @@ fn wherever_the_log_is_torn_behind_an_acknowledgement_its_client_reclaims() {
     let mut one = Party::new(b"one", &mut world);
     let mut held = one.open(&mut world, b"f").unwrap();
     let acknowledged = world.disk.log().len();
-    let two = Party::new(b"two", &mut world);
+    let mut two = Party::new(b"two", &mut world);
+    let other = two.open(&mut world, b"g").unwrap();
+    assert_eq!(two.close(&mut world, &other), Status4::Ok);
     assert_eq!(two.leave(&mut world), Status4::Ok);
     let log = world.disk.log();
     assert!(log.len() > acknowledged);
@@ -335,7 +493,6 @@ fn a_file_that_is_open_stays_when_it_is_removed_until_it_is_closed() {
 #[test]
 fn a_thread_that_keeps_records_answers_when_they_are_stable() {
     let mut client = Client4::recorded();
-    assert_eq!(client.wire.report().nfs4.waiting_records, 0, "RECLAIM_COMPLETE was answered");
     let (stateid, handle) = client.open(b"f");
     let written = client.run(&[Request::PutFh(Text(&handle)), write_args(stateid, 0, b"x")]);
     assert_eq!(written.status(), Status4::Ok);

@@ -16,6 +16,8 @@ pub struct DiskContent {
     pub files: BTreeMap<String, Vec<u8>>,
     /// Nothing more can be written.
     pub is_full: bool,
+    /// Times that octets were added to a file.
+    pub writes: u64,
 }
 
 impl Disk {
@@ -47,6 +49,7 @@ impl LogHome for Disk {
     fn append(&mut self, name: &str, at: u64, octets: &[u8]) -> Result<(), RecordError> {
         let is_full = self.check();
         let mut content = self.content();
+        content.writes += 1;
         let file = content.files.get_mut(name).expect("a log is made before it grows");
         file.truncate(at as usize);
         // A disk that is full takes the half of it.

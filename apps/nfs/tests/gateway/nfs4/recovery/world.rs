@@ -47,6 +47,11 @@ impl World {
         std::fs::File::options().read(true).write(true).open(path).unwrap()
     }
 
+    /// Returns true if the export has a file of this name.
+    pub fn has_file(&self, name: &str) -> bool {
+        self.home.path("data").join(name).exists()
+    }
+
     /// Kills the server.
     pub fn stop(&mut self) {
         self.wire = None;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// Counts of the outcomes of a run, by sight: a model that never gets there shows nothing.
 #[derive(Debug, Default)]
-pub struct Seen([u64; 9]);
+pub struct Seen([u64; 11]);
 
 #[derive(Clone, Copy)]
 enum Sight {
@@ -21,6 +21,8 @@ enum Sight {
     Revoked,
     Reclaimed,
     Restart,
+    Recorded,
+    Forgotten,
 }
 
 impl Seen {
@@ -72,8 +74,9 @@ impl World {
         let mut tables = StateTables::new(1, 1, LEASE, SMALL);
         let members = [0, 1, 2].map(|id| {
             let key = tables.add_client(id, false, 0).unwrap();
+            tables.await_record(key);
             tables.complete_reclaims(key, false).unwrap();
-            let is_recorded = true;
+            let is_recorded = false;
             let (is_listed, is_complete) = (false, true);
             Member { key, id, is_recorded, is_listed, is_complete, renewed_at: 0 }
         });
@@ -123,6 +126,27 @@ impl World {
         self.oracle.courtesy.remove(&client);
     }
 
+    /// Compares an answer of new state, before which the client is recorded. Reclaims need no more
+    /// than the records of the last start.
+    fn agree_recorded<T: std::fmt::Debug>(
+        &mut self,
+        client: usize,
+        mut ask: impl FnMut(&mut StateTables) -> Result<T, StateFault>,
+        expected: Expected,
+        about: &str,
+    ) -> Option<T> {
+        let mut answer = ask(&mut self.tables);
+        if matches!(answer, Err(StateFault::AwaitRecord)) {
+            let member = &mut self.members[client];
+            assert!(!member.is_recorded && member.is_complete, "{about}");
+            member.is_recorded = true;
+            self.tables.handle_recorded(member.key);
+            self.seen.note(Sight::Recorded);
+            answer = ask(&mut self.tables);
+        }
+        self.agree(answer, expected, about)
+    }
+
     /// Compares an answer. Returns it if both say that it is done; makes way otherwise.
     fn agree<T: std::fmt::Debug>(
         &mut self,
@@ -165,6 +189,7 @@ impl World {
         self.next_id += 1;
         let id = self.next_id;
         let key = self.tables.add_client(id, false, self.now).unwrap();
+        self.tables.await_record(key);
         let (is_recorded, is_listed, is_complete) = (false, false, false);
         let renewed_at = self.now;
         self.members[client] = Member { key, id, is_recorded, is_listed, is_complete, renewed_at };
@@ -222,8 +247,9 @@ impl World {
             let all = access & WRITE != 0 || deny & READ != 0;
             expected = self.oracle.recall(file, client, all, self.now);
         }
-        let answer = self.tables.open(&self.request(name, access, deny, claim), self.now);
-        let Some(opened) = self.agree(answer, expected, about) else { return };
+        let (request, now) = (self.request(name, access, deny, claim), self.now);
+        let ask = |tables: &mut StateTables| tables.open(&request, now);
+        let Some(opened) = self.agree_recorded(client, ask, expected, about) else { return };
         assert_eq!(opened.is_new, !self.oracle.opens.contains_key(&name), "{about}");
         self.enter_open(name, access, deny, &opened);
         let expected = match claim {
@@ -366,8 +392,9 @@ impl World {
             length,
             locker,
         };
-        let answer = self.tables.lock(&request, self.now);
-        if let Some(stateid) = self.agree(answer, expected, about) {
+        let now = self.now;
+        let ask = |tables: &mut StateTables| tables.lock(&request, now);
+        if let Some(stateid) = self.agree_recorded(client, ask, expected, about) {
             self.enter_lock(open, owner, octets, Some(write), stateid);
         }
     }
@@ -457,7 +484,14 @@ impl World {
         let member = &mut self.members[client];
         let answer = self.tables.complete_reclaims(member.key, false).map_err(StateFault::Failed);
         let is_again = std::mem::replace(&mut member.is_complete, true);
-        member.is_recorded = true;
+        if !is_again {
+            // A client that has reclaimed nothing is not recorded.
+            member.is_recorded = self.tables.states_of(member.key) > 0;
+            match member.is_recorded {
+                true => self.tables.handle_recorded(member.key),
+                false => self.tables.await_record(member.key),
+            }
+        }
         let expected = match is_again {
             true => Expected::Failed(Status4::CompleteAlready),
             false => Expected::Done,
@@ -505,6 +539,15 @@ impl World {
                     assert!(!has_state || idle > COURTESY_MS, "{about}");
                     self.release(client);
                 }
+                StateWork::Stateless(key) => {
+                    let place = |member: &Member| member.key == key;
+                    let client = self.members.iter().position(place).expect("it is there");
+                    assert!(!self.oracle.has_state(client), "{about}");
+                    assert!(!self.oracle.courtesy.contains(&client), "{about}");
+                    self.tables.await_record(key);
+                    self.members[client].is_recorded = false;
+                    self.seen.note(Sight::Forgotten);
+                }
                 StateWork::EndGrace => {
                     assert!(!self.is_recording && self.in_grace, "{about}");
                     self.is_recording = true;
@@ -519,7 +562,7 @@ impl World {
         assert!(self.is_recording, "{about}");
         (self.is_recording, self.in_grace) = (false, false);
         for member in &mut self.members {
-            member.is_recorded = member.is_complete;
+            member.is_recorded &= member.is_complete;
             member.is_listed = false;
         }
         self.claimable = Oracle::default();
@@ -565,6 +608,7 @@ impl World {
         for member in &mut self.members {
             let is_listed = member.is_recorded;
             member.key = self.tables.add_client(member.id, is_listed, self.now).unwrap();
+            self.tables.await_record(member.key);
             member.is_listed = is_listed;
             member.is_complete = false;
             member.renewed_at = self.now;
