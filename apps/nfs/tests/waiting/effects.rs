@@ -2,14 +2,21 @@
 
 use crate::waiting::{
     beside::{Scene, ask},
+    client4::put,
+    holders::World,
     opening::{Shares, cutting, guarded, look_behind, named, opened},
 };
-use stag_protocol::nfs::v4::{Request, Status4, share};
+use stag_nfs::store::files::Files;
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Close4Args, Open4Args, OpenClaim, OpenHow, Request, StateOwner, Status4, Text, share},
+};
 use std::{fs, time::Duration};
 
 const NO_DELEGATION: u32 = share::BOTH | share::WANT_NO_DELEGATION;
 /// An OPEN that nobody else may write beside.
 const ALONE: Shares = Shares { access: NO_DELEGATION, deny: share::WRITE };
+const PLAIN: Shares = Shares { access: NO_DELEGATION, deny: 0 };
 
 /// A scene in which no message is on its way to the second shard, which makes no pass any more.
 fn late_scene() -> Scene {
@@ -74,4 +81,62 @@ fn a_file_that_another_shard_makes_and_denies_is_opened_at_the_first_try() {
         opened(&ask(&mut scene.world, 1, &requests));
     }
     assert_eq!(scene.names().len(), 3);
+}
+
+/// Opens of one client, at most, and of one file.
+const OPENS: u32 = 32_768;
+const OPENS_OF_FILE: u32 = 16_384;
+/// OPENs of one compound.
+const AT_ONCE: u32 = 8;
+
+/// Opens a file by so many owners.
+fn crowd(world: &mut World<Files>, client: usize, file: &FileHandle) {
+    for first in (0..OPENS_OF_FILE).step_by(AT_ONCE as usize) {
+        let owners: Vec<_> = (first..first + AT_ONCE).map(u32::to_be_bytes).collect();
+        let opens = owners.iter().map(|owner| {
+            Request::Open(Open4Args {
+                seqid: 0,
+                share_access: share::READ | share::WANT_NO_DELEGATION,
+                share_deny: 0,
+                owner: StateOwner { client_id: 0, owner: Text(owner) },
+                how: OpenHow::NoCreate,
+                claim: OpenClaim::Fh,
+            })
+        });
+        let all: Vec<_> = [world.sequence(client), put(file)].into_iter().chain(opens).collect();
+        assert_eq!(world.exchange(client, &all).status(), Status4::Ok);
+    }
+}
+
+/// Fills the places of a client.
+fn fill(scene: &mut Scene, client: usize) {
+    for name in [b"first".as_slice(), b"second"] {
+        let requests = look_behind(&scene.directory, named(name, guarded(), PLAIN));
+        let (open, file) = opened(&ask(&mut scene.world, client, &requests));
+        let close = [put(&file), Request::Close(Close4Args { seqid: 0, open })];
+        assert_eq!(ask(&mut scene.world, client, &close).status(), Status4::Ok);
+        crowd(&mut scene.world, client, &file);
+    }
+    assert_eq!(OPENS, 2 * OPENS_OF_FILE);
+}
+
+#[test]
+fn no_file_is_made_for_an_open_that_no_table_has_room_for() {
+    let mut scene = Scene::new();
+    fill(&mut scene, 1);
+    let mut refused = 0;
+    for name in [b"one".as_slice(), b"two", b"three", b"four"] {
+        let requests = look_behind(&scene.directory, named(name, guarded(), PLAIN));
+        let reply = ask(&mut scene.world, 1, &requests);
+        let is_there = scene.names().iter().any(|one| one.as_bytes() == name);
+        match reply.status() {
+            // What the second shard knew of room was one request old.
+            Status4::Ok => assert!(is_there && refused == 0),
+            status => {
+                assert_eq!((status, is_there), (Status4::Delay, false));
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 3, "{refused}");
 }
