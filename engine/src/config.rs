@@ -66,6 +66,9 @@ pub struct Config {
     pub peers: usize,
     /// TCP connections at a time; one more is closed.
     pub streams: usize,
+    /// The time within which the first call has to arrive on a TCP connection that a peer made.
+    /// `None`: a peer may be silent for as long as it likes, and keeps its place.
+    pub first_call_within: Option<Duration>,
     /// Has addresses of peers over TCP decide which of the shards that share a port gets them.
     pub steering: Option<Steering>,
     /// Connect over TCP from a port below 1024, where this process may take one
@@ -120,6 +123,7 @@ impl Default for Config {
             receive_len: INLINE_LEN,
             peers: 1_024,
             streams: 1_024,
+            first_call_within: None,
             steering: None,
             reserved_port: false,
             inbound: 5_120,

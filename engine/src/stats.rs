@@ -243,6 +243,9 @@ pub struct StreamStats {
     pub looks: u64,
     /// System calls that changed the events that a connection is watched for.
     pub watches: u64,
+    /// Connections that ended because no call arrived on them in time, or others needed their
+    /// places before one did.
+    pub silent: u64,
     /// TLS sessions that stood.
     pub tls_sessions: u64,
     /// Those of them that the kernel took over.

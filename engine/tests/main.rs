@@ -18,6 +18,7 @@ mod programs;
 mod replies;
 mod reverse;
 mod rules;
+mod silent;
 mod stages;
 mod support;
 mod tls;

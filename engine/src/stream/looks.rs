@@ -137,6 +137,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline(never)]
     pub(crate) fn poll_streams(&mut self, now: Time, is_fabric_busy: bool) -> bool {
         self.end_slow_handshakes(now);
+        self.end_silent_streams(now);
         // What was made since the latest pass leaves before anything is looked for.
         let sent = !self.streams.unsent.is_empty() && self.flush_streams();
         let mut resumed = false;

@@ -13,6 +13,7 @@ mod kernel_tls;
 mod looks;
 mod output;
 mod probe;
+mod silent;
 mod socket;
 mod table;
 mod tls;
@@ -92,6 +93,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.tell_stopping(address, Over::Tcp);
                 continue;
             }
+            self.make_room_for_stream();
             let key = match self.streams.add(
                 socket,
                 self.core.config.payload_max as usize,
@@ -113,6 +115,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             };
             self.core.counters.stats.connections.tcp += 1;
             self.streams.name(key, peer);
+            self.streams.await_first_call(key, now);
             if let Some(entry) = self.core.peers.get_mut(peer) {
                 entry.set_up();
             }
@@ -315,6 +318,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
                 record::Step::More => return Ok(()),
                 record::Step::Copy { octets, at } => {
+                    stream.has_begun = true;
                     // A record that is whole in the staging buffer is handed over where it lies.
                     let mut ahead = stream.assembler.clone();
                     let mut rest = *input;

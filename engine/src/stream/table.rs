@@ -7,6 +7,7 @@ use super::{
     kernel_tls::KernelSession,
     looks::Looks,
     output::Part,
+    silent::SilentPeers,
     socket,
     tls::{CIPHER_LEN, StreamTls},
 };
@@ -39,6 +40,8 @@ pub(crate) struct Streams {
     pub(super) secure_at: Option<Time>,
     /// Handshakes that wait for their turn.
     pub(super) handshakes: Handshakes,
+    /// Connections whose first call is awaited.
+    pub(super) silent: SilentPeers,
     /// Connections with something to send.
     pub(super) unsent: VecDeque<Key>,
     /// Connections that can go on with calls that were read already.
@@ -92,6 +95,8 @@ pub(super) struct Stream {
     pub(super) tls: Option<Box<StreamTls>>,
     /// TLS in the kernel, once that took the session over.
     pub(super) kernel_tls: Option<Box<KernelSession>>,
+    /// The first record has begun to arrive.
+    pub(super) has_begun: bool,
     /// The app was told that it has no TLS.
     pub(super) is_clear_told: bool,
     /// The peer sends nothing more. Its calls are still answered.
@@ -118,6 +123,11 @@ impl Stream {
             || self.is_over_share
             || self.calls >= CALLS_MAX
             || self.output.len() >= fair
+    }
+
+    /// Returns true for a peer that connected, has called nothing, and was not called either.
+    pub(super) fn is_silent(&self) -> bool {
+        self.role == Role::Responder && !self.has_begun && self.own_calls == 0
     }
 
     /// Returns true if enough waits to be sent.
@@ -174,6 +184,7 @@ impl Streams {
             requires_tls: config.serve_tls.as_ref().is_some_and(|tls| tls.is_required()),
             secure_at: None,
             handshakes: Handshakes::new(connections),
+            silent: SilentPeers::new(connections, config.first_call_within),
             unsent: VecDeque::with_capacity(connections),
             resumable: VecDeque::with_capacity(connections),
             ready: Vec::with_capacity(GATHER),
@@ -306,7 +317,8 @@ impl Streams {
 
     /// Returns the time of the next look if nothing arrives before.
     pub(crate) fn wake_at(&self) -> Option<Time> {
-        [self.accept_at, self.secure_at, self.handshakes.due_at()].into_iter().flatten().min()
+        let dues = [self.handshakes.due_at(), self.silent.due_at()];
+        [self.accept_at, self.secure_at].into_iter().chain(dues).flatten().min()
     }
 
     pub(super) fn add(
@@ -341,6 +353,7 @@ impl Streams {
             role,
             tls: None,
             kernel_tls: None,
+            has_begun: false,
             is_clear_told: false,
             ended: false,
             dead: false,

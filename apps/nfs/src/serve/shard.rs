@@ -33,6 +33,9 @@ const SEND_QUEUE: usize = 256;
 /// READs that wait for the disk with a buffer of theirs, at most; and no more than a quarter of the
 /// large ones. Helpers bring the rest.
 const RING_READS: usize = 48;
+/// The time within which a connection over TCP brings its first call. Clients connect when they have
+/// something to call.
+const FIRST_CALL_WITHIN: Duration = Duration::from_secs(30);
 
 /// The programs whose procedures are told apart where time is told.
 const WATCHED: [WatchedProgram; 2] = [
@@ -236,6 +239,7 @@ impl ServeShard {
         let gateway = gateway.with_mounts(Arc::clone(&self.mounts));
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
+        config.first_call_within = Some(FIRST_CALL_WITHIN);
         config.serve_tls = self.tls.clone();
         config.rest = self.rest.clone();
         config.steering = self.steered.map(steering);

@@ -110,6 +110,9 @@ fn of_limits(options: &ServeOptions, shards: usize, has_tcp: bool) -> Vec<Comput
         all.push(ComputedDefault::new("connections", share.connections));
         let streams = if has_tcp { share.streams } else { sizes.streams };
         all.push(ComputedDefault::new("tcp-connections", streams));
+        let (limits, steer) = (&options.limits, options.steer);
+        let per_address = limits::connections_per_address(limits, steer, &share, shards);
+        all.push(ComputedDefault::new("connections-per-address", per_address.unwrap_or(0)));
     }
     all
 }

@@ -1,6 +1,9 @@
 //! Limits of a server: its sizes, against those of its host (DESIGN D14).
 
-use super::{options::LimitOptions, shards::FabricShards};
+use super::{
+    options::{LimitOptions, SteerOption},
+    shards::FabricShards,
+};
 use crate::{Error, descriptors::Share, size};
 use rustix::process::{Resource, getrlimit};
 use stag_nfs::serve::ShardSizes;
@@ -8,6 +11,8 @@ use std::{fs, time::Duration};
 
 /// Longest time that a stop can be asked to wait, in seconds.
 const DRAIN_MAX: f64 = 3_600.0;
+/// Connections of one mount of Linux at most (`nconnect`, nfs(5)).
+const NCONNECT_MAX: usize = 16;
 /// CAP_IPC_LOCK, with which no limit on locked memory counts (capabilities(7)).
 const IPC_LOCK: u64 = 1 << 14;
 
@@ -51,6 +56,24 @@ pub fn memory_max(limits: &LimitOptions) -> Result<Option<usize>, Error> {
 
 fn octets(flag: &str, text: &str) -> Result<usize, Error> {
     size::octets(text).map_err(|why| Error::usage(format!("{flag}: {why}")))
+}
+
+/// The limit on connections of one address at a time, if there is one. By default it is a quarter
+/// of the connections over TCP, if the server has TCP, that the address could have otherwise: those
+/// of all cores, or of a single core when the address decides on the core.
+pub fn connections_per_address(
+    limits: &LimitOptions,
+    steer: SteerOption,
+    share: &Share,
+    cores: usize,
+) -> Option<u32> {
+    if let Some(asked) = limits.connections_per_address {
+        return (asked > 0).then_some(asked);
+    }
+    let of_core = if share.streams > 0 { share.streams } else { share.connections };
+    let cores = if steer == SteerOption::Address { 1 } else { cores };
+    let quarter = (of_core.saturating_mul(cores) / 4).max(NCONNECT_MAX);
+    Some(u32::try_from(quarter).unwrap_or(u32::MAX))
 }
 
 /// Refuses connections that were asked for and for which there are no descriptors.
@@ -136,6 +159,30 @@ mod tests {
         let sentence = ask(Some(101), None).unwrap_err().to_string();
         assert!(sentence.starts_with("--connections 101 is more than the 100"), "{sentence}");
         assert!(ask(None, Some(51)).unwrap_err().to_string().starts_with("--tcp-connections 51"));
+    }
+
+    #[test]
+    fn one_address_takes_a_quarter_of_what_it_could_have() {
+        let share = |connections, streams| Share {
+            connections,
+            streams,
+            half_open: 1,
+            spare: 1,
+            links: 1,
+            files: 9,
+        };
+        let limit = |share, cores, asked, steer| {
+            let limits = LimitOptions { connections_per_address: asked, ..LimitOptions::default() };
+            connections_per_address(&limits, steer, &share, cores)
+        };
+        let (spread, steered) = (SteerOption::Connection, SteerOption::Address);
+        assert_eq!(limit(share(1_024, 1_024), 1, None, spread), Some(256));
+        assert_eq!(limit(share(1_024, 1_024), 4, None, spread), Some(1_024));
+        assert_eq!(limit(share(1_024, 1_024), 4, None, steered), Some(256));
+        assert_eq!(limit(share(2_048, 0), 1, None, spread), Some(512), "without TCP");
+        assert_eq!(limit(share(2, 8), 1, None, spread), Some(16), "one mount with nconnect=16");
+        assert_eq!(limit(share(1_024, 1_024), 1, Some(9_999), spread), Some(9_999));
+        assert_eq!(limit(share(1_024, 1_024), 1, Some(0), spread), None);
     }
 
     #[test]

@@ -155,9 +155,9 @@ pub struct LimitOptions {
     /// TCP connections at a time on each core [default: 1024, or as many as descriptors allow]
     #[arg(long, value_name = "N", help_heading = LIMITS)]
     pub tcp_connections: Option<usize>,
-    /// Connections of one address at a time, of all kinds and on all cores [default: no limit]
-    #[arg(long, value_name = "N", help_heading = LIMITS,
-        value_parser = clap::value_parser!(u32).range(1..))]
+    /// Connections of one address at a time, of all kinds and on all cores; 0: no limit [default: a
+    /// quarter of the TCP connections of all cores, of one core with --steer address; at least 16]
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
     pub connections_per_address: Option<u32>,
     /// Calls that one connection may have under way: its credits [default: 64]
     #[arg(long, value_name = "N", help_heading = LIMITS,

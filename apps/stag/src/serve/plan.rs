@@ -231,7 +231,9 @@ impl Plan {
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
-        let clients = Clients::new(clients, arguments.limits.connections_per_address);
+        let per_address =
+            limits::connections_per_address(&arguments.limits, arguments.steer, &share, shards);
+        let clients = Clients::new(clients, per_address);
         let shm_allow = arguments.shm_allow.clone();
         Ok(Self {
             exports,

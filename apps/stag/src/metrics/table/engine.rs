@@ -163,6 +163,11 @@ pub const TCP: &[Metric] = &[
         "System calls for RPC over TCP, by what they are for.",
     ),
     Metric::counter(
+        "stag_tcp_silent_total",
+        "engine.stream.silent",
+        "Connections that ended because no call arrived in time, or before others needed the place.",
+    ),
+    Metric::counter(
         "stag_tcp_tls_sessions_total",
         "engine.stream.tls_sessions",
         "TLS sessions that stood (RFC 9289).",

@@ -1,0 +1,146 @@
+//! TCP connections without a first call: it is due within a time
+//! ([`Config::first_call_within`](crate::Config::first_call_within)). Until it has begun to arrive,
+//! the connection makes room for a newcomer when all places are taken.
+
+use super::{ACCEPTS_PER_PASS, table::Streams};
+use crate::{app::App, shard::Shard};
+use stag_pools::table::Key;
+use stag_verbs::{Cause, Provider, Time};
+use std::{collections::VecDeque, time::Duration};
+
+/// Connections in the order in which they were taken, each with the time at which its first call
+/// is due. Some of them may be gone or have called.
+#[derive(Debug)]
+pub(super) struct SilentPeers {
+    line: VecDeque<(Key, Time)>,
+    /// Length of the line above which it is cleaned: one place for each connection.
+    most: usize,
+    within: Option<Duration>,
+}
+
+impl SilentPeers {
+    /// Room for `most` connections.
+    pub(super) const fn new(most: usize, within: Option<Duration>) -> Self {
+        Self { line: VecDeque::new(), most, within }
+    }
+
+    /// Adds a connection that was just taken. `is_silent` recognizes those without a call.
+    pub(super) fn add(&mut self, key: Key, now: Time, is_silent: impl Fn(Key) -> bool) {
+        let Some(within) = self.within else { return };
+        if self.line.len() >= self.most {
+            self.line.retain(|(key, _)| is_silent(*key));
+        }
+        self.line.push_back((key, now + within));
+    }
+
+    /// The time at which the next call is due.
+    pub(super) fn due_at(&self) -> Option<Time> {
+        self.line.front().map(|(_, due)| *due)
+    }
+
+    /// Takes the connection that has been silent for the longest time, if its call was due at
+    /// `until`. `None` for the time takes it in any case.
+    fn next(&mut self, until: Option<Time>, is_silent: impl Fn(Key) -> bool) -> Option<Key> {
+        loop {
+            let (key, due) = *self.line.front()?;
+            if is_silent(key) && until.is_some_and(|until| until < due) {
+                return None;
+            }
+            self.line.pop_front();
+            if is_silent(key) {
+                return Some(key);
+            }
+        }
+    }
+}
+
+impl Streams {
+    /// Notes a connection that was just taken.
+    pub(super) fn await_first_call(&mut self, key: Key, now: Time) {
+        let connections = &self.connections;
+        let is_silent = |key| connections.get(key).is_some_and(|stream| stream.is_silent());
+        self.silent.add(key, now, is_silent);
+    }
+
+    fn next_silent(&mut self, until: Option<Time>) -> Option<Key> {
+        let connections = &self.connections;
+        let is_silent = |key| connections.get(key).is_some_and(|stream| stream.is_silent());
+        self.silent.next(until, is_silent)
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Ends connections whose first call is overdue: a few in each pass.
+    pub(super) fn end_silent_streams(&mut self, now: Time) {
+        for _ in 0..ACCEPTS_PER_PASS {
+            if self.streams.silent.due_at().is_none_or(|due| now < due) {
+                return;
+            }
+            let Some(key) = self.streams.next_silent(Some(now)) else { return };
+            self.end_if_silent(key);
+        }
+    }
+
+    /// Makes room for a newcomer when all places are taken, at the cost of the connection that has
+    /// been silent for the longest time.
+    pub(super) fn make_room_for_stream(&mut self) {
+        for _ in 0..ACCEPTS_PER_PASS {
+            if self.streams.connections.len() < self.streams.connections.capacity() {
+                return;
+            }
+            let Some(key) = self.streams.next_silent(None) else { return };
+            self.end_if_silent(key);
+        }
+    }
+
+    /// Ends a connection without a call. Octets that arrived while this shard was busy count.
+    fn end_if_silent(&mut self, key: Key) {
+        self.read_stream(key);
+        if self.streams.connections.get(key).is_some_and(|stream| stream.is_silent()) {
+            self.streams.stats.silent += 1;
+            self.end_stream(key, Cause::Stalled);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> Key {
+        Key::from_bits(number)
+    }
+
+    #[test]
+    fn the_first_calls_are_due_in_the_order_of_the_connections() {
+        let second = Duration::from_secs(1);
+        let mut silent = SilentPeers::new(8, Some(second));
+        (1..=3).for_each(|number| silent.add(key(number), Time(number), |_| true));
+        assert_eq!(silent.due_at(), Some(Time(1) + second));
+        assert_eq!(silent.next(Some(Time(1)), |_| true), None);
+        // The first one has called.
+        let is_silent = |it: Key| it != key(1);
+        assert_eq!(silent.next(Some(Time(1) + second), is_silent), None);
+        assert_eq!(silent.next(Some(Time(2) + second), is_silent), Some(key(2)));
+        assert_eq!(silent.next(Some(Time(2) + second), is_silent), None);
+        assert_eq!(silent.next(None, is_silent), Some(key(3)), "a newcomer needs its place");
+        assert_eq!(silent.due_at(), None);
+    }
+
+    #[test]
+    fn connections_that_called_or_are_gone_take_no_room() {
+        let mut silent = SilentPeers::new(4, Some(Duration::from_secs(1)));
+        for number in 1..=100 {
+            silent.add(key(number), Time(0), |it| it == key(100));
+        }
+        assert!(silent.line.len() <= 4);
+        assert_eq!(silent.next(None, |it| it == key(100)), Some(key(100)));
+    }
+
+    #[test]
+    fn without_a_time_no_call_is_due() {
+        let mut silent = SilentPeers::new(4, None);
+        silent.add(key(1), Time(0), |_| true);
+        assert_eq!((silent.due_at(), silent.next(None, |_| true)), (None, None));
+    }
+}
