@@ -12,6 +12,8 @@ use stag_engine::PeerAddress;
 
 /// Mounts that are remembered.
 const MOUNTS_MAX: usize = 1_024;
+/// Mounts of one client among them.
+const MOUNTS_OF_CLIENT: usize = MOUNTS_MAX / 4;
 /// Octets of the longest path that is remembered; a longer one is not told.
 const PATH_MAX: usize = 255;
 
@@ -33,6 +35,13 @@ impl MountList {
         let Some(entry) = entry(client, path) else { return };
         let mut mounts = self.mounts();
         mounts.retain(|known| *known != entry);
+        let own = |known: &MountEntry| known.client == entry.client;
+        if mounts.iter().filter(|known| own(known)).count() >= MOUNTS_OF_CLIENT {
+            // The oldest of its own, and no other client's.
+            if let Some(oldest) = mounts.iter().position(own) {
+                mounts.remove(oldest);
+            }
+        }
         if mounts.len() >= MOUNTS_MAX {
             mounts.pop_front();
         }
@@ -90,6 +99,19 @@ mod tests {
         list.add(at(2), &[b'x'; PATH_MAX + 1]);
         list.add(PeerAddress::Process { pid: 1, uid: 0 }, b"/a");
         assert_eq!(list.all().len(), 1);
+    }
+
+    #[test]
+    fn a_client_that_mounts_without_end_pushes_no_other_out() {
+        let list = MountList::default();
+        list.add(at(1), b"/a");
+        for number in 0..3 * MOUNTS_MAX {
+            list.add(at(2), number.to_string().as_bytes());
+        }
+        let all = list.all();
+        assert_eq!(all.len(), 1 + MOUNTS_OF_CLIENT);
+        assert_eq!(*all[0].path, *b"/a");
+        assert_eq!(*all[MOUNTS_OF_CLIENT].path, *(3 * MOUNTS_MAX - 1).to_string().as_bytes());
     }
 
     #[test]
