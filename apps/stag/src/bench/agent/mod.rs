@@ -1,9 +1,10 @@
 //! `stag bench --agent`: a generator that a coordinator on another host runs.
 //!
 //! One coordinator at a time is heard, and one run at a time is made: others wait. A coordinator
-//! that goes away ends its run.
+//! that goes away ends its run. A connection without the token keeps no coordinator waiting.
 
 mod coordinator;
+mod greeting;
 mod shared_run;
 mod slurm;
 mod wire;
@@ -25,12 +26,13 @@ use crate::{
     stop::Stop,
 };
 use clap::Parser;
+use greeting::Greetings;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_load::RunOutcome;
 use std::{
     ffi::OsString,
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener},
     path::Path,
     sync::{
         atomic::{AtomicBool, Ordering},
@@ -45,6 +47,8 @@ use wire::{AgentWord, ControlLine, CoordinatorWord, LineFault, SharedToken, say 
 pub const PORT: u16 = 20_051;
 /// Interval at which an agent looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
+/// The same while connections are being greeted.
+const LOOK_GREETING: Duration = Duration::from_millis(5);
 /// Time that a coordinator may be silent between runs.
 const IDLE_MAX: Duration = Duration::from_secs(3_600);
 /// Time from when an agent is ready to when it is told to begin: others may still be connecting.
@@ -70,26 +74,62 @@ fn hear_all(
     stop: &Stop,
     once: bool,
 ) -> Result<(), Error> {
-    let failed = |error: io::Error| Error::failure(format!("no coordinator is heard: {error}"));
-    while !stop.is_asked() {
-        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        let mut ready = [PollFd::new(listener, PollFlags::IN)];
-        // Interrupted by a signal, or nobody came: the flag is looked at again.
-        if !poll(&mut ready, Some(&look)).is_ok_and(|count| count > 0) {
-            continue;
-        }
-        let (stream, from) = listener.accept().map_err(failed)?;
-        match hear(stream, token, stop) {
-            Ok(runs) => {
-                aside(format!("coordinator {from}: {runs} runs\n"));
-                if once {
-                    return Ok(());
+    thread::scope(|scope| {
+        let mut greetings = Greetings::new();
+        let mut refusals = Refusals::default();
+        let mut is_over = false;
+        let mut outcome = Ok(());
+        while !stop.is_asked() && !is_over && outcome.is_ok() {
+            if await_connection(listener, greetings.is_empty()) {
+                outcome = listener
+                    .accept()
+                    .and_then(|(stream, from)| greetings.begin(scope, stream, from, token));
+            }
+            while let Some((from, greeted)) = greetings.next() {
+                match greeted.and_then(|line| hear(line, stop)) {
+                    Ok(runs) => {
+                        aside(format!("coordinator {from}: {runs} runs\n"));
+                        is_over |= once;
+                    }
+                    Err(why) => refusals.note(from, &why),
                 }
             }
-            Err(why) => aside(format!("coordinator {from}: {why}\n")),
         }
+        greetings.end();
+        outcome.map_err(|error| Error::failure(format!("no coordinator is heard: {error}")))
+    })
+}
+
+/// Waits for a connection, a short time while others are being greeted. Returns true if there is
+/// one.
+fn await_connection(listener: &TcpListener, is_idle: bool) -> bool {
+    let time = if is_idle { LOOK } else { LOOK_GREETING };
+    let look = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    let mut ready = [PollFd::new(listener, PollFlags::IN)];
+    // Interrupted by a signal, or no connection: the flag is looked at again.
+    poll(&mut ready, Some(&look)).is_ok_and(|count| count > 0)
+}
+
+/// Connections that were no coordinators, of which one in a second is logged.
+#[derive(Debug, Default)]
+struct Refusals {
+    logged_at: Option<Instant>,
+    left_out: u64,
+}
+
+impl Refusals {
+    fn note(&mut self, from: SocketAddr, why: &str) {
+        if self.logged_at.is_some_and(|at| at.elapsed() < Duration::from_secs(1)) {
+            self.left_out += 1;
+            return;
+        }
+        let others = match std::mem::take(&mut self.left_out) {
+            0 => String::new(),
+            left_out => format!(" ({left_out} more before it)"),
+        };
+        aside(format!("coordinator {from}: {why}{others}\n"));
+        self.logged_at = Some(Instant::now());
     }
-    Ok(())
 }
 
 /// The file with the token.
@@ -103,9 +143,7 @@ pub fn token_file(arguments: &RunOptions) -> Result<&Path, Error> {
 }
 
 /// Does what one coordinator says, until it goes. Gives the number of runs.
-fn hear(stream: TcpStream, token: &SharedToken, stop: &Stop) -> Result<u32, String> {
-    let mut line = ControlLine::new(stream).map_err(|error| error.to_string())?;
-    line.accept(token)?;
+fn hear(mut line: ControlLine, stop: &Stop) -> Result<u32, String> {
     let mut runs = 0;
     let mut silent_at = Instant::now() + IDLE_MAX;
     while !stop.is_asked() {
@@ -253,6 +291,7 @@ fn unix_ns(at: SystemTime) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpStream;
 
     fn words(text: &str) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
@@ -272,6 +311,28 @@ mod tests {
         ] {
             assert!(parse(&words(refused)).is_err(), "{refused}");
         }
+    }
+
+    #[test]
+    fn silent_strangers_keep_no_coordinator_waiting() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("token");
+        std::fs::write(&file, "a secret of sixteen\n").unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        let [agent, coordinator] = [(); 2].map(|()| SharedToken::read(&file).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let served = thread::spawn(move || hear_all(&listener, &agent, &Stop::default(), true));
+        let strangers: Vec<_> = (0..40).map(|_| TcpStream::connect(at).unwrap()).collect();
+        let mut line = ControlLine::new(TcpStream::connect(at).unwrap()).unwrap();
+        line.greet(&coordinator).unwrap();
+        line.say(&CoordinatorWord::Clock).unwrap();
+        let clock = line.hear(Instant::now() + BEGIN_MAX);
+        assert!(matches!(clock, Ok(AgentWord::Clock { .. })), "{clock:?}");
+        drop(line);
+        served.join().unwrap().unwrap();
+        drop(strangers);
     }
 
     #[test]
