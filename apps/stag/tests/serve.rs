@@ -128,6 +128,44 @@ fn two_cores_share_the_ports_and_their_total_is_the_sum() {
 }
 
 #[test]
+fn the_ready_block_has_the_shortest_line_and_the_control_socket_those_of_version_3() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--nfs", "3,4"]);
+    let port = |word: &str| server.line(word).rsplit_once(':').unwrap().1.to_owned();
+    let (rdma, tcp) = (port("LISTEN"), port("TCP"));
+    let out = server.out();
+    for line in [
+        format!("mount -t nfs -o rdma,port={rdma} 127.0.0.1:/data /mnt/data"),
+        format!("127.0.0.1:/data /mnt/data nfs port={tcp},_netdev 0 0"),
+        format!("mount -t nfs -o port={tcp} 127.0.0.1:/data /mnt/data"),
+        "# mount commands of version 3: 'stag ctl mounts --nfs 3'".to_owned(),
+    ] {
+        assert!(out.lines().any(|printed| printed == line), "{line} is in {out}");
+    }
+    assert!(!out.contains("vers=3"), "{out}");
+    let asked = |nfs: &[&str]| {
+        let output = home.run(&[&["ctl", "mounts"], nfs].concat());
+        assert_eq!(output.status.code(), Some(0), "{nfs:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let over_tcp = format!("proto=tcp,port={tcp},vers=3,nolock,mountport={tcp},mountproto=tcp");
+    let three = asked(&["--nfs", "3"]);
+    assert!(three.contains(&format!("-o {over_tcp} 127.0.0.1:/data /mnt/data\n")), "{three}");
+    assert!(!three.contains(&format!("-o port={tcp} ")), "{three}");
+    let all = asked(&[]);
+    assert!(all.starts_with("# /data\nmount -t nfs -o rdma,"), "{all}");
+    assert_eq!(all.matches("vers=3").count(), 4, "{all}");
+    drop(server);
+
+    let server = home.serve(&["data", "--nfs", "3"]);
+    assert!(server.out().contains("vers=3"), "{}", server.out());
+    let output = home.run(&["ctl", "mounts", "--nfs", "4"]);
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.contains("version 4 is not served"), "{err}");
+}
+
+#[test]
 fn what_is_printed_once_ready_can_be_copied() {
     let home = Home::new();
     fs::create_dir(home.path("with space")).unwrap();

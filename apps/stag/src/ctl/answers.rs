@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     metrics::{Shards, object},
+    serve::mounts::Mounts,
     trace,
 };
 use serde_json::{Value, json};
@@ -41,6 +42,8 @@ pub struct Facts {
     pub metrics: Option<String>,
     /// Exports: name, where it comes from, and whether changes are refused.
     pub exports: ExportList,
+    /// Ways to mount them.
+    pub mounts: Mounts,
 }
 
 /// The exports of a server, which change when it reads its settings again.
@@ -103,6 +106,7 @@ impl Answers {
         let done = match request {
             Request::Status => self.status(),
             Request::Exports => Ok(json!({ "exports": self.facts.exports.all() })),
+            Request::Mounts { nfs } => self.mounts(*nfs),
             Request::Reload => self.reload.as_ref().map_or_else(|| Err(no_reload()), |it| it()),
             Request::Clients => self.clients(),
             Request::Drop { client } => self.drop(client),
@@ -149,6 +153,21 @@ impl Answers {
             "log": trace::filter_text(),
             "shards": shards.collect::<Vec<_>>(),
         }))
+    }
+
+    /// The ways to mount each export, by version `nfs` or by all that are served.
+    fn mounts(&self, nfs: Option<u8>) -> Result<Value, String> {
+        let mut mounts = Vec::new();
+        for export in self.facts.exports.all() {
+            let of = self.facts.mounts.of(export.name.trim_start_matches('/'));
+            let of: Vec<_> =
+                of.into_iter().filter(|it| nfs.is_none_or(|nfs| nfs == it.nfs)).collect();
+            mounts.push(json!({ "export": export.name, "mounts": of }));
+        }
+        match nfs {
+            Some(nfs) if !self.facts.mounts.has(nfs) => Err(self.facts.mounts.no_mount(nfs)),
+            _ => Ok(json!({ "exports": mounts })),
+        }
     }
 
     fn stats(&self) -> Result<Value, String> {

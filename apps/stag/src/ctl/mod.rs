@@ -41,6 +41,7 @@ fn request(what: &CtlWhat) -> Request {
     match what.clone() {
         CtlWhat::Status | CtlWhat::Top { .. } => Request::Status,
         CtlWhat::Exports => Request::Exports,
+        CtlWhat::Mounts { nfs } => Request::Mounts { nfs },
         CtlWhat::Reload => Request::Reload,
         CtlWhat::Clients => Request::Clients,
         CtlWhat::Drop { client } => Request::Drop { client },

@@ -25,6 +25,12 @@ pub enum CtlWhat {
     Status,
     /// List the exports
     Exports,
+    /// Print the mount command and the line for /etc/fstab of each export
+    Mounts {
+        /// By this version alone
+        #[arg(long, value_name = "3|4", value_parser = clap::value_parser!(u8).range(3..=4))]
+        nfs: Option<u8>,
+    },
     /// Read the configuration again
     Reload,
     /// List the connections: credits, thresholds, calls in progress, octets

@@ -12,6 +12,7 @@ pub fn text(request: &Request, value: &Value) -> String {
     match request {
         Request::Status => status(value),
         Request::Exports => exports(value),
+        Request::Mounts { .. } => mounts(value),
         Request::Clients => clients(value),
         Request::Hist => hist(value),
         Request::Trace { .. } => trace(value),
@@ -164,6 +165,19 @@ fn exports(value: &Value) -> String {
     };
     let rows = list(value, "/exports").map(row).collect::<Vec<_>>();
     table(&["export", "mode", "from", "clients", "options"], &rows)
+}
+
+/// The lines of each export, which are not cut: they are copied.
+fn mounts(value: &Value) -> String {
+    let mut text = String::new();
+    for export in list(value, "/exports") {
+        let _ = writeln!(text, "# {}", word(export, "/export"));
+        for mount in list(export, "/mounts") {
+            let (command, fstab) = (word(mount, "/command"), word(mount, "/fstab"));
+            let _ = writeln!(text, "{command}\n{fstab}");
+        }
+    }
+    text
 }
 
 /// The heads of the table of clients.

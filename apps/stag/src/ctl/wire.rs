@@ -16,6 +16,12 @@ pub enum Request {
     Status,
     /// The exports.
     Exports,
+    /// The ways to mount the exports.
+    Mounts {
+        /// By this version of NFS alone.
+        #[serde(default)]
+        nfs: Option<u8>,
+    },
     /// Read the configuration again.
     Reload,
     /// All connections.

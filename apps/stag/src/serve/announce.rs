@@ -4,24 +4,19 @@
 use super::{
     Addresses,
     exports::Exported,
+    mounts::Mounts,
     plan::{Plan, StorePlan},
     proofs::proofs,
     watching,
 };
-use crate::{metrics::ShardPlace, quote, system::OF_HOST};
-use rustix::{process::geteuid, system::uname};
-use stag_fabrics::FabricAddress;
+use crate::{metrics::ShardPlace, system::OF_HOST};
+use rustix::process::geteuid;
 use stag_nfs::{
     serve::{Copied, Started},
     store::ceph::CephExportConfig,
 };
 use stag_pools::Budget;
-use std::{
-    fmt::Write,
-    fs,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    os::unix::fs::MetadataExt,
-};
+use std::{fmt::Write, fs, os::unix::fs::MetadataExt};
 
 /// Describes the store that serves the files, the users that callers act as, and the exports.
 pub fn introduction(plan: &Plan, notices: &[String]) -> String {
@@ -177,35 +172,13 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     if let Some(socket) = &found.watched.control {
         let _ = writeln!(text, "CONTROL {}", socket.display());
     }
+    let mounts = Mounts::new(plan, found);
     for export in &plan.exports {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
-        if plan.nfs.four.is_some() {
-            mounts_by_4(&mut text, &export.name, found);
-        }
-        match found.tcp.filter(|_| plan.nfs.three) {
-            Some(tcp) => {
-                for at in found.listen.iter().filter_map(FabricAddress::ip) {
-                    if plan.clients.must_be_privileged && at.ip().to_canonical().is_loopback() {
-                        text.push_str(
-                            "# Linux mounts over RDMA from a port above 1023, which from this \
-                             host needs --insecure:\n",
-                        );
-                    }
-                    for at in families(at) {
-                        let tcp =
-                            families(tcp).find(|tcp| tcp.is_ipv4() == at.is_ipv4()).unwrap_or(tcp);
-                        mounts(&mut text, &export.name, at, &rdma_options(at, tcp));
-                    }
-                }
-                for tcp in families(tcp) {
-                    mounts(&mut text, &export.name, tcp, &tcp_options(tcp));
-                }
-            }
-            None if plan.nfs.three => text.push_str(
-                "# no mount command of version 3: Linux asks for the export over TCP (--tcp)\n",
-            ),
-            None => {}
-        }
+        text.push_str(&mounts.shortest(&export.name));
+    }
+    if mounts.leaves_out_3() {
+        text.push_str("# mount commands of version 3: 'stag ctl mounts --nfs 3'\n");
     }
     if found.tcp.is_some() && found.listen.iter().any(|at| at.ip().is_some()) {
         text.push_str("# if a mount over RDMA fails: 'stag tune check --client', on the client\n");
@@ -214,71 +187,8 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     text
 }
 
-/// Mount commands by version 4.2, which asks for nothing over another transport.
-fn mounts_by_4(text: &mut String, name: &str, found: &Addresses) {
-    for at in found.listen.iter().filter_map(FabricAddress::ip).flat_map(families) {
-        let rdma = if at.is_ipv4() { "rdma" } else { "proto=rdma6" };
-        mounts(text, name, at, &format!("{rdma},port={},vers=4.2", at.port()));
-    }
-    for at in found.tcp.into_iter().flat_map(families) {
-        let options = format!("proto={},port={},vers=4.2", tcp_name(at), at.port());
-        mounts(text, name, at, &options);
-    }
-}
-
-/// The addresses that clients of either family use: `[::]` takes both.
-fn families(at: SocketAddr) -> impl Iterator<Item = SocketAddr> {
-    let v4 = at.is_ipv6() && at.ip().is_unspecified();
-    let v4 = v4.then(|| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), at.port()));
-    v4.into_iter().chain([at])
-}
-
 const fn mode(read_only: bool) -> &'static str {
     if read_only { "ro" } else { "rw" }
-}
-
-/// `nolock`, because there is no lock manager; `mountport`, because there is no rpcbind.
-fn rdma_options(at: SocketAddr, tcp: SocketAddr) -> String {
-    let (mountproto, port, mountport) = (tcp_name(tcp), at.port(), tcp.port());
-    // `-o rdma` is the IPv4 name of the transport.
-    let rdma = if at.is_ipv4() { "rdma" } else { "proto=rdma6" };
-    format!("{rdma},port={port},vers=3,nolock,mountport={mountport},mountproto={mountproto}")
-}
-
-fn tcp_options(at: SocketAddr) -> String {
-    let (name, port) = (tcp_name(at), at.port());
-    format!("proto={name},port={port},vers=3,nolock,mountport={port},mountproto={name}")
-}
-
-const fn tcp_name(at: SocketAddr) -> &'static str {
-    if at.is_ipv4() { "tcp" } else { "tcp6" }
-}
-
-/// The command and the line of `/etc/fstab`.
-fn mounts(text: &mut String, name: &str, at: SocketAddr, options: &str) {
-    let (source, target) = (format!("{}:/{name}", host(at)), format!("/mnt/{name}"));
-    let _ = writeln!(
-        text,
-        "mount -t nfs -o {options} {} {}",
-        quote::shell(&source),
-        quote::shell(&target)
-    );
-    // At boot it waits for the network.
-    let (source, target) = (quote::fstab(&source), quote::fstab(&target));
-    let _ = writeln!(text, "{source} {target} nfs {options},_netdev 0 0");
-}
-
-/// Returns the name by which clients call this host: they cannot use an address that stands for all
-/// addresses. A link-local one has the number of the interface here: a client puts its own there.
-fn host(at: SocketAddr) -> String {
-    match at.ip() {
-        ip if ip.is_unspecified() => uname().nodename().to_string_lossy().into_owned(),
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => match at {
-            SocketAddr::V6(at) if at.scope_id() != 0 => format!("[{ip}%{}]", at.scope_id()),
-            _ => format!("[{ip}]"),
-        },
-    }
 }
 
 /// The name of a user, if `/etc/passwd` has one.
@@ -296,54 +206,6 @@ fn user(uid: u32) -> String {
 mod tests {
     use super::*;
     use stag_pools::Pages;
-
-    #[test]
-    fn mount_commands_name_port_transport_and_the_way_to_mount() {
-        let (at, tcp) = ("10.0.0.1:20049".parse().unwrap(), "10.0.0.1:2049".parse().unwrap());
-        let mut text = String::new();
-        mounts(&mut text, "data", at, &rdma_options(at, tcp));
-        let options = "rdma,port=20049,vers=3,nolock,mountport=2049,mountproto=tcp";
-        assert_eq!(
-            text,
-            format!(
-                "mount -t nfs -o {options} 10.0.0.1:/data /mnt/data\n10.0.0.1:/data /mnt/data nfs \
-                 {options},_netdev 0 0\n"
-            )
-        );
-        assert_eq!(
-            tcp_options(tcp),
-            "proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp"
-        );
-    }
-
-    #[test]
-    fn ipv6_has_its_own_transports_and_brackets() {
-        let (at, tcp) = ("[fd00::1]:20049".parse().unwrap(), "[fd00::1]:7".parse().unwrap());
-        assert_eq!(
-            rdma_options(at, tcp),
-            "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6"
-        );
-        assert_eq!(host("[fd00::1]:1".parse().unwrap()), "[fd00::1]");
-        assert_eq!(host("[fe80::1%3]:1".parse().unwrap()), "[fe80::1%3]");
-        assert!(!host("0.0.0.0:1".parse().unwrap()).contains("0.0.0.0"));
-        let mut text = String::new();
-        mounts(&mut text, "a b", "[fd00::1]:1".parse().unwrap(), "x");
-        assert_eq!(
-            text,
-            "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs \
-             x,_netdev 0 0\n"
-        );
-    }
-
-    #[test]
-    fn an_address_of_both_families_is_mounted_by_either() {
-        let of =
-            |at: &str| families(at.parse().unwrap()).map(|at| at.to_string()).collect::<Vec<_>>();
-        assert_eq!(of("[::]:20049"), ["0.0.0.0:20049", "[::]:20049"]);
-        for one in ["0.0.0.0:1", "[::1]:1", "10.0.0.1:1", "[fd00::1]:1"] {
-            assert_eq!(of(one), [one]);
-        }
-    }
 
     #[test]
     fn a_shard_says_its_core_its_node_and_its_device_where_these_are_known() {

@@ -13,6 +13,7 @@ mod host_checks;
 mod jitter;
 mod limits;
 mod meaningless;
+pub mod mounts;
 mod need;
 mod nfs4;
 pub mod options;
@@ -223,7 +224,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let exports = watching::exports(&server.plan);
     let reloading = reloader.map(|it| Reloading::new(it, &shards, &exports));
     let reload = reloading.clone().map(Reloading::for_controllers);
-    let facts = watching::facts(&first, exports);
+    let facts = watching::facts(&server.plan, &first, exports);
     let (watched, _watching) = bound.start(&shards, facts, reload, &server.admission)?;
     first.watched = watched;
     watchdog::start(&shards)?;

@@ -3,6 +3,7 @@
 use super::{
     Addresses,
     exports::Exported,
+    mounts::Mounts,
     plan::{Plan, StorePlan},
 };
 use crate::{
@@ -77,12 +78,13 @@ fn options(options: &ClientOptions) -> String {
 }
 
 /// Facts for controllers.
-pub fn facts(found: &Addresses, exports: ExportList) -> Facts {
+pub fn facts(plan: &Plan, found: &Addresses, exports: ExportList) -> Facts {
     Facts {
         listen: found.listen.iter().map(ToString::to_string).collect(),
         tcp: found.tcp.map(|at| at.to_string()),
         metrics: None,
         exports,
+        mounts: Mounts::new(plan, found),
     }
 }
 
