@@ -19,6 +19,7 @@ use crate::parked::PeerAt;
 
 use super::{
     Nfs4, milliseconds,
+    session::{BackChannel, Session},
     state::{AttributeOrder, ChangeAndSize, ClientKey, LockNotice, RecallOrder, StateWork},
 };
 
@@ -38,6 +39,8 @@ pub(super) enum Callback {
 /// Callbacks that wait for a slot at most. Beyond, notices are dropped, and recalls run into their
 /// deadline.
 const QUEUED_MAX: usize = 4_096;
+/// Callbacks of the queue that one pass tries to send; the rest has its turn in the next ones.
+const TRIES: usize = 64;
 /// Octets of the longest callback: a notice names an owner of up to 1,024.
 const MESSAGE_LEN: usize = 2_048;
 /// Octets of the longest reply.
@@ -68,14 +71,21 @@ pub(super) struct Callbacks {
     pub(super) failed: u64,
     /// CB_GETATTRs so far.
     attribute_calls: u64,
-    /// Some slot has a callback that is to go out again.
-    has_again: bool,
+    /// The earliest time at which a callback in a slot is to go out again.
+    again_at: Option<Time>,
+}
+
+impl Callbacks {
+    /// Looks through the slots at that time, if not before.
+    fn wake_at(&mut self, at: Option<Time>) {
+        self.again_at = self.again_at.into_iter().chain(at).min();
+    }
 }
 
 impl Nfs4 {
     /// Returns true while callbacks wait for a slot, or for time.
     pub(crate) fn has_work(&self) -> bool {
-        let is_calling = !self.callbacks.queue.is_empty() || self.callbacks.has_again;
+        let is_calling = !self.callbacks.queue.is_empty() || self.callbacks.again_at.is_some();
         is_calling
             || self.has_letters()
             || self.suspended.await_recalls()
@@ -93,10 +103,11 @@ impl Nfs4 {
         while let Some(work) = self.state.poll_work() {
             self.take_work(work, cx.now());
         }
-        if self.callbacks.has_again {
+        // All sessions are looked through when one is due, not in every pass until then.
+        if self.callbacks.again_at.is_some_and(|at| at <= cx.now()) {
             self.send_again(cx);
         }
-        for _ in 0..self.callbacks.queue.len() {
+        for _ in 0..self.callbacks.queue.len().min(TRIES) {
             let Some(callback) = self.callbacks.queue.pop_front() else { return };
             if let Err(callback) = self.send_new(cx, callback) {
                 self.queue(callback);
@@ -143,38 +154,25 @@ impl Nfs4 {
         {
             return Ok(()); // Whoever asked has been told something else.
         }
-        let mut callback = Some(callback);
-        let mut begun = None;
-        for session in self.sessions.iter_mut().filter(|session| session.client == id) {
-            let session_id = session.id();
-            let Some(back) = session.callbacks.as_mut().filter(|back| back.peer.is_some()) else {
-                continue;
-            };
-            let Some(waiting) = callback.take() else { break };
-            match back.begin(waiting) {
-                Ok((slot, sequence)) => {
-                    begun = Some((session_id, slot, sequence));
-                    break;
-                }
-                Err(refused) => callback = Some(refused),
-            }
-        }
-        match (begun, callback) {
-            (Some((session, slot, sequence)), _) => {
-                self.send(cx, &session, slot, sequence);
-                Ok(())
-            }
-            // A notice that nobody can get now is worth nothing later.
-            (None, Some(Callback::NotifyLock(_)) | None) => Ok(()),
-            (None, Some(callback)) => Err(callback),
-        }
+        let has_room =
+            |session: &&Session| session.callbacks.as_ref().is_some_and(BackChannel::has_room);
+        let found = self.sessions.of(id).find(has_room).map(Session::id);
+        let back = found.and_then(|id| self.sessions.get_mut(&id)?.callbacks.as_mut());
+        let (Some(session), Some(back)) = (found, back) else {
+            // A notice that no session can take now is worth nothing later.
+            let is_notice = matches!(callback, Callback::NotifyLock(_));
+            return if is_notice { Ok(()) } else { Err(callback) };
+        };
+        let (slot, sequence) = back.begin(callback)?;
+        self.send(cx, &session, slot, sequence);
+        Ok(())
     }
 
     /// Sends callbacks again whose time has come.
     fn send_again(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let mut due = Vec::new();
-        self.callbacks.has_again = false;
+        self.callbacks.again_at = None;
         for session in self.sessions.iter_mut() {
             let id = session.id();
             let Some(back) = &mut session.callbacks else { continue };
@@ -184,7 +182,8 @@ impl Nfs4 {
                 due.push((id, slot, sequence));
             }
             // Without a connection they wait for the next one.
-            self.callbacks.has_again |= back.peer.is_some() && back.has_due();
+            let again_at = back.again_at().filter(|_| back.peer.is_some());
+            self.callbacks.wake_at(again_at);
         }
         for (session, slot, sequence) in due {
             self.send(cx, &session, slot, sequence);
@@ -251,13 +250,13 @@ impl Nfs4 {
             && let Some(back) = &mut session.callbacks
         {
             back.put_off(slot, until);
-            self.callbacks.has_again = true;
+            self.callbacks.wake_at(Some(until));
         }
     }
 
     /// A connection was bound: what waits for one goes out.
     pub(super) fn resume_callbacks(&mut self) {
-        self.callbacks.has_again = true;
+        self.callbacks.wake_at(Some(Time(0)));
     }
 
     /// Takes a callback out that was executed.

@@ -245,9 +245,12 @@ impl Nfs4 {
     /// Returns true if no other shard judges anything of a client. Otherwise shards are asked for
     /// the slots of its sessions: try again.
     pub(super) fn bring_home(&mut self, client: u64) -> bool {
-        let of_client = self.sessions.iter().filter(|session| session.client == client);
-        let lent: Vec<_> =
-            of_client.filter(|it| it.lent_to().is_some()).map(|session| session.id()).collect();
+        let lent: Vec<_> = self
+            .sessions
+            .of(client)
+            .filter(|it| it.lent_to().is_some())
+            .map(|session| session.id())
+            .collect();
         for session in &lent {
             self.recall_loan(session);
         }
@@ -329,8 +332,7 @@ impl Nfs4 {
     /// The same of all sessions of a client.
     pub(super) fn tell_client_flags(&self, client: u64) {
         if self.link.as_ref().is_some_and(|link| link.loans > 0) {
-            let sessions = self.sessions.iter().filter(|session| session.client == client);
-            sessions.for_each(|session| self.tell_flags(&session.id()));
+            self.sessions.of(client).for_each(|session| self.tell_flags(&session.id()));
         }
     }
 

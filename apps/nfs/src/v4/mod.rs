@@ -321,8 +321,9 @@ impl Nfs4 {
 
     /// Ends a client: its sessions, its state, its record.
     fn end_client(&mut self, id: u64) {
-        while let Some(session) = self.sessions.first_of(id) {
-            self.end_session(&session);
+        let sessions: Vec<_> = self.sessions.of(id).map(session::Session::id).collect();
+        for session in &sessions {
+            self.end_session(session);
         }
         // A shard where it is settled forgets it.
         self.unsettle(id);
@@ -400,7 +401,7 @@ impl Nfs4 {
 
     /// Returns true if a session of a client has a connection for callbacks.
     fn has_back_channel(&self, client: u64) -> bool {
-        let mut all = self.sessions.iter().filter(|session| session.client == client);
+        let mut all = self.sessions.of(client);
         all.any(|session| session.callbacks.as_ref().is_some_and(|back| back.peer.is_some()))
     }
 

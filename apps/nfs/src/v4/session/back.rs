@@ -91,8 +91,13 @@ impl BackChannel {
         self.slots.iter_mut().filter_map(|slot| slot.callback.take())
     }
 
-    /// Returns true if a callback waits to go out again.
-    pub(in crate::v4) fn has_due(&self) -> bool {
-        self.slots.iter().any(|slot| slot.again_at.is_some())
+    /// Returns true if a connection carries callbacks, and a slot is free for one.
+    pub(in crate::v4) fn has_room(&self) -> bool {
+        self.peer.is_some() && self.slots.iter().any(|slot| slot.callback.is_none())
+    }
+
+    /// The earliest time at which a callback is to go out again, if there is one.
+    pub(in crate::v4) fn again_at(&self) -> Option<Time> {
+        self.slots.iter().filter_map(|slot| slot.again_at).min()
     }
 }

@@ -13,6 +13,7 @@ mod cells;
 mod client;
 mod digest;
 mod ids;
+mod of_client;
 mod request;
 mod table;
 
@@ -22,6 +23,7 @@ pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
 pub(crate) use ids::{CertificateNames, Origins};
 pub(super) use ids::{Host, NameFacts, NameKey, mark_of};
+use of_client::SessionsOfClients;
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
 pub(crate) use table::{BegunSlot, LentSession, UsedSlots};
 pub(super) use table::{Session, Sessions, Standing};

@@ -11,7 +11,7 @@ use crate::parked::PeerAt;
 
 use super::{
     BackChannel, BoundPeers, CELL_LEN, NameFacts, NameKey, Origins, Principal, ReplyCells,
-    SESSIONS, SLOTS, SequenceFacts, SlotInUse, SlotVerdict, digest::digest,
+    SESSIONS, SLOTS, SequenceFacts, SessionsOfClients, SlotInUse, SlotVerdict, digest::digest,
 };
 pub(crate) use loan::{BegunSlot, LentSession, UsedSlots};
 pub(in crate::v4) use loan::{Standing, Way};
@@ -58,6 +58,7 @@ pub(in crate::v4) struct Sessions {
     names: NameKey,
     places: Box<[SessionPlace]>,
     free: Vec<u16>,
+    of_client: SessionsOfClients,
     /// Places from here on were never used: whoever goes through all sessions stops there.
     untouched: usize,
     cells: ReplyCells,
@@ -74,6 +75,7 @@ impl Sessions {
             names,
             places: std::iter::repeat_with(SessionPlace::default).take(SESSIONS).collect(),
             free: (0..SESSIONS as u16).rev().collect(),
+            of_client: SessionsOfClients::new(SESSIONS),
             untouched: 0,
             cells: ReplyCells::new(SLOTS),
             busy: 0,
@@ -130,6 +132,7 @@ impl Sessions {
         let id = self.names.session(NameFacts { epoch, uses, place: number });
         let session = Session::new(LentSession { id, client, minor_version, fore }, cells);
         place.session = Some(Box::new(Session { callbacks, ..session }));
+        self.of_client.add(client, number);
         Some(id)
     }
 
@@ -162,9 +165,9 @@ impl Sessions {
         used.filter_map(|place| place.session.as_deref_mut())
     }
 
-    /// The IDs of a client's sessions, one after the other: the first of them.
-    pub(in crate::v4) fn first_of(&self, client: u64) -> Option<SessionId> {
-        self.iter().find(|session| session.client == client).map(|session| session.id)
+    /// The sessions of a client, the newest first.
+    pub(in crate::v4) fn of(&self, client: u64) -> impl Iterator<Item = &Session> {
+        self.of_client.of(client).filter_map(|place| self.at(place))
     }
 
     /// Returns true if a connection is associated with a session.
@@ -178,6 +181,7 @@ impl Sessions {
         let number = place_of(id);
         let place = self.places.get_mut(usize::from(number))?;
         let session = place.session.take_if(|session| session.id == *id)?;
+        self.of_client.remove(session.client, number);
         self.busy -= session.slots.busy();
         self.cells.give(&session.cells);
         if !session.standing.is_borrowed() {

@@ -261,7 +261,9 @@ impl Sessions {
         if let Some(used) = used {
             session.fill(&mut self.cells, used);
         }
+        let client = session.client;
         place.session = Some(Box::new(session));
+        self.of_client.add(client, number);
         true
     }
 
