@@ -47,6 +47,7 @@ const NFS4: Nfs4Config = Nfs4Config {
     delegations: DelegationPolicy::Never,
     started: 1,
     key: [3; 16],
+    cluster: None,
 };
 
 /// The question that is asked again and again.

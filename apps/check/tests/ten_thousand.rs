@@ -35,6 +35,7 @@ const NFS4: Nfs4Config = Nfs4Config {
     delegations: DelegationPolicy::ReadWrite,
     started: 1_000,
     key: [3; 16],
+    cluster: None,
 };
 
 /// A client of a server in memory, and the octets that the server's shard has allocated.

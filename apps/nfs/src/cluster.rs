@@ -13,10 +13,12 @@ use crate::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use std::{
     collections::BTreeMap,
     fmt::{self, Write as _},
     fs::{File, OpenOptions},
+    hash::Hasher as _,
     io::{Read, Write as _},
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -183,6 +185,13 @@ impl Cluster {
     /// Returns the id of the export with this name.
     pub fn id_of(&self, export: &str) -> Option<ExportId> {
         self.exports.get(export).copied()
+    }
+
+    /// Returns the secret by which gateways recognise each other's sessions of version 4.
+    pub fn session_secret(&self) -> [u8; 16] {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(b"sessions of version 4");
+        hasher.finish128().as_bytes()
     }
 
     /// Returns the key of the file handles.

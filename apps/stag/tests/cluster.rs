@@ -1,11 +1,15 @@
 //! Two gateways of a cluster before one directory, each a process with a state directory of its
 //! own: a client goes from one to the other and finds the same files there.
 
-use crate::support::{Home, Server, json};
+use crate::{
+    caller4::Caller4,
+    support::{Home, Server, json},
+};
 use rustix::process::geteuid;
 use stag_client::{ClientConfig, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
+use stag_protocol::nfs::v4::Status4;
 use std::{fs, os::unix::fs::PermissionsExt};
 
 /// A client of a server over its fabric, as root from a port below 1024.
@@ -52,6 +56,42 @@ fn a_client_finds_the_same_files_at_the_next_gateway() {
     assert_eq!(there.mount("/data").unwrap(), root);
     assert_eq!(there.lookup(made, b"f").unwrap().object, file);
     assert!(there.readdir(made, 4_096).unwrap().iter().any(|entry| entry.name == b"f"));
+}
+
+/// Gateways do not share what clients of version 4 have open.
+#[test]
+fn a_client_of_version_4_that_moves_to_the_next_gateway_is_logged_there_by_its_name() {
+    const MOVED: &str = "a client has moved here from another gateway of the cluster";
+    if !geteuid().is_root() {
+        return println!("skipped: gateways of a cluster run as root");
+    }
+    let home = Home::new();
+    home.run(&["cluster", "init", "blue.toml", "--name", "blue", "data"]);
+    let options = ["--squash", "none", "--mode", "privileged", "--nfs", "3,4"];
+    let mut first = gateway(&home, "state-1", &options);
+    let second = gateway(&home, "state-2", &options);
+    let warning = "notice: version 4 with --cluster: the gateways do not share";
+    assert!(first.err().contains(warning), "{}", first.err());
+
+    let mut client = Caller4::mounted(&first.line("TCP"), "the one that moves");
+    Caller4::mounted(&second.line("TCP"), "the one that stays");
+    // Its own gateway is started again.
+    first.signal(rustix::process::Signal::KILL);
+    first.wait();
+    let first = gateway(&home, "state-1", &options);
+    client.reconnect(&first.line("TCP"));
+    assert_eq!(client.run(&[]).status(), Status4::BadSession);
+    client.begin();
+    assert_eq!(client.run(&[]).status(), Status4::Ok);
+    client.reconnect(&second.line("TCP"));
+    assert_eq!(client.run(&[]).status(), Status4::BadSession);
+    client.begin();
+    second.wait_for_err(MOVED);
+    let log = second.err();
+    let line = log.lines().find(|line| line.contains(MOVED)).unwrap();
+    assert!(line.contains("the one that moves") && line.contains("127.0.0.1"), "{line}");
+    assert_eq!(log.matches(MOVED).count(), 1, "{log}");
+    assert!(!first.err().contains(MOVED), "{}", first.err());
 }
 
 #[test]

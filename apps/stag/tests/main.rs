@@ -9,6 +9,8 @@ mod book;
 mod call;
 #[path = "support/caller.rs"]
 mod caller;
+#[path = "support/caller4.rs"]
+mod caller4;
 mod cluster;
 mod config;
 mod confined;

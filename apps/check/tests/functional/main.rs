@@ -136,6 +136,7 @@ const NFS4: Nfs4Config = Nfs4Config {
     delegations: DelegationPolicy::Never,
     started: 1_000,
     key: [3; 16],
+    cluster: None,
 };
 
 #[test]

@@ -187,6 +187,7 @@ pub fn nfs4_config(
         delegations,
         started: u32::try_from(started.as_secs()).unwrap_or(u32::MAX),
         key,
+        cluster: None,
     })
 }
 

@@ -30,6 +30,8 @@ use crate::{
 
 /// Octets of an owner's name that are logged.
 const OWNER_MAX: usize = 128;
+/// Connections that are remembered for the session that they came with.
+const MOVED_MAX: usize = 64;
 
 /// An owner's name as it is logged.
 fn shown(owner: &[u8]) -> Cow<'_, str> {
@@ -134,6 +136,35 @@ impl Nfs4 {
         }
     }
 
+    /// Takes note of a connection that comes with the session of another gateway: its client has
+    /// moved. The name of the client follows, because it asks for a client ID next.
+    #[cold]
+    fn note_unknown_session(&mut self, id: &SessionId, source: CallSource) {
+        let at = Asker::of(source).at();
+        if self.names.is_of_other_gateway(id) && !self.moved.contains(&at) {
+            if self.moved.len() == MOVED_MAX {
+                self.moved.pop_front();
+            }
+            self.moved.push_back(at);
+        }
+    }
+
+    /// Logs that a client has moved, if its connection came with the session of another gateway.
+    pub(super) fn log_move(&mut self, new: &NewClient<'_>, source: CallSource) {
+        let at = Asker::of(source).at();
+        let Some(place) = self.moved.iter().position(|moved| *moved == at) else { return };
+        self.moved.remove(place);
+        if self.moves.allows(new.now) {
+            tracing::warn!(
+                target: "stag",
+                peer = %source.from,
+                owner = ?shown(new.owner),
+                "a client has moved here from another gateway of the cluster: what it has open \
+                 and locked there is not known here, and it gets EIO for that"
+            );
+        }
+    }
+
     /// Returns true if a client is known by the origin of a call.
     pub(super) fn is_of(&self, client: u64, source: CallSource) -> bool {
         let host = self.host(source);
@@ -147,8 +178,11 @@ impl<S: Store> Turn<'_, '_, S> {
     /// # Errors
     /// NFS4ERR_BADSESSION for one that does not exist, or belongs to another host.
     pub(super) fn associate(&mut self, id: &SessionId) -> Result<(), Status4> {
-        let is_associated = self.nfs4.associate(id, self.source);
-        if is_associated { Ok(()) } else { Err(Status4::BadSession) }
+        if self.nfs4.associate(id, self.source) {
+            return Ok(());
+        }
+        self.nfs4.note_unknown_session(id, self.source);
+        Err(Status4::BadSession)
     }
 
     /// The record of a client ID.

@@ -105,6 +105,9 @@ pub struct Nfs4Config {
     pub started: u32,
     /// Secret key of this run: without it, client IDs and session IDs cannot be guessed.
     pub key: [u8; 16],
+    /// Secret of the cluster of gateways that the server is one of: it recognises sessions of the
+    /// others by it.
+    pub cluster: Option<[u8; 16]>,
 }
 
 /// Bounds of replies (RFC 8881 §2.10.6.4).
@@ -171,6 +174,10 @@ pub(crate) struct Nfs4 {
     certificates: HashMap<PeerAt, CertificateNames>,
     /// Hosts that have the name of another one.
     strangers: EventRate,
+    /// Connections that have shown the session of another gateway, the latest last.
+    moved: VecDeque<PeerAt>,
+    /// Clients that have moved here.
+    moves: EventRate,
     pseudo: PseudoTree,
     /// Edition of the exports that the pseudo file system shows.
     edition: u64,
@@ -202,13 +209,16 @@ pub(crate) struct Nfs4 {
 impl Nfs4 {
     /// Nobody is known yet. `store` has the exports.
     pub(crate) fn new<S: Store>(config: Nfs4Config, store: &S) -> Self {
+        let names = NameKey::new(config.key).in_cluster(config.cluster, config.identity);
         Self {
             config,
-            clients: Clients::new(config.epoch, NameKey::new(config.key)),
-            sessions: Sessions::new(config.epoch, NameKey::new(config.key)),
-            names: NameKey::new(config.key),
+            clients: Clients::new(config.epoch, names),
+            sessions: Sessions::new(config.epoch, names),
+            names,
             certificates: HashMap::new(),
             strangers: EventRate::new("clients by the name of another one"),
+            moved: VecDeque::new(),
+            moves: EventRate::new("clients that have moved from another gateway"),
             pseudo: PseudoTree::new(store.exports(), config.started, store.edition()),
             edition: store.edition(),
             state: StateTables::new(
@@ -276,6 +286,7 @@ impl Nfs4 {
     pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
         self.suspended.forget(peer);
         self.certificates.remove(&peer);
+        self.moved.retain(|moved| *moved != peer);
         self.forget_away(peer);
         for session in self.sessions.iter_mut() {
             session.bound.forget(peer);

@@ -147,6 +147,7 @@ impl Ours {
             delegations: DelegationPolicy::Never,
             started: 1_000,
             key: [3; 16],
+            cluster: None,
         };
         let gateway = Gateway::new(Memory::new(&memory, &mut |_| ()).unwrap()).with_nfs4(config);
         let wire = OverFabric::new(gateway, Config::small());

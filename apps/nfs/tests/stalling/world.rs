@@ -14,6 +14,7 @@ pub const NFS4: Nfs4Config = Nfs4Config {
     delegations: DelegationPolicy::Never,
     started: 1_000,
     key: [3; 16],
+    cluster: None,
 };
 
 pub struct World {

@@ -23,6 +23,7 @@ pub const CONFIG: Nfs4Config = Nfs4Config {
     delegations: DelegationPolicy::Never,
     started: 1_000,
     key: [3; 16],
+    cluster: None,
 };
 
 /// Time that a call may take, all reconnections included: longer than any call here takes.

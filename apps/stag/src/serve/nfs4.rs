@@ -13,6 +13,7 @@ use crate::{
 };
 use stag_nfs::{
     Nfs4Link, Nfs4Records,
+    cluster::Cluster,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
 };
 use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
@@ -50,6 +51,21 @@ impl NfsPlan {
         check_paths(exports)?;
         let delegations = Delegations::new(&arguments.delegations, exports, origins, store)?;
         Ok(Self { three, four: Some(arguments.lease), delegations })
+    }
+
+    /// A sentence about version 4 at a gateway whose clients may move to another one.
+    pub fn notice(&self, store: &StorePlan) -> Option<String> {
+        let has_others = matches!(
+            store,
+            StorePlan::Files { cluster: Some(_), .. } | StorePlan::Ceph { cluster: Some(_), .. }
+        );
+        (self.four.is_some() && has_others).then(|| {
+            "version 4 with --cluster: the gateways do not share what clients have open and \
+             locked. A client that moves to another gateway loses its locks, and its programs get \
+             EIO for the files that they had open; clients that move mount by version 3 \
+             ('stag help cluster')"
+                .to_owned()
+        })
     }
 }
 
@@ -181,7 +197,8 @@ pub fn versions(
         aside(recovery(records));
     }
     let epoch = records.as_ref().map(|records| records.boot.epoch);
-    let four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
+    let mut four = nfs4_config(source, lease, epoch).map_err(cannot_serve)?;
+    four.cluster = plan.cluster().map(Cluster::session_secret);
     Ok((NfsVersions { three, four: Some(four) }, records))
 }
 

@@ -228,6 +228,7 @@ impl Plan {
         notices.extend(callers::notice(arguments, reach, &store));
         notices.extend(unreachable(&addresses, &clients));
         let nfs = NfsPlan::new(arguments, &exports, origins, &store)?;
+        notices.extend(nfs.notice(&store));
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
@@ -310,6 +311,14 @@ impl Plan {
             ));
         }
         Ok(())
+    }
+
+    /// The cluster that this server is a gateway of.
+    pub const fn cluster(&self) -> Option<&Cluster> {
+        match &self.store {
+            StorePlan::Files { cluster, .. } | StorePlan::Ceph { cluster, .. } => cluster.as_ref(),
+            StorePlan::Memory { .. } => None,
+        }
     }
 
     /// True if any caller acts as a user that he names.

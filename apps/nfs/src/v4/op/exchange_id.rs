@@ -34,6 +34,7 @@ pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeI
         from: turn.source.from,
         now: turn.cx.now(),
     };
+    turn.nfs4.log_move(&new, turn.source);
     // RFC 8881 §8.4.2.1 [8881-361]: the name of a client that may reclaim is kept
     turn.nfs4.check_listed(&new, turn.source)?;
     turn.nfs4.check_host(&new)?;

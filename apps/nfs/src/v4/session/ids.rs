@@ -3,6 +3,9 @@
 //!
 //! Each ID ends with the place of its entry, so that it is found at once; all octets in front of
 //! the place come from SipHash-2-4 under the key.
+//!
+//! A gateway of a cluster gives session IDs that the others recognise: 64 bits of hash, 32 that
+//! prove the cluster, 16 that name the gateway, and the place.
 
 use core::hash::Hasher;
 use std::net::IpAddr;
@@ -20,11 +23,52 @@ enum NameKind {
     Client = 1,
     Session = 2,
     Origin = 3,
+    Cluster = 4,
+    Gateway = 5,
 }
 
 /// The key that names of a run are made with.
 #[derive(Clone, Copy)]
-pub(in crate::v4) struct NameKey([u8; 16]);
+pub(in crate::v4) struct NameKey {
+    key: [u8; 16],
+    cluster: Option<ClusterMarks>,
+}
+
+/// A gateway of a cluster: marks of its session IDs.
+#[derive(Clone, Copy)]
+struct ClusterMarks {
+    /// Secret of the cluster.
+    key: [u8; 16],
+    /// Identity of the gateway, the same after a restart.
+    gateway: [u8; 16],
+}
+
+fn hash(key: &[u8; 16], kind: NameKind, parts: &[&[u8]]) -> u128 {
+    let mut hasher = SipHasher24::new_with_key(key);
+    hasher.write_u8(kind as u8);
+    parts.iter().for_each(|octets| hasher.write(octets));
+    hasher.finish128().as_u128()
+}
+
+impl ClusterMarks {
+    /// Octets of a session ID in front of the marks.
+    const HEAD: usize = 8;
+    /// Octets of it in front of the mark of the gateway, and of the place.
+    const GATEWAY_AT: usize = 12;
+    const PLACE_AT: usize = 14;
+
+    /// A session ID with this head and place, and with the marks of this gateway.
+    fn mark(&self, id: SessionId) -> SessionId {
+        let (mut marked, place) = (id, id.get(Self::PLACE_AT..).unwrap_or_default());
+        let head = id.get(..Self::HEAD).unwrap_or_default();
+        let cluster = hash(&self.key, NameKind::Cluster, &[head, place]).to_be_bytes();
+        let gateway = hash(&self.key, NameKind::Gateway, &[&self.gateway, head, place]);
+        let marks = cluster.into_iter().take(Self::GATEWAY_AT - Self::HEAD);
+        let marks = marks.chain(gateway.to_be_bytes()).take(Self::PLACE_AT - Self::HEAD);
+        marked.iter_mut().skip(Self::HEAD).zip(marks).for_each(|(octet, mark)| *octet = mark);
+        marked
+    }
+}
 
 impl core::fmt::Debug for NameKey {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -49,14 +93,16 @@ pub(in crate::v4) struct NameFacts {
 
 impl NameKey {
     pub(in crate::v4) const fn new(key: [u8; 16]) -> Self {
-        Self(key)
+        Self { key, cluster: None }
+    }
+
+    /// The same of a gateway in a cluster with this secret.
+    pub(in crate::v4) fn in_cluster(self, secret: Option<[u8; 16]>, gateway: [u8; 16]) -> Self {
+        Self { cluster: secret.map(|key| ClusterMarks { key, gateway }), ..self }
     }
 
     fn hash(&self, kind: NameKind, octets: &[u8]) -> u128 {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
-        hasher.write_u8(kind as u8);
-        hasher.write(octets);
-        hasher.finish128().as_u128()
+        hash(&self.key, kind, &[octets])
     }
 
     fn hash_facts(&self, kind: NameKind, facts: NameFacts) -> u128 {
@@ -74,10 +120,21 @@ impl NameKey {
         hash << 16 | u64::from(facts.place)
     }
 
-    /// A session ID: 112 bits of hash, and the place.
+    /// A session ID: 112 bits of hash, or 64 and the marks of a cluster, and the place.
     pub(in crate::v4) fn session(&self, facts: NameFacts) -> SessionId {
         let hash = self.hash_facts(NameKind::Session, facts);
-        (hash << 16 | u128::from(facts.place)).to_be_bytes()
+        let id = (hash << 16 | u128::from(facts.place)).to_be_bytes();
+        self.cluster.map_or(id, |cluster| cluster.mark(id))
+    }
+
+    /// Returns true for a session ID that another gateway of the cluster has given. An ID that is
+    /// made up passes for one by chance once in 2^32 times.
+    pub(in crate::v4) fn is_of_other_gateway(&self, id: &SessionId) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
+        let own = cluster.mark(*id);
+        let is_of_cluster =
+            own.get(..ClusterMarks::GATEWAY_AT) == id.get(..ClusterMarks::GATEWAY_AT);
+        is_of_cluster && own != *id
     }
 
     /// The host at the other end of a connection, with the names in its certificate if it showed
@@ -217,6 +274,33 @@ mod tests {
             // Nothing of one shows in the other.
             let differing = (key.client(facts) ^ client) >> 16;
             assert!(differing.count_ones() > 4, "{differing:x}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_recognises_the_sessions_of_the_others_of_its_cluster_and_no_made_up_ones() {
+        let secret = Some([1; 16]);
+        let gateway = |key, gateway| NameKey::new([key; 16]).in_cluster(secret, [gateway; 16]);
+        let (own, other) = (gateway(9, 5), gateway(8, 6));
+        for place in 0..200 {
+            let facts = NameFacts { place, ..facts() };
+            let id = other.session(facts);
+            assert_eq!(id[14..], place.to_be_bytes());
+            assert!(own.is_of_other_gateway(&id) && !other.is_of_other_gateway(&id));
+            // The same gateway after a restart has another key.
+            let restarted = gateway(7, 6);
+            assert!(!restarted.is_of_other_gateway(&id));
+            let strangers =
+                [NameKey::new([9; 16]), NameKey::new([9; 16]).in_cluster(Some([2; 16]), [5; 16])];
+            for stranger in strangers {
+                assert!(!stranger.is_of_other_gateway(&id));
+                assert!(!own.is_of_other_gateway(&stranger.session(facts)));
+            }
+            for octet in 0..12 {
+                let mut changed = id;
+                changed[octet] ^= 1;
+                assert!(!own.is_of_other_gateway(&changed), "{octet}");
+            }
         }
     }
 

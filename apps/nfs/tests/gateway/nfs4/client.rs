@@ -27,6 +27,7 @@ pub const CONFIG: Nfs4Config = Nfs4Config {
     delegations: DelegationPolicy::Never,
     started: 1_000,
     key: [3; 16],
+    cluster: None,
 };
 
 /// An export that can be written to.

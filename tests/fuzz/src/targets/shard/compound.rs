@@ -117,6 +117,7 @@ impl CompoundServer {
             delegations: DelegationPolicy::ReadWrite,
             started: 1_000,
             key: [3; 16],
+            cluster: None,
         };
         let mut world = ShardWorld::new(Gateway::new(gateway_store()).with_nfs4(config));
         let port = world.shard.listen(&Port(0)).expect("nobody else listens");
