@@ -13,7 +13,10 @@ use crate::{
 use stag_pools::{Budget, Pool};
 use stag_protocol::rpcrdma::{InlineSize, PrivateData, Version};
 use stag_verbs::{FabricFault, Limits, PeerAddress, Provider, Time};
-use std::{fmt, io, net::SocketAddr};
+use std::{
+    fmt, io,
+    net::{SocketAddr, TcpListener},
+};
 
 /// Decides whether a peer may connect.
 pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
@@ -120,6 +123,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub fn listen_tcp(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
         self.core.is_quiet = false;
         self.streams.listen(at, shared, self.core.config.steering.as_ref())
+    }
+
+    /// Waits for callers over TCP by a socket that listens and never blocks, as a service manager
+    /// passes it; returns its address.
+    pub fn listen_tcp_by(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
+        self.core.is_quiet = false;
+        self.streams.listen_by(listener)
     }
 
     /// The app.

@@ -207,6 +207,11 @@ impl Streams {
     ) -> io::Result<SocketAddr> {
         let listener = socket::listening(at, shared)?;
         steering.map_or(Ok(()), |steering| steering.set(listener.as_fd()))?;
+        self.listen_by(listener)
+    }
+
+    /// Waits for callers by a socket that listens and never blocks.
+    pub(crate) fn listen_by(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
         let at = listener.local_addr()?;
         epoll::add(
             &self.epoll,

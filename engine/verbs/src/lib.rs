@@ -84,6 +84,7 @@ mod count;
 mod fault;
 mod ip;
 mod open;
+mod passed;
 pub mod soft;
 pub mod source;
 mod time;
@@ -92,6 +93,7 @@ pub use count::Count;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
 pub use ip::{AddressFault, scoped, socket_address};
 pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
+pub use passed::PassedListeners;
 pub use time::Time;
 
 use stag_pools::{Access, Buf, Extent, Fenced, Pool, RemoteKey, Scope, Window, table::Key};

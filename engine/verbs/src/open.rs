@@ -1,6 +1,6 @@
 //! Providers made from addresses: all that a table of fabrics has to know of one.
 
-use crate::{Limits, Provider, Time};
+use crate::{Limits, PassedListeners, Provider, Time};
 use std::{
     fmt::{self, Display},
     io,
@@ -101,6 +101,8 @@ pub struct Settings {
     pub links: Option<usize>,
     /// Users whose processes may connect, beside our own and root.
     pub allow: Vec<u32>,
+    /// Sockets to listen by, in place of the provider's own.
+    pub passed: PassedListeners,
 }
 
 impl Settings {
@@ -118,6 +120,7 @@ impl Settings {
             spare: None,
             links: None,
             allow: Vec::new(),
+            passed: PassedListeners::NONE,
         }
     }
 }

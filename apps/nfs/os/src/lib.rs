@@ -5,8 +5,8 @@
 //! ([`owner`]), reads that nobody waits for ([`ring`]), memory of a shard that another thread works
 //! on ([`lent`]), a file size limit that ends no process ([`signal`]), the one of several listeners
 //! that a caller gets ([`steer`]), TLS of the kernel ([`tls_records`]), locks of octets that belong
-//! to an open file ([`range_lock`]), files that nobody writes unseen ([`lease`]), and failures of
-//! write-back ([`writeback`]).
+//! to an open file ([`range_lock`]), files that nobody writes unseen ([`lease`]), failures of
+//! write-back ([`writeback`]), and descriptors that a service manager passes ([`passed`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per
 //! block, but for lent memory.
@@ -18,6 +18,7 @@ pub mod handle;
 pub mod lease;
 pub mod lent;
 pub mod owner;
+pub mod passed;
 pub mod range_lock;
 pub mod ring;
 pub mod signal;

@@ -11,6 +11,8 @@ pub use kernel_tls::LinuxTls;
 pub use records::start_records;
 pub use shard::{ConnectionShare, NfsVersions, ServeShard};
 pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
+/// Descriptors that a service manager passes to this process.
+pub use stag_nfs_os::passed;
 
 use crate::{
     Nfs4Config, drc,

@@ -25,7 +25,7 @@ use stag_protocol::{
     nfs::{mount, v3},
     rpcrdma::Versions,
 };
-use stag_verbs::{FabricFault, Steering};
+use stag_verbs::{FabricFault, PassedListeners, Steering};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
@@ -88,6 +88,8 @@ pub struct ServeShard {
     pub shm_allow: Vec<u32>,
     /// The address of NFS and MOUNT over TCP.
     pub tcp: Option<SocketAddr>,
+    /// Sockets of a service manager to listen by.
+    pub passed: PassedListeners,
     /// TLS of calls over TCP (RFC 9289).
     pub tls: Option<Arc<ServerTls>>,
     /// Other shards listen at the same addresses.
@@ -256,6 +258,7 @@ impl ServeShard {
             spare: Some(self.share.spare),
             links: Some(self.share.links),
             allow: self.shm_allow.clone(),
+            passed: self.passed.clone(),
             ..Settings::new(config.limits(SEND_QUEUE), seed, self.clock.now())
         };
         let at = self.fabric.of_shard(self.place);
@@ -277,6 +280,22 @@ impl ServeShard {
 
     const fn short(&self, error: io::Error) -> ServeError {
         ServeError::Memory { index: self.index, error }
+    }
+
+    /// Waits for callers over TCP, by the socket that was passed for the address if there is one.
+    fn listen_tcp<P: Fabric, S: Store>(
+        &self,
+        shard: &mut Shard<P, Logged<Gateway<S>>>,
+        at: SocketAddr,
+    ) -> Result<SocketAddr, ServeError> {
+        let listening = match self.passed.at(at) {
+            Some(passed) => passed.and_then(|socket| shard.listen_tcp_by(socket)),
+            None => shard.listen_tcp(at, self.is_shared),
+        };
+        listening.map_err(|error| {
+            let (at, fault) = (at.to_string(), FabricFault::from(&error));
+            ServeError::Listen { at, over: Over::Tcp, fault }
+        })
     }
 
     /// A shard that listens; and what it says of itself, but for the store.
@@ -307,16 +326,7 @@ impl ServeShard {
             })?;
             listen.push(P::any(found));
         }
-        let tcp = match self.tcp {
-            Some(at) => {
-                Some(shard.listen_tcp(at, self.is_shared).map_err(|error| ServeError::Listen {
-                    at: at.to_string(),
-                    over: Over::Tcp,
-                    fault: FabricFault::from(&error),
-                })?)
-            }
-            None => None,
-        };
+        let tcp = self.tcp.map(|at| self.listen_tcp(&mut shard, at)).transpose()?;
         let started = Started {
             fabric: FabricGroup::all(listen)
                 .pop()

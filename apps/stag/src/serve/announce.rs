@@ -67,6 +67,9 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
             .map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
         let _ = writeln!(text, "export /{name} = {path} ({mode})");
     }
+    for at in plan.passed.addresses() {
+        let _ = writeln!(text, "socket of the service manager at {at}");
+    }
     for line in proofs(plan) {
         let _ = writeln!(text, "{line}");
     }

@@ -53,13 +53,14 @@ fn check_addresses(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
     for at in plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses()) {
         if let Some(socket) = address::socket_path(at) {
             check_socket(at, &socket)?;
-        } else if let Some(ip) = at.ip() {
+        } else if let Some(ip) = at.ip().filter(|ip| !plan.passed.has(*ip)) {
             address::probe(ip)
                 .map_err(|error| cannot_listen(at, FabricFault::from(&error), "--listen"))?;
         }
     }
     let flag = if arguments.tcp.is_some() { "--tcp" } else { "--listen" };
-    plan.tcp.map_or(Ok(()), |at| {
+    // What a service manager listens at may need a privilege that this process has not.
+    plan.tcp.filter(|at| !plan.passed.has(*at)).map_or(Ok(()), |at| {
         address::probe(at).map_err(|error| cannot_listen(&at, FabricFault::from(&error), flag))
     })
 }

@@ -17,6 +17,7 @@ pub mod mounts;
 mod need;
 mod nfs4;
 pub mod options;
+mod passed;
 mod plan;
 mod privileges;
 mod proofs;
@@ -149,6 +150,8 @@ struct Server {
 
 /// Serves until a signal comes.
 pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
+    // Before anything is opened.
+    passed::sockets()?;
     // The command line behind `stag serve`.
     let words: Vec<_> = env::args_os().skip(2).collect();
     let settings = settings::merge::<options::ServeOptions>(&words, arguments.config.as_deref())?;
@@ -265,7 +268,8 @@ impl Server {
         // Ports of RDMA devices are none of the system's sockets.
         let shared = shared.filter(|fabric| fabric.group.info().is_over_tcp);
         let tcp = self.plan.tcp.filter(|_| fabrics.first().is_some_and(|it| it.cores > 1));
-        check_free(shared.flat_map(|fabric| fabric.group.ips()).chain(tcp))?;
+        let own = shared.flat_map(|fabric| fabric.group.ips()).chain(tcp);
+        check_free(own.filter(|at| !self.plan.passed.has(*at)))?;
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut links = nfs4::links(&self.plan).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
@@ -289,6 +293,7 @@ impl Server {
                     fabric: fabric.clone(),
                     shm_allow: plan.shm_allow.clone(),
                     tcp,
+                    passed: plan.passed.clone(),
                     tls: plan.tls.clone(),
                     is_shared: places > 1,
                     steered: u32::try_from(places).ok().filter(|places| *places > 1 && steers),

@@ -12,7 +12,7 @@ use super::{
     need::{self, Need},
     nfs4::NfsPlan,
     options::{ServeOptions, SteerOption},
-    proofs, ready_file,
+    passed, proofs, ready_file,
     shards::FabricShards,
     state_dir::state_dir,
 };
@@ -40,6 +40,7 @@ use stag_nfs::{
     },
 };
 use stag_protocol::rpcrdma::Versions;
+use stag_verbs::PassedListeners;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
@@ -57,6 +58,8 @@ pub struct Plan {
     /// TLS of calls over TCP.
     pub tls: Option<Arc<ServerTls>>,
     pub clients: Clients,
+    /// Sockets of a service manager, each at one of the addresses.
+    pub passed: PassedListeners,
     /// Choice of the core that serves a connection.
     pub steer: SteerOption,
     /// Callers may come from any port, whoever they can act as.
@@ -162,6 +165,7 @@ impl Plan {
             FabricShards::all(listen, &settings.listen, usize::from(arguments.cores), origins)?;
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
+        let passed = passed::at(&fabrics, tcp, arguments.steer)?;
         check_open("--tcp", tcp.filter(|_| arguments.tcp.is_some()).as_slice(), &clients)?;
         check_open("--listen", &ips, &clients)?;
         let ceph = ceph_url::of(arguments, &settings.exports, origins)?;
@@ -242,6 +246,7 @@ impl Plan {
             fabrics,
             shm_allow,
             tcp,
+            passed,
             tls,
             clients,
             steer: arguments.steer,

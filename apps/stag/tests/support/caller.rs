@@ -30,7 +30,11 @@ pub struct Caller(TcpStream);
 
 impl Caller {
     pub fn new(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.line("TCP")).unwrap();
+        Self::to(&server.line("TCP"))
+    }
+
+    pub fn to(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }

@@ -1,7 +1,7 @@
 //! Settings of an [`Iwarp`](crate::Iwarp).
 
 use stag_protocol::iwarp::mpa::{self, Crc};
-use stag_verbs::{Limits, Steering, Time};
+use stag_verbs::{Limits, PassedListeners, Steering, Time};
 use std::time::Duration;
 
 /// Length of FPDUs.
@@ -75,6 +75,8 @@ pub struct IwarpConfig {
     pub reuse_port: bool,
     /// Has addresses of peers decide which of those listeners gets them.
     pub steering: Option<Steering>,
+    /// Sockets to listen by, in place of own ones.
+    pub passed: PassedListeners,
     /// Connect from a port below 1024, where this process may take one ([`stag_verbs::source`]).
     pub reserved_port: bool,
     /// `SO_SNDBUF` in octets; `None` leaves it to the kernel's tuning.
@@ -107,6 +109,7 @@ impl IwarpConfig {
             parking: 64,
             reuse_port: false,
             steering: None,
+            passed: PassedListeners::NONE,
             reserved_port: false,
             send_buffer: None,
             receive_buffer: None,

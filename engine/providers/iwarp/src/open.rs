@@ -14,6 +14,7 @@ fn config(settings: Settings) -> IwarpConfig {
     config.crc = if settings.crc { config.crc } else { Crc::Never };
     config.reuse_port = settings.shared_port;
     config.steering = settings.steering;
+    config.passed = settings.passed;
     config.reserved_port = settings.reserved_port;
     config.half_open = settings.half_open.unwrap_or(config.half_open);
     config.spare = settings.spare.unwrap_or(config.spare);

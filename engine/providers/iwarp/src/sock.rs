@@ -51,8 +51,15 @@ fn set_buffers(socket: &OwnedFd, config: &IwarpConfig) -> rustix::io::Result<()>
     Ok(())
 }
 
-/// Waits for peers at `at`; returns the address in use.
+/// Waits for peers at `at`, by the socket that was passed for it if there is one; returns the
+/// address in use.
 pub(crate) fn listen(at: SocketAddr, config: &IwarpConfig) -> io::Result<(OwnedFd, SocketAddr)> {
+    if let Some(passed) = config.passed.at(at) {
+        let listener = passed?.into();
+        set_buffers(&listener, config)?;
+        calm(&listener, at);
+        return Ok((listener, at));
+    }
     let listener = socket(at)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
     if config.reuse_port {
