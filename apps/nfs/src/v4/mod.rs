@@ -369,17 +369,16 @@ impl Nfs4 {
     /// Ends a session.
     fn end_session(&mut self, id: &SessionId) {
         let Some(session) = self.sessions.remove(id) else { return };
-        if let Some(client) = self.clients.get_mut(session.client) {
-            client.sessions -= 1;
-        }
+        self.clients.count_session_end(session.client, session.fore.requests_max);
         self.end_loan(id, &session.standing);
         self.keep_callbacks(session.callbacks);
     }
 
-    /// Counts a new session of a client. The first confirms the client, and ends the record of an
-    /// earlier incarnation. Without a place in the tables of state, nothing changes.
-    fn confirm(&mut self, id: u64, now: Time) -> Result<(), Status4> {
+    /// Counts a new session of a client, with its slots. The first confirms the client, and ends the
+    /// record of an earlier incarnation. Without a place in the tables of state, nothing changes.
+    fn confirm(&mut self, id: u64, slots: u32, now: Time) -> Result<(), Status4> {
         let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
+        let host = client.host;
         if !client.is_confirmed {
             let former = self.clients.confirmed(&client.owner);
             let former = former.map(|former| (former.id, former.verifier));
@@ -390,6 +389,7 @@ impl Nfs4 {
                 self.end_client(former);
             }
             let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
+            self.state.set_host(key, host.number());
             if self.recovery.queue.is_kept() {
                 self.state.await_record(key);
             }
@@ -401,7 +401,7 @@ impl Nfs4 {
                 client.former = former.map(|(_, verifier)| verifier);
             }
         }
-        self.clients.get_mut(id).ok_or(Status4::StaleClientid)?.sessions += 1;
+        self.clients.count_session(id, slots);
         Ok(())
     }
 

@@ -83,16 +83,17 @@ fn a_file_that_another_shard_makes_and_denies_is_opened_at_the_first_try() {
     assert_eq!(scene.names().len(), 3);
 }
 
-/// Opens of one client, at most, and of one file.
-const OPENS: u32 = 32_768;
-const OPENS_OF_FILE: u32 = 16_384;
+/// Opens of one client, at most, which are a third of all places, and opens of one file.
+const OPENS: u32 = 65_536_u32.div_ceil(3);
+const OPENS_OF_FILE: u32 = OPENS / 2;
 /// OPENs of one compound.
 const AT_ONCE: u32 = 8;
 
 /// Opens a file by so many owners.
 fn crowd(world: &mut World<Files>, client: usize, file: &FileHandle) {
     for first in (0..OPENS_OF_FILE).step_by(AT_ONCE as usize) {
-        let owners: Vec<_> = (first..first + AT_ONCE).map(u32::to_be_bytes).collect();
+        let end = OPENS_OF_FILE.min(first + AT_ONCE);
+        let owners: Vec<_> = (first..end).map(u32::to_be_bytes).collect();
         let opens = owners.iter().map(|owner| {
             Request::Open(Open4Args {
                 seqid: 0,

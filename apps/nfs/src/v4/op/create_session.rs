@@ -101,6 +101,8 @@ fn make<S: Store>(
         return Err(Status4::Delay);
     }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
+    let slots = nfs4.clients.share_of_slots(args.client_id, slots, nfs4.sessions.room());
+    let slots = slots.ok_or(Status4::Delay)?;
     let fore = ChannelAttributes { requests_max: slots, ..fore };
     let program = args.program;
     let callbacks = is_back
@@ -108,7 +110,7 @@ fn make<S: Store>(
     let minor_version = turn.minor_version;
     let session = nfs4.sessions.add(args.client_id, minor_version, fore, callbacks);
     let session = session.ok_or(Status4::Delay)?;
-    if let Err(status) = nfs4.confirm(args.client_id, turn.cx.now()) {
+    if let Err(status) = nfs4.confirm(args.client_id, slots, turn.cx.now()) {
         nfs4.sessions.remove(&session);
         return Err(status);
     }

@@ -4,7 +4,7 @@
 //! A client ID is made of the epoch of this run, the place of the record and the number of its uses
 //! ([`NameKey`]): it is not given twice, and cannot be guessed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use stag_engine::{PeerAddress, Time};
 use stag_protocol::{
@@ -12,7 +12,9 @@ use stag_protocol::{
     rpc::Credential,
 };
 
-use super::{CLIENTS, Host, NameFacts, NameKey, Origins, UNCONFIRMED};
+use super::{
+    CLIENTS, Host, NameFacts, NameKey, Origin, Origins, SESSIONS, SLOTS, SessionRoom, UNCONFIRMED,
+};
 use crate::records::OriginMark;
 use crate::v4::{settled::Settled, state::ClientKey};
 
@@ -50,7 +52,9 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) principal: Principal,
     /// The hosts whose connections may use its sessions and end it.
     pub(in crate::v4) origins: Origins,
-    /// The host that it was made from, as its record has it.
+    /// The host that it was made from, among whose places it counts.
+    pub(in crate::v4) host: Origin,
+    /// The same host, as its record has it.
     pub(in crate::v4) mark: OriginMark,
     /// The address that it was made from, for the log.
     pub(in crate::v4) from: PeerAddress,
@@ -107,6 +111,22 @@ struct OwnerRecords {
     unconfirmed: Option<u16>,
 }
 
+/// Places that a host has in the tables of clients and sessions.
+#[derive(Clone, Copy, Debug, Default)]
+struct HostPlaces {
+    records: usize,
+    unconfirmed: usize,
+    sessions: usize,
+    slots: usize,
+}
+
+/// Returns true if a host with `held` places may have one more. The table has `all` of them, and
+/// `used` are taken. A host has a share while three times its own places are fewer than are free:
+/// one host takes a quarter at most, and any number of hosts leave a rest to a newcomer.
+const fn has_share(held: usize, used: usize, all: usize) -> bool {
+    held.saturating_mul(3) < all.saturating_sub(used)
+}
+
 /// A place for a record.
 #[derive(Debug, Default)]
 struct ClientPlace {
@@ -127,7 +147,9 @@ pub(in crate::v4) struct Clients {
     places: Box<[ClientPlace]>,
     free: Vec<u16>,
     owners: HashMap<Box<[u8]>, OwnerRecords>,
-    unconfirmed: usize,
+    hosts: HashMap<Origin, HostPlaces>,
+    /// Places of the records that are not confirmed, the oldest first.
+    unconfirmed: Vec<u16>,
 }
 
 impl Clients {
@@ -140,7 +162,8 @@ impl Clients {
             places: std::iter::repeat_with(ClientPlace::default).take(CLIENTS).collect(),
             free: (0..CLIENTS as u16).rev().collect(),
             owners: HashMap::new(),
-            unconfirmed: 0,
+            hosts: HashMap::new(),
+            unconfirmed: Vec::with_capacity(UNCONFIRMED),
         }
     }
 
@@ -175,15 +198,14 @@ impl Clients {
     }
 
     /// Adds a record that is not confirmed, in place of one of the same owner, and returns its
-    /// client ID. None when all places are taken by confirmed ones.
+    /// client ID. One that is not confirmed may make room: of the same host when that has its
+    /// share, or else of the host that has most of them. None when neither has any.
     pub(in crate::v4) fn add(&mut self, new: &NewClient<'_>) -> Option<u64> {
         if let Some(earlier) = self.unconfirmed(new.owner).map(|client| client.id) {
             self.remove(earlier);
         }
-        if self.unconfirmed >= UNCONFIRMED || self.free.is_empty() {
-            let oldest = self.oldest_unconfirmed()?;
-            self.remove(oldest);
-        }
+        let host = new.host.origin();
+        self.make_room(host)?;
         let number = self.free.pop()?;
         let place = self.places.get_mut(usize::from(number))?;
         place.uses = place.uses.wrapping_add(1);
@@ -194,7 +216,8 @@ impl Clients {
             owner: new.owner.into(),
             verifier: new.verifier,
             principal: new.principal,
-            origins: Origins::new(new.host.origin()),
+            origins: Origins::new(host),
+            host,
             mark: new.mark,
             from: new.from,
             former: None,
@@ -208,14 +231,88 @@ impl Clients {
             settled: Settled::Nowhere,
         });
         self.owners.entry(new.owner.into()).or_default().unconfirmed = Some(number);
-        self.unconfirmed += 1;
+        self.unconfirmed.push(number);
+        let places = self.hosts.entry(host).or_default();
+        (places.records, places.unconfirmed) = (places.records + 1, places.unconfirmed + 1);
         Some(id)
     }
 
-    fn oldest_unconfirmed(&self) -> Option<u64> {
-        let all = self.places.iter().filter_map(|place| place.client.as_ref());
-        let waiting = all.filter(|client| !client.is_confirmed);
-        waiting.min_by_key(|client| client.made).map(|client| client.id)
+    /// Makes room for a record of a host, if there is none for it.
+    fn make_room(&mut self, host: Origin) -> Option<()> {
+        let held = self.places_of(host);
+        let has_place = has_share(held.records, self.len(), CLIENTS);
+        let may_wait = has_share(held.unconfirmed, self.unconfirmed.len(), UNCONFIRMED);
+        if has_place && may_wait {
+            return Some(());
+        }
+        let waiting = || self.unconfirmed.iter().filter_map(|place| self.at(*place));
+        let oldest = match waiting().find(|client| client.host == host) {
+            Some(own) => own.id,
+            None if held.records > 0 && !has_place => return None,
+            None => {
+                let count = |client: &&Client| self.places_of(client.host).unconfirmed;
+                waiting().rev().max_by_key(count)?.id
+            }
+        };
+        self.remove(oldest);
+        Some(())
+    }
+
+    fn places_of(&self, host: Origin) -> HostPlaces {
+        self.hosts.get(&host).copied().unwrap_or_default()
+    }
+
+    /// Changes the places of a host, which is forgotten when it has none.
+    fn change_places(&mut self, host: Origin, change: impl FnOnce(&mut HostPlaces)) {
+        let Entry::Occupied(mut entry) = self.hosts.entry(host) else { return };
+        change(entry.get_mut());
+        if entry.get().records == 0 {
+            entry.remove();
+        }
+    }
+
+    /// Slots that a new session of a client gets by the share of its host, of `granted`. None when
+    /// the host has its share of sessions or of slots. `used` is what all hosts have.
+    pub(in crate::v4) fn share_of_slots(
+        &self,
+        id: u64,
+        granted: u32,
+        used: SessionRoom,
+    ) -> Option<u32> {
+        let held = self.places_of(self.get(id)?.host);
+        if !has_share(held.sessions, used.sessions, SESSIONS)
+            || !has_share(held.slots, used.slots, SLOTS)
+        {
+            return None;
+        }
+        // The nearer the host is to its share, the fewer each of its sessions gets; one is left for
+        // each session that it may have yet.
+        let left = |all: usize, used: usize, held: usize| {
+            (all.saturating_sub(used) / 3).saturating_sub(held)
+        };
+        let to_come = left(SESSIONS, used.sessions, held.sessions);
+        let left = left(SLOTS, used.slots, held.slots).saturating_sub(to_come);
+        Some(granted.min(u32::try_from(left / 16).unwrap_or(u32::MAX)).max(1))
+    }
+
+    /// Counts a new session of a client.
+    pub(in crate::v4) fn count_session(&mut self, id: u64, slots: u32) {
+        let Some(client) = self.get_mut(id) else { return };
+        client.sessions += 1;
+        let host = client.host;
+        self.change_places(host, |places| {
+            (places.sessions, places.slots) = (places.sessions + 1, places.slots + slots as usize);
+        });
+    }
+
+    /// Counts the end of a session.
+    pub(in crate::v4) fn count_session_end(&mut self, id: u64, slots: u32) {
+        let Some(client) = self.get_mut(id) else { return };
+        client.sessions -= 1;
+        let host = client.host;
+        self.change_places(host, |places| {
+            (places.sessions, places.slots) = (places.sessions - 1, places.slots - slots as usize);
+        });
     }
 
     /// Confirms a record. The caller has [removed](Self::remove) an earlier confirmed one of the
@@ -223,6 +320,7 @@ impl Clients {
     pub(in crate::v4) fn confirm(&mut self, id: u64, key: Option<ClientKey>) {
         let Some(client) = self.get_mut(id).filter(|client| !client.is_confirmed) else { return };
         (client.is_confirmed, client.key) = (true, key);
+        let host = client.host;
         let owner = std::mem::take(&mut client.owner);
         if let Some(records) = self.owners.get_mut(&owner) {
             debug_assert!(records.confirmed.is_none(), "an owner has one confirmed record");
@@ -231,7 +329,13 @@ impl Clients {
         if let Some(client) = self.get_mut(id) {
             client.owner = owner;
         }
-        self.unconfirmed -= 1;
+        self.forget_waiting(place_of(id), host);
+    }
+
+    /// A record is confirmed or gone.
+    fn forget_waiting(&mut self, place: u16, host: Origin) {
+        self.unconfirmed.retain(|waiting| *waiting != place);
+        self.change_places(host, |places| places.unconfirmed -= 1);
     }
 
     /// Removes a record. Its sessions and its state are gone already.
@@ -241,7 +345,10 @@ impl Clients {
         let client = place.client.take_if(|client| client.id == id)?;
         debug_assert_eq!(client.sessions, 0, "sessions end before their client");
         self.free.push(number);
-        self.unconfirmed -= usize::from(!client.is_confirmed);
+        if !client.is_confirmed {
+            self.forget_waiting(number, client.host);
+        }
+        self.change_places(client.host, |places| places.records -= 1);
         if let Some(records) = self.owners.get_mut(&client.owner) {
             let record = match client.is_confirmed {
                 true => &mut records.confirmed,
@@ -272,8 +379,12 @@ mod tests {
     use stag_engine::PeerAddress;
 
     fn new(owner: &[u8], seconds: u64) -> NewClient<'_> {
+        from(PeerAddress::Simulated, owner, seconds)
+    }
+
+    fn from(address: PeerAddress, owner: &[u8], seconds: u64) -> NewClient<'_> {
         let now = Time(seconds * 1_000_000_000);
-        let host = names().host(PeerAddress::Simulated, None);
+        let host = names().host(address, None);
         let mark = OriginMark::default();
         let principal = Principal::Unix(0);
         NewClient {
@@ -285,6 +396,12 @@ mod tests {
             from: PeerAddress::Simulated,
             now,
         }
+    }
+
+    /// A host of many.
+    fn host(number: usize) -> PeerAddress {
+        let [.., high, low] = number.to_be_bytes();
+        PeerAddress::Ip(([10, 0, high, low], 700).into())
     }
 
     fn names() -> NameKey {
@@ -319,24 +436,87 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_record_that_nobody_confirmed_makes_room() {
+    fn a_host_recycles_its_own_records_that_wait_and_those_of_others_stay() {
         let mut clients = Clients::new(1, names());
-        let owner = |number: usize| number.to_be_bytes();
-        let ids: Vec<u64> = (0..UNCONFIRMED + 3)
-            .map(|number| clients.add(&new(&owner(number), number as u64)).unwrap())
-            .collect();
-        assert_eq!(clients.len(), UNCONFIRMED);
-        assert!(ids[..3].iter().all(|id| clients.get(*id).is_none()), "the oldest went");
-        assert!(ids[3..].iter().all(|id| clients.get(*id).is_some()));
+        let other = clients.add(&from(host(1), b"other", 0)).unwrap();
+        let owners: Vec<_> = (0..4 * UNCONFIRMED).map(usize::to_be_bytes).collect();
+        let flood: Vec<u64> =
+            owners.iter().map(|owner| clients.add(&from(host(2), owner, 1)).unwrap()).collect();
+        assert!(clients.get(other).is_some(), "it is older than all of them");
+        let left: Vec<_> = flood.iter().filter(|id| clients.get(**id).is_some()).collect();
+        assert_eq!(left.len(), UNCONFIRMED / 4, "a quarter");
+        assert!(left.into_iter().eq(&flood[flood.len() - UNCONFIRMED / 4..]), "the latest");
+        clients.confirm(other, None);
+        assert_eq!(clients.confirmed(b"other").unwrap().id, other);
     }
 
     #[test]
-    fn when_every_place_is_confirmed_nobody_is_added() {
+    fn a_newcomer_finds_room_when_many_hosts_have_records_that_wait() {
         let mut clients = Clients::new(1, names());
-        for number in 0..CLIENTS {
-            let id = clients.add(&new(&number.to_be_bytes(), 0)).unwrap();
-            clients.confirm(id, None);
+        let owners: Vec<_> = (0..2 * UNCONFIRMED).map(usize::to_be_bytes).collect();
+        for round in 0..4 {
+            for (number, owner) in owners.iter().enumerate() {
+                let name = [&owner[..], &[round]].concat();
+                clients.add(&from(host(number), &name, 0)).unwrap();
+            }
         }
-        assert_eq!(clients.add(&new(b"one more", 0)), None);
+        assert!(clients.unconfirmed.len() <= UNCONFIRMED);
+        assert_eq!(clients.len(), clients.unconfirmed.len());
+        let newcomer = clients.add(&from(host(9_999), b"new", 9)).unwrap();
+        let next = clients.add(&from(host(9_998), b"next", 9)).unwrap();
+        assert!(clients.get(newcomer).is_some() && clients.get(next).is_some());
+    }
+
+    #[test]
+    fn one_host_takes_a_quarter_of_the_records_and_others_find_places() {
+        let mut clients = Clients::new(1, names());
+        let take = |clients: &mut Clients, from_host| {
+            let mut count = 0_usize;
+            loop {
+                let owner = [host(from_host).to_string().as_bytes(), &count.to_be_bytes()].concat();
+                let Some(id) = clients.add(&from(host(from_host), &owner, 0)) else { break count };
+                clients.confirm(id, None);
+                count += 1;
+            }
+        };
+        let taken = take(&mut clients, 1);
+        assert_eq!(taken, CLIENTS.div_ceil(4));
+        assert_eq!(clients.add(&from(host(1), b"one more", 0)), None);
+        let all: Vec<usize> = (2..12).map(|other| take(&mut clients, other)).collect();
+        assert!(all.is_sorted_by(|a, b| a >= b) && all.iter().all(|count| *count > 0), "{all:?}");
+        let id = clients.add(&from(host(99), b"newcomer", 0)).unwrap();
+        clients.confirm(id, None);
+        assert!(clients.get(id).is_some(), "eleven hosts leave room for another");
+        let all: Vec<u64> = (0..CLIENTS).filter_map(|it| Some(clients.nth(it)?.id)).collect();
+        all.into_iter().for_each(|id| drop(clients.remove(id)));
+        assert!(clients.hosts.is_empty() && clients.owners.is_empty(), "all places are free");
+    }
+
+    #[test]
+    fn one_host_takes_a_quarter_of_sessions_and_slots() {
+        let mut clients = Clients::new(1, names());
+        let mut used = SessionRoom { sessions: 0, slots: 0 };
+        let mut take = |clients: &mut Clients, from_host| {
+            let mut granted = Vec::new();
+            for number in 0_usize.. {
+                let owner =
+                    [host(from_host).to_string().as_bytes(), &number.to_be_bytes()].concat();
+                let Some(id) = clients.add(&from(host(from_host), &owner, 0)) else { break };
+                let Some(slots) = clients.share_of_slots(id, 64, used) else { break };
+                clients.confirm(id, None);
+                clients.count_session(id, slots);
+                used.sessions += 1;
+                used.slots += slots as usize;
+                granted.push(slots);
+            }
+            granted
+        };
+        let granted = take(&mut clients, 1);
+        assert!(granted.len() > 2_000, "each of its clients has a session: {}", granted.len());
+        assert!(granted.is_sorted_by(|a, b| a >= b), "fewer and fewer");
+        assert_eq!((granted.first(), granted.last()), (Some(&64), Some(&1)));
+        let slots: u32 = granted.iter().sum();
+        assert!((slots as usize) <= SLOTS / 4 + 1, "{slots}");
+        assert_eq!(take(&mut clients, 2).first(), Some(&64), "another host has not noticed");
     }
 }

@@ -77,7 +77,7 @@ impl core::fmt::Debug for NameKey {
 }
 
 /// Origin of a connection: the host that it comes from, as far as the connection shows that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::v4) struct Origin(u64);
 
 /// Facts that make an ID unlike all others of its kind.
@@ -154,6 +154,11 @@ pub(crate) type CertificateNames = [u8; 32];
 impl Origin {
     /// Marks an origin that was proven by a certificate.
     const CERTIFICATE: u64 = 1;
+
+    /// Its number, for tables that count by hosts.
+    pub(in crate::v4) const fn number(self) -> u64 {
+        self.0
+    }
 
     const fn is_proven(self) -> bool {
         self.0 & Self::CERTIFICATE != 0

@@ -3,9 +3,14 @@
 //!
 //! | table | entries | when it is full |
 //! |---|---|---|
-//! | clients | [`CLIENTS`] | the oldest record that nobody confirmed goes; else NFS4ERR_DELAY |
-//! | sessions | [`SESSIONS`], [`SESSIONS_OF_CLIENT`] of one client | NFS4ERR_DELAY |
-//! | slots with cells | [`SLOTS`], [`SLOTS_OF_SESSION`] of a session | fewer are granted, or none |
+//! | clients | [`CLIENTS`], a quarter of one host | the oldest record of that host without a session goes; else NFS4ERR_DELAY |
+//! | clients without a session | [`UNCONFIRMED`], a quarter of one host | the oldest of that host goes, or of the host that has most |
+//! | sessions | [`SESSIONS`], a quarter of one host, [`SESSIONS_OF_CLIENT`] of one client | NFS4ERR_DELAY |
+//! | slots with cells | [`SLOTS`], a quarter of one host, [`SLOTS_OF_SESSION`] of a session | fewer are granted, or none |
+//!
+//! A host is an address, or a certificate. It gets a place while three times its own places are
+//! fewer than are free: the more hosts hold much, the less each of them has, and a newcomer finds
+//! room.
 
 mod back;
 mod bound;
@@ -22,11 +27,11 @@ pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
 pub(crate) use ids::{CertificateNames, Origins};
-pub(super) use ids::{Host, NameFacts, NameKey, mark_of};
+pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
 use of_client::SessionsOfClients;
 pub(super) use request::{SequenceFacts, SlotInUse, SlotVerdict};
 pub(crate) use table::{BegunSlot, LentSession, UsedSlots};
-pub(super) use table::{Session, Sessions, Standing};
+pub(super) use table::{Session, SessionRoom, Sessions, Standing};
 
 /// Client records, confirmed or not.
 pub(super) const CLIENTS: usize = 10_752;

@@ -51,6 +51,13 @@ struct SessionPlace {
     session: Option<Box<Session>>,
 }
 
+/// Places that sessions of all hosts have.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct SessionRoom {
+    pub(in crate::v4) sessions: usize,
+    pub(in crate::v4) slots: usize,
+}
+
 /// The sessions of a shard.
 #[derive(Debug)]
 pub(in crate::v4) struct Sessions {
@@ -90,6 +97,11 @@ impl Sessions {
     /// Slots that sessions have.
     pub(in crate::v4) fn slots(&self) -> usize {
         SLOTS - self.cells.left()
+    }
+
+    /// Places that are taken.
+    pub(in crate::v4) fn room(&self) -> SessionRoom {
+        SessionRoom { sessions: self.len(), slots: self.slots() }
     }
 
     /// Slots in which a compound is carried out.

@@ -1,6 +1,7 @@
 //! The agreement of the tables with each other, for tests and for inputs that are made to harm.
 
 use super::entry::{FileEntry, StateEntry, StateKind};
+use super::hosts::SharedTable;
 use super::{ClientKey, StateKey, StateTables};
 use stag_pools::table::Key;
 
@@ -95,18 +96,33 @@ impl StateTables {
         assert!(!file.is_held || self.presence().may_be_held(file.id));
     }
 
+    fn assert_hosts(&self) {
+        for (key, host) in self.hosts.iter() {
+            let clients = || self.clients.iter().filter(|(_, it)| it.host == Some(key));
+            assert_eq!(clients().count(), host.clients, "a host has its clients");
+            assert_ne!(host.clients, 0, "a host without clients goes");
+            for table in SharedTable::ALL {
+                let held: usize = clients().map(|(_, client)| client.held.of(table)).sum();
+                assert_eq!(held, host.held.of(table), "a host has the places of its clients");
+            }
+        }
+        assert_eq!(self.hosts.len(), self.by_host.len());
+    }
+
     fn assert_counts(&self) {
         let clients = || self.clients.iter().map(|(_, client)| client);
         let files = || self.files.iter().map(|(_, file)| file);
         let states: usize = clients().map(|client| client.states.len()).sum();
         assert_eq!(states, self.states.len());
         let opens: usize = files().map(|file| file.opens.len()).sum();
-        assert_eq!((opens, opens), (self.opens, clients().map(|client| client.opens).sum()));
+        let of_clients = |table| clients().map(|client| client.held.of(table)).sum::<usize>();
+        assert_eq!((opens, opens), (self.opens, of_clients(SharedTable::Opens)));
         let ranges: usize = files().map(|file| file.locks.len()).sum();
-        assert_eq!((ranges, ranges), (self.ranges, clients().map(|client| client.ranges).sum()));
+        assert_eq!((ranges, ranges), (self.ranges, of_clients(SharedTable::Ranges)));
         let kept: usize = files().map(|file| file.delegations.len()).sum();
-        let of_clients: usize = clients().map(|client| client.delegations).sum();
-        assert_eq!((kept, kept), (self.delegations, of_clients));
+        assert_eq!((kept, kept), (self.delegations, of_clients(SharedTable::Delegations)));
+        assert_eq!(self.lock_states, of_clients(SharedTable::LockStates));
+        self.assert_hosts();
         let live: usize = files().map(|file| self.delegations_of(file).count()).sum();
         assert_eq!(kept - live, clients().map(|client| client.revoked).sum::<usize>());
         assert_eq!(files().map(|file| file.lock_states).sum::<usize>(), self.lock_states);

@@ -1,6 +1,7 @@
 //! Delegations that OPEN gives, and their return (RFC 8881 §10.4, §18.6, §18.16).
 
 use super::entry::{DelegationEntry, FileEntry, StateEntry, StateKind};
+use super::hosts::SharedTable;
 use super::{
     Claim, ClientKey, FileId, OpenRequest, StateFault, StateKey, StateRequest, StateTables,
     StateWork, StateidKind,
@@ -203,8 +204,10 @@ impl StateTables {
     ) -> Result<GivenDelegation, NoDelegation> {
         let short = NoDelegation::Resource(false);
         let client = self.clients.get(request.client.0).ok_or(NoDelegation::NotWanted)?;
+        let is_reclaim = matches!(request.claim, Claim::Previous(_));
         let is_full = self.delegations >= self.limits.delegations
-            || client.delegations >= self.limits.delegations_per_client;
+            || client.held.of(SharedTable::Delegations) >= self.limits.delegations_per_client
+            || !is_reclaim && !self.has_share(request.client, SharedTable::Delegations);
         let is_full_or_held = self.file(request.file.id).is_none_or(|file| {
             file.delegations.len() >= self.limits.delegations_per_file
                 || self.delegations_of(file).any(|(_, state, _)| state.client == request.client.0)
@@ -226,9 +229,7 @@ impl StateTables {
         let kind = StateKind::Delegation(entry);
         let Ok(state) = self.add_state(request.client, file, kind) else { return Err(short) };
         self.delegations += 1;
-        if let Some(client) = self.clients.get_mut(request.client.0) {
-            client.delegations += 1;
-        }
+        self.count_places(request.client.0, SharedTable::Delegations, 1, 0);
         if let Some(file) = self.files.get_mut(file) {
             file.delegations.push(state.0);
         }
@@ -299,8 +300,8 @@ impl StateTables {
     pub(super) fn end_delegation(&mut self, key: Key, entry: &StateEntry) {
         let StateKind::Delegation(held) = &entry.kind else { return };
         self.delegations -= 1;
+        self.count_places(entry.client, SharedTable::Delegations, 0, 1);
         if let Some(client) = self.clients.get_mut(entry.client) {
-            client.delegations -= 1;
             client.revoked -= usize::from(!held.machine.is_live());
         }
         if let Some(file) = self.files.get_mut(entry.file) {

@@ -1,5 +1,6 @@
 //! Entries of the tables: clients, states and files, with what names them.
 
+use super::hosts::HeldPlaces;
 use super::opens::FileOpens;
 use super::ranges::FileLocks;
 use super::waiter::LockWaiter;
@@ -77,12 +78,10 @@ pub(super) struct ClientEntry {
     pub id: u64,
     /// Its states, in no order.
     pub states: Vec<Key>,
-    /// Opens among them.
-    pub opens: usize,
-    /// Locked ranges.
-    pub ranges: usize,
-    /// Delegations, revoked ones among them.
-    pub delegations: usize,
+    /// Its places in each table; revoked delegations count.
+    pub held: HeldPlaces,
+    /// Its host among those that have shares.
+    pub host: Option<Key>,
     /// Revoked delegations that it has not freed.
     pub revoked: usize,
     /// Its right to reclaim.
@@ -122,13 +121,12 @@ pub(super) enum LeasePhase {
 }
 
 impl ClientEntry {
-    pub const fn new(id: u64, reclaim: ReclaimState, now: u64) -> Self {
+    pub fn new(id: u64, reclaim: ReclaimState, now: u64) -> Self {
         Self {
             id,
             states: Vec::new(),
-            opens: 0,
-            ranges: 0,
-            delegations: 0,
+            held: HeldPlaces::default(),
+            host: None,
             revoked: 0,
             reclaim,
             record: EntryRecord::Needless,

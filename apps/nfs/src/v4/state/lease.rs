@@ -29,6 +29,7 @@ impl StateTables {
         while let Some(state) = self.clients.get(client.0).and_then(|it| it.states.last()) {
             self.drop_state(*state);
         }
+        self.leave_host(client.0);
         if let Some(mut gone) = self.clients.remove(client.0) {
             self.recovery.forget(&mut gone.reclaim);
         }

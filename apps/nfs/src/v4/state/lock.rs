@@ -1,6 +1,7 @@
 //! Byte-range locks: LOCK, LOCKT and LOCKU (RFC 8881 §9.1–§9.6, §18.10–§18.12).
 
 use super::entry::StateKind;
+use super::hosts::SharedTable;
 use super::owners::{NO_OWNER, client_of};
 use super::ranges::LockChange;
 use super::stateid::next_seqid;
@@ -234,6 +235,15 @@ impl StateTables {
             judged => judged?,
         }
         let change = self.plan_change(file, owner, range, Some((request.client, exclusive)))?;
+        if state.is_none() {
+            self.check_room_for_owner(request.client, file, request.reclaim)?;
+        }
+        if change.growth() > 0
+            && !request.reclaim
+            && !self.has_share(request.client, SharedTable::Ranges)
+        {
+            return Err(self.when_over_share(request.client));
+        }
         Ok(LockPlan { open, state, file, asked, change })
     }
 
@@ -295,7 +305,7 @@ impl StateTables {
             Some((client, _)) => self.clients.get(client.0),
             None => self.clients.at(client_of(owner)),
         };
-        let of_client = client.map_or(0, |client| client.ranges);
+        let of_client = client.map_or(0, |client| client.held.of(SharedTable::Ranges));
         let (growth, limits) = (change.growth(), &self.limits);
         let is_full = of_client + growth > limits.ranges_per_client
             || entry.locks.len() + growth > limits.ranges_per_file;

@@ -16,6 +16,7 @@ mod check;
 mod consistency;
 mod delegation;
 mod entry;
+mod hosts;
 mod lease;
 mod limits;
 mod lock;

@@ -2,6 +2,7 @@
 //! §18.2, §18.16, §18.18).
 
 use super::entry::{OpenEntry, StateEntry, StateKind};
+use super::hosts::SharedTable;
 use super::stateid::next_seqid;
 use super::tables::OpenIndexEntry;
 use super::{
@@ -173,28 +174,40 @@ impl StateTables {
         file: Option<FileId>,
         owner: &[u8],
     ) -> Result<(), StateFault> {
-        let is_known = file.is_some_and(|file| self.find_open(client.0, file, owner).is_some());
-        let is_full = self.is_full_for(client, file, 0)?;
-        if is_full && !is_known { Err(self.when_full()) } else { Ok(()) }
+        match file.and_then(|file| self.find_open(client.0, file, owner)) {
+            Some(_) => Ok(()),
+            None => self.judge_room(client, file, 0, false),
+        }
     }
 
     /// Returns true if the client may have one more open, of a file that has none.
     pub fn has_room(&self, client: ClientKey) -> bool {
-        self.is_full_for(client, None, 0).is_ok_and(|is_full| !is_full)
+        self.judge_room(client, None, 0, false).is_ok()
     }
 
-    /// Returns true if no open more fits into a table that has `more` places than it is meant to.
-    fn is_full_for(
+    /// Judges the place of one more open in tables that have `more` places than they are meant to.
+    /// An OPEN that is exempt is not held to the share of its client and host.
+    fn judge_room(
         &self,
         client: ClientKey,
         file: Option<FileId>,
         more: usize,
-    ) -> Result<bool, Status4> {
-        let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
-        let of_file = file.and_then(|file| self.file(file)).map_or(0, |file| file.opens.len());
-        Ok(self.opens >= self.limits.opens + more
-            || client.opens >= self.limits.opens_per_client + more
-            || of_file >= self.limits.opens_per_file + more)
+        is_exempt: bool,
+    ) -> Result<(), StateFault> {
+        let entry = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
+        let held = entry.held.of(SharedTable::Opens);
+        if self.opens >= self.limits.opens + more {
+            return Err(self.when_full());
+        }
+        let has_share = is_exempt || self.has_share(client, SharedTable::Opens);
+        if !has_share || held >= self.limits.opens_per_client + more {
+            return Err(self.when_over_share(client));
+        }
+        let crowded = file.filter(|file| {
+            let opens = self.file(*file).map_or(0, |file| file.opens.len());
+            opens >= self.limits.opens_per_file + more
+        });
+        crowded.map_or(Ok(()), |file| Err(self.when_crowded(file)))
     }
 
     fn check_shares(&self, request: &OpenRequest<'_>) -> Result<(), StateFault> {
@@ -291,9 +304,8 @@ impl StateTables {
         share: OpenShare,
     ) -> Result<Stateid, StateFault> {
         let more = if request.is_promised { self.limits.opens_promised } else { 0 };
-        if self.is_full_for(request.client, Some(request.file.id), more)? {
-            return Err(self.when_full());
-        }
+        let is_exempt = request.is_promised || matches!(request.claim, Claim::Previous(_));
+        self.judge_room(request.client, Some(request.file.id), more, is_exempt)?;
         let file = self.add_file(&request.file)?;
         let owner = request.owner.into();
         let kind = StateKind::Open(OpenEntry { owner, share, place: 0, locks: Vec::new() });
@@ -306,15 +318,24 @@ impl StateTables {
         let (client, owner) = (request.client.0, request.owner);
         let indexed = OpenIndexEntry { client, file: request.file.id, owner };
         self.index_open(&indexed, Some(key.0));
-        if let Some(client) = self.clients.get_mut(request.client.0) {
-            client.opens += 1;
-        }
+        self.count_places(request.client.0, SharedTable::Opens, 1, 0);
         if let Some(file) = self.files.get_mut(file) {
             file.opens.insert(key.0, share.class(), |key, place| {
                 set_place(&mut self.states, key, place);
             });
         }
         self.refresh_open(key.0)
+    }
+
+    /// The answer when a file has as many opens as it may have: an expired client that has it open
+    /// may make room. A few of its opens are looked at.
+    fn when_crowded(&self, file: FileId) -> StateFault {
+        let opens = self.file(file).into_iter().flat_map(|file| file.opens.iter());
+        let mut holders = opens.take(OPENS_JUDGED).filter_map(|key| self.states.get(key));
+        let expired = holders.find(|state| self.is_courtesy(state.client));
+        expired.map_or(StateFault::Failed(Status4::Delay), |state| {
+            StateFault::AwaitRemoval(ClientKey(state.client))
+        })
     }
 
     /// Access and denial of an open.
@@ -360,9 +381,7 @@ impl StateTables {
         self.opens -= 1;
         let indexed = OpenIndexEntry { client: entry.client, file: entry.file_id, owner };
         self.index_open(&indexed, None);
-        if let Some(client) = self.clients.get_mut(entry.client) {
-            client.opens -= 1;
-        }
+        self.count_places(entry.client, SharedTable::Opens, 0, 1);
         self.drop_waiters_of(entry.file, entry.client);
         locks.iter().for_each(|locks| self.drop_state(*locks));
         let Some(file) = self.files.get_mut(entry.file) else { return };

@@ -2,7 +2,8 @@
 //! them without a walk over all that a file has.
 
 use super::entry::{LockEntry, LockOwner, StateEntry, StateKind};
-use super::{ClientKey, FileId, StateKey, StateTables};
+use super::hosts::SharedTable;
+use super::{ClientKey, FileId, StateFault, StateKey, StateTables};
 use crate::steps;
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Status4, state::LockRange};
@@ -43,6 +44,27 @@ impl StateTables {
         owner.states.first().map(|key| StateKey(*key))
     }
 
+    /// Judges the place of one more lock state of a file.
+    ///
+    /// # Errors
+    /// DELAY without one; [`StateFault::AwaitRemoval`].
+    pub(super) fn check_room_for_owner(
+        &self,
+        client: ClientKey,
+        file: Key,
+        is_reclaim: bool,
+    ) -> Result<(), StateFault> {
+        if self.lock_states >= self.limits.lock_states {
+            return Err(self.when_full());
+        }
+        if !is_reclaim && !self.has_share(client, SharedTable::LockStates) {
+            return Err(self.when_over_share(client));
+        }
+        let of_file = self.files.get(file).map_or(0, |file| file.lock_states);
+        let is_full = of_file >= self.limits.lock_states_per_file;
+        if is_full { Err(Status4::Delay.into()) } else { Ok(()) }
+    }
+
     /// Adds a lock state under an open: it and the number of its lock-owner.
     pub(super) fn add_lock_state(
         &mut self,
@@ -52,12 +74,6 @@ impl StateTables {
     ) -> Result<(Key, u64), Status4> {
         let opened = self.states.get(open).ok_or(Status4::BadStateid)?;
         let (file, file_id) = (opened.file, opened.file_id);
-        let of_file = self.files.get(file).map_or(0, |file| file.lock_states);
-        if self.lock_states >= self.limits.lock_states
-            || of_file >= self.limits.lock_states_per_file
-        {
-            return Err(Status4::Delay);
-        }
         let hash = self.owner_hash(client.0, file_id, owner);
         let known = self.by_lock_owner.get(&hash).copied();
         let key = match known {
@@ -82,6 +98,7 @@ impl StateTables {
         self.by_lock_owner.insert(hash, key);
         self.by_open.insert((open, number), added.0);
         self.lock_states += 1;
+        self.count_places(client.0, SharedTable::LockStates, 1, 0);
         if let Some(owner) = self.lock_owners.get_mut(key) {
             owner.states.push(added.0);
         }
@@ -114,6 +131,7 @@ impl StateTables {
     pub(super) fn end_locks(&mut self, entry: &StateEntry) {
         let StateKind::Locks(locks) = &entry.kind else { return };
         self.lock_states -= 1;
+        self.count_places(entry.client, SharedTable::LockStates, 0, 1);
         self.by_open.remove(&(locks.open, locks.number));
         if let Some(file) = self.files.get_mut(entry.file) {
             file.lock_states -= 1;
@@ -172,8 +190,8 @@ impl StateTables {
     /// Counts ranges of a lock-owner.
     pub(super) fn count_ranges(&mut self, number: u64, added: usize, gone: usize) {
         self.ranges = self.ranges + added - gone;
-        if let Some(client) = self.clients.at_mut(client_of(number)) {
-            client.ranges = client.ranges + added - gone;
+        if let Some(client) = self.clients.key_at(client_of(number)) {
+            self.count_places(client, SharedTable::Ranges, added, gone);
         }
         if let Some(owner) = self.lock_owners.at_mut(owner_of(number)) {
             owner.ranges = owner.ranges + added - gone;

@@ -2,6 +2,7 @@
 //! §10.4.4–§10.4.6, §20.2, §20.6).
 
 use super::entry::{DelegationEntry, StateKind};
+use super::hosts::SharedTable;
 use super::{
     ClientKey, FileId, GrantingCall, IoAccess, StateFault, StateKey, StateTables, StateWork,
 };
@@ -276,9 +277,11 @@ impl StateTables {
         if !is_full || now < self.next_recall_any {
             return;
         }
-        let most = self.clients.iter().max_by_key(|(_, client)| client.delegations);
+        let most =
+            self.clients.iter().max_by_key(|(_, client)| client.held.of(SharedTable::Delegations));
         if let Some((key, client)) = most {
-            let keep = u32::try_from(client.delegations / 2).unwrap_or(u32::MAX);
+            let keep =
+                u32::try_from(client.held.of(SharedTable::Delegations) / 2).unwrap_or(u32::MAX);
             self.next_recall_any = now.saturating_add(RECALL_ANY_MS);
             self.work.push(StateWork::RecallAny { client: ClientKey(key), keep });
         }

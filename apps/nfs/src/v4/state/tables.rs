@@ -1,6 +1,7 @@
 //! The tables of a shard, and how clients, states and files get into them and out of them.
 
 use super::entry::{ClientEntry, FileEntry, LockOwner, StateEntry, StateKind};
+use super::hosts::HostEntry;
 use super::presence::{Presence, PresenceFilter};
 use super::recent::RecentRecalls;
 use super::recovery::Recovery;
@@ -23,6 +24,9 @@ pub struct StateTables {
     secret: [u8; 16],
     pub(super) limits: StateLimits,
     pub(super) clients: Table<ClientEntry>,
+    /// Hosts of clients, with the places that these have.
+    pub(super) hosts: Table<HostEntry>,
+    pub(super) by_host: HashMap<u64, Key>,
     pub(super) states: Table<StateEntry>,
     pub(super) files: Table<FileEntry>,
     by_id: HashMap<FileId, Key>,
@@ -91,6 +95,8 @@ impl StateTables {
             epoch,
             secret: [0; 16],
             clients: Table::sparse(limits.clients),
+            hosts: Table::sparse(limits.clients),
+            by_host: HashMap::new(),
             states: Table::sparse(limits.states()),
             files: Table::sparse(limits.files()),
             by_id: HashMap::with_capacity(limits.opens + limits.delegations),

@@ -12,6 +12,7 @@ mod files;
 mod locks;
 mod names;
 mod owners;
+mod places;
 mod ranges;
 pub mod recovery;
 mod refusals;

@@ -1,6 +1,9 @@
 //! Clients, sessions, slots and replays (RFC 8881 §2.10, §18.35–§18.37, §18.46).
 
-use super::client::{Client4, session_args};
+use super::client::{CONFIG, Client4, ServedExport, memory, session_args};
+use crate::gateway::wire::OverTcp;
+use stag_engine::Config;
+use stag_nfs::Gateway;
 use stag_protocol::{
     nfs::v4::*,
     rpc::{AuthSys, Credential, Gids},
@@ -227,11 +230,44 @@ fn a_flag_of_minor_version_2_is_none_of_minor_version_1() {
     }
 }
 
+/// A client whose server takes connections of many hosts.
+fn over_tcp() -> Client4 {
+    let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
+    let wire = OverTcp::new(gateway, Config { streams: 128, ..Config::small() });
+    Client4::on(Box::new(wire), ServedExport::new(b"memory", ()), 2)
+}
+
+#[test]
+fn one_host_makes_a_quarter_of_all_clients_and_another_finds_room() {
+    let mut client = over_tcp();
+    let mut count = 1_u32;
+    let refused = loop {
+        let made = client.exchange_id(&count.to_be_bytes(), 1);
+        let made = made.and_then(|(id, sequence)| {
+            client.create_session_of(session_args(id, sequence)).map(|ok| ok.fore.requests_max)
+        });
+        match made {
+            Ok(slots) => assert!(slots >= 1, "each session has a slot"),
+            Err(status) => break status,
+        }
+        count += 1;
+    };
+    assert_eq!((count, refused), (2_688, Status4::Delay));
+    assert_eq!(client.run(&[]).status(), Status4::Ok, "its clients are served on");
+    client.wire.connect_from(9);
+    let (id, sequence) = client.exchange_id(b"of another host", 1).unwrap();
+    let ok = client.create_session_of(session_args(id, sequence)).unwrap();
+    assert_eq!(ok.fore.requests_max, session_args(id, sequence).fore.requests_max);
+}
+
 #[test]
 fn ten_thousand_clients_have_a_session_each() {
-    let mut client = Client4::in_memory();
+    let mut client = over_tcp();
     let mut slots = 0;
     for number in 0..10_000_u32 {
+        if number % 100 == 0 {
+            client.wire.connect_from(10 + (number / 100) as u8);
+        }
         let owner = format!("client {number} of a large cluster");
         let (id, sequence) = client.exchange_id(owner.as_bytes(), 1).unwrap();
         let ok = client.create_session_of(session_args(id, sequence)).unwrap();
@@ -241,5 +277,6 @@ fn ten_thousand_clients_have_a_session_each() {
     assert!(slots < 64, "the later ones get fewer");
     let report = client.wire.report().nfs4;
     assert_eq!((report.clients, report.sessions), (10_001, 10_001));
+    client.wire.call_over(0);
     assert_eq!(client.run(&[]).status(), Status4::Ok, "the first is served on");
 }

@@ -7,6 +7,7 @@ mod leases;
 mod locks;
 mod model;
 mod opens;
+mod shares;
 mod watched;
 
 use super::*;

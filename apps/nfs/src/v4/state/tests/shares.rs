@@ -1,0 +1,212 @@
+//! Shares of hosts and clients: places that a host cannot take from others, whatever it does.
+
+use super::*;
+use crate::v4::state::hosts::SharedTable;
+
+/// Tables of which only the shares are met: no client and no file has a limit of its own.
+const SHARED: StateLimits = StateLimits {
+    clients: 16,
+    opens: 60,
+    opens_promised: 2,
+    opens_per_client: 60,
+    opens_per_file: 60,
+    lock_states: 60,
+    lock_states_per_file: 60,
+    ranges: 60,
+    ranges_per_client: 60,
+    ranges_per_file: 60,
+    waiters: 8,
+    waiters_per_file: 4,
+    delegations: 30,
+    delegations_per_client: 30,
+    delegations_per_file: 3,
+};
+
+/// Two clients of one host, and the third of another.
+fn hosts() -> Fixture {
+    let mut fixture = Fixture::with(SHARED);
+    for (client, host) in fixture.clients.into_iter().zip([1, 1, 2]) {
+        fixture.tables.set_host(client, host);
+    }
+    fixture
+}
+
+/// Has a client take places until it gets no more: their number, and the answer then.
+fn take_all(mut take: impl FnMut(usize) -> Result<(), StateFault>) -> (usize, StateFault) {
+    let mut count = 0;
+    loop {
+        match take(count) {
+            Ok(()) => count += 1,
+            Err(fault) => return (count, fault),
+        }
+        assert!(count <= 60, "a table has no more");
+    }
+}
+
+fn take_opens(fixture: &mut Fixture, client: usize) -> (usize, StateFault) {
+    take_all(|count| {
+        let opened = fixture.open_file(client, FileId(count as u128), "a", READ, 0);
+        opened.map(|_| ())
+    })
+}
+
+fn take_owners(fixture: &mut Fixture, client: usize) -> (usize, StateFault) {
+    let open = fixture.open(client, "a", BOTH, 0);
+    take_all(|count| {
+        let owner = format!("p{count}");
+        fixture.lock(client, by(open, &owner), LockType::Read, 0, 1).map(|_| ())
+    })
+}
+
+fn take_ranges(fixture: &mut Fixture, client: usize) -> (usize, StateFault) {
+    let open = fixture.open(client, "a", BOTH, 0);
+    let mut locks = None;
+    take_all(|count| {
+        let by = locks.map_or(by(open, "p"), LockerRef::Known);
+        let locked = fixture.lock(client, by, LockType::Read, 2 * count as u64, 1)?;
+        locks = Some(locked);
+        Ok(())
+    })
+}
+
+fn take_delegations(fixture: &mut Fixture, client: usize) -> (usize, StateFault) {
+    take_all(|count| {
+        let request = OpenRequest {
+            client: fixture.clients[client],
+            file: FileRef { id: FileId(count as u128), handle: b"handle" },
+            owner: b"a",
+            access: READ,
+            deny: 0,
+            claim: Claim::New,
+            offer: DelegationOffer {
+                policy: DelegationPolicy::Read,
+                has_back_channel: true,
+                ..DelegationOffer::default()
+            },
+            is_promised: false,
+        };
+        let opened = fixture.tables.open(&request, 0)?;
+        fixture.tables.assert_consistent();
+        match opened.delegation {
+            DelegationOutcome::Given(_) => Ok(()),
+            _ => Err(Status4::Delay.into()),
+        }
+    })
+}
+
+#[test]
+fn a_client_has_a_third_its_host_half_and_another_host_finds_places() {
+    type Take = fn(&mut Fixture, usize) -> (usize, StateFault);
+    let delay = StateFault::Failed(Status4::Delay);
+    let tables: [(Take, usize); 4] =
+        [(take_opens, 60), (take_owners, 60), (take_ranges, 60), (take_delegations, 30)];
+    for (take, places) in tables {
+        let mut fixture = hosts();
+        assert_eq!(take(&mut fixture, 0), (places / 3, delay), "a third");
+        let others = take(&mut fixture, 1);
+        assert_eq!(others, (places / 6, delay), "the rest of the half of its host");
+        let (of_other, fault) = take(&mut fixture, 2);
+        assert_eq!((of_other, fault), (places / 6, delay), "a third of what is free");
+    }
+}
+
+#[test]
+fn places_that_come_back_are_taken_again() {
+    let mut fixture = hosts();
+    let (count, _) = take_opens(&mut fixture, 0);
+    let request = |fixture: &mut Fixture| fixture.open_file(0, FileId(99), "a", READ, 0);
+    assert!(request(&mut fixture).is_err());
+    let again = fixture.open_file(0, FileId(0), "a", READ, 0).unwrap();
+    assert!(!again.is_new, "an open that is there needs no place");
+    let client = fixture.clients[0];
+    let close = StateRequest { client, file: FileId(0), stateid: again.stateid };
+    fixture.tables.close(&close).unwrap();
+    assert!(request(&mut fixture).is_ok());
+    assert_eq!(fixture.tables.check_room(client, None, b"x"), failed(Status4::Delay));
+    assert_eq!(fixture.tables.check_room(fixture.clients[2], None, b"x"), Ok(()));
+    fixture.tables.release_client(client);
+    fixture.tables.assert_consistent();
+    let (of_second, _) = take_opens(&mut fixture, 1);
+    assert_eq!(of_second, count, "the places of a client that is gone are free");
+}
+
+#[test]
+fn a_host_that_has_its_share_costs_no_expired_client_of_another_its_state() {
+    let mut fixture = hosts();
+    fixture.open(2, "a", READ, 0);
+    take_opens(&mut fixture, 1);
+    fixture.now = LEASE + 2;
+    fixture.tables.renew(fixture.clients[0], fixture.now);
+    fixture.tables.renew(fixture.clients[1], fixture.now);
+    fixture.tables.handle_time(fixture.now);
+    assert!(fixture.tables.is_expired(fixture.clients[2]));
+    let full = |fixture: &mut Fixture| fixture.open_file(1, FileId(99), "b", READ, 0);
+    assert_eq!(full(&mut fixture), failed(Status4::Delay));
+    // One of its own makes room.
+    fixture.open(0, "b", READ, 0);
+    fixture.now = 2 * LEASE + 4;
+    fixture.tables.renew(fixture.clients[1], fixture.now);
+    fixture.tables.handle_time(fixture.now);
+    assert_eq!(full(&mut fixture), Err(StateFault::AwaitRemoval(fixture.clients[0])));
+}
+
+#[test]
+fn a_crowded_file_costs_no_client_that_has_it_not_open_its_state() {
+    let mut fixture = Fixture::with(StateLimits { opens_per_file: 2, ..SMALL });
+    fixture.open_file(2, FileId(99), "a", READ, 0).unwrap();
+    let first = fixture.open(0, "a", READ, 0);
+    fixture.open(1, "a", READ, 0);
+    fixture.now = LEASE + 2;
+    for client in [0, 1] {
+        fixture.tables.renew(fixture.clients[client], fixture.now);
+    }
+    fixture.tables.handle_time(fixture.now);
+    let full = |fixture: &mut Fixture| fixture.open_file(1, FILE, "b", READ, 0);
+    assert_eq!(full(&mut fixture), failed(Status4::Delay));
+    fixture.now = 2 * LEASE + 4;
+    fixture.tables.renew(fixture.clients[1], fixture.now);
+    fixture.tables.handle_time(fixture.now);
+    assert_eq!(full(&mut fixture), Err(StateFault::AwaitRemoval(fixture.clients[0])));
+    assert_eq!(fixture.tables.find_state(&first).is_some(), true);
+}
+
+#[test]
+fn what_was_granted_before_a_restart_is_granted_again_in_any_order() {
+    let mut fixture = hosts();
+    fixture.tables = StateTables::new(3, 2, LEASE, SHARED);
+    fixture.tables.begin_grace(3, LEASE);
+    fixture.clients = [11, 12, 13].map(|id| fixture.tables.add_client(id, true, 0).unwrap());
+    for (client, host) in fixture.clients.into_iter().zip([1, 1, 2]) {
+        fixture.tables.set_host(client, host);
+    }
+    let mut reclaim = |client: usize, count: u128| {
+        let request = OpenRequest {
+            client: fixture.clients[client],
+            file: FileRef { id: FileId(count), handle: b"handle" },
+            owner: b"a",
+            access: BOTH,
+            deny: 0,
+            claim: Claim::Previous(stag_protocol::nfs::v4::DelegationType::None),
+            offer: DelegationOffer::default(),
+            is_promised: false,
+        };
+        fixture.tables.open(&request, 0).map(|_| ())
+    };
+    // The other host had its own before the first took half.
+    (0..30).for_each(|count| reclaim(2, count).unwrap());
+    (30..60).for_each(|count| reclaim(0, count).unwrap());
+    fixture.tables.assert_consistent();
+}
+
+#[test]
+fn hosts_without_clients_take_no_place() {
+    let mut fixture = hosts();
+    let first = fixture.clients[0];
+    fixture.tables.set_host(first, 3);
+    fixture.tables.set_host(first, 1);
+    fixture.tables.assert_consistent();
+    fixture.clients.into_iter().for_each(|client| fixture.tables.release_client(client));
+    fixture.tables.assert_consistent();
+    assert!(fixture.tables.hosts.is_empty() && fixture.tables.by_host.is_empty());
+    assert!(SharedTable::ALL.into_iter().all(|table| fixture.tables.has_share(first, table)));
+}
