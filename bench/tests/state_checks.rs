@@ -27,6 +27,7 @@ fn open(tables: &mut StateTables, client: ClientKey, id: FileId) -> Opened {
         access: share::BOTH,
         deny: 0,
         claim: Claim::New,
+        is_promised: false,
         offer: DelegationOffer { policy, has_back_channel: true, call: None, is_changing: false },
     };
     tables.open(&request, 0).unwrap()
