@@ -412,6 +412,7 @@ impl<S: Store> App for Gateway<S> {
         GatewayReport {
             duplicates: self.cache.report(),
             nfs4: self.report_nfs4(),
+            faults: self.store.faults(),
             ..self.counters.report(self.store.verifier())
         }
     }

@@ -10,7 +10,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::grain::TimeGrain;
 use procfs::process::Process;
-use rustix::fs::{Mode, OFlags, SeekFrom, StatFs, Statx, fstatfs, getxattr, makedev, openat, seek};
+use rustix::fs::{
+    Mode, OFlags, SeekFrom, StatFs, StatVfsMountFlags, Statx, fstatfs, fstatvfs, getxattr, makedev,
+    openat, seek,
+};
 use rustix::io::{Errno, pwrite};
 use stag_nfs_os::clone::clone_range;
 
@@ -23,6 +26,8 @@ pub(crate) struct FileSystemLimits {
     pub(crate) link_max: u32,
     /// True for a file system of the network, or of another process: any call may wait for others.
     pub(crate) is_remote: bool,
+    /// True if it was mounted read-only when it was looked at.
+    pub(crate) is_read_only: bool,
     /// Fineness with which its times tell changes apart.
     pub(crate) grain: TimeGrain,
     /// True if files have extended attributes of users.
@@ -67,6 +72,7 @@ impl FileSystemLimits {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
                 is_remote: false,
+                is_read_only: false,
                 grain: TimeGrain::default(),
                 has_xattrs: false,
                 clone_block: None,
@@ -82,11 +88,16 @@ impl FileSystemLimits {
             file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
             link_max: kind.link_max(),
             is_remote,
+            is_read_only: is_mounted_read_only(&root),
             grain: grain.unwrap_or_default(),
             has_xattrs: has_xattrs(&root),
             clone_block: file.filter(|_| can_clone(&root)).map(|_| block_len(&about) as u32),
         }
     }
+}
+
+fn is_mounted_read_only(root: impl AsFd) -> bool {
+    fstatvfs(root).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// File systems of which more is known than their name.
@@ -234,6 +245,7 @@ mod tests {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
                 is_remote: false,
+                is_read_only: false,
                 grain: TimeGrain::Coarse,
                 has_xattrs: false,
                 clone_block: None,

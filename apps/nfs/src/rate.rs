@@ -3,16 +3,18 @@
 use stag_engine::Time;
 use std::time::Duration;
 
-/// Events that are logged in each interval, at most.
+/// Events that are usually logged in each interval, at most.
 const EVENTS_MAX: u32 = 20;
-/// The interval.
+/// The usual interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counts events of one kind; beyond so many a second they are counted and not logged.
+/// Counts events of one kind; beyond a limit in each interval they are counted and not logged.
 #[derive(Debug)]
 pub struct EventRate {
     /// Name of the events, in the plural.
     events: &'static str,
+    most: u32,
+    interval: Duration,
     since: Time,
     logged: u32,
     left_out: u64,
@@ -21,7 +23,12 @@ pub struct EventRate {
 impl EventRate {
     /// Nothing logged yet.
     pub const fn new(events: &'static str) -> Self {
-        Self { events, since: Time(0), logged: 0, left_out: 0 }
+        Self::limited(events, EVENTS_MAX, INTERVAL)
+    }
+
+    /// Nothing logged yet, and at most `most` events in each `interval`.
+    pub const fn limited(events: &'static str, most: u32, interval: Duration) -> Self {
+        Self { events, most, interval, since: Time(0), logged: 0, left_out: 0 }
     }
 
     /// True while events were left out and nobody was told how many.
@@ -32,7 +39,7 @@ impl EventRate {
 
     /// Says how many events were left out, if some were and their interval is over at `now`.
     pub fn settle(&mut self, now: Time) {
-        if now.since(self.since) < INTERVAL {
+        if now.since(self.since) < self.interval {
             return;
         }
         let left_out = std::mem::take(&mut self.left_out);
@@ -47,7 +54,7 @@ impl EventRate {
     /// were not.
     pub fn allows(&mut self, now: Time) -> bool {
         self.settle(now);
-        let is_allowed = self.logged < EVENTS_MAX;
+        let is_allowed = self.logged < self.most;
         if is_allowed {
             self.logged += 1;
         } else {

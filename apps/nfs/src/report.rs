@@ -34,6 +34,8 @@ pub struct GatewayReport {
     pub data: DataCounts,
     /// Syncs that failed, of all shards together: each changed the write verifier.
     pub failed_syncs: u64,
+    /// Errors that blame an export's file system, by export, of all shards together.
+    pub faults: BTreeMap<String, u64>,
     /// Passes whose handles could not be written to the index: until a later flush succeeds they
     /// would not survive a restart.
     pub failed_flushes: u64,
@@ -272,6 +274,7 @@ impl GatewayCounters {
             // The verifier counts failures on from where it started (`store::files::sync`).
             failed_syncs: u64::from_be_bytes(verifier)
                 .wrapping_sub(u64::from_be_bytes(self.first_verifier)),
+            faults: BTreeMap::new(),
             failed_flushes: self.failed_flushes,
             unanswered: self.unanswered,
             duplicates: Duplicates::default(),

@@ -1,6 +1,6 @@
 //! Ways to whoever carries out the calls of a [`RemoteStore`](super::RemoteStore).
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
 
@@ -29,6 +29,11 @@ pub(super) trait Carrier {
 
     /// As [`Backend::unpin`].
     fn unpin(&self, file: &FileHandle);
+
+    /// As [`Backend::faults`].
+    fn faults(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
 
     /// As [`Backend::verifier`].
     fn verifier(&self) -> Verifier;
@@ -67,6 +72,10 @@ impl Carrier for ByHelpers {
 
     fn unpin(&self, file: &FileHandle) {
         self.backend.unpin(file);
+    }
+
+    fn faults(&self) -> BTreeMap<String, u64> {
+        self.backend.faults()
     }
 
     fn verifier(&self) -> Verifier {

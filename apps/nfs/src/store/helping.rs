@@ -1,5 +1,7 @@
 //! Carrying out a [`StoreCall`]: what a helper has of a store.
 
+use std::collections::BTreeMap;
+
 use stag_engine::Time;
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::{FileHandle, FileKind, PlusRoom, ReadDirPlusArgs, Verifier};
@@ -28,6 +30,11 @@ pub trait Backend: Send + Sync {
 
     /// Takes back one pin of a file ([`Store::unpin`](super::Store::unpin)). Waits for nothing.
     fn unpin(&self, _file: &FileHandle) {}
+
+    /// Errors so far that blame the file system, by export.
+    fn faults(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
 
     /// The write verifier at this moment. Waits for nothing.
     fn verifier(&self) -> Verifier;

@@ -12,6 +12,7 @@ mod carrier;
 pub mod ceph;
 pub(crate) mod content_copy;
 mod exclusive;
+mod faults;
 pub mod files;
 pub mod helpers;
 mod helping;
@@ -56,7 +57,7 @@ pub use version4::{
 /// The status of an operation of a store: version 3's, in the words and numbers of both versions.
 pub use stag_protocol::nfs::v3::Status;
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use stag_engine::{PeerAddress, Time as EngineTime};
 use stag_pools::{Buf, Extent, Pool};
@@ -321,6 +322,11 @@ pub trait Store {
     /// and once more when a program waits that does not for ever.
     fn next_touched(&mut self) -> Option<TouchedFile> {
         None
+    }
+
+    /// Errors of file systems so far that blame the file system, of all shards together, by export.
+    fn faults(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
     }
 
     /// The write verifier at this moment (RFC 1813 §3.3.7): another one when unstable data may have

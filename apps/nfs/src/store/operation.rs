@@ -303,6 +303,45 @@ impl StoreOperation {
         )
     }
 
+    /// Its name in the log: that of the protocol.
+    pub const fn label(&self) -> &'static str {
+        match self {
+            Self::Mount => "MNT",
+            Self::GetAttr(_) | Self::Limits(_) => "GETATTR",
+            Self::SetAttr { .. } => "SETATTR",
+            Self::Lookup(_) => "LOOKUP",
+            Self::LookupParent(_) => "LOOKUPP",
+            Self::Access(_) => "ACCESS",
+            Self::ReadLink(_) => "READLINK",
+            Self::Read(_) => "READ",
+            Self::Write { .. } => "WRITE",
+            Self::Create(..) => "CREATE",
+            Self::MkDir(..) => "MKDIR",
+            Self::Symlink(..) => "SYMLINK",
+            Self::MkNod(..) => "MKNOD",
+            Self::Remove(_) => "REMOVE",
+            Self::RmDir(_) => "RMDIR",
+            Self::Rename(..) => "RENAME",
+            Self::Link(..) => "LINK",
+            Self::ReadDir(_) => "READDIR",
+            Self::ReadDirPlus(_) => "READDIRPLUS",
+            Self::FsStat(_) => "FSSTAT",
+            Self::FsInfo(_) => "FSINFO",
+            Self::PathConf(_) => "PATHCONF",
+            Self::Commit(_) => "COMMIT",
+            Self::Pin(_) => "OPEN",
+            Self::Seek(..) => "SEEK",
+            Self::Allocate(..) => "ALLOCATE",
+            Self::Deallocate(..) => "DEALLOCATE",
+            Self::Copy { .. } => "COPY",
+            Self::Clone { .. } => "CLONE",
+            Self::GetXattr(_) => "GETXATTR",
+            Self::ListXattrs(_) => "LISTXATTRS",
+            Self::SetXattr(..) => "SETXATTR",
+            Self::RemoveXattr(_) => "REMOVEXATTR",
+        }
+    }
+
     /// Its weight.
     pub fn effort(&self) -> Effort {
         match self {

@@ -1,7 +1,7 @@
 //! A store every call of which waits: somebody else carries them all out, helpers by a [`Backend`]
 //! or the shard that has the memory.
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc};
 
 use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
 
@@ -85,6 +85,10 @@ impl Store for RemoteStore {
 
     fn unpin(&mut self, file: &FileHandle) {
         self.carrier.unpin(file);
+    }
+
+    fn faults(&self) -> BTreeMap<String, u64> {
+        self.carrier.faults()
     }
 
     fn verifier(&self) -> Verifier {

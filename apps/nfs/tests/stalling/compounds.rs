@@ -147,6 +147,30 @@ fn a_read_that_hangs_stops_nobody_else_and_is_given_up() {
 }
 
 #[test]
+fn operations_of_version_4_that_a_dying_disk_fails_are_counted_for_its_export() {
+    for slow in [SlowExports::ByFileSystem, SlowExports::None] {
+        let world = World::waiting(&[("file", b"data")], Callers::UNPRIVILEGED, slow);
+        let Some(mut world) = world else { return };
+        let mut caller = world.connect();
+        let mut session = Session::open(&mut world, &mut caller);
+        let directory = world.slow;
+        let file = world.lookup(&mut caller, directory, b"file");
+        world.fuse.fail(|opcode| [fuse::READ, fuse::MKDIR].contains(&opcode));
+        for requests in [
+            [session.next(1), put(&file), read(4)],
+            [session.next(2), put(&directory), make_directory(b"new")],
+        ] {
+            let reply = ask(&mut world, &mut caller, &requests);
+            assert_eq!(results(&reply).0, Status4::Io);
+        }
+        let faults: Vec<_> = world.report().faults.into_iter().collect();
+        assert_eq!(faults, [("slow".to_owned(), 2)]);
+        world.fuse.fail(|_| false);
+        world.assert_empty();
+    }
+}
+
+#[test]
 fn a_write_that_hangs_is_answered_on_the_next_connection_and_done_once() {
     let Some(mut world) = World::new(&[("file", b"")], Callers::UNPRIVILEGED) else { return };
     let mut first = world.connect();

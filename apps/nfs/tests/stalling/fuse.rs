@@ -82,6 +82,8 @@ struct State {
     stalls: fn(u32) -> bool,
     /// Syncs fail.
     loses: bool,
+    /// Requests of these kinds fail, as those to a dying disk do.
+    fails: fn(u32) -> bool,
     held: Vec<Request>,
     log: Log,
 }
@@ -156,6 +158,7 @@ impl State {
         };
         let mut octets = vec![];
         match *opcode {
+            failing if (self.fails)(failing) => return Err(Errno::IO),
             INIT => {
                 let flags = half(body, 12) & ((1 << 0) | (1 << 4) | (1 << 5)); // ASYNC, EXPORT, BIG
                 put(&mut octets, &[], &[7, 31, 1 << 20, flags]);
@@ -306,7 +309,14 @@ impl Fuse {
         }
         let nodes = BTreeMap::from([(1, Node::new(true, 0, 0o777))]);
         let mut state =
-            State { nodes, stalls: |_| false, loses: false, held: vec![], log: Log::default() };
+            State {
+                nodes,
+                stalls: |_| false,
+                loses: false,
+                fails: |_| false,
+                held: vec![],
+                log: Log::default(),
+            };
         for (name, content) in files {
             let number = state.add(1, name.as_bytes(), Node::new(false, 0, 0o666));
             state.nodes.get_mut(&number).unwrap().content = content.to_vec();
@@ -327,6 +337,11 @@ impl Fuse {
     /// Lets syncs fail, or not.
     pub fn lose(&self, loses: bool) {
         self.state.lock().unwrap().loses = loses;
+    }
+
+    /// Lets requests of these kinds fail from here on.
+    pub fn fail(&self, fails: fn(u32) -> bool) {
+        self.state.lock().unwrap().fails = fails;
     }
 
     /// Requests that wait.

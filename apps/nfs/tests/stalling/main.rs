@@ -257,6 +257,36 @@ fn a_sync_that_fails_in_a_helper_changes_the_verifier() {
         assert_ne!(after, before, "what was written before may be lost");
         assert_eq!(ask(&mut world, &commit), Ok(after));
         assert_eq!(world.report().failed_syncs, 1);
+        assert_eq!(faults(&world), [("slow".to_owned(), 1)], "it blames the file system");
+        world.assert_empty();
+    }
+}
+
+/// Faults of file systems that are counted, by export.
+fn faults(world: &World) -> Vec<(String, u64)> {
+    world.report().faults.into_iter().collect()
+}
+
+#[test]
+fn every_operation_that_a_dying_disk_fails_is_counted_for_its_export() {
+    // A helper makes the whole call, or the shard does.
+    for slow in [SlowExports::ByFileSystem, SlowExports::None] {
+        let world = World::waiting(&[("file", b"data")], Callers::UNPRIVILEGED, slow);
+        let Some(mut world) = world else { return };
+        let (mut caller, dir) = (world.connect(), world.slow);
+        let file = world.lookup(&mut caller, dir, b"file");
+        assert_eq!(status(Procedure::Read, &world.call(&mut caller, &read(file, 4))), Status::Ok);
+        let missing = Call::Lookup(LookupArgs { what: DirOpArgs { dir, name: Name(b"none") } });
+        let reply = world.call(&mut caller, &missing);
+        assert_eq!(status(Procedure::Lookup, &reply), Status::NoEnt);
+        assert_eq!(faults(&world), [], "a name that is not there is no fault");
+        world.fuse.fail(|opcode| [fuse::READ, fuse::WRITE, fuse::CREATE].contains(&opcode));
+        for call in [read(file, 4), write(file, b"more"), create(dir, b"new")] {
+            let reply = world.call(&mut caller, &call);
+            assert_eq!(status(call.procedure(), &reply), Status::Io, "{:?}", call.procedure());
+        }
+        assert_eq!(faults(&world), [("slow".to_owned(), 3)]);
+        world.fuse.fail(|_| false);
         world.assert_empty();
     }
 }

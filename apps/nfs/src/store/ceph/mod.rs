@@ -44,7 +44,7 @@ mod shared_sync;
 pub(crate) mod tests;
 
 use super::files::{Callers, Epoch, Policy};
-use super::{Backend, ExportRoot, HelperStore};
+use super::{Backend, ExportRoot, HelperStore, faults::StoreFaults};
 use crate::{
     cluster::Cluster,
     export::{ExportId, check_name, ids_by_name},
@@ -57,7 +57,7 @@ pub(in crate::store) use session::CephSession;
 use stag_ceph::{Library, SpaceUse};
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     ffi::CString,
     fmt,
     os::linux::net::SocketAddrExt,
@@ -127,6 +127,7 @@ struct CephShared {
     policy: Policy,
     snapshots: bool,
     pins: CephPins,
+    faults: StoreFaults,
     /// Space, and when a monitor told it.
     space: Mutex<Option<(Instant, SpaceUse)>>,
     state: StateDirectory,
@@ -168,6 +169,7 @@ impl CephBackend {
             policy,
             snapshots: config.snapshots,
             pins: CephPins::default(),
+            faults: StoreFaults::default(),
             space: Mutex::new(None),
             state,
             _name: lock,
@@ -213,6 +215,10 @@ impl Backend for CephBackend {
 
     fn unpin(&self, file: &FileHandle) {
         self.0.unpin(file);
+    }
+
+    fn faults(&self) -> BTreeMap<String, u64> {
+        self.0.faults.counts()
     }
 
     fn verifier(&self) -> Verifier {

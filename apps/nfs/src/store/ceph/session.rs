@@ -8,9 +8,10 @@ use super::{
     life::{EVICTED, LiveMount},
     rights::{all_groups, kind},
 };
+use crate::handle::HandleKey;
 use crate::store::{
     Caller, Failed, FileAttributes, HelperStore, ObjectChange, StoreCall, StoreOutcome,
-    User as CallerUser,
+    User as CallerUser, faults,
     files::errno_status,
     host_groups::SeenGroups,
     name::{Meaning, Name},
@@ -18,6 +19,7 @@ use crate::store::{
 };
 use rustix::io::Errno;
 use stag_ceph::{CephStat, StatMask, UserPerm, Vino};
+use stag_engine::Time;
 use stag_nfs_os::User;
 use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 use std::{ffi::CStr, sync::Arc};
@@ -285,12 +287,33 @@ impl CephShared {
 impl HelperStore for CephSession {
     fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
         let outcome = perform(self, call);
+        self.report_noted(call);
         self.give_back();
         outcome
+    }
+
+    fn tidy(&mut self, _now: Time) {
+        self.shared.faults.settle_with_the_log();
+    }
+
+    fn wants_tidying(&self) -> bool {
+        self.shared.faults.owes_the_log()
     }
 }
 
 impl CephSession {
+    /// Reports a fault of the cluster that the call met.
+    fn report_noted(&self, call: &StoreCall) {
+        let Some(fault) = faults::take() else { return };
+        let [one, other] = call.operation.objects();
+        let id = other.or(one).as_ref().and_then(HandleKey::claimed_export);
+        let export = self.shared.exports.iter().find(|export| Some(export.id) == id);
+        let is_usual = matches!(fault.errno, Errno::STALE | Errno::ROFS);
+        if let Some(export) = export.filter(|_| !is_usual) {
+            self.shared.faults.report(&export.name, call.operation.label(), fault);
+        }
+    }
+
     /// Lets go of what the metadata servers want back.
     fn give_back(&self) {
         drop(self.shared.pins.take_gone());

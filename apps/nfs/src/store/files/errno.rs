@@ -3,8 +3,20 @@
 use rustix::io::Errno;
 use stag_protocol::nfs::v3::Status;
 
-/// The status that says the same as `errno`.
+use crate::store::faults::{self, FaultPlace};
+
+/// The status that says the same as `errno`, which is noted if the file system is to blame.
 pub(in crate::store) fn status(errno: Errno) -> Status {
+    noted(errno, FaultPlace::Export)
+}
+
+fn noted(errno: Errno, at: FaultPlace) -> Status {
+    let status = meaning(errno);
+    faults::note(errno, status, at);
+    status
+}
+
+const fn meaning(errno: Errno) -> Status {
     // RFC 1813 §2.5 [1813-3]: an error of the file system becomes its NFS status
     match errno {
         Errno::PERM => Status::Perm,
@@ -45,7 +57,7 @@ pub(in crate::store) fn status(errno: Errno) -> Status {
 /// The status for an error of the index, which speaks `std::io`.
 pub(super) fn status_of_io(error: &std::io::Error) -> Status {
     match (Errno::from_io_error(error), error.kind()) {
-        (Some(errno), _) => status(errno),
+        (Some(errno), _) => noted(errno, FaultPlace::State),
         (None, std::io::ErrorKind::StorageFull) => Status::NoSpc,
         (None, _) => Status::Io,
     }

@@ -82,6 +82,7 @@ impl Files {
             || self.shared.roster.has_changed_since(&self.serving)
             || self.index.has_pending()
             || self.owes_the_log()
+            || self.shared.faults.owes_the_log()
     }
 
     /// Closes what other shards removed, and what nobody uses. Called once per pass; `now` is its
@@ -97,6 +98,7 @@ impl Files {
         if self.owes_the_log() {
             self.settle_with_the_log();
         }
+        self.shared.faults.settle_with_the_log();
         let step = ROUND / STEPS;
         let late = now.since(self.rounds.next_step).as_nanos() / step.as_nanos();
         let steps = u32::try_from(late).unwrap_or(STEPS).saturating_add(1).min(STEPS);

@@ -29,6 +29,7 @@
 //! system is one of the network, or another process, helpers carry out all calls.
 
 mod attributes;
+mod blame;
 mod cache;
 mod callers;
 mod create;

@@ -26,6 +26,7 @@ use crate::index::Base;
 use crate::patience::{START_LIMIT, within};
 use crate::state::{StartError, StateDirectory, cannot};
 use crate::store::LocalLock;
+use crate::store::faults::StoreFaults;
 
 /// Configuration of a gateway's store.
 #[derive(Clone, Debug)]
@@ -66,6 +67,7 @@ pub struct SharedFiles {
     pub(super) base: Base,
     pub(super) state_place: HostInode,
     pub(super) epoch: Epoch,
+    pub(super) faults: StoreFaults,
     pub(super) sync_directories: bool,
     pub(super) open_files: usize,
     /// Exports at a time, each of which keeps its root open.
@@ -140,6 +142,7 @@ impl SharedFiles {
             base,
             state_place: state.place(),
             epoch: Epoch::of_now()?,
+            faults: StoreFaults::default(),
             sync_directories: config.sync_directories,
             open_files,
             exports_max,

@@ -1,6 +1,7 @@
 //! [`Files`] as a [`Store`]: content is read to buffers of the shard, and written from wherever the
 //! call has it.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 
 use stag_engine::config;
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::helpers::{Helpers, ReadTicket};
 use crate::state::StartError;
+use crate::store::faults;
 use crate::store::{
     Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, ExportRoot, Failed,
     Fetched, FileAttributes, FileTime, FoundObject, Lender, Linked, Listed, ListingStart,
@@ -160,6 +162,10 @@ impl Store for Files {
         self.next_touched_file()
     }
 
+    fn faults(&self) -> BTreeMap<String, u64> {
+        self.shared().faults.counts()
+    }
+
     fn verifier(&self) -> Verifier {
         self.shared().verifier()
     }
@@ -187,11 +193,16 @@ impl Procedures for Files {
     }
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
-        Files::mount(self, path)
+        let mounted = Files::mount(self, path);
+        if faults::is_noted() {
+            let found = self.serving.exports.by_path(path).map(|(export, _)| export);
+            self.report_fault("MNT", found);
+        }
+        mounted
     }
 
     fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status> {
-        Files::getattr(self, file)
+        self.noting("GETATTR", file, |files| Files::getattr(files, file))
     }
 
     fn setattr(
@@ -200,11 +211,11 @@ impl Procedures for Files {
         set: &NewAttributes,
         guard: Option<FileTime>,
     ) -> StoreResult<SetDone, SetDone> {
-        SetDone::of(set, Files::setattr(self, file, set, guard))
+        self.noting("SETATTR", file, |files| SetDone::of(set, Files::setattr(files, file, set, guard)))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
-        Files::lookup(self, directory, name)
+        self.noting("LOOKUP", directory, |files| Files::lookup(files, directory, name))
     }
 
     fn access(
@@ -212,18 +223,20 @@ impl Procedures for Files {
         file: &FileHandle,
         asked: Access,
     ) -> StoreResult<(Access, FileAttributes)> {
-        Files::access(self, file, asked)
+        self.noting("ACCESS", file, |files| Files::access(files, file, asked))
     }
 
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
-        let Some(mut target) = lender(PATH_MAX) else {
-            return Err(Failed { status: Status::Jukebox, about: Files::getattr(self, file).ok() });
-        };
-        let room =
-            target.spare_mut().get_mut(..PATH_MAX).expect("the buffer was taken for as many");
-        let done = Files::readlink(self, file, room)?;
-        target.extend(done.count as usize);
-        Ok(ReadlinkDone { target: target.freeze(), attributes: done.attributes })
+        self.noting("READLINK", file, |files| {
+            let Some(mut target) = lender(PATH_MAX) else {
+                return Err(Failed { status: Status::Jukebox, about: Files::getattr(files, file).ok() });
+            };
+            let room =
+                target.spare_mut().get_mut(..PATH_MAX).expect("the buffer was taken for as many");
+            let done = Files::readlink(files, file, room)?;
+            target.extend(done.count as usize);
+            Ok(ReadlinkDone { target: target.freeze(), attributes: done.attributes })
+        })
     }
 
     fn read(
@@ -233,10 +246,12 @@ impl Procedures for Files {
         offset: u64,
         count: u32,
     ) -> StoreResult<ReadDone> {
-        let (mut octets, len) = self.buffer(lender, file, count)?;
-        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
-        let done = Files::read(self, file, offset, room)?;
-        Ok(filled(octets, done, len < count as usize))
+        self.noting("READ", file, |files| {
+            let (mut octets, len) = files.buffer(lender, file, count)?;
+            let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+            let done = Files::read(files, file, offset, room)?;
+            Ok(filled(octets, done, len < count as usize))
+        })
     }
 
     fn begin_read(
@@ -246,23 +261,25 @@ impl Procedures for Files {
         ReadSpan { offset, count }: ReadSpan,
         ticket: ReadTicket,
     ) -> StoreResult<Option<ReadDone>> {
-        let (mut octets, len) = self.buffer(lender, file, count)?;
-        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
-        let missing = match self.read_unless_missing(file, offset, room, Miss::Tell)? {
-            Ok(done) => return Ok(Some(filled(octets, done, len < count as usize))),
-            Err(missing) => missing,
-        };
-        let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else {
-            return Ok(None);
-        };
-        if self.helpers.as_ref().is_some_and(Helpers::fetches_are_stuck) {
-            // Whoever waited here would wait as long as those do.
-            return Err(Failed { status: Status::Jukebox, about: None });
-        }
-        let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
-        let done = self.read_unless_missing(file, offset, room, Miss::Known)?;
-        let done = done.expect("who waits misses nothing");
-        Ok(Some(filled(octets, done, len < count as usize)))
+        self.noting("READ", file, |files| {
+            let (mut octets, len) = files.buffer(lender, file, count)?;
+            let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+            let missing = match files.read_unless_missing(file, offset, room, Miss::Tell)? {
+                Ok(done) => return Ok(Some(filled(octets, done, len < count as usize))),
+                Err(missing) => missing,
+            };
+            let Err(mut octets) = files.put_off(missing, offset, octets, ticket) else {
+                return Ok(None);
+            };
+            if files.helpers.as_ref().is_some_and(Helpers::fetches_are_stuck) {
+                // Whoever waited here would wait as long as those do.
+                return Err(Failed { status: Status::Jukebox, about: None });
+            }
+            let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
+            let done = files.read_unless_missing(file, offset, room, Miss::Known)?;
+            let done = done.expect("who waits misses nothing");
+            Ok(Some(filled(octets, done, len < count as usize)))
+        })
     }
 
     fn end_read(
@@ -272,13 +289,15 @@ impl Procedures for Files {
         ReadSpan { offset, count }: ReadSpan,
         brought: Option<Brought>,
     ) -> StoreResult<ReadDone> {
-        if let Some(Brought { octets, len, before }) = brought
-            && let Some(done) =
-                self.read_brought(file, FileRange { offset, len }, octets.len(), &before)?
-        {
-            return Ok(gathered(octets, done, len < count as usize));
-        }
-        Procedures::read(self, lender, file, offset, count)
+        self.noting("READ", file, |files| {
+            if let Some(Brought { octets, len, before }) = brought
+                && let Some(done) =
+                    files.read_brought(file, FileRange { offset, len }, octets.len(), &before)?
+            {
+                return Ok(gathered(octets, done, len < count as usize));
+            }
+            Procedures::read(files, lender, file, offset, count)
+        })
     }
 
     fn write(
@@ -288,11 +307,11 @@ impl Procedures for Files {
         data: WritePayload<'_>,
         stable: StableHow,
     ) -> StoreResult<WriteDone, ObjectChange> {
-        Files::write(self, file, offset, &mut [IoSlice::new(data.octets)], stable)
+        self.noting("WRITE", file, |files| Files::write(files, file, offset, &mut [IoSlice::new(data.octets)], stable))
     }
 
     fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
-        Files::commit(self, file)
+        self.noting("COMMIT", file, |files| Files::commit(files, file))
     }
 
     fn create(
@@ -301,7 +320,7 @@ impl Procedures for Files {
         name: &[u8],
         how: &CreateMode,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        Files::create(self, directory, name, how)
+        self.noting("CREATE", directory, |files| Files::create(files, directory, name, how))
     }
 
     fn mkdir(
@@ -310,7 +329,7 @@ impl Procedures for Files {
         name: &[u8],
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        Files::mkdir(self, directory, name, set)
+        self.noting("MKDIR", directory, |files| Files::mkdir(files, directory, name, set))
     }
 
     fn symlink(
@@ -320,7 +339,7 @@ impl Procedures for Files {
         target: &[u8],
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        Files::symlink(self, directory, name, target, set)
+        self.noting("SYMLINK", directory, |files| Files::symlink(files, directory, name, target, set))
     }
 
     fn mknod(
@@ -330,7 +349,7 @@ impl Procedures for Files {
         kind: FileKind,
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        Files::mknod(self, directory, name, kind, set)
+        self.noting("MKNOD", directory, |files| Files::mknod(files, directory, name, kind, set))
     }
 
     fn mknod_device(
@@ -340,7 +359,7 @@ impl Procedures for Files {
         node: DeviceNode,
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        Files::mknod_device(self, directory, name, node, set)
+        self.noting("MKNOD", directory, |files| Files::mknod_device(files, directory, name, node, set))
     }
 
     fn remove(
@@ -348,7 +367,7 @@ impl Procedures for Files {
         directory: &FileHandle,
         name: &[u8],
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        Files::remove(self, directory, name)
+        self.noting("REMOVE", directory, |files| Files::remove(files, directory, name))
     }
 
     fn rmdir(
@@ -356,7 +375,7 @@ impl Procedures for Files {
         directory: &FileHandle,
         name: &[u8],
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        Files::rmdir(self, directory, name)
+        self.noting("RMDIR", directory, |files| Files::rmdir(files, directory, name))
     }
 
     fn rename(
@@ -364,7 +383,7 @@ impl Procedures for Files {
         from: NameIn<'_, &FileHandle>,
         to: NameIn<'_, &FileHandle>,
     ) -> StoreResult<Renamed, Renamed> {
-        Files::rename(self, from, to)
+        self.noting("RENAME", from.directory, |files| Files::rename(files, from, to))
     }
 
     fn link(
@@ -373,7 +392,7 @@ impl Procedures for Files {
         directory: &FileHandle,
         name: &[u8],
     ) -> StoreResult<Linked, Linked> {
-        Files::link(self, file, directory, name)
+        self.noting("LINK", file, |files| Files::link(files, file, directory, name))
     }
 
     fn readdir(
@@ -382,7 +401,7 @@ impl Procedures for Files {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed> {
-        Files::readdir(self, directory, place, visit)
+        self.noting("READDIR", directory, |files| Files::readdir(files, directory, place, visit))
     }
 
     fn readdirplus(
@@ -391,18 +410,18 @@ impl Procedures for Files {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed> {
-        Files::readdirplus(self, directory, place, visit)
+        self.noting("READDIRPLUS", directory, |files| Files::readdirplus(files, directory, place, visit))
     }
 
     fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
-        Files::fsstat(self, object)
+        self.noting("FSSTAT", object, |files| Files::fsstat(files, object))
     }
 
     fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
-        Files::fsinfo(self, object)
+        self.noting("FSINFO", object, |files| Files::fsinfo(files, object))
     }
 
     fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
-        Files::pathconf(self, object)
+        self.noting("PATHCONF", object, |files| Files::pathconf(files, object))
     }
 }

@@ -13,25 +13,27 @@ use crate::store::{
 
 impl Procedures4 for Files {
     fn lookupp(&mut self, directory: &FileHandle) -> StoreResult<FoundObject> {
-        let slot = self.directory(directory, Intent::Look)?;
-        let attributes = self.attributes(slot)?;
-        let failed = |status| Failed { status, about: Some(attributes) };
-        let identity = self.cache.get(slot).identity;
-        if identity == self.export_of(slot).identity() {
-            return Err(failed(Status::NoEnt));
-        }
-        let above = self.above(slot).map_err(failed)?;
-        let found = self.attributes(above).map_err(failed)?;
-        let handle = self.handle_of(above);
-        Ok(FoundObject { handle, attributes: found, directory: Some(attributes) })
+        self.noting("LOOKUPP", directory, |files| {
+            let slot = files.directory(directory, Intent::Look)?;
+            let attributes = files.attributes(slot)?;
+            let failed = |status| Failed { status, about: Some(attributes) };
+            let identity = files.cache.get(slot).identity;
+            if identity == files.export_of(slot).identity() {
+                return Err(failed(Status::NoEnt));
+            }
+            let above = files.above(slot).map_err(failed)?;
+            let found = files.attributes(above).map_err(failed)?;
+            let handle = files.handle_of(above);
+            Ok(FoundObject { handle, attributes: found, directory: Some(attributes) })
+        })
     }
 
     fn pin(&mut self, file: &FileHandle) -> Result<(), Status> {
-        self.pin_file(file)
+        self.noting("OPEN", file, |files| files.pin_file(file))
     }
 
     fn seek(&mut self, file: &FileHandle, at: u64, what: SeekFor) -> StoreResult<SeekDone> {
-        self.seek_content(file, at, what)
+        self.noting("SEEK", file, |files| files.seek_content(file, at, what))
     }
 
     fn allocate(
@@ -39,7 +41,9 @@ impl Procedures4 for Files {
         file: &FileHandle,
         span: FileSpan,
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.allocate_span(file, span, FallocateFlags::empty())
+        self.noting("ALLOCATE", file, |files| {
+            files.allocate_span(file, span, FallocateFlags::empty())
+        })
     }
 
     fn deallocate(
@@ -47,8 +51,10 @@ impl Procedures4 for Files {
         file: &FileHandle,
         span: FileSpan,
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.allocate_span(file, span, hole)
+        self.noting("DEALLOCATE", file, |files| {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            files.allocate_span(file, span, hole)
+        })
     }
 
     fn copy(
@@ -57,7 +63,7 @@ impl Procedures4 for Files {
         to: FilePlace,
         count: u64,
     ) -> StoreResult<CopyDone, ObjectChange> {
-        self.copy_content(from, to, count)
+        self.noting("COPY", &to.file, |files| files.copy_content(from, to, count))
     }
 
     fn clone_range(
@@ -66,7 +72,7 @@ impl Procedures4 for Files {
         to: FilePlace,
         count: u64,
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.clone_content(from, to, count)
+        self.noting("CLONE", &to.file, |files| files.clone_content(from, to, count))
     }
 
     fn get_xattr(
@@ -75,11 +81,15 @@ impl Procedures4 for Files {
         file: &FileHandle,
         name: &[u8],
     ) -> StoreResult<Extent> {
-        xattr_extent(lender, |room| self.xattr_to(file, name, room))
+        self.noting("GETXATTR", file, |files| {
+            xattr_extent(lender, |room| files.xattr_to(file, name, room))
+        })
     }
 
     fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
-        xattr_extent(lender, |room| self.xattr_names_to(file, room))
+        self.noting("LISTXATTRS", file, |files| {
+            xattr_extent(lender, |room| files.xattr_names_to(file, room))
+        })
     }
 
     fn set_xattr(
@@ -89,7 +99,7 @@ impl Procedures4 for Files {
         value: &[u8],
         how: XattrMode,
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.put_xattr(file, name, value, how)
+        self.noting("SETXATTR", file, |files| files.put_xattr(file, name, value, how))
     }
 
     fn remove_xattr(
@@ -97,18 +107,20 @@ impl Procedures4 for Files {
         file: &FileHandle,
         name: &[u8],
     ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.take_xattr(file, name)
+        self.noting("REMOVEXATTR", file, |files| files.take_xattr(file, name))
     }
 
     fn limits(&mut self, object: &FileHandle) -> Result<StoreLimits, Status> {
-        let slot = self.resolve(object, Intent::Look)?;
-        let limits = self.export_of(slot).limits();
-        Ok(StoreLimits {
-            clone_block: limits.clone_block,
-            has_xattrs: limits.has_xattrs,
-            time_delta_ns: limits.grain.delta_ns(),
-            // A clock that is set back takes the times with it.
-            change_grows: false,
+        self.noting("GETATTR", object, |files| {
+            let slot = files.resolve(object, Intent::Look)?;
+            let limits = files.export_of(slot).limits();
+            Ok(StoreLimits {
+                clone_block: limits.clone_block,
+                has_xattrs: limits.has_xattrs,
+                time_delta_ns: limits.grain.delta_ns(),
+                // A clock that is set back takes the times with it.
+                change_grows: false,
+            })
         })
     }
 }
@@ -120,20 +132,24 @@ impl FillRoom for Files {
         offset: u64,
         room: &mut [u8],
     ) -> StoreResult<FilledRead> {
-        let done = Files::read(self, file, offset, room)?;
-        Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
+        self.noting("READ", file, |files| {
+            let done = Files::read(files, file, offset, room)?;
+            Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
+        })
     }
 
     fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
-        let done = Files::readlink(self, link, room)?;
-        Ok(FilledLink { count: done.count, attributes: done.attributes })
+        self.noting("READLINK", link, |files| {
+            let done = Files::readlink(files, link, room)?;
+            Ok(FilledLink { count: done.count, attributes: done.attributes })
+        })
     }
 
     fn fill_xattr(&mut self, file: &FileHandle, name: &[u8], room: &mut [u8]) -> StoreResult<u32> {
-        self.xattr_to(file, name, room)
+        self.noting("GETXATTR", file, |files| files.xattr_to(file, name, room))
     }
 
     fn fill_xattr_names(&mut self, file: &FileHandle, room: &mut [u8]) -> StoreResult<u32> {
-        self.xattr_names_to(file, room)
+        self.noting("LISTXATTRS", file, |files| files.xattr_names_to(file, room))
     }
 }

@@ -14,6 +14,7 @@
 //! has the kernel copy by duplicates of its descriptors (`content_copy`).
 
 use core::cell::RefCell;
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -134,6 +135,10 @@ impl Backend for FilesBackend {
 
     fn unpin(&self, file: &FileHandle) {
         self.0.unpin(file);
+    }
+
+    fn faults(&self) -> BTreeMap<String, u64> {
+        self.0.faults.counts()
     }
 
     fn verifier(&self) -> Verifier {
@@ -278,6 +283,7 @@ impl Files {
     fn go_on_copying(&mut self, call: StoreCall, ticket: WaitTicket, begun: CopyBegun) -> Begun {
         let (work, target, done) = match begun {
             CopyBegun::Done(outcome) => {
+                self.report_noted(&call.operation);
                 let outcome = StoreOutcome::Copied(outcome);
                 return Begun::Done(StoreCallDone { ticket, call, outcome });
             }
@@ -294,6 +300,7 @@ impl Files {
         };
         let copied = work.copy(CopyBudget::SHARD);
         let outcome = StoreOutcome::Copied(self.end_copy(target, done, copied));
+        self.report_noted(&call.operation);
         Begun::Done(StoreCallDone { ticket, call, outcome })
     }
 
@@ -315,6 +322,7 @@ impl Files {
                         && let StoreOutcome::Copied(Ok(done)) = outcome
                     {
                         let outcome = StoreOutcome::Copied(self.end_copy(target, done, copied));
+                        self.report_noted(&call.operation);
                         return Some(StoreCallDone { ticket, call, outcome });
                     }
                 }
@@ -329,6 +337,7 @@ impl Files {
         LateCall { call, outcome, .. }: LateCall,
         synced: Result<(), Status>,
     ) -> StoreCallDone {
+        self.report_noted(&call.operation);
         let outcome = match (synced, outcome) {
             (Err(status), outcome) => unsynced(outcome, status),
             // The verifier that holds after its sync.

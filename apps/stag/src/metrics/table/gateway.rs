@@ -168,6 +168,13 @@ pub const GATEWAY: &[Metric] = &[
     )
     .across(Across::Largest),
     Metric::counter(
+        "stag_store_faults_total",
+        "app.faults.{export}",
+        "Errors that blame the file system of an export: each has a line in the log, or is \
+         counted in one.",
+    )
+    .across(Across::Largest),
+    Metric::counter(
         "stag_failed_flushes_total",
         "app.failed_flushes",
         "Passes whose handles could not be written to the index.",

@@ -7,6 +7,7 @@ mod data;
 mod descriptors;
 mod directory;
 mod escape;
+mod faults;
 mod identity;
 mod idle;
 mod namespace;

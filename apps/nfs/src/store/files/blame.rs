@@ -1,0 +1,63 @@
+//! Reports of faults that the procedures of this store met ([`crate::store::faults`]).
+
+use rustix::io::Errno;
+use stag_protocol::nfs::v3::FileHandle;
+
+use super::Files;
+use crate::export::{Export, stat};
+use crate::handle::HandleKey;
+use crate::store::StoreOperation;
+use crate::store::faults::{self, FaultPlace, NotedFault};
+
+impl Files {
+    /// Carries out an operation about an object, and reports a fault that was noted meanwhile.
+    #[inline]
+    pub(super) fn noting<T>(
+        &mut self,
+        operation: &str,
+        about: &FileHandle,
+        call: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let outcome = call(self);
+        if faults::is_noted() {
+            self.report_fault(operation, self.export_named(about));
+        }
+        outcome
+    }
+
+    /// Reports a fault that was noted for an operation which a helper brought to its end.
+    pub(super) fn report_noted(&self, operation: &StoreOperation) {
+        if faults::is_noted() {
+            let [one, other] = operation.objects();
+            let about = other.or(one);
+            let export = about.and_then(|about| self.export_named(&about));
+            self.report_fault(operation.label(), export);
+        }
+    }
+
+    fn export_named(&self, object: &FileHandle) -> Option<&Export> {
+        self.serving.export(HandleKey::claimed_export(object)?)
+    }
+
+    /// Takes the noted fault, and reports it.
+    #[cold]
+    pub(super) fn report_fault(&self, operation: &str, export: Option<&Export>) {
+        if let (Some(fault), Some(export)) = (faults::take(), export)
+            && blames(fault, export)
+        {
+            self.shared.faults.report(export.name(), operation, fault);
+        }
+    }
+}
+
+/// Returns true unless the error is usual for this export.
+fn blames(NotedFault { errno, at }: NotedFault, export: &Export) -> bool {
+    match errno {
+        _ if at == FaultPlace::State => true,
+        // It was mounted read-only at the start, by intent.
+        Errno::ROFS => !export.limits().is_read_only,
+        // Files are removed all the time; the root is not.
+        Errno::STALE => stat(export.root()).is_err_and(|error| error == Errno::STALE),
+        _ => true,
+    }
+}
