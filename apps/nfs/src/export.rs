@@ -12,8 +12,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
-use rustix::io::Errno;
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Statx, StatxAttributes, StatxFlags, makedev, openat, statx,
+};
 use stag_protocol::nfs::{mount::Path as MountPath, v3::FileHandle};
 
 use crate::cluster::Cluster;
@@ -66,15 +67,15 @@ pub struct ExportConfig {
     pub path: PathBuf,
     /// True if every change is refused with NFS3ERR_ROFS.
     pub read_only: bool,
+    /// True if the directory is a mount point, and is refused while nothing is mounted there.
+    pub is_mountpoint: bool,
 }
 
 /// An exported directory.
 #[derive(Debug)]
 pub struct Export {
     id: ExportId,
-    name: String,
-    read_only: bool,
-    path: PathBuf,
+    config: ExportConfig,
     root: OwnedFd,
     identity: Identity,
     place: HostInode,
@@ -96,18 +97,23 @@ impl Export {
 
     /// Its name, without a slash.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.config.name
     }
 
     /// All that a pseudo file system tells of it.
     pub(crate) fn root_with(&self, root: Option<FileHandle>) -> ExportRoot {
-        let (name, id, is_read_only) = (self.name.clone(), self.id.0, self.read_only);
+        let (name, id, is_read_only) = (self.config.name.clone(), self.id.0, self.is_read_only());
         ExportRoot { name, id, fsid: self.fsid, is_read_only, root }
     }
 
     /// Returns true if changes are refused.
     pub fn is_read_only(&self) -> bool {
-        self.read_only
+        self.config.read_only
+    }
+
+    /// The device and the inode of its root.
+    pub(crate) fn place(&self) -> HostInode {
+        self.place
     }
 
     /// The exported directory, opened by path only.
@@ -115,19 +121,12 @@ impl Export {
         &self.root
     }
 
-    /// True once the exported directory was deleted.
-    pub(crate) fn is_deleted(&self) -> bool {
-        match stat(&self.root) {
-            Ok(found) => found.stx_nlink == 0,
-            Err(error) => matches!(error, Errno::STALE | Errno::NOENT),
-        }
-    }
-
     /// True if both are the same directory under the same name and path, to be read or written
     /// alike.
     fn is_same_as(&self, other: &Self) -> bool {
-        let key = |export: &Self| (export.id, export.place, export.mount, export.read_only);
-        key(self) == key(other) && self.path == other.path
+        let key = |export: &Self| (export.id, export.place, export.mount, export.is_read_only());
+        let are_alike = self.config.is_mountpoint == other.config.is_mountpoint;
+        are_alike && key(self) == key(other) && self.path() == other.path()
     }
 
     /// The limits of the export's file system.
@@ -137,7 +136,7 @@ impl Export {
 
     /// The path under which the directory was opened.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.config.path
     }
 
     /// The exported directory's own identity.
@@ -160,7 +159,11 @@ fn mount_of(stat: &Statx) -> u64 {
 
 /// Every export, in the order of the configuration.
 #[derive(Debug)]
-pub struct Exports(Vec<Arc<Export>>);
+pub struct Exports {
+    present: Vec<Arc<Export>>,
+    /// Exports that are refused until something is mounted at their paths.
+    absent: Vec<ExportConfig>,
+}
 
 impl Exports {
     /// Opens the directories and finds or gives their ids.
@@ -174,18 +177,7 @@ impl Exports {
         state: &StateDirectory,
         cluster: Option<&Cluster>,
     ) -> Result<Self, StartError> {
-        let mut names = HashSet::new();
-        let mut register = Register::read(state, cluster)?;
-        let mut exports = Vec::with_capacity(configs.len());
-        for config in configs {
-            path_of_name(&config.name)?;
-            if !names.insert(config.name.as_str()) {
-                return Err(StartError(format!("two exports have the name {}", config.name)));
-            }
-            exports.push(Arc::new(open(config, state, &mut register)?));
-        }
-        register.save(state)?;
-        Ok(Self(exports))
+        Self { present: Vec::new(), absent: Vec::new() }.replaced(configs, state, cluster)
     }
 
     /// The exports that are to be served instead of these. One that is the same as before is the
@@ -201,46 +193,74 @@ impl Exports {
     ) -> Result<Self, StartError> {
         let mut names = HashSet::new();
         let mut register = Register::read(state, cluster)?;
-        let mut exports = Vec::with_capacity(configs.len());
+        let mut present = Vec::with_capacity(configs.len());
+        let mut absent = Vec::new();
         for config in configs {
             path_of_name(&config.name)?;
             if !names.insert(config.name.as_str()) {
                 return Err(StartError(format!("two exports have the name {}", config.name)));
             }
-            let opened = open(config, state, &mut register)?;
-            let same = self.0.iter().find(|known| known.is_same_as(&opened));
-            exports.push(same.map_or_else(|| Arc::new(opened), Arc::clone));
+            match open(config, state, &mut register)? {
+                Some(opened) => {
+                    let same = self.present.iter().find(|known| known.is_same_as(&opened));
+                    present.push(same.map_or_else(|| Arc::new(opened), Arc::clone));
+                }
+                None => absent.push(config.clone()),
+            }
         }
         register.save(state)?;
-        Ok(Self(exports))
+        Ok(Self { present, absent })
     }
 
-    /// The exports with those directories that were deleted and made again; `None` when none was,
-    /// or none can be opened.
-    pub(crate) fn revived(
+    /// The exports after the directory of one was opened again by its path; `None` when it cannot
+    /// be served. An export whose path has nothing mounted, where it has to, is absent from then on.
+    pub(crate) fn reopened(
         &self,
+        config: &ExportConfig,
+        opened: OpenedRoot,
         state: &StateDirectory,
         cluster: Option<&Cluster>,
     ) -> Option<Self> {
         let mut register = Register::read(state, cluster).ok()?;
-        let mut any = false;
-        let renewed = |export: &Arc<Export>| {
-            if !export.is_deleted() {
-                return Arc::clone(export);
-            }
-            let (name, path) = (export.name.clone(), export.path.clone());
-            let config = ExportConfig { name, path, read_only: export.read_only };
-            match open(&config, state, &mut register) {
-                Ok(export) => {
-                    any = true;
-                    Arc::new(export)
-                }
-                Err(_) => Arc::clone(export),
-            }
-        };
-        let exports = self.0.iter().map(renewed).collect();
+        let opened = adopt(config, opened, state, &mut register).ok()?;
         // An id that is not kept could become another export's after a restart.
-        (any && register.save(state).is_ok()).then_some(Self(exports))
+        register.save(state).ok()?;
+        let Some(export) = opened else { return Some(self.ended(config)) };
+        let mut exports = Self { present: self.present.clone(), absent: self.absent.clone() };
+        exports.absent.retain(|other| other.name != config.name);
+        match exports.present.iter_mut().find(|known| known.name() == config.name) {
+            Some(known) => *known = Arc::new(export),
+            None => exports.present.push(Arc::new(export)),
+        }
+        Some(exports)
+    }
+
+    /// The exports without one, which is refused until its path is looked at again.
+    pub(crate) fn ended(&self, config: &ExportConfig) -> Self {
+        let mut present = self.present.clone();
+        present.retain(|export| export.name() != config.name);
+        let mut absent = self.absent.clone();
+        absent.retain(|other| other.name != config.name);
+        absent.push(config.clone());
+        Self { present, absent }
+    }
+
+    /// Exports that are refused until something is mounted at their paths.
+    pub(crate) fn absent(&self) -> &[ExportConfig] {
+        &self.absent
+    }
+
+    /// Names of all exports, also of absent ones.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let absent = self.absent.iter().map(|config| config.name.as_str());
+        self.iter().map(Export::name).chain(absent)
+    }
+
+    /// The export, present or absent, that a path of MOUNT leads to.
+    pub(crate) fn config_by_path(&self, path: &[u8]) -> Option<&ExportConfig> {
+        let present = self.present.iter().map(|export| &export.config);
+        let found = present.chain(&self.absent).filter(|config| rest(config, path).is_some());
+        found.max_by_key(|config| config.name.len())
     }
 
     /// The export with this id.
@@ -250,29 +270,31 @@ impl Exports {
 
     /// The export with this name.
     pub fn by_name(&self, name: &[u8]) -> Option<&Export> {
-        self.iter().find(|export| export.name.as_bytes() == name)
+        self.iter().find(|export| export.name().as_bytes() == name)
     }
 
     /// The export that a path of MOUNT leads to, and the rest of the path, from there on. Of
     /// several whose names the path begins with, that is the one with the longest.
     pub fn by_path<'p>(&self, path: &'p [u8]) -> Option<(&Export, Components<'p>)> {
-        let rest = |export: &Export| {
-            let mut rest = components(path);
-            export.name.split('/').all(|name| rest.next() == Some(name.as_bytes())).then_some(rest)
-        };
-        let found = self.iter().filter_map(|export| Some((export, rest(export)?)));
-        found.max_by_key(|(export, _)| export.name.len())
+        let found = self.iter().filter_map(|export| Some((export, rest(&export.config, path)?)));
+        found.max_by_key(|(export, _)| export.name().len())
     }
 
     /// All exports, to be kept.
     pub(crate) fn shared(&self) -> impl Iterator<Item = &Arc<Export>> {
-        self.0.iter()
+        self.present.iter()
     }
 
-    /// All exports.
+    /// All exports that are served.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.0.iter().map(|export| &**export)
+        self.present.iter().map(|export| &**export)
     }
+}
+
+/// The rest of a path from an export's name on, if it begins with that.
+fn rest<'p>(config: &ExportConfig, path: &'p [u8]) -> Option<Components<'p>> {
+    let mut rest = components(path);
+    config.name.split('/').all(|name| rest.next() == Some(name.as_bytes())).then_some(rest)
 }
 
 /// Components of a path.
@@ -316,14 +338,15 @@ pub fn path_of_name(name: &str) -> Result<usize, StartError> {
 }
 
 /// A directory that was opened.
-struct OpenedRoot {
+#[derive(Debug)]
+pub(crate) struct OpenedRoot {
     root: OwnedFd,
     found: Statx,
     limits: FileSystemLimits,
 }
 
 /// Opens a directory and asks its file system for its limits, which may not answer.
-fn open_root(path: &Path, is_read_only: bool) -> Result<OpenedRoot, StartError> {
+pub(crate) fn open_root(path: &Path, is_read_only: bool) -> Result<OpenedRoot, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root =
         openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the directory", path))?;
@@ -332,15 +355,39 @@ fn open_root(path: &Path, is_read_only: bool) -> Result<OpenedRoot, StartError> 
     Ok(OpenedRoot { root, found, limits })
 }
 
+/// Returns true if something is mounted at an open directory. A kernel before 5.8 does not say so:
+/// the directory above is on another file system then.
+fn is_mount_root(root: impl AsFd, found: &Statx) -> bool {
+    if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        return found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    }
+    let above = statx(root, c"..", AtFlags::empty(), STAT_MASK);
+    above.is_ok_and(|above| HostInode::in_stat(&above).device != HostInode::in_stat(found).device)
+}
+
+/// Opens an export's directory; none if nothing is mounted there and something has to be.
 fn open(
     config: &ExportConfig,
     state: &StateDirectory,
     register: &mut Register<'_>,
-) -> Result<Export, StartError> {
+) -> Result<Option<Export>, StartError> {
+    let (path, is_read_only) = (config.path.clone(), config.read_only);
+    let opened = within(START_LIMIT, &config.path, move || open_root(&path, is_read_only))??;
+    adopt(config, opened, state, register)
+}
+
+/// Makes an export of a directory that is open; none as of [`open`].
+fn adopt(
+    config: &ExportConfig,
+    opened: OpenedRoot,
+    state: &StateDirectory,
+    register: &mut Register<'_>,
+) -> Result<Option<Export>, StartError> {
     let path = &config.path;
-    let (copy, is_read_only) = (path.clone(), config.read_only);
-    let opened = within(START_LIMIT, path, move || open_root(&copy, is_read_only))??;
     let OpenedRoot { root, found, limits } = opened;
+    if config.is_mountpoint && !is_mount_root(&root, &found) {
+        return Ok(None);
+    }
     let place = HostInode::in_stat(&found);
     if state.lies_under(place)? {
         return Err(StartError(format!(
@@ -358,12 +405,10 @@ fn open(
     };
     let id = register.id_of(line)?;
     let handles = register.cluster.map_or_else(|| state.handles(), Cluster::handles);
-    Ok(Export {
+    Ok(Some(Export {
         fsid: handles.fsid(id),
         id,
-        name: config.name.clone(),
-        read_only: config.read_only,
-        path: path.clone(),
+        config: config.clone(),
         limits,
         root,
         identity: Identity {
@@ -372,7 +417,7 @@ fn open(
         },
         place,
         mount: mount_of(&found),
-    })
+    }))
 }
 
 /// Finds or gives the ids of exports that are no directories of this host: each has a name, and a
@@ -491,7 +536,7 @@ mod tests {
     use super::*;
 
     fn config(name: &str, path: PathBuf) -> ExportConfig {
-        ExportConfig { name: name.to_owned(), path, read_only: false }
+        ExportConfig { name: name.to_owned(), path, read_only: false, is_mountpoint: false }
     }
 
     fn ids(state: &StateDirectory, configs: &[ExportConfig]) -> Vec<u32> {

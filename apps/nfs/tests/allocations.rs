@@ -49,7 +49,12 @@ fn allocations(callers: Callers) -> Option<u64> {
     std::fs::set_permissions(&path, world).unwrap();
     let config = FilesConfig {
         state_dir: home.path().join("state"),
-        exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
+        exports: vec![ExportConfig {
+            name: "data".to_owned(),
+            path,
+            read_only: false,
+            is_mountpoint: false,
+        }],
         shards: 2,
         sync_directories: false,
         callers,

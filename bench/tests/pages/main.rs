@@ -379,8 +379,12 @@ fn an_octet_of_the_files_store_is_old_or_new() {
     for name in ["data", "state"] {
         std::fs::create_dir(home.path().join(name)).unwrap();
     }
-    let export =
-        ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
+    let export = ExportConfig {
+        name: "data".to_owned(),
+        path: home.path().join("data"),
+        read_only: false,
+        is_mountpoint: false,
+    };
     let config = files::FilesConfig {
         state_dir: home.path().join("state"),
         exports: vec![export],

@@ -72,7 +72,12 @@ impl World {
             std::fs::create_dir(home.path().join(name)).unwrap();
         }
         let data = home.path().join("data");
-        let export = ExportConfig { name: "data".to_owned(), path: data.clone(), read_only: false };
+        let export = ExportConfig {
+            name: "data".to_owned(),
+            path: data.clone(),
+            read_only: false,
+            is_mountpoint: false,
+        };
         let config = files::FilesConfig {
             state_dir: home.path().join("state"),
             exports: vec![export],

@@ -35,7 +35,12 @@ fn gateway(home: &Path, read_only: bool) -> Gateway {
     fs::create_dir_all(&path).unwrap();
     let config = files::FilesConfig {
         state_dir: home.join("state"),
-        exports: vec![ExportConfig { name: "data".to_owned(), path, read_only }],
+        exports: vec![ExportConfig {
+            name: "data".to_owned(),
+            path,
+            read_only,
+            is_mountpoint: false,
+        }],
         shards: 1,
         sync_directories: false,
         callers: files::Callers::UNPRIVILEGED,

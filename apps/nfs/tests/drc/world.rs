@@ -164,8 +164,12 @@ pub fn exports(home: &TempDir, shards: usize) -> files::FilesConfig {
     for name in ["data", "state"] {
         std::fs::create_dir(home.path().join(name)).unwrap();
     }
-    let export =
-        ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
+    let export = ExportConfig {
+        name: "data".to_owned(),
+        path: home.path().join("data"),
+        read_only: false,
+        is_mountpoint: false,
+    };
     files::FilesConfig {
         state_dir: home.path().join("state"),
         exports: vec![export],

@@ -79,6 +79,7 @@ impl Home {
             name: name.to_owned(),
             path: self.path(name),
             read_only,
+            is_mountpoint: false,
         };
         let config = files::FilesConfig {
             state_dir: self.path("state"),

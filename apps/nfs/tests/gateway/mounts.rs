@@ -35,6 +35,20 @@ fn exports_and_directories_below_them_are_mounted() {
 }
 
 #[test]
+fn a_directory_that_takes_the_place_of_an_exported_one_is_mounted_next() {
+    for mut client in Client::both() {
+        let (path, aside) = (client.home.path("data"), client.home.path("aside"));
+        let old = client.root;
+        std::fs::rename(&path, &aside).unwrap();
+        assert_eq!(client.mount("/data"), Ok(old), "a directory may move");
+        std::fs::create_dir_all(path.join("new")).unwrap();
+        let new = client.mount("/data").unwrap();
+        assert!(new != old && client.lookup(new, b"new").is_ok());
+        assert!(client.lookup(old, b"new").is_err(), "its handle is stale");
+    }
+}
+
+#[test]
 fn exports_are_listed_and_mounts_are_told_until_they_are_taken_back() {
     for mut client in Client::both() {
         client.call_mount(&Call::Export, |reply| match reply {

@@ -109,7 +109,12 @@ impl World {
         let path = home.path().join("data");
         let config = files::FilesConfig {
             state_dir: home.path().join("state"),
-            exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
+            exports: vec![ExportConfig {
+                name: "data".to_owned(),
+                path,
+                read_only: false,
+                is_mountpoint: false,
+            }],
             callers: files::Callers::UNPRIVILEGED,
             shards: helpers.len() + 1,
             sync_directories: false,

@@ -73,6 +73,7 @@ impl Pair {
             name: "data".to_owned(),
             path: home.path().join("data"),
             read_only: false,
+            is_mountpoint: false,
         };
         let files = files::FilesConfig {
             state_dir: home.path().join("state"),

@@ -308,15 +308,14 @@ impl Fuse {
             return None;
         }
         let nodes = BTreeMap::from([(1, Node::new(true, 0, 0o777))]);
-        let mut state =
-            State {
-                nodes,
-                stalls: |_| false,
-                loses: false,
-                fails: |_| false,
-                held: vec![],
-                log: Log::default(),
-            };
+        let mut state = State {
+            nodes,
+            stalls: |_| false,
+            loses: false,
+            fails: |_| false,
+            held: vec![],
+            log: Log::default(),
+        };
         for (name, content) in files {
             let number = state.add(1, name.as_bytes(), Node::new(false, 0, 0o666));
             state.nodes.get_mut(&number).unwrap().content = content.to_vec();

@@ -10,12 +10,14 @@ use fuse::Fuse;
 use stag_engine::{Config, Shard};
 use stag_nfs::{
     Gateway, GatewayReport, Nfs4Config,
+    access::ExportRules,
     export::ExportConfig,
     helpers::{HelperConfig, Helpers},
     store::{
         Backend,
         files::{
-            Callers, Files, FilesBackend, FilesConfig, SharedFiles, SlowExports, WaitingConfig,
+            Callers, ExportSet, Files, FilesBackend, FilesConfig, RuledExport, SharedFiles,
+            SlowExports, WaitingConfig,
         },
     },
     v4::state::DelegationPolicy,
@@ -312,6 +314,47 @@ fn a_sync_that_hangs_stops_no_shard_on_any_file_system() {
     let Reply::Write(Ok(done)) = parsed(Procedure::Write, &reply) else { panic!("{reply:?}") };
     assert_eq!((done.count, done.committed), (6, StableHow::FileSync));
     world.assert_empty();
+}
+
+#[test]
+fn a_file_system_that_may_wait_is_not_served_by_a_core_that_would_wait_for_it() {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["data", "slow", "state"] {
+        std::fs::create_dir(home.path().join(name)).unwrap();
+    }
+    let config = config(home.path(), Callers::UNPRIVILEGED);
+    let shared = SharedFiles::open_waiting(&config, &WaitingConfig::USUAL).unwrap();
+    let rules = ExportRules::default;
+    let ruled = |config: &ExportConfig| RuledExport { config: config.clone(), rules: rules() };
+    let exports = config.exports.iter().map(ruled).collect();
+    let set = ExportSet { exports, slow: SlowExports::ByFileSystem, is_insecure: false };
+    shared.replace_exports(&set).unwrap();
+    let mut store = Files::open(&shared, 0).unwrap();
+    assert!(store.mount(b"/slow").is_ok());
+    let Some(fuse) = Fuse::mount(&home.path().join("slow"), &[]) else { return };
+    assert_eq!(store.mount(b"/slow"), Err(Status::NoEnt), "no helper has a store for it");
+    assert!(store.mount(b"/data").is_ok());
+    drop(fuse);
+    assert!(store.mount(b"/slow").is_ok());
+}
+
+#[test]
+fn a_dead_file_system_over_an_export_stops_no_core() {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["data", "slow", "state"] {
+        std::fs::create_dir(home.path().join(name)).unwrap();
+    }
+    let config = config(home.path(), Callers::UNPRIVILEGED);
+    let shared = SharedFiles::open_waiting(&config, &WaitingConfig::USUAL).unwrap();
+    let mut store = Files::open(&shared, 0).unwrap();
+    let before = store.mount(b"/slow").unwrap();
+    let Some(fuse) = Fuse::mount(&home.path().join("slow"), &[]) else { return };
+    fuse.stall(|_| true);
+    for _ in 0..3 {
+        assert_eq!(store.mount(b"/slow"), Ok(before), "what is there, as nothing answers");
+    }
+    assert!(fuse.held() <= 1, "one thread looks");
+    fuse.release();
 }
 
 #[test]

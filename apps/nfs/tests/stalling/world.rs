@@ -44,6 +44,7 @@ pub fn config(home: &Path, callers: Callers) -> FilesConfig {
         name: name.to_owned(),
         path: home.join(name),
         read_only: false,
+        is_mountpoint: false,
     };
     FilesConfig {
         state_dir: home.join("state"),

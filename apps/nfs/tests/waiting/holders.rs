@@ -166,7 +166,12 @@ impl World<Files> {
         std::fs::create_dir_all(&path).unwrap();
         let config = FilesConfig {
             state_dir: directory.join("state"),
-            exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
+            exports: vec![ExportConfig {
+                name: "data".to_owned(),
+                path,
+                read_only: false,
+                is_mountpoint: false,
+            }],
             shards: 2,
             sync_directories: false,
             callers: Callers::UNPRIVILEGED,

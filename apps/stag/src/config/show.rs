@@ -220,6 +220,7 @@ fn export_json(origins: &Origins, export: &ExportEntry) -> Value {
     put("name", json!(export.name));
     put("access", json!(access(export.read_only)));
     put("slow", if export.is_slow { json!(true) } else { Value::Null });
+    put("mountpoint", if export.is_mountpoint { json!(true) } else { Value::Null });
     put("read-max", json!(rules.read_max));
     put("write-max", json!(rules.write_max));
     put("delegations", json!(export.delegations.map(|it| it.rule.word())));

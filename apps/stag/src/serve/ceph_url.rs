@@ -41,7 +41,7 @@ pub fn of(
     }
     let is_more = |entry: &&ExportEntry| {
         let is_usual = entry.rules.are_usual() && entry.delegations.is_none();
-        !is_usual || entry.name.is_some() || entry.is_slow
+        !is_usual || entry.name.is_some() || entry.is_slow || entry.is_mountpoint
     };
     if let Some(entry) = entries.iter().find(is_more) {
         return Err(Error::usage(format!(

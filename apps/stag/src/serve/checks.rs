@@ -72,7 +72,8 @@ pub fn check_sharing(fabrics: &[FabricShards]) -> Result<(), Error> {
 
 /// Refuses arguments that have no meaning for a store in memory.
 pub fn check_memory(arguments: &ServeOptions, exports: &[Exported]) -> Result<(), Error> {
-    if exports.iter().any(|export| !export.rules.are_usual() || export.is_slow) {
+    let is_usual = |it: &Exported| it.rules.are_usual() && !it.is_slow && !it.is_mountpoint;
+    if !exports.iter().all(is_usual) {
         return Err(Error::usage(
             "--memory has one list of clients for all exports, and no options of theirs: leave \
              them out, or serve the directories themselves",

@@ -29,6 +29,8 @@ pub struct Exported {
     pub rules: ExportRules,
     /// All its calls are made by threads that may wait.
     pub is_slow: bool,
+    /// It is refused while nothing is mounted at its path.
+    pub is_mountpoint: bool,
     /// Its line, and what it says about delegations, if it stands in the file.
     pub entry: Option<EntryFacts>,
 }
@@ -44,7 +46,15 @@ pub struct EntryFacts {
 impl Exported {
     /// An export without rules of its own.
     pub fn new(name: String, path: Option<PathBuf>, read_only: bool) -> Self {
-        Self { name, path, read_only, rules: ExportRules::default(), is_slow: false, entry: None }
+        Self {
+            name,
+            path,
+            read_only,
+            rules: ExportRules::default(),
+            is_slow: false,
+            is_mountpoint: false,
+            entry: None,
+        }
     }
 }
 
@@ -94,8 +104,9 @@ pub fn all(
         let found = export(Path::new(&entry.path), name, entry.read_only);
         let found = found.map_err(|error| Error::usage(format!("{place}{error}")))?;
         let (rules, is_slow) = (entry.rules.clone(), entry.is_slow);
+        let is_mountpoint = entry.is_mountpoint;
         let facts = EntryFacts { line: entry.line, delegations: entry.delegations };
-        add(Exported { rules, is_slow, entry: Some(facts), ..found }, &place)?;
+        add(Exported { rules, is_slow, is_mountpoint, entry: Some(facts), ..found }, &place)?;
     }
     Ok(exports)
 }

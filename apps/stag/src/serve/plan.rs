@@ -358,8 +358,7 @@ impl Plan {
             _ => SlowExports::None,
         };
         let exports = self.exports.iter().filter_map(|export| {
-            let (name, path) = (export.name.clone(), export.path.clone()?);
-            let config = ExportConfig { name, path, read_only: export.read_only };
+            let config = directory(export)?;
             Some(RuledExport { config, rules: export.rules.clone() })
         });
         let is_insecure = self.insecure || !self.is_distrustful;
@@ -373,9 +372,6 @@ impl Plan {
 
     /// The exports as the store of directories takes them.
     pub fn directories(&self) -> Vec<ExportConfig> {
-        let directory = |Exported { name, path, read_only, .. }: &Exported| {
-            Some(ExportConfig { name: name.clone(), path: path.clone()?, read_only: *read_only })
-        };
         self.exports.iter().filter_map(directory).collect()
     }
 
@@ -388,6 +384,13 @@ impl Plan {
         };
         self.exports.iter().map(copy).collect()
     }
+}
+
+/// An export as the store of directories takes it; none of one in memory.
+fn directory(export: &Exported) -> Option<ExportConfig> {
+    let Exported { name, path, read_only, is_mountpoint, .. } = export;
+    let (name, path) = (name.clone(), path.clone()?);
+    Some(ExportConfig { name, path, read_only: *read_only, is_mountpoint: *is_mountpoint })
 }
 
 fn exported(export: &CephExportConfig) -> Exported {

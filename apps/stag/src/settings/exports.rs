@@ -21,7 +21,7 @@ const TRANSFER_MIN: usize = 4_096;
 /// Keys of one listener.
 pub const LISTEN_KEYS: [&str; 3] = ["url", "cores", "unprotected"];
 /// Keys of one export.
-pub const EXPORT_KEYS: [&str; 12] = [
+pub const EXPORT_KEYS: [&str; 13] = [
     "path",
     "name",
     "access",
@@ -31,6 +31,7 @@ pub const EXPORT_KEYS: [&str; 12] = [
     "anongid",
     "insecure",
     "slow",
+    "mountpoint",
     "read-max",
     "write-max",
     "delegations",
@@ -106,6 +107,8 @@ pub struct ExportEntry {
     pub read_only: bool,
     /// All its calls are made by threads that may wait.
     pub is_slow: bool,
+    /// It is refused while nothing is mounted at its path.
+    pub is_mountpoint: bool,
     pub rules: ExportRules,
     pub delegations: Option<OwnDelegations>,
     /// Its keys, with their lines.
@@ -154,6 +157,7 @@ pub(super) fn export(value: &Placed<'_>, text: &str) -> Result<ExportEntry, File
                 export.delegations = Some(OwnDelegations { rule, line });
             }
             "slow" => export.is_slow = value::boolean(value, "slow")?,
+            "mountpoint" => export.is_mountpoint = value::boolean(value, "mountpoint")?,
             "read-max" => export.rules.read_max = Some(transfer(value, "read-max")?),
             "write-max" => export.rules.write_max = Some(transfer(value, "write-max")?),
             other => {

@@ -11,7 +11,7 @@ use stag_protocol::nfs::v3::{FileHandle, Status};
 use super::cache::FileSlotId;
 use super::{Files, Squash};
 use crate::access::{AccessFault, ExportRules, Grant, UsualGrant};
-use crate::export::ExportId;
+use crate::export::{ExportId, Exports};
 use crate::handle::HandleKey;
 use crate::rate::EventRate;
 use crate::store::Caller;
@@ -20,21 +20,33 @@ use crate::store::Caller;
 #[derive(Debug)]
 pub(super) struct AccessTable {
     rules: Vec<(ExportId, ExportRules)>,
+    /// The same by name, also of exports that are absent.
+    named: Vec<(String, ExportRules)>,
     /// Callers may come from any port where an export does not say otherwise.
     is_insecure: bool,
 }
 
 impl AccessTable {
     /// The rules of exports; none when all of them leave everything to the server.
-    pub fn of(rules: Vec<(ExportId, ExportRules)>, is_insecure: bool) -> Option<Self> {
-        let has_own = rules.iter().any(|(_, rules)| !rules.are_usual());
-        has_own.then_some(Self { rules, is_insecure })
+    pub fn of(
+        named: Vec<(String, ExportRules)>,
+        exports: &Exports,
+        is_insecure: bool,
+    ) -> Option<Self> {
+        let has_own = named.iter().any(|(_, rules)| !rules.are_usual());
+        has_own.then(|| Self { rules: Vec::new(), named, is_insecure }.renewed(exports))
     }
 
-    /// The same rules for exports of other ids, given as the old id and the new one.
-    pub fn renamed(&self, ids: impl Iterator<Item = (ExportId, ExportId)>) -> Self {
-        let rules = ids.filter_map(|(old, new)| Some((new, self.of_export(old)?.clone())));
-        Self { rules: rules.collect(), is_insecure: self.is_insecure }
+    /// The same rules for exports that may have other ids.
+    pub fn renewed(&self, exports: &Exports) -> Self {
+        let rules = exports.iter().filter_map(|export| {
+            self.of_name(export.name()).map(|rules| (export.id(), rules.clone()))
+        });
+        Self { rules: rules.collect(), named: self.named.clone(), is_insecure: self.is_insecure }
+    }
+
+    fn of_name(&self, name: &str) -> Option<&ExportRules> {
+        self.named.iter().find(|(of, _)| of == name).map(|(_, rules)| rules)
     }
 
     fn of_export(&self, id: ExportId) -> Option<&ExportRules> {
@@ -137,8 +149,14 @@ impl Files {
     /// # Errors
     /// [`Status::NoEnt`] when no export has that name; else as [`Files::enter`].
     pub(super) fn judge_client(&self, export: &str, caller: &Caller) -> Result<(), Status> {
-        let export = self.serving.exports.by_name(export.as_bytes()).ok_or(Status::NoEnt)?;
-        self.grant(export.id(), caller).map(drop).map_err(status_of)
+        let exports = &self.serving.exports;
+        if let Some(export) = exports.by_name(export.as_bytes()) {
+            return self.grant(export.id(), caller).map(drop).map_err(status_of);
+        }
+        let absent = exports.absent().iter().find(|config| config.name == export);
+        let absent = absent.ok_or(Status::NoEnt)?;
+        let rules = self.serving.access.as_ref().and_then(|table| table.of_name(&absent.name));
+        self.judge_by(rules, caller, absent.read_only).map(drop).map_err(status_of)
     }
 
     /// The same of the export that a handle names. What is left of one that was removed may be
@@ -160,10 +178,19 @@ impl Files {
     /// Rights of a caller on an export.
     fn grant(&self, id: ExportId, caller: &Caller) -> Result<Grant, AccessFault> {
         let is_read_only = self.serving.export(id).is_some_and(|export| export.is_read_only());
+        let rules = self.serving.access.as_ref().and_then(|table| table.of_export(id));
+        self.judge_by(rules, caller, is_read_only)
+    }
+
+    fn judge_by(
+        &self,
+        rules: Option<&ExportRules>,
+        caller: &Caller,
+        is_read_only: bool,
+    ) -> Result<Grant, AccessFault> {
         let usual = self.usual_grant(caller, is_read_only);
         let Some(table) = &self.serving.access else { return Ok(usual) };
         let usual = UsualGrant { grant: usual, insecure: table.is_insecure };
-        let rules = table.of_export(id);
         rules.map_or(Ok(usual.grant), |rules| rules.grant(caller.address, caller.is_proven, &usual))
     }
 
@@ -215,9 +242,7 @@ impl Files {
 
     /// Networks whose hosts alone may mount an export.
     pub(super) fn clients_of(&self, export: &str) -> Vec<String> {
-        let export = self.serving.exports.by_name(export.as_bytes());
-        let table = self.serving.access.as_ref();
-        let rules = export.zip(table).and_then(|(export, table)| table.of_export(export.id()));
+        let rules = self.serving.access.as_ref().and_then(|table| table.of_name(export));
         let networks = rules.into_iter().flat_map(|rules| &rules.clients);
         networks.map(|rule| rule.network.to_string()).collect()
     }

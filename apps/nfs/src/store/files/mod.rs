@@ -42,6 +42,7 @@ mod inside;
 mod kernel;
 mod namespace;
 mod object;
+mod paths;
 mod pins;
 mod ranges;
 mod reload;

@@ -176,7 +176,7 @@ impl Files {
     /// LOOKUP.
     pub fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
         let caller = self.guest.caller();
-        self.revive();
+        self.revive(path);
         if caller.is_some() {
             // What is exported now judges him.
             self.await_export(caller);

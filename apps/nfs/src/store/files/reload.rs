@@ -96,11 +96,11 @@ impl SharedFiles {
         if let Some(cluster) = &self.cluster {
             check_cluster(cluster, &exports, &mounts)?;
         }
-        let rules = exports.iter().zip(&set.exports);
-        let rules = rules.map(|(export, ruled)| (export.id(), ruled.rules.clone())).collect();
+        let rules = set.exports.iter();
+        let rules = rules.map(|it| (it.config.name.clone(), it.rules.clone())).collect();
         self.roster.publish(Serving {
             waiting,
-            access: AccessTable::of(rules, set.is_insecure).map(Arc::new),
+            access: AccessTable::of(rules, &exports, set.is_insecure).map(Arc::new),
             exports: Arc::new(exports),
             mounts: Arc::new(mounts),
             slow: Arc::new(set.slow.clone()),

@@ -1,11 +1,9 @@
-//! The exports at this moment. An export whose directory was deleted ends; when a directory is
-//! there again under its path, MNT serves that one, as another export under the same name. A
-//! directory that was moved stays exported, wherever it is.
+//! The exports at this moment, as the roster has them and as each store copies them. MNT looks for
+//! another directory at the path of its export ([`super::paths`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stag_nfs_os::user;
 use stag_protocol::nfs::v3::{FileHandle, FileKind};
 
 use super::cache::OpenFile;
@@ -79,26 +77,13 @@ impl Serving {
 }
 
 impl SharedFiles {
-    /// Looks for directories that were deleted and made again. The thread acts as the server itself
-    /// afterwards.
-    fn revive(&self) {
-        // Whoever finds somebody at it serves what there is.
-        let Ok(_reviving) = self.roster.reviving.try_lock() else { return };
-        let serving = self.roster.serving();
-        if !serving.exports.iter().any(Export::is_deleted) || user::leave().is_err() {
-            return;
-        }
-        let Some(exports) = serving.exports.revived(&self.state, self.cluster.as_ref()) else {
-            return;
-        };
+    /// Serves these exports from here on, by the rules that hold.
+    pub(super) fn publish(&self, serving: Serving, exports: Exports) {
         let mounts = match self.policy {
             Some(_) => serving.mounts.renewed(&exports),
             None => Mounts::default(),
         };
-        let access = serving.access.as_ref().map(|table| {
-            let ids = serving.exports.iter().zip(exports.iter());
-            Arc::new(table.renamed(ids.map(|(old, new)| (old.id(), new.id()))))
-        });
+        let access = serving.access.as_ref().map(|table| Arc::new(table.renewed(&exports)));
         self.roster.publish(Serving {
             waiting: serving.slow.of(&exports),
             exports: Arc::new(exports),
@@ -111,13 +96,6 @@ impl SharedFiles {
 }
 
 impl Files {
-    /// Serves what is exported now, after a look for directories that were made again. Another user
-    /// has to be assumed next.
-    pub(super) fn revive(&mut self) {
-        self.shared.revive();
-        self.renew();
-    }
-
     /// Serves what is exported now. No file may be in use.
     pub(super) fn renew(&mut self) {
         if !self.shared.roster.has_changed_since(&self.serving) {

@@ -13,6 +13,7 @@ use stag_protocol::nfs::v4::state::LockRange;
 use super::cache::FileCache;
 use super::callers::{Callers, Policy};
 use super::kernel::Mounts;
+use super::paths::PathLooks;
 use super::pins::Pins;
 use super::serving::Roster;
 use super::siblings::Siblings;
@@ -58,6 +59,7 @@ const HELPED_FILES_MAX: u64 = 1_024;
 #[derive(Debug)]
 pub struct SharedFiles {
     pub(super) roster: Roster,
+    pub(super) looks: PathLooks,
     pub(super) siblings: Siblings,
     pub(super) pins: Pins,
     pub(super) handles: HandleKey,
@@ -111,7 +113,11 @@ impl SharedFiles {
             within(START_LIMIT, export.path(), move || check_openat2(&copy))??;
         }
         waiting.slow.check(&exports)?;
-        let helpers = if waiting.slow.of(&exports).is_empty() { 0 } else { waiting.helpers };
+        // The file system of an absent export may be one that waits.
+        let may_wait = !waiting.slow.of(&exports).is_empty()
+            || (waiting.slow != SlowExports::None
+                && config.exports.iter().any(|it| it.is_mountpoint));
+        let helpers = if may_wait { waiting.helpers } else { 0 };
         let stores = config.shards.saturating_add(helpers);
         let base = Base::open(&state, stores)?;
         let (mounts, indexed) = match policy {
@@ -135,6 +141,7 @@ impl SharedFiles {
             notices: [mode].into_iter().chain(indexed).chain(weak).collect(),
             policy,
             roster: Roster::new(exports, mounts, slow),
+            looks: PathLooks::default(),
             siblings: Siblings::new(stores),
             pins: Pins::default(),
             handles: cluster.as_ref().map_or_else(|| state.handles(), Cluster::handles),
@@ -234,6 +241,13 @@ fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: boo
             "the file system of /{} records no birth times: an old handle may come to name a later \
              file with the same inode",
             export.name()
+        ));
+    }
+    for config in exports.absent() {
+        notices.push(format!(
+            "nothing is mounted at {path}: /{name} is refused until something is",
+            path = config.path.display(),
+            name = config.name
         ));
     }
     if base.torn_octets() > 0 {

@@ -92,7 +92,7 @@ impl Store for Files {
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
-        self.serving.exports.iter().map(|export| export.name())
+        self.serving.exports.names()
     }
 
     fn client_networks(&self, export: &str) -> Vec<String> {
@@ -211,7 +211,9 @@ impl Procedures for Files {
         set: &NewAttributes,
         guard: Option<FileTime>,
     ) -> StoreResult<SetDone, SetDone> {
-        self.noting("SETATTR", file, |files| SetDone::of(set, Files::setattr(files, file, set, guard)))
+        self.noting("SETATTR", file, |files| {
+            SetDone::of(set, Files::setattr(files, file, set, guard))
+        })
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
@@ -229,7 +231,10 @@ impl Procedures for Files {
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
         self.noting("READLINK", file, |files| {
             let Some(mut target) = lender(PATH_MAX) else {
-                return Err(Failed { status: Status::Jukebox, about: Files::getattr(files, file).ok() });
+                return Err(Failed {
+                    status: Status::Jukebox,
+                    about: Files::getattr(files, file).ok(),
+                });
             };
             let room =
                 target.spare_mut().get_mut(..PATH_MAX).expect("the buffer was taken for as many");
@@ -248,7 +253,8 @@ impl Procedures for Files {
     ) -> StoreResult<ReadDone> {
         self.noting("READ", file, |files| {
             let (mut octets, len) = files.buffer(lender, file, count)?;
-            let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+            let room =
+                octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
             let done = Files::read(files, file, offset, room)?;
             Ok(filled(octets, done, len < count as usize))
         })
@@ -263,7 +269,8 @@ impl Procedures for Files {
     ) -> StoreResult<Option<ReadDone>> {
         self.noting("READ", file, |files| {
             let (mut octets, len) = files.buffer(lender, file, count)?;
-            let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+            let room =
+                octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
             let missing = match files.read_unless_missing(file, offset, room, Miss::Tell)? {
                 Ok(done) => return Ok(Some(filled(octets, done, len < count as usize))),
                 Err(missing) => missing,
@@ -307,7 +314,9 @@ impl Procedures for Files {
         data: WritePayload<'_>,
         stable: StableHow,
     ) -> StoreResult<WriteDone, ObjectChange> {
-        self.noting("WRITE", file, |files| Files::write(files, file, offset, &mut [IoSlice::new(data.octets)], stable))
+        self.noting("WRITE", file, |files| {
+            Files::write(files, file, offset, &mut [IoSlice::new(data.octets)], stable)
+        })
     }
 
     fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
@@ -339,7 +348,9 @@ impl Procedures for Files {
         target: &[u8],
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("SYMLINK", directory, |files| Files::symlink(files, directory, name, target, set))
+        self.noting("SYMLINK", directory, |files| {
+            Files::symlink(files, directory, name, target, set)
+        })
     }
 
     fn mknod(
@@ -359,7 +370,9 @@ impl Procedures for Files {
         node: DeviceNode,
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.noting("MKNOD", directory, |files| Files::mknod_device(files, directory, name, node, set))
+        self.noting("MKNOD", directory, |files| {
+            Files::mknod_device(files, directory, name, node, set)
+        })
     }
 
     fn remove(
@@ -410,7 +423,9 @@ impl Procedures for Files {
         place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> StoreResult<Listed> {
-        self.noting("READDIRPLUS", directory, |files| Files::readdirplus(files, directory, place, visit))
+        self.noting("READDIRPLUS", directory, |files| {
+            Files::readdirplus(files, directory, place, visit)
+        })
     }
 
     fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {

@@ -72,7 +72,7 @@ impl SlowExports {
     /// A sentence.
     pub(super) fn check(&self, exports: &Exports) -> Result<(), StartError> {
         let Self::Named(names) = self else { return Ok(()) };
-        let unknown = names.iter().find(|name| exports.by_name(name.as_bytes()).is_none());
+        let unknown = names.iter().find(|name| !exports.names().any(|known| known == **name));
         unknown.map_or(Ok(()), |name| Err(StartError(format!("no export is named {name}"))))
     }
 }
@@ -126,7 +126,7 @@ impl Backend for FilesBackend {
     }
 
     fn exports(&self) -> Vec<String> {
-        self.0.exports().iter().map(|export| export.name().to_owned()).collect()
+        self.0.exports().names().map(str::to_owned).collect()
     }
 
     fn export_roots(&self) -> Vec<ExportRoot> {

@@ -119,7 +119,12 @@ fn files(read_only: bool) -> Bench<Files> {
     std::fs::write(path.join("present"), b"here").unwrap();
     let config = files::FilesConfig {
         state_dir: home.path().join("state"),
-        exports: vec![ExportConfig { name: "data".to_owned(), path, read_only }],
+        exports: vec![ExportConfig {
+            name: "data".to_owned(),
+            path,
+            read_only,
+            is_mountpoint: false,
+        }],
         shards: 1,
         sync_directories: false,
         callers: files::Callers::UNPRIVILEGED,

@@ -68,6 +68,7 @@ impl Ruled {
             name: name.to_owned(),
             path: home.path(directory),
             read_only,
+            is_mountpoint: false,
         };
         let [first, second] = names;
         let places = [place(first, "data", false), place(second, "fixed", true)];

@@ -162,6 +162,13 @@ impl Client4 {
         vec![in_memory, Self::on(tcp, ServedExport::new(b"data", home), 2)]
     }
 
+    /// On the files of a home, over TCP.
+    pub fn on_files(home: crate::gateway::client::Home) -> Self {
+        let gateway: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
+        let wire = Box::new(OverTcp::new(gateway, Config::small()));
+        Self::on(wire, ServedExport::new(b"data", home), 2)
+    }
+
     /// On a server with files whose records a thread keeps, over TCP.
     pub fn recorded() -> Self {
         let home = crate::gateway::client::Home::new();

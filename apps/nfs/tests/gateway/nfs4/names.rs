@@ -33,6 +33,28 @@ fn a_path_goes_over_from_the_root_to_an_export_and_back() {
 }
 
 #[test]
+fn lookup_of_an_export_finds_a_directory_that_takes_the_place_of_the_former_one() {
+    let home = crate::gateway::client::Home::new();
+    let (path, aside) = (home.path("data"), home.path("aside"));
+    let mut client = Client4::on_files(home);
+    let down = [Request::PutRootFh(()), Request::Lookup(Text(b"data"))];
+    let root = |client: &mut Client4| {
+        let reply = client.run(&[&down[..], &[Request::GetFh(())]].concat());
+        let Answer::GetFh(Ok(handle)) = reply.last() else { panic!("{:?}", reply.last()) };
+        handle.0.to_vec()
+    };
+    let old = root(&mut client);
+    std::fs::rename(&path, &aside).unwrap();
+    assert_eq!(root(&mut client), old, "a directory may move");
+    std::fs::create_dir_all(path.join("new")).unwrap();
+    assert_ne!(root(&mut client), old);
+    let into = client.run(&[&down[..], &[Request::Lookup(Text(b"new"))]].concat());
+    assert_eq!(into.status(), Status4::Ok);
+    let stale = client.run(&[Request::PutFh(Text(&old)), Request::Lookup(Text(b"new"))]);
+    assert_eq!(stale.status(), Status4::Stale);
+}
+
+#[test]
 fn the_root_of_all_exports_cannot_be_changed() {
     let mut client = Client4::in_memory();
     let attributes = RawAttributes::default();

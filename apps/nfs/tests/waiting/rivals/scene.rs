@@ -74,7 +74,12 @@ pub fn on_files(home: &std::path::Path) -> Stage<Files> {
     std::fs::create_dir_all(&path).unwrap();
     let config = FilesConfig {
         state_dir: home.join("state"),
-        exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
+        exports: vec![ExportConfig {
+            name: "data".to_owned(),
+            path,
+            read_only: false,
+            is_mountpoint: false,
+        }],
         shards: 3,
         sync_directories: false,
         callers: Callers::UNPRIVILEGED,

@@ -12,6 +12,7 @@ mod identity;
 mod idle;
 mod namespace;
 mod object;
+mod paths;
 mod privilege;
 mod privileged;
 mod reload;
@@ -65,6 +66,7 @@ impl Lab {
             name: "data".to_owned(),
             path: home.path().join("export"),
             read_only: false,
+            is_mountpoint: false,
         };
         let mut config = FilesConfig {
             state_dir: home.path().join("state"),

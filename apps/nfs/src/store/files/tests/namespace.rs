@@ -179,7 +179,12 @@ fn a_link_is_one_more_name() {
 fn nothing_moves_or_links_between_exports() {
     let mut lab = Lab::with(|config| {
         let path = config.exports[0].path.with_file_name("outside");
-        config.exports.push(ExportConfig { name: "other".to_owned(), path, read_only: false });
+        config.exports.push(ExportConfig {
+            name: "other".to_owned(),
+            path,
+            read_only: false,
+            is_mountpoint: false,
+        });
     });
     let (root, file) = (lab.root(), lab.file("f", b"x"));
     let other = lab.files.mount(b"/other").unwrap();

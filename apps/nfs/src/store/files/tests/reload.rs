@@ -36,7 +36,8 @@ fn world() -> (Lab, ExportConfig, ExportConfig) {
     let first = lab.config.exports[0].clone();
     let path = lab.home.path().join("second");
     std::fs::create_dir(&path).unwrap();
-    let second = ExportConfig { name: "p/second".to_owned(), path, read_only: false };
+    let second =
+        ExportConfig { name: "p/second".to_owned(), path, read_only: false, is_mountpoint: false };
     (lab, first, second)
 }
 

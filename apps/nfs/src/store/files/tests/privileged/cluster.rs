@@ -81,7 +81,12 @@ fn exports_that_only_one_gateway_could_serve_are_refused() {
         let path = home.path().join("data");
         let mut config = FilesConfig {
             state_dir: home.path().join("state"),
-            exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
+            exports: vec![ExportConfig {
+                name: "data".to_owned(),
+                path,
+                read_only: false,
+                is_mountpoint: false,
+            }],
             shards: 1,
             sync_directories: false,
             callers: Callers::UNPRIVILEGED,
