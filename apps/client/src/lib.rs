@@ -17,6 +17,7 @@
 
 mod acl;
 pub mod client;
+mod listing;
 mod mount;
 mod nfs3;
 mod nfs4;

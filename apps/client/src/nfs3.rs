@@ -3,7 +3,7 @@
 //! An argument or result that may travel in a chunk is an item of the request; a reply that may be
 //! long says how long, so that the engine offers a Reply chunk (RFC 8267 §4).
 
-use crate::{DirEntry, Error, NfsClient, ReadResult};
+use crate::{DirEntry, Error, NfsClient, ReadResult, listing::PagedListing};
 use stag_protocol::{
     nfs::{
         Bulk, binding,
@@ -322,9 +322,10 @@ impl<P: Provider> NfsClient<P> {
         if self.four.is_some() {
             return self.list4(dir, count);
         }
-        let (mut cookie, mut verifier) = (0, [0; 8]);
-        let mut all = Vec::new();
+        let mut verifier = [0; 8];
+        let mut listing = PagedListing::default();
         loop {
+            let cookie = listing.cookie();
             let call = v3::Call::ReadDir(ReadDirArgs { dir, cookie, verifier, count });
             let (eof, page) = self.nfs(&call, None, |reply| {
                 let page = taken!(reply, ReadDir)?;
@@ -333,8 +334,8 @@ impl<P: Provider> NfsClient<P> {
                 verifier = page.verifier;
                 Ok((page.eof, page.entries.map(|entry| DirEntry::new(&entry)).collect::<Vec<_>>()))
             })?;
-            if turn_page(&mut all, page, eof, &mut cookie)? {
-                return Ok(all);
+            if listing.turn(page, eof)? {
+                return Ok(listing.into_entries());
             }
         }
     }
@@ -345,9 +346,10 @@ impl<P: Provider> NfsClient<P> {
         if self.four.is_some() {
             return self.list4(dir, PAGE_LEN);
         }
-        let (mut cookie, mut verifier) = (0, [0; 8]);
-        let mut all = Vec::new();
+        let mut verifier = [0; 8];
+        let mut listing = PagedListing::default();
         loop {
+            let cookie = listing.cookie();
             let args =
                 ReadDirPlusArgs { dir, cookie, verifier, dir_count: PAGE_LEN, max_count: PAGE_LEN };
             let (eof, page) = self.nfs(&v3::Call::ReadDirPlus(args), None, |reply| {
@@ -360,8 +362,8 @@ impl<P: Provider> NfsClient<P> {
                 });
                 Ok((page.eof, entries.collect::<Vec<_>>()))
             })?;
-            if turn_page(&mut all, page, eof, &mut cookie)? {
-                return Ok(all);
+            if listing.turn(page, eof)? {
+                return Ok(listing.into_entries());
             }
         }
     }
@@ -431,22 +433,4 @@ fn split(octets: &[u8]) -> (Bulk<'_>, Option<&[u8]>) {
         Ok(len) if len > 0 => (Bulk::Apart(len), Some(octets)),
         _ => (Bulk::Inline(octets), None),
     }
-}
-
-/// Adds a page. True when it was the last one.
-fn turn_page(
-    all: &mut Vec<DirEntry>,
-    page: Vec<DirEntry>,
-    eof: bool,
-    cookie: &mut u64,
-) -> Result<bool, Error> {
-    match page.last() {
-        Some(last) => *cookie = last.cookie,
-        None if !eof => {
-            return Err(Error::Nonsense("a page of a directory is empty, and is not its end"));
-        }
-        None => {}
-    }
-    all.extend(page);
-    Ok(eof)
 }

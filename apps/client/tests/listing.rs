@@ -25,6 +25,8 @@ const NAMES: [&[u8]; 4] = [b".", b"..", b"a", b"b"];
 struct Strict {
     /// The callers that calls named.
     callers: Rc<RefCell<Vec<CallKeeper>>>,
+    /// After the last name the first follows, without end.
+    is_endless: bool,
 }
 
 /// User, group, the length of the machine's name, and whether the verifier is AUTH_NONE.
@@ -32,6 +34,7 @@ type CallKeeper = (u32, u32, usize, bool);
 
 impl Strict {
     fn list(
+        &self,
         writer: &mut Writer<'_>,
         (cookie, verifier): (u64, [u8; 8]),
         is_plus: bool,
@@ -40,8 +43,10 @@ impl Strict {
             return Err(Status::BadCookie);
         }
         let next = usize::try_from(cookie).unwrap();
-        let entry = Entry { fileid: cookie + 1, name: Name(NAMES[next]), cookie: cookie + 1 };
         let is_last = next + 1 == NAMES.len();
+        let cookie = if is_last && self.is_endless { 1 } else { cookie + 1 };
+        let entry = Entry { fileid: cookie, name: Name(NAMES[next]), cookie };
+        let is_last = is_last && !self.is_endless;
         if is_plus {
             let mut list = ReadDirPlusWriter::begin(
                 writer,
@@ -73,9 +78,9 @@ impl App for Strict {
         let mut writer = Writer::new(message.spare_mut());
         call.header.reply(Accepted::Success).emit(&mut writer).unwrap();
         let listed = match v3::Call::parse(procedure, call.arguments).unwrap() {
-            v3::Call::ReadDir(args) => Self::list(&mut writer, (args.cookie, args.verifier), false),
+            v3::Call::ReadDir(args) => self.list(&mut writer, (args.cookie, args.verifier), false),
             v3::Call::ReadDirPlus(args) => {
-                Self::list(&mut writer, (args.cookie, args.verifier), true)
+                self.list(&mut writer, (args.cookie, args.verifier), true)
             }
             call => panic!("{call:?} is not expected"),
         };
@@ -90,11 +95,15 @@ impl App for Strict {
 }
 
 fn client() -> (NfsClient<Sim>, Rc<RefCell<Vec<CallKeeper>>>) {
+    client_of(false)
+}
+
+fn client_of(is_endless: bool) -> (NfsClient<Sim>, Rc<RefCell<Vec<CallKeeper>>>) {
     let fabric = Fabric::new(1, Faults::NONE);
     let limits = Limits { windows: 256, receives: 256, ..stag_sim::LIMITS };
     let config = stag_engine::Config { grant: 8, ..stag_engine::Config::small() };
     let callers = Rc::default();
-    let app = Strict { callers: Rc::clone(&callers) };
+    let app = Strict { callers: Rc::clone(&callers), is_endless };
     let mut server =
         Shard::new(fabric.end("server", limits), app, config, Box::new(|_| true)).unwrap();
     server.listen(&AT).unwrap();
@@ -116,6 +125,15 @@ fn a_listing_goes_on_with_the_cookie_and_the_verifier_that_came() {
     for listed in [client.readdir(dir, 4096).unwrap(), client.readdirplus(dir).unwrap()] {
         let names: Vec<&[u8]> = listed.iter().map(|entry| &entry.name[..]).collect();
         assert_eq!(names, NAMES);
+    }
+}
+
+#[test]
+fn a_listing_that_repeats_its_cookies_ends_with_an_error_that_says_so() {
+    let ((mut client, _), dir) = (client_of(true), FileHandle::new(b"it").unwrap());
+    for listed in [client.readdir(dir, 4096), client.readdirplus(dir)] {
+        let refused = listed.unwrap_err().to_string();
+        assert!(refused.contains("a directory repeats a cookie"), "{refused}");
     }
 }
 

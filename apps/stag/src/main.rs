@@ -158,7 +158,8 @@ fn plain(error: &std::io::Error) -> String {
 }
 
 fn end(error: &Error) -> u8 {
-    caller::aside(format!("stag: {error}\n"));
+    // Words of a peer may be in it.
+    caller::aside(format!("stag: {}\n", quote::lines(&error.to_string())));
     match error {
         Error::Usage(_) | Error::NotReady(_) => 2,
         Error::Failure(_) => 1,

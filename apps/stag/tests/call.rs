@@ -195,6 +195,34 @@ fn mount_may_be_answered_at_a_port_of_its_own() {
 }
 
 #[test]
+fn no_name_of_a_server_controls_the_terminal() {
+    let home = Home::new();
+    let hostile = OsStr::from_bytes(b"\x1b]0;owned\x07\xc2\x9b2J\n\\x1b");
+    let shown = r"\u{1b}]0;owned\u{7}\u{9b}2J\n\\x1b";
+    fs::create_dir(home.path("data").join(hostile)).unwrap();
+    let inner = home.path("data").join(hostile).join(OsStr::from_bytes(b"\x1b[31mpipe"));
+    rustix::fs::mknodat(rustix::fs::CWD, inner, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let server = home.serve(&["data"]);
+    let is_quiet = |text: &str| !text.contains(|c: char| c.is_control() && c != '\n');
+    let at = format!("{}/data", server.line("LISTEN"));
+    for what in [&["ls"][..], &["ls", "-l"], &["ls", "--json"]] {
+        let (out, _) = done(&home, &[&["call", &at], what].concat());
+        let out = String::from_utf8(out).unwrap();
+        assert!(is_quiet(&out) && out.contains("owned"), "{out:?}");
+        assert!(what[1..] == ["--json"] || out.ends_with(&format!("{shown}\n")), "{out:?}");
+    }
+    let (_, said) = done(&home, &["call", &at, "get", "-r", "copy"]);
+    assert!(is_quiet(&said) && said.contains(r"skipped: \u{1b}[31mpipe: "), "{said:?}");
+    // A file is in the way: the error names the path here, which ends with the server's name.
+    fs::remove_dir(home.path("copy").join(hostile)).unwrap();
+    fs::write(home.path("copy").join(hostile), b"").unwrap();
+    let output = home.run(&["call", &at, "get", "-r", "copy"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(is_quiet(&said) && said.contains(&format!("copy/{shown}")), "{said:?}");
+}
+
+#[test]
 fn what_fails_names_the_call_and_the_status_in_words() {
     let home = Home::new();
     fs::create_dir(home.path("data/full")).unwrap();

@@ -4,7 +4,7 @@ use super::{
     answers,
     requests::{OBJECT, mask, put},
 };
-use crate::{DirEntry, Error, NfsClient};
+use crate::{DirEntry, Error, NfsClient, listing::PagedListing};
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{Answer, Attribute, Bitmap, CompoundReply, ReadDir4Args, Request},
@@ -34,22 +34,13 @@ impl<P: Provider> NfsClient<P> {
         let mut asked = mask(&OBJECT);
         asked.insert(Attribute::RdattrError as u32);
         asked.insert(Attribute::Filehandle as u32);
-        let (mut cookie, mut verifier, mut all) = (0, [0; 8], Vec::new());
+        let (mut verifier, mut listing) = ([0; 8], PagedListing::default());
         loop {
-            let requests = [place.clone(), readdir(cookie, verifier, count, asked)];
+            let requests = [place.clone(), readdir(listing.cookie(), verifier, count, asked)];
             let page = self.run4(&requests, page)?;
-            match page.entries.last() {
-                // A cookie that does not move on lists the same for ever.
-                Some(last) if last.cookie != cookie => cookie = last.cookie,
-                _ if page.eof => {}
-                _ => {
-                    return Err(Error::Nonsense("a page of a directory is not its end, and empty"));
-                }
-            }
             verifier = page.verifier;
-            all.extend(page.entries);
-            if page.eof {
-                return Ok(all);
+            if listing.turn(page.entries, page.eof)? {
+                return Ok(listing.into_entries());
             }
         }
     }

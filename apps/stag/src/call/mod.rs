@@ -16,6 +16,7 @@ use crate::{
     Error,
     caller::{aside, say},
     progress::TransferProgress,
+    quote,
 };
 use moved::TreeOutcome;
 use mover::RemotePlace;
@@ -29,6 +30,7 @@ use stag_protocol::{
     rpcrdma::option::NoOption,
 };
 use std::{
+    io::{self, IsTerminal as _},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -86,10 +88,16 @@ pub fn run(arguments: &CallOptions) -> Result<(), Error> {
     };
     if arguments.json {
         let text = serde_json::to_string_pretty(&said.value);
-        say(&(text.map_err(|error| Error::failure(error.to_string()))? + "\n"));
+        let text = text.map_err(|error| Error::failure(error.to_string()))?;
+        say(quote::json(&text) + "\n");
     } else {
-        say(&said.text);
-        aside(&said.aside);
+        // Lines of checksums have a form of their own, which programs read.
+        if io::stdout().is_terminal() {
+            say(quote::lines(&String::from_utf8_lossy(&said.text)));
+        } else {
+            say(&said.text);
+        }
+        aside(quote::lines(&said.aside));
     }
     said.failure.map_or(Ok(()), |sentence| Err(Error::Failure(sentence)))
 }

@@ -5,7 +5,7 @@
 //! between, the part of the earlier content has another name and is not used.
 
 use super::remote::shown;
-use crate::Error;
+use crate::{Error, quote};
 use rustix::{fs::OFlags, process::geteuid};
 use sha2::{Digest, Sha256};
 use std::{
@@ -65,7 +65,8 @@ impl LocalPart {
     /// `resumes` says so.
     pub fn open(to: &Path, mark: Option<SourceMark>, resumes: bool) -> Result<Self, Error> {
         refuse_special(to)?;
-        let bad = |path: &Path, why: &str| Error::failure(format!("{}: {why}", path.display()));
+        let bad =
+            |path: &Path, why: &str| Error::failure(format!("{}: {why}", quote::shown_path(path)));
         let path = match mark {
             Some(mark) => {
                 let name = to.file_name().unwrap_or_default().as_encoded_bytes();
@@ -109,7 +110,8 @@ impl LocalPart {
     /// behind.
     pub fn finish(self, syncs: bool) -> Result<(), Error> {
         let failed = |what: &str, error: &io::Error| {
-            Error::failure(format!("{what} {}: {}", self.to.display(), crate::plain(error)))
+            let to = quote::shown_path(&self.to);
+            Error::failure(format!("{what} {to}: {}", crate::plain(error)))
         };
         if syncs {
             // Without this, a crash of the host can leave the name with nothing behind it.

@@ -2,7 +2,7 @@
 
 use super::options::CallOptions;
 use super::{ports, url::Url};
-use crate::{Error, caller, tls::explained};
+use crate::{Error, caller, quote, tls::explained};
 use stag_client::{DirEntry, NfsClient, transfer::TransferFlow};
 use stag_engine::{CallFault, tls::ClientTls};
 use stag_protocol::{
@@ -442,19 +442,9 @@ pub fn split(path: &[u8], exports: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
     }
 }
 
-/// A name as it is shown: what is no text or would move the cursor is escaped.
+/// A name as it is shown ([`quote::shown`]); the root has none.
 pub fn shown(name: &[u8]) -> String {
-    if name.is_empty() {
-        return "the export's root".to_owned();
-    }
-    let mut text = String::new();
-    for chunk in name.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
-        }
-        chunk.invalid().iter().for_each(|octet| text.push_str(&format!("\\x{octet:02x}")));
-    }
-    text
+    if name.is_empty() { "the export's root".to_owned() } else { quote::shown(name) }
 }
 
 #[cfg(test)]

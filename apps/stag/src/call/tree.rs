@@ -9,7 +9,7 @@ use super::{
     part::{directory_of, sync_directory},
     remote::{Object, Remote, failed, shown},
 };
-use crate::{Error, progress::TransferProgress};
+use crate::{Error, progress::TransferProgress, quote};
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, SetAttributes, Status};
 use std::{
     ffi::OsStr,
@@ -175,7 +175,7 @@ impl<'a> Tree<'a> {
             self.outcome.links += 1;
             Ok(())
         } else {
-            self.skip(format!("{}: no file, directory or symbolic link", from.display()))
+            self.skip(format!("{}: no file, directory or symbolic link", quote::shown_path(from)))
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Tree<'a> {
         depth: usize,
     ) -> Outcome {
         let name = shown(place.name);
-        self.check_directory(&from.display().to_string(), depth)?;
+        self.check_directory(&quote::shown_path(from), depth)?;
         let mode = found.permissions().mode() & 0o777;
         let made = self.mover.remote.client.mkdir(place.directory, place.name, mode | OPEN);
         let (made, is_new) = match made {

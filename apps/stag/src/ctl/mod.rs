@@ -10,7 +10,7 @@ mod show;
 mod top;
 mod wire;
 
-use crate::{Error, caller::say};
+use crate::{Error, caller::say, quote};
 use caller::Controller;
 use options::{CtlOptions, CtlWhat};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub fn run(options: &CtlOptions) -> Result<(), Error> {
     let request = request(&options.what);
     let value = controller.ask(&request)?;
     if options.json {
-        say(format!("{value:#}\n"));
+        say(quote::json(&format!("{value:#}\n")));
     } else {
         say(show::text(&request, &value));
     }

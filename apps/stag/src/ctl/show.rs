@@ -1,6 +1,7 @@
 //! Replies of a server as text of at most 80 columns.
 
 use super::{sessions, wire::Request};
+use crate::quote;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -43,7 +44,7 @@ fn draining(value: &Value) -> String {
 pub fn word(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => quote::line(text),
         Some(other) => other.to_string(),
     }
 }

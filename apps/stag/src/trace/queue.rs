@@ -2,11 +2,9 @@
 //! logs never waits for whoever reads. What does not fit is counted, and said as soon as there is
 //! room.
 
-use crate::caller::aside;
+use crate::{caller::aside, quote};
 use std::{
-    env,
-    fmt::Write as _,
-    io,
+    env, io,
     os::linux::fs::MetadataExt,
     sync::{
         atomic::{AtomicU64, Ordering},
@@ -154,17 +152,8 @@ impl io::Write for Line<'_> {
 /// line, are written as escapes.
 fn escaped(priority: &str, event: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(event);
-    let mut line = String::with_capacity(text.len() + 8);
-    line.push_str(priority);
-    for c in text.trim_end_matches('\n').chars() {
-        if c.is_control() {
-            let _ = write!(line, "{}", c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    line.push('\n');
-    line.into_bytes()
+    let line = quote::line(text.trim_end_matches('\n'));
+    format!("{priority}{line}\n").into_bytes()
 }
 
 impl<'a> MakeWriter<'a> for Lines {

@@ -5,7 +5,7 @@ use super::{
     PORT, token_file, unix_ns,
     wire::{AgentWord, ControlLine, CoordinatorWord, LineFault, SharedToken, say},
 };
-use crate::{Error, bench::options::RunOptions, stop::Stop};
+use crate::{Error, bench::options::RunOptions, quote, stop::Stop};
 use stag_load::{
     RunOutcome,
     nodes::{ClockOffset, NodeResult, NodesRun, join_seconds, share_until},
@@ -226,7 +226,7 @@ impl Nodes {
         for (name, _, line) in &mut lines {
             match line.hear(patience) {
                 Ok(AgentWord::Ready) => {}
-                Ok(AgentWord::Failed { why }) => return Err(failed(name, &why)),
+                Ok(AgentWord::Failed { why }) => return Err(failed(name, &quote::line(&why))),
                 Ok(_) => return Err(failed(name, &"it said something out of turn")),
                 Err(fault) => return Err(failed(name, &fault)),
             }
@@ -279,7 +279,7 @@ fn hear(number: usize, line: &mut ControlLine, first: Duration, to: &Sender<(usi
                 NodeEvent::Second(figures)
             }
             Ok(AgentWord::Over { outcome }) => NodeEvent::Over(outcome),
-            Ok(AgentWord::Failed { why }) => NodeEvent::Gone(why),
+            Ok(AgentWord::Failed { why }) => NodeEvent::Gone(quote::line(&why)),
             Ok(_) => NodeEvent::Gone("it said something out of turn".to_owned()),
             // It may be comparing what it wrote, or removing it.
             Err(LineFault::Silent) if patience == SILENCE_MAX && seconds > 0 => {

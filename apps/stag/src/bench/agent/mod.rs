@@ -22,7 +22,7 @@ use crate::{
     Error,
     call::Url,
     caller::{self, aside, say},
-    cli,
+    cli, quote,
     stop::Stop,
 };
 use clap::Parser;
@@ -127,7 +127,7 @@ impl Refusals {
             0 => String::new(),
             left_out => format!(" ({left_out} more before it)"),
         };
-        aside(format!("coordinator {from}: {why}{others}\n"));
+        aside(format!("coordinator {from}: {}{others}\n", quote::line(why)));
         self.logged_at = Some(Instant::now());
     }
 }

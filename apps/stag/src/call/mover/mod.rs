@@ -9,7 +9,7 @@ use super::{
     remote::{Object, Remote, shown},
     show::hex,
 };
-use crate::{Error, progress::TransferProgress};
+use crate::{Error, progress::TransferProgress, quote};
 use sha2::{Digest, Sha256};
 use stag_client::transfer::{self, FileRest, SizedFile, TransferFlow, TransferTotals};
 use stag_protocol::nfs::v3::{Attributes, FileHandle, SetTime, Time};
@@ -256,6 +256,6 @@ fn keeps(error: Error, octets: u64) -> Error {
 
 /// An error of the system about a local file.
 pub fn local(what: &str, path: &Path) -> impl Fn(io::Error) -> Error {
-    let what = format!("cannot {what} {}", path.display());
+    let what = format!("cannot {what} {}", quote::shown_path(path));
     move |error| Error::failure(format!("{what}: {error}"))
 }

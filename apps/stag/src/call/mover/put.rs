@@ -9,6 +9,7 @@ use crate::{
         remote::{failed, shown},
         show::hex,
     },
+    quote,
 };
 use sha2::{Digest, Sha256};
 use stag_client::transfer::{self, FileRange, FileWriter, SizedFile, TransferTotals};
@@ -27,7 +28,7 @@ const WINDOW: usize = 8 << 20;
 
 impl FileMover<'_> {
     pub(super) fn put(&mut self, from: &Path, place: RemotePlace<'_>) -> Result<FileEnd, Error> {
-        let what = from.display().to_string();
+        let what = quote::shown_path(from);
         let file = File::open(from).map_err(local("open", from))?;
         let found = file.metadata().map_err(local("look at", from))?;
         let mark = SourceMark::of(&found);
