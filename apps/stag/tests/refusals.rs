@@ -83,6 +83,21 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "--memory", "1M", "--name", "a/b"], "cannot name an export"),
         (&["serve", "--memory", "1M", "--squash", "all"], "--squash means nothing with --memory"),
         (&["serve", "--memory", "1M", "--mode", "auto"], "--mode means nothing with --memory"),
+        (&["serve", "--memory", "1M", "--helpers", "4"], "--helpers means nothing with --memory"),
+        (&["serve", "--memory", "1M", "--state-dir", "s"], "--state-dir means nothing with"),
+        (&["serve", "data", "--lease", "60"], "--lease means nothing without version 4: add --nfs"),
+        (
+            &["serve", "data", "--shm-allow", "1000"],
+            "--shm-allow means nothing without a listener of shared memory: add --listen shm://",
+        ),
+        (
+            &["serve", "data", "--tcp", "none", "--tcp-connections", "9"],
+            "--tcp-connections means nothing without a listener of TCP",
+        ),
+        (
+            &["serve", "data", "--listen", "shm:///tmp/x", "--tcp", "none", "--steer", "address"],
+            "--steer means nothing without a listener of an IP network",
+        ),
         (
             &["serve", "data", "--mode", "unprivileged", "--anonuid", "7"],
             "--anonuid means nothing with --mode unprivileged",

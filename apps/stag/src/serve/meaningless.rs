@@ -1,4 +1,4 @@
-//! Settings that say whom callers act as, where every caller acts as the user of the server.
+//! Settings that mean nothing beside the others: each is refused, as it would be without effect.
 
 use super::{
     options::{ModeOption, ServeOptions},
@@ -6,11 +6,58 @@ use super::{
 };
 use crate::{
     Error,
-    settings::{ExportEntry, Origins},
+    settings::{ExportEntry, Origins, ValueOrigin},
 };
 
 /// Keys of an export, and of its clients, that only a server of privileged mode follows.
 const KEYS: [&str; 3] = ["squash", "anonuid", "anongid"];
+
+/// The parts of a server that settings may be about.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// Shared memory is listened at.
+    pub has_shm: bool,
+    /// An address of an IP network is listened at, by RDMA or TCP.
+    pub has_ip: bool,
+    /// TCP is listened at.
+    pub has_tcp: bool,
+    /// The store is in memory.
+    pub is_memory: bool,
+}
+
+/// Refuses settings of parts that the server does not have.
+///
+/// # Errors
+/// The first such setting, and what to do about it.
+pub fn check_parts(
+    arguments: &ServeOptions,
+    origins: &Origins,
+    served: Served,
+) -> Result<(), Error> {
+    const MEMORY: &str = "with --memory, which waits for no file system and keeps nothing for a \
+                          restart: leave it out";
+    const NO_SHM: &str = "without a listener of shared memory: add --listen shm:///SOCKET, or \
+                          leave it out";
+    const NO_IP: &str = "without a listener of an IP network: leave it out";
+    const NO_TCP: &str = "without a listener of TCP: give one with --tcp IP:PORT, or leave it out";
+    const NO_FOUR: &str = "without version 4: add --nfs 3,4, or leave it out";
+    let has_four = arguments.nfs.contains(&4);
+    let parts = [
+        ("helpers", served.is_memory, MEMORY),
+        ("state-dir", served.is_memory, MEMORY),
+        ("shm-allow", !served.has_shm, NO_SHM),
+        ("steer", !served.has_ip, NO_IP),
+        ("clients", !served.has_ip, NO_IP),
+        ("tcp-connections", !served.has_tcp, NO_TCP),
+        ("rpcbind", !served.has_ip, NO_IP),
+        ("lease", !has_four, NO_FOUR),
+    ];
+    let is_given = |flag: &str| origins.of_flag(flag) != ValueOrigin::Default;
+    match parts.into_iter().find(|(flag, is_missing, _)| *is_missing && is_given(flag)) {
+        Some((flag, _, why)) => Err(Error::usage(format!("--{flag} means nothing {why}"))),
+        None => Ok(()),
+    }
+}
 
 /// The first setting that means nothing in unprivileged mode, as a sentence begins with it.
 pub fn of_users(

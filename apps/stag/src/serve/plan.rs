@@ -8,7 +8,8 @@ use super::{
         check_cores, check_memory, check_once, check_open, check_sharing, cluster_of, unreachable,
     },
     exports::{self, Exported},
-    host_checks, limits, meaningless,
+    host_checks, limits,
+    meaningless::{self, Served},
     need::{self, Need},
     nfs4::NfsPlan,
     options::{ServeOptions, SteerOption},
@@ -175,6 +176,13 @@ impl Plan {
         };
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
         exports::check_names(&exports, capacity.is_none() && ceph.is_none(), origins)?;
+        let served = Served {
+            has_shm: fabrics.iter().any(|fabric| fabric.group.info().scheme == "shm"),
+            has_ip: !addresses.is_empty(),
+            has_tcp: tcp.is_some(),
+            is_memory: capacity.is_some(),
+        };
+        meaningless::check_parts(arguments, origins, served)?;
         check_cores(&fabrics)?;
         check_sharing(&fabrics)?;
         let sizes = limits::sizes(&arguments.limits)?;
