@@ -6,14 +6,17 @@ use crate::support::{
     with_header,
 };
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
-use stag_engine::{App, CallFault, Cause, ClientName, Config, Cx, Outcome, PeerId, Token};
+use stag_engine::{
+    App, CallFault, Cause, ClientName, Config, Cx, Outcome, PeerId, ShortRequest, Token,
+};
 use stag_pools::Access;
 use stag_protocol::{
-    rpc::MessageType,
+    rpc::{Auth, CallHeader, Credential, MessageType},
     rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Position, Xid},
     xdr::Reader,
 };
 use stag_verbs::{Provider, Time};
+use std::time::Duration;
 
 /// Calls that the shards of these tests make in the reverse direction, and take.
 const CALLS: u32 = 3;
@@ -63,6 +66,45 @@ type Echo = Result<Option<Vec<u8>>, CallFault>;
 fn outcome(at: &mut AtServer<Twin>) -> Option<(u64, Echo)> {
     let done = at.shard.with_app(|app, _| app.caller().take())?;
     Some((done.token.0, done.echo.map(|echo| echo.map(|octets| octets.to_vec()))))
+}
+
+/// A NULL call that is written where it is sent from, with a reply of at most so many octets.
+fn call_short(at: &mut AtServer<Twin>, peer: PeerId, token: u64, reply_max: usize) {
+    let header = CallHeader {
+        xid: Xid(0),
+        program: stag_echo::PROGRAM,
+        version: stag_echo::VERSION,
+        procedure: NULL,
+        credential: Credential::None,
+        verifier: Auth::NONE,
+    };
+    let (timeout, token) = (Duration::from_secs(10), Token(token));
+    let request = ShortRequest { header, reply_max, timeout, token };
+    at.shard.with_app(|_, cx| cx.call_short(peer, &request, |_| Ok(()))).unwrap();
+    at.settle();
+}
+
+#[test]
+fn a_short_reverse_call_does_not_overtake_one_that_waits_for_memory() {
+    let mut at = server();
+    let peer = register(&mut at);
+    call_short(&mut at, peer, 3, 100);
+    let header = called(&mut at).expect("it goes out at once");
+    answer(&mut at, header.xid, CALLS, &[]);
+    assert_eq!(outcome(&mut at).map(|(token, _)| token), Some(3));
+    let mut taken = Vec::new();
+    at.shard.with_app(|_, cx| taken.extend(std::iter::from_fn(|| cx.take(1))));
+    // It does not go the short way, and there is no buffer for another one.
+    call_short(&mut at, peer, 1, 5_000);
+    assert!(outcome(&mut at).is_none(), "it waits");
+    call_short(&mut at, peer, 2, 100);
+    assert!(called(&mut at).is_none(), "a credit is free, and it is not its turn");
+    taken.clear();
+    at.settle();
+    assert_eq!(outcome(&mut at), Some((1, Err(CallFault::TooLong))));
+    let header = called(&mut at).expect("the second one goes out after the first");
+    answer(&mut at, header.xid, CALLS, &[]);
+    assert_eq!(outcome(&mut at).map(|(token, _)| token), Some(2));
 }
 
 #[test]
