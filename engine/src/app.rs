@@ -13,7 +13,7 @@ pub use crate::{
 #[cfg(doc)]
 use crate::HEAD_ROOM;
 use crate::{
-    item::{Extents, Pulled},
+    item::{Extents, MoreItems, PlacedItem, Pulled},
     options::OptionFault,
     requester::WRITTEN_MAX,
     stream::PeerSecurity,
@@ -21,7 +21,7 @@ use crate::{
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
     rpc::{Accepted, CallHeader, NullHeader},
-    rpcrdma::option::health::Reply as Health,
+    rpcrdma::{option::health::Reply as Health, responder::ITEMS_MAX},
     xdr,
 };
 use stag_verbs::{Cause, PeerAddress, Time};
@@ -130,17 +130,39 @@ pub struct Call<'a> {
 pub struct Answer {
     /// The RPC reply message without its item, behind [`HEAD_ROOM`]; made by [`Cx::message`].
     pub message: Buf,
-    /// The result that may travel in a Write chunk.
+    /// The results that may travel in Write chunks.
     pub item: Option<AnswerItem>,
 }
 
-/// A DDP-eligible result (RFC 8166 §3.4.2).
+/// The DDP-eligible results of a reply (RFC 8166 §3.4.2): the first one, which nearly all replies
+/// that have any have alone, and those after it. Each has the Write chunk of its place.
 #[derive(Debug)]
 pub struct AnswerItem {
-    /// Octets of the message in front of the item; its length word is the last four of them.
+    /// Octets of the message in front of the first item; its length word is the last four of them.
     pub position: usize,
-    /// The item, without padding.
+    /// The first item, without padding. If there are others, it may be empty.
     pub octets: Extents,
+    /// The items after it.
+    pub more: MoreItems,
+}
+
+impl AnswerItem {
+    /// The only item of a reply.
+    #[inline]
+    pub fn new(position: usize, octets: impl Into<Extents>) -> Self {
+        Self { position, octets: octets.into(), more: MoreItems::default() }
+    }
+
+    /// All items with their positions, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Extents)> + Clone {
+        let more = self.more.iter().map(|PlacedItem { position, octets }| (*position, octets));
+        std::iter::once((self.position, &self.octets)).chain(more)
+    }
+
+    /// An item by its place.
+    pub(crate) fn octets_of(&self, place: usize) -> Option<&Extents> {
+        self.iter().nth(place).map(|(_, octets)| octets)
+    }
 }
 
 /// A call to be made.
@@ -160,6 +182,46 @@ pub struct Request {
     pub timeout: Duration,
     /// Comes back with the outcome.
     pub token: Token,
+}
+
+/// The lengths of several rooms for results in one buffer, one after the other: each is a Write
+/// chunk of its own, for the DDP-eligible result of its place. [`Cx::call_for_results`] offers
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultRooms {
+    lens: [u32; ITEMS_MAX],
+    count: usize,
+}
+
+impl ResultRooms {
+    /// Rooms of these lengths; none when there are more than a message has Write chunks, or when
+    /// they are longer than a buffer can be.
+    pub fn new(lens: &[u32]) -> Option<Self> {
+        let mut all = [0; ITEMS_MAX];
+        all.get_mut(..lens.len())?.copy_from_slice(lens);
+        lens.iter().try_fold(0_u32, |total, len| total.checked_add(*len))?;
+        Some(Self { lens: all, count: lens.len() })
+    }
+
+    /// Their lengths, in order.
+    pub fn lens(&self) -> &[u32] {
+        self.lens.get(..self.count).unwrap_or_default()
+    }
+
+    /// Octets of all of them.
+    pub(crate) fn total(&self) -> usize {
+        self.lens().iter().map(|len| *len as usize).sum()
+    }
+
+    /// The places of `written` octets at the beginning of each room.
+    pub(crate) fn ends<'a>(&'a self, written: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
+        let mut at = 0;
+        self.lens().iter().zip(written).filter_map(move |(len, written)| {
+            let begin = at;
+            at += *len as usize;
+            (*written > 0).then_some(begin + *written as usize)
+        })
+    }
 }
 
 /// A call to be made that is nothing but a few octets: nothing belongs to it that could travel in a
@@ -203,8 +265,11 @@ pub struct Outcome<'a> {
     /// sent.
     pub item: Option<Buf>,
     /// The result's buffer. Its content is what came in the Write chunk; empty when the result came
-    /// inline.
+    /// inline. With several [rooms](ResultRooms) each is at its place, up to the last octet that
+    /// came.
     pub result: Option<Buf>,
+    /// Octets that came in each of several [rooms](ResultRooms); empty for any other call.
+    pub written: &'a [u32],
 }
 
 /// An application: it answers calls of peers, and hears of the ends of its own.

@@ -1,7 +1,10 @@
 //! The actions of an app: answers, calls, memory, and names of peers.
 
 use crate::{
-    app::{Answer, Call, CallFault, CallId, ClientName, PeerId, Request, ShortRequest, Token},
+    app::{
+        Answer, Call, CallFault, CallId, ClientName, PeerId, Request, ResultRooms, ShortRequest,
+        Token,
+    },
     config::HEAD_ROOM,
     core::Core,
     peer::Link,
@@ -54,7 +57,7 @@ impl fmt::Debug for Cx<'_> {
 #[derive(Debug)]
 pub(crate) enum Action {
     Answer(CallId, Answer),
-    Call(PeerId, Request),
+    Call(PeerId, Request, Option<ResultRooms>),
     /// Have this call, which is among those of the requester, wait for its peer.
     Queue(Key),
     /// Tell the app that a call is over that was not made.
@@ -282,13 +285,33 @@ impl Cx<'_> {
     /// ```
     #[inline]
     pub fn call(&mut self, peer: PeerId, request: Request) {
+        self.call_any(peer, request, None);
+    }
+
+    /// Calls a peer as [`call`](Self::call) does, with room for several results: a Write chunk for
+    /// each, in order (RFC 8166 §4.3.2). A result of NFS 4 is the data of a READ, or the path of a
+    /// READLINK (RFC 8267 §6.4.1). The rooms are in the buffer `request.result`, one after the
+    /// other.
+    ///
+    /// # Panics
+    /// When that buffer is not as long as all rooms: that is a bug of the app.
+    pub fn call_for_results(&mut self, peer: PeerId, request: Request, rooms: ResultRooms) {
+        let len = request.result.as_ref().map_or(0, |result| result.len());
+        assert_eq!(len, rooms.total(), "the rooms are the result's buffer");
+        self.call_any(peer, request, Some(rooms));
+    }
+
+    #[inline]
+    fn call_any(&mut self, peer: PeerId, request: Request, rooms: Option<ResultRooms>) {
         let mut request = Some(request);
-        if self.core.wishes.may_queue(peer) && self.core.queue_call(peer, &mut request).is_ok() {
+        if self.core.wishes.may_queue(peer)
+            && self.core.queue_call(peer, &mut request, rooms).is_ok()
+        {
             self.core.wishes.start(peer);
         }
         // If it is over at once, that is told when the app has returned.
         if let Some(request) = request {
-            self.core.wishes.ask(Action::Call(peer, request));
+            self.core.wishes.ask(Action::Call(peer, request, rooms));
         }
     }
 

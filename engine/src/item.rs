@@ -1,17 +1,23 @@
-//! Items without a copy: octets of a reply that lie in several places, and octets of a call that an
-//! app may keep.
+//! Items without a copy: octets of a reply that are in several places, several items of one reply,
+//! and octets of a call that an app may keep.
 
 use stag_pools::Extent;
+use stag_protocol::rpcrdma::responder::ITEMS_MAX;
 use std::{cell::RefCell, ops::Range, rc::Rc};
 
 /// Octets in up to [`Extents::MAX`] extents, one behind the other: an item of a reply.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Extents(List);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum List {
+    #[default]
+    Empty,
     One(Extent),
-    Many { list: Vec<Extent>, home: ExtentLists },
+    Many {
+        list: Vec<Extent>,
+        home: ExtentLists,
+    },
 }
 
 /// Lists for items of several extents. Each comes back when its item is sent, so there are as many
@@ -55,8 +61,8 @@ impl Extents {
     ///
     /// # Errors
     ///
-    /// The extent comes back when there are [`Extents::MAX`] already, and when this was
-    /// made of one extent alone.
+    /// The extent comes back when there are [`Extents::MAX`] already, and when this was not taken
+    /// from [`ExtentLists`].
     pub fn push(&mut self, extent: Extent) -> Result<(), ExtentsFull> {
         match &mut self.0 {
             _ if extent.is_empty() => Ok(()),
@@ -64,7 +70,7 @@ impl Extents {
                 list.push(extent);
                 Ok(())
             }
-            List::One(_) | List::Many { .. } => Err(ExtentsFull(extent)),
+            List::Empty | List::One(_) | List::Many { .. } => Err(ExtentsFull(extent)),
         }
     }
 
@@ -81,6 +87,7 @@ impl Extents {
     /// The extents, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Extent> {
         match &self.0 {
+            List::Empty => &[],
             List::One(extent) => std::slice::from_ref(extent),
             List::Many { list, .. } => list,
         }
@@ -109,6 +116,102 @@ impl From<Extent> for Extents {
 impl<'a> IntoIterator for &'a Extents {
     type Item = &'a Extent;
     type IntoIter = std::slice::Iter<'a, Extent>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// An item and its place in a reply.
+#[derive(Debug)]
+pub struct PlacedItem {
+    /// Octets of the message in front of the item, items not counted; its length word is the last
+    /// four of them.
+    pub position: usize,
+    /// The item, without padding. An empty one keeps the Write chunk of its place.
+    pub octets: Extents,
+}
+
+/// The items of a reply after its first one, up to [`ITEMS_MAX`] in all, in order.
+#[derive(Debug, Default)]
+pub struct MoreItems(Option<Box<ItemList>>);
+
+#[derive(Debug, Default)]
+struct ItemList {
+    items: Vec<PlacedItem>,
+    /// The lists that it goes back to, while a reply has it.
+    home: Option<ItemLists>,
+}
+
+/// Lists for replies with several items. Each comes back when its reply is sent, so nothing is
+/// allocated once there are as many as were in use at once.
+#[derive(Clone, Debug, Default)]
+pub struct ItemLists(Rc<RefCell<Vec<Box<ItemList>>>>);
+
+/// A reply has [`ITEMS_MAX`] items already. The octets of one more come back.
+#[derive(Debug)]
+pub struct ItemsFull(pub Extents);
+
+impl ItemLists {
+    /// A list without items.
+    pub fn take(&self) -> MoreItems {
+        let mut list = self.0.borrow_mut().pop().unwrap_or_default();
+        list.items.reserve_exact(ITEMS_MAX - 1);
+        list.home = Some(self.clone());
+        MoreItems(Some(list))
+    }
+}
+
+impl Drop for MoreItems {
+    fn drop(&mut self) {
+        if let Some(mut list) = self.0.take()
+            && let Some(home) = list.home.take()
+        {
+            list.items.clear();
+            home.0.borrow_mut().push(list);
+        }
+    }
+}
+
+impl MoreItems {
+    /// Adds an item after the others.
+    ///
+    /// # Errors
+    /// Its octets come back when the reply has [`ITEMS_MAX`] items, and when this was not taken
+    /// from [`ItemLists`].
+    pub fn push(&mut self, item: PlacedItem) -> Result<(), ItemsFull> {
+        match &mut self.0 {
+            Some(list) if list.items.len() < ITEMS_MAX - 1 => {
+                list.items.push(item);
+                Ok(())
+            }
+            Some(_) | None => Err(ItemsFull(item.octets)),
+        }
+    }
+
+    /// Forgets the items for which `keeps` is false.
+    pub fn retain(&mut self, keeps: impl FnMut(&PlacedItem) -> bool) {
+        if let Some(list) = &mut self.0 {
+            list.items.retain(keeps);
+        }
+    }
+
+    /// Returns true if there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|list| list.items.is_empty())
+    }
+
+    /// The items, in order.
+    #[inline]
+    pub fn iter(&self) -> std::slice::Iter<'_, PlacedItem> {
+        self.0.as_ref().map_or(&[][..], |list| &list.items).iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a MoreItems {
+    type Item = &'a PlacedItem;
+    type IntoIter = std::slice::Iter<'a, PlacedItem>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()

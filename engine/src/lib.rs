@@ -72,12 +72,15 @@ mod work;
 
 pub use app::{
     Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, ConnectLimit, Cx, Drained,
-    Outcome, Over, Parted, PeerId, RefusedPeer, Request, RequestItem, ShortRequest, Token,
+    Outcome, Over, Parted, PeerId, RefusedPeer, Request, RequestItem, ResultRooms, ShortRequest,
+    Token,
 };
 pub use config::{Config, HEAD_ROOM};
 pub use config_fault::{Allowed, ConfigFault};
 pub use control::{Command, Control, Handle, Order, Question, Waker};
-pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
+pub use item::{
+    ExtentLists, Extents, ExtentsFull, ItemLists, ItemsFull, MoreItems, PlacedItem, Pulled,
+};
 pub use options::{HEALTH_MAX, OptionFault};
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;

@@ -55,7 +55,7 @@ impl App for Keeper {
         let position = writer.len();
         assert!(position > ReplyHeader::LEN);
         message.extend(position);
-        cx.answer(call.id, Answer { message, item: Some(AnswerItem { position, octets: parts }) });
+        cx.answer(call.id, Answer { message, item: Some(AnswerItem::new(position, parts)) });
     }
 }
 

@@ -18,6 +18,7 @@ mod programs;
 mod replies;
 mod reverse;
 mod rules;
+mod several;
 mod silent;
 mod stages;
 mod support;

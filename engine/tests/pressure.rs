@@ -129,7 +129,7 @@ impl App for Keeper {
         writer.u32(octets.len() as u32).unwrap();
         let position = writer.len();
         message.extend(position);
-        let item = AnswerItem { position, octets: call.pulled.share(octets).unwrap().into() };
+        let item = AnswerItem::new(position, call.pulled.share(octets).unwrap());
         cx.answer(call.id, Answer { message, item: Some(item) });
     }
 }

@@ -5,8 +5,8 @@ use stag_protocol::rpcrdma::chunk::{CHUNK_SEGMENTS_MAX, READS_MAX, SEGMENTS_MAX,
 use stag_protocol::rpcrdma::form::{self, CallOffer, CallSizes, Form, Item, Path, ReplyOffer};
 use stag_protocol::rpcrdma::requester::{ReplyPayload, check_message, check_reply};
 use stag_protocol::rpcrdma::responder::{
-    self, Part, PullChunk, ReplyParts, ReplyPlan, ReplyPolicy, fill_one_write, plan_pull,
-    plan_reply,
+    self, Part, PayloadPiece, PullChunk, ReplyItem, ReplyParts, ReplyPlan, ReplyPolicy,
+    fill_one_write, plan_pull, plan_reply,
 };
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
@@ -195,7 +195,8 @@ fn every_plan_fits_the_threshold_and_the_shortest_form_that_fits_is_taken() {
                 for (reply_rest_max, reply_item_max) in
                     [(100, 0), (100, 4000), (2100, 4000), (3000, 0)]
                 {
-                    let sizes = CallSizes { call, item, reply_rest_max, reply_item_max };
+                    let sizes =
+                        CallSizes { call, item, reply_rest_max, reply_item_max, reply_items: 1 };
                     let plan = form::plan_call(&sizes, &path).unwrap();
                     let header = v1::header_len(&lists_of(&plan, segments));
                     let read_chunk = 24 * segments;
@@ -226,7 +227,8 @@ fn what_waits_for_the_reply_depends_on_the_reply_threshold_to_the_octet() {
         segments: 3,
     };
     let plan = |reply_rest_max, reply_item_max| {
-        let sizes = CallSizes { call: 100, item: None, reply_rest_max, reply_item_max };
+        let sizes =
+            CallSizes { call: 100, item: None, reply_rest_max, reply_item_max, reply_items: 0 };
         form::plan_call(&sizes, &path).unwrap().reply
     };
     let inline_max = 1024 - 28;
@@ -263,6 +265,7 @@ fn a_call_that_no_chunk_can_describe_is_refused() {
         item: None,
         reply_rest_max: 100,
         reply_item_max: 0,
+        reply_items: 0,
     };
     assert!(form::plan_call(&sizes, &path).is_err());
     let sizes =
@@ -450,36 +453,43 @@ fn f53_the_payload_of_a_long_call_names_its_headers_transaction() {
 // Replying, and judging the reply.
 
 /// The content of each part of a reply.
-fn content(part: Part, parts: ReplyParts) -> Vec<u8> {
+fn content(part: Part, parts: &ReplyParts) -> Vec<u8> {
     let (first, len) = match part {
-        Part::Head => (1, parts.head),
-        Part::Item => (101, parts.item),
+        Part::Message => (1, parts.message()),
+        Part::Item(place) => (101 + place, parts.items().get(place).map_or(0, |item| item.len)),
         Part::Pad => return vec![0; 3],
-        Part::Tail => (201, parts.tail),
     };
-    (0..len).map(|number| first + (number % 50) as u8).collect()
+    (0..len).map(|number| first as u8 + (number % 90) as u8).collect()
 }
 
-/// The unreduced reply.
-fn stream(parts: ReplyParts) -> Vec<u8> {
-    let mut stream = [Part::Head, Part::Item].map(|part| content(part, parts)).concat();
-    stream.resize(padded(stream.len()), 0);
-    stream.extend(content(Part::Tail, parts));
+/// The unreduced reply, but for the items of which `keeps` is false, and their padding.
+fn stream_of(parts: &ReplyParts, keeps: impl Fn(usize) -> bool) -> Vec<u8> {
+    let (message, mut stream, mut from) = (content(Part::Message, parts), Vec::new(), 0);
+    for (place, item) in parts.items().iter().enumerate() {
+        stream.extend(&message[from..item.position as usize]);
+        from = item.position as usize;
+        if keeps(place) {
+            stream.extend(content(Part::Item(place), parts));
+            stream.resize(padded(stream.len()), 0);
+        }
+    }
+    stream.extend(&message[from..]);
     stream
 }
 
-fn gather(plan: &ReplyPlan, parts: ReplyParts) -> Vec<u8> {
-    plan.payload()
-        .into_iter()
-        .flat_map(|(part, len)| content(part, parts)[..len as usize].to_vec())
-        .collect()
+fn gather(plan: &ReplyPlan, parts: &ReplyParts) -> Vec<u8> {
+    let octets = |piece: PayloadPiece| {
+        let span = piece.from as usize..(piece.from + piece.len) as usize;
+        content(piece.part, parts)[span].to_vec()
+    };
+    plan.payload().flat_map(octets).collect()
 }
 
 /// Performs the writes of a plan into the memory that `call` offers; every octet is written once,
 /// in order, inside its segment.
 fn perform(
     plan: &ReplyPlan,
-    parts: ReplyParts,
+    parts: &ReplyParts,
     call: &ChunkLists,
     returned: &ChunkLists,
 ) -> Vec<Vec<u8>> {
@@ -515,9 +525,9 @@ fn exchange(
 ) -> Result<ReplyPlan, PeerFault> {
     let mut returned = ChunkLists::new();
     let plan = plan_reply(call, parts, threshold, policy, &mut returned)?;
-    let memory = perform(&plan, parts, call, &returned);
+    let memory = perform(&plan, &parts, call, &returned);
     let (header, inline) = match plan.procedure {
-        Procedure::Msg => (MSG, gather(&plan, parts)),
+        Procedure::Msg => (MSG, gather(&plan, &parts)),
         _ => (NOMSG, Vec::new()),
     };
     assert_eq!(plan.header_len, v1::header_len(&returned));
@@ -526,7 +536,11 @@ fn exchange(
     assert_eq!(shape.written().len(), call.writes().count());
     // The Write chunks' segments come before the Reply chunk's.
     let write_segments = call.writes().map(|chunk| chunk.segments.len()).sum();
-    let item = memory[..write_segments].concat();
+    let mut chunks = memory[..write_segments].iter();
+    let in_chunks: Vec<Vec<u8>> = call
+        .writes()
+        .map(|chunk| chunks.by_ref().take(chunk.segments.len()).flatten().copied().collect())
+        .collect();
     let payload = match shape.payload {
         ReplyPayload::Inline(len) => inline[..len].to_vec(),
         ReplyPayload::ReplyChunk(len) => {
@@ -535,22 +549,18 @@ fn exchange(
             written
         }
     };
-    assert_eq!(shape.written().iter().sum::<u64>(), item.len() as u64);
     assert_eq!(
         lengths(returned.segments()),
         memory.iter().map(|m| m.len() as u32).collect::<Vec<_>>()
     );
-    let whole = if plan.item_in_chunk {
-        assert_eq!(item, content(Part::Item, parts), "the item without padding, and nothing else");
-        let (head, tail) = payload.split_at(parts.head as usize);
-        let mut whole = [head, &item].concat();
-        whole.resize(padded(whole.len()), 0);
-        [&whole, tail].concat()
-    } else {
-        assert_eq!(item, []);
-        payload
-    };
-    assert_eq!(whole, stream(parts), "{parts:?} to {call:?}");
+    for (place, (in_chunk, written)) in in_chunks.iter().zip(shape.written()).enumerate() {
+        let item = content(Part::Item(place), &parts);
+        let expected = if plan.is_in_chunk(place) { item } else { Vec::new() };
+        assert_eq!(*in_chunk, expected, "the item without padding, and nothing else");
+        assert_eq!(*written, expected.len() as u64);
+    }
+    let rest = stream_of(&parts, |place| !plan.is_in_chunk(place));
+    assert_eq!(payload, rest, "{parts:?} to {call:?}");
     Ok(plan)
 }
 
@@ -581,19 +591,61 @@ fn every_reply_arrives_whole_or_is_refused_for_want_of_room() {
                 for (head, tail) in [(24, 0), (24, 16), (40, 0), (900, 0), (900, 100), (1000, 1000)]
                 {
                     for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
-                        let parts = ReplyParts { head, item, tail };
-                        let got = exchange(&call, parts, threshold(1024), policy)
-                            .map(|plan| plan.procedure);
-                        assert_eq!(
-                            got,
-                            judge(&call, parts, policy),
-                            "{parts:?} to {call:?} by {policy:?}"
-                        );
+                        let parts = ReplyParts::with_item(head, item, tail);
+                        compare(&call, parts, policy);
                     }
                 }
             }
         }
     }
+}
+
+/// Compares a reply with what RFC 8166 says of it. Returns true if it can be sent.
+fn compare(call: &ChunkLists, parts: ReplyParts, policy: ReplyPolicy) -> bool {
+    let got = exchange(call, parts, threshold(1024), policy).map(|plan| plan.procedure);
+    assert_eq!(got, judge(call, parts, policy), "{parts:?} to {call:?} by {policy:?}");
+    got.is_ok()
+}
+
+/// A reply with these items, each after one more word of the message.
+fn several(head: u32, items: &[u32]) -> ReplyParts {
+    let mut parts = ReplyParts::new(head + 4 * items.len() as u32);
+    for (place, len) in items.iter().enumerate() {
+        parts.push(ReplyItem { position: head + 4 * place as u32, len: *len }).unwrap();
+    }
+    parts
+}
+
+#[test]
+fn each_item_of_a_reply_has_the_write_chunk_of_its_place() {
+    let chunks: [&[u32]; 6] = [&[], &[0], &[9], &[5, 0, 300], &[1, 2, 3], &[900]];
+    let (mut sent, mut refused) = (0, 0);
+    for choice in 0..6 * 6 * 6 * 4 {
+        let count = choice / 216;
+        let offered = [choice % 6, choice / 6 % 6, choice / 36 % 6].map(|at| chunks[at]);
+        for reply in [None, Some(&[700_u32, 600][..])] {
+            let call = offer(&offered[..count], reply);
+            for items in [&[0, 8][..], &[9, 9], &[1, 0, 5], &[6, 305, 800], &[300, 6, 2, 7, 9]] {
+                for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
+                    let is_sent = compare(&call, several(40, items), policy);
+                    *if is_sent { &mut sent } else { &mut refused } += 1;
+                }
+            }
+        }
+    }
+    assert!(sent > 1_000 && refused > 1_000, "{sent} sent, {refused} refused");
+}
+
+#[test]
+fn as_many_items_as_write_chunks_go_out_and_not_one_more() {
+    let (chunks, sizes) = ([&[300_u32][..]; WRITES_MAX], [299; WRITES_MAX]);
+    let mut parts = several(40, &sizes);
+    let plan =
+        exchange(&offer(&chunks, None), parts, threshold(1024), ReplyPolicy::Inline).unwrap();
+    assert!((0..WRITES_MAX).all(|place| plan.is_in_chunk(place)));
+    assert!(!plan.is_in_chunk(WRITES_MAX) && !plan.is_in_chunk(usize::MAX));
+    let more = ReplyItem { position: parts.message(), len: 1 };
+    assert_eq!(parts.push(more), Err(ListsFull::Chunks));
 }
 
 /// Applies RFC 8166 §4.3 to a reply, at a threshold of 1024 octets.
@@ -602,14 +654,15 @@ fn judge(
     parts: ReplyParts,
     policy: ReplyPolicy,
 ) -> Result<Procedure, PeerFault> {
-    let mut payload = u64::from(parts.head + parts.item.next_multiple_of(4) + parts.tail);
-    if parts.item > 0
-        && let Some(chunk) = call.writes().next().filter(|chunk| !chunk.segments.is_empty())
-    {
-        if chunk.total() < u64::from(parts.item) {
-            return Err(PeerFault::WriteChunkTooSmall);
+    let mut payload = u64::from(parts.message());
+    for (place, item) in parts.items().iter().enumerate() {
+        match call.writes().nth(place).filter(|chunk| !chunk.segments.is_empty() && item.len > 0) {
+            Some(chunk) if chunk.total() < u64::from(item.len) => {
+                return Err(PeerFault::WriteChunkTooSmall);
+            }
+            Some(_) => {}
+            None => payload += u64::from(item.len.next_multiple_of(4)),
         }
-        payload -= u64::from(parts.item.next_multiple_of(4));
     }
     let inline = v1::header_len(call) as u64 + payload <= 1024;
     match call.reply().map(|chunk| chunk.total() >= payload) {
@@ -625,26 +678,26 @@ fn an_item_goes_into_the_write_chunk_and_its_padding_nowhere() {
     // As Linux offers it: the exact length, then four octets of padding whose key all calls share.
     let call = offer(&[&[4096, 3, 4]], None);
     let mut returned = ChunkLists::new();
-    let parts = ReplyParts { head: 128, item: 4099, tail: 0 };
+    let parts = ReplyParts::with_item(128, 4099, 0);
     let plan =
         plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
-    assert!(plan.item_in_chunk);
+    assert!(plan.is_in_chunk(0));
     assert_eq!(lengths(returned.writes().next().unwrap().segments), [4096, 3, 0]);
-    assert!(plan.pushes(&returned).all(|push| push.part == Part::Item && push.target.handle != 3));
-    assert_eq!(
-        plan.payload(),
-        [(Part::Head, 128), (Part::Item, 0), (Part::Pad, 0), (Part::Tail, 0)]
+    assert!(
+        plan.pushes(&returned).all(|push| push.part == Part::Item(0) && push.target.handle != 3)
     );
+    let payload: Vec<_> = plan.payload().filter(|piece| piece.len > 0).collect();
+    assert_eq!(payload, [PayloadPiece { part: Part::Message, from: 0, len: 128 }]);
 }
 
 #[test]
 fn f57_a_write_chunk_without_segments_asks_for_the_item_inline_and_comes_back_empty() {
     let call = offer(&[&[], &[100]], None);
     let mut returned = ChunkLists::new();
-    let parts = ReplyParts { head: 128, item: 99, tail: 4 };
+    let parts = ReplyParts::with_item(128, 99, 4);
     let plan =
         plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
-    assert!(!plan.item_in_chunk);
+    assert!(!plan.is_reduced());
     assert_eq!(plan.pushes(&returned).count(), 0);
     let counts: Vec<_> = returned.writes().map(|chunk| lengths(chunk.segments)).collect();
     assert_eq!(counts, [vec![], vec![0]]);
@@ -655,10 +708,10 @@ fn f60_chunks_without_a_result_come_back_unused() {
     let call = offer(&[&[100, 4], &[200]], Some(&[300]));
     let mut returned = ChunkLists::new();
     for item in [0, 50] {
-        let parts = ReplyParts { head: 128, item, tail: 0 };
+        let parts = ReplyParts::with_item(128, item, 0);
         let plan =
             plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
-        assert_eq!(plan.item_in_chunk, item > 0, "an empty item consumes nothing");
+        assert_eq!(plan.is_reduced(), item > 0, "an empty item consumes nothing");
         assert_eq!(lengths(returned.segments()), [item, 0, 0, 0]);
         let handles =
             |lists: &ChunkLists| lists.segments().iter().map(|s| (s.handle, s.offset)).collect();
@@ -679,13 +732,13 @@ fn the_only_write_chunk_of_a_call_comes_back_as_long_as_its_item_or_unused() {
 #[test]
 fn f61_a_reply_one_octet_too_long_for_inline_needs_a_reply_chunk() {
     for (head, expected) in [(996, Ok(Procedure::Msg)), (1000, Err(PeerFault::NoReplyChunk))] {
-        let parts = ReplyParts { head, item: 0, tail: 0 };
+        let parts = ReplyParts::new(head);
         let got = exchange(&ChunkLists::new(), parts, threshold(1024), ReplyPolicy::Inline);
         assert_eq!(got.map(|plan| plan.procedure), expected);
     }
     // The Reply chunk that comes back unused counts too: 20 octets.
     for (head, expected) in [(976, Procedure::Msg), (980, Procedure::NoMsg)] {
-        let parts = ReplyParts { head, item: 0, tail: 0 };
+        let parts = ReplyParts::new(head);
         let got = exchange(&offer(&[], Some(&[2000])), parts, threshold(1024), ReplyPolicy::Inline);
         assert_eq!(got.unwrap().procedure, expected);
     }
@@ -693,7 +746,7 @@ fn f61_a_reply_one_octet_too_long_for_inline_needs_a_reply_chunk() {
 
 #[test]
 fn f62_a_chunk_one_octet_too_small_is_refused_before_anything_is_written() {
-    let parts = ReplyParts { head: 128, item: 1001, tail: 0 };
+    let parts = ReplyParts::with_item(128, 1001, 0);
     for (room, expected) in [(1001, Ok(())), (1000, Err(PeerFault::WriteChunkTooSmall))] {
         let call = offer(&[&[room - 300, 300]], Some(&[5000]));
         let got = exchange(&call, parts, threshold(1024), ReplyPolicy::Inline).map(|_| ());
@@ -710,7 +763,7 @@ fn f62_a_chunk_one_octet_too_small_is_refused_before_anything_is_written() {
 #[test]
 fn a_header_that_alone_exceeds_the_threshold_is_refused() {
     let call = offer(&[], Some(&[100; 63]));
-    let parts = ReplyParts { head: 128, item: 0, tail: 0 };
+    let parts = ReplyParts::new(128);
     for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
         assert_eq!(
             exchange(&call, parts, threshold(1024), policy).map(|_| ()),

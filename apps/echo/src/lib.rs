@@ -187,7 +187,7 @@ impl Echo {
         let Some(message) = message else { return cx.disconnect(call.peer) };
         match given {
             Given::Item(item) => {
-                let item = Some(AnswerItem { position: message.len(), octets: item.into() });
+                let item = Some(AnswerItem::new(message.len(), item));
                 cx.answer(call.id, Answer { message, item });
             }
             Given::Nothing | Given::Word(_) => cx.answer(call.id, Answer { message, item: None }),

@@ -35,7 +35,7 @@ fn echo(cx: &Cx<'_>, call: &Call<'_>, lists: &ExtentLists, parts: usize) -> (Vec
         buf.append(part).unwrap();
         item.push(buf.freeze()).unwrap();
     }
-    (octets, Answer { message, item: Some(AnswerItem { position, octets: item }) })
+    (octets, Answer { message, item: Some(AnswerItem::new(position, item)) })
 }
 
 /// A [`Twin`] whose echoes come in pieces.

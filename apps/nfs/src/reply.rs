@@ -1,6 +1,6 @@
 //! Replies as they are written in place.
 
-use stag_engine::{Answer, AnswerItem, Cx, Extents, config};
+use stag_engine::{Answer, AnswerItem, Cx, Extents, ItemLists, ItemsFull, PlacedItem, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{Failure, Status},
@@ -18,7 +18,8 @@ pub(crate) struct ReplyWriter {
     message: Buf,
     xid: Xid,
     item: Option<AnswerItem>,
-    /// Octets of the message in front of the first item, which may be empty.
+    /// Octets of the message in front of the first item, which is not in `item` while it is empty
+    /// and the only one.
     first_item: Option<usize>,
 }
 
@@ -75,13 +76,34 @@ impl ReplyWriter {
         }
     }
 
-    /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166
-    /// §3.4.6), and keeps its Write chunk.
+    /// Adds the first item, whose length word was the last that was put. An empty one is no item
+    /// (RFC 8166 §3.4.6), and keeps its Write chunk.
     pub(crate) fn put_item(&mut self, octets: Extents) {
         self.first_item = Some(self.message.len());
         if !octets.is_empty() {
-            self.item = Some(AnswerItem { position: self.message.len(), octets });
+            self.item = Some(AnswerItem::new(self.message.len(), octets));
         }
+    }
+
+    /// Adds an item, which need not be the first, in the same way. `lists` have room for others.
+    ///
+    /// # Errors
+    /// The octets come back when the reply has as many items as a call has Write chunks.
+    pub(crate) fn put_any_item(
+        &mut self,
+        octets: Extents,
+        lists: &ItemLists,
+    ) -> Result<(), ItemsFull> {
+        let Some(first) = self.first_item else {
+            self.put_item(octets);
+            return Ok(());
+        };
+        let position = self.message.len();
+        let items = self.item.get_or_insert_with(|| AnswerItem::new(first, Extents::default()));
+        if items.more.is_empty() {
+            items.more = lists.take();
+        }
+        items.more.push(PlacedItem { position, octets })
     }
 
     /// The transaction that it answers.
@@ -101,9 +123,10 @@ impl ReplyWriter {
         self.message.len()
     }
 
-    /// The same with those of the item.
-    pub(crate) fn len_with_item(&self) -> usize {
-        self.message.len() + self.item.as_ref().map_or(0, |item| padded(item.octets.len()))
+    /// The same with those of the items.
+    pub(crate) fn len_with_items(&self) -> usize {
+        let items = self.item.iter().flat_map(AnswerItem::iter);
+        self.message.len() + items.map(|(_, octets)| padded(octets.len())).sum::<usize>()
     }
 
     /// Returns true if an item was put.
@@ -111,17 +134,17 @@ impl ReplyWriter {
         self.item.is_some()
     }
 
-    /// Returns true if an item was put, empty or not: the Write chunk is that one's.
-    pub(crate) const fn is_chunk_taken(&self) -> bool {
-        self.first_item.is_some()
-    }
-
     /// Forgets everything behind the first `len` octets of the message.
     pub(crate) fn truncate(&mut self, len: usize) {
         debug_assert!(len >= ReplyHeader::LEN, "the header stays");
         self.message.truncate(len);
-        self.item.take_if(|item| item.position > len);
         self.first_item.take_if(|position| *position > len);
+        if self.first_item.is_none() {
+            self.item = None;
+        }
+        if let Some(item) = &mut self.item {
+            item.more.retain(|item| item.position <= len);
+        }
     }
 
     /// Overwrites the word at octet `at` of the message, which was written before.
@@ -159,6 +182,17 @@ impl ReplyWriter {
 
     pub(crate) fn finish(self) -> Answer {
         Answer { message: self.message, item: self.item }
+    }
+
+    /// Ends a reply that a slot keeps: its data leave the message, which `take_data_out` does.
+    pub(crate) fn finish_kept(
+        mut self,
+        take_data_out: impl FnOnce(&mut Buf) -> Option<AnswerItem>,
+    ) -> Answer {
+        if self.item.is_none() {
+            self.item = take_data_out(&mut self.message);
+        }
+        self.finish()
     }
 
     /// The message, without its item.

@@ -249,7 +249,7 @@ fn answer<'v, T: XdrType>(
     let (len, item) = encoder.finish();
     message.extend(len);
     let item = match item {
-        Some((position, octets)) => Some(AnswerItem { position, octets: extents(cx, octets)? }),
+        Some((position, octets)) => Some(AnswerItem::new(position, extents(cx, octets)?)),
         None => None,
     };
     Some(Answer { message, item })

@@ -150,7 +150,14 @@ impl<P: Provider, A: App> Shard<P, A> {
                 counters.stats.requester.replies.short += 1;
                 let (known_as, waits) = (entry.known_as(peer), entry.has_waiting());
                 let reply = if cancelled { Err(CallFault::Cancelled) } else { Ok(payload) };
-                let outcome = Outcome { token, peer: known_as, reply, item: None, result: None };
+                let outcome = Outcome {
+                    token,
+                    peer: known_as,
+                    reply,
+                    item: None,
+                    result: None,
+                    written: &[],
+                };
                 self.tell_replied(outcome, waits.then_some(peer));
             }
         }

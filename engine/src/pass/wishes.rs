@@ -115,7 +115,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(action) = self.core.wishes.take_first() else { return };
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),
-                Action::Call(peer, request) => self.call(peer, request),
+                Action::Call(peer, request, rooms) => self.call(peer, request, rooms),
                 Action::Queue(call) => self.queue(call),
                 Action::Fail(peer, token, fault) => self.fail(peer, token, fault),
                 Action::Moved(peer) => self.note_move(peer),

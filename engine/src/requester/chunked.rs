@@ -5,7 +5,7 @@ use super::{
     set_xid,
 };
 use crate::{
-    app::{App, CallFault, PeerId},
+    app::{App, CallFault, PeerId, ResultRooms},
     payload::insert_item,
     peer::{FabricLink, Link},
     shard::Shard,
@@ -15,7 +15,7 @@ use crate::{
 use stag_pools::{Access, Buf, Window, table::Key};
 use stag_protocol::{
     rpcrdma::{
-        self, Body, Position, Segment, Xid,
+        self, Body, ChunkLists, ListsFull, Position, Segment, Xid,
         form::{self, CallOffer, CallPlan, CallSizes, Form, Item, ReplyOffer},
     },
     xdr::padded,
@@ -131,6 +131,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 3, for the reply: opens the room for it.
     fn offer_reply(&mut self, key: Key, qp: Qp, plan: &CallPlan, reply_room: Option<Buf>) {
         let offers = self.core.requester.calls.get_mut(key).and_then(|call| call.offers.as_mut());
+        let rooms = offers.as_ref().and_then(|offers| offers.rooms);
         let segment = match (plan.reply, reply_room) {
             (ReplyOffer::WriteChunk(len), _) => {
                 let result = offers.and_then(|offers| offers.result.take());
@@ -159,14 +160,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         let lists = self.core.requester.offered.get_mut(key.index()).expect("one for each place");
         let pushed = match plan.reply {
             ReplyOffer::WriteChunk(_) => {
-                lists.begin_write().and_then(|()| lists.push_write(segment))
+                let whole = ResultRooms::new(&[segment.length]);
+                let rooms = rooms.or(whole).expect("there is room for one");
+                offer_rooms(lists, segment, rooms)
             }
             ReplyOffer::ReplyChunk(_) | ReplyOffer::Nothing => {
                 lists.begin_reply();
                 lists.push_reply(segment)
             }
         };
-        debug_assert!(pushed.is_ok(), "empty lists take one segment");
+        debug_assert!(pushed.is_ok(), "empty lists take a segment for each room");
     }
 
     /// Hop 3, for the call: opens what travels in chunks; returns what to send behind the header.
@@ -321,6 +324,22 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
+/// Adds a Write chunk for each room of a segment.
+fn offer_rooms(
+    lists: &mut ChunkLists,
+    segment: Segment,
+    rooms: ResultRooms,
+) -> Result<(), ListsFull> {
+    let mut offset = segment.offset;
+    for length in rooms.lens() {
+        lists.begin_write()?;
+        lists.push_write(Segment { length: *length, offset, ..segment })?;
+        // The end of the segment does not wrap: it is in a buffer of ours.
+        offset += u64::from(*length);
+    }
+    Ok(())
+}
+
 fn count(forms: &mut Forms, form: Form) {
     *match form {
         Form::Short => &mut forms.short,
@@ -345,6 +364,7 @@ fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {
         item: None,
         reply_rest_max: call.reply_max,
         reply_item_max: 0,
+        reply_items: 0,
     };
     let Some(offers) = &call.offers else { return Ok(sizes) };
     let whole = |len: usize| u32::try_from(len).map_err(|_| CallFault::TooLong);
@@ -353,6 +373,7 @@ fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {
         sizes.item = Some(Item { position, len: whole(octets.len())? });
     }
     sizes.call += offers.item.as_ref().map_or(0, |item| padded(item.len()));
+    sizes.reply_items = offers.rooms.map_or(0, |rooms| rooms.lens().len());
     sizes.reply_item_max = whole(offers.result.as_ref().map_or(0, |result| result.len()))?;
     Ok(sizes)
 }

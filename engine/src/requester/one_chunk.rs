@@ -30,7 +30,9 @@ impl PlannedChunk {
     fn of(call: &Outbound, layout: &Layout) -> Option<Self> {
         let (message, offers) = (call.message.as_ref()?, call.offers.as_ref()?);
         match &**offers {
-            CallChunks { item: None, position: None, result: Some(result), .. } => layout
+            CallChunks {
+                item: None, position: None, result: Some(result), rooms: None, ..
+            } => layout
                 .needs_write_chunk(message.len(), call.reply_max, result.len())
                 .then_some(Self::Write),
             CallChunks { item: Some(item), position: Some(position), result: None, .. } => {

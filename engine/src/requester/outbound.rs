@@ -1,11 +1,11 @@
 //! One call of ours.
 
 use crate::{
-    app::{CallFault, PeerId, Token},
+    app::{CallFault, PeerId, ResultRooms, Token},
     spare::Spare,
 };
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
-use stag_protocol::rpcrdma::Xid;
+use stag_protocol::rpcrdma::{Xid, responder::ITEMS_MAX};
 use stag_verbs::{Cause, FabricFault, Time};
 
 /// A call of ours. Its message, item and result are here, except while the provider has them.
@@ -53,16 +53,34 @@ pub(crate) struct CallChunks {
     /// The item while it is sent over TCP.
     pub(super) shared: Option<Extent>,
     pub(super) result: Option<Buf>,
+    /// The rooms in it, each a Write chunk, if there are several.
+    pub(super) rooms: Option<ResultRooms>,
     /// Windows that are not fenced yet.
     pub(super) windows: [Option<OpenWindow>; Outbound::WINDOWS],
     pub(super) reply_room: Option<Buf>,
     /// Octets that came in the Write chunk, according to the reply.
     pub(super) written: usize,
+    /// The same for each of several Write chunks.
+    pub(super) written_each: [u32; ITEMS_MAX],
     /// Octets at the front of the result's room, and of the reply's, that are not an earlier
     /// owner's ([`Fenced::filled`]).
     pub(super) result_filled: usize,
     pub(super) reply_filled: usize,
     pub(super) reply: Option<ReplyMemory>,
+}
+
+impl CallChunks {
+    /// Notes the octets that came in each of several Write chunks, and returns the number of those
+    /// in which nothing came.
+    pub(super) fn note_written(&mut self, rooms: ResultRooms, written: &[u64]) -> u64 {
+        let mut unused = 0;
+        for (to, from) in self.written_each.iter_mut().zip(written) {
+            *to = u32::try_from(*from).unwrap_or(0);
+            unused += u64::from(*to == 0);
+        }
+        self.written = rooms.ends(&self.written_each).last().unwrap_or(0);
+        unused
+    }
 }
 
 /// The changes to the message that is being sent.

@@ -5,7 +5,7 @@ use super::{
     outbound::{Outbound, OutboundState, Sent},
 };
 use crate::{
-    app::{App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token},
+    app::{App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, ResultRooms, Token},
     config::Config,
     core::Core,
     peer::Peer,
@@ -36,6 +36,7 @@ impl Core {
         &mut self,
         peer: PeerId,
         request: &mut Option<Request>,
+        rooms: Option<ResultRooms>,
     ) -> Result<(), CallFault> {
         let peer = self.peers.known_as(peer);
         self.make_place(peer, 0)?;
@@ -51,7 +52,7 @@ impl Core {
             if let Some(RequestItem { position, octets }) = item {
                 (offers.position, offers.item) = (Some(position), Some(octets));
             }
-            offers.result = result;
+            (offers.result, offers.rooms) = (result, rooms);
             offers
         });
         calls.insert_next(key, || Outbound {
@@ -88,12 +89,13 @@ fn waiting_max(config: &Config, side: Side, free: usize) -> usize {
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Takes a call from the app. It goes out as soon as there is a credit for it.
-    pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
+    pub(crate) fn call(&mut self, peer: PeerId, request: Request, rooms: Option<ResultRooms>) {
         let mut request = Some(request);
-        match (self.core.queue_call(peer, &mut request), request) {
+        match (self.core.queue_call(peer, &mut request, rooms), request) {
             (Err(fault), Some(Request { token, item, result, .. })) => {
                 let (peer, item) = (self.core.peers.known_as(peer), item.map(|item| item.octets));
-                let outcome = Outcome { token, peer, reply: Err(fault), item, result };
+                let outcome =
+                    Outcome { token, peer, reply: Err(fault), item, result, written: &[] };
                 self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
             }
             _ => self.start_waiting(self.core.peers.known_as(peer)),
@@ -113,7 +115,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             None => (None, None),
         };
-        let outcome = Outcome { token, peer, reply: Err(fault), item, result };
+        let outcome = Outcome { token, peer, reply: Err(fault), item, result, written: &[] };
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
     }
 

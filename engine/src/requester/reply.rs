@@ -75,13 +75,18 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let inline = octets.len() - payload_at;
         let shape = requester::check_reply(offered, &header, &self.core.lists, inline)?;
-        let written = shape.written().first().copied().unwrap_or(0);
+        let mut written = shape.written().first().copied().unwrap_or(0);
+        let mut unused = u64::from(written == 0 && !shape.written().is_empty());
         if let Some(offers) = &mut call.offers {
             // RFC 8166 §4.3.2.2 [8166-40]: memory of a Write chunk counts as changed, used or not
             offers.written = usize::try_from(written).unwrap_or(0);
+            if let Some(rooms) = offers.rooms {
+                unused = offers.note_written(rooms, shape.written());
+                written = offers.written as u64;
+            }
         }
         let stats = &mut self.core.counters.stats.requester;
-        stats.write_chunks_unused += u64::from(written == 0 && offered.writes().next().is_some());
+        stats.write_chunks_unused += unused;
         let reply = match shape.payload {
             ReplyPayload::Inline(_) => {
                 if let Some(entry) = self.core.peers.get_mut(peer) {
@@ -214,6 +219,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let EndedCall { peer, token, offers, .. } = call;
         let peer = self.core.peers.known_as(peer);
         let (mut item, mut result) = (None, None);
+        let each;
+        let mut written = &[][..];
         if let Some(mut offers) = offers {
             // What was sent over TCP is ours alone again, unless a part of it still waits to be
             // sent.
@@ -226,9 +233,13 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.counters.stats.requester.unwritten +=
                     clear_behind(result, offers.result_filled);
             }
+            if let Some(rooms) = offers.rooms {
+                each = offers.written_each;
+                written = each.get(..rooms.lens().len()).unwrap_or_default();
+            }
             self.core.requester.spare.give(offers);
         }
-        let outcome = Outcome { token, peer, reply, item, result };
+        let outcome = Outcome { token, peer, reply, item, result, written };
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
         self.empty_outbox();
     }

@@ -185,7 +185,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Tells the app that a call was not made.
     pub(crate) fn fail(&mut self, peer: PeerId, token: Token, fault: CallFault) {
         let peer = self.core.peers.known_as(peer);
-        let outcome = Outcome { token, peer, reply: Err(fault), item: None, result: None };
+        let outcome =
+            Outcome { token, peer, reply: Err(fault), item: None, result: None, written: &[] };
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
     }
 }

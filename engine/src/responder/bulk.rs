@@ -1,6 +1,9 @@
 //! The memory of long replies.
 
-use crate::{account::SMALL_MAX, app::Answer};
+use crate::{
+    account::SMALL_MAX,
+    app::{Answer, AnswerItem},
+};
 
 /// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that
 /// [`Work`](crate::work::Work) has for it.
@@ -18,7 +21,7 @@ impl Bulk {
 
     /// The memory of a reply that is not sent yet. None for a reply without long buffers.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
-        match (Self::of_message(answer), Self::of_item(answer)) {
+        match (Self::of_message(answer), Self::of_items(answer)) {
             (Some(message), Some(item)) => Some(Self {
                 held: message.held.saturating_add(item.held),
                 pushed: message.pushed.saturating_add(item.pushed),
@@ -33,13 +36,15 @@ impl Bulk {
         Self::new(long(answer.message.capacity()), answer.message.len())
     }
 
-    /// The memory of its item alone.
+    /// The memory of its items alone.
     #[inline]
-    pub(super) fn of_item(answer: &Answer) -> Option<Self> {
+    pub(super) fn of_items(answer: &Answer) -> Option<Self> {
         let (mut held, mut len) = (0, 0);
-        for part in answer.item.iter().flat_map(|item| &item.octets) {
-            held += long(part.capacity());
-            len += part.len();
+        for (_, octets) in answer.item.iter().flat_map(AnswerItem::iter) {
+            for part in octets {
+                held += long(part.capacity());
+                len += part.len();
+            }
         }
         Self::new(held, len)
     }

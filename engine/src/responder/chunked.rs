@@ -13,7 +13,7 @@ use crate::{
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Header, PeerFault, Procedure, Segment, Xid,
-    responder::{self, Part, Push, ReplyParts, ReplyPlan},
+    responder::{self, Part, Push, ReplyItem, ReplyParts, ReplyPlan},
 };
 use stag_verbs::{Provider, Qp, Refused};
 use std::ops::Range;
@@ -47,7 +47,6 @@ pub(super) struct WrittenReply {
 #[derive(Debug)]
 struct PlannedReply {
     plan: ReplyPlan,
-    parts: ReplyParts,
     /// RDMA Writes of its chunks.
     pushes: usize,
     /// The buffer for the header of a reply that travels in a chunk.
@@ -61,8 +60,6 @@ struct Sources<'a> {
     payload: Option<&'a Extent>,
     item: Option<&'a AnswerItem>,
     zeros: &'a Extent,
-    /// Octets of the message in front of the item.
-    head: usize,
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
@@ -114,7 +111,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let pushed = if pushes > 0 { octets() } else { 0 };
         // The reply goes out: it tells the grant.
         core.adapt_grant(peer, pushed);
-        self.send_reply(call, PlannedReply { plan, parts, pushes, header_only }, answer);
+        self.send_reply(call, PlannedReply { plan, pushes, header_only }, answer);
         Ok(())
     }
 
@@ -134,7 +131,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Pushes the chunks of a reply, and sends it.
     fn send_reply(&mut self, call: Answered, planned: PlannedReply, mut answer: Answer) {
-        let PlannedReply { plan, parts, pushes, header_only } = planned;
+        let PlannedReply { plan, pushes, header_only } = planned;
         let Answered { key, peer, qp, xid, empty } = call;
         let core = &mut self.core;
         let Some((_, connection)) = core.peers.connection(peer) else { return };
@@ -146,7 +143,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let remote = self.provider.limits().remote_invalidation;
         let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
         let stats = &mut core.counters.stats.responder;
-        count_form(&mut stats.replies, long, plan.item_in_chunk);
+        count_form(&mut stats.replies, long, plan.is_reduced());
         stats.remote_invalidations += u64::from(invalidate.is_some());
         stats.reply_chunks_spared += u64::from(!long && lists.reply().is_some());
         stats.writes += pushes as u64;
@@ -156,13 +153,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (message, payload) = lay_out(answer.message, item.as_ref(), &plan, header_only);
         if pushes > 0 {
             core.watch.stamp(key, Stage::Emit, core.now);
-            let head = parts.head as usize;
-            let sources = Sources {
-                payload: payload.as_ref(),
-                item: item.as_ref(),
-                zeros: &core.zeros,
-                head,
-            };
+            let sources =
+                Sources { payload: payload.as_ref(), item: item.as_ref(), zeros: &core.zeros };
             for push in plan.pushes(&core.responder.returned) {
                 stats.pushed += u64::from(push.target.length);
                 if sources.push(&mut self.provider, qp, push).is_err() {
@@ -212,8 +204,12 @@ fn lay_out(
         header_only.reset(plan.header_len);
         return (header_only, Some(message.freeze()));
     }
-    if let Some(item) = item.filter(|_| !plan.item_in_chunk) {
-        insert_parts(&mut message, item.position, item.octets.iter().map(|part| &part[..]));
+    let inline = item.into_iter().flat_map(AnswerItem::iter).enumerate();
+    let mut inserted = 0;
+    for (_, (position, octets)) in inline.filter(|(place, _)| !plan.is_in_chunk(*place)) {
+        let before = message.len();
+        insert_parts(&mut message, position + inserted, octets.iter().map(|part| &part[..]));
+        inserted += message.len() - before;
     }
     (message, None)
 }
@@ -227,28 +223,27 @@ impl Sources<'_> {
         push: Push,
     ) -> Result<(), Refused<Extent>> {
         let span = span_of(push);
-        let behind = |at: usize| at + span.start..at + span.end;
-        match (push.part, self.payload, self.item) {
-            (Part::Head, Some(payload), _) => {
+        let octets = |place| self.item.and_then(|item| item.octets_of(place));
+        match (push.part, self.payload) {
+            (Part::Message, Some(payload)) => {
                 push_one(provider, qp, payload.slice(span), push.target)
             }
-            (Part::Tail, Some(payload), _) => {
-                push_one(provider, qp, payload.slice(behind(self.head)), push.target)
+            (Part::Item(place), _) => {
+                let octets = octets(place).expect("the plan pushes items that the reply has");
+                push_all(provider, qp, octets.slices(span), push.target, Work::Untracked)
             }
-            (Part::Item, _, Some(item)) => {
-                push_all(provider, qp, item.octets.slices(span), push.target, Work::Untracked)
-            }
-            (Part::Pad, ..) => push_one(provider, qp, self.zeros.slice(span), push.target),
-            _ => unreachable!("the plan pushes parts that the reply has"),
+            (Part::Pad, _) => push_one(provider, qp, self.zeros.slice(span), push.target),
+            (Part::Message, None) => unreachable!("a message is pushed only in a Reply chunk"),
         }
     }
 }
 
 /// RDMA Writes that take a reply's parts to their chunks.
 fn count_writes(plan: &ReplyPlan, returned: &ChunkLists, answer: &Answer) -> usize {
-    let writes = plan.pushes(returned).map(|push| match (push.part, &answer.item) {
-        (Part::Item, Some(item)) => item.octets.slices(span_of(push)).count(),
-        _ => 1,
+    let octets = |place| answer.item.as_ref().and_then(|item| item.octets_of(place));
+    let writes = plan.pushes(returned).map(|push| match push.part {
+        Part::Item(place) => octets(place).map_or(0, |octets| octets.slices(span_of(push)).count()),
+        Part::Message | Part::Pad => 1,
     });
     writes.sum()
 }
@@ -288,10 +283,14 @@ pub(super) fn push_all<P: Provider>(
     Ok(())
 }
 
-pub(super) fn parts_of(answer: &Answer) -> ReplyParts {
-    let len = answer.message.len();
-    let position = answer.item.as_ref().map_or(len, |item| item.position);
-    debug_assert!(position <= len, "the item lies in its message");
-    let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
-    ReplyParts { head: position as u32, item: item as u32, tail: (len - position) as u32 }
+/// The parts of a reply, as they are planned.
+fn parts_of(answer: &Answer) -> ReplyParts {
+    let mut parts = ReplyParts::new(answer.message.len() as u32);
+    for (position, octets) in answer.item.iter().flat_map(AnswerItem::iter) {
+        debug_assert!(position <= answer.message.len(), "an item is in its message");
+        let item = ReplyItem { position: position as u32, len: octets.len() as u32 };
+        let pushed = parts.push(item);
+        debug_assert!(pushed.is_ok(), "an answer has at most as many items");
+    }
+    parts
 }

@@ -3,7 +3,7 @@
 
 use super::{
     bulk::Bulk,
-    chunked::{Answered, WrittenReply, parts_of, push_all},
+    chunked::{Answered, WrittenReply, push_all},
     inbound::{Inbound, InboundState},
 };
 use crate::{
@@ -17,10 +17,7 @@ use crate::{
 };
 use stag_pools::{Buf, RemoteKey};
 use stag_protocol::{
-    rpcrdma::{
-        self, Body, ChunkLists, Intent, MessageType, PeerFault, Segment, Xid,
-        responder::{self, ReplyParts},
-    },
+    rpcrdma::{self, Body, ChunkLists, Intent, MessageType, PeerFault, Segment, Xid, responder},
     xdr::Reader,
 };
 use stag_verbs::{Provider, Qp};
@@ -35,10 +32,11 @@ pub(super) enum OneChunk {
 }
 
 impl OneChunk {
-    /// None: the call has other chunks, or an item that goes inline.
+    /// None: the call has other chunks, or the reply an item that goes inline.
     #[inline]
     pub(super) fn of(lists: &ChunkLists, answer: &Answer) -> Option<Self> {
         match lists.only_write() {
+            _ if answer.item.as_ref().is_some_and(|item| !item.more.is_empty()) => None,
             Some(segment) => Some(Self::Write(segment)),
             None if answer.item.is_none() && lists.only_read().is_some() => Some(Self::Read),
             None => None,
@@ -60,18 +58,19 @@ impl OneChunk {
 }
 
 impl OneChunk {
-    /// Fills the lists of a reply with these parts, of which all but the item go into `room` octets
-    /// behind its header; as [`responder::plan_reply`] does.
+    /// Fills the lists of a reply with an item, and a message that goes into `room` octets after
+    /// its header; as [`responder::plan_reply`] does.
     fn plan(
         self,
-        parts: ReplyParts,
+        item: u32,
+        message: usize,
         room: usize,
         returned: &mut ChunkLists,
     ) -> Result<(), PeerFault> {
         if let Self::Write(offered) = self {
-            returned.set_only_write(responder::fill_one_write(offered, parts.item)?);
+            returned.set_only_write(responder::fill_one_write(offered, item)?);
         }
-        responder::check_inline(parts, room)
+        responder::check_inline(message, room)
     }
 }
 
@@ -117,14 +116,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };
         let (lists, returned) = core.responder.lists_and_returned(key, None);
         offer.return_unused(lists, returned);
-        let (parts, header_len) = (parts_of(&answer), rpcrdma::header_len(returned));
+        let (item_len, header_len) = (item_len(&answer), rpcrdma::header_len(returned));
         let room = connection.send_threshold().octets().saturating_sub(header_len);
-        if let Err(fault) = offer.plan(parts, room, returned) {
+        if let Err(fault) = offer.plan(item_len, answer.message.len(), room, returned) {
             return self.refuse_reply(call, &answer, fault);
         }
         let remote = self.provider.limits().remote_invalidation;
         let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
-        let pushes = if parts.item > 0 { count_parts(&answer) } else { 0 };
+        let pushes = if item_len > 0 { count_parts(&answer) } else { 0 };
         let kept = room_kept(connection);
         if pushes + kept >= self.provider.limits().send_queue {
             // It would never fit: an error is all that can be sent (RFC 8166 §4.5.4).
@@ -134,17 +133,17 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Err(answer);
         }
         // The reply goes out: it tells the grant.
-        core.adapt_grant(peer, u64::from(parts.item));
+        core.adapt_grant(peer, u64::from(item_len));
         let stats = &mut core.counters.stats.responder;
-        *if parts.item > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
+        *if item_len > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
         stats.remote_invalidations += u64::from(invalidate.is_some());
         stats.writes += pushes as u64;
-        stats.pushed += u64::from(parts.item);
+        stats.pushed += u64::from(item_len);
         // Each part is kept until the work that has it is done: the Send may leave at once, while a
         // slow peer has the Writes' memory still to fetch.
         let (bulk, pushed) = match pushes {
             0 => (Bulk::of(&answer), None),
-            _ => (Bulk::of_message(&answer), Bulk::of_item(&answer)),
+            _ => (Bulk::of_message(&answer), Bulk::of_items(&answer)),
         };
         let work = pushed.map_or(Work::Untracked, Work::BulkReply);
         let Answer { message, item } = answer;
@@ -169,6 +168,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
+/// Octets of the item of a reply that has one at most.
+fn item_len(answer: &Answer) -> u32 {
+    answer.item.as_ref().map_or(0, |item| item.octets.len()) as u32
+}
+
 /// RDMA Writes that take the item of a reply to one segment.
 fn count_parts(answer: &Answer) -> usize {
     let parts = answer.item.iter().flat_map(|item| &item.octets);
@@ -180,25 +184,25 @@ mod tests {
     use super::*;
     use stag_protocol::rpcrdma::{
         InlineSize, Position, Procedure, ReadSegment,
-        responder::{ReplyPolicy, plan_reply},
+        responder::{ReplyParts, ReplyPolicy, plan_reply},
     };
 
     /// Plans the reply with `item` octets in its item and `rest` beside it, both ways. Returns true
     /// if it can be sent.
     fn compare(call: &ChunkLists, offer: OneChunk, item: u32, rest: u32) -> bool {
-        let parts = ReplyParts { head: rest, item, tail: 8 };
+        let parts = ReplyParts::with_item(rest, item, 8);
         let threshold = InlineSize::at_most(4096).threshold(InlineSize::at_most(4096));
         let [mut quick, mut slow] = [ChunkLists::new(), ChunkLists::new()];
         offer.return_unused(call, &mut quick);
         let header_len = rpcrdma::header_len(&quick);
         let room = threshold.octets() - header_len;
-        let planned = offer.plan(parts, room, &mut quick);
+        let planned = offer.plan(item, rest as usize + 8, room, &mut quick);
         let any = plan_reply(call, parts, threshold, ReplyPolicy::Chunk, &mut slow);
         match (planned, any) {
             (Ok(()), Ok(plan)) => {
                 assert_eq!(quick, slow);
                 assert_eq!((plan.procedure, plan.header_len), (Procedure::Msg, header_len));
-                assert_eq!(plan.item_in_chunk, item > 0);
+                assert_eq!(plan.is_reduced(), item > 0);
                 true
             }
             (planned, any) => {

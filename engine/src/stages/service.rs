@@ -90,7 +90,7 @@ fn reply(cx: &mut Cx<'_>, call: &Call<'_>, item: Option<Buf>) {
     match written {
         Some(message) => {
             let position = message.len();
-            let item = item.map(|item| AnswerItem { position, octets: item.freeze().into() });
+            let item = item.map(|item| AnswerItem::new(position, item.freeze()));
             cx.answer(call.id, Answer { message, item });
         }
         None => cx.refuse(call, Accepted::SystemErr),

@@ -4,9 +4,15 @@ use super::{
     GATHER, OUTPUT_MAX,
     table::{Stream, Streams},
 };
-use crate::{app::Answer, stats::StreamStats};
+use crate::{
+    app::{Answer, AnswerItem},
+    stats::StreamStats,
+};
 use stag_pools::{Buf, Extent, table::Key};
-use stag_protocol::{rpc::record, xdr::pad};
+use stag_protocol::{
+    rpc::record,
+    xdr::{pad, padded},
+};
 use std::io::{self, IoSlice, Write};
 
 #[derive(Debug)]
@@ -45,9 +51,8 @@ impl Part {
 impl Streams {
     /// Queues a reply.
     pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
-        let position = answer.item.as_ref().map_or(answer.message.len(), |item| item.position);
-        let octets = answer.item.iter().flat_map(|item| item.octets.iter());
-        self.queue_record(key, answer.message, position, octets, zeros);
+        let items = answer.item.iter().flat_map(AnswerItem::iter);
+        self.queue_record(key, answer.message, items, zeros);
         if let Some(stream) = self.connections.get_mut(key) {
             if let Some(part) = stream.output.back_mut() {
                 part.ends_call = true;
@@ -56,20 +61,19 @@ impl Streams {
         }
     }
 
-    /// Queues a record: a call or a reply, with its item and the item's padding in their place.
-    pub(super) fn queue_record<'a>(
+    /// Queues a record: a call or a reply, with its items and their padding in their places.
+    pub(super) fn queue_record<'a, Item: IntoIterator<Item = &'a Extent> + Copy>(
         &mut self,
         key: Key,
         mut message: Buf,
-        position: usize,
-        item: impl Iterator<Item = &'a Extent> + Clone,
+        items: impl Iterator<Item = (usize, Item)> + Clone,
         zeros: &Extent,
     ) {
         let Some(stream) = self.connections.get_mut(key) else { return };
         let before = stream.output.len();
-        let item_len: usize = item.clone().map(|part| part.len()).sum();
-        let padding = pad(item_len);
-        let len = u32::try_from(message.len() + item_len + padding).ok();
+        let len_of = |octets: Item| octets.into_iter().map(|part| part.len()).sum::<usize>();
+        let items_len: usize = items.clone().map(|(_, octets)| padded(len_of(octets))).sum();
+        let len = u32::try_from(message.len() + items_len).ok();
         let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
             stream.dead = true;
             return self.queue(key);
@@ -77,17 +81,22 @@ impl Streams {
         let room =
             message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
         room.copy_from_slice(&fragment.emit());
-        if item_len == 0 {
+        if items_len == 0 {
             let memory = message.capacity();
             stream.push(Octets::Message(message), memory);
         } else {
-            let position = position + record::Fragment::LEN;
             let whole = message.freeze();
-            let memory = whole.capacity();
-            stream.push(Octets::Item(whole.slice(0..position)), 0);
-            item.for_each(|part| stream.push(Octets::Item(part.clone()), part.capacity()));
-            stream.push(Octets::Item(zeros.slice(0..padding)), 0);
-            stream.push(Octets::Item(whole.slice(position..whole.len())), memory);
+            let (mut at, memory) = (0, whole.capacity());
+            for (position, octets) in items {
+                let position = position + record::Fragment::LEN;
+                stream.push(Octets::Item(whole.slice(at..position)), 0);
+                for part in octets {
+                    stream.push(Octets::Item(part.clone()), part.capacity());
+                }
+                stream.push(Octets::Item(zeros.slice(0..pad(len_of(octets)))), 0);
+                at = position;
+            }
+            stream.push(Octets::Item(whole.slice(at..whole.len())), memory);
         }
         self.parts += stream.output.len() - before;
         self.queue(key);
@@ -104,14 +113,8 @@ impl Streams {
         if let Some(stream) = self.connections.get_mut(key) {
             stream.own_calls += 1;
         }
-        let position = item.map_or(message.len(), |(position, _)| position);
-        self.queue_record(
-            key,
-            message,
-            position,
-            item.map(|(_, octets)| octets).into_iter(),
-            zeros,
-        );
+        let items = item.map(|(position, octets)| (position, std::slice::from_ref(octets)));
+        self.queue_record(key, message, items.into_iter(), zeros);
     }
 
     /// Parts that one connection may have waiting before no more of its calls are taken: what all

@@ -1,6 +1,6 @@
 //! In which form a call goes, and what memory it offers for its reply (RFC 8166 §3.5, §4.3).
 
-use super::chunk::CHUNK_SEGMENTS_MAX;
+use super::chunk::{CHUNK_SEGMENTS_MAX, WRITES_MAX};
 use super::{InlineThreshold, Position};
 use crate::xdr::{NoRoom, padded};
 
@@ -36,8 +36,10 @@ pub struct CallSizes {
     /// The longest RPC reply message without its DDP-eligible item (but with that item's length
     /// word).
     pub reply_rest_max: usize,
-    /// The longest DDP-eligible item of the reply; zero when it has none.
+    /// The longest DDP-eligible items of the reply, together; zero when it has none.
     pub reply_item_max: u32,
+    /// The number of those items, if there are several: each has a Write chunk of its own.
+    pub reply_items: usize,
 }
 
 /// Limits on the messages of one connection, in the direction of a call:
@@ -60,7 +62,8 @@ pub struct Path {
 pub enum ReplyOffer {
     /// Nothing: the longest reply fits inline.
     Nothing,
-    /// One Write chunk of this many octets, without room for padding (RFC 8166 §3.4.6.2).
+    /// One Write chunk of this many octets, without room for padding (RFC 8166 §3.4.6.2); or one
+    /// for each item, with this many octets together.
     WriteChunk(u32),
     /// A Reply chunk of this many octets, padding included (RFC 8166 §3.5.3, §4.3.3).
     ReplyChunk(u32),
@@ -106,29 +109,39 @@ const READ_SEGMENT_LEN: usize = 24;
 /// Chooses the form of a call. The header counts in the threshold. [`NoRoom`] when even the header
 /// of a Long call does not fit the threshold, or a message is longer than a chunk can say.
 pub fn plan_call(sizes: &CallSizes, path: &Path) -> Result<CallPlan, NoRoom> {
+    debug_assert!(sizes.reply_items <= WRITES_MAX, "a call has few Write chunks");
     debug_assert!(
         (1..=CHUNK_SEGMENTS_MAX).contains(&path.segments),
         "a chunk has one to sixteen segments"
     );
     let reply = plan_reply_offer(sizes, path)?;
-    let call = plan_call_offer(sizes, path, header_len(reply, path))?;
+    let call = plan_call_offer(sizes, path, header_len(reply, sizes, path))?;
     Ok(CallPlan { call, reply })
 }
 
 /// Octets of a header with that offer and no Read list. The same in the call and in its reply.
-const fn header_len(offer: ReplyOffer, path: &Path) -> usize {
+const fn header_len(offer: ReplyOffer, sizes: &CallSizes, path: &Path) -> usize {
     match offer {
         ReplyOffer::Nothing => path.header,
-        ReplyOffer::WriteChunk(_) => path.header + 8 + path.segments * SEGMENT_LEN,
+        ReplyOffer::WriteChunk(_) => {
+            path.header + write_chunks(sizes) * (8 + path.segments * SEGMENT_LEN)
+        }
         ReplyOffer::ReplyChunk(_) => path.header + 4 + path.segments * SEGMENT_LEN,
     }
 }
 
+/// Write chunks for the items of a reply that has any.
+const fn write_chunks(sizes: &CallSizes) -> usize {
+    if sizes.reply_items > 1 { sizes.reply_items } else { 1 }
+}
+
 fn plan_reply_offer(sizes: &CallSizes, path: &Path) -> Result<ReplyOffer, NoRoom> {
     let item = usize::try_from(sizes.reply_item_max).map_err(|_| NoRoom)?;
-    let whole = sizes.reply_rest_max.checked_add(padded(item)).ok_or(NoRoom)?;
+    // Each item but the last may have three octets of padding more.
+    let items = padded(item.saturating_add(3 * (write_chunks(sizes) - 1)));
+    let whole = sizes.reply_rest_max.checked_add(items).ok_or(NoRoom)?;
     let fits = |offer, payload: usize| {
-        header_len(offer, path).saturating_add(payload) <= path.reply.octets()
+        header_len(offer, sizes, path).saturating_add(payload) <= path.reply.octets()
     };
     // RFC 8166 §3.4.6 [8166-21]: a Write chunk has room for the longest result
     let write_chunk = ReplyOffer::WriteChunk(sizes.reply_item_max);

@@ -431,8 +431,13 @@ mod tests {
                 let (call, rest) = if random.bool() { (call / 2, rest / 2) } else { (call, rest) };
                 let item = if random.bool() { random.usize(..200) } else { 4 * most };
                 let len = item as u32;
-                let sizes =
-                    CallSizes { call, item: None, reply_rest_max: rest, reply_item_max: len };
+                let sizes = CallSizes {
+                    call,
+                    item: None,
+                    reply_rest_max: rest,
+                    reply_item_max: len,
+                    reply_items: 1,
+                };
                 let plan = plan_call(&sizes, &path).unwrap();
                 let is_planned = plan
                     == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::WriteChunk(len) };

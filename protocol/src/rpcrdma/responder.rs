@@ -1,9 +1,13 @@
 //! Answering a call: which memory to pull, and where the reply goes (RFC 8166 §3.4.5, §3.4.6,
 //! §4.3).
 
-use super::chunk::{READS_MAX, Segment, WriteChunk};
+use super::chunk::{READS_MAX, Segment};
 use super::{Body, ChunkLists, Header, InlineThreshold, PeerFault, Position, Procedure, wire};
 use crate::xdr::Piece;
+
+mod parts;
+
+pub use parts::{ITEMS_MAX, ReplyItem, ReplyParts};
 
 /// Pieces of one call at most: the octets between chunks, and the chunks.
 pub const PIECES_MAX: usize = 2 * READS_MAX + 1;
@@ -193,29 +197,26 @@ pub enum ReplyPolicy {
     Chunk,
 }
 
-/// A reply before it is sent: head, then the DDP-eligible item, then its padding, then tail.
-/// Lengths in octets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplyParts {
-    /// From the XID to the item's length word; a multiple of four.
-    pub head: u32,
-    /// The DDP-eligible item without padding; zero when the reply has none.
-    pub item: u32,
-    /// Octets behind the item's padding; a multiple of four.
-    pub tail: u32,
-}
-
 /// A part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Everything before the item.
-    Head,
-    /// The DDP-eligible item.
-    Item,
-    /// Up to three zero octets behind the item.
+    /// The message without its items.
+    Message,
+    /// The item with this index.
+    Item(usize),
+    /// Up to three zero octets that follow an item.
     Pad,
-    /// Everything after the item's padding.
-    Tail,
+}
+
+/// A piece of the payload stream: `len` octets of `part`, beginning `from` octets into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadPiece {
+    /// Part of the reply that the octets come from.
+    pub part: Part,
+    /// Octets of the part before them.
+    pub from: u32,
+    /// Octets.
+    pub len: u32,
 }
 
 /// One RDMA Write: `target.length` octets of `part`, beginning `from` octets into it.
@@ -237,16 +238,19 @@ pub struct ReplyPlan {
     pub procedure: Procedure,
     /// Octets of the transport header.
     pub header_len: usize,
-    /// The item goes into the first Write chunk.
-    pub item_in_chunk: bool,
+    /// A bit for each item that goes into the Write chunk of its index.
+    in_chunks: u8,
 }
+
+const _: () = assert!(ITEMS_MAX <= u8::BITS as usize);
 
 /// Decides where each part of a reply goes, before anything is written, and leaves in `returned`
 /// the lists of the reply's header.
 ///
-/// An item goes into the first Write chunk if there is one with segments; the rest goes inline if
-/// it fits `threshold` with its header, else into the Reply chunk. Every error means that no reply
-/// can be sent with the chunks offered: ERR_CHUNK (RFC 8166 §4.5.3); `returned` means nothing then.
+/// Each item goes into the Write chunk of its index if there is one with segments; the rest goes
+/// inline if it fits `threshold` with its header, else into the Reply chunk. Every error means that
+/// no reply can be sent with the chunks offered: ERR_CHUNK (RFC 8166 §4.5.3); `returned` means
+/// nothing then.
 pub fn plan_reply(
     call: &ChunkLists,
     parts: ReplyParts,
@@ -254,34 +258,11 @@ pub fn plan_reply(
     policy: ReplyPolicy,
     returned: &mut ChunkLists,
 ) -> Result<ReplyPlan, PeerFault> {
-    debug_assert!(
-        parts.head.is_multiple_of(4) && parts.tail.is_multiple_of(4),
-        "XDR items are padded"
-    );
+    debug_assert!(parts.message().is_multiple_of(4), "XDR items are padded");
     returned.return_unused(call);
     let header_len = wire::header_len(returned);
-    // RFC 8166 §4.3.2.3: a Write chunk without segments asks for its result inline.
-    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-37]: eligible results go into the Write chunks
-    // offered
-    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-38]: the first result takes the first Write chunk
-    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-41]: the result of an empty Write chunk goes inline
-    // RFC 8267 §6.4.1 [8267-7]: so does that of a READ
-    let write_chunk =
-        call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
-    if let Some(chunk) = write_chunk
-        // RFC 8166 §3.4.6.2 [8166-25]: a returned Write chunk is as long as its item
-        // RFC 8166 §3.4.6.2 [8166-24]: padding is never written into a Write chunk
-        // draft 004 §3.7.1 [exp-18]: no padding is written into a Write chunk
-        && !returned.fill_write(0, chunk, parts.item.into())
-    {
-        return Err(PeerFault::WriteChunkTooSmall);
-    }
-    let mut plan = ReplyPlan {
-        parts,
-        procedure: Procedure::Msg,
-        header_len,
-        item_in_chunk: write_chunk.is_some(),
-    };
+    let in_chunks = fill_writes(call, &parts, returned)?;
+    let mut plan = ReplyPlan { parts, procedure: Procedure::Msg, header_len, in_chunks };
     let payload = plan.payload_len();
     let room = u64::try_from(threshold.octets().saturating_sub(header_len)).unwrap_or(u64::MAX);
     let offered = call.reply().filter(|chunk| chunk.total() >= payload);
@@ -304,6 +285,36 @@ pub fn plan_reply(
     }
 }
 
+/// Fills the Write chunks of a reply with its items, and returns a bit for each item in a chunk.
+fn fill_writes(
+    call: &ChunkLists,
+    parts: &ReplyParts,
+    returned: &mut ChunkLists,
+) -> Result<u8, PeerFault> {
+    let mut in_chunks = 0;
+    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-37]: eligible results go into the Write chunks
+    // offered
+    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-38]: the first result takes the first Write chunk
+    // RFC 8267 §6.4.1 [8267-5]: the first READ takes the first Write chunk, the next one the next
+    // RFC 8267 §6.4.1 [8267-6]: a READ whose Write chunk has segments returns its data there
+    for (index, (item, chunk)) in parts.items().iter().zip(call.writes()).enumerate() {
+        // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-41]: the result of an empty Write chunk goes
+        // inline
+        // RFC 8267 §6.4.1 [8267-7]: so does that of a READ
+        if item.len == 0 || chunk.segments.is_empty() {
+            continue;
+        }
+        // RFC 8166 §3.4.6.2 [8166-25]: a returned Write chunk is as long as its item
+        // RFC 8166 §3.4.6.2 [8166-24]: padding is never written into a Write chunk
+        // draft 004 §3.7.1 [exp-18]: no padding is written into a Write chunk
+        if !returned.fill_write(index, chunk, item.len.into()) {
+            return Err(PeerFault::WriteChunkTooSmall);
+        }
+        in_chunks |= 1 << index;
+    }
+    Ok(in_chunks)
+}
+
 /// The segment that the reply to a call returns whose only chunk is a Write chunk of this segment,
 /// when `item` octets are the result; to the same effect as [`plan_reply`].
 pub const fn fill_one_write(offered: Segment, item: u32) -> Result<Segment, PeerFault> {
@@ -317,51 +328,77 @@ pub const fn fill_one_write(offered: Segment, item: u32) -> Result<Segment, Peer
 }
 
 /// Checks that a reply fits inline, where `room` octets are left behind its header, when its item
-/// goes into a Write chunk or there is none.
-pub const fn check_inline(parts: ReplyParts, room: usize) -> Result<(), PeerFault> {
+/// goes into a Write chunk or there is none: what is left is a message of `len` octets.
+pub const fn check_inline(len: usize, room: usize) -> Result<(), PeerFault> {
     // RFC 8166 §4.5.3 [8166-73]: a reply without room is an RDMA_ERROR, and writes nothing
-    if parts.head as usize + parts.tail as usize > room {
+    if len > room {
         return Err(PeerFault::NoReplyChunk);
     }
     Ok(())
 }
 
 impl ReplyPlan {
-    /// Octets of the payload stream without what goes into the Write chunk.
+    /// Octets of the payload stream without the items that go into Write chunks.
     fn payload_len(&self) -> u64 {
-        self.payload().iter().map(|(_, len)| u64::from(*len)).sum()
+        self.payload().map(|piece| u64::from(piece.len)).sum()
     }
 
-    /// The parts of the payload stream, which goes inline or into the Reply chunk, in order. A
-    /// reduced item takes its padding out of the stream (RFC 8166 §3.4.4.4); otherwise the stream
-    /// holds both (§3.5.3).
-    pub fn payload(&self) -> [(Part, u32); 4] {
-        let ReplyParts { head, item, tail } = self.parts;
-        // RFC 8166 §3.4.4.4 [8166-15]: the padding of an item leaves the payload with it
-        let item = if self.item_in_chunk { 0 } else { item };
-        // RFC 8166 §3.5.3 [8166-29]: a chunk of a whole payload includes the padding
-        [(Part::Head, head), (Part::Item, item), (Part::Pad, pad_len(item)), (Part::Tail, tail)]
+    /// The pieces of the payload stream, which goes inline or into the Reply chunk, in order; some
+    /// are empty. A reduced item takes its padding out of the stream (RFC 8166 §3.4.4.4); otherwise
+    /// the stream holds both (§3.5.3).
+    pub fn payload(&self) -> impl Iterator<Item = PayloadPiece> + use<> {
+        let (plan, count) = (*self, self.parts.items().len());
+        let at = move |index: usize| match plan.parts.items().get(index) {
+            Some(item) => item.position,
+            None => plan.parts.message(),
+        };
+        (0..=count).flat_map(move |index| {
+            let from = index.checked_sub(1).map_or(0, at);
+            let len = at(index).saturating_sub(from);
+            // RFC 8166 §3.4.4.4 [8166-15]: the padding of an item leaves the payload with it
+            let item = if plan.is_in_chunk(index) { 0 } else { plan.item_len(index) };
+            // RFC 8166 §3.5.3 [8166-29]: a chunk of a whole payload includes the padding
+            [
+                PayloadPiece { part: Part::Message, from, len },
+                PayloadPiece { part: Part::Item(index), from: 0, len: item },
+                PayloadPiece { part: Part::Pad, from: 0, len: pad_len(item) },
+            ]
+        })
+    }
+
+    /// Octets of an item; zero if there is no such item.
+    fn item_len(&self, index: usize) -> u32 {
+        self.parts.items().get(index).map_or(0, |item| item.len)
+    }
+
+    /// Returns true if this item goes into the Write chunk of its index.
+    pub const fn is_in_chunk(&self, item: usize) -> bool {
+        item < ITEMS_MAX && (self.in_chunks >> item) & 1 == 1
+    }
+
+    /// Returns true if an item goes into a Write chunk.
+    pub const fn is_reduced(&self) -> bool {
+        self.in_chunks != 0
     }
 
     /// Returns true if the reply needs an RDMA Write.
     pub const fn has_pushes(&self) -> bool {
-        self.item_in_chunk || matches!(self.procedure, Procedure::NoMsg)
+        self.is_reduced() || matches!(self.procedure, Procedure::NoMsg)
     }
 
     /// The RDMA Writes to perform before the reply is sent, in order; `returned` are the lists that
     /// [`plan_reply`] left.
     pub fn pushes<'a>(&self, returned: &'a ChunkLists) -> impl Iterator<Item = Push> + use<'a> {
-        let item = if self.item_in_chunk { self.parts.item } else { 0 };
-        let in_write =
-            returned.writes().next().map_or(&[][..], |chunk: WriteChunk<'a>| chunk.segments);
+        let plan = *self;
+        let in_writes = returned.writes().enumerate().flat_map(move |(index, chunk)| {
+            let len = if plan.is_in_chunk(index) { plan.item_len(index) } else { 0 };
+            let item = PayloadPiece { part: Part::Item(index), from: 0, len };
+            Scatter::new(core::iter::once(item), chunk.segments)
+        });
+        let is_long = plan.procedure == Procedure::NoMsg;
+        let payload = is_long.then(|| plan.payload()).into_iter().flatten();
         let in_reply = returned.reply().map_or(&[][..], |chunk| chunk.segments);
-        let payload = match self.procedure {
-            Procedure::NoMsg => self.payload(),
-            Procedure::Msg | Procedure::Error | Procedure::Optional => [(Part::Head, 0); 4],
-        };
-        let nothing = (Part::Item, 0);
-        Scatter::new([(Part::Item, item), nothing, nothing, nothing], in_write)
-            .chain(Scatter::new(payload, in_reply))
+        in_writes.chain(Scatter::new(payload, in_reply))
     }
 }
 
@@ -370,32 +407,29 @@ const fn pad_len(item: u32) -> u32 {
     item.wrapping_neg() & 3
 }
 
-/// Lays parts one after another over the written lengths of segments.
-struct Scatter<'a> {
-    parts: [(Part, u32); 4],
-    part: usize,
-    from: u32,
+/// Lays pieces one after another over the written lengths of segments.
+struct Scatter<'a, I> {
+    pieces: I,
+    /// The rest of the piece that is being laid out.
+    piece: PayloadPiece,
     segments: &'a [Segment],
     at: u32,
 }
 
-impl<'a> Scatter<'a> {
-    const fn new(parts: [(Part, u32); 4], segments: &'a [Segment]) -> Self {
-        Self { parts, part: 0, from: 0, segments, at: 0 }
+impl<'a, I> Scatter<'a, I> {
+    const fn new(pieces: I, segments: &'a [Segment]) -> Self {
+        let piece = PayloadPiece { part: Part::Message, from: 0, len: 0 };
+        Self { pieces, piece, segments, at: 0 }
     }
 }
 
-impl Iterator for Scatter<'_> {
+impl<I: Iterator<Item = PayloadPiece>> Iterator for Scatter<'_, I> {
     type Item = Push;
 
     fn next(&mut self) -> Option<Push> {
-        let (part, part_len) = loop {
-            let (part, len) = *self.parts.get(self.part)?;
-            if self.from < len {
-                break (part, len);
-            }
-            (self.part, self.from) = (self.part + 1, 0);
-        };
+        while self.piece.len == 0 {
+            self.piece = self.pieces.next()?;
+        }
         let segment = loop {
             let (segment, rest) = self.segments.split_first()?;
             if self.at < segment.length {
@@ -403,10 +437,11 @@ impl Iterator for Scatter<'_> {
             }
             (self.segments, self.at) = (rest, 0);
         };
-        let (from, length) = (self.from, (part_len - self.from).min(segment.length - self.at));
+        let PayloadPiece { part, from, len } = self.piece;
+        let length = len.min(segment.length - self.at);
         // `Segment::check` saw that the end of the segment does not wrap.
         let offset = segment.offset + u64::from(self.at);
-        self.from += length;
+        self.piece = PayloadPiece { part, from: from + length, len: len - length };
         self.at += length;
         Some(Push { part, from, target: Segment { handle: segment.handle, length, offset } })
     }

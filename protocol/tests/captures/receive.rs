@@ -351,7 +351,7 @@ fn serve_call(
 fn check_replies(end: &Connection, lists: &ChunkLists, scratch: &mut Scratch) {
     for (head, item, tail) in [(24, 0, 0), (128, 1001, 8), (9000, 0, 0)] {
         for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
-            let parts = ReplyParts { head, item, tail };
+            let parts = ReplyParts::with_item(head, item, tail);
             let Ok(plan) =
                 plan_reply(lists, parts, end.send_threshold(), policy, &mut scratch.returned)
             else {

@@ -139,13 +139,13 @@ fn check_returned(call: &Call) {
     let head = octets(call.reply.inline()) + octets(&call.long_reply);
     let mut returned = ChunkLists::new();
     let threshold = InlineThreshold::DEFAULT_V1;
-    let parts = ReplyParts { head, item, tail: 0 };
+    let parts = ReplyParts::with_item(head, item, 0);
     let plan =
         plan_reply(&call.call.lists, parts, threshold, ReplyPolicy::Chunk, &mut returned).unwrap();
     assert_eq!(returned, call.reply.lists);
     assert_eq!(plan.procedure, call.reply.header.procedure());
     assert_eq!(plan.header_len, call.reply.payload_at);
-    assert_eq!(plan.item_in_chunk, item > 0);
+    assert_eq!(plan.is_reduced(), item > 0);
     let pushed: u64 = plan.pushes(&returned).map(|push| u64::from(push.target.length)).sum();
     assert_eq!(pushed, u64::from(item) + call.long_reply.len() as u64);
 }

@@ -59,7 +59,7 @@ impl Laps {
         if !octets.is_empty() {
             let mut copy = cx.take(octets.len()).ok_or(Error::NoMemory)?;
             copy.append(octets).map_err(|_| Error::NoMemory)?;
-            item = Some(AnswerItem { position: message.len(), octets: copy.freeze().into() });
+            item = Some(AnswerItem::new(message.len(), copy.freeze()));
         }
         cx.answer(call.id, Answer { message, item });
         let before = std::mem::replace(counted, counts);

@@ -332,7 +332,7 @@ impl<S: Store> Gateway<S> {
                     (None, Some(peer)) => (id, peer),
                     (None, None) => return,
                 };
-                let answer = reply.answer(cx).ok_or(NoMessage::Dropped);
+                let answer = reply.answer(cx, &arrival.item_lists).ok_or(NoMessage::Dropped);
                 self.conclude(cx, id, peer, answer);
             }
             (FromHome::Lend { session, origins, used }, Some(nfs4)) => {

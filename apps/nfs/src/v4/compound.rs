@@ -14,6 +14,7 @@ use super::{
     journal::{Journal, Wish},
     node::Node,
     op,
+    parted::take_data_out,
     position::Step,
     reach::{Crossing, Reach, is_apart},
     recovery::HeldReply,
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     drc::CallSource,
-    parked::Asker,
+    parked::{Asker, OWN},
     reply::ReplyWriter,
     report::DataCounts,
     store::{Caller, Store},
@@ -180,6 +181,7 @@ impl Nfs4 {
             place: Place::default(),
             slot: None,
             has_acted: false,
+            is_replay: false,
             crossing,
         };
         let mut course = turn.begin(&operations);
@@ -325,6 +327,8 @@ impl<S: Store> Turn<'_, '_, S> {
             RunEnd::Over => self.nfs4.recovery.take_held_client(),
             RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere => None,
         };
+        let is_own = self.source.shard == OWN && self.asker.is_none_or(|at| at.shard == OWN);
+        let is_kept = self.slot.is_some_and(|slot| slot.cache_this) || self.is_replay;
         if held.is_none() {
             self.release_slot();
         }
@@ -337,6 +341,11 @@ impl<S: Store> Turn<'_, '_, S> {
             self.nfs4.journals.push(self.journal.into_memory());
         }
         match (end, held) {
+            (RunEnd::Over, None) if is_kept && is_own => {
+                let (cx, lists) = (&*self.cx, &self.nfs4.item_lists);
+                let take = |message: &mut _| take_data_out(message, cx, lists);
+                CompoundStep::Done(self.reply.finish_kept(take))
+            }
             (RunEnd::Over, None) => CompoundStep::Done(self.reply.finish()),
             (_, Some(client)) => {
                 // It leaves when the client is recorded; its slot is busy meanwhile.
@@ -457,6 +466,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 let kept = self.nfs4.sessions.kept(&args.session, args.slot).unwrap_or_default();
                 self.reply.truncate(ReplyHeader::LEN);
                 let written = self.reply.write(|writer| writer.fixed(kept));
+                self.is_replay = true;
                 debug_assert!(written.is_ok(), "a message has room for what a slot keeps");
                 return Ok(Flow::Replayed);
             }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use stag_engine::{Answer, AnswerItem, CallId, Cx, PeerId, Token};
+use stag_engine::{Answer, AnswerItem, CallId, Cx, ItemLists, PeerId, PlacedItem, Token};
 use stag_protocol::{
     nfs::{v3::Status, v4::SessionId},
     rpc::{ReplyHeader, Xid},
@@ -16,6 +16,7 @@ use stag_protocol::{
 use super::{
     beside::BesideQuestion,
     compound::CallFacts,
+    parted::take_data_out,
     session::{BegunSlot, CertificateNames, LentSession, Origins, UsedSlots},
     split::AskedPart,
     state::FactChange,
@@ -184,23 +185,24 @@ pub(crate) enum FromHome {
 #[derive(Debug)]
 pub(crate) struct ForwardedReply {
     message: Box<[u8]>,
-    item: Option<(usize, Box<[u8]>)>,
+    /// The places of its items, and their octets.
+    items: Box<[(usize, Box<[u8]>)]>,
 }
 
 impl ForwardedReply {
     /// Copies a reply.
     pub(crate) fn of(answer: &Answer) -> Self {
-        let item = answer.item.as_ref().map(|item| {
-            let parts = item.octets.iter().map(|part| &**part);
-            (item.position, parts.collect::<Vec<&[u8]>>().concat().into())
+        let items = answer.item.iter().flat_map(AnswerItem::iter).map(|(position, octets)| {
+            let parts = octets.iter().map(|part| &**part);
+            (position, parts.collect::<Vec<&[u8]>>().concat().into())
         });
-        Self { message: answer.message.to_vec().into(), item }
+        Self { message: answer.message.to_vec().into(), items: items.collect() }
     }
 
     /// The part that a slot keeps, from the status of the compound on. None of one with an item,
     /// which no kept reply has.
     pub(crate) fn kept(&self) -> Option<&[u8]> {
-        self.message.get(ReplyHeader::LEN..).filter(|_| self.item.is_none())
+        self.message.get(ReplyHeader::LEN..).filter(|_| self.items.is_empty())
     }
 
     /// Makes it the reply to another call.
@@ -211,17 +213,27 @@ impl ForwardedReply {
     }
 
     /// The reply in memory of this shard; none when there is too little.
-    pub(crate) fn answer(&self, cx: &Cx<'_>) -> Option<Answer> {
+    pub(crate) fn answer(&self, cx: &Cx<'_>, lists: &ItemLists) -> Option<Answer> {
         let mut message = cx.message(self.message.len())?;
         message.append(&self.message).ok()?;
-        let item = match &self.item {
-            Some((position, octets)) => {
-                let mut copy = cx.take(octets.len())?;
-                copy.append(octets).ok()?;
-                Some(AnswerItem { position: *position, octets: copy.freeze().into() })
+        let mut item: Option<AnswerItem> = None;
+        for (position, octets) in &self.items {
+            let mut copy = cx.take(octets.len())?;
+            copy.append(octets).ok()?;
+            let octets = copy.freeze().into();
+            match &mut item {
+                None => item = Some(AnswerItem::new(*position, octets)),
+                Some(item) => {
+                    if item.more.is_empty() {
+                        item.more = lists.take();
+                    }
+                    item.more.push(PlacedItem { position: *position, octets }).ok()?;
+                }
             }
-            None => None,
-        };
+        }
+        if item.is_none() {
+            item = take_data_out(&mut message, cx, lists);
+        }
         Some(Answer { message, item })
     }
 }

@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, mpsc::Receiver},
 };
 
-use stag_engine::{CallId, PeerAddress, PeerId, Pulled, Token};
+use stag_engine::{CallId, ItemLists, PeerAddress, PeerId, Pulled, Token};
 use stag_protocol::{
     nfs::{v3::FileHandle, v4::SessionId},
     rpc::CallHeader,
@@ -232,6 +232,8 @@ pub(crate) struct ArrivalEnd {
     /// Compounds that give up states by which something goes on here.
     held_back: Vec<ForwardedCompound>,
     forwarded: Vec<Forwarded>,
+    /// Lists for replies of the home with several items.
+    pub(crate) item_lists: ItemLists,
     /// Octets of the arguments that the home has not read.
     unread: Unread,
     /// This shard can judge the requests of sessions itself.
@@ -261,6 +263,7 @@ impl ArrivalEnd {
             outgoing: VecDeque::new(),
             held_back: Vec::new(),
             forwarded: Vec::new(),
+            item_lists: ItemLists::default(),
             unread: Unread::default(),
             takes_loans: false,
             questions: Vec::new(),

@@ -22,6 +22,7 @@ mod link;
 mod loans;
 mod node;
 mod op;
+mod parted;
 mod position;
 mod pseudo;
 mod reach;
@@ -48,7 +49,7 @@ use std::{
     time::Duration,
 };
 
-use stag_engine::Time;
+use stag_engine::{ItemLists, Time};
 use stag_protocol::nfs::{
     v3::{FileHandle, PATH_MAX},
     v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX},
@@ -187,6 +188,8 @@ pub(crate) struct Nfs4 {
     changes: ChangesUnderWay,
     /// Memory of journals that nobody uses.
     journals: Vec<Vec<Answered>>,
+    /// Lists for replies with several items.
+    item_lists: ItemLists,
     recovery: Recovery,
     /// File systems whose files nobody but this server changes, by their numbers.
     exclusive: Vec<u64>,
@@ -232,6 +235,7 @@ impl Nfs4 {
             suspended: SuspendedCompounds::new(),
             changes: ChangesUnderWay::new(S::MAY_WAIT),
             journals: Vec::new(),
+            item_lists: ItemLists::default(),
             recovery: Recovery::default(),
             exclusive: Vec::new(),
             watched: WatchedFiles::default(),

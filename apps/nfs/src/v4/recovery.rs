@@ -28,6 +28,7 @@ use stag_protocol::{
 
 use super::{
     Nfs4, milliseconds,
+    parted::take_data_out,
     record_queue::{AfterRecord, RecordQueue},
     session::{Client, NewClient, Principal, RecordPhase, SlotInUse},
     state::{ClientKey, DelegationPolicy, StateKey},
@@ -35,7 +36,7 @@ use super::{
 use crate::records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal};
 use crate::{
     drc::CallSource,
-    parked::{Asker, PeerAt},
+    parked::{Asker, OWN, PeerAt},
     reply::ReplyWriter,
 };
 
@@ -499,7 +500,12 @@ impl Nfs4 {
             let HeldReply { asker, slot, reply, .. } = held;
             self.free_slot(slot, &reply);
             if let Some(asker) = asker {
-                self.answer(cx, asker, reply.finish());
+                let is_kept = slot.is_some_and(|slot| slot.cache_this) && asker.shard == OWN;
+                let take = |message: &mut _| {
+                    is_kept.then(|| take_data_out(message, cx, &self.item_lists)).flatten()
+                };
+                let answer = reply.finish_kept(take);
+                self.answer(cx, asker, answer);
             }
         }
     }

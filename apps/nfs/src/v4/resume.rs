@@ -110,6 +110,7 @@ impl Nfs4 {
             place: compound.place,
             slot: Some(compound.slot),
             has_acted: false,
+            is_replay: false,
             crossing: Crossing {
                 io: compound.io,
                 looks_up: compound.looks_up,

@@ -1,7 +1,7 @@
 //! A compound while it is carried out: its filehandles, caller, session, reply (RFC 8881
 //! §16.2.3).
 
-use stag_engine::{Cx, Pulled, Time};
+use stag_engine::{Cx, ItemsFull, Pulled, Time};
 use stag_protocol::{
     nfs::{
         v3,
@@ -107,6 +107,8 @@ pub(super) struct Turn<'t, 'k, S> {
     pub(super) slot: Option<SlotInUse>,
     /// The store was told who calls.
     pub(super) has_acted: bool,
+    /// The reply was taken from the slot.
+    pub(super) is_replay: bool,
     /// Relation to other shards.
     pub(super) crossing: Crossing<'t>,
 }
@@ -187,9 +189,9 @@ impl<S: Store> Turn<'_, '_, S> {
         self.place.stateid = self.place.saved_stateid;
     }
 
-    /// Octets of the reply so far, its item included.
+    /// Octets of the reply so far, its items included.
     pub(super) fn reply_len(&self) -> usize {
-        self.reply.len_with_item()
+        self.reply.len_with_items()
     }
 
     /// Writes results: number, status, and the arm that belongs to it.
@@ -212,19 +214,24 @@ impl<S: Store> Turn<'_, '_, S> {
         self.write(|writer| answer.emit(writer))
     }
 
-    /// Adds an item whose length word was written last: apart from the message, where a Write chunk
-    /// may take it, unless there is one already or a slot has to keep the reply.
+    /// Adds an item whose length word was written last: apart from the message, where the next
+    /// Write chunk may take it, unless no call has as many. A slot keeps the whole message, which
+    /// the item leaves later (`parted`).
     ///
     /// # Errors
     /// NFS4ERR_DELAY when there is no memory for it in the message.
     pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> Done {
         let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
-        // RFC 8267 §6.4.1 [8267-9]: a READ for which no Write chunk is left is answered inline
-        // RFC 8267 §6.4.1 [8267-8]: a READ without data keeps its Write chunk, which is empty then
-        if !is_cached && !self.reply.is_chunk_taken() {
-            self.reply.put_item(octets);
-            return Ok(());
-        }
+        let octets = if is_cached {
+            octets
+        } else {
+            // RFC 8267 §6.4.1 [8267-8]: a READ without data keeps its Write chunk, which is empty
+            match self.reply.put_any_item(octets, &self.nfs4.item_lists) {
+                Ok(()) => return Ok(()),
+                // RFC 8267 §6.4.1 [8267-9]: a READ for which no Write chunk is left is inline
+                Err(ItemsFull(octets)) => octets,
+            }
+        };
         if !self.reply.ensure(self.cx, octets.len().saturating_add(64)) {
             return Err(Status4::Delay.into());
         }

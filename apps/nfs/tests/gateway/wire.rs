@@ -1,8 +1,8 @@
 //! Two ways to bring a call to a gateway: over the simulated fabric, and over a TCP socket.
 
 use stag_engine::{
-    Answer, App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem, Shard,
-    Token,
+    Answer, App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem,
+    ResultRooms, Shard, Token,
 };
 use stag_nfs::GatewayReport;
 use stag_protocol::{
@@ -40,6 +40,14 @@ pub trait Wire {
         self.exchange_all(&[message]).pop().expect("every call has an outcome")
     }
     fn report(&self) -> GatewayReport;
+    /// The message of the reply, and what came in each of several Write chunks with this much room.
+    fn exchange_in_rooms(
+        &mut self,
+        _message: Message<'_>,
+        _rooms: &[u32],
+    ) -> Result<ReplyInRooms, CallFault> {
+        panic!("it has no chunks");
+    }
     /// The callbacks that came since the last time, but for CB_SEQUENCE.
     fn called(&mut self) -> Vec<Callback> {
         Vec::new()
@@ -58,6 +66,9 @@ pub trait Wire {
     fn moved(&self) -> (u64, u64);
 }
 
+/// A reply without what came in Write chunks, and that.
+pub type ReplyInRooms = (Vec<u8>, Vec<Vec<u8>>);
+
 /// A callback of version 4, and the stateid of a recall.
 pub type Callback = (CallbackOperation, Option<Stateid>);
 
@@ -67,6 +78,9 @@ struct Requester {
     peer: Option<PeerId>,
     done: Vec<Result<Vec<u8>, CallFault>>,
     called: Vec<Callback>,
+    /// The lengths of the rooms of the call that is made, and the octets that came in them.
+    rooms: Vec<u32>,
+    filled: Vec<Vec<u8>>,
     /// Change attribute and size that it has of files under a write delegation.
     held: Option<(u64, u64)>,
 }
@@ -127,7 +141,16 @@ impl App for Requester {
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
-        let result = outcome.result;
+        let mut result = outcome.result;
+        if !outcome.written.is_empty() {
+            let octets = result.take().unwrap().to_vec();
+            let mut at = 0;
+            for (room, written) in self.rooms.iter().zip(outcome.written) {
+                let end = at + *written as usize;
+                self.filled.push(if *written > 0 { octets[at..end].to_vec() } else { Vec::new() });
+                at += *room as usize;
+            }
+        }
         self.done.push(outcome.reply.map(|reply| {
             let mut reply = reply.to_vec();
             if let Some(result) = result {
@@ -161,11 +184,16 @@ impl<A: App<Report = GatewayReport>> OverFabric<A> {
     }
 
     pub fn with(fabric: Fabric, gateway: A, config: Config) -> Self {
+        Self::calling(fabric, gateway, config, Config::small())
+    }
+
+    /// With this configuration of the client.
+    pub fn calling(fabric: Fabric, gateway: A, config: Config, client_config: Config) -> Self {
         let admit = || Box::new(|_| true) as Box<_>;
         let mut server =
             Shard::new(fabric.end("server", LIMITS), gateway, config, admit()).unwrap();
         let client = fabric.end("client", LIMITS);
-        let client = Shard::new(client, Requester::default(), Config::small(), admit()).unwrap();
+        let client = Shard::new(client, Requester::default(), client_config, admit()).unwrap();
         let port = server.listen(&Port(0)).unwrap();
         Self { fabric, server, client, port, now: Time(0) }
     }
@@ -247,6 +275,26 @@ impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
         assert_eq!(self.server.buffers_in_use(), 0, "the server gave everything back");
         assert_eq!(self.client.buffers_in_use(), 0, "the client gave everything back");
         self.client.with_app(|app, _| std::mem::take(&mut app.done))
+    }
+
+    fn exchange_in_rooms(
+        &mut self,
+        message: Message<'_>,
+        rooms: &[u32],
+    ) -> Result<ReplyInRooms, CallFault> {
+        let peer = self.connect();
+        self.client.with_app(|app, cx| {
+            (app.rooms, app.filled) = (rooms.to_vec(), Vec::new());
+            let result_max = rooms.iter().sum::<u32>() as usize;
+            let request = request(cx, Message { result_max, ..message });
+            cx.call_for_results(peer, request, ResultRooms::new(rooms).unwrap());
+        });
+        self.settle();
+        assert_eq!(self.server.buffers_in_use(), 0, "the server gave everything back");
+        assert_eq!(self.client.buffers_in_use(), 0, "the client gave everything back");
+        let filled = self.client.with_app(|app, _| std::mem::take(&mut app.filled));
+        let reply = self.client.with_app(|app, _| app.done.pop()).expect("a call has an outcome");
+        reply.map(|message| (message, filled))
     }
 
     fn report(&self) -> GatewayReport {

@@ -10,7 +10,7 @@ use stag_protocol::{
         form::{CallOffer, CallSizes, Item, Path, ReplyOffer, plan_call as plan},
         option,
         requester::{ReplyPayload, check_reply},
-        responder::{Part, ReplyParts, ReplyPolicy, plan_pull, plan_reply},
+        responder::{ITEMS_MAX, Part, ReplyItem, ReplyParts, ReplyPolicy, plan_pull, plan_reply},
         v1::{self, Malformed},
         v2,
     },
@@ -210,9 +210,9 @@ fn refused(layout: &Layout, input: &[u8], malformed: Malformed) -> InputVerdict 
 const PULL_MAX: u32 = 1 << 16;
 static CONTENT: [u8; PULL_MAX as usize] = [0x5a; PULL_MAX as usize];
 
-/// Four words: head, item and tail of a reply, and its policy; then a call. What is pulled fits
-/// together, and what is pushed stays in the memory offered; a requester takes the reply for what
-/// it is.
+/// Four words: head, item and tail of a reply, its policy with the number of further items; then a
+/// call. What is pulled fits together, and what is pushed stays in the memory offered; a requester
+/// takes the reply for what it is.
 pub fn responder(input: &[u8]) -> InputVerdict {
     let (Some(head), Some(item), Some(tail), Some(policy)) =
         (word(input, 0), word(input, 1), word(input, 2), word(input, 3))
@@ -227,11 +227,7 @@ pub fn responder(input: &[u8]) -> InputVerdict {
         return InputVerdict::Refused(2);
     }
     let pulled = check_pull(&header, &lists, &input[16 + payload_at..]);
-    let parts = ReplyParts {
-        head: 24 + (head & !3) % 4096,
-        item: item % (1 << 20),
-        tail: (tail & !3) % 4096,
-    };
+    let parts = reply_parts(head, item, tail, policy >> 1);
     let policy = if policy.is_multiple_of(2) { ReplyPolicy::Inline } else { ReplyPolicy::Chunk };
     let mut returned = ChunkLists::new();
     let threshold = InlineSize::at_most(4096).threshold(InlineSize::at_most(4096));
@@ -240,9 +236,22 @@ pub fn responder(input: &[u8]) -> InputVerdict {
         Ok(plan) => {
             check_plan(&lists, &plan, &returned, threshold);
             let pulled = pulled.map_err(|fault| discriminant(&fault));
-            InputVerdict::accepted((pulled, discriminant(&plan.procedure), plan.item_in_chunk))
+            InputVerdict::accepted((pulled, discriminant(&plan.procedure), plan.is_reduced()))
         }
     }
+}
+
+/// A reply with items between head and tail; each is as long as a rotation of `item` says.
+fn reply_parts(head: u32, item: u32, tail: u32, more: u32) -> ReplyParts {
+    let (head, tail) = (24 + (head & !3) % 4096, (tail & !3) % 4096);
+    let more = more % ITEMS_MAX as u32;
+    let mut parts = ReplyParts::new(head + 4 * more + tail);
+    for place in 0..=more {
+        let len = item.rotate_left(5 * place) % (1 << 20);
+        parts.push(ReplyItem { position: head + 4 * place, len }).expect("there is room for all");
+    }
+    assert!(more + 1 < ITEMS_MAX as u32 || parts.push(ReplyItem::default()).is_err());
+    parts
 }
 
 fn check_pull(
@@ -286,15 +295,19 @@ fn check_plan(
     let body = if plan.procedure == Procedure::NoMsg { Body::NoMsg } else { Body::Msg };
     let header = Header { xid: Xid(1), credits: Credits(1), body };
     assert_eq!(v1::header_len(returned), plan.header_len);
-    let payload: u64 = plan.payload().iter().map(|(_, len)| u64::from(*len)).sum();
+    let payload: u64 = plan.payload().map(|piece| u64::from(piece.len)).sum();
     let inline = if body == Body::Msg { payload as usize } else { 0 };
     assert!(plan.header_len + inline <= threshold.octets(), "a reply keeps to the threshold");
     let shape = check_reply(call, &header, returned, inline).expect("our own reply is a good one");
-    let mut written = [0_u64; 4];
+    let (mut written, mut message, mut pads) = ([0_u64; ITEMS_MAX], 0, 0);
     for push in plan.pushes(returned) {
         let (from, len) = (push.target.offset, u64::from(push.target.length));
         assert!(len > 0);
-        written[push.part as usize] += len;
+        match push.part {
+            Part::Message => message += len,
+            Part::Item(place) => written[place] += len,
+            Part::Pad => pads += len,
+        }
         let mut offered = call.writes().chain(call.reply()).flat_map(|chunk| chunk.segments);
         assert!(offered.any(|offered| {
             offered.handle == push.target.handle
@@ -310,10 +323,15 @@ fn check_plan(
         }
     };
     let in_write_chunks: u64 = shape.written().iter().sum();
-    assert_eq!(written.iter().sum::<u64>(), in_reply_chunk + in_write_chunks);
-    assert_eq!(in_write_chunks > 0, plan.item_in_chunk);
+    let all = written.iter().sum::<u64>() + message + pads;
+    assert_eq!(all, in_reply_chunk + in_write_chunks);
+    assert_eq!(in_write_chunks > 0, plan.is_reduced());
+    for (place, in_chunk) in shape.written().iter().enumerate().filter(|(_, len)| **len > 0) {
+        assert!(plan.is_in_chunk(place));
+        assert_eq!(*in_chunk, written[place], "an item has the chunk of its place");
+    }
     assert_eq!(in_reply_chunk, if body == Body::NoMsg { payload } else { 0 });
-    assert!(written[Part::Pad as usize] <= 3);
+    assert!(pads <= 3 * ITEMS_MAX as u64);
 }
 
 /// A call and what claims to be its reply: what is believed was offered.
@@ -393,6 +411,7 @@ pub fn plan_call(input: &[u8]) -> InputVerdict {
         item: (item % 5 > 0).then(|| Item { position: Position::new(position & !3).unwrap(), len }),
         reply_rest_max: size(reply_rest) as usize,
         reply_item_max: size(reply_item),
+        reply_items: 1 + reply_item as usize % ITEMS_MAX,
     };
     let threshold = |word: u32| InlineSize::at_most(word % 9000).threshold(InlineSize::MAX);
     let segments = 1 + segments as usize % CHUNK_SEGMENTS_MAX;
@@ -423,8 +442,10 @@ pub fn plan_call(input: &[u8]) -> InputVerdict {
         ReplyOffer::Nothing => {}
         ReplyOffer::WriteChunk(len) => {
             assert_eq!(len, sizes.reply_item_max);
-            offered.begin_write().unwrap();
-            (0..segments).for_each(|_| offered.push_write(piece).unwrap());
+            for _ in 0..sizes.reply_items.min(SEGMENTS_MAX / segments) {
+                offered.begin_write().unwrap();
+                (0..segments).for_each(|_| offered.push_write(piece).unwrap());
+            }
         }
         ReplyOffer::ReplyChunk(_) => {
             offered.begin_reply();
@@ -437,7 +458,7 @@ pub fn plan_call(input: &[u8]) -> InputVerdict {
     assert!(len + inline <= path.call.octets(), "the call fits the threshold");
     let mut returned = ChunkLists::new();
     returned.return_unused(&offered);
-    let item = padded(sizes.reply_item_max as usize);
+    let item = padded(sizes.reply_item_max as usize + 3 * (sizes.reply_items - 1));
     let longest = match reply {
         ReplyOffer::Nothing => sizes.reply_rest_max + item,
         ReplyOffer::WriteChunk(_) => sizes.reply_rest_max,

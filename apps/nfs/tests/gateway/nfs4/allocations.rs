@@ -65,4 +65,14 @@ fn a_compound_that_waits_for_nothing_allocates_nothing() {
         assert_eq!(weight.get(), 0, "{last:?}");
     }
     assert!(client.wire.moved().1 >= 11 * 65_536, "a READ is pushed");
+    let read = |place: u64| read_args(stateid, place * 8_192, 8_192);
+    let requests = [put.clone(), read(0), read(1), read(2), read(3)];
+    let mut round = || {
+        let (_, filled) = client.run_in_rooms(false, &requests, &[8_192; 4]).unwrap();
+        assert!(filled.iter().all(|octets| octets.len() == 8_192), "each has its chunk");
+    };
+    round();
+    weight.set(0);
+    (0..10).for_each(|_| round());
+    assert_eq!(weight.get(), 0, "several READs");
 }

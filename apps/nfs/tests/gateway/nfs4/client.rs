@@ -1,8 +1,8 @@
 //! A client of version 4 with one session, whose calls go one after the other.
 
 use crate::gateway::client::{header, user};
-use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
-use stag_engine::Config;
+use crate::gateway::wire::{Message, OverFabric, OverTcp, ReplyInRooms, Wire};
+use stag_engine::{CallFault, Config};
 use stag_nfs::{
     Gateway, Nfs4Config,
     serve::start_records,
@@ -15,8 +15,10 @@ use stag_nfs::{
 use stag_protocol::{
     nfs::{Bulk, v4::*},
     rpc::{Accepted, Credential, Outcome, ReplyHeader},
+    rpcrdma::{Version2, Versions},
     xdr::{Reader, Writer},
 };
+use stag_sim::{Fabric, Faults};
 use std::time::Duration;
 
 /// Properties of version 4 in the tests.
@@ -107,6 +109,23 @@ impl Client4 {
             ServedExport::new(b"memory", ()),
             1,
         )
+    }
+
+    /// On servers with both kinds of stores, over the fabric, in both versions of RPC-over-RDMA.
+    pub fn over_fabric() -> Vec<Self> {
+        let both = [Versions::One, Versions::Two(Version2::Directed)];
+        let clients = both.into_iter().flat_map(|call_versions| {
+            let calling = Config { call_versions, ..Config::small() };
+            let fabric = || Fabric::new(1, Faults::DELAYS);
+            let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
+            let wire = OverFabric::calling(fabric(), gateway, Config::small(), calling.clone());
+            let in_memory = Self::on(Box::new(wire), ServedExport::new(b"memory", ()), 1);
+            let home = crate::gateway::client::Home::new();
+            let gateway: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
+            let wire = OverFabric::calling(fabric(), gateway, Config::small(), calling);
+            [in_memory, Self::on(Box::new(wire), ServedExport::new(b"data", home), 2)]
+        });
+        clients.collect()
     }
 
     /// On servers of all kinds, over both transports, in both minor versions.
@@ -229,6 +248,32 @@ impl Client4 {
         let reply_max = if self.result_max > 0 { 2_000 } else { 20_000 };
         let message = Message { octets, item: None, reply_max, result_max: self.result_max };
         self.wire.exchange(message).unwrap()
+    }
+
+    /// Carries out operations after a SEQUENCE, with room for their results: the message of the
+    /// reply from the status on, and what came in each room.
+    pub fn run_in_rooms(
+        &mut self,
+        is_kept: bool,
+        requests: &[Request<'_>],
+        rooms: &[u32],
+    ) -> Result<ReplyInRooms, CallFault> {
+        let all: Vec<_> =
+            std::iter::once(self.sequence(is_kept)).chain(requests.iter().cloned()).collect();
+        self.send_in_rooms(&all, rooms)
+    }
+
+    /// The same of operations as they are.
+    pub fn send_in_rooms(
+        &mut self,
+        requests: &[Request<'_>],
+        rooms: &[u32],
+    ) -> Result<ReplyInRooms, CallFault> {
+        let octets = self.encode(requests);
+        let message = Message { octets: &octets, item: None, reply_max: 2_000, result_max: 0 };
+        let (mut message, filled) = self.wire.exchange_in_rooms(message, rooms)?;
+        message.drain(..ReplyHeader::LEN);
+        Ok((message, filled))
     }
 
     /// SEQUENCE of the first slot, for the next request.

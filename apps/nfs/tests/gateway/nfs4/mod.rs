@@ -14,6 +14,7 @@ mod names;
 mod owners;
 mod places;
 mod ranges;
+mod reads;
 pub mod recovery;
 mod refusals;
 mod sessions;
