@@ -321,7 +321,7 @@ impl Session {
             sequence: args.sequence,
             slot: args.slot,
             highest_slot: self.slots.highest_slot(),
-            target_highest_slot: self.slots.target_highest_slot(),
+            target_highest_slot: self.slots.highest_slot(),
             flags: if is_down { down } else { 0 } | revoked,
         }
     }

@@ -1,5 +1,5 @@
-//! The slots of a session at its replier: new requests, retries, and a table that grows and shrinks
-//! (RFC 8881 §2.10.6.1).
+//! The slots of a session at its replier: new requests and retries (RFC 8881 §2.10.6.1). A table is
+//! as long as CREATE_SESSION granted it, for as long as its session lives.
 
 use super::{SequenceOrder, sequence_order};
 use crate::nfs::v4::Status4;
@@ -23,8 +23,6 @@ pub struct Slot {
     state: SlotState,
     user: u32,
     digest: u64,
-    /// The target that the last reply told, by number.
-    told: u32,
 }
 
 /// A request as SEQUENCE or CB_SEQUENCE describe it.
@@ -62,10 +60,6 @@ pub struct SlotTable<S> {
     slots: S,
     /// Slots that the requester may use.
     granted: usize,
-    /// Slots that it should use.
-    target: usize,
-    /// Counts targets.
-    target_number: u32,
 }
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
@@ -75,17 +69,13 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
         assert!(len > 0 && u32::try_from(len).is_ok(), "a session has slots");
         slots.as_mut().fill(Slot::default());
         let granted = at(granted).clamp(1, len);
-        Self { granted, target: granted, slots, target_number: 0 }
+        Self { granted, slots }
     }
 
-    /// The highest slot that the requester may use (`sr_highest_slotid`).
+    /// The highest slot that the requester may use (`sr_highest_slotid`), and should use
+    /// (`sr_target_highest_slotid`).
     pub const fn highest_slot(&self) -> u32 {
         (self.granted as u32).saturating_sub(1)
-    }
-
-    /// The highest slot that it should use (`sr_target_highest_slotid`).
-    pub const fn target_highest_slot(&self) -> u32 {
-        (self.target as u32).saturating_sub(1)
     }
 
     /// Judges a request. Nothing changes, whatever comes out: an error leaves no trace in a slot.
@@ -120,7 +110,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
     }
 
     /// Begins a request that [`SlotTable::check`] called new: its slot is busy until
-    /// [`SlotTable::finish`]. Slots that the requester gave up are taken back.
+    /// [`SlotTable::finish`].
     pub fn start(&mut self, call: &SlotCall) {
         assert_eq!(self.check(call), Ok(SlotStep::New), "only a new request begins");
         self.occupy(call);
@@ -139,43 +129,23 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
     }
 
     fn occupy(&mut self, call: &SlotCall) {
-        let (number, granted) = (self.target_number, self.granted);
+        let granted = self.granted;
         let slot =
             self.slots.as_mut().get_mut(..granted).and_then(|slots| slots.get_mut(at(call.slot)));
         let slot = slot.expect("`check` found it");
-        let has_seen_target = slot.told == number && slot.state != SlotState::Unused;
         *slot = Slot {
             sequence: call.sequence,
             state: SlotState::Busy,
             user: call.user,
             digest: call.digest,
-            told: slot.told,
         };
-        // RFC 8881 §2.10.6.1 [8881-38]: slots are taken back when the requester knows the target
-        if has_seen_target && call.highest_slot <= self.target_highest_slot() {
-            self.shrink();
-        }
     }
 
     /// Ends the request of a slot: its reply is on its way, and was cached or was not.
     pub fn finish(&mut self, slot: u32, cached: bool) {
-        let number = self.target_number;
         let slot = self.slots.as_mut().get_mut(at(slot)).expect("a request began there");
         assert_eq!(slot.state, SlotState::Busy, "a request ends once");
         slot.state = SlotState::Answered { cached };
-        slot.told = number;
-    }
-
-    /// Sets how many slots the requester should use. More are granted at once; fewer when it is
-    /// known to have heard of it, uses no more, and nothing is carried out in them.
-    pub fn set_target(&mut self, slots: u32) {
-        let target = at(slots).clamp(1, self.slots.as_ref().len());
-        if target == self.target {
-            return;
-        }
-        self.target = target;
-        self.target_number = self.target_number.wrapping_add(1);
-        self.granted = self.granted.max(target);
     }
 
     /// Requests that are carried out.
@@ -185,14 +155,6 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
 
     fn granted_slot(&self, slot: u32) -> Option<&Slot> {
         self.slots.as_ref().get(..self.granted)?.get(at(slot))
-    }
-
-    fn shrink(&mut self) {
-        let given_up = self.slots.as_mut().get_mut(self.target..self.granted).unwrap_or_default();
-        if given_up.iter().all(|slot| slot.state != SlotState::Busy) {
-            given_up.fill(Slot::default());
-            self.granted = self.granted.min(self.target);
-        }
     }
 }
 
@@ -220,7 +182,7 @@ mod tests {
                 for (user, digest) in [(1, 2), (9, 2), (1, 9)] {
                     let mut slots = [Slot::default()];
                     let table = SlotTable::new(&mut slots, u32::MAX);
-                    table.slots[0] = Slot { sequence: last, state, user: 1, digest: 2, told: 0 };
+                    table.slots[0] = Slot { sequence: last, state, user: 1, digest: 2 };
                     let call = SlotCall { user, digest, ..call(0, last.wrapping_add(step)) };
                     let same = (user, digest) == (1, 2);
                     let expected = match (step, state) {
@@ -258,7 +220,7 @@ mod tests {
     #[test]
     fn slots_beyond_the_table_are_refused() {
         let table = SlotTable::new([Slot::default(); 5], 2);
-        assert_eq!((table.highest_slot(), table.target_highest_slot()), (1, 1));
+        assert_eq!(table.highest_slot(), 1);
         for slot in [2, 3, u32::MAX] {
             assert_eq!(table.check(&call(slot, 1)), Err(Status4::BadSlot));
             let high = SlotCall { highest_slot: slot, ..call(0, 1) };
@@ -267,66 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_table_waits_until_the_requester_knows_and_nothing_is_carried_out_there() {
-        let mut slots = [Slot::default(); 4];
-        let mut table = SlotTable::new(&mut slots, u32::MAX);
-        let run = |table: &mut SlotTable<&mut [Slot; 4]>, slot, sequence, highest_slot| {
-            let call = SlotCall { highest_slot, ..call(slot, sequence) };
-            table.start(&call);
-            table.finish(slot, true);
-            table.highest_slot()
-        };
-        assert_eq!(run(&mut table, 0, 1, 3), 3);
-        table.start(&call(3, 1));
-        table.set_target(2);
-        assert_eq!((table.highest_slot(), table.target_highest_slot()), (3, 1));
-        assert_eq!(run(&mut table, 0, 2, 1), 3, "sent before the reply that tells the target");
-        assert_eq!(run(&mut table, 0, 3, 3), 3, "the requester still uses a higher slot");
-        assert_eq!(run(&mut table, 0, 4, 1), 3, "a request is carried out in slot 3");
-        table.finish(3, true);
-        assert_eq!(table.check(&call(3, 1)), Ok(SlotStep::Replay), "its reply is kept");
-        assert_eq!(run(&mut table, 0, 5, 1), 1);
-        assert_eq!(table.check(&call(3, 2)), Err(Status4::BadSlot));
-        table.set_target(4);
-        assert_eq!((table.highest_slot(), table.target_highest_slot()), (3, 3));
-        let again = SlotCall { highest_slot: 3, ..call(3, 1) };
-        assert_eq!(table.check(&again), Ok(SlotStep::New), "a slot that comes back is new");
-        table.set_target(0);
-        assert_eq!(table.target_highest_slot(), 0, "a session keeps a slot");
-        table.set_target(u32::MAX);
-        assert_eq!(table.target_highest_slot(), 3);
-    }
-
-    #[test]
-    fn a_request_that_was_sent_before_the_target_was_told_takes_no_slot_back() {
-        let mut slots = [Slot::default(); 4];
-        let mut table = SlotTable::new(&mut slots, u32::MAX);
-        let run = |table: &mut SlotTable<&mut [Slot; 4]>, slot, sequence| {
-            let call = SlotCall { highest_slot: 1, ..call(slot, sequence) };
-            table.start(&call);
-            let granted = table.highest_slot();
-            table.finish(slot, true);
-            granted
-        };
-        run(&mut table, 0, 1);
-        table.set_target(2);
-        assert_eq!(run(&mut table, 0, 2), 3, "the last reply in this slot told another target");
-        assert_eq!(run(&mut table, 1, 1), 3, "no reply went out in this slot");
-        assert_eq!(run(&mut table, 0, 3), 1, "its requester has the reply with the target");
-    }
-
-    #[test]
-    fn no_order_of_requests_replies_and_targets_loses_a_busy_slot_or_grants_beyond_the_memory() {
+    fn no_order_of_requests_and_replies_loses_a_busy_slot_or_grants_beyond_the_table() {
         let mut random = fastrand::Rng::with_seed(41);
         for _ in 0..2_000 {
             let mut slots = [Slot::default(); 4];
-            let mut table = SlotTable::new(&mut slots, u32::MAX);
+            let mut table = SlotTable::new(&mut slots, random.u32(1..6));
+            let granted = table.highest_slot();
             let mut busy = [false; 4];
             let mut next = [1_u32; 4];
             for _ in 0..60 {
                 let slot = random.usize(0..4);
                 match random.u32(0..8) {
-                    0 => table.set_target(random.u32(0..6)),
                     1..4 if busy[slot] => {
                         table.finish(slot as u32, random.bool());
                         busy[slot] = false;
@@ -349,16 +262,8 @@ mod tests {
                         }
                     }
                 }
-                // Slots that were taken back begin anew.
-                for (slot, next) in next.iter_mut().enumerate() {
-                    if slot as u32 > table.highest_slot() {
-                        assert!(!busy[slot], "a busy slot was taken back");
-                        *next = 1;
-                    }
-                }
                 assert_eq!(table.busy(), busy.iter().filter(|busy| **busy).count());
-                assert!(table.target_highest_slot() <= table.highest_slot());
-                assert!(table.highest_slot() < 4);
+                assert!(table.highest_slot() == granted && granted < 4);
             }
         }
     }
