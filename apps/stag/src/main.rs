@@ -24,6 +24,7 @@ mod echo;
 mod guide;
 mod man;
 mod metrics;
+mod mounts;
 mod observe;
 mod probe;
 mod progress;

@@ -94,15 +94,33 @@ fn whom_a_limit_turns_away_is_told_with_the_limit() {
     let home = Home::new();
     let command = home.stag_behind(
         "ulimit -n 90",
-        &["serve", "--memory", "8M", "--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"],
+        &[
+            "serve",
+            "--memory",
+            "8M",
+            "--listen",
+            "iwarp://127.0.0.1:0",
+            "--tcp",
+            "127.0.0.1:0",
+            "--connections-per-address",
+            "0",
+        ],
     );
     let server = Server::start(&home, command);
     let tcp = server.line("TCP");
-    let _crowd: Vec<_> = (0..80).map(|_| TcpStream::connect(&tcp).unwrap()).collect();
+    // A connection that has called makes no room for others, as a silent one does.
+    let caller = || {
+        let mut caller = TcpStream::connect(&tcp).unwrap();
+        let null = [0x8000_0028_u32, 1, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+        // One that is refused may be closed already.
+        let _ = caller.write_all(&null.map(u32::to_be_bytes).concat());
+        caller
+    };
+    let _crowd: Vec<_> = (0..80).map(|_| caller()).collect();
     wait_for("a refusal", || server.err().contains("refused: all places for connections"));
     assert!(server.err().contains("over=\"tcp\""), "{}", server.err());
     wait_for("the crowd in one sentence", || {
-        let _ = TcpStream::connect(&tcp);
+        drop(caller());
         server.err().contains("too many to be logged left_out=")
     });
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     metrics::{Shards, object},
-    serve::mounts::Mounts,
+    mounts::Mounts,
     trace,
 };
 use serde_json::{Value, json};

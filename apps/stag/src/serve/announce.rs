@@ -4,7 +4,6 @@
 use super::{
     Addresses,
     exports::Exported,
-    mounts::Mounts,
     plan::{Plan, StorePlan},
     proofs::proofs,
     watching,
@@ -175,7 +174,7 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
     if let Some(socket) = &found.watched.control {
         let _ = writeln!(text, "CONTROL {}", socket.display());
     }
-    let mounts = Mounts::new(plan, found);
+    let mounts = watching::mounts(plan, found);
     for export in &plan.exports {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
         text.push_str(&mounts.shortest(&export.name));

@@ -13,7 +13,6 @@ mod host_checks;
 mod jitter;
 mod limits;
 mod meaningless;
-pub mod mounts;
 mod need;
 mod nfs4;
 pub mod options;

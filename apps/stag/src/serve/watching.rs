@@ -3,15 +3,16 @@
 use super::{
     Addresses,
     exports::Exported,
-    mounts::Mounts,
     plan::{Plan, StorePlan},
 };
 use crate::{
     Error,
     ctl::answers::{ExportFacts, ExportList, Facts},
     metrics::{Gathered, ShardPlace, object},
+    mounts::Mounts,
     observe::{Bound, options::ObserveOptions},
 };
+use stag_fabrics::FabricAddress;
 use stag_nfs::{
     access::{ClientOptions, ClientRule},
     serve::Started,
@@ -77,6 +78,17 @@ fn options(options: &ClientOptions) -> String {
     words.into_iter().flatten().collect::<Vec<_>>().join(",")
 }
 
+/// The ways to mount from the addresses at which the server listens.
+pub fn mounts(plan: &Plan, found: &Addresses) -> Mounts {
+    Mounts {
+        rdma: found.listen.iter().filter_map(FabricAddress::ip).collect(),
+        tcp: found.tcp,
+        three: plan.nfs.three,
+        four: plan.nfs.four.is_some(),
+        needs_low_port: plan.clients.must_be_privileged,
+    }
+}
+
 /// Facts for controllers.
 pub fn facts(plan: &Plan, found: &Addresses, exports: ExportList) -> Facts {
     Facts {
@@ -84,7 +96,7 @@ pub fn facts(plan: &Plan, found: &Addresses, exports: ExportList) -> Facts {
         tcp: found.tcp.map(|at| at.to_string()),
         metrics: None,
         exports,
-        mounts: Mounts::new(plan, found),
+        mounts: mounts(plan, found),
     }
 }
 

@@ -5,11 +5,9 @@
 //! for 4.2 first, at port 2049 over TCP and 20049 over RDMA (RFC 8267 §6.3). Version 3 has no port
 //! mapper and no lock manager here, so that its lines name ports and `nolock`.
 
-use super::{Addresses, plan::Plan};
 use crate::quote;
 use rustix::system::uname;
 use serde::Serialize;
-use stag_fabrics::FabricAddress;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Port of NFS over TCP, at which version 4 calls unless a mount names another one.
@@ -20,12 +18,16 @@ const RDMA_PORT: u16 = 20_049;
 /// The addresses and versions from which mount commands follow.
 #[derive(Clone, Debug, Default)]
 pub struct Mounts {
-    rdma: Vec<SocketAddr>,
-    tcp: Option<SocketAddr>,
-    three: bool,
-    four: bool,
+    /// Addresses of RPC-over-RDMA.
+    pub rdma: Vec<SocketAddr>,
+    /// Address of NFS and MOUNT over TCP.
+    pub tcp: Option<SocketAddr>,
+    /// Version 3 is served.
+    pub three: bool,
+    /// Versions 4.1 and 4.2 are served.
+    pub four: bool,
     /// Callers must use a port below 1024, unless `--insecure` is given.
-    needs_low_port: bool,
+    pub needs_low_port: bool,
 }
 
 /// One way to mount an export.
@@ -42,17 +44,6 @@ pub struct Mount {
 }
 
 impl Mounts {
-    /// The ways to mount from the addresses of a server that listens.
-    pub fn new(plan: &Plan, found: &Addresses) -> Self {
-        Self {
-            rdma: found.listen.iter().filter_map(FabricAddress::ip).collect(),
-            tcp: found.tcp,
-            three: plan.nfs.three,
-            four: plan.nfs.four.is_some(),
-            needs_low_port: plan.clients.must_be_privileged,
-        }
-    }
-
     /// Lines of the READY block for an export: version 4 where it is served, else version 3.
     pub fn shortest(&self, name: &str) -> String {
         let of = |version| self.of(name).into_iter().filter(move |mount| mount.nfs == version);
@@ -273,8 +264,8 @@ mod tests {
     fn ipv6_has_its_own_transports_and_brackets() {
         let six = served(&["[fd00::1]:20049"], Some("[fd00::1]:7"), [true, true]);
         let mounts = six.of("data");
-        assert_eq!(mounts[0].command, "mount -t nfs -o proto=rdma6 '[fd00::1]:/data' /mnt/data");
-        assert_eq!(mounts[1].command, "mount -t nfs -o port=7 '[fd00::1]:/data' /mnt/data");
+        assert_eq!(mounts[0].command, "mount -t nfs -o proto=rdma6 [fd00::1]:/data /mnt/data");
+        assert_eq!(mounts[1].command, "mount -t nfs -o port=7 [fd00::1]:/data /mnt/data");
         let options = "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6";
         assert!(mounts[2].command.contains(options), "{}", mounts[2].command);
         assert_eq!(host("[fe80::1%3]:1".parse().unwrap()), "[fe80::1%3]");
