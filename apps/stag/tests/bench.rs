@@ -151,7 +151,7 @@ fn sessions_are_ended_and_a_server_that_gives_none_is_named() {
     assert!(told["compounds"].as_u64().unwrap() > 200, "{told:#}");
     let left = ["clients", "sessions", "slots"].map(|name| told[name].as_u64().unwrap());
     assert_eq!(left, [0; 3], "{told:#}");
-    let older = home.serve(&memory);
+    let older = home.serve(&[&memory[..], &["--nfs", "3"]].concat());
     let url = format!("{}/data", older.line("LISTEN"));
     let none = home.run(&["bench", &url, "--workload", "nfs4:getattr"]);
     let error = String::from_utf8(none.stderr).unwrap();

@@ -335,7 +335,10 @@ fn an_export_says_itself_that_nobody_else_changes_it() {
     let same = "nfs = [4]\ndelegations = [\"data=exclusive\"]\n";
     assert_eq!(check(&format!("{FREE}{same}{export}")).0, Some(0), "both say the same");
     for (text, expected) in [
-        ("", "stag.toml:3: --delegations are of version 4: add --nfs 3,4"),
+        (
+            "nfs = [3]\n",
+            "stag.toml:4: --delegations are of version 4: leave --nfs 3 out, or write --nfs 3,4",
+        ),
         (
             "nfs = [4]\ndelegations = [\"data=none\"]\n",
             "stag.toml:2: --delegations data=none: the export says otherwise at stag.toml:5: leave \

@@ -17,7 +17,10 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve"], "the following required arguments were not provided: <[NAME=]DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
         (&["serve", "data", "--slow", "nope"], "--slow nope: no export has that name"),
-        (&["serve", "data", "--delegations", "data=exclusive"], "are of version 4: add --nfs 3,4"),
+        (
+            &["serve", "data", "--nfs", "3", "--delegations", "data=exclusive"],
+            "are of version 4: leave --nfs 3 out",
+        ),
         (
             &["serve", "data", "--nfs", "4", "--delegations", "nope=exclusive"],
             "--delegations nope=exclusive: no export has that name",
@@ -85,7 +88,10 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "--memory", "1M", "--mode", "auto"], "--mode means nothing with --memory"),
         (&["serve", "--memory", "1M", "--helpers", "4"], "--helpers means nothing with --memory"),
         (&["serve", "--memory", "1M", "--state-dir", "s"], "--state-dir means nothing with"),
-        (&["serve", "data", "--lease", "60"], "--lease means nothing without version 4: add --nfs"),
+        (
+            &["serve", "data", "--nfs", "3", "--lease", "60"],
+            "--lease means nothing without version 4: leave --nfs 3 out",
+        ),
         (
             &["serve", "data", "--shm-allow", "1000"],
             "--shm-allow means nothing without a listener of shared memory: add --listen shm://",

@@ -130,7 +130,7 @@ fn two_cores_share_the_ports_and_their_total_is_the_sum() {
 #[test]
 fn the_ready_block_has_the_shortest_line_and_the_control_socket_those_of_version_3() {
     let home = Home::new();
-    let server = home.serve(&["data", "--nfs", "3,4"]);
+    let server = home.serve(&["data"]);
     let port = |word: &str| server.line(word).rsplit_once(':').unwrap().1.to_owned();
     let (rdma, tcp) = (port("LISTEN"), port("TCP"));
     let out = server.out();
@@ -174,8 +174,7 @@ fn what_is_printed_once_ready_can_be_copied() {
     let (rdma, tcp) = (rdma.rsplit_once(':').unwrap().1, tcp.rsplit_once(':').unwrap().1);
     let out = server.out();
     assert!(out.starts_with("READY stag "), "{out}");
-    let options = format!("rdma,port={rdma},vers=3,nolock,mountport={tcp},mountproto=tcp");
-    let over_tcp = format!("proto=tcp,port={tcp},vers=3,nolock,mountport={tcp},mountproto=tcp");
+    let (options, over_tcp) = (format!("rdma,port={rdma}"), format!("port={tcp}"));
     for line in [
         "EXPORT /data ro".to_owned(),
         "EXPORT /with space rw".to_owned(),
@@ -428,8 +427,16 @@ fn the_state_directory_is_made_for_its_owner_only() {
     assert_eq!(server.wait(), Some(0));
 
     let base = home.path("base");
-    let mut command =
-        home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
+    let mut command = home.stag(&[
+        "serve",
+        "data",
+        "--nfs",
+        "3",
+        "--listen",
+        "iwarp://127.0.0.1:0",
+        "--tcp",
+        "none",
+    ]);
     command.env("STAG_STATE_DIR", &base);
     let server = Server::start(&home, command);
     assert!(base.join("key").exists());

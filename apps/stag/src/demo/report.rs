@@ -237,8 +237,7 @@ impl Columns<'_> {
 const NEXT: &str = "
 Try next
   stag serve DIR        serves a directory of yours, and prints the mount command for Linux:
-      mount -t nfs -o rdma,port=20049,vers=3,nolock,mountport=2049,mountproto=tcp \\
-          127.0.0.1:/NAME /mnt
+      mount -t nfs 127.0.0.1:/NAME /mnt             over RDMA: -o rdma
                         (give --insecure when root serves: Linux comes from any port over RDMA)
   stag call iwarp://127.0.0.1:20049/NAME ls -l      where one cannot mount
   stag check iwarp://127.0.0.1:20049/NAME            the functional run alone

@@ -40,7 +40,7 @@ pub fn check_parts(
                           leave it out";
     const NO_IP: &str = "without a listener of an IP network: leave it out";
     const NO_TCP: &str = "without a listener of TCP: give one with --tcp IP:PORT, or leave it out";
-    const NO_FOUR: &str = "without version 4: add --nfs 3,4, or leave it out";
+    const NO_FOUR: &str = "without version 4: leave --nfs 3 out, or this";
     let has_four = arguments.nfs.contains(&4);
     let parts = [
         ("helpers", served.is_memory, MEMORY),

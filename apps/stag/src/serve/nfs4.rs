@@ -44,7 +44,9 @@ impl NfsPlan {
         let three = asked.contains(&3);
         if !asked.contains(&4) {
             if !arguments.delegations.is_empty() || exports.iter().any(|it| own(it).is_some()) {
-                return Err(Error::usage("--delegations are of version 4: add --nfs 3,4"));
+                return Err(Error::usage(
+                    "--delegations are of version 4: leave --nfs 3 out, or write --nfs 3,4",
+                ));
             }
             return Ok(Self { three, four: None, delegations: Delegations::default() });
         }
@@ -78,8 +80,9 @@ fn check_paths(exports: &[Exported]) -> Result<(), Error> {
         };
         if let Some(other) = exports.iter().find(lies_in) {
             return Err(Error::usage(format!(
-                "--nfs 4: the name /{name} lies beneath that of the export /{}, through whose \
-                 files version 4 would go to it; give one of them another name",
+                "the name /{name} lies beneath that of the export /{}, through whose files \
+                 version 4 would go to it; give one of them another name, or serve version 3 alone \
+                 (--nfs 3)",
                 other.name
             )));
         }

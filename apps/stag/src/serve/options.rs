@@ -98,8 +98,8 @@ pub struct ServeOptions {
     /// 2-directed or 1-2-directed for draft 001's words with clients that do not announce them
     #[arg(long, value_name = "1|2|1-2|…", default_value = "1-2", value_parser = versions)]
     pub rdma_version: Versions,
-    /// Versions of NFS to serve: 3, 4 (which is 4.1 and 4.2), or 3,4 (see VERSION 4)
-    #[arg(long, value_name = "3|4|3,4", value_delimiter = ',', default_value = "3",
+    /// Versions of NFS to serve: 4 (which is 4.1 and 4.2), 3, or 3,4 (see VERSION 4)
+    #[arg(long, value_name = "3|4|3,4", value_delimiter = ',', default_value = "3,4",
         value_parser = clap::value_parser!(u8).range(3..=4))]
     pub nfs: Vec<u8>,
     /// Seconds for which version 4 keeps the opens and locks of a client that is not heard of
