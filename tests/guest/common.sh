@@ -88,13 +88,14 @@ take_ports() {
 # launch NAME RDMA_PORT TCP_PORT [what to serve, options]…: starts a server and waits until it listens. Its log is NAME.log, its counters
 # are NAME.json; what it keeps over restarts is in NAME.state.
 launch() {
-  local name=$1 rdma=$2 tcp=$3 deadline=$((SECONDS + READY_SECONDS)) ports=()
+  local name=$1 rdma=$2 tcp=$3 deadline=$((SECONDS + READY_SECONDS)) ports=() state=()
   shift 3
-  mkdir -p "$work/$name.state"
+  # A store in memory keeps nothing for a restart.
+  if [[ " $* " != *" --memory "* ]]; then mkdir -p "$work/$name.state"; state=(--state-dir "$work/$name.state"); fi
   # Calls of the guest in QEMU come from sockets of the emulator, whose ports are above 1023.
   [[ " $* " == *" --memory "* ]] || [ "$boot" = "$here/uml-boot" ] || ports=(--insecure)
   "${server[@]}" serve "$@" "${ports[@]}" --listen "iwarp://$SERVER_ADDRESS:$rdma" --tcp "$SERVER_ADDRESS:$tcp" \
-    --state-dir "$work/$name.state" --stats "$work/$name.json" >>"$work/$name.log" 2>&1 </dev/null &
+    "${state[@]}" --stats "$work/$name.json" >>"$work/$name.log" 2>&1 </dev/null &
   server_pids[$name]=$!
   until is_listening "$rdma" && is_listening "$tcp"; do
     kill -0 "${server_pids[$name]}" 2>/dev/null || { unset "server_pids[$name]"; wrong "$name ended at once: $(tail -3 "$work/$name.log")"; }

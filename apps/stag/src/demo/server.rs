@@ -103,14 +103,11 @@ impl Custody {
         options.create(true).append(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let log = options.open(log).map_err(failed)?;
         let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("serve")
-            .args(arguments)
-            .arg("--while-stdin")
-            .arg("--state-dir")
-            .arg(state)
-            .arg("--stats")
-            .arg(stats);
+        command.arg("serve").args(arguments).arg("--while-stdin").arg("--stats").arg(stats);
+        // A store in memory keeps nothing for a restart.
+        if !arguments.iter().any(|it| it == "--memory") {
+            command.arg("--state-dir").arg(state);
+        }
         command.args(["--listen", &at.to_string(), "--tcp", "none"]);
         command.env_remove("NOTIFY_SOCKET").env("STAG_LOG", "warn");
         // In a process group of its own it does not get the terminal's Ctrl-C; its open standard
