@@ -146,6 +146,7 @@ struct ItemList {
 /// Lists for replies with several items. Each comes back when its reply is sent, so nothing is
 /// allocated once there are as many as were in use at once.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::vec_box)] // A box goes to a reply and comes back, so that none is allocated again.
 pub struct ItemLists(Rc<RefCell<Vec<Box<ItemList>>>>);
 
 /// A reply has [`ITEMS_MAX`] items already. The octets of one more come back.

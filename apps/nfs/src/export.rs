@@ -7,7 +7,6 @@
 //! another directory gets another id, so the handles into the first are stale.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use rustix::fs::{
 use stag_protocol::nfs::{mount::Path as MountPath, v3::FileHandle};
 
 use crate::cluster::Cluster;
+use crate::export_register::{Register, RegisterLine};
 use crate::handle::{Birth, FileId, Identity};
 use crate::limits::FileSystemLimits;
 use crate::patience::{START_LIMIT, within};
@@ -213,7 +213,8 @@ impl Exports {
     }
 
     /// The exports after the directory of one was opened again by its path; `None` when it cannot
-    /// be served. An export whose path has nothing mounted, where it has to, is absent from then on.
+    /// be served. An export whose path has nothing mounted, where it has to, is absent from then
+    /// on.
     pub(crate) fn reopened(
         &self,
         config: &ExportConfig,
@@ -445,90 +446,6 @@ pub(crate) fn ids_by_name(
     let ids = exports.iter().map(id).collect::<Result<_, _>>()?;
     register.save(state)?;
     Ok(ids)
-}
-
-/// One export that has an id.
-#[derive(Debug, PartialEq, Eq)]
-struct RegisterLine {
-    id: ExportId,
-    inode: u64,
-    birth: Birth,
-    name: String,
-}
-
-/// The file `exports`: one line each, `ID INODE SECONDS NANOSECONDS NAME`. Lines are never removed.
-/// In a cluster, its file has the ids, and a name keeps its own whatever directory it stands for:
-/// handles into a former one lead nowhere, as their files are gone.
-struct Register<'a> {
-    lines: Vec<RegisterLine>,
-    cluster: Option<&'a Cluster>,
-    changed: bool,
-}
-
-impl<'a> Register<'a> {
-    const FILE: &'static str = "exports";
-
-    fn read(state: &StateDirectory, cluster: Option<&'a Cluster>) -> Result<Self, StartError> {
-        let path = state.path().join(Self::FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(cannot("read", &path)(error)),
-        };
-        let lines = text.lines().map(Self::line).collect::<Option<_>>();
-        let lines = lines.ok_or_else(|| StartError(format!("{} is damaged", path.display())))?;
-        Ok(Self { lines, cluster, changed: false })
-    }
-
-    fn line(text: &str) -> Option<RegisterLine> {
-        let mut words = text.splitn(5, ' ');
-        Some(RegisterLine {
-            id: ExportId(words.next()?.parse().ok()?),
-            inode: words.next()?.parse().ok()?,
-            birth: Birth {
-                seconds: words.next()?.parse().ok()?,
-                nanos: words.next()?.parse().ok()?,
-            },
-            name: words.next()?.to_owned(),
-        })
-    }
-
-    fn id_of(&mut self, wanted: RegisterLine) -> Result<ExportId, StartError> {
-        if let Some(cluster) = self.cluster {
-            return cluster.id_of(&wanted.name).ok_or_else(|| {
-                StartError(format!(
-                    "the file of the cluster {} has no export {name}: add it there with 'stag \
-                     cluster add FILE {name}', and copy the file to all its gateways",
-                    cluster.name(),
-                    name = wanted.name
-                ))
-            });
-        }
-        let same = |line: &&RegisterLine| {
-            (line.inode, line.birth, &line.name) == (wanted.inode, wanted.birth, &wanted.name)
-        };
-        if let Some(line) = self.lines.iter().find(same) {
-            return Ok(line.id);
-        }
-        let last = self.lines.iter().map(|line| line.id.0).max().unwrap_or(0);
-        let id =
-            last.checked_add(1).ok_or_else(|| StartError("no export id is left".to_owned()))?;
-        self.lines.push(RegisterLine { id: ExportId(id), ..wanted });
-        self.changed = true;
-        Ok(ExportId(id))
-    }
-
-    fn save(&self, state: &StateDirectory) -> Result<(), StartError> {
-        if !self.changed {
-            return Ok(());
-        }
-        let mut text = String::new();
-        for RegisterLine { id, inode, birth, name } in &self.lines {
-            writeln!(text, "{} {inode} {} {} {name}", id.0, birth.seconds, birth.nanos)
-                .expect("a string takes every text");
-        }
-        state.replace(Self::FILE, text.as_bytes())
-    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod cluster;
 mod deferred;
 pub mod drc;
 pub mod export;
+mod export_register;
 pub mod gateway;
 mod grain;
 pub mod handle;

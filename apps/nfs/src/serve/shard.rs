@@ -33,8 +33,8 @@ const SEND_QUEUE: usize = 256;
 /// READs that wait for the disk with a buffer of theirs, at most; and no more than a quarter of the
 /// large ones. Helpers bring the rest.
 const RING_READS: usize = 48;
-/// The time within which a connection over TCP brings its first call. Clients connect when they have
-/// something to call.
+/// The time within which a connection over TCP brings its first call. Clients connect when they
+/// have something to call.
 const FIRST_CALL_WITHIN: Duration = Duration::from_secs(30);
 
 /// The programs whose procedures are told apart where time is told.

@@ -378,8 +378,9 @@ impl Nfs4 {
         self.keep_callbacks(session.callbacks);
     }
 
-    /// Counts a new session of a client, with its slots. The first confirms the client, and ends the
-    /// record of an earlier incarnation. Without a place in the tables of state, nothing changes.
+    /// Counts a new session of a client, with its slots. The first confirms the client, and ends
+    /// the record of an earlier incarnation. Without a place in the tables of state, nothing
+    /// changes.
     fn confirm(&mut self, id: u64, slots: u32, now: Time) -> Result<(), Status4> {
         let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
         let host = client.host;

@@ -1,5 +1,6 @@
 //! `stag serve`: one thread per shard, and this one, which watches over them (DESIGN D11).
 
+mod addresses;
 mod announce;
 mod callers;
 mod ceph_start;
@@ -30,6 +31,7 @@ mod state_dir;
 mod watchdog;
 mod watching;
 
+pub use addresses::Addresses;
 use callers::distrust;
 use checks::check_free;
 pub use checks::check_open;
@@ -41,7 +43,6 @@ use crate::{
     admission::AdmissionTable,
     caller::{aside, say},
     metrics::{ShardEnd, Shards},
-    observe::Watched,
     rpcbind::{Registration, TransportKind},
     settings::{self, Merged},
     trace,
@@ -70,7 +71,6 @@ use stag_nfs::{
 };
 use std::{
     env, io,
-    net::SocketAddr,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -108,26 +108,6 @@ impl Drop for Ending {
 struct Running {
     end: ShardEnd,
     thread: JoinHandle<Result<Snapshot<GatewayReport>, Error>>,
-}
-
-/// Addresses at which the started shards listen.
-#[derive(Debug, Default)]
-pub struct Addresses {
-    /// Over RDMA and shared memory.
-    listen: Vec<FabricAddress>,
-    tcp: Option<SocketAddr>,
-    watched: Watched,
-}
-
-impl Addresses {
-    fn add(&mut self, started: &Started) {
-        for at in started.fabric.addresses() {
-            if !self.listen.contains(at) {
-                self.listen.push(at.clone());
-            }
-        }
-        self.tcp = self.tcp.or(started.tcp);
-    }
 }
 
 /// All shards.

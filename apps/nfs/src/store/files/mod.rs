@@ -75,8 +75,7 @@ use stag_nfs_os::{Done, User as ActingUser};
 use stag_protocol::nfs::v3::Status;
 
 use crate::export::{Export, ExportId};
-use crate::helpers::SyncExtent;
-use crate::helpers::{self, Helpers, ReadTicket};
+use crate::helpers::{self, Helpers, ReadTicket, SyncExtent};
 use crate::index::Index;
 use crate::state::StartError;
 use crate::store::host_groups::SeenGroups;

@@ -62,7 +62,7 @@ enum FoundRoot {
     /// No directory, or one where nothing is mounted and something has to be.
     None,
     /// Another directory, or one where none was exported.
-    Other(OpenedRoot),
+    Other(Box<OpenedRoot>),
 }
 
 impl FoundRoot {
@@ -87,7 +87,10 @@ impl FoundRoot {
             Some(old) if HostInode::in_stat(&found) == old.place() && !is_deleted(old) => {
                 Self::Same
             }
-            _ => open_root(&config.path, config.read_only).map_or(Self::Same, Self::Other),
+            _ => match open_root(&config.path, config.read_only) {
+                Ok(opened) => Self::Other(Box::new(opened)),
+                Err(_) => Self::Same,
+            },
         }
     }
 }
@@ -119,7 +122,7 @@ impl SharedFiles {
             Some(FoundRoot::None) => serving.exports.ended(&config),
             Some(FoundRoot::Other(opened)) => {
                 let (state, cluster) = (&self.state, self.cluster.as_ref());
-                let exports = serving.exports.reopened(&config, opened, state, cluster);
+                let exports = serving.exports.reopened(&config, *opened, state, cluster);
                 let Some(exports) = exports else { return };
                 // Without a helper for it, a shard would wait for its file system.
                 let waits = self.helping.count == 0 && !serving.slow.of(&exports).is_empty();

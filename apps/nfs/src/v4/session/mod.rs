@@ -1,12 +1,14 @@
 //! Clients and sessions of one shard (RFC 8881 §2.4, §2.10): tables of fixed size, found by what
 //! the names of their entries say.
 //!
+//! A host has a quarter of each table at most.
+//!
 //! | table | entries | when it is full |
 //! |---|---|---|
-//! | clients | [`CLIENTS`], a quarter of one host | the oldest record of that host without a session goes; else NFS4ERR_DELAY |
-//! | clients without a session | [`UNCONFIRMED`], a quarter of one host | the oldest of that host goes, or of the host that has most |
-//! | sessions | [`SESSIONS`], a quarter of one host, [`SESSIONS_OF_CLIENT`] of one client | NFS4ERR_DELAY |
-//! | slots with cells | [`SLOTS`], a quarter of one host, [`SLOTS_OF_SESSION`] of a session | fewer are granted, or none |
+//! | clients | [`CLIENTS`] | its oldest without a session goes, else NFS4ERR_DELAY |
+//! | those without a session | [`UNCONFIRMED`] | the oldest of the fullest host goes |
+//! | sessions | [`SESSIONS`], [`SESSIONS_OF_CLIENT`] of a client | NFS4ERR_DELAY |
+//! | slots with cells | [`SLOTS`], [`SLOTS_OF_SESSION`] of a session | fewer, or none |
 //!
 //! A host is an address, or a certificate. It gets a place while three times its own places are
 //! fewer than are free: the more hosts hold much, the less each of them has, and a newcomer finds

@@ -60,13 +60,16 @@ fn check(message: &[u8], filled: &[Vec<u8>], rooms: &[u32], results: &[&[u8]]) -
     status.unwrap()
 }
 
+/// READs by offset and count, and the lengths of the Write chunks.
+type ReadCase<'a> = (&'a [(u64, u32)], &'a [u32]);
+
 #[test]
 fn every_read_of_a_compound_has_the_write_chunk_of_its_place() {
     for mut client in Client4::over_fabric() {
         let (stateid, handle, content) = make_file(&mut client);
         let end = FILE_LEN as u64;
         // Where READs begin and how many octets they ask for, and the rooms for their data.
-        let cases: [(&[(u64, u32)], &[u32]); 9] = [
+        let cases: [ReadCase<'_>; 9] = [
             (&[(0, 100_000), (100_000, 100_000)], &[100_000, 100_000]),
             // The first one would fit inline.
             (&[(7, 5), (100_000, 70_001)], &[5, 70_001]),

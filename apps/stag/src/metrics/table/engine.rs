@@ -165,7 +165,7 @@ pub const TCP: &[Metric] = &[
     Metric::counter(
         "stag_tcp_silent_total",
         "engine.stream.silent",
-        "Connections that ended because no call arrived in time, or before others needed the place.",
+        "Connections that brought no call in time, or whose place was needed before.",
     ),
     Metric::counter(
         "stag_tcp_tls_sessions_total",

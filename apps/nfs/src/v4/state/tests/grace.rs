@@ -165,7 +165,7 @@ fn a_server_without_records_has_no_grace_period_and_takes_no_reclaims() {
     assert_eq!(open(&mut fixture, 0), grace(), "RECLAIM_COMPLETE comes first");
 }
 
-/// What is asked for at a look at all leases after this time, in which the client renews its own.
+/// The work that follows from a look at all leases, at a time at which the client renews its own.
 fn look(fixture: &mut Fixture, time: u64) -> Vec<StateWork> {
     fixture.now += time;
     assert!(fixture.clients.iter().all(|it| fixture.tables.renew(*it, fixture.now)));

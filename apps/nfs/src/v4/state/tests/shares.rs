@@ -167,7 +167,7 @@ fn a_crowded_file_costs_no_client_that_has_it_not_open_its_state() {
     fixture.tables.renew(fixture.clients[1], fixture.now);
     fixture.tables.handle_time(fixture.now);
     assert_eq!(full(&mut fixture), Err(StateFault::AwaitRemoval(fixture.clients[0])));
-    assert_eq!(fixture.tables.find_state(&first).is_some(), true);
+    assert!(fixture.tables.find_state(&first).is_some());
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! Addresses at which a server listens.
+
+use crate::observe::Watched;
+use stag_fabrics::FabricAddress;
+use stag_nfs::serve::Started;
+use std::net::SocketAddr;
+
+/// Addresses at which the started shards listen.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    /// Over RDMA and shared memory.
+    pub(super) listen: Vec<FabricAddress>,
+    pub(super) tcp: Option<SocketAddr>,
+    pub(super) watched: Watched,
+}
+
+impl Addresses {
+    /// Adds the addresses of one shard, each once.
+    pub(super) fn add(&mut self, started: &Started) {
+        for at in started.fabric.addresses() {
+            if !self.listen.contains(at) {
+                self.listen.push(at.clone());
+            }
+        }
+        self.tcp = self.tcp.or(started.tcp);
+    }
+}
