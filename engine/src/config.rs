@@ -3,6 +3,7 @@
 use crate::{
     requester::Outbound,
     stages::Sampling,
+    turns::Meter,
     waiting::{RestListener, Spin},
 };
 use stag_pools::Class;
@@ -106,6 +107,9 @@ pub struct Config {
     /// Selection of the peers' calls that are traced through their stages
     /// ([`stages`](crate::stages)).
     pub sampling: Sampling,
+    /// The clock that calls are measured by while several hosts have work, so that each has the
+    /// same share of the core's time. None: shares are counted in messages.
+    pub meter: Option<Arc<dyn Meter>>,
 }
 
 impl Default for Config {
@@ -139,6 +143,7 @@ impl Default for Config {
             drain: Duration::from_secs(3),
             xid_seed: 0,
             sampling: Sampling::default(),
+            meter: None,
         }
     }
 }

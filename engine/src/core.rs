@@ -12,6 +12,7 @@ use crate::{
     responder::Responder,
     stages::{Stage, Watch},
     stats::Counters,
+    turns::Turns,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};
 use stag_protocol::{rpc::CallHeader, rpcrdma::ChunkLists};
@@ -56,6 +57,10 @@ pub(crate) struct Core {
     pub(crate) is_quiet: bool,
     /// Messages wait for the next pass.
     pub(crate) has_put_off: bool,
+    /// The time that peers' calls take.
+    pub(crate) turns: Turns,
+    /// The app has calls of peers that wait for their turn.
+    pub(crate) has_aside: bool,
 }
 
 impl Core {
@@ -92,6 +97,8 @@ impl Core {
             has_worked: false,
             is_quiet: false,
             has_put_off: false,
+            turns: Turns::new(config.meter.clone(), config.peers + config.streams),
+            has_aside: false,
             config,
         })
     }
@@ -126,6 +133,10 @@ impl Core {
         self.moved = 0;
         self.in_pass = true;
         self.has_worked = false;
+        self.has_aside = false;
+        if self.turns.are_metered() {
+            self.begin_turns();
+        }
     }
 
     /// Returns true if a pass at `now` that finds no event has nothing to do.

@@ -117,6 +117,33 @@ impl Cx<'_> {
         self.core.take_for_peer(peer, len)
     }
 
+    /// Returns true once the call that the app carries out had the core for long enough, while
+    /// clients of other hosts have work: an app that can put it aside does so
+    /// ([`put_aside`](Self::put_aside)) and goes on in a later pass. Always false without
+    /// [`Config::meter`](crate::Config::meter).
+    #[inline]
+    pub fn is_turn_over(&self) -> bool {
+        self.core.is_turn_over()
+    }
+
+    /// Notes that a call of this peer is put aside. No other call of the peer is taken until
+    /// [`take_turn`](Self::take_turn) has let it go on, for which the app asks in each
+    /// [`on_pass_end`](crate::App::on_pass_end).
+    pub fn put_aside(&mut self, peer: PeerId) {
+        self.core.put_aside(peer);
+    }
+
+    /// Returns true if a call of this peer that was put aside goes on now; then
+    /// [`end_turn`](Self::end_turn) follows. A peer whose connection is gone has a turn, too.
+    pub fn take_turn(&mut self, peer: PeerId) -> bool {
+        self.core.take_turn(peer)
+    }
+
+    /// Charges a peer for the time since [`take_turn`](Self::take_turn).
+    pub fn end_turn(&mut self, peer: PeerId) {
+        self.core.charge(peer);
+    }
+
     /// The app did work for others in this pass: the shard does not begin to rest.
     pub const fn note_work(&mut self) {
         self.core.has_worked = true;

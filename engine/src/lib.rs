@@ -67,6 +67,7 @@ mod spare;
 pub mod stages;
 pub mod stats;
 mod stream;
+mod turns;
 pub mod waiting;
 mod work;
 
@@ -89,4 +90,5 @@ pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stages::{Sampling, Stage, Stages, WatchedProgram};
 pub use stats::Stats;
 pub use stream::PeerSecurity;
+pub use turns::Meter;
 pub use waiting::{RestListener, Spin};

@@ -7,6 +7,7 @@ use crate::{
     peers::{GrantUse, Life, Standing},
     requester::PeerCalls,
     responder::Served,
+    turns::TurnAccount,
 };
 use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{Connection, Side};
@@ -36,6 +37,8 @@ pub(crate) struct Peer {
     pub(crate) side: Side,
     /// Its connection's part of the pass under way.
     pub(crate) share: PassShare,
+    /// The time that its calls took, while that is measured.
+    pub(crate) turn: TurnAccount,
 }
 
 /// The way to a peer.
@@ -75,6 +78,7 @@ impl Peer {
             standing: Standing::new(side),
             life: Life::new(),
             share: PassShare::default(),
+            turn: TurnAccount::default(),
         }
     }
 }

@@ -87,7 +87,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let front = vec![0; core.config.receive_len].into_boxed_slice();
         let mut shard = Self {
             front,
-            crowd: Crowd::new(),
+            crowd: Crowd::new(core.config.receives),
             provider,
             app,
             core,

@@ -23,5 +23,6 @@ mod silent;
 mod stages;
 mod support;
 mod tls;
+mod turns;
 mod version2;
 mod windowless;

@@ -356,11 +356,13 @@ fn simulate<S: Programs + 'static>(
 }
 
 fn start_thread<S: Programs + 'static>(
-    orders: ShardOrders,
+    mut orders: ShardOrders,
     core: Option<launch::CoreId>,
     programs: impl FnOnce() -> S + Send + 'static,
     end: EndReport,
 ) -> Result<(RunningShard, Vec<Endpoint>), SetupError> {
+    // Clients have equal shares of its time.
+    orders.config.meter.get_or_insert_with(|| Arc::new(orders.clock));
     let (control, handle) = control::pair()?;
     let (tell, told) = mpsc::channel();
     let thread = launch::spawn("stag-rpc".to_owned(), core, move |_| {

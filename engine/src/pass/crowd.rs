@@ -2,6 +2,9 @@
 //! half of the messages that it may have on their way, and the rest waits for the next pass. A peer
 //! that sends more calls than it was granted, while each of them is answered at once, would else be
 //! served at the cost of those that keep to their grants.
+//!
+//! While calls are measured (`turns`), all messages of a pass are judged so, and those of a
+//! connection that had more time than others wait, too.
 
 use super::EVENTS_PER_PASS;
 use crate::{app::App, shard::Shard};
@@ -16,8 +19,6 @@ pub(super) const FEW_EVENTS: usize = 32;
 const SHARE_MIN: usize = 8;
 /// Stands in a share for the number of messages that wait, once its connection is ending.
 const ENDING: u32 = u32::MAX;
-/// Messages that are put off, of all connections together.
-const PUT_OFF_MAX: usize = 256;
 
 /// Messages that wait for a later pass, in the order of their arrival.
 #[derive(Debug)]
@@ -39,6 +40,19 @@ pub(crate) struct PassShare {
     put_off: u32,
 }
 
+/// Facts that a message is judged by.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Number of the pass.
+    pass: u64,
+    /// There were messages of several connections.
+    is_mixed: bool,
+    /// Receives that are promised to the sender.
+    promised: usize,
+    /// The sender had more time than others.
+    must_wait: bool,
+}
+
 /// The moment at which a message is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
@@ -51,8 +65,9 @@ enum Turn {
 }
 
 impl Crowd {
-    pub(crate) fn new() -> Self {
-        Self { put_off: VecDeque::with_capacity(PUT_OFF_MAX + 1), sole: None, is_mixed: false }
+    /// Room for as many messages as there are receives: each that waits keeps one.
+    pub(crate) fn new(receives: usize) -> Self {
+        Self { put_off: VecDeque::with_capacity(receives), sole: None, is_mixed: false }
     }
 
     /// Begins to judge the messages of a pass.
@@ -64,11 +79,6 @@ impl Crowd {
     fn note(&mut self, qp: Qp) -> bool {
         self.is_mixed |= *self.sole.get_or_insert(qp) != qp;
         self.is_mixed
-    }
-
-    /// Returns true if no other message can wait.
-    fn is_full(&self) -> bool {
-        self.put_off.len() >= PUT_OFF_MAX
     }
 }
 
@@ -86,8 +96,8 @@ impl PassShare {
 
     /// Judges a message that comes in pass number `pass`. The messages of a connection stay in
     /// their order.
-    fn judge(&mut self, pass: u64, is_mixed: bool, promised: usize) -> Turn {
-        if self.put_off == 0 && self.take(pass, is_mixed, promised) {
+    fn judge(&mut self, Asked { pass, is_mixed, promised, must_wait }: Asked) -> Turn {
+        if self.put_off == 0 && !must_wait && self.take(pass, is_mixed, promised) {
             return Turn::Now;
         }
         if self.put_off == ENDING {
@@ -102,11 +112,11 @@ impl PassShare {
     }
 
     /// Judges a message that was put off.
-    fn judge_again(&mut self, pass: u64, is_mixed: bool, promised: usize) -> Turn {
+    fn judge_again(&mut self, Asked { pass, is_mixed, promised, must_wait }: Asked) -> Turn {
         if self.put_off == ENDING {
             return Turn::Dropped;
         }
-        if !self.take(pass, is_mixed, promised) {
+        if must_wait || !self.take(pass, is_mixed, promised) {
             return Turn::Later;
         }
         self.put_off = self.put_off.saturating_sub(1);
@@ -115,21 +125,21 @@ impl PassShare {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Begins a pass while messages of earlier ones wait: handles those whose turn it is, then what
-    /// the first look found. Such a pass is crowded, whatever else comes.
+    /// Begins a pass while messages of earlier ones wait, or calls are measured: handles messages with
+    /// a turn, then what the first look found. Such a pass is crowded, whatever else comes. Returns
+    /// the number of messages.
     #[inline(never)]
     pub(super) fn take_put_off(&mut self, front: &[u8], found: Looked) -> usize {
         self.crowd.begin();
-        for _ in 0..self.crowd.put_off.len() {
+        let waiting = self.crowd.put_off.len();
+        for _ in 0..waiting {
             let Some(event) = self.crowd.put_off.pop_front() else { break };
             let Event::Received { qp, .. } = &event else { continue };
-            let pass = self.core.counters.stats.passes.total;
             let has_room = !self.has_moved_enough();
-            let is_mixed = self.crowd.note(*qp);
             // None: its connection ended, and nobody waits for an answer.
-            let Some((share, promised)) = self.share_of(*qp) else { continue };
+            let Some((share, asked)) = self.share_of(*qp) else { continue };
             let turn = match has_room {
-                true => share.judge_again(pass, is_mixed, promised),
+                true => share.judge_again(asked),
                 false => Turn::Later,
             };
             match turn {
@@ -137,11 +147,13 @@ impl<P: Provider, A: App> Shard<P, A> {
                 turn => self.set_aside(turn, event),
             }
         }
+        let mut events = waiting;
         if let Look::Message { qp, len } = found.look() {
             self.take_looked_at(qp, front.get(..len).unwrap_or_default());
+            events += 1;
         }
         self.core.has_put_off = !self.crowd.put_off.is_empty();
-        FEW_EVENTS
+        events
     }
 
     /// Goes on with a pass that has had so many events. How many it then has had.
@@ -150,7 +162,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if !self.core.has_put_off {
             self.crowd.begin();
         }
-        while events < EVENTS_PER_PASS && !self.has_moved_enough() && !self.crowd.is_full() {
+        while events < EVENTS_PER_PASS && !self.has_moved_enough() {
             match self.provider.look(now, front).look() {
                 Look::Message { qp, len } => {
                     self.take_looked_at(qp, front.get(..len).unwrap_or_default());
@@ -181,12 +193,20 @@ impl<P: Provider, A: App> Shard<P, A> {
     // Apart from the calls in the loop of passes with few events, which they stay a part of.
     #[inline(never)]
     fn handle_one_of_crowd(&mut self, event: Event) {
+        let peer = self.core.peers.of_qp(event.qp());
         self.handle_event(event);
+        if let Some(peer) = peer {
+            self.core.charge(peer);
+        }
     }
 
     #[inline(never)]
     fn handle_looked_at_of_crowd(&mut self, qp: Qp, message: &[u8]) {
+        let peer = self.core.peers.of_qp(qp);
         self.handle_looked_at(qp, message);
+        if let Some(peer) = peer {
+            self.core.charge(peer);
+        }
     }
 
     fn turn_of_event(&mut self, event: &Event) -> Turn {
@@ -198,10 +218,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Judges a message of a crowded pass.
     fn turn_of(&mut self, qp: Qp) -> Turn {
-        let pass = self.core.counters.stats.passes.total;
-        let is_mixed = self.crowd.note(qp);
         match self.share_of(qp) {
-            Some((share, promised)) => share.judge(pass, is_mixed, promised),
+            Some((share, asked)) => share.judge(asked),
             None => Turn::Now,
         }
     }
@@ -229,12 +247,18 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// The share of a connection, and the receives that are promised to it: so many messages may be
-    /// on their way from it. None for connections that we made ourselves.
-    fn share_of(&mut self, qp: Qp) -> Option<(&mut PassShare, usize)> {
-        let (_, entry) = self.core.peers.of_qp_mut(qp)?;
+    /// The share of a connection, and what its message is judged by: among that the receives that
+    /// are promised to it, as many as may be on their way from it. None for connections that we
+    /// made ourselves.
+    fn share_of(&mut self, qp: Qp) -> Option<(&mut PassShare, Asked)> {
+        let pass = self.core.counters.stats.passes.total;
+        let is_mixed = self.crowd.note(qp);
+        let peer = self.core.peers.of_qp(qp)?;
+        let is_server = self.core.peers.get(peer)?.side == Side::Server;
+        let must_wait = is_server && self.core.must_wait(peer);
+        let entry = self.core.peers.get_mut(peer)?;
         let promised = entry.life.promised().max(1);
-        (entry.side == Side::Server).then_some((&mut entry.share, promised))
+        is_server.then_some((&mut entry.share, Asked { pass, is_mixed, promised, must_wait }))
     }
 
     /// Ends the connection of a peer that has more messages on their way than it may.
@@ -250,42 +274,61 @@ impl<P: Provider, A: App> Shard<P, A> {
 mod tests {
     use super::*;
 
+    /// A message of a connection among others, to which two receives are promised.
+    const fn in_pass(pass: u64) -> Asked {
+        Asked { pass, is_mixed: true, promised: 2, must_wait: false }
+    }
+
     #[test]
     fn a_connection_among_others_has_its_share_of_each_pass_and_the_rest_keeps_its_order() {
         let mut share = PassShare::default();
         for _ in 0..SHARE_MIN {
-            assert_eq!(share.judge(1, true, 2), Turn::Now);
+            assert_eq!(share.judge(in_pass(1)), Turn::Now);
         }
-        let turns: Vec<_> = (0..2).map(|_| share.judge(1, true, 2)).collect();
+        let turns: Vec<_> = (0..2).map(|_| share.judge(in_pass(1))).collect();
         assert_eq!(turns, [Turn::Later; 2]);
         // Those that came first go first, so the others wait, too.
-        assert_eq!(share.judge_again(1, true, 2), Turn::Later);
-        assert_eq!(share.judge_again(2, true, 2), Turn::Now);
-        assert_eq!(share.judge(2, true, 2), Turn::Later);
-        assert_eq!(share.judge_again(2, true, 2), Turn::Now);
-        assert_eq!(share.judge_again(2, true, 2), Turn::Now);
-        assert_eq!(share.judge(2, true, 2), Turn::Now);
+        assert_eq!(share.judge_again(in_pass(1)), Turn::Later);
+        assert_eq!(share.judge_again(in_pass(2)), Turn::Now);
+        assert_eq!(share.judge(in_pass(2)), Turn::Later);
+        assert_eq!(share.judge_again(in_pass(2)), Turn::Now);
+        assert_eq!(share.judge_again(in_pass(2)), Turn::Now);
+        assert_eq!(share.judge(in_pass(2)), Turn::Now);
+    }
+
+    #[test]
+    fn a_connection_that_had_more_time_than_others_waits_and_keeps_its_order() {
+        let mut share = PassShare::default();
+        let late = |pass| Asked { must_wait: true, ..in_pass(pass) };
+        assert_eq!(share.judge(late(1)), Turn::Later);
+        assert_eq!(share.judge_again(late(2)), Turn::Later);
+        // Its turn comes in the middle of a pass.
+        assert_eq!(share.judge(in_pass(2)), Turn::Later);
+        let again = [share.judge_again(in_pass(3)), share.judge_again(in_pass(3))];
+        assert_eq!((again, share.judge(in_pass(3))), ([Turn::Now; 2], Turn::Now));
     }
 
     #[test]
     fn a_connection_ends_once_more_messages_wait_than_it_may_have_outstanding() {
         let mut share = PassShare { pass: 1, taken: SHARE_MIN as u32, put_off: 0 };
-        let turns: Vec<_> = (0..4).map(|_| share.judge(1, true, 2)).collect();
+        let turns: Vec<_> = (0..4).map(|_| share.judge(in_pass(1))).collect();
         assert_eq!(turns, [Turn::Later, Turn::Later, Turn::Never, Turn::Dropped]);
-        assert_eq!(share.judge_again(2, false, 2), Turn::Dropped);
+        let alone = Asked { is_mixed: false, ..in_pass(2) };
+        assert_eq!(share.judge_again(alone), Turn::Dropped);
     }
 
     #[test]
     fn a_connection_alone_is_served_as_it_comes() {
-        let (mut crowd, mut share) = (Crowd::new(), PassShare::default());
+        let (mut crowd, mut share) = (Crowd::new(8), PassShare::default());
         let [own, other] = [1, 2].map(|bits| Qp(stag_pools::table::Key::from_bits(bits)));
         crowd.begin();
         for _ in 0..3 * SHARE_MIN {
             let is_mixed = crowd.note(own);
-            assert_eq!(share.judge(1, is_mixed, 1), Turn::Now);
+            let alone = Asked { is_mixed, promised: 1, ..in_pass(1) };
+            assert_eq!(share.judge(alone), Turn::Now);
         }
         assert!(crowd.note(other));
         let is_mixed = crowd.note(own);
-        assert_eq!(share.judge(1, is_mixed, 1), Turn::Later);
+        assert_eq!(share.judge(Asked { is_mixed, promised: 1, ..in_pass(1) }), Turn::Later);
     }
 }

@@ -20,7 +20,7 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_verbs::{Look, Looked, Provider, Time};
+use stag_verbs::{Event, Look, Looked, Provider, Time};
 use std::{io, time::Duration};
 
 /// Events handled before the rest of a pass gets its turn.
@@ -122,7 +122,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         // Last, so that whatever the pass produced leaves before the core may sleep.
         self.ring();
         self.core.end_pass();
-        self.core.is_quiet = !has_streams & !self.core.has_deferred() & !self.core.has_put_off;
+        let has_waiting = self.core.has_put_off | self.core.has_aside;
+        self.core.is_quiet = !has_streams & !self.core.has_deferred() & !has_waiting;
         events > 0 || deferred || octets || sent || self.core.has_worked
     }
 
@@ -139,11 +140,15 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn take_events(&mut self, now: Time, found: Looked) -> usize {
         // Out of the shard while the app looks at what lies in it.
         let mut front = std::mem::take(&mut self.front);
-        let mut events = match self.core.has_put_off {
+        let is_crowded = self.core.has_put_off | self.core.turns.are_metered();
+        let mut events = match is_crowded {
             false => self.take_from(&mut front, now, found),
             true => self.take_put_off(&front, found),
         };
-        if events >= FEW_EVENTS {
+        if is_crowded {
+            // What waits, however much it is, keeps nothing from being looked at.
+            events += self.take_crowd(&mut front, now, 0);
+        } else if events >= FEW_EVENTS {
             events = self.take_crowd(&mut front, now, events);
         }
         self.front = front;
@@ -156,6 +161,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         loop {
             match found.look() {
                 Look::Message { qp, len } => {
+                    self.core.note_caller_at(qp);
                     self.handle_looked_at(qp, front.get(..len).unwrap_or_default());
                     if found.is_last() {
                         return events + 1;
@@ -164,6 +170,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                 Look::Nothing => return events,
                 Look::Other => match self.provider.poll(now) {
                     Some(event) => {
+                        if let Event::Received { qp, .. } = &event {
+                            self.core.note_caller_at(*qp);
+                        }
                         self.handle_event(event);
                         if self.has_moved_enough() {
                             return events + 1;

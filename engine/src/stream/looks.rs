@@ -150,7 +150,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         for _ in 0..self.streams.resumable.len() {
             let Some(key) = self.streams.resumable.pop_front() else { break };
             resumed = true;
-            self.resume(key);
+            self.resume_or_wait(key);
         }
         let streams = &mut self.streams;
         streams.wake_listener(now);

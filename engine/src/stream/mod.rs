@@ -200,9 +200,57 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.streams.staging = staging;
         if found {
+            self.charge_stream(key);
             self.streams.queue(key);
         }
         found
+    }
+
+    /// Returns true if no more calls of a connection are taken in this pass: its peer had more time
+    /// than others that have work.
+    fn must_wait(&mut self, key: Key) -> bool {
+        if !self.core.turns.are_metered() || self.streams.is_stopping {
+            return false;
+        }
+        let Some(stream) = self.streams.connections.get(key) else { return false };
+        let is_served = stream.role == Role::Responder && !stream.dead && !stream.is_securing();
+        let peer = stream.peer.filter(|_| is_served);
+        peer.is_some_and(|peer| self.core.must_wait(peer))
+    }
+
+    /// Charges the peer of a connection for the time since the latest charge.
+    fn charge_stream(&mut self, key: Key) {
+        if self.core.turns.are_metered()
+            && let Some(peer) = self.streams.connections.get(key).and_then(|stream| stream.peer)
+        {
+            self.core.charge(peer);
+        }
+    }
+
+    /// Has a connection wait for its turn. It is looked at in each pass, for what was read of it,
+    /// and what arrived already, brings no event.
+    fn put_off_stream(&mut self, key: Key) {
+        if let Some(stream) = self.streams.connections.get_mut(key) {
+            stream.is_put_off = true;
+        }
+        // The shard does not sleep while a connection waits for its turn.
+        self.core.has_worked = true;
+        self.streams.queue(key);
+    }
+
+    /// Goes on with a connection that can, or keeps it for the next pass.
+    fn resume_or_wait(&mut self, key: Key) {
+        if self.must_wait(key) {
+            return self.streams.resumable.push_back(key);
+        }
+        let Some(stream) = self.streams.connections.get_mut(key) else { return };
+        stream.is_resumable = false;
+        if std::mem::take(&mut stream.is_put_off) {
+            // Its socket is watched again, whatever it brings.
+            self.streams.queue(key);
+        }
+        self.resume(key);
+        self.charge_stream(key);
     }
 
     /// Goes on with what was read before.
@@ -233,6 +281,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(stream) = self.streams.connections.get(key) else { return Look::Empty };
         let is_full = stream.role == Role::Responder && stream.is_full(fair);
         if stream.dead || stream.ended || is_full || stream.pending.is_some() {
+            return Look::Empty;
+        }
+        if self.must_wait(key) {
+            self.put_off_stream(key);
             return Look::Empty;
         }
         let room = match self.room_to_read(key) {
@@ -302,6 +354,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Cuts the stream into records and hands each over when it is whole. Something is left when no
     /// more calls are taken.
     fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
+        let mut count = 0;
         loop {
             let fair = self.streams.fair_output();
             let lane = self.lane_of(key);
@@ -315,6 +368,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             if stream.role == Role::Responder && stream.is_full(fair) && !input.is_empty() {
                 return Ok(());
             }
+            if !input.is_empty() && (self.must_wait(key) || self.core.has_taken_long(count)) {
+                // The rest is kept, and goes on like what a connection that is full has left.
+                return Ok(());
+            }
+            let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
             match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
                 record::Step::More => return Ok(()),
                 record::Step::Copy { octets, at } => {
@@ -329,6 +387,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                         stream.assembler = ahead;
                         *input = rest;
                         self.take_record(key, octets)?;
+                        count += 1;
                         continue;
                     }
                     let is_server = stream.role != Role::Responder;
@@ -385,7 +444,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Ok(());
         }
         self.core.watch.begin_at_once(call, self.core.now);
+        self.core.note_caller(peer);
         self.hand_over(call, Sender { peer, address }, reader, Pulled::default());
+        self.core.charge(peer);
         Ok(())
     }
 
@@ -402,6 +463,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             sent |= stream.wants_send();
             let works = self.streams.flush(key);
+            self.charge_stream(key);
             let Some(stream) = self.streams.connections.get(key) else { continue };
             if !works || stream.is_over() {
                 let cause = match (works, stream.dead) {

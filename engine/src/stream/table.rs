@@ -44,7 +44,7 @@ pub(crate) struct Streams {
     pub(super) silent: SilentPeers,
     /// Connections with something to send.
     pub(super) unsent: VecDeque<Key>,
-    /// Connections that can go on with calls that were read already.
+    /// Connections that can go on with calls that were read already, or whose turn may have come.
     pub(super) resumable: VecDeque<Key>,
     pub(super) ready: Vec<epoll::Event>,
     pub(super) looks: Looks,
@@ -85,6 +85,10 @@ pub(super) struct Stream {
     pub(super) own_calls: u32,
     /// It is in `unsent`.
     pub(super) queued: bool,
+    /// It is not read, because its peer had more time than others.
+    pub(super) is_put_off: bool,
+    /// It is in `resumable`.
+    pub(super) is_resumable: bool,
     /// The events that it waits for, and those that epoll watches.
     pub(super) interest: epoll::EventFlags,
     pub(super) watched: epoll::EventFlags,
@@ -352,6 +356,8 @@ impl Streams {
             calls: 0,
             own_calls: 0,
             queued: false,
+            is_put_off: false,
+            is_resumable: false,
             interest,
             watched: interest,
             is_hot: false,
@@ -426,11 +432,12 @@ impl Streams {
             Some(_) => !stream.is_full(fair),
             None => stream.has_more() && !is_full && stream.wanted == 0 && !stream.awaits_turn(),
         };
-        if goes_on {
+        // Whatever the socket says, it is asked again when its turn may have come.
+        if (goes_on || stream.is_put_off) && !std::mem::replace(&mut stream.is_resumable, true) {
             self.resumable.push_back(key);
         }
         let mut interest = epoll::EventFlags::empty();
-        let is_its_turn = !stream.awaits_turn();
+        let is_its_turn = !stream.awaits_turn() && !stream.is_put_off;
         let reads =
             is_its_turn && (stream.role != Role::Responder || !is_full && stream.pending.is_none());
         interest.set(epoll::EventFlags::IN, reads && !stream.ended && stream.wanted == 0);

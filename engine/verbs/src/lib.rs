@@ -238,6 +238,20 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The connection that it is of.
+    pub const fn qp(&self) -> Qp {
+        match self {
+            Self::ConnectRequest { qp }
+            | Self::Established { qp }
+            | Self::Received { qp, .. }
+            | Self::Completed { qp, .. }
+            | Self::Unbound { qp, .. }
+            | Self::Disconnected { qp, .. } => *qp,
+        }
+    }
+}
+
 /// Result of a [look](Provider::look).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {

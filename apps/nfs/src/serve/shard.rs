@@ -244,6 +244,7 @@ impl ServeShard {
         config.first_call_within = Some(FIRST_CALL_WITHIN);
         config.serve_tls = self.tls.clone();
         config.rest = self.rest.clone();
+        config.meter = Some(Arc::new(self.clock));
         config.steering = self.steered.map(steering);
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         if notes.is_beside_helpers {
