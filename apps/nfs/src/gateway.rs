@@ -490,6 +490,7 @@ impl<S: Store> App for Gateway<S> {
             nfs4.unpin_swept(&mut self.store);
         }
         self.resume_recalls(cx);
+        self.resume_turns(cx);
         if self.serves_4 {
             self.send_letters();
         }

@@ -8,6 +8,7 @@ mod captured;
 mod counting;
 #[path = "drc/main.rs"]
 mod drc;
+mod fairness;
 #[path = "gateway/main.rs"]
 mod gateway;
 mod gateway_allocations;

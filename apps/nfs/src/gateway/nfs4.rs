@@ -272,6 +272,12 @@ impl<S: Store> Gateway<S> {
                     None
                 }
                 Wish::Recall => None,
+                Wish::Turn => {
+                    if let Some(peer) = self.nfs4.as_ref().and_then(|nfs4| nfs4.peer_of_turn(id)) {
+                        cx.put_aside(peer);
+                    }
+                    None
+                }
                 Wish::Home(wish) => {
                     if let (Some(arrival), Some(nfs4)) = (&mut self.arrival, &mut self.nfs4) {
                         arrival.ask_home(nfs4, id, wish);
@@ -321,6 +327,20 @@ impl<S: Store> Gateway<S> {
             let due = self.nfs4.as_ref();
             if due.is_some_and(|nfs4| nfs4.is_recall_due(id, cx.now(), has_returned)) {
                 self.resume_compound(cx, id, Told::Recalled);
+            }
+        }
+    }
+
+    /// Carries on compounds that wait for their turn, as far as it has come.
+    pub(super) fn resume_turns(&mut self, cx: &mut Cx<'_>) {
+        if !self.nfs4.as_ref().is_some_and(|nfs4| nfs4.awaits_turns()) {
+            return;
+        }
+        for id in CompoundId::all() {
+            let peer = self.nfs4.as_ref().and_then(|nfs4| nfs4.peer_of_turn(id));
+            if let Some(peer) = peer.filter(|peer| cx.take_turn(*peer)) {
+                self.resume_compound(cx, id, Told::Turn);
+                cx.end_turn(peer);
             }
         }
     }

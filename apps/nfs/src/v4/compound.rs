@@ -299,6 +299,9 @@ impl<S: Store> Turn<'_, '_, S> {
             if course.count == course.until {
                 break;
             }
+            if operations.left() > 0 && self.ends_slice() {
+                return RunEnd::Waits;
+            }
         }
         self.reply.patch_u32(STATUS_AT, status as u32);
         self.reply.patch_u32(course.count_at, course.count);

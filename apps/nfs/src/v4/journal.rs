@@ -44,6 +44,8 @@ pub(crate) enum Wish {
     Recall,
     /// The part of the home, which is to be asked for it.
     Home(HomeWish),
+    /// Its next turn: it had the core for long, and its next operation has not begun.
+    Turn,
 }
 
 /// CB_GETATTR of an operation.

@@ -42,6 +42,8 @@ pub(crate) enum Told {
     Recalled,
     /// The home has carried out its part.
     Home(ForwardedReply),
+    /// Its turn has come.
+    Turn,
 }
 
 impl Told {
@@ -73,7 +75,7 @@ impl Nfs4 {
         match told {
             Told::Answered(answer) => journal.add(answer),
             Told::Fetched(brought) => journal.bring(brought),
-            Told::Recalled => {}
+            Told::Recalled | Told::Turn => {}
             Told::Home(reply) => {
                 journal.clear();
                 home = compound.at_home.map(|away| (away, reply));

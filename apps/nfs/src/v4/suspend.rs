@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use stag_engine::Time;
+use stag_engine::{PeerId, Time};
 use stag_protocol::nfs::v4::SessionId;
 
 use super::{
@@ -84,6 +84,8 @@ pub(super) struct SuspendedCompound {
     pub(super) recall_until: Option<Time>,
     /// It waits for delegations, and for nothing else.
     pub(super) awaits_recall: bool,
+    /// It waits for its next turn.
+    pub(super) awaits_turn: bool,
     /// The client whose record its reply has to wait for.
     pub(super) awaits_record: Option<u64>,
     /// The state by which this shard has let it read or write, which is not the home.
@@ -102,8 +104,9 @@ pub(super) struct SuspendedCompounds {
     free: Vec<CompoundId>,
     /// Medium and large buffers that hold arguments.
     held: [usize; 2],
-    /// Number of those that wait for delegations.
+    /// Number of those that wait for delegations, and of those that wait for their turn.
     recalls: usize,
+    turns: usize,
     /// A delegation came back since somebody looked.
     has_returned: bool,
 }
@@ -118,6 +121,7 @@ impl SuspendedCompounds {
             free,
             held: [0; 2],
             recalls: 0,
+            turns: 0,
             has_returned: false,
         }
     }
@@ -146,6 +150,7 @@ impl SuspendedCompounds {
         let more = compound.arguments.buffers();
         self.held.iter_mut().zip(more).for_each(|(held, more)| *held += more);
         self.recalls += usize::from(compound.awaits_recall);
+        self.turns += usize::from(compound.awaits_turn);
         let place = self.entries.get_mut(usize::from(id.0));
         let earlier = place.and_then(|place| place.replace(compound));
         debug_assert!(earlier.is_none(), "an ID stands for one compound");
@@ -158,6 +163,7 @@ impl SuspendedCompounds {
         let less = compound.arguments.buffers();
         self.held.iter_mut().zip(less).for_each(|(held, less)| *held -= less);
         self.recalls -= usize::from(compound.awaits_recall);
+        self.turns -= usize::from(compound.awaits_turn);
         self.free.push(id);
         Some(compound)
     }
@@ -213,6 +219,11 @@ impl SuspendedCompounds {
         self.recalls > 0
     }
 
+    /// Returns true while compounds wait for their turn.
+    pub(super) const fn await_turns(&self) -> bool {
+        self.turns > 0
+    }
+
     /// The time up to which the first of them waits.
     fn recalls_until(&self) -> Option<Time> {
         if !self.await_recalls() {
@@ -263,6 +274,18 @@ impl Nfs4 {
     /// Returns true while compounds wait for delegations.
     pub(crate) const fn awaits_recalls(&self) -> bool {
         self.suspended.await_recalls()
+    }
+
+    /// Returns true while compounds wait for their turn.
+    pub(crate) const fn awaits_turns(&self) -> bool {
+        self.suspended.await_turns()
+    }
+
+    /// The peer of this shard in whose turn a compound goes on, if it waits for that: the one that
+    /// it came from first, though that may be gone.
+    pub(crate) fn peer_of_turn(&self, id: CompoundId) -> Option<PeerId> {
+        let compound = self.suspended.get(id).filter(|compound| compound.awaits_turn);
+        compound.map(|compound| compound.source.peer)
     }
 
     /// The time up to which the first of them waits.

@@ -7,13 +7,17 @@ use super::{
     arguments::KeptArguments,
     compound::{CompoundStep, Course},
     journal::{HolderCall, StoreWish, Wish},
+    reach::Reach,
     session::SequenceFacts,
     state::{AttributeSource, FileId},
     stateids::file_id,
     suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, RECORD_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
-use crate::store::{Answered, Effort, Store, StoreOperation};
+use crate::{
+    parked::OWN,
+    store::{Answered, Effort, Store, StoreOperation},
+};
 
 /// Whoever answers a question of an operation.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
@@ -140,6 +144,26 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Recall)
     }
 
+    /// Has the compound wait for its next turn, between two operations, once it had the core for
+    /// long while other clients have work. Only where all of it is carried out here: what another shard
+    /// does of it is not measured.
+    #[inline]
+    pub(super) fn ends_slice(&mut self) -> bool {
+        self.cx.is_turn_over() && self.wait_for_turn()
+    }
+
+    #[cold]
+    fn wait_for_turn(&mut self) -> bool {
+        let crossing = &self.crossing;
+        let is_apart = crossing.asked.is_some() || crossing.begun.is_some();
+        let is_here = self.source.shard == OWN && crossing.reach == Reach::All && !is_apart;
+        let waits = is_here && self.can_wait();
+        if waits {
+            let _ = self.journal.wait_for(Wish::Turn);
+        }
+        waits
+    }
+
     fn has_patience(&mut self) -> bool {
         let is_done_once = S::MAY_WAIT || !self.has_changed;
         let is_over = self.recall_until.is_some_and(|until| self.cx.now() >= until);
@@ -237,7 +261,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let wish = self.journal.take_wish().expect("an operation waits for something");
         let slot = self.slot.expect("only a compound with a slot waits");
         let arguments = self.kept.take().expect("arguments are kept before an operation waits");
-        self.nfs4.tally.suspensions += 1;
+        self.nfs4.tally.suspensions += u64::from(!matches!(wish, Wish::Turn));
         self.journal.changes.begin(&mut self.nfs4.changes);
         let id = self.nfs4.suspended.put(SuspendedCompound {
             asker: self.asker,
@@ -255,6 +279,7 @@ impl<S: Store> Turn<'_, '_, S> {
             journal: self.journal,
             recall_until: self.recall_until,
             awaits_recall: matches!(wish, Wish::Recall),
+            awaits_turn: matches!(wish, Wish::Turn),
             awaits_record: self.nfs4.recovery.take_asked(),
             io: self.crossing.io,
             looks_up: self.crossing.looks_up,
