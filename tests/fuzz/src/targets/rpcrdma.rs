@@ -250,7 +250,8 @@ fn reply_parts(head: u32, item: u32, tail: u32, more: u32) -> ReplyParts {
         let len = item.rotate_left(5 * place) % (1 << 20);
         parts.push(ReplyItem { position: head + 4 * place, len }).expect("there is room for all");
     }
-    assert!(more + 1 < ITEMS_MAX as u32 || parts.push(ReplyItem::default()).is_err());
+    let one_more = ReplyItem { position: head + 4 * more, len: 0 };
+    assert!(more + 1 < ITEMS_MAX as u32 || parts.push(one_more).is_err());
     parts
 }
 
@@ -442,7 +443,8 @@ pub fn plan_call(input: &[u8]) -> InputVerdict {
         ReplyOffer::Nothing => {}
         ReplyOffer::WriteChunk(len) => {
             assert_eq!(len, sizes.reply_item_max);
-            for _ in 0..sizes.reply_items.min(SEGMENTS_MAX / segments) {
+            let taken = if planned.call == CallOffer::Nothing { 0 } else { segments };
+            for _ in 0..sizes.reply_items.min((SEGMENTS_MAX - taken) / segments) {
                 offered.begin_write().unwrap();
                 (0..segments).for_each(|_| offered.push_write(piece).unwrap());
             }
