@@ -18,7 +18,7 @@ use stag_verbs::{Limits, Time};
 use std::time::Duration;
 
 const LIMITS: Limits = Limits { send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
-const PROGRAM: u32 = 0x2000_0077;
+const TEST_PROGRAM: u32 = 0x2000_0077;
 /// Octets of one extent of an item.
 const PART: usize = 30_001;
 
@@ -100,7 +100,7 @@ impl App for Several {
 fn ask(cx: &mut Cx<'_>, peer: PeerId, rooms: &[u32], items: &[u32]) {
     let header = CallHeader {
         xid: Xid(0),
-        program: PROGRAM,
+        program: TEST_PROGRAM,
         version: 1,
         procedure: 1,
         credential: Credential::None,
