@@ -489,8 +489,7 @@ impl<S: Store> App for Gateway<S> {
             nfs4.show_weakened(&mut self.store);
             nfs4.unpin_swept(&mut self.store);
         }
-        self.resume_recalls(cx);
-        self.resume_turns(cx);
+        self.resume_suspended(cx);
         if self.serves_4 {
             self.send_letters();
         }

@@ -125,9 +125,9 @@ impl PassShare {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Begins a pass while messages of earlier ones wait, or calls are measured: handles messages with
-    /// a turn, then what the first look found. Such a pass is crowded, whatever else comes. Returns
-    /// the number of messages.
+    /// Begins a pass while messages of earlier ones wait, or calls are measured: handles messages
+    /// with a turn, then what the first look found. Such a pass is crowded, whatever else comes.
+    /// Returns the number of messages.
     #[inline(never)]
     pub(super) fn take_put_off(&mut self, front: &[u8], found: Looked) -> usize {
         self.crowd.begin();

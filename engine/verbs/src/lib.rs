@@ -81,6 +81,7 @@
 #![forbid(unsafe_code)]
 
 mod count;
+mod event;
 mod fault;
 mod ip;
 mod open;
@@ -90,6 +91,7 @@ pub mod source;
 mod time;
 
 pub use count::Count;
+pub use event::Event;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
 pub use ip::{AddressFault, scoped, socket_address};
 pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
@@ -186,70 +188,6 @@ pub enum Memory {
     /// A local invalidation that was flushed proves nothing: the buffer comes with
     /// [`Event::Unbound`].
     Bound,
-}
-
-/// Event of a provider. Events of one connection come in order.
-#[derive(Debug)]
-pub enum Event {
-    /// A peer wants to connect: answer with [`Provider::accept`] or [`Provider::reject`].
-    ConnectRequest {
-        /// The connection to be.
-        qp: Qp,
-    },
-    /// The connection can be used; the peer's private data is there.
-    Established {
-        /// The connection.
-        qp: Qp,
-    },
-    /// A message arrived.
-    Received {
-        /// From this connection.
-        qp: Qp,
-        /// A receive of the shard; its content is the message.
-        buf: Buf,
-        /// The window the peer invalidated with this message (RFC 5040 §5.1).
-        invalidated: Option<Fenced>,
-    },
-    /// Work ended.
-    Completed {
-        /// On this connection.
-        qp: Qp,
-        /// As posted.
-        tag: Tag,
-        /// Outcome of the work request.
-        status: Status,
-        /// Memory that the work request held.
-        memory: Memory,
-    },
-    /// A window ended with its connection.
-    Unbound {
-        /// The dying connection.
-        qp: Qp,
-        /// The proof and the buffer.
-        fenced: Fenced,
-    },
-    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing from the
-    /// next poll on, and is no other connection's name.
-    Disconnected {
-        /// The connection that was.
-        qp: Qp,
-        /// Why it ended.
-        cause: Cause,
-    },
-}
-
-impl Event {
-    /// The connection that it is of.
-    pub const fn qp(&self) -> Qp {
-        match self {
-            Self::ConnectRequest { qp }
-            | Self::Established { qp }
-            | Self::Received { qp, .. }
-            | Self::Completed { qp, .. }
-            | Self::Unbound { qp, .. }
-            | Self::Disconnected { qp, .. } => *qp,
-        }
-    }
 }
 
 /// Result of a [look](Provider::look).

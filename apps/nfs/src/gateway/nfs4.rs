@@ -320,7 +320,7 @@ impl<S: Store> Gateway<S> {
     }
 
     /// Carries on compounds that waited for delegations.
-    pub(super) fn resume_recalls(&mut self, cx: &mut Cx<'_>) {
+    fn resume_recalls(&mut self, cx: &mut Cx<'_>) {
         let Some(nfs4) = self.nfs4.as_mut().filter(|nfs4| nfs4.awaits_recalls()) else { return };
         let has_returned = nfs4.take_return();
         for id in CompoundId::all() {
@@ -331,8 +331,14 @@ impl<S: Store> Gateway<S> {
         }
     }
 
+    /// Carries on compounds whose delegations are back, and those whose turn has come.
+    pub(super) fn resume_suspended(&mut self, cx: &mut Cx<'_>) {
+        self.resume_recalls(cx);
+        self.resume_turns(cx);
+    }
+
     /// Carries on compounds that wait for their turn, as far as it has come.
-    pub(super) fn resume_turns(&mut self, cx: &mut Cx<'_>) {
+    fn resume_turns(&mut self, cx: &mut Cx<'_>) {
         if !self.nfs4.as_ref().is_some_and(|nfs4| nfs4.awaits_turns()) {
             return;
         }

@@ -145,8 +145,8 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     /// Has the compound wait for its next turn, between two operations, once it had the core for
-    /// long while other clients have work. Only where all of it is carried out here: what another shard
-    /// does of it is not measured.
+    /// long while other clients have work. Only where all of it is carried out here: the part of
+    /// another shard is not measured.
     #[inline]
     pub(super) fn ends_slice(&mut self) -> bool {
         self.cx.is_turn_over() && self.wait_for_turn()
