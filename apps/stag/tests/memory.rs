@@ -124,3 +124,13 @@ fn two_cores_share_the_memory_and_the_ports_by_every_version() {
         assert!(total.pointer(asked).unwrap().as_u64() > Some(0), "{total}");
     }
 }
+
+#[test]
+fn a_server_in_memory_with_a_state_directory_has_its_control_socket_there() {
+    let home = Home::new();
+    let server = home.serve(&["--memory", "8M", "--state-dir", "named"]);
+    let socket = home.path("named").join("control.sock");
+    assert_eq!(server.line("CONTROL"), socket.display().to_string());
+    let output = home.run(&["ctl", "--socket", socket.to_str().unwrap(), "status"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}

@@ -87,7 +87,6 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "--memory", "1M", "--squash", "all"], "--squash means nothing with --memory"),
         (&["serve", "--memory", "1M", "--mode", "auto"], "--mode means nothing with --memory"),
         (&["serve", "--memory", "1M", "--helpers", "4"], "--helpers means nothing with --memory"),
-        (&["serve", "--memory", "1M", "--state-dir", "s"], "--state-dir means nothing with"),
         (
             &["serve", "data", "--nfs", "3", "--lease", "60"],
             "--lease means nothing without version 4: leave --nfs 3 out",

@@ -40,7 +40,7 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
                 let _ = writeln!(text, "cluster {}", cluster.name());
             }
         }
-        StorePlan::Memory { capacity } => {
+        StorePlan::Memory { capacity, .. } => {
             let mib = capacity >> 20;
             let _ = writeln!(
                 text,

@@ -69,8 +69,6 @@ fn of_places(options: &ServeOptions, first: Option<SocketAddr>) -> Vec<ComputedD
             state_dir = state_dir.or(Some(directory));
         }
         all.push(ComputedDefault::new("mode", "auto"));
-    } else {
-        state_dir = None;
     }
     let state_dir = state_dir.and_then(|directory| std::path::absolute(directory).ok());
     let control = observe::control_path(&options.observe, state_dir.as_deref()).ok().flatten();

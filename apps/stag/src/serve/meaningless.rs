@@ -34,8 +34,7 @@ pub fn check_parts(
     origins: &Origins,
     served: Served,
 ) -> Result<(), Error> {
-    const MEMORY: &str = "with --memory, which waits for no file system and keeps nothing for a \
-                          restart: leave it out";
+    const MEMORY: &str = "with --memory, which waits for no file system: leave it out";
     const NO_SHM: &str = "without a listener of shared memory: add --listen shm:///SOCKET, or \
                           leave it out";
     const NO_IP: &str = "without a listener of an IP network: leave it out";
@@ -44,7 +43,6 @@ pub fn check_parts(
     let has_four = arguments.nfs.contains(&4);
     let parts = [
         ("helpers", served.is_memory, MEMORY),
-        ("state-dir", served.is_memory, MEMORY),
         ("shm-allow", !served.has_shm, NO_SHM),
         ("steer", !served.has_ip, NO_IP),
         ("clients", !served.has_ip, NO_IP),

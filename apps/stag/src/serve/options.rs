@@ -86,7 +86,8 @@ pub struct ServeOptions {
     /// The file of the cluster whose gateways serve the same files (see 'stag cluster')
     #[arg(long, value_name = "FILE", conflicts_with = "memory")]
     pub cluster: Option<PathBuf>,
-    /// Directory for what must survive a restart (see FILES in --help)
+    /// Directory for what must survive a restart (see FILES in --help), and of the control socket;
+    /// with --memory of that alone
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Tell clients while they connect what they may send (RFC 8797); no: 1,024 octets inline and

@@ -115,8 +115,8 @@ pub enum StorePlan {
         cluster: Option<Cluster>,
         helpers: usize,
     },
-    /// Memory, so many octets.
-    Memory { capacity: usize },
+    /// Memory, so many octets; the directory of the control socket, if one was named.
+    Memory { capacity: usize, state_dir: Option<PathBuf> },
 }
 
 /// Purpose of a plan.
@@ -210,7 +210,10 @@ impl Plan {
             is_unasked: clients.is_empty() && exports.iter().all(|it| it.rules.are_usual()),
         };
         let store = match (capacity, ceph) {
-            (Some(capacity), _) => StorePlan::Memory { capacity },
+            (Some(capacity), _) => {
+                let state_dir = arguments.state_dir.is_some().then(state_dir).transpose()?;
+                StorePlan::Memory { capacity, state_dir }
+            }
             (None, Some(ceph)) => StorePlan::Ceph {
                 ceph,
                 state_dir: state_dir()?,

@@ -291,7 +291,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
             ("squash", format!("{callers:?}")),
             ("helpers", format!("{helpers:?}")),
         ],
-        StorePlan::Memory { capacity } => vec![("memory", format!("{capacity}"))],
+        StorePlan::Memory { capacity, .. } => vec![("memory", format!("{capacity}"))],
     };
     let sizes = plan.sizes;
     let own = vec![

@@ -39,7 +39,7 @@ pub fn source(plan: &Plan) -> Result<StoreSource, Error> {
             ceph_start::open(plan, ceph, state_dir, callers, cluster.as_ref())
                 .map(StoreSource::Ceph)
         }
-        StorePlan::Memory { capacity } => {
+        StorePlan::Memory { capacity, .. } => {
             Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
         }
     }

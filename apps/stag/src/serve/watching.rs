@@ -29,11 +29,12 @@ pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
     Bound::new(options, first.is_some_and(|at| at.port() == 0), state_dir(plan))
 }
 
-/// The directory of what must survive a restart; a store in memory has none.
+/// The directory of what must survive a restart, and of the control socket; a store in memory has
+/// one for that alone, if it was named.
 pub fn state_dir(plan: &Plan) -> Option<&Path> {
     match &plan.store {
         StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => Some(state_dir),
-        StorePlan::Memory { .. } => None,
+        StorePlan::Memory { state_dir, .. } => state_dir.as_deref(),
     }
 }
 
