@@ -166,6 +166,21 @@ pub enum PeerAddress {
     Simulated,
 }
 
+impl PeerAddress {
+    /// Returns true if both are of one host, for shares of what hosts compete for: the same IP
+    /// address, whatever the ports, or the same process of this host. Each simulated end is a host
+    /// of its own.
+    pub fn is_of_host(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ip(one), Self::Ip(other)) => {
+                one.ip().to_canonical() == other.ip().to_canonical()
+            }
+            (Self::Process { pid: one, .. }, Self::Process { pid: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

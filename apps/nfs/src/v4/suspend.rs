@@ -7,12 +7,12 @@
 //!
 //! | what is full | what happens |
 //! |---|---|
-//! | the table, or a client's part of it | the operation is told NFS4ERR_DELAY |
+//! | the table, or the part of a client or a host | the operation is told NFS4ERR_DELAY |
 //! | the memory of their arguments: a quarter of the medium and large buffers | the same |
 
 use std::time::Duration;
 
-use stag_engine::{PeerId, Time};
+use stag_engine::{PeerAddress, PeerId, Time};
 use stag_protocol::nfs::v4::SessionId;
 
 use super::{
@@ -131,12 +131,18 @@ impl SuspendedCompounds {
         SUSPENDED - self.free.len()
     }
 
-    /// Returns true if one more compound of this client may wait.
-    pub(super) fn has_room(&self, client: u64) -> bool {
-        let of_client = |entry: &&SuspendedCompound| entry.slot.client == client;
-        !self.free.is_empty()
-            && (self.len() < SUSPENDED_OF_CLIENT
-                || self.entries.iter().flatten().filter(of_client).count() < SUSPENDED_OF_CLIENT)
+    /// Returns true if one more compound of this client, whose call came `from` there, may wait.
+    pub(super) fn has_room(&self, client: u64, from: PeerAddress) -> bool {
+        // While few wait, neither limit can be reached.
+        if self.len() < SUSPENDED_OF_CLIENT {
+            return true;
+        }
+        let (mut of_client, mut of_host) = (0, 0);
+        for entry in self.entries.iter().flatten() {
+            of_client += usize::from(entry.slot.client == client);
+            of_host += usize::from(entry.source.from.is_of_host(&from));
+        }
+        of_client < SUSPENDED_OF_CLIENT && has_share(of_host, self.free.len())
     }
 
     /// Returns true if compounds may hold the memory of these arguments, too.
@@ -270,6 +276,12 @@ impl SuspendedCompounds {
     }
 }
 
+/// Returns true if a host that has so many places may have one more: each host leaves places to
+/// others, as in the [tables of state](super::state).
+const fn has_share(held: usize, free: usize) -> bool {
+    held < free
+}
+
 impl Nfs4 {
     /// Returns true while compounds wait for delegations.
     pub(crate) const fn awaits_recalls(&self) -> bool {
@@ -306,5 +318,24 @@ impl Nfs4 {
     /// The caller of a compound that waits.
     pub(crate) fn caller_of(&self, id: CompoundId) -> Option<Caller> {
         self.suspended.get(id).map(|compound| compound.caller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_leaves_places_of_compounds_to_others() {
+        let mut free = SUSPENDED;
+        let held: Vec<_> = (0..3)
+            .map(|_| {
+                let held = (0..).take_while(|held| has_share(*held, free - held)).count();
+                free -= held;
+                held
+            })
+            .collect();
+        assert_eq!(held, [128, 64, 32]);
+        assert!(held[0] > SUSPENDED_OF_CLIENT, "where few wait, only the limit of a client counts");
     }
 }

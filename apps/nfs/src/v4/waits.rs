@@ -245,7 +245,8 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Returns true if the compound can be put aside: its arguments are kept then.
     pub(super) fn can_wait(&mut self) -> bool {
         let Some(slot) = self.slot else { return false };
-        if !self.journal.may_wait() || !self.nfs4.suspended.has_room(slot.client) {
+        let (client, from) = (slot.client, self.source.from);
+        if !self.journal.may_wait() || !self.nfs4.suspended.has_room(client, from) {
             return false;
         }
         if self.kept.is_none() {
