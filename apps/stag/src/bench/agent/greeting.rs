@@ -8,7 +8,7 @@ use std::{
     io,
     net::{IpAddr, Shutdown, SocketAddr, TcpStream},
     sync::mpsc::{Receiver, Sender, channel},
-    thread::Scope,
+    thread::{Builder, Scope},
 };
 
 /// Connections greeted at a time.
@@ -41,7 +41,7 @@ impl Greetings {
     /// Greets the end of a connection, in a thread of its own.
     ///
     /// # Errors
-    /// What the system says about the connection.
+    /// As cloning a socket and starting a thread do.
     pub fn begin<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -52,14 +52,15 @@ impl Greetings {
         if self.pending.len() >= GREETED_MAX {
             self.make_room();
         }
-        self.pending.push_back((from, stream.try_clone()?));
+        let kept = stream.try_clone()?;
         let mut line = ControlLine::new(stream)?;
         let done = self.done.clone();
-        scope.spawn(move || {
+        Builder::new().spawn_scoped(scope, move || {
             let greeted = line.accept(token).map(|()| line);
             // An agent that stops asks for no more.
             let _ = done.send((from, greeted));
-        });
+        })?;
+        self.pending.push_back((from, kept));
         Ok(())
     }
 
