@@ -41,6 +41,14 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
+    // Left out, it would write zeros: large tables would take all their pages before they are used.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        live(layout.size(), 0);
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
     unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
         live(0, layout.size());
         // SAFETY: the caller keeps the contract of `dealloc`.

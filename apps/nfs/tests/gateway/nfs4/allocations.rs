@@ -76,3 +76,20 @@ fn a_compound_that_waits_for_nothing_allocates_nothing() {
     (0..10).for_each(|_| round());
     assert_eq!(weight.get(), 0, "several READs");
 }
+
+/// Pages that this thread was given so far.
+fn pages_taken() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // The name in parentheses may have spaces; minflt is the eighth field behind it.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(7).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_gateway_takes_the_pages_of_its_tables_when_it_writes_to_them() {
+    let before = pages_taken();
+    let gateway = Gateway::new(memory()).with_nfs4(CONFIG);
+    let pages = pages_taken() - before;
+    drop(gateway);
+    assert!(pages < 8_000, "{pages} pages, of 4 KiB each; the replies of all slots are 32,768");
+}
