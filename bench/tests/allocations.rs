@@ -1,10 +1,6 @@
 //! Heap allocations per call: none after start, on every fabric, in both roles.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../tests/counting/mod.rs"]
-mod counting;
-
-use counting::allocations;
+use crate::counting::allocations;
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
 use stag_load::{

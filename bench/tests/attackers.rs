@@ -5,23 +5,19 @@
 //! All take turns in one thread: the server makes a pass, then each of the others does all it can.
 //! So nobody waits for a processor, and the attacker has sent as much as its connection takes
 //! before every pass.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../engine/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{
+    LIMITS, Raw,
+    attacks::{
+        ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, null, server_config, server_limits,
+    },
+};
 use stag_bench::{callgrind, counted::measured};
 use stag_echo::Echo;
 use stag_engine::{Shard, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpConfig};
 use stag_verbs::Limits;
 use std::{fs, process::Command};
-use support::{
-    LIMITS, Raw,
-    attacks::{
-        ATTACKS, CLIENTS, GRANT, Make, PATIENCE, SERVED, Sender, null, server_config, server_limits,
-    },
-};
 
 /// Calls of the clients that are counted, and before anything is.
 const CALLS: u64 = 1_200;
@@ -107,7 +103,7 @@ fn one_attack_as_it_is_counted() {
 /// Instructions of the server for one call of a client.
 fn count(attack: &str) -> f64 {
     let (own, told) = (std::env::current_exe().unwrap(), tempfile::NamedTempFile::new().unwrap());
-    let options = ["--exact", "one_attack_as_it_is_counted"];
+    let options = ["--exact", "attackers::one_attack_as_it_is_counted"];
     let environment = [(ATTACK, attack), (TOLD, told.path().to_str().unwrap())];
     let all = callgrind::total(&own, &options, &environment).unwrap();
     let calls: f64 = fs::read_to_string(told.path()).unwrap().parse().unwrap();

@@ -1,8 +1,7 @@
 //! Calls in both directions at once, over iWARP through a relay that is cut again and again, and
 //! over shared memory: every call comes back once, whatever its connection, and nothing is kept.
 //!
-//! `STAG_CALLS=200000 cargo test --release -p stag-bench --test both_ways` makes a longer run.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+//! A longer run: `STAG_CALLS=200000 cargo test --release -p stag-bench --test costs both_ways`.
 
 use stag_echo::{Caller, Twin};
 use stag_engine::{Config, PeerId, Shard, Token, clock::Clock};

@@ -2,7 +2,6 @@
 //! iWARP none where they are sent (short messages aside) and none where they arrive, but for what
 //! came in one read with what was in front of it, which is copied once; in shared
 //! memory one when the processes trust each other, two when they do not.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_bench::{compounds, ends};
 

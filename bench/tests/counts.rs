@@ -1,7 +1,6 @@
 //! Costs of a call on shared memory beside time: system calls, and instructions that lock the bus.
 //! Counted on the program `stag-counts`, both ends in one thread, by strace and objdump; without
 //! those tools the tests say so and pass.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::{collections::BTreeSet, fs, process::Command};
 

@@ -1,6 +1,5 @@
 //! Ten thousand silent connections: those that were there before keep their service, and newcomers
 //! get in.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{

@@ -2,11 +2,12 @@
 //! of `stag-hostile`, one after the other: instructions of the server for each call of a client,
 //! counted under callgrind, with the attacker and without. One defect in eight is played, and with
 //! STAG_DEFECTS=all in the environment every one that waits for no deadline: minutes.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../engine/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{
+    LIMITS, Raw,
+    attacks::{CLIENTS, Make, Sender},
+    message,
+};
 use stag_bench::{callgrind, counted::measured};
 use stag_engine::clock::Clock;
 use stag_hostile::{
@@ -22,11 +23,6 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::Duration,
-};
-use support::{
-    LIMITS, Raw,
-    attacks::{CLIENTS, Make, Sender},
-    message,
 };
 
 /// Calls that each client keeps outstanding: as many as it is granted, once it has called.
@@ -117,7 +113,7 @@ fn one_run_as_it_is_counted() {
 /// Instructions of the server for one call of a client, those calls, and the defects beside them.
 fn count(attacked: &str) -> (f64, f64, usize) {
     let (own, told) = (std::env::current_exe().unwrap(), tempfile::NamedTempFile::new().unwrap());
-    let options = ["--exact", "one_run_as_it_is_counted"];
+    let options = ["--exact", "hostile::one_run_as_it_is_counted"];
     let environment = [(ATTACKED, attacked), (TOLD, told.path().to_str().unwrap())];
     let all = callgrind::total(&own, &options, &environment).unwrap();
     let told = fs::read_to_string(told.path()).unwrap();

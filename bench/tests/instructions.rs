@@ -4,7 +4,6 @@
 //! says so; `STAG_RECORD=1` writes the one that is there again. Without valgrind the test says so
 //! and passes, and so it does in the gate (`.ci/run`, by `STAG_RELEASE=no`), which has no time for
 //! releases: run it before a change of a call's way is committed.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_bench::callgrind;
 use std::{

@@ -1,6 +1,5 @@
 //! A server on the software RNIC under pressure: dead connections, commands amid sleep, and a peer
 //! that allows no Reads.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Done, Echo};
 use stag_engine::{CallFault, Command, Config, Shard, Token, clock::Clock};

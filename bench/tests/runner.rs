@@ -1,5 +1,4 @@
 //! `tests/run --beside-load`: the output of many runs is counted.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{
     io::Write,

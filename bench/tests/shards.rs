@@ -1,7 +1,6 @@
 //! Several shards share nothing: a call costs as many instructions beside three others as alone,
 //! and four shards answer four times as many calls in the same virtual time. All figures are
 //! counts.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_bench::{
     callgrind,

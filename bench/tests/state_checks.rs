@@ -1,11 +1,7 @@
 //! Heap allocations of what READ, WRITE, GETATTR and SEQUENCE ask of the state of NFS version 4:
 //! none.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../../tests/counting/mod.rs"]
-mod counting;
-
-use counting::allocations;
+use crate::counting::allocations;
 use stag_nfs::v4::state::{
     AttributeSource, Claim, ClientKey, DelegationOffer, DelegationOutcome, DelegationPolicy,
     FileId, FileRef, IoAccess, IoGrant, LockRequest, LockerRef, OpenRequest, Opened, StateFault,

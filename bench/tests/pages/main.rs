@@ -6,13 +6,9 @@
 //! sound and that each octet is old or new, nothing about pages: its READ copies what the file
 //! system gives at that moment, and nobody keeps a write(2) elsewhere, by another shard or a local
 //! process, from being half way. Neither goes back to what was before an acknowledged WRITE.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../../apps/nfs/tests/losses/requester.rs"]
-mod requester;
-
+use crate::requester::{Requester, request};
 use fastrand::Rng;
-use requester::{Requester, request};
 use stag_engine::{App, Config, PeerId, Shard, Token, clock::Clock};
 use stag_iwarp::{Crc, Iwarp};
 use stag_nfs::{

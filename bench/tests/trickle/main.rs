@@ -3,13 +3,9 @@
 //! §8.1.4, RFC 5042 §6.4).
 //!
 //! Prints what a peer's rate is beside the crowd, and without it: `cargo test --release -p
-//! stag-bench --test trickle -- --nocapture`.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+//! stag-bench --test costs trickle -- --nocapture`.
 
-#[path = "../../../apps/nfs/tests/losses/requester.rs"]
-mod requester;
-
-use requester::{Requester, request};
+use crate::requester::{Requester, request};
 use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
     time::{ClockId, clock_gettime},

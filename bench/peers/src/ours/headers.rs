@@ -129,7 +129,7 @@ impl Contender for Instructions {
 
     fn commands(&self) -> Vec<String> {
         vec![format!(
-            "{} (exact; also cargo test -p stag-bench --test instructions)",
+            "{} (exact; also cargo test -p stag-bench --test costs instructions)",
             callgrind::shown(self.name, self.subject, self.times)
         )]
     }
