@@ -6,7 +6,7 @@ use stag_protocol::rpcrdma::form::{self, CallOffer, CallSizes, Form, Item, Path,
 use stag_protocol::rpcrdma::requester::{ReplyPayload, check_message, check_reply};
 use stag_protocol::rpcrdma::responder::{
     self, Part, PayloadPiece, PullChunk, ReplyItem, ReplyParts, ReplyPlan, ReplyPolicy,
-    fill_one_write, plan_pull, plan_reply,
+    check_inline, fill_one_write, plan_pull, plan_reply,
 };
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
@@ -727,6 +727,16 @@ fn the_only_write_chunk_of_a_call_comes_back_as_long_as_its_item_or_unused() {
         assert_eq!(fill_one_write(offered, item), Ok(Segment { length: item, ..offered }));
     }
     assert_eq!(fill_one_write(offered, 201), Err(PeerFault::WriteChunkTooSmall));
+}
+
+#[test]
+fn a_reply_without_chunks_fits_its_room_to_the_octet() {
+    for room in [0, 1, 996] {
+        for len in [0, room.max(1) - 1, room] {
+            assert_eq!(check_inline(len, room), Ok(()), "{len} octets in {room}");
+        }
+        assert_eq!(check_inline(room + 1, room), Err(PeerFault::NoReplyChunk));
+    }
 }
 
 #[test]

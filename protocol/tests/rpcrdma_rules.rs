@@ -343,6 +343,21 @@ fn both_directions_of_a_connection_have_one_version() {
 }
 
 #[test]
+fn a_reverse_call_before_the_first_reply_settles_the_version_and_grants_nothing() {
+    let (mut client, mut server) = (end(Side::Client, BOTH), end(Side::Server, BOTH));
+    let first = call(&mut client);
+    let got = server.handle_message(&first, &mut ChunkLists::new());
+    assert!(matches!(got, Incoming::Call { .. }), "{got:?}");
+    assert_eq!((client.version(), client.send_threshold().octets()), (None, 1024));
+    let got = client.handle_message(&call(&mut server), &mut ChunkLists::new());
+    assert!(matches!(got, Incoming::Call { .. }), "{got:?}");
+    // Its reply may be as long as version 2 allows; the credits come with the answer alone.
+    assert_eq!(client.version(), Some(Version::Two(Version2::Directed)));
+    assert_eq!(client.send_threshold().octets(), 4096);
+    assert_eq!(client.calls().unwrap().limit(), 1);
+}
+
+#[test]
 fn a_server_calls_nobody_before_the_version_is_known() {
     let mut server = end(Side::Server, BOTH);
     assert!(server.take_credit().is_err());

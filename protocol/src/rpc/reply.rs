@@ -275,6 +275,19 @@ mod tests {
     }
 
     #[test]
+    fn accept_statuses_have_the_numbers_of_the_text() {
+        use Accepted::{GarbageArgs, ProcUnavail, ProgMismatch, ProgUnavail, Success, SystemErr};
+        let mismatch = ProgMismatch { low: 0, high: 0 };
+        let all = [Success, ProgUnavail, mismatch, ProcUnavail, GarbageArgs, SystemErr];
+        for (number, status) in (0..).zip(all) {
+            let octets = wire(&ReplyHeader { xid: Xid(1), outcome: Outcome::accepted(status) });
+            assert_eq!(octets[20..24], u32::to_be_bytes(number), "{status:?}");
+            let parsed = ReplyHeader::parse(&mut Reader::new(&octets)).unwrap();
+            assert_eq!(parsed.outcome, Outcome::accepted(status), "{number}");
+        }
+    }
+
+    #[test]
     fn values_that_do_not_exist_are_refused() {
         let accepted =
             wire(&ReplyHeader { xid: Xid(1), outcome: Outcome::accepted(Accepted::Success) });

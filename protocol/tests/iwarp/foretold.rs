@@ -1,11 +1,12 @@
-//! A Send whose header is known before it arrives has the same effect as one judged by its fields.
+//! Segments that are judged before they are there, by their header alone: each has the effect of
+//! one that is judged by its fields when all of it is there.
 
 use fastrand::Rng;
-use stag_protocol::iwarp::ddp::{self, Untagged};
+use stag_protocol::iwarp::ddp::{self, Tagged, Untagged};
 use stag_protocol::iwarp::rdmap::{Opcode, ReadHeader};
-use stag_protocol::iwarp::stream::{Inbound, SendSegment};
+use stag_protocol::iwarp::stream::{Inbound, LandingPlace, SendSegment};
 
-use super::inbound::{TestStream, open, read_request, stream, write};
+use super::inbound::{READ, TestStream, open, read_request, stream, tagged, write};
 
 /// The header of some Send: mostly the next one, else near it.
 fn any_send(random: &mut Rng, msn: u32) -> Untagged {
@@ -106,4 +107,106 @@ const fn next_send() -> Untagged {
 
 fn any_header() -> [u8; 18] {
     next_send().emit()
+}
+
+const fn plain_write() -> Tagged {
+    Tagged { last: true, control: Opcode::Write.control(), stag: 7, to: 0x10 }
+}
+
+#[test]
+fn a_whole_write_is_foretold_by_its_first_two_octets() {
+    let write = plain_write();
+    let plain = write.emit();
+    assert_eq!(open().whole_write(&plain), Some(write));
+    for bit in 0..16 {
+        let mut header = plain;
+        header[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(open().whole_write(&header), None, "bit {bit}");
+    }
+    for bit in 16..8 * plain.len() {
+        let mut header = plain;
+        header[bit / 8] ^= 1 << (bit % 8);
+        let foretold = open().whole_write(&header).expect("its window judges the rest");
+        let octets = [&header[..], b"payload"].concat();
+        let Ok(Inbound::Write(segment)) = open().handle_ulpdu(&octets) else {
+            panic!("bit {bit}: no Write");
+        };
+        assert_eq!((foretold.stag, foretold.to), (segment.stag, segment.to), "bit {bit}");
+    }
+}
+
+#[test]
+fn no_write_is_foretold_amid_a_message_or_outside_an_open_stream() {
+    let plain = plain_write().emit();
+    assert_eq!(stream().whole_write(&plain), None, "the first FPDU opens the gate");
+    let mut amid = open();
+    amid.handle_ulpdu(&write(false, 1, 0, b"x")).unwrap();
+    assert_eq!(amid.whole_write(&plain), None, "the Write before has not ended");
+    let mut ended = open();
+    ended.fail();
+    assert_eq!(ended.whole_write(&plain), None);
+}
+
+/// A tagged header that is often right.
+fn any_tagged(random: &mut Rng) -> (Tagged, usize) {
+    let rarely = |random: &mut Rng| random.usize(..6) == 0;
+    let opcodes = [Opcode::Write, Opcode::ReadResponse, Opcode::Send, Opcode::ReadRequest];
+    let opcode = if rarely(random) { random.usize(..4) } else { random.usize(..2) };
+    let header = Tagged {
+        last: random.bool(),
+        control: opcodes[opcode].control(),
+        stag: if rarely(random) { 1 } else { READ.sink_stag },
+        to: if rarely(random) { u64::MAX - 2 } else { READ.sink_to },
+    };
+    (header, [4, 8][random.usize(..2)])
+}
+
+/// A stream with a Read of eight octets, often in the middle of a tagged message.
+fn reading(random: &mut Rng) -> TestStream {
+    let mut stream = open();
+    stream.begin_read(ReadHeader { len: 8, ..READ }, 1).unwrap();
+    if random.bool() {
+        stream.handle_ulpdu(&write(false, 1, 0, b"x")).unwrap();
+    }
+    stream
+}
+
+#[test]
+fn a_place_is_foreseen_for_what_would_be_accepted_and_for_nothing_else() {
+    let mut random = Rng::with_seed(0xF1);
+    let (mut foreseen, mut refused) = (0, 0);
+    for _ in 0..4_000 {
+        let (header, len) = any_tagged(&mut random);
+        let payload = &[5; 8][..len];
+        let mut quick = reading(&mut random);
+        let mut general = quick.clone();
+        let octets = [&header.emit()[..], payload].concat();
+        let judged = general.handle_ulpdu(&octets);
+        let place = quick.foresee(&header, len);
+        assert_eq!(place.is_some(), judged.is_ok(), "{header:?}, {len} octets");
+        match place {
+            None => refused += 1,
+            Some(place) => {
+                let is_sink = matches!(judged, Ok(Inbound::ReadResponse(_)));
+                assert_eq!(place == LandingPlace::Sink { token: 1 }, is_sink);
+                assert_eq!(quick.handle_landed(&header, payload), judged);
+                assert_eq!(format!("{quick:?}"), format!("{general:?}"));
+                foreseen += 1;
+            }
+        }
+    }
+    assert!(foreseen > 1_000 && refused > 1_000, "{foreseen} foreseen, {refused} refused");
+}
+
+#[test]
+fn what_has_landed_behind_an_error_is_dropped() {
+    let header = plain_write();
+    let mut stream = open();
+    assert_eq!(stream.foresee(&header, 4), Some(LandingPlace::Window));
+    // The stream ends for another reason while the payload arrives.
+    stream.fail();
+    assert_eq!(stream.handle_landed(&header, b"1234"), Ok(Inbound::Dropped));
+    assert_eq!(stream.foresee(&header, 4), None);
+    let later = tagged(Opcode::Write, true, 7, 0x10, b"1234");
+    assert_eq!(stream.handle_ulpdu(&later), Ok(Inbound::Dropped));
 }

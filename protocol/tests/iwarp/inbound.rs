@@ -50,7 +50,7 @@ pub fn read_request(msn: u32, header: &ReadHeader) -> Vec<u8> {
     untagged(Opcode::ReadRequest, true, 1, (msn, 0), &header.emit())
 }
 
-const READ: ReadHeader = ReadHeader {
+pub const READ: ReadHeader = ReadHeader {
     sink_stag: 0xAABB_CC01,
     sink_to: 0x1000,
     len: 8192,

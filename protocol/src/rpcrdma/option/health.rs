@@ -3,6 +3,7 @@
 use crate::rpcrdma::Connection;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
+// draft 000 §3.2 [v2-15]: each option documents purpose, XDR and errors
 /// `rdma_opttype` of the request: "Sta", and a number that no document has assigned.
 pub const REQUEST: u32 = 0x5374_6101;
 /// `rdma_opttype` of the answer.

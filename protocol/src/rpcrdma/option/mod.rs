@@ -117,7 +117,6 @@ macro_rules! registry {
 
 registry! {
     /// Health of the peer.
-    // draft 000 §3.2 [v2-15]: each option documents purpose, XDR and errors
     Health(health),
 }
 

@@ -140,7 +140,8 @@ fn constant(ways: &mut Ways<'_>, path: &ExprPath) {
         for other in siblings(ways.file(), prefix, name) {
             ways.put(path, format!("{prefix}::{other}"), "another of its kind");
         }
-    } else if is_constant {
+    }
+    if is_constant {
         ways.put(path, format!("({text} + 1)"), "a constant moved");
         ways.put(path, format!("({text} - 1)"), "a constant moved");
     }
