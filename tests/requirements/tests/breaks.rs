@@ -23,7 +23,13 @@ const MANIFEST: &str =
     "[package]\nname = \"sample\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n";
 const LOCK: &str = "version = 4\n\n[[package]]\nname = \"sample\"\nversion = \"0.1.0\"\n";
 
+/// Built with a feature that no test has.
+const DEVICE: &str = "pub fn depth() -> u8 {\n    // [1-10]\n    7\n}\n";
+
 const CODE: &str = r#"//! A sample.
+
+#[cfg(any())]
+mod device;
 
 // One test looks at the limit, another does not. [1-0] [1-1]
 pub const LIMIT: usize = 4;
@@ -94,7 +100,7 @@ fn it_greets() {
 "#;
 
 /// Rules with the test that each names, and what is to come of it.
-const RULES: [(&str, &str, BreakVerdict); 10] = [
+const RULES: [(&str, &str, BreakVerdict); 11] = [
     ("1-0", "it_ends_at_four", BreakVerdict::Caught),
     ("1-1", "it_looks_elsewhere", BreakVerdict::Survived),
     ("1-2", "it_looks_elsewhere", BreakVerdict::NothingCompiled),
@@ -105,21 +111,24 @@ const RULES: [(&str, &str, BreakVerdict); 10] = [
     ("1-7", "it_needs_a_device", BreakVerdict::NotRunHere),
     ("1-8", "it_fails_every_second_time", BreakVerdict::Survived),
     ("1-9", "it_greets", BreakVerdict::Caught),
+    ("1-10", "it_ends_at_four", BreakVerdict::NotRunHere),
 ];
 
 fn specification() -> Specification {
     let mut text =
         "specification = \"S\"\ntitle = \"T\"\nprefix = \"1\"\nwords = \"\"\n".to_owned();
     for (id, test, _) in RULES {
+        let file = if id == "1-10" { "device" } else { "lib" };
         text += &format!(
             "[[rule]]\nid = \"{id}\"\nsection = \"1\"\nlevel = \"MUST\"\nrole = \"both\"\ntext \
              = \"T.\"\nstatus = \"met\"\n\
-             code = [\"src/lib.rs\"]\ntests = [\"tests/t.rs::{test}\"]\n"
+             code = [\"src/{file}.rs\"]\ntests = [\"tests/t.rs::{test}\"]\n"
         );
     }
     // The automatic ways see nothing in a macro's text.
-    text += "breaks = [{ file = \"src/lib.rs\", from = \"Hello {\", to = \"Hallo {\" }]\n";
-    Specification::parse("s", &text).unwrap()
+    let greets = "tests = [\"tests/t.rs::it_greets\"]\n";
+    let own = "breaks = [{ file = \"src/lib.rs\", from = \"Hello {\", to = \"Hallo {\" }]\n";
+    Specification::parse("s", &text.replace(greets, &format!("{greets}{own}"))).unwrap()
 }
 
 fn sample(name: &str) -> PathBuf {
@@ -128,6 +137,7 @@ fn sample(name: &str) -> PathBuf {
         ("Cargo.toml", MANIFEST),
         ("Cargo.lock", LOCK),
         ("src/lib.rs", CODE),
+        ("src/device.rs", DEVICE),
         ("tests/t.rs", TESTS),
     ] {
         let file = folder.join("sample").join(file);
@@ -150,7 +160,7 @@ fn rows(folder: &Path) -> Vec<BreakRow> {
 fn each_rule_of_a_sample_gets_the_verdict_that_it_deserves() {
     let folder = sample("verdicts");
     let mut rows = rows(&folder);
-    rows.sort_by(|a, b| a.rule.cmp(&b.rule));
+    rows.sort_by_key(|row| row.rule[2..].parse::<u8>().unwrap());
     let found: Vec<_> = rows.iter().map(|row| (row.rule.as_str(), row.verdict)).collect();
     assert_eq!(found, RULES.map(|(id, _, verdict)| (id, verdict)), "{rows:#?}");
     let row = &rows[0];

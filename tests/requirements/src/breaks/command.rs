@@ -43,7 +43,8 @@ VERDICTS
                     test is weak (strengthen it)
   nothing compiled  no change of the line is a program: write one into the rule
   fails whole       the test fails while all lines are whole
-  not run here      the test needs a guest, a device or a tool that is not here
+  not run here      the test needs a guest, a device or a tool that is not here, or the file is
+                    built with a feature only
 
 A CHANGE OF YOUR OWN
   In the rule's table; 'from' stands in the file once. It takes the place of the automatic ones \

@@ -137,14 +137,16 @@ impl Runner {
                 Attempt::Refused { .. } => {}
             }
         }
+        let is_built = compiled == 0 || open.is_empty() || self.is_built(job, &text, &open)?;
         for one in open {
             let (verdict, mutation) = match (one.survived.last(), asserted) {
+                _ if !is_built => (BreakVerdict::NotRunHere, String::new()),
                 (Some(last), _) => (BreakVerdict::Survived, last.clone()),
                 (None, Some(change)) => (BreakVerdict::Refused, change.describe(&text)),
                 (None, None) => (BreakVerdict::NothingCompiled, String::new()),
             };
             let mut row = self.row(job, &one.rule, verdict, mutation);
-            row.unseen = one.survived;
+            row.unseen = if is_built { one.survived } else { Vec::new() };
             row.unseen.pop();
             rows.push(row);
         }
@@ -235,6 +237,22 @@ impl Runner {
             self.baselines.insert(target.clone(), Baseline { all, whole });
         }
         self.baselines.get(target).ok_or_else(|| io::Error::other("a baseline was not kept"))
+    }
+
+    /// Says if the file of the job is part of what its tests are built of: one behind a feature, or
+    /// of another system, may be changed at will. The compiler has to refuse it with an error at its
+    /// end.
+    fn is_built(&self, job: &BreakJob, text: &str, open: &[OpenRule]) -> io::Result<bool> {
+        let refused = format!("{text}\ncompile_error!(\"this file is built\");\n");
+        let _replaced = self.workspace.replace(&job.site.file, &refused)?;
+        let targets: BTreeSet<&TestTarget> = open.iter().flat_map(|one| one.names.keys()).collect();
+        for target in targets {
+            let one = BTreeSet::from([target.clone()]);
+            if let Build::Refused { .. } = self.workspace.build(&target.package, &one)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Builds what the open rules need with the change in place, and runs their tests: the changed

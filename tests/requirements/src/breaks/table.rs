@@ -27,7 +27,8 @@ pub enum BreakVerdict {
     /// Its tests fail while all lines are whole.
     #[serde(rename = "fails whole")]
     FailsWhole,
-    /// Its tests need something that is not here: a guest, a device, a tool.
+    /// Its tests need something that is not here: a guest, a device, a tool; or its file is built
+    /// with a feature only.
     #[serde(rename = "not run here")]
     NotRunHere,
     /// An assertion that the compiler checks refuses the change.
