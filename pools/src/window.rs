@@ -414,7 +414,6 @@ impl Windows {
         let bound = self.entries.get_mut(index).and_then(|entry| entry.bound.take());
         let bound = bound.expect("only bound windows are released");
         self.idle.push_back(index as u32);
-        // RFC 5042 §A [5042-23]: a buffer is used only after its STag is dead
         let Exposed { filled, is_doubtful, .. } = bound.exposed;
         Fenced { key: bound.key, filled, is_doubtful, buf: bound.exposed.withdraw() }
     }

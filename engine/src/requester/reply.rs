@@ -182,6 +182,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // RFC 8166 §4.4.1 [8166-71]: a call ends only after all its keys are dead
         // draft 001 §2.2 [reminv-10]: all keys of a call are dead before it completes
+        // RFC 5042 §A [5042-23]: a buffer is used only after its STag is dead
         if !call.has_ended() || !call.is_fenced() {
             return;
         }
