@@ -138,3 +138,62 @@ fn connections_that_call_keep_their_places() {
     server.until(|stats| stats.limits.peers == 1);
     assert!(is_ended(&late) && !served.iter().any(is_ended));
 }
+
+#[test]
+fn a_call_that_trickles_keeps_no_place() {
+    const STALLED: &str = "closed by us: it made no progress";
+    let mut server = Server::new();
+    let mut slow = server.connect();
+    for (count, octet) in null().into_iter().enumerate() {
+        // One that is closed already may be seen to be.
+        let _ = slow.write_all(&[octet]);
+        let received = server.shard.snapshot().engine.stream.received;
+        let is_over = |stats: &stag_engine::stats::Stats| stats.disconnects.contains_key(STALLED);
+        server.until(|stats| stats.stream.received > received || is_over(stats));
+        if is_over(&server.shard.snapshot().engine) {
+            assert!(count <= 21, "twice the time of a first call");
+            assert!(is_ended(&slow));
+            return;
+        }
+        server.now = server.now + WITHIN / 10;
+    }
+    panic!("a peer that sends an octet now and then keeps its place");
+}
+
+#[test]
+fn a_long_first_call_over_a_slow_link_is_awaited() {
+    let mut server = Server::new();
+    let slow = server.connect();
+    // One record with as many octets of arguments as its parts bring, at the least speed that a
+    // peer has to have which holds memory.
+    let part = vec![0; 140 << 10];
+    let call = null();
+    let len = (call.len() - 4 + 4 * part.len()) as u32;
+    (&slow).write_all(&Fragment::new(len, true).unwrap().emit()).unwrap();
+    (&slow).write_all(&call[4..]).unwrap();
+    for _ in 0..4 {
+        server.now = server.now + WITHIN.mul_f32(0.9);
+        let received = server.shard.snapshot().engine.stream.received;
+        let mut writer = slow.try_clone().unwrap();
+        let octets = part.clone();
+        // It waits for room in the socket.
+        let writing = std::thread::spawn(move || writer.write_all(&octets).unwrap());
+        let whole = received + part.len() as u64;
+        server.until(|stats| stats.stream.received >= whole);
+        writing.join().unwrap();
+    }
+    server.until(|stats| stats.stream.replies == 1);
+    assert_eq!(server.shard.snapshot().engine.stream.silent, 0);
+}
+
+#[test]
+fn a_call_that_trickles_makes_room_for_a_newcomer() {
+    let mut server = Server::new();
+    let slow: Vec<_> = (0..PLACES).map(|_| server.connect()).collect();
+    for mut client in &slow {
+        client.write_all(&null()[..5]).unwrap();
+    }
+    let client = server.connect();
+    server.serve_call(&client);
+    assert_eq!(slow.iter().filter(|slow| is_ended(slow)).count(), 1);
+}

@@ -376,7 +376,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
                 record::Step::More => return Ok(()),
                 record::Step::Copy { octets, at } => {
-                    stream.has_begun = true;
                     // A record that is whole in the staging buffer is handed over where it lies.
                     let mut ahead = stream.assembler.clone();
                     let mut rest = *input;
@@ -407,6 +406,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn take_record(&mut self, key: Key, record: &[u8]) -> Result<(), Cause> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         let Some(peer) = stream.peer else { return Ok(()) };
+        stream.has_called = true;
         let reader = Reader::new(record);
         let serves = stream.role == Role::Responder || self.core.config.reverse_grant > 0;
         let calls = stream.role == Role::Requester || stream.own_calls > 0;

@@ -1,12 +1,19 @@
 //! TCP connections without a first call: it is due within a time
-//! ([`Config::first_call_within`](crate::Config::first_call_within)). Until it has begun to arrive,
+//! ([`Config::first_call_within`](crate::Config::first_call_within)). Until all of it has arrived,
 //! the connection makes room for a newcomer when all places are taken.
+//!
+//! A call that has begun to arrive gets the same time again, and once more for each [`PROGRESS`]
+//! octets that came meanwhile. A long first call over a slow link is served; a peer that sends an
+//! octet now and then keeps no place.
 
 use super::{ACCEPTS_PER_PASS, table::Streams};
 use crate::{app::App, shard::Shard};
 use stag_pools::table::Key;
 use stag_verbs::{Cause, Provider, Time};
 use std::{collections::VecDeque, time::Duration};
+
+/// Octets of a first call for which a connection gets more time.
+const PROGRESS: usize = 16 << 10;
 
 /// Connections in the order in which they were taken, each with the time at which its first call
 /// is due. Some of them may be gone or have called.
@@ -62,6 +69,22 @@ impl Streams {
         self.silent.add(key, now, is_silent);
     }
 
+    /// Gives a connection whose first call goes on more time, also one that waits for us. Returns
+    /// false for others.
+    fn prolong_first_call(&mut self, key: Key, now: Time) -> bool {
+        let Some(stream) = self.connections.get_mut(key).filter(|it| it.is_silent()) else {
+            return false;
+        };
+        let octets = stream.record.as_ref().map_or(0, |record| record.len());
+        let awaits_us = stream.wanted > 0 || stream.pending.is_some() || stream.is_put_off;
+        let goes_on = awaits_us || octets >= stream.first_due;
+        if goes_on {
+            stream.first_due = octets + PROGRESS;
+            self.await_first_call(key, now);
+        }
+        goes_on
+    }
+
     fn next_silent(&mut self, until: Option<Time>) -> Option<Key> {
         let connections = &self.connections;
         let is_silent = |key| connections.get(key).is_some_and(|stream| stream.is_silent());
@@ -77,7 +100,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return;
             }
             let Some(key) = self.streams.next_silent(Some(now)) else { return };
-            self.end_if_silent(key);
+            self.read_stream(key);
+            if !self.streams.prolong_first_call(key, now) {
+                self.end_if_silent(key);
+            }
         }
     }
 
@@ -89,13 +115,14 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return;
             }
             let Some(key) = self.streams.next_silent(None) else { return };
+            self.read_stream(key);
             self.end_if_silent(key);
         }
     }
 
-    /// Ends a connection without a call. Octets that arrived while this shard was busy count.
+    /// Ends a connection without a call. It was read, for octets that arrived while this shard was
+    /// busy count.
     fn end_if_silent(&mut self, key: Key) {
-        self.read_stream(key);
         if self.streams.connections.get(key).is_some_and(|stream| stream.is_silent()) {
             self.streams.stats.silent += 1;
             self.end_stream(key, Cause::Stalled);

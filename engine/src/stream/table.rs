@@ -99,8 +99,10 @@ pub(super) struct Stream {
     pub(super) tls: Option<Box<StreamTls>>,
     /// TLS in the kernel, once that took the session over.
     pub(super) kernel_tls: Option<Box<KernelSession>>,
-    /// The first record has begun to arrive.
-    pub(super) has_begun: bool,
+    /// Its first record was whole.
+    pub(super) has_called: bool,
+    /// Octets of the first record with which it gets more time for the rest.
+    pub(super) first_due: usize,
     /// The app was told that it has no TLS.
     pub(super) is_clear_told: bool,
     /// The peer sends nothing more. Its calls are still answered.
@@ -131,7 +133,7 @@ impl Stream {
 
     /// Returns true for a peer that connected, has called nothing, and was not called either.
     pub(super) fn is_silent(&self) -> bool {
-        self.role == Role::Responder && !self.has_begun && self.own_calls == 0
+        self.role == Role::Responder && !self.has_called && self.own_calls == 0
     }
 
     /// Returns true if enough waits to be sent.
@@ -364,7 +366,8 @@ impl Streams {
             role,
             tls: None,
             kernel_tls: None,
-            has_begun: false,
+            has_called: false,
+            first_due: 1,
             is_clear_told: false,
             ended: false,
             dead: false,
