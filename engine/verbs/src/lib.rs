@@ -168,14 +168,14 @@ pub enum PeerAddress {
 
 impl PeerAddress {
     /// Returns true if both are of one host, for shares of what hosts compete for: the same IP
-    /// address, whatever the ports, or the same process of this host. Each simulated end is a host
-    /// of its own.
+    /// address, whatever the ports, or the same user of this host. Each simulated end is a host of
+    /// its own.
     pub fn is_of_host(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ip(one), Self::Ip(other)) => {
                 one.ip().to_canonical() == other.ip().to_canonical()
             }
-            (Self::Process { pid: one, .. }, Self::Process { pid: other, .. }) => one == other,
+            (Self::Process { uid: one, .. }, Self::Process { uid: other, .. }) => one == other,
             _ => false,
         }
     }

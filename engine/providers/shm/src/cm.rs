@@ -223,13 +223,20 @@ impl Shm {
         }
     }
 
+    /// Returns true if the user of this process may have one more link.
+    fn has_share(&self, peer: PeerAddress) -> bool {
+        let is_of_user = |link: &ShmLink| link.target.is_none() && link.peer.is_of_host(&peer);
+        let of_user = self.links.iter().filter(|(_, link)| is_of_user(link)).count();
+        of_user < self.shared.config.links_of_user()
+    }
+
     fn accept_all(&mut self, listener: usize) {
         for _ in 0..ACCEPTS {
             let Some(listener) = self.listeners.get(listener) else { return };
             let Ok(socket) = listener.accept() else { return };
             match ShmLink::accepted(socket, &self.shared) {
                 Ok(link) => {
-                    if self.adopt(link).is_none() {
+                    if !self.has_share(link.peer) || self.adopt(link).is_none() {
                         self.shared.stats.turned_away += 1;
                     }
                 }

@@ -2,7 +2,7 @@
 
 use rustix::process::geteuid;
 use stag_verbs::{Limits, Time};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// Settings of an [`Shm`](crate::Shm). [`ShmConfig::new`] has defaults for all but the limits and
 /// the seed.
@@ -60,5 +60,31 @@ impl ShmConfig {
             parking: 64,
             now,
         }
+    }
+
+    /// Links that processes of one user may have: it leaves places to each other user that may
+    /// connect. One user alone may have all of them.
+    pub(crate) fn links_of_user(&self) -> usize {
+        let users = self.allow.iter().collect::<BTreeSet<_>>().len().max(1);
+        self.links - (users - 1) * (self.links / (2 * users))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_leaves_links_to_each_other_user_that_may_connect() {
+        let limits = crate::tests::LIMITS;
+        let config = |links, allow: &[u32]| ShmConfig {
+            links,
+            allow: allow.to_vec(),
+            ..ShmConfig::new(limits.clone(), [0; 32], Time(0))
+        };
+        assert_eq!(config(64, &[0, 0]).links_of_user(), 64);
+        assert_eq!(config(64, &[1000, 0]).links_of_user(), 48);
+        assert_eq!(config(64, &[1000, 0, 7, 8]).links_of_user(), 40);
+        assert_eq!(config(1, &[1000, 0]).links_of_user(), 1);
     }
 }

@@ -24,7 +24,7 @@ use stag_verbs::{
 };
 use std::{path::PathBuf, time::Duration};
 
-const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: Limits = Limits {
     connections: 4,
     send_queue: 64,
     receives: 64,

@@ -204,3 +204,32 @@ fn messages_of_every_length_arrive_as_they_are() {
     let too_long = vec![0; RING_LEN / 8 + 1];
     assert!(!client.shm.send_inline(at_client, &too_long, None));
 }
+
+#[test]
+fn a_user_leaves_links_to_others_that_may_connect() {
+    let place = SocketHome::new("shares");
+    let mut server = ShmEnd::new(false, LIMITS);
+    let own = rustix::process::geteuid().as_raw();
+    server.shm.shared.config.allow = vec![own, own + 1, own + 2, own + 3];
+    let at = server.shm.listen(&place.address(false)).unwrap();
+    let most = server.shm.shared.config.links_of_user();
+    assert!(most < server.shm.shared.config.links);
+    let connect = || {
+        let socket = rustix::net::socket(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            None,
+        )
+        .unwrap();
+        let address = rustix::net::SocketAddrUnix::new(at.path()).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        socket
+    };
+    let mut silent = Vec::new();
+    for count in 0..most + 8 {
+        silent.push(connect());
+        server.shm.look();
+        assert_eq!(server.shm.links(), (count + 1).min(most));
+    }
+    assert_eq!(server.shm.stats().turned_away, 8);
+}
