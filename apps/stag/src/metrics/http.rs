@@ -4,20 +4,17 @@
 use super::text::MEDIA_TYPE;
 use std::{
     io::{self, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 /// Octets of a request, at most.
 const REQUEST_MAX: usize = 8_192;
-/// Clients that are heard at a time; one more is told to come later.
-const CLIENTS_MAX: usize = 4;
-/// Time that a client has for its request, and again for taking the answer.
+/// Clients that are heard at a time. One host has half of the places at most.
+const CLIENTS_MAX: usize = 8;
+/// Time that a client has for its whole request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after an `accept` that failed, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -38,12 +35,71 @@ impl Page {
     }
 }
 
-/// A client that is being heard; dropping it makes room for another one.
-struct Heard(Arc<AtomicUsize>);
+/// The places of clients; a clone is another handle of them.
+#[derive(Clone, Default)]
+struct Places(Arc<Mutex<PlaceList>>);
 
-impl Drop for Heard {
+/// Places in use, the oldest first, and the number of the next one.
+#[derive(Default)]
+struct PlaceList {
+    taken: Vec<TakenPlace>,
+    next: u64,
+}
+
+/// The place of a client.
+struct TakenPlace {
+    number: u64,
+    host: IpAddr,
+    socket: Arc<TcpStream>,
+    /// Its request has arrived. Until then it makes room for others.
+    has_asked: bool,
+}
+
+impl Places {
+    fn list(&self) -> MutexGuard<'_, PlaceList> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a client. A host has one while it has fewer than are free. Otherwise the
+    /// oldest client of the host makes room, if its request has not arrived, and for a host without
+    /// a place the oldest such client of all.
+    fn take(&self, host: IpAddr, socket: Arc<TcpStream>) -> Option<PlaceGuard> {
+        let PlaceList { taken, next } = &mut *self.list();
+        let of_host = taken.iter().filter(|place| place.host == host).count();
+        if of_host >= CLIENTS_MAX.saturating_sub(taken.len()) {
+            let yields =
+                |place: &TakenPlace| !place.has_asked && (of_host == 0 || place.host == host);
+            let oldest = taken.iter().position(yields)?;
+            // Its thread sees the end of the connection, and ends.
+            let _ = taken.remove(oldest).socket.shutdown(Shutdown::Both);
+        }
+        let number = *next;
+        *next += 1;
+        taken.push(TakenPlace { number, host, socket, has_asked: false });
+        Some(PlaceGuard { places: self.clone(), number })
+    }
+}
+
+/// The place of a client that is being heard; dropping it makes room for another one.
+struct PlaceGuard {
+    places: Places,
+    number: u64,
+}
+
+impl PlaceGuard {
+    /// Marks that the request has arrived: the client keeps its place until it is answered.
+    fn set_asked(&self) {
+        let mut list = self.places.list();
+        let own = list.taken.iter_mut().find(|place| place.number == self.number);
+        if let Some(own) = own {
+            own.has_asked = true;
+        }
+    }
+}
+
+impl Drop for PlaceGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.places.list().taken.retain(|place| place.number != self.number);
     }
 }
 
@@ -53,11 +109,11 @@ impl Drop for Heard {
 /// As starting a thread and asking for a socket's address do.
 pub fn serve(listener: TcpListener, scrape: Arc<Scrape>) -> io::Result<SocketAddr> {
     let at = listener.local_addr()?;
-    let heard = Arc::new(AtomicUsize::new(0));
+    let places = Places::default();
     let accept = move || {
         loop {
             match listener.accept() {
-                Ok((client, _)) => hear(client, &heard, &scrape),
+                Ok((client, from)) => hear(client, from, &places, &scrape),
                 Err(_) => thread::sleep(PAUSE),
             }
         }
@@ -67,29 +123,27 @@ pub fn serve(listener: TcpListener, scrape: Arc<Scrape>) -> io::Result<SocketAdd
 }
 
 /// Hears a client on a thread of its own, unless too many are heard already.
-fn hear(mut client: TcpStream, heard: &Arc<AtomicUsize>, scrape: &Arc<Scrape>) {
-    let is_too_much = heard.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX;
-    let place = Heard(Arc::clone(heard));
-    if is_too_much {
+fn hear(client: TcpStream, from: SocketAddr, places: &Places, scrape: &Arc<Scrape>) {
+    let client = Arc::new(client);
+    let Some(place) = places.take(from.ip().to_canonical(), Arc::clone(&client)) else {
         // A socket that was just accepted takes so little at once.
         let _ = client.set_nonblocking(true);
         let busy = Page::sentence("503 Service Unavailable", "too many clients at once");
-        let _ = client.write(&head(&busy));
+        let _ = (&*client).write(&head(&busy));
         return;
-    }
-    let scrape = Arc::clone(scrape);
-    let answer = move || {
-        let _place = place;
-        // A client that leaves early misses its answer.
-        let _ = answer(&mut client, &*scrape);
     };
+    let scrape = Arc::clone(scrape);
+    // A client that leaves early misses its answer.
+    let answer = move || drop(answer(&client, &place, &*scrape));
     // Without a thread nobody is heard, and the client sees the end.
     let _ = thread::Builder::new().name("metrics-client".to_owned()).spawn(answer);
 }
 
-fn answer(client: &mut TcpStream, scrape: &Scrape) -> io::Result<()> {
+fn answer(mut client: &TcpStream, place: &PlaceGuard, scrape: &Scrape) -> io::Result<()> {
     let mut request = Vec::with_capacity(512);
-    let page = match read_head(client, &mut request)? {
+    let is_whole = read_head(client, &mut request)?;
+    place.set_asked();
+    let page = match is_whole {
         true => page(&request, scrape),
         false => Page::sentence("431 Request Header Fields Too Large", "the request is too long"),
     };
@@ -103,12 +157,12 @@ fn answer(client: &mut TcpStream, scrape: &Scrape) -> io::Result<()> {
         let taken = client.write(rest)?;
         rest = rest.get(taken..).filter(|_| taken > 0).ok_or(io::ErrorKind::WriteZero)?;
     }
-    client.shutdown(std::net::Shutdown::Write)
+    client.shutdown(Shutdown::Write)
 }
 
 /// Reads to the empty line behind a request's header. False when that is not in the first
 /// [`REQUEST_MAX`] octets.
-fn read_head(client: &mut TcpStream, request: &mut Vec<u8>) -> io::Result<bool> {
+fn read_head(mut client: &TcpStream, request: &mut Vec<u8>) -> io::Result<bool> {
     let until = Instant::now() + PATIENCE;
     let mut piece = [0; 1_024];
     while request.len() < REQUEST_MAX {
@@ -212,22 +266,40 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_say_nothing_take_all_places_and_give_them_back() {
+    fn clients_that_say_nothing_make_room_for_one_that_asks() {
         let at = start();
-        let silent: Vec<_> = (0..CLIENTS_MAX).map(|_| TcpStream::connect(at).unwrap()).collect();
-        let mut told = String::new();
-        TcpStream::connect(at).unwrap().read_to_string(&mut told).unwrap();
-        assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+        let silent: Vec<_> = (0..3 * CLIENTS_MAX)
+            .map(|_| {
+                let mut silent = TcpStream::connect(at).unwrap();
+                silent.write_all(b"GET /metrics").unwrap();
+                silent
+            })
+            .collect();
+        let got = ask(at, b"GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(got.starts_with("HTTP/1.1 200 "), "{got}");
         drop(silent);
-        // Their places are free as soon as their threads have seen their end.
-        loop {
-            let got = ask(at, b"GET /metrics HTTP/1.1\r\n\r\n");
-            if got.starts_with("HTTP/1.1 200 ") {
-                break;
-            }
-            assert!(got.is_empty() || got.starts_with("HTTP/1.1 503 "), "{got}");
-            thread::yield_now();
-        }
+    }
+
+    #[test]
+    fn a_host_leaves_places_to_others_and_an_answer_is_not_interrupted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let host = |last: u8| IpAddr::from([192, 0, 2, last]);
+        let places = Places::default();
+        let take = |last| places.take(host(last), Arc::clone(&socket));
+        let mut asked: Vec<_> = (0..CLIENTS_MAX / 2).map(|_| take(1).unwrap()).collect();
+        asked.iter().for_each(PlaceGuard::set_asked);
+        assert!(take(1).is_none(), "it has its part, and all are being answered");
+        // Silent clients take the rest, and make room for each other and for another host.
+        let mut silent: Vec<_> = (2..20).map(|last| take(last).unwrap()).collect();
+        assert_eq!(places.list().taken.len(), CLIENTS_MAX);
+        asked.push(take(100).unwrap());
+        asked.last().unwrap().set_asked();
+        assert_eq!(places.list().taken.len(), CLIENTS_MAX);
+        silent.clear();
+        assert_eq!(places.list().taken.len(), asked.len());
+        asked.clear();
+        assert!(places.list().taken.is_empty());
     }
 
     #[test]
