@@ -1,4 +1,9 @@
-//! The replies of one shard: bounded, found in constant time, the oldest goes first.
+//! The replies of one shard: bounded, found in constant time.
+//!
+//! Clients are in slots, by the hash of their addresses. In a full cache the oldest reply of the
+//! new one's own slot goes when that has its part: all places by the number of slots with replies.
+//! Otherwise the oldest reply of the slot with the most goes. So one host may have all of the
+//! cache, and pushes no reply of others out of it.
 
 use std::time::Duration;
 
@@ -65,8 +70,8 @@ impl KeptReply {
     }
 }
 
-/// A place of the cache: in a chain of its bucket, and in the line from the newest to the oldest;
-/// free ones are chained too.
+/// A place of the cache: in a chain of its bucket, and in the line of its slot from the newest to
+/// the oldest; free ones are chained too.
 #[derive(Clone, Debug)]
 struct ReplyEntry {
     key: Option<CallKey>,
@@ -78,16 +83,30 @@ struct ReplyEntry {
     reply: KeptReply,
 }
 
+/// The replies of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SlotLine {
+    newest: u32,
+    oldest: u32,
+    len: u32,
+}
+
+impl SlotLine {
+    const EMPTY: Self = Self { newest: NONE, oldest: NONE, len: 0 };
+}
+
 /// See the module. Nothing is allocated after it is made, but when replies move.
 #[derive(Debug)]
 pub(crate) struct ReplyCache {
     entries: Box<[ReplyEntry]>,
     buckets: Box<[u32]>,
     /// Entries by slot of their client.
-    population: Box<[u32]>,
+    lines: Box<[SlotLine]>,
+    /// Slots with entries.
+    slots_in_use: usize,
+    /// The slot that is looked at next for a reply that nobody asks for any more.
+    next_slot: usize,
     free: u32,
-    newest: u32,
-    oldest: u32,
     len: usize,
     /// Calls being carried out.
     busy: usize,
@@ -115,10 +134,10 @@ impl ReplyCache {
         Self {
             entries: (0..capacity).map(free).collect(),
             buckets: vec![NONE; Self::buckets(capacity)].into(),
-            population: vec![0; slots].into(),
+            lines: vec![SlotLine::EMPTY; slots].into(),
+            slots_in_use: 0,
+            next_slot: 0,
             free: 0,
-            newest: NONE,
-            oldest: NONE,
             len: 0,
             busy: 0,
         }
@@ -130,7 +149,9 @@ impl ReplyCache {
 
     /// Octets of a cache with this capacity.
     pub(crate) const fn octets(capacity: usize, slots: usize) -> usize {
-        capacity * size_of::<ReplyEntry>() + (Self::buckets(capacity) + slots) * size_of::<u32>()
+        capacity * size_of::<ReplyEntry>()
+            + Self::buckets(capacity) * size_of::<u32>()
+            + slots * size_of::<SlotLine>()
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -164,7 +185,7 @@ impl ReplyCache {
                 if let Some(place) = outdated {
                     self.remove(place);
                 }
-                self.make_room(counts);
+                self.make_room(slot, now, counts);
                 let place = self.insert(*key, slot, now, NONE);
                 self.busy += 1;
                 CacheVerdict::Execute(ReplyTicket { place, key: *key })
@@ -199,7 +220,7 @@ impl ReplyCache {
         if let Some(place) = self.find(key) {
             self.remove(place);
         }
-        self.make_room(counts);
+        self.make_room(slot, reply.now, counts);
         let place = self.insert(*key, slot, reply.now, NONE);
         self.busy += 1;
         self.finish(ReplyTicket { place, key: *key }, reply.octets);
@@ -228,25 +249,19 @@ impl ReplyCache {
             self.busy, 0,
             "no call is being carried out while its shard sorts its mail"
         );
-        let count = self.population.get(slot).map_or(0, |count| *count as usize);
-        let mut taken = Vec::with_capacity(count);
-        let mut place = self.newest;
-        while taken.len() < count && place != NONE {
+        let mut taken = Vec::with_capacity(self.line(slot).len as usize);
+        while self.line(slot).oldest != NONE {
+            let place = self.line(slot).oldest;
             let entry = self.entry(place);
-            let older = entry.older;
-            if entry.slot == slot
-                && let Some(key) = entry.key
-            {
-                taken.push(MovedReply { key, born: entry.born, reply: entry.reply.clone() });
-                self.remove(place);
-            }
-            place = older;
+            let (born, reply) = (entry.born, entry.reply.clone());
+            taken.extend(entry.key.map(|key| MovedReply { key, born, reply }));
+            self.remove(place);
         }
-        taken.reverse();
         taken
     }
 
-    /// Puts replies of a slot among its own, by age. What is too old for a full cache is dropped.
+    /// Puts replies of a slot among its own, by age. What is too old for a cache in which its slot
+    /// has its part is dropped.
     pub(crate) fn put(&mut self, slot: usize, moved: Vec<MovedReply>, counts: &mut Duplicates) {
         // From the newest backwards, so that one walk finds all places.
         let mut newer = NONE;
@@ -257,15 +272,18 @@ impl ReplyCache {
             }
             if self.free == NONE {
                 counts.evicted += 1;
-                if self.entry(self.oldest).born >= moved.born {
+                let victim = self.victim(slot);
+                let entry = self.entry(victim);
+                if entry.slot == slot && entry.born >= moved.born {
                     continue;
                 }
-                if newer == self.oldest {
-                    newer = self.entry(newer).newer;
+                if newer == victim {
+                    newer = entry.newer;
                 }
-                self.remove(self.oldest);
+                self.remove(victim);
             }
-            let mut older = if newer == NONE { self.newest } else { self.entry(newer).older };
+            let mut older =
+                if newer == NONE { self.line(slot).newest } else { self.entry(newer).older };
             while older != NONE && self.entry(older).born > moved.born {
                 newer = older;
                 older = self.entry(older).older;
@@ -276,11 +294,35 @@ impl ReplyCache {
         }
     }
 
-    fn make_room(&mut self, counts: &mut Duplicates) {
+    /// Makes room for one more reply of a slot.
+    fn make_room(&mut self, slot: usize, now: Time, counts: &mut Duplicates) {
         if self.free == NONE {
             counts.evicted += 1;
-            self.remove(self.oldest);
+            let victim = self.next_outdated(now).unwrap_or_else(|| self.victim(slot));
+            self.remove(victim);
         }
+    }
+
+    /// A reply that is too old for any call, if the next slot has one. Slots without one are left
+    /// for the next look.
+    fn next_outdated(&mut self, now: Time) -> Option<u32> {
+        let oldest = self.line(self.next_slot).oldest;
+        if oldest != NONE && now.since(self.entry(oldest).born) >= AGE_MAX {
+            return Some(oldest);
+        }
+        self.next_slot = (self.next_slot + 1) % self.lines.len();
+        None
+    }
+
+    /// The entry of a full cache that makes room for this slot: its own oldest one if it has its
+    /// part, or else the oldest of the slot with the most.
+    fn victim(&self, slot: usize) -> u32 {
+        let own = self.line(slot);
+        if own.len as usize * self.slots_in_use >= self.len {
+            return own.oldest;
+        }
+        let most = self.lines.iter().max_by_key(|line| line.len);
+        most.expect("a cache has slots").oldest
     }
 
     fn find(&self, key: &CallKey) -> Option<u32> {
@@ -295,21 +337,24 @@ impl ReplyCache {
         None
     }
 
-    /// A free place becomes the entry that is next older than `newer`, or the newest.
+    /// A free place becomes the entry of its slot that is next older than `newer`, or the newest.
     fn insert(&mut self, key: CallKey, slot: usize, born: Time, newer: u32) -> u32 {
         let place = self.free;
-        let older = if newer == NONE { self.newest } else { self.entry(newer).older };
+        let older = if newer == NONE { self.line(slot).newest } else { self.entry(newer).older };
         let bucket = self.bucket(&key);
         let chained = std::mem::replace(self.head(bucket), place);
         let entry = self.entry_mut(place);
         let free = std::mem::replace(&mut entry.chained, chained);
         (entry.key, entry.slot, entry.born) = (Some(key), slot, born);
         (entry.older, entry.newer, entry.reply.len) = (older, newer, 0);
-        *self.behind(newer) = place;
-        *self.before(older) = place;
+        *self.link_to_older(slot, newer) = place;
+        *self.link_to_newer(slot, older) = place;
         self.free = free;
         self.len += 1;
-        self.count(slot, 1);
+        let line = self.line_mut(slot);
+        line.len += 1;
+        let is_first = line.len == 1;
+        self.slots_in_use += usize::from(is_first);
         place
     }
 
@@ -328,16 +373,22 @@ impl ReplyCache {
             }
             self.entry_mut(link).chained = chained;
         }
-        *self.behind(newer) = older;
-        *self.before(older) = newer;
+        *self.link_to_older(slot, newer) = older;
+        *self.link_to_newer(slot, older) = newer;
         self.entry_mut(place).chained = std::mem::replace(&mut self.free, place);
         self.len -= 1;
-        self.count(slot, -1);
+        let line = self.line_mut(slot);
+        line.len -= 1;
+        let is_last = line.len == 0;
+        self.slots_in_use -= usize::from(is_last);
     }
 
-    fn count(&mut self, slot: usize, change: i32) {
-        let count = self.population.get_mut(slot).expect("a client has one of the slots");
-        *count = count.wrapping_add_signed(change);
+    fn line(&self, slot: usize) -> SlotLine {
+        *self.lines.get(slot).expect("a client has one of the slots")
+    }
+
+    fn line_mut(&mut self, slot: usize) -> &mut SlotLine {
+        self.lines.get_mut(slot).expect("a client has one of the slots")
     }
 
     const fn bucket(&self, key: &CallKey) -> usize {
@@ -349,14 +400,20 @@ impl ReplyCache {
         self.buckets.get_mut(bucket).expect("a bucket is masked by their number")
     }
 
-    /// Returns the link to the next older entry: that of `place`, or the beginning of the queue.
-    fn behind(&mut self, place: u32) -> &mut u32 {
-        if place == NONE { &mut self.newest } else { &mut self.entry_mut(place).older }
+    /// Returns the link to the next older entry of a slot: that of `place`, or the line's start.
+    fn link_to_older(&mut self, slot: usize, place: u32) -> &mut u32 {
+        match place {
+            NONE => &mut self.line_mut(slot).newest,
+            _ => &mut self.entry_mut(place).older,
+        }
     }
 
-    /// Returns the link to the next newer entry: that of `place`, or the end of the queue.
-    fn before(&mut self, place: u32) -> &mut u32 {
-        if place == NONE { &mut self.oldest } else { &mut self.entry_mut(place).newer }
+    /// Returns the link to the next newer entry of a slot: that of `place`, or the line's end.
+    fn link_to_newer(&mut self, slot: usize, place: u32) -> &mut u32 {
+        match place {
+            NONE => &mut self.line_mut(slot).oldest,
+            _ => &mut self.entry_mut(place).newer,
+        }
     }
 
     fn entry(&self, place: u32) -> &ReplyEntry {

@@ -23,7 +23,10 @@ impl Shelf {
 
     /// Makes a call; returns true if it was carried out. A replay must be the first reply.
     fn call(&mut self, number: u32, now: u64) -> bool {
-        let slot = number as usize % 4;
+        self.call_from(number as usize % 4, number, now)
+    }
+
+    fn call_from(&mut self, slot: usize, number: u32, now: u64) -> bool {
         let ticket = match self.cache.judge(&key(number), slot, Time(now), &mut self.counts) {
             CacheVerdict::Execute(ticket) => ticket,
             CacheVerdict::Replay(octets) => {
@@ -40,30 +43,32 @@ impl Shelf {
     /// Follows every link.
     fn check(&self) {
         let cache = &self.cache;
-        let (mut place, mut newer, mut line, mut population) = (cache.newest, NONE, 0, [0; 4]);
-        while place != NONE {
-            let entry = cache.entry(place);
-            assert_eq!(
-                (entry.newer, cache.find(entry.key.as_ref().unwrap())),
-                (newer, Some(place))
-            );
-            assert!(
-                newer == NONE || cache.entry(newer).born >= entry.born,
-                "the line is sorted by age"
-            );
-            population[entry.slot] += 1;
-            (newer, place, line) = (place, entry.older, line + 1);
+        let (mut all, mut in_use) = (0, 0);
+        for (slot, line) in cache.lines.iter().enumerate() {
+            let (mut place, mut newer, mut len) = (line.newest, NONE, 0);
+            while place != NONE {
+                let entry = cache.entry(place);
+                assert_eq!(
+                    (entry.newer, entry.slot, cache.find(entry.key.as_ref().unwrap())),
+                    (newer, slot, Some(place))
+                );
+                assert!(
+                    newer == NONE || cache.entry(newer).born >= entry.born,
+                    "the line is sorted by age"
+                );
+                (newer, place, len) = (place, entry.older, len + 1);
+            }
+            assert_eq!((line.oldest, line.len), (newer, len));
+            all += len as usize;
+            in_use += usize::from(len > 0);
         }
-        assert_eq!(
-            (cache.oldest, cache.len, &cache.population[..]),
-            (newer, line, &population[..])
-        );
+        assert_eq!((cache.len, cache.slots_in_use), (all, in_use));
         let mut free = 0;
         let mut place = cache.free;
         while place != NONE {
             (place, free) = (cache.entry(place).chained, free + 1);
         }
-        assert_eq!(line + free, cache.entries.len());
+        assert_eq!(all + free, cache.entries.len());
         assert!(!cache.is_busy());
     }
 }
@@ -77,7 +82,11 @@ fn a_duplicate_gets_the_first_reply_until_the_cache_is_full_of_newer_ones() {
         for now in 0..3_000 {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let number = (random >> 16) % (2 * capacity as u32 + 1);
-            assert_eq!(shelf.call(number, now), !kept.contains(&number), "{capacity}, {now}");
+            assert_eq!(
+                shelf.call_from(1, number, now),
+                !kept.contains(&number),
+                "{capacity}, {now}"
+            );
             if !kept.contains(&number) {
                 kept.push_back(number);
                 if kept.len() > capacity {
@@ -152,13 +161,13 @@ fn replies_move_by_slot_and_keep_their_age() {
 }
 
 #[test]
-fn a_full_cache_keeps_the_newest_of_both() {
+fn a_full_cache_keeps_the_newest_of_both_where_a_slot_has_its_part() {
     for capacity in 1..=12 {
         for (shift, count) in [(0, 4), (35, 4), (75, 4), (200, 4), (35, 1)] {
             let (mut from, mut to) = (Shelf::new(16), Shelf::new(capacity));
             (0..count).for_each(|i| assert!(from.call(i * 4, u64::from(i) * 10 + shift)));
             let own = (0..capacity as u32)
-                .map(|i| (101 + i * 4, u64::from(i) * 10 + 1))
+                .map(|i| (400 + i * 4, u64::from(i) * 10 + 1))
                 .collect::<Vec<_>>();
             own.iter().for_each(|(number, born)| assert!(to.call(*number, *born)));
             let moved = from.cache.take(0);
@@ -201,7 +210,46 @@ fn the_memory_is_what_the_budget_says() {
     assert!((1 << 20..2 << 20).contains(&octets), "{octets}");
     let cache = ReplyCache::new(4096, 256);
     assert_eq!(
-        size_of_val(&*cache.entries) + 4 * (cache.buckets.len() + cache.population.len()),
+        size_of_val(&*cache.entries) + 4 * cache.buckets.len() + size_of_val(&*cache.lines),
         octets
     );
+}
+
+#[test]
+fn one_host_may_fill_the_cache_and_pushes_no_reply_of_others_out() {
+    let mut shelf = Shelf::new(64);
+    (0..200).for_each(|number| assert!(shelf.call_from(0, number, 1)));
+    assert_eq!(shelf.cache.line(0).len, 64, "one host alone has all of it");
+    (1_000..1_010).for_each(|number| assert!(shelf.call_from(1, number, 2)));
+    (200..700).for_each(|number| assert!(shelf.call_from(0, number, 3)));
+    (1_000..1_010).for_each(|number| assert!(!shelf.call_from(1, number, 4), "it is kept"));
+    // Hosts that go on have equal parts.
+    (2_000..2_200).for_each(|number| assert!(shelf.call_from(1, number, 5)));
+    (3_000..3_200).for_each(|number| assert!(shelf.call_from(2, number, 5)));
+    let parts: Vec<_> = (0..3).map(|slot| shelf.cache.line(slot).len).collect();
+    assert_eq!(parts, [21, 21, 22]);
+    shelf.check();
+}
+
+#[test]
+fn replies_that_move_push_no_more_out_than_the_part_of_their_host() {
+    let (mut from, mut to) = (Shelf::new(64), Shelf::new(64));
+    (0..64).for_each(|number| assert!(from.call_from(0, number, 100)));
+    (100..116).for_each(|number| assert!(to.call_from(1, number, 1)));
+    (200..248).for_each(|number| assert!(to.call_from(2, number, 2)));
+    to.cache.put(0, from.cache.take(0), &mut to.counts);
+    to.check();
+    let parts: Vec<_> = (0..3).map(|slot| to.cache.line(slot).len).collect();
+    assert_eq!(parts, [22, 16, 26]);
+    (100..116).for_each(|number| assert!(!to.call_from(1, number, 200), "it is kept"));
+}
+
+#[test]
+fn replies_that_are_too_old_for_any_call_go_first() {
+    let mut shelf = Shelf::new(64);
+    (0..32).for_each(|number| assert!(shelf.call_from(1, number, 1)));
+    (100..132).for_each(|number| assert!(shelf.call_from(2, number, 1)));
+    let now = 2 + AGE_MAX.as_nanos() as u64;
+    (200..300).for_each(|number| assert!(shelf.call_from(0, number, now)));
+    assert!(shelf.cache.line(0).len > 56, "{}", shelf.cache.line(0).len);
 }

@@ -407,7 +407,7 @@ impl ShardCache {
     }
 
     fn slot(&self, client: CacheClient) -> usize {
-        if self.is_alone { 0 } else { self.keys.client(client) as usize % SLOTS }
+        self.keys.client(client) as usize % SLOTS
     }
 }
 
