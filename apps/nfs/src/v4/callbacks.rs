@@ -1,7 +1,10 @@
 //! Callbacks: CB_SEQUENCE, and what it is for, over the connection of a session in the reverse
 //! direction (RFC 8881 §2.10.6, §20; RFC 8167).
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use stag_engine::{Cx, PeerId, Request as CallRequest, Time, Token};
 use stag_protocol::{
@@ -36,9 +39,10 @@ pub(super) enum Callback {
     RecallAny { client: ClientKey, keep: u32 },
 }
 
-/// Callbacks that wait for a slot at most. Beyond, notices are dropped, and recalls run into their
-/// deadline.
-const QUEUED_MAX: usize = 4_096;
+/// Notices that wait for a slot at most; a host leaves places to others. Beyond, they are dropped
+/// and counted: the client asks for its lock again by itself. Other callbacks are never dropped:
+/// there is one recall for each delegation, and one CB_GETATTR for each compound that waits.
+const NOTICES_MAX: usize = 4_096;
 /// Callbacks of the queue that one pass tries to send; the rest has its turn in the next ones.
 const TRIES: usize = 64;
 /// Octets of the longest callback: a notice names an owner of up to 1,024.
@@ -64,7 +68,13 @@ impl Callback {
 /// Callbacks that wait for a slot, and those whose calls are under way.
 #[derive(Debug, Default)]
 pub(super) struct Callbacks {
-    queue: VecDeque<Callback>,
+    queue: VecDeque<(Callback, Option<u64>)>,
+    /// Notices in the queue.
+    notices: usize,
+    /// The same, of each host that has some.
+    notices_of: HashMap<u64, usize>,
+    /// Notices that found no place in the queue.
+    pub(super) dropped: u64,
     /// Callbacks sent, retries included.
     pub(super) sent: u64,
     /// Outcomes other than a reply that took the callback.
@@ -76,6 +86,41 @@ pub(super) struct Callbacks {
 }
 
 impl Callbacks {
+    /// Puts a callback into the queue, for a client of this host. Returns false if it is a notice
+    /// that finds no place.
+    fn add(&mut self, callback: Callback, host: Option<u64>) -> bool {
+        if matches!(callback, Callback::NotifyLock(_)) {
+            let of_host = host.and_then(|host| self.notices_of.get(&host)).copied();
+            if of_host.unwrap_or(0) >= NOTICES_MAX.saturating_sub(self.notices) {
+                self.dropped += 1;
+                return false;
+            }
+            self.notices += 1;
+            if let Some(host) = host {
+                *self.notices_of.entry(host).or_default() += 1;
+            }
+        }
+        self.queue.push_back((callback, host));
+        true
+    }
+
+    /// The callback that has waited for the longest time.
+    fn next(&mut self) -> Option<Callback> {
+        let (callback, host) = self.queue.pop_front()?;
+        if matches!(callback, Callback::NotifyLock(_)) {
+            self.notices -= 1;
+            if let Some(host) = host
+                && let Some(count) = self.notices_of.get_mut(&host)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.notices_of.remove(&host);
+                }
+            }
+        }
+        Some(callback)
+    }
+
     /// Looks through the slots at that time, if not before.
     fn wake_at(&mut self, at: Option<Time>) {
         self.again_at = self.again_at.into_iter().chain(at).min();
@@ -109,7 +154,7 @@ impl Nfs4 {
             self.send_again(cx);
         }
         for _ in 0..self.callbacks.queue.len().min(TRIES) {
-            let Some(callback) = self.callbacks.queue.pop_front() else { return };
+            let Some(callback) = self.callbacks.next() else { return };
             if let Err(callback) = self.send_new(cx, callback) {
                 self.queue(callback);
             }
@@ -126,7 +171,12 @@ impl Nfs4 {
             StateWork::Revoke(state) => self.revoke_recorded(state, now),
             StateWork::GoOn(_) => self.suspended.note_return(),
             StateWork::Expired(key) => drop(self.remove_expired(key, now)),
-            StateWork::Stateless(key) => self.forget_record(key, now),
+            StateWork::Stateless(key) | StateWork::Silent(key) => self.forget_record(key, now),
+            StateWork::Returned(key) => {
+                if let Some(id) = self.state.client_id(key) {
+                    self.record_client(id, now);
+                }
+            }
             StateWork::EndGrace => self.end_grace(now),
         }
     }
@@ -140,9 +190,9 @@ impl Nfs4 {
     }
 
     fn queue(&mut self, callback: Callback) {
-        let is_kept = self.state.client_id(callback.client()).is_some();
-        if is_kept && self.callbacks.queue.len() < QUEUED_MAX {
-            self.callbacks.queue.push_back(callback);
+        let client = callback.client();
+        if self.state.client_id(client).is_some() {
+            self.callbacks.add(callback, self.state.host_of(client));
         }
     }
 
@@ -441,5 +491,37 @@ impl CallArguments<'_> {
                 types: Bitmap::of([0, 1]),
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::v4::state::{StateLimits, StateTables};
+
+    fn some_client() -> ClientKey {
+        let limits = StateLimits::default();
+        StateTables::new(0, 1, 0, limits).add_client(1, false, 0).unwrap()
+    }
+
+    fn notice(client: ClientKey) -> Callback {
+        Callback::NotifyLock(LockNotice { client, handle: Box::default(), owner: Box::default() })
+    }
+
+    #[test]
+    fn a_host_leaves_places_of_notices_to_others_and_displaces_no_recall() {
+        let (mut callbacks, client) = (Callbacks::default(), some_client());
+        let taken = |callbacks: &mut Callbacks, host| {
+            (0..2 * NOTICES_MAX).filter(|_| callbacks.add(notice(client), Some(host))).count()
+        };
+        assert_eq!(taken(&mut callbacks, 1), NOTICES_MAX / 2);
+        assert_eq!(taken(&mut callbacks, 2), NOTICES_MAX / 4);
+        assert_eq!(callbacks.dropped as usize, 4 * NOTICES_MAX - NOTICES_MAX / 4 * 3);
+        for _ in 0..NOTICES_MAX {
+            assert!(callbacks.add(Callback::RecallAny { client, keep: 0 }, Some(1)));
+        }
+        while callbacks.next().is_some() {}
+        assert_eq!((callbacks.notices, callbacks.notices_of.len()), (0, 0));
+        assert!(callbacks.add(notice(client), Some(1)));
     }
 }

@@ -456,6 +456,7 @@ impl Nfs4 {
             suspended: self.suspended.len() as u64,
             callbacks: self.callbacks.sent,
             failed_callbacks: self.callbacks.failed,
+            dropped_notices: self.callbacks.dropped,
             awaited: u64::from(self.state.awaited_reclaims().unwrap_or(0)),
             in_grace: u64::from(self.state.awaited_reclaims().is_some()),
             waiting_records: self.recovery.queue.len() as u64,

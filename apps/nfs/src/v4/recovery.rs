@@ -16,7 +16,9 @@
 //! lose.
 //!
 //! A client without state has no record, so that no grace period waits for it: the record goes when
-//! it has had none for a lease. An OPEN of a recorded client costs nothing.
+//! it has had none for a lease. So does that of a client with state that has been silent for some
+//! leases; when it comes back in the same run, it is recorded again. An OPEN of a recorded client
+//! costs nothing.
 
 mod settled_records;
 
@@ -252,8 +254,8 @@ impl Nfs4 {
         self.clients.get(id).is_some_and(|client| client.record == RecordPhase::Stable)
     }
 
-    /// A client has had no state for a lease: no grace period is to wait for it. One with an
-    /// operation that waits may be about to get some.
+    /// A client has had no state for a lease, or is silent: no grace period is to wait for it. One
+    /// with an operation that waits may be about to get some.
     pub(super) fn forget_record(&mut self, key: ClientKey, now: Time) {
         let Some(id) = self.state.client_id(key) else { return };
         let waits = self.suspended.find(|compound| compound.slot.client == id).is_some();
@@ -267,8 +269,7 @@ impl Nfs4 {
         }
     }
 
-    /// Drops the record of a client that has no state. Nothing waits for that. Returns true if
-    /// there was one.
+    /// Drops the record of a client. Nothing waits for that. Returns true if there was one.
     fn drop_record(&mut self, id: u64, now: Time) -> bool {
         let client = self.clients.get_mut(id);
         let Some(client) = client.filter(|client| client.record == RecordPhase::Stable) else {

@@ -34,6 +34,8 @@ pub struct Nfs4Report {
     pub callbacks: u64,
     /// Callbacks that were not answered, or by a failure.
     pub failed_callbacks: u64,
+    /// Notices of locks that may be free, dropped because too many waited.
+    pub dropped_notices: u64,
     /// Clients that gave the name of another host's client.
     pub name_conflicts: u64,
     /// Opens of files that a REMOVE takes away at once, because too many are kept.

@@ -107,6 +107,7 @@ impl StateTables {
             }
         }
         assert_eq!(self.hosts.len(), self.by_host.len());
+        self.assert_expired();
     }
 
     fn assert_counts(&self) {
@@ -122,6 +123,7 @@ impl StateTables {
         let kept: usize = files().map(|file| file.delegations.len()).sum();
         assert_eq!((kept, kept), (self.delegations, of_clients(SharedTable::Delegations)));
         assert_eq!(self.lock_states, of_clients(SharedTable::LockStates));
+        assert_eq!(self.waiters, of_clients(SharedTable::Waiters));
         self.assert_hosts();
         let live: usize = files().map(|file| self.delegations_of(file).count()).sum();
         assert_eq!(kept - live, clients().map(|client| client.revoked).sum::<usize>());

@@ -17,38 +17,43 @@ pub(super) enum SharedTable {
     LockStates,
     Ranges,
     Delegations,
+    Waiters,
 }
 
 impl SharedTable {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Opens, Self::LockStates, Self::Ranges, Self::Delegations];
+    pub const ALL: [Self; 5] =
+        [Self::Opens, Self::LockStates, Self::Ranges, Self::Delegations, Self::Waiters];
 }
 
 /// Places of a client, or of a host, in each of those tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct HeldPlaces([usize; 4]);
+pub(super) struct HeldPlaces([u32; 5]);
 
 impl HeldPlaces {
     /// Places in one table.
     pub const fn of(&self, table: SharedTable) -> usize {
-        let Self([opens, lock_states, ranges, delegations]) = *self;
-        match table {
-            SharedTable::Opens => opens,
-            SharedTable::LockStates => lock_states,
-            SharedTable::Ranges => ranges,
-            SharedTable::Delegations => delegations,
-        }
-    }
-
-    const fn count(&mut self, table: SharedTable, added: usize, gone: usize) {
-        let Self([opens, lock_states, ranges, delegations]) = self;
+        let Self([opens, lock_states, ranges, delegations, waiters]) = *self;
         let held = match table {
             SharedTable::Opens => opens,
             SharedTable::LockStates => lock_states,
             SharedTable::Ranges => ranges,
             SharedTable::Delegations => delegations,
+            SharedTable::Waiters => waiters,
         };
-        *held = *held + added - gone;
+        held as usize
+    }
+
+    const fn count(&mut self, table: SharedTable, added: usize, gone: usize) {
+        let Self([opens, lock_states, ranges, delegations, waiters]) = self;
+        let held = match table {
+            SharedTable::Opens => opens,
+            SharedTable::LockStates => lock_states,
+            SharedTable::Ranges => ranges,
+            SharedTable::Delegations => delegations,
+            SharedTable::Waiters => waiters,
+        };
+        *held = *held + added as u32 - gone as u32;
     }
 }
 
@@ -83,10 +88,18 @@ impl StateTables {
             client.host = Some(key);
             host.clients += 1;
         }
+        self.order_in_host(client.0, true);
+    }
+
+    /// The host that a client comes from.
+    pub fn host_of(&self, client: ClientKey) -> Option<u64> {
+        let host = self.clients.get(client.0)?.host?;
+        self.hosts.get(host).map(|host| host.id)
     }
 
     /// Takes a client that goes, or gets another host, out of its host. It has no state.
     pub(super) fn leave_host(&mut self, client: Key) {
+        self.order_in_host(client, false);
         let Some(key) = self.clients.get_mut(client).and_then(|it| it.host.take()) else { return };
         let Some(host) = self.hosts.get_mut(key) else { return };
         host.clients -= 1;
@@ -119,6 +132,7 @@ impl StateTables {
             SharedTable::LockStates => (self.limits.lock_states, self.lock_states),
             SharedTable::Ranges => (self.limits.ranges, self.ranges),
             SharedTable::Delegations => (self.limits.delegations, self.delegations),
+            SharedTable::Waiters => (self.limits.waiters, self.waiters),
         };
         limit.saturating_sub(used)
     }
@@ -135,13 +149,7 @@ impl StateTables {
     /// make room, and of no other.
     pub(super) fn when_over_share(&self, client: ClientKey) -> StateFault {
         let host = self.clients.get(client.0).and_then(|client| client.host);
-        let expired = self.clients.iter().filter(|(key, one)| {
-            let has_state = !one.states.is_empty();
-            has_state && host.is_some() && one.host == host && self.is_courtesy(*key)
-        });
-        let oldest = expired.min_by_key(|(_, client)| client.renewed_at);
-        oldest.map_or(StateFault::Failed(Status4::Delay), |(key, _)| {
-            StateFault::AwaitRemoval(ClientKey(key))
-        })
+        host.and_then(|host| self.oldest_expired_of(host))
+            .map_or(StateFault::Failed(Status4::Delay), StateFault::AwaitRemoval)
     }
 }

@@ -2,6 +2,7 @@
 //! it is in somebody's way (RFC 8881 §8.3, §8.4.3).
 
 use super::entry::{ClientEntry, EntryRecord, LeasePhase};
+use super::hosts::SharedTable;
 use super::waiter::WAITERS_PER_TURN;
 use super::{ClientKey, StateFault, StateTables, StateWork};
 use crate::steps;
@@ -15,6 +16,11 @@ const CLIENTS_PER_TURN: usize = 64;
 /// Milliseconds for which the state of an expired client is kept when it is in nobody's way.
 pub const COURTESY_MS: u64 = 24 * 3_600_000;
 
+/// Leases of silence for which an expired client with state stays recorded. A restart after that
+/// does not wait for it: it would come back within the grace period by chance only, and gets
+/// NFS4ERR_NO_GRACE (RFC 8881 §8.4.2.1). Without a restart it still finds its state.
+pub const RECORDED_LEASES: u64 = 4;
+
 impl StateTables {
     /// Adds a client with the client ID `id`, whose lease begins; `None` when the table is full.
     /// `listed` says that the records allow it to reclaim.
@@ -23,12 +29,25 @@ impl StateTables {
         self.clients.insert(ClientEntry::new(id, reclaim, now)).ok().map(ClientKey)
     }
 
+    /// Returns true if there is a place for one more client.
+    pub fn has_place_for_client(&self) -> bool {
+        self.clients.len() < self.limits.clients
+    }
+
+    /// Returns true if [`release_some`](Self::release_some) with this limit drops all of a client.
+    pub fn is_small(&self, client: ClientKey, most: usize) -> bool {
+        self.clients
+            .get(client.0)
+            .is_none_or(|client| client.states.len() + client.held.of(SharedTable::Ranges) < most)
+    }
+
     /// Drops a client and all of its state: it expired, it is destroyed, or a new incarnation of it
     /// was confirmed.
     pub fn release_client(&mut self, client: ClientKey) {
         while let Some(state) = self.clients.get(client.0).and_then(|it| it.states.last()) {
             self.drop_state(*state);
         }
+        self.set_phase(client.0, LeasePhase::Active);
         self.leave_host(client.0);
         if let Some(mut gone) = self.clients.remove(client.0) {
             self.recovery.forget(&mut gone.reclaim);
@@ -38,9 +57,7 @@ impl StateTables {
     /// Begins to drop a client with much state: until all of it [is](Self::release_some), it is
     /// that of an expired client.
     pub fn begin_release(&mut self, client: ClientKey) {
-        if let Some(client) = self.clients.get_mut(client.0) {
-            client.phase = LeasePhase::AwaitRelease;
-        }
+        self.set_phase(client.0, LeasePhase::AwaitRelease);
     }
 
     /// Drops at most so many states and locked ranges of a client, and the client with the last.
@@ -67,10 +84,15 @@ impl StateTables {
     /// SEQUENCE: renews the lease. A client that expired and was in nobody's way goes on as if
     /// nothing had happened. Returns false if the client was released.
     pub fn renew(&mut self, client: ClientKey, now: u64) -> bool {
-        let Some(client) = self.clients.get_mut(client.0) else { return false };
+        let was_expired = self.is_courtesy(client.0);
+        self.set_phase(client.0, LeasePhase::Active);
+        let Some(entry) = self.clients.get_mut(client.0) else { return false };
         // RFC 8881 §8.3 [8881-221]: SEQUENCE renews the lease
-        client.renewed_at = now;
-        client.phase = LeasePhase::Active;
+        entry.renewed_at = now;
+        let is_forgotten = entry.record == EntryRecord::Missing && entry.reclaim.complete;
+        if was_expired && is_forgotten && !entry.states.is_empty() {
+            self.work.push(StateWork::Returned(client));
+        }
         true
     }
 
@@ -102,20 +124,21 @@ impl StateTables {
         })
     }
 
+    /// Returns true if the client is recorded and expired.
+    pub(super) fn is_recorded_and_expired(&self, client: ClientKey) -> bool {
+        self.clients.get(client.0).is_some_and(|client| {
+            client.record == EntryRecord::Stable && client.phase == LeasePhase::Courtesy
+        })
+    }
+
     /// Returns true if the client was found to be expired for good, and has not come back.
     pub fn is_to_go(&self, client: ClientKey) -> bool {
         self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
     }
 
-    /// A client whose state may go when a table is full.
-    pub(super) fn any_courtesy(&self) -> Option<ClientKey> {
-        let expired = self.clients.iter().filter(|(key, _)| self.is_courtesy(*key));
-        expired.min_by_key(|(_, client)| client.renewed_at).map(|(key, _)| ClientKey(key))
-    }
-
     /// The answer when a table is full.
     pub(super) fn when_full(&self) -> StateFault {
-        self.any_courtesy().map_or(StateFault::Failed(Status4::Delay), StateFault::AwaitRemoval)
+        self.oldest_expired().map_or(StateFault::Failed(Status4::Delay), StateFault::AwaitRemoval)
     }
 
     /// The answer to a request that a table refused with this status.
@@ -145,23 +168,29 @@ impl StateTables {
             let lease = self.lease;
             let Some((key, client)) = self.clients.entry_at(place) else { continue };
             let idle = now.saturating_sub(client.renewed_at);
+            let mut phase = client.phase;
             // RFC 8881 §8.4.1 [8881-222]: until the lease has expired, nobody gets the state
-            if client.phase == LeasePhase::Active && idle > lease {
-                client.phase = LeasePhase::Courtesy;
+            if phase == LeasePhase::Active && idle > lease {
+                phase = LeasePhase::Courtesy;
             }
             if std::mem::take(&mut client.was_given) || !client.states.is_empty() {
                 client.had_state_at = now;
             }
             let stateless = now.saturating_sub(client.had_state_at);
-            let is_active = client.phase == LeasePhase::Active;
+            let is_active = phase == LeasePhase::Active;
             if is_active && client.record == EntryRecord::Stable && stateless > lease {
                 self.work.push(StateWork::Stateless(ClientKey(key)));
             }
             let is_over = client.states.is_empty() || idle > COURTESY_MS;
-            if client.phase == LeasePhase::Courtesy && is_over {
-                client.phase = LeasePhase::AwaitRelease;
+            if phase == LeasePhase::Courtesy && is_over {
+                phase = LeasePhase::AwaitRelease;
                 self.work.push(StateWork::Expired(ClientKey(key)));
             }
+            let is_recorded = client.record == EntryRecord::Stable;
+            if phase == LeasePhase::Courtesy && is_recorded && idle > RECORDED_LEASES * lease {
+                self.work.push(StateWork::Silent(ClientKey(key)));
+            }
+            self.set_phase(key, phase);
         }
     }
 

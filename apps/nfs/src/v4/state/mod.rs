@@ -16,6 +16,7 @@ mod check;
 mod consistency;
 mod delegation;
 mod entry;
+mod expired;
 mod hosts;
 mod lease;
 mod limits;
@@ -44,7 +45,7 @@ pub use delegation::{
     DelegationOffer, DelegationOutcome, DelegationPolicy, GivenDelegation, GrantingCall,
 };
 pub use entry::{ClientKey, FileId, FileRef, StateFault, StateKey};
-pub use lease::COURTESY_MS;
+pub use lease::{COURTESY_MS, RECORDED_LEASES};
 pub use limits::StateLimits;
 pub use lock::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};
 pub use open::{Claim, DowngradeRequest, OpenRequest, Opened, StateRequest};

@@ -1,6 +1,7 @@
 //! The tables of a shard, and how clients, states and files get into them and out of them.
 
 use super::entry::{ClientEntry, FileEntry, LockOwner, StateEntry, StateKind};
+use super::expired::ExpiredClients;
 use super::hosts::HostEntry;
 use super::presence::{Presence, PresenceFilter};
 use super::recent::RecentRecalls;
@@ -27,6 +28,8 @@ pub struct StateTables {
     /// Hosts of clients, with the places that these have.
     pub(super) hosts: Table<HostEntry>,
     pub(super) by_host: HashMap<u64, Key>,
+    /// Clients whose leases expired.
+    pub(super) expired: ExpiredClients,
     pub(super) states: Table<StateEntry>,
     pub(super) files: Table<FileEntry>,
     by_id: HashMap<FileId, Key>,
@@ -97,6 +100,7 @@ impl StateTables {
             clients: Table::sparse(limits.clients),
             hosts: Table::sparse(limits.clients),
             by_host: HashMap::new(),
+            expired: ExpiredClients::default(),
             states: Table::sparse(limits.states()),
             files: Table::sparse(limits.files()),
             by_id: HashMap::with_capacity(limits.opens + limits.delegations),
@@ -188,10 +192,12 @@ impl StateTables {
 
     /// Drops a file that nobody has state of.
     pub(super) fn sweep_file(&mut self, key: Key) {
-        if self.files.get(key).is_some_and(FileEntry::is_empty)
-            && let Some(file) = self.files.remove(key)
-        {
-            self.waiters -= file.waiters.len(); // for a local process: its locks are not known here
+        if !self.files.get(key).is_some_and(FileEntry::is_empty) {
+            return;
+        }
+        // They wait for a local process, whose locks are not known here.
+        self.take_waiters(key, |_| true);
+        if let Some(file) = self.files.remove(key) {
             self.by_id.remove(&file.id);
             self.swept.push(file.handle);
         }

@@ -2,6 +2,7 @@
 //! §9.6, §20.11).
 
 use super::entry::{FileEntry, LeasePhase, StateKind};
+use super::hosts::SharedTable;
 use super::lock::{LOCKS_JUDGED, LockRequest, LockerRef};
 use super::owners::{NO_OWNER, client_of};
 use super::{ClientKey, FileId, StateTables, StateWork};
@@ -78,42 +79,69 @@ impl StateTables {
         let client = request.client.0;
         let waiter = LockWaiter { client, owner, range, exclusive, until, is_local };
         let Some(key) = self.find_file(request.file) else { return };
-        let Some(file) = self.files.get_mut(key) else { return };
-        let before = file.waiters.len();
-        file.waiters.retain(|one| {
-            let is_same =
-                one.client == waiter.client && one.owner == waiter.owner && one.range == range;
-            now < one.until && !is_same
+        self.take_waiters(key, |one| {
+            let is_same = one.client == client && one.owner == waiter.owner && one.range == range;
+            one.until <= now || is_same
         });
-        self.waiters -= before - file.waiters.len();
-        if self.waiters < self.limits.waiters && file.waiters.len() < self.limits.waiters_per_file {
+        if !self.has_place_for_waiter(key, request.client) {
+            return;
+        }
+        if let Some(file) = self.files.get_mut(key) {
             file.waiters.push(waiter);
             self.waiters += 1;
             if !std::mem::replace(&mut file.is_waited_for, true) {
                 self.waited.push_back(key);
             }
+            self.count_places(client, SharedTable::Waiters, 1, 0);
         }
+    }
+
+    /// Returns true if one more request of a client may wait for a lock of the file: clients of one
+    /// host leave places to others, in the whole table and at each file.
+    fn has_place_for_waiter(&self, file: Key, client: ClientKey) -> bool {
+        let waiters = self.files.get(file).map_or(&[][..], |file| &file.waiters);
+        let free = self.limits.waiters_per_file.saturating_sub(waiters.len());
+        let host_of = |client: Key| self.clients.get(client).and_then(|client| client.host);
+        let host = host_of(client.0);
+        let is_of_host = |one: &&LockWaiter| host.is_some() && host_of(one.client) == host;
+        let of_host = waiters.iter().filter(is_of_host).count();
+        self.waiters < self.limits.waiters
+            && of_host < free
+            && self.has_share(client, SharedTable::Waiters)
+    }
+
+    /// Takes requests out of the line of a file.
+    pub(super) fn take_waiters(
+        &mut self,
+        file: Key,
+        mut goes: impl FnMut(&LockWaiter) -> bool,
+    ) -> Vec<LockWaiter> {
+        let Some(file) = self.files.get_mut(file) else { return Vec::new() };
+        let gone: Vec<_> = file.waiters.extract_if(.., |one| goes(one)).collect();
+        self.waiters -= gone.len();
+        for waiter in &gone {
+            self.count_places(waiter.client, SharedTable::Waiters, 0, 1);
+        }
+        gone
     }
 
     /// Forgets requests of an owner that got its lock.
     pub(super) fn drop_waiter(&mut self, file: Key, locks: Key, range: LockRange) {
+        if self.files.get(file).is_none_or(|file| file.waiters.is_empty()) {
+            return;
+        }
         let Some(state) = self.states.get(locks) else { return };
         let StateKind::Locks(locks) = &state.kind else { return };
-        let Some(file) = self.files.get_mut(file) else { return };
-        let before = file.waiters.len();
-        file.waiters.retain(|one| {
-            one.client != state.client || one.owner != locks.owner || !one.range.overlaps(&range)
+        let (client, owner) = (state.client, locks.owner.clone());
+        self.take_waiters(file, |one| {
+            one.client == client && one.owner == owner && one.range.overlaps(&range)
         });
-        self.waiters -= before - file.waiters.len();
     }
 
     /// Forgets the requests of a client that closes the file: one that has it open otherwise, too,
     /// asks again.
     pub(super) fn drop_waiters_of(&mut self, file: Key, client: Key) {
-        let Some(file) = self.files.get_mut(file) else { return };
-        let before = file.waiters.len();
-        file.waiters.retain(|one| one.client != client);
-        self.waiters -= before - file.waiters.len();
+        self.take_waiters(file, |one| one.client == client);
     }
 
     /// Marks a file whose waiters may get their locks. They are told when work is asked for: once,
@@ -144,13 +172,11 @@ impl StateTables {
         let free: Vec<bool> = file.waiters.iter().map(is_free).collect();
         let Some(file) = self.files.get_mut(key) else { return };
         file.is_unlocked = false;
+        let handle = file.handle.clone();
         let mut free = free.into_iter();
-        let told = file.waiters.extract_if(.., |_| free.next().unwrap_or(false));
-        for waiter in told {
-            self.waiters -= 1;
-            let handle = file.handle.clone();
-            let notice =
-                LockNotice { client: ClientKey(waiter.client), handle, owner: waiter.owner };
+        for waiter in self.take_waiters(key, |_| free.next().unwrap_or(false)) {
+            let (client, handle) = (ClientKey(waiter.client), handle.clone());
+            let notice = LockNotice { client, handle, owner: waiter.owner };
             self.work.push(StateWork::NotifyLock(notice));
         }
     }
@@ -184,10 +210,9 @@ impl StateTables {
             }
         }
         for client in expired {
-            if let Some(entry) = self.clients.get_mut(client.0)
-                && entry.phase == LeasePhase::Courtesy
-            {
-                entry.phase = LeasePhase::AwaitRelease;
+            let phase = self.clients.get(client.0).map(|entry| entry.phase);
+            if phase == Some(LeasePhase::Courtesy) {
+                self.set_phase(client.0, LeasePhase::AwaitRelease);
                 self.work.push(StateWork::Expired(client));
             }
         }

@@ -29,23 +29,25 @@ pub enum StateWork {
     /// The client is recorded and has had no state for a lease: forget its record, then
     /// [confirm that](StateTables::await_record).
     Stateless(ClientKey),
+    /// The client is recorded and expired some leases ago, and its state is kept. Forget its
+    /// record, then [confirm that](StateTables::await_record).
+    Silent(ClientKey),
+    /// A client is back that was forgotten, and has its state: record it, then
+    /// [confirm that](StateTables::handle_recorded).
+    Returned(ClientKey),
     /// The grace period is over: record it, then [tell so](StateTables::handle_grace_recorded).
     /// Nobody gets new state before.
     EndGrace,
 }
 
-/// Work in the order in which it came up. Callbacks that may be lost are, when many wait.
+/// Work in the order in which it came up. It is bounded by the tables: a notice takes a request out
+/// of the line of its file, and all work is done in each pass.
 #[derive(Debug, Default)]
 pub(super) struct WorkQueue(VecDeque<StateWork>);
 
-/// Notices that wait at most.
-const NOTICES_MAX: usize = 4_096;
-
 impl WorkQueue {
     pub fn push(&mut self, work: StateWork) {
-        if !matches!(work, StateWork::NotifyLock(_)) || self.0.len() < NOTICES_MAX {
-            self.0.push_back(work);
-        }
+        self.0.push_back(work);
     }
 }
 
@@ -63,6 +65,8 @@ impl StateTables {
                 // One that has renewed its lease meanwhile goes on.
                 StateWork::Expired(client) => self.is_to_go(*client),
                 StateWork::Stateless(client) => self.is_recorded_without_state(*client),
+                StateWork::Silent(client) => self.is_recorded_and_expired(*client),
+                StateWork::Returned(client) => is_there(*client),
                 StateWork::Recall(RecallOrder { state, .. }) | StateWork::Revoke(state) => {
                     self.states.get(state.0).is_some_and(|state| state.kind.is_live())
                 }

@@ -68,6 +68,11 @@ pub const GATEWAY: &[Metric] = &[
         "Callbacks that were not answered, or by a failure.",
     ),
     Metric::counter(
+        "stag_nfs4_notices_dropped_total",
+        "app.nfs4.dropped_notices",
+        "Notices that a lock may be free, dropped because too many of the host waited.",
+    ),
+    Metric::counter(
         "stag_nfs4_name_conflicts_total",
         "app.nfs4.name_conflicts",
         "Requests for client IDs by the name of another host's client, as cloned hosts send them.",

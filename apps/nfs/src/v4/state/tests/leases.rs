@@ -254,3 +254,32 @@ fn a_client_with_much_state_goes_in_parts_and_is_in_nobody_s_way_meanwhile() {
     let swept = std::iter::from_fn(|| fixture.tables.next_swept()).count();
     assert_eq!(swept, 2, "each file that nobody has state of is told once");
 }
+
+#[test]
+fn a_silent_client_with_state_is_forgotten_after_some_leases_and_recorded_when_it_is_back() {
+    let mut fixture = Fixture::new();
+    let client = fixture.clients[0];
+    fixture.tables.await_record(client);
+    fixture.tables.handle_recorded(client);
+    let open = fixture.open(0, "a", READ, 0);
+    expire_first(&mut fixture);
+    let silent = RECORDED_LEASES * LEASE;
+    for (idle, work) in [(silent, vec![]), (silent + 1, vec![StateWork::Silent(client)])] {
+        fixture.now = idle;
+        for at in [1, 2] {
+            assert!(fixture.tables.renew(fixture.clients[at], idle));
+        }
+        fixture.tables.handle_time(idle);
+        let due = |it: &StateWork| matches!(it, StateWork::Silent(_) | StateWork::Returned(_));
+        assert_eq!(fixture.work().into_iter().filter(due).collect::<Vec<_>>(), work);
+    }
+    fixture.tables.await_record(client);
+    fixture.tables.handle_time(silent + 2);
+    assert!(fixture.tables.renew(client, silent + 3));
+    assert!(fixture.tables.find_state(&open).is_some(), "its state was kept");
+    assert!(fixture.work().contains(&StateWork::Returned(client)));
+    let granted = |fixture: &mut Fixture| fixture.open_file(0, FileId(9), "a", READ, 0);
+    assert_eq!(granted(&mut fixture), Err(StateFault::AwaitRecord));
+    fixture.tables.handle_recorded(client);
+    assert!(granted(&mut fixture).is_ok());
+}

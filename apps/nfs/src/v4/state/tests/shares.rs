@@ -1,6 +1,7 @@
 //! Shares of hosts and clients: places that a host cannot take from others, whatever it does.
 
 use super::*;
+use crate::steps::within;
 use crate::v4::state::hosts::SharedTable;
 
 /// Tables of which only the shares are met: no client and no file has a limit of its own.
@@ -21,6 +22,9 @@ const SHARED: StateLimits = StateLimits {
     delegations_per_client: 30,
     delegations_per_file: 3,
 };
+
+/// Steps of an operation that finds no place.
+const STEPS_WHEN_REFUSED: u64 = 32;
 
 /// Two clients of one host, and the third of another.
 fn hosts() -> Fixture {
@@ -209,4 +213,117 @@ fn hosts_without_clients_take_no_place() {
     fixture.tables.assert_consistent();
     assert!(fixture.tables.hosts.is_empty() && fixture.tables.by_host.is_empty());
     assert!(SharedTable::ALL.into_iter().all(|table| fixture.tables.has_share(first, table)));
+}
+
+#[test]
+fn a_refused_operation_walks_over_no_table_of_clients() {
+    let mut fixture = Fixture::with(StateLimits { clients: 1_024, opens: 6_000, ..SHARED });
+    let tables = &mut fixture.tables;
+    let open = |tables: &mut StateTables, client, file| {
+        let request = OpenRequest {
+            client,
+            file: FileRef { id: FileId(file), handle: b"handle" },
+            owner: b"a",
+            access: READ,
+            deny: 0,
+            claim: Claim::New,
+            offer: DelegationOffer::default(),
+            is_promised: false,
+        };
+        within(STEPS_WHEN_REFUSED, || tables.open(&request, 0).map(|_| ()))
+    };
+    // A thousand expired clients of one host, of which the last ones have state.
+    let many: Vec<_> = (0..1_000).map(|id| tables.add_client(100 + id, false, id)).collect();
+    let many: Vec<_> = many.into_iter().flatten().collect();
+    for client in &many {
+        tables.set_host(*client, 1);
+        tables.complete_reclaims(*client, false).unwrap();
+    }
+    let client = fixture.clients[0];
+    tables.set_host(client, 1);
+    open(tables, many[500], 1).unwrap();
+    for count in 2.. {
+        tables.renew(client, LEASE + 2_000);
+        let opened = open(tables, client, count);
+        if count == 10 {
+            (0..32).for_each(|_| tables.handle_time(LEASE + 2_000));
+            assert!(tables.is_expired(many[0]) && !tables.is_expired(client));
+            // Those without state are dropped, but for a few of which the record is being written.
+            many[..498].iter().for_each(|gone| tables.release_client(*gone));
+            tables.assert_consistent();
+        }
+        if let Err(fault) = opened {
+            assert_eq!(fault, StateFault::AwaitRemoval(many[500]));
+            break;
+        }
+    }
+    tables.assert_consistent();
+}
+
+#[test]
+fn a_client_that_comes_back_is_not_among_the_expired() {
+    let mut fixture = hosts();
+    fixture.now = LEASE + 1;
+    fixture.tables.handle_time(fixture.now);
+    assert_eq!(fixture.tables.oldest_expired(), Some(fixture.clients[0]));
+    fixture.tables.renew(fixture.clients[0], fixture.now);
+    assert_eq!(fixture.tables.oldest_expired(), Some(fixture.clients[1]));
+    fixture.tables.set_host(fixture.clients[1], 2);
+    fixture.tables.assert_consistent();
+    fixture.tables.release_client(fixture.clients[1]);
+    assert_eq!(fixture.tables.oldest_expired(), Some(fixture.clients[2]));
+    fixture.tables.assert_consistent();
+}
+
+/// Has a client wait for locks of a file, one owner after the other: the number that wait then.
+fn wait_all(fixture: &mut Fixture, client: usize, file: FileId, most: usize) -> usize {
+    let before = fixture.tables.waiters;
+    let opened = fixture.open_file(client, file, "w", BOTH, 0).unwrap();
+    for count in 0..most {
+        let owner = format!("w{count}");
+        let request = LockRequest {
+            client: fixture.clients[client],
+            file,
+            kind: LockType::WriteWait,
+            reclaim: false,
+            offset: 0,
+            length: 1,
+            locker: by(opened.stateid, &owner),
+        };
+        assert!(matches!(fixture.tables.lock(&request, 0), Err(StateFault::Denied(_))));
+    }
+    fixture.tables.assert_consistent();
+    fixture.tables.waiters - before
+}
+
+#[test]
+fn a_host_leaves_places_of_waiters_to_others_at_a_file_and_in_all() {
+    let limits = StateLimits { waiters: 60, waiters_per_file: 12, ..SHARED };
+    let mut fixture = Fixture::with(limits);
+    for (client, host) in fixture.clients.into_iter().zip([1, 1, 2]) {
+        fixture.tables.set_host(client, host);
+    }
+    let holder = fixture.tables.add_client(14, false, 0).unwrap();
+    fixture.tables.complete_reclaims(holder, false).unwrap();
+    fixture.clients[1] = holder;
+    for file in (1..=9).map(FileId) {
+        let open = fixture.open_file(1, file, "h", BOTH, 0).unwrap().stateid;
+        let request = LockRequest {
+            client: holder,
+            file,
+            kind: LockType::Write,
+            reclaim: false,
+            offset: 0,
+            length: 1,
+            locker: by(open, "h"),
+        };
+        fixture.tables.lock(&request, 0).unwrap();
+    }
+    assert_eq!(wait_all(&mut fixture, 0, FileId(1), 20), 6, "half of those of a file");
+    assert_eq!(wait_all(&mut fixture, 2, FileId(1), 20), 3, "half of the rest");
+    let of_first: usize = (2..=9).map(|it| wait_all(&mut fixture, 0, FileId(it), 20)).sum();
+    assert_eq!(6 + of_first, 19, "a third of all, as of every table");
+    assert!(wait_all(&mut fixture, 2, FileId(9), 20) > 0);
+    fixture.tables.release_client(fixture.clients[0]);
+    fixture.tables.assert_consistent();
 }

@@ -5,4 +5,5 @@ mod cases;
 pub mod disk;
 pub mod party;
 mod seeds;
+mod silent;
 pub mod world;

@@ -548,6 +548,21 @@ impl World {
                     self.members[client].is_recorded = false;
                     self.seen.note(Sight::Forgotten);
                 }
+                StateWork::Silent(key) => {
+                    let place = |member: &Member| member.key == key;
+                    let client = self.members.iter().position(place).expect("it is there");
+                    assert!(self.oracle.courtesy.contains(&client), "{about}");
+                    let idle = self.now - self.members[client].renewed_at;
+                    assert!(idle > RECORDED_LEASES * LEASE, "{about}");
+                    self.tables.await_record(key);
+                    self.members[client].is_recorded = false;
+                }
+                StateWork::Returned(key) => {
+                    let place = |member: &Member| member.key == key;
+                    let client = self.members.iter().position(place).expect("it is there");
+                    self.tables.handle_recorded(key);
+                    self.members[client].is_recorded = true;
+                }
                 StateWork::EndGrace => {
                     assert!(!self.is_recording && self.in_grace, "{about}");
                     self.is_recording = true;
