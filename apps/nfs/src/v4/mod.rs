@@ -15,6 +15,7 @@ mod compound;
 mod detail;
 mod facts;
 mod home;
+mod incarnations;
 mod journal;
 mod kept;
 mod letters;
@@ -52,7 +53,7 @@ use std::{
 use stag_engine::{ItemLists, Time};
 use stag_protocol::nfs::{
     v3::{FileHandle, PATH_MAX},
-    v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX},
+    v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, XATTR_LEN_MAX},
 };
 
 pub(crate) use beside::BesideQuestion;
@@ -124,9 +125,6 @@ const LIMITS: ReplyLimits = ReplyLimits {
 
 /// Time between two looks at leases.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// States of a client that is gone that one pass drops, however many locks one file has.
-const RELEASES: usize = 128;
 
 /// Sizes of the tables of state.
 const STATE_LIMITS: StateLimits = StateLimits {
@@ -334,33 +332,6 @@ impl Nfs4 {
         }
     }
 
-    /// Ends a client: its sessions, its state, its record.
-    fn end_client(&mut self, id: u64) {
-        let sessions: Vec<_> = self.sessions.of(id).map(session::Session::id).collect();
-        for session in &sessions {
-            self.end_session(session);
-        }
-        // A shard where it is settled forgets it.
-        self.unsettle(id);
-        let Some(client) = self.clients.remove(id) else { return };
-        if let Some(key) = client.key
-            && !self.state.release_some(key, RELEASES)
-        {
-            self.state.begin_release(key);
-            self.leaving.push_back(key);
-        }
-        self.record_gone(&client);
-    }
-
-    /// Drops some more of the state of clients that are gone.
-    fn release_leaving(&mut self) {
-        if let Some(key) = self.leaving.front()
-            && self.state.release_some(*key, RELEASES)
-        {
-            self.leaving.pop_front();
-        }
-    }
-
     /// Lets the store forget files that nobody has open any more.
     pub(crate) fn unpin_swept<S: Store>(&mut self, store: &mut S) {
         while let Some(handle) = self.state.next_swept() {
@@ -376,38 +347,6 @@ impl Nfs4 {
         self.clients.count_session_end(session.client, session.fore.requests_max);
         self.end_loan(id, &session.standing);
         self.keep_callbacks(session.callbacks);
-    }
-
-    /// Counts a new session of a client, with its slots. The first confirms the client, and ends
-    /// the record of an earlier incarnation. Without a place in the tables of state, nothing
-    /// changes.
-    fn confirm(&mut self, id: u64, slots: u32, now: Time) -> Result<(), Status4> {
-        let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
-        let host = client.host;
-        if !client.is_confirmed {
-            let former = self.clients.confirmed(&client.owner);
-            let former = former.map(|former| (former.id, former.verifier));
-            if let Some((former, _)) = former {
-                if !self.unsettle(former) {
-                    return Err(Status4::Delay);
-                }
-                self.end_client(former);
-            }
-            let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
-            self.state.set_host(key, host.number());
-            if self.recovery.queue.is_kept() {
-                self.state.await_record(key);
-            }
-            if self.take_listed(id) {
-                self.state.allow_reclaims(key);
-            }
-            self.clients.confirm(id, Some(key));
-            if let Some(client) = self.clients.get_mut(id) {
-                client.former = former.map(|(_, verifier)| verifier);
-            }
-        }
-        self.clients.count_session(id, slots);
-        Ok(())
     }
 
     /// Returns true if a client has anything that another user must not take over.

@@ -301,7 +301,7 @@ impl Nfs4 {
         }
         let id = self.state.client_id(key);
         let Some(client) = id.and_then(|id| self.clients.get_mut(id)) else {
-            return self.state.release_some(key, super::RELEASES);
+            return self.state.release_some(key, super::incarnations::RELEASES);
         };
         let id = client.id;
         if !self.bring_home(id) {
