@@ -83,6 +83,8 @@ pub(super) struct Journal {
     /// The operation has made or cut a file. Its client would not ask for that again, so it gets
     /// no NFS4ERR_DELAY: the operation waits for as long as it has to.
     pub(super) has_effect: bool,
+    /// Another shard has begun the operation, and may have made its file.
+    is_filled: bool,
     /// There were delegations when the operation first looked.
     sees_delegations: Option<bool>,
     /// Edition of the list of exports when the operation first looked at it.
@@ -120,7 +122,7 @@ impl Journal {
     pub(super) fn clear(&mut self) {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
-        self.has_effect = false;
+        (self.has_effect, self.is_filled) = (false, false);
         (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
         (self.last_end, self.asked, self.announced_until) = (None, None, None);
         self.recorded_until = None;
@@ -141,7 +143,12 @@ impl Journal {
     /// Answers that another shard was told, before the operation runs here for the first time.
     pub(super) fn fill(&mut self, outcomes: &[StoreOutcome], pinned: Option<FileHandle>) {
         outcomes.iter().for_each(|outcome| self.add(Answered::new(*outcome, None)));
-        self.pinned = pinned;
+        (self.pinned, self.is_filled) = (pinned, true);
+    }
+
+    /// Returns true if another shard has begun the operation.
+    pub(super) const fn is_filled(&self) -> bool {
+        self.is_filled
     }
 
     /// The operation runs again, from its first line.

@@ -96,7 +96,8 @@ impl<S: Store> Turn<'_, '_, S> {
                 Err(StateFault::AwaitRecord) => {
                     let client = self.client().map_err(|status| Blocked::Stopped(status.into()))?;
                     if !self.nfs4.record_client(client, at) {
-                        return Err(Blocked::Stopped(self.wait_for_record(false)));
+                        let is_begun = self.journal.has_effect;
+                        return Err(Blocked::Stopped(self.wait_for_record(is_begun)));
                     }
                 }
             }

@@ -7,7 +7,8 @@
 //!
 //! | what is full | what happens |
 //! |---|---|
-//! | the table, or the part of a client or a host | the operation is told NFS4ERR_DELAY |
+//! | the table, or the part of a client or a host | NFS4ERR_DELAY, before an effect |
+//! | the same, once a file was made or cut | the operation takes one of the reserved places |
 //! | the memory of their arguments: a quarter of the medium and large buffers | the same |
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ use super::{
     arguments::KeptArguments,
     compound::Course,
     journal::Journal,
+    letters::FORWARDED_MAX,
     session::{Principal, SlotInUse},
     split::{AtHome, HomePart},
     state::{ChangeAndSize, StateOther},
@@ -36,6 +38,11 @@ use crate::{
 pub(super) const SUSPENDED: usize = 256;
 /// Compounds of one client among them.
 const SUSPENDED_OF_CLIENT: usize = 64;
+/// Places beyond, for operations that have an effect already: their client would not ask for it
+/// again, so they get no NFS4ERR_DELAY. One that began at another shard is among those that the
+/// shard may have forwarded.
+const RESERVED: usize = FORWARDED_MAX;
+const PLACES: usize = SUSPENDED + RESERVED;
 
 /// Time for which a compound waits for delegations to come back. Linux' clients return one within a
 /// few milliseconds, and ask again a tenth of a second after NFS4ERR_DELAY.
@@ -53,12 +60,12 @@ pub(super) const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompoundId(u16);
 
-const _: () = assert!(SUSPENDED <= 1 << 16);
+const _: () = assert!(PLACES <= 1 << 16);
 
 impl CompoundId {
     /// All that a shard can have.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        (0..SUSPENDED).map(|place| Self(place as u16))
+        (0..PLACES).map(|place| Self(place as u16))
     }
 }
 
@@ -117,7 +124,7 @@ impl SuspendedCompounds {
         let mut free: Vec<_> = CompoundId::all().collect();
         free.reverse();
         Self {
-            entries: std::iter::repeat_with(|| None).take(SUSPENDED).collect(),
+            entries: std::iter::repeat_with(|| None).take(PLACES).collect(),
             free,
             held: [0; 2],
             recalls: 0,
@@ -128,7 +135,7 @@ impl SuspendedCompounds {
 
     /// Number of compounds that wait.
     pub(super) const fn len(&self) -> usize {
-        SUSPENDED - self.free.len()
+        PLACES - self.free.len()
     }
 
     /// Returns true if one more compound of this client, whose call came `from` there, may wait.
@@ -142,7 +149,13 @@ impl SuspendedCompounds {
             of_client += usize::from(entry.slot.client == client);
             of_host += usize::from(entry.source.from.is_of_host(&from));
         }
-        of_client < SUSPENDED_OF_CLIENT && has_share(of_host, self.free.len())
+        let free = self.free.len().saturating_sub(RESERVED);
+        of_client < SUSPENDED_OF_CLIENT && has_share(of_host, free)
+    }
+
+    /// Returns true if a compound may wait whose operation has an effect already.
+    pub(super) const fn has_reserve(&self) -> bool {
+        !self.free.is_empty()
     }
 
     /// Returns true if compounds may hold the memory of these arguments, too.
@@ -150,7 +163,7 @@ impl SuspendedCompounds {
         limits.allow(self.held, arguments.buffers())
     }
 
-    /// Puts a compound aside that [has room](Self::has_room).
+    /// Puts a compound aside that [has room](Self::has_room), or a [reserve](Self::has_reserve).
     pub(super) fn put(&mut self, compound: SuspendedCompound) -> CompoundId {
         let id = self.free.pop().expect("a compound waits only if there is room");
         let more = compound.arguments.buffers();
@@ -176,7 +189,7 @@ impl SuspendedCompounds {
 
     /// The first compound that waits and of which `is_meant` is true.
     pub(super) fn find(&self, is_meant: impl Fn(&SuspendedCompound) -> bool) -> Option<CompoundId> {
-        let mut all = CompoundId::all().take(if self.len() > 0 { SUSPENDED } else { 0 });
+        let mut all = CompoundId::all().take(if self.len() > 0 { PLACES } else { 0 });
         all.find(|id| self.get(*id).is_some_and(&is_meant))
     }
 
@@ -337,5 +350,20 @@ mod tests {
             .collect();
         assert_eq!(held, [128, 64, 32]);
         assert!(held[0] > SUSPENDED_OF_CLIENT, "where few wait, only the limit of a client counts");
+    }
+
+    #[test]
+    fn an_operation_with_an_effect_finds_a_place_when_others_do_not() {
+        let mut compounds = SuspendedCompounds::new();
+        let has_room = |compounds: &SuspendedCompounds| {
+            compounds.has_room(1, PeerAddress::Process { pid: 1, uid: 1 })
+        };
+        assert!(has_room(&compounds) && compounds.has_reserve());
+        compounds.free.truncate(RESERVED + 1);
+        assert!(has_room(&compounds));
+        compounds.free.truncate(RESERVED);
+        assert!(!has_room(&compounds) && compounds.has_reserve());
+        compounds.free.clear();
+        assert!(!compounds.has_reserve());
     }
 }

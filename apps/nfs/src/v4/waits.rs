@@ -246,13 +246,19 @@ impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn can_wait(&mut self) -> bool {
         let Some(slot) = self.slot else { return false };
         let (client, from) = (slot.client, self.source.from);
-        if !self.journal.may_wait() || !self.nfs4.suspended.has_room(client, from) {
+        let has_effect = self.journal.has_effect || self.journal.is_filled();
+        let has_room = match has_effect {
+            true => self.nfs4.suspended.has_reserve(),
+            false => self.nfs4.suspended.has_room(client, from),
+        };
+        if !self.journal.may_wait() || !has_room {
             return false;
         }
         if self.kept.is_none() {
             let kept = KeptArguments::of(self.cx, &self.arguments, self.pulled);
             let limits = self.means.limits;
-            self.kept = kept.filter(|kept| self.nfs4.suspended.may_hold(kept, limits));
+            let suspended = &self.nfs4.suspended;
+            self.kept = kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
         }
         self.kept.is_some()
     }

@@ -454,7 +454,9 @@ impl<S: Store> Turn<'_, '_, S> {
         let (client, owner) = (self.client_key()?, args.owner.owner.0);
         self.with_state(|state, _| state.check_room(client, None, owner))?;
         let may_wait = S::MAY_WAIT && self.nfs4.link.is_some() && denies(args);
-        if may_wait && !self.can_wait() { Err(Status4::Delay.into()) } else { Ok(()) }
+        // Once the file is there, nothing else takes the place before this OPEN needs it.
+        let has_place = self.nfs4.suspended.has_reserve() && (!may_wait || self.can_wait());
+        if has_place { Ok(()) } else { Err(Status4::Delay.into()) }
     }
 
     /// Waits until an OPEN may deny access to a file.
