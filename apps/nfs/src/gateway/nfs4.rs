@@ -47,9 +47,8 @@ impl<S: Store> Gateway<S> {
     /// [`with_nfs4`](Self::with_nfs4).
     #[must_use]
     pub fn with_exclusive(mut self, exports: &[String]) -> Self {
-        let file_systems = self.file_systems(exports);
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.set_exclusive(file_systems);
+            nfs4.set_exclusive(exports, &self.store);
         }
         self
     }
@@ -60,21 +59,14 @@ impl<S: Store> Gateway<S> {
     /// # Errors
     /// A sentence when the store cannot watch files.
     pub fn with_watched(mut self, exports: &[String]) -> Result<Self, StartError> {
-        let file_systems = self.file_systems(exports);
-        if !file_systems.is_empty() {
+        // Also those that are absent at this moment.
+        if !exports.is_empty() {
             self.store.start_watching()?;
         }
         if let Some(nfs4) = &mut self.nfs4 {
-            nfs4.set_watched(file_systems);
+            nfs4.set_watched(exports, &self.store);
         }
         Ok(self)
-    }
-
-    /// The numbers of the file systems of exports.
-    fn file_systems(&self, exports: &[String]) -> Vec<u64> {
-        let roots = self.store.export_roots();
-        let named = roots.into_iter().filter(|root| exports.contains(&root.name));
-        named.map(|root| root.fsid).collect()
     }
 
     /// Does not serve version 3.

@@ -110,7 +110,7 @@ impl Nfs4 {
     fn had_delegations(&self) -> bool {
         let gives =
             matches!(self.config.delegations, DelegationPolicy::Read | DelegationPolicy::ReadWrite);
-        gives || !self.exclusive.is_empty() || self.recovery.had_write_delegations()
+        gives || self.has_exclusive() || self.recovery.had_write_delegations()
     }
 
     /// Judges a call of version 3 before it is carried out. The store was told who calls.

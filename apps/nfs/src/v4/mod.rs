@@ -12,6 +12,7 @@ mod calls;
 mod calls4;
 mod changes;
 mod compound;
+mod delegated;
 mod detail;
 mod facts;
 mod home;
@@ -81,6 +82,7 @@ use crate::{
 };
 use callbacks::Callbacks;
 use changes::ChangesUnderWay;
+use delegated::DelegatedExports;
 use link::HomeEnd;
 use loans::Borrowed;
 use pseudo::PseudoTree;
@@ -191,6 +193,7 @@ pub(crate) struct Nfs4 {
     recovery: Recovery,
     /// File systems whose files nobody but this server changes, by their numbers.
     exclusive: Vec<u64>,
+    delegated: DelegatedExports,
     watched: WatchedFiles,
     /// Clients that are gone, and whose state goes pass by pass.
     leaving: VecDeque<ClientKey>,
@@ -235,6 +238,7 @@ impl Nfs4 {
             journals: Vec::new(),
             item_lists: ItemLists::default(),
             recovery: Recovery::default(),
+            delegated: DelegatedExports::default(),
             exclusive: Vec::new(),
             watched: WatchedFiles::default(),
             leaving: VecDeque::new(),
@@ -254,6 +258,7 @@ impl Nfs4 {
         if self.edition != store.edition() && self.suspended.len() == 0 {
             self.edition = store.edition();
             self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
+            self.renew_delegated(store);
         }
     }
 
@@ -261,12 +266,6 @@ impl Nfs4 {
     pub(crate) fn recover(&mut self, records: Nfs4Records) {
         debug_assert_eq!(records.boot.epoch, self.config.epoch, "IDs of boots differ");
         self.recovery = Recovery::new(records);
-    }
-
-    /// Files of these file systems are changed by nobody but this server: of them there are
-    /// delegations of all kinds.
-    pub(crate) fn set_exclusive(&mut self, file_systems: Vec<u64>) {
-        self.exclusive = file_systems;
     }
 
     /// A change by version 3 has to wait in the store.

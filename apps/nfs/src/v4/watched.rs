@@ -40,6 +40,11 @@ struct WatchedFile {
 }
 
 impl WatchedFiles {
+    /// Watches files of these file systems when they are delegated.
+    pub(super) fn set_exports(&mut self, file_systems: Vec<u64>) {
+        self.exports = file_systems;
+    }
+
     /// Files that are watched at this moment.
     pub(super) fn len(&self) -> usize {
         self.files.len()
@@ -47,15 +52,6 @@ impl WatchedFiles {
 }
 
 impl Nfs4 {
-    /// Files of these file systems are changed by programs of the host, too, and the store is ready
-    /// to watch them: of them there are delegations to read.
-    pub(crate) fn set_watched(&mut self, file_systems: Vec<u64>) {
-        if !file_systems.is_empty() {
-            self.state.note_undelegated();
-        }
-        self.watched.exports = file_systems;
-    }
-
     /// Returns true if files of a file system are watched when they are delegated.
     pub(super) fn watches(&self, fsid: u64) -> bool {
         self.watched.exports.contains(&fsid)
@@ -74,7 +70,7 @@ impl Nfs4 {
     /// Recalls the delegations of files that programs of the host have touched. Called once in a
     /// pass.
     pub(crate) fn tend_watched<S: Store>(&mut self, store: &mut S, now: Time) {
-        if self.watched.exports.is_empty() {
+        if !self.has_watched() {
             return;
         }
         while let Some(touched) = store.next_touched() {

@@ -229,3 +229,19 @@ fn what_the_holder_of_a_write_delegation_may_have_changed_is_not_listed() {
     client.swap(&mut other);
     assert_eq!(listed(&mut client, &linux).size, Some(0));
 }
+
+#[test]
+fn files_are_delegated_again_after_another_directory_has_come_to_the_path_of_their_export() {
+    let home = crate::gateway::client::Home::new();
+    let (path, aside) = (home.path("data"), home.path("aside"));
+    let mut client = Client4::on_exclusive_files(home);
+    let (_, delegation, handle) = open(&mut client, share::READ);
+    assert!(delegation.is_some());
+    std::fs::rename(&path, &aside).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    // It is found by one compound, and served by the next.
+    assert_eq!(client.at_export(&[Request::GetFh(())]).status(), Status4::Ok);
+    let (_, delegation, other) = open(&mut client, share::READ);
+    assert_ne!(handle, other, "it is a file of another directory");
+    assert!(delegation.is_some(), "the export has delegations, whatever is served for it");
+}

@@ -188,6 +188,14 @@ impl Client4 {
         Self::on(wire, ServedExport::new(b"data", home), 2)
     }
 
+    /// On the files of a home that only this server changes, over TCP.
+    pub fn on_exclusive_files(home: crate::gateway::client::Home) -> Self {
+        let gateway: Gateway<Files> = home.gateway().with_nfs4(CONFIG);
+        let gateway = gateway.with_exclusive(&["data".to_owned()]);
+        let wire = Box::new(OverTcp::new(gateway, Config::small()));
+        Self::on(wire, ServedExport::new(b"data", home), 2)
+    }
+
     /// On a server with files whose records a thread keeps, over TCP.
     pub fn recorded() -> Self {
         let home = crate::gateway::client::Home::new();
