@@ -7,12 +7,13 @@
 //! stays exported as long as there is no other at its path.
 //!
 //! A thread of its own looks, as a path may lead into a file system that does not answer: the
-//! caller waits for it for a moment, and then serves what there is.
+//! caller waits for it for a moment, and then serves what there is. Callers that ask without end
+//! cost a number of threads in each second ([`LookBudget`]): beyond, the last result counts.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, StatxAttributes, statx};
 use rustix::io::Errno;
@@ -26,20 +27,60 @@ use crate::patience::within;
 /// Time that a look may take.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Paths that a thread looks at: at most one thread hangs for each.
+/// Looks at a path that may follow each other at once.
+const LOOKS_AT_ONCE: u32 = 64;
+/// Time after which one more is allowed.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Looks at the paths of exports: at most one thread hangs for each.
 #[derive(Debug, Default)]
-pub(super) struct PathLooks(Arc<Mutex<BTreeSet<PathBuf>>>);
+pub(super) struct PathLooks(Arc<Mutex<BTreeMap<PathBuf, PathLook>>>);
+
+/// The looks at one path.
+#[derive(Debug, Default)]
+struct PathLook {
+    is_active: bool,
+    budget: LookBudget,
+}
+
+/// Looks that were made and not earned back by time.
+#[derive(Debug, Default)]
+struct LookBudget {
+    spent: u32,
+    at: Option<Instant>,
+}
+
+impl LookBudget {
+    /// Returns true if one more look may be made, and counts it.
+    fn take(&mut self, now: Instant) -> bool {
+        let at = *self.at.get_or_insert(now);
+        let earned = now.saturating_duration_since(at).as_nanos() / LOOK_INTERVAL.as_nanos();
+        let earned = u32::try_from(earned).unwrap_or(u32::MAX);
+        if earned > 0 {
+            self.spent = self.spent.saturating_sub(earned);
+            self.at = Some(now);
+        }
+        let may_look = self.spent < LOOKS_AT_ONCE;
+        self.spent += u32::from(may_look);
+        may_look
+    }
+}
 
 impl PathLooks {
     /// Finds out what is at a path; none if it does not say in time, or did not before.
     fn look(&self, config: &ExportConfig, old: Option<Arc<Export>>) -> Option<FoundRoot> {
-        if !paths(&self.0).insert(config.path.clone()) {
-            return None;
+        {
+            let mut paths = paths(&self.0);
+            let path = paths.entry(config.path.clone()).or_default();
+            if path.is_active || !path.budget.take(Instant::now()) {
+                return None;
+            }
+            path.is_active = true;
         }
-        let (looks, own) = (Arc::clone(&self.0), config.clone());
+        let (guard, own) = (LookGuard(Arc::clone(&self.0), config.path.clone()), config.clone());
         let found = within(LIMIT, &config.path, move || {
             let found = FoundRoot::at(&own, old.as_deref());
-            paths(&looks).remove(&own.path);
+            drop(guard);
             found
         });
         if found.is_err() {
@@ -50,7 +91,20 @@ impl PathLooks {
     }
 }
 
-fn paths(looks: &Mutex<BTreeSet<PathBuf>>) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+/// A look at a path, which is over when this is dropped: also where no thread could be started.
+struct LookGuard(Arc<Mutex<BTreeMap<PathBuf, PathLook>>>, PathBuf);
+
+impl Drop for LookGuard {
+    fn drop(&mut self) {
+        if let Some(path) = paths(&self.0).get_mut(&self.1) {
+            path.is_active = false;
+        }
+    }
+}
+
+fn paths(
+    looks: &Mutex<BTreeMap<PathBuf, PathLook>>,
+) -> MutexGuard<'_, BTreeMap<PathBuf, PathLook>> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -165,5 +219,20 @@ impl Files {
     pub(super) fn revive(&mut self, mounted: &[u8]) {
         self.shared.compare(mounted);
         self.renew();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_that_asks_without_end_has_few_looks() {
+        let (mut budget, from) = (LookBudget::default(), Instant::now());
+        let mut taken = |at| (0..10_000).filter(|_| budget.take(from + at)).count();
+        assert_eq!(taken(Duration::ZERO), LOOKS_AT_ONCE as usize);
+        assert_eq!(taken(LOOK_INTERVAL / 2), 0);
+        assert_eq!(taken(3 * LOOK_INTERVAL), 3);
+        assert_eq!(taken(1_000 * LOOK_INTERVAL), LOOKS_AT_ONCE as usize, "no more is saved up");
     }
 }
