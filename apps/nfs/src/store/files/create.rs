@@ -193,6 +193,7 @@ impl Files {
         let slot = self.directory(directory, Intent::Change)?;
         // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         self.must_be_there(slot)?;
+        self.await_spare(slot)?;
         let name = Name::of(name, Status::Exist, Status::Exist);
         let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make));
         self.cache.part();
@@ -337,7 +338,7 @@ impl Files {
         let open = |files: &Self| {
             openat(&files.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty())
         };
-        let path = self.insist(&[directory], open).map_err(status)?;
+        let path = self.open_made(directory, open).map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
         let data = Some(OpenData::new(fd, OFlags::RDWR));
@@ -422,7 +423,7 @@ impl Files {
         let open = |files: &Self| {
             open_beneath(files.cache.path(directory), name.octets(), OFlags::PATH, Mode::empty())
         };
-        let path = self.insist(&[directory], open).map_err(status)?;
+        let path = self.open_made(directory, open).map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
         self.admit(identity.file, &found)?;

@@ -51,6 +51,7 @@ mod rights;
 mod serving;
 mod shared;
 mod siblings;
+mod spare;
 mod store;
 mod store4;
 mod sync;
@@ -92,6 +93,7 @@ pub use reload::{ExportChanges, ExportSet, RuledExport};
 use serving::Serving;
 pub use shared::{FilesConfig, SharedFiles};
 use siblings::Letters;
+use spare::SpareDescriptor;
 pub(crate) use waits::LateCalls;
 pub use waits::{FilesBackend, SlowExports, WaitingConfig};
 use watch::HostWatch;
@@ -191,6 +193,8 @@ pub struct Files {
     /// Objects that could not be told from removed ones, held so that others are made; see
     /// [`create`].
     twins: Vec<OwnedFd>,
+    /// For opening what was just made.
+    spare: SpareDescriptor,
     /// Number of the next new objects that are taken for twins.
     #[cfg(test)]
     pretended_twins: core::cell::Cell<u32>,
@@ -264,6 +268,7 @@ impl Files {
             looks: Cell::new(0),
             listing: Box::new_uninit_slice(LISTING_LEN),
             twins: Vec::with_capacity(create::TWINS_MAX),
+            spare: SpareDescriptor::default(),
             #[cfg(test)]
             pretended_twins: core::cell::Cell::new(0),
             #[cfg(test)]

@@ -163,3 +163,20 @@ fn a_directory_that_a_call_uses_is_not_let_go_when_its_name_seemed_to_be_replace
     assert!(!lab.files.cache.get(source).is_removed.get());
     lab.files.cache.part();
 }
+
+#[test]
+fn an_object_that_was_made_is_answered_without_a_descriptor_to_spare() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    let set = NewAttributes::default();
+    // The second open of a CREATE finds none, nor does it after idle files were closed.
+    lab.files.spare.fail(2);
+    let made = lab.files.create(&root, b"file", &CreateMode::Guarded(set)).unwrap();
+    assert!(made.is_new);
+    lab.files.spare.fail(2);
+    lab.files.mkdir(&root, b"directory", &set).unwrap();
+    lab.files.spare.fail(2);
+    lab.files.symlink(&root, b"link", b"file", &set).unwrap();
+    lab.files.spare.fail(2);
+    lab.files.mknod(&root, b"fifo", FileKind::Fifo, &set).unwrap();
+}
