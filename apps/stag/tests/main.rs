@@ -34,6 +34,7 @@ mod planted;
 mod refusals;
 mod reload;
 mod rpcbind;
+mod scoped;
 mod serve;
 mod signals;
 mod stalled;

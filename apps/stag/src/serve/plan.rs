@@ -424,9 +424,12 @@ fn connecting(given: Vec<IpNet>, exports: &[ExportEntry]) -> Vec<IpNet> {
 }
 
 /// The address for TCP beside the first one for RDMA, unless one is given: where a free port is
-/// taken for RDMA, one is taken for TCP, too, so that servers on the same host do not meet.
-pub const fn tcp_beside(first: SocketAddr) -> SocketAddr {
-    SocketAddr::new(first.ip(), if first.port() == 0 { 0 } else { TCP_PORT })
+/// taken for RDMA, one is taken for TCP, too, so that servers on the same host do not meet. A
+/// link-local address keeps its interface.
+pub fn tcp_beside(first: SocketAddr) -> SocketAddr {
+    let mut at = first;
+    at.set_port(if first.port() == 0 { 0 } else { TCP_PORT });
+    at
 }
 
 /// Counts what a server wants to promise: connections of each shard, and files that it keeps open.
