@@ -12,12 +12,15 @@ use rustix::{
 use stag_protocol::nfs::v4::*;
 use std::{
     fs,
-    net::{TcpListener, UdpSocket},
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
     os::{
         fd::{AsFd, IntoRawFd},
         unix::net::UnixListener,
     },
     process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
 };
 
 /// The command, to which these descriptors are passed under names.
@@ -116,14 +119,71 @@ fn connects_wait_while_a_server_is_killed_and_started_again() {
 /// Idle mounts keep no other one waiting, and none has to find the port open first.
 #[test]
 fn a_client_with_an_open_goes_on_while_ten_idle_mounts_are_silent() {
-    const OPEN: u32 = share::BOTH | share::WANT_NO_DELEGATION;
     let manager = Manager::new("1");
     fs::write(manager.home.path("data/f"), b"octets").unwrap();
     let at = manager.tcp();
-    let server = manager.start();
+    restart_beside_idle_mounts("with socket activation", &at, || manager.start());
+}
+
+/// The same where the port is closed meanwhile: a client is refused, and comes again after the
+/// three seconds that Linux' clients wait.
+#[test]
+fn a_client_that_was_refused_goes_on_after_a_restart_beside_ten_idle_mounts() {
+    let home = Home::new();
+    fs::write(home.path("data/f"), b"octets").unwrap();
+    let at = home.serve(&["data", "--nfs", "3,4"]).line("TCP");
+    let arguments = ["serve", "data", "--mode", "unprivileged", "--insecure", "--nfs", "3,4"];
+    let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", &at];
+    let serve = [&arguments[..], &ports].concat();
+    restart_beside_idle_mounts("without socket activation", &at, || {
+        Server::start(&home, home.stag(&serve))
+    });
+}
+
+/// Set when it is dropped, so that threads end also where a test fails.
+struct IsOver<'a>(&'a AtomicBool);
+
+impl Drop for IsOver<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Connects, and does so again some seconds after it was refused.
+fn connect_as_linux(at: &str, is_over: &AtomicBool) -> Option<TcpStream> {
+    while !is_over.load(Ordering::Relaxed) {
+        match TcpStream::connect(at) {
+            Ok(stream) => return Some(stream),
+            Err(_) => std::thread::sleep(Duration::from_secs(3)),
+        }
+    }
+    None
+}
+
+/// NULL calls without end over connections that are made again when they are lost.
+fn call_until(at: &str, is_over: &AtomicBool) {
+    let call: Vec<u8> = [0x8000_0028, 1, 0, 2, NFS, 3, 0, 0, 0, 0, 0]
+        .into_iter()
+        .flat_map(u32::to_be_bytes)
+        .collect();
+    while let Some(mut stream) = connect_as_linux(at, is_over) {
+        while !is_over.load(Ordering::Relaxed) {
+            let called = stream.write_all(&call).and_then(|()| stream.read_exact(&mut [0; 28]));
+            if called.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Kills a server and starts it again, with ten idle clients and one that has a file open, while
+/// others call: the times up to the first OPEN and READ after the kill are printed.
+fn restart_beside_idle_mounts(about: &str, at: &str, start: impl Fn() -> Server) {
+    const OPEN: u32 = share::BOTH | share::WANT_NO_DELEGATION;
+    let server = start();
     let idle: Vec<_> =
-        (0..10).map(|number| Caller4::mounted(&at, &format!("idle {number}"))).collect();
-    let mut busy = Caller4::mounted(&at, "busy");
+        (0..10).map(|number| Caller4::mounted(at, &format!("idle {number}"))).collect();
+    let mut busy = Caller4::mounted(at, "busy");
     let open = |claim, owner| {
         let owner = StateOwner { client_id: 0, owner: Text(owner) };
         let (seqid, how) = (0, OpenHow::NoCreate);
@@ -134,35 +194,48 @@ fn a_client_with_an_open_goes_on_while_ten_idle_mounts_are_silent() {
     let first = busy.run(&[&root[..], &[by_name(b"one"), Request::GetFh(())]].concat());
     let Answer::GetFh(Ok(handle)) = first.last() else { panic!("{:?}", first.last()) };
     let file = handle.0.to_vec();
-    kill(server);
-    busy.reconnect(&at);
-    let started = std::time::Instant::now();
-    let server = manager.start();
-    let ready = started.elapsed();
-    assert!(server.err().contains("grace period: 1 client"), "{}", server.err());
-    assert_eq!(busy.run(&[]).status(), Status4::BadSession);
-    busy.begin();
-    let put = Request::PutFh(Text(&file));
-    let claim = OpenClaim::Previous(DelegationType::None);
-    assert_eq!(busy.run(&[put.clone(), open(claim, b"one")]).status(), Status4::Ok);
-    let complete = [Request::ReclaimComplete(false)];
-    assert_eq!(busy.run(&complete).status(), Status4::Ok);
-    // The end of the grace period is written to a disk.
-    let mut next = None;
-    wait_for("the end of the grace period", || {
-        let opened = busy.run(&[&root[..], &[by_name(b"two")]].concat());
-        match opened.last() {
-            Answer::Open(Ok(ok)) => next = Some(ok.stateid),
-            _ => assert!(matches!(opened.status(), Status4::Grace | Status4::Delay)),
+    let is_over = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let over = IsOver(is_over);
+        for _ in 0..3 {
+            scope.spawn(|| call_until(at, is_over));
         }
-        next.is_some()
+        let killed = Instant::now();
+        kill(server);
+        // The client notices, and connects while the server starts.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        scope.spawn(move || sender.send(connect_as_linux(at, is_over)));
+        let server = start();
+        let ready = killed.elapsed();
+        assert!(server.err().contains("grace period: 1 client"), "{}", server.err());
+        busy.take_over(receiver.recv().unwrap().unwrap());
+        assert_eq!(busy.run(&[]).status(), Status4::BadSession);
+        busy.begin();
+        let put = Request::PutFh(Text(&file));
+        let claim = OpenClaim::Previous(DelegationType::None);
+        assert_eq!(busy.run(&[put.clone(), open(claim, b"one")]).status(), Status4::Ok);
+        let complete = [Request::ReclaimComplete(false)];
+        assert_eq!(busy.run(&complete).status(), Status4::Ok);
+        // The end of the grace period is written to a disk.
+        let mut next = None;
+        wait_for("the end of the grace period", || {
+            let opened = busy.run(&[&root[..], &[by_name(b"two")]].concat());
+            match opened.last() {
+                Answer::Open(Ok(ok)) => next = Some(ok.stateid),
+                _ => assert!(matches!(opened.status(), Status4::Grace | Status4::Delay)),
+            }
+            next.is_some()
+        });
+        let opened = killed.elapsed();
+        let read = Read4Args { stateid: next.unwrap(), offset: 0, count: 6 };
+        let read = busy.run(&[put, Request::Read(read)]);
+        let Answer::Read(Ok(done)) = read.last() else { panic!("{:?}", read.last()) };
+        assert_eq!(done.data.octets(), Some(&b"octets"[..]));
+        let read = killed.elapsed();
+        println!("{about}: ready {ready:?}, first OPEN {opened:?}, first READ {read:?}");
+        drop(over);
+        kill(server);
     });
-    let opened = started.elapsed();
-    let read = Read4Args { stateid: next.unwrap(), offset: 0, count: 6 };
-    let read = busy.run(&[put, Request::Read(read)]);
-    let Answer::Read(Ok(done)) = read.last() else { panic!("{:?}", read.last()) };
-    assert_eq!(done.data.octets(), Some(&b"octets"[..]));
-    println!("ready {ready:?}, first OPEN {opened:?}, first READ {:?}", started.elapsed());
     drop(idle);
 }
 

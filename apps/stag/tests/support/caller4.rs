@@ -17,7 +17,12 @@ pub struct Caller4 {
     owner: String,
     pub session: SessionId,
     sequence: u32,
+    /// Room for calls.
+    octets: Vec<u8>,
 }
+
+/// Octets of the longest call and reply: 1 MiB of data and what is around it.
+const MESSAGE_MAX: u32 = (1 << 20) + 65_536;
 
 /// Results of a compound.
 pub struct Results(Vec<u8>);
@@ -39,7 +44,13 @@ impl Caller4 {
     pub fn connect(at: &str, owner: &str) -> Self {
         let stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, owner: owner.to_owned(), session: [0; 16], sequence: 0 }
+        Self {
+            stream,
+            owner: owner.to_owned(),
+            session: [0; 16],
+            sequence: 0,
+            octets: vec![0; MESSAGE_MAX as usize],
+        }
     }
 
     /// One that has a session, and nothing to reclaim.
@@ -53,11 +64,14 @@ impl Caller4 {
 
     /// Connects again, as to a server that was started again, with the session that there was.
     pub fn reconnect(&mut self, at: &str) {
-        *self = Self {
-            session: self.session,
-            sequence: self.sequence,
-            ..Self::connect(at, &self.owner)
-        };
+        self.take_over(TcpStream::connect(at).unwrap());
+    }
+
+    /// Goes on over another connection, as to a server that was started again, with the session
+    /// that there was.
+    pub fn take_over(&mut self, stream: TcpStream) {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream = stream;
     }
 
     /// EXCHANGE_ID and CREATE_SESSION.
@@ -73,8 +87,8 @@ impl Caller4 {
         let Answer::ExchangeId(Ok(known)) = known.last() else { panic!("{:?}", known.last()) };
         let channel = ChannelAttributes {
             header_pad: 0,
-            request_max: 65_536,
-            response_max: 65_536,
+            request_max: MESSAGE_MAX,
+            response_max: MESSAGE_MAX,
             response_cached_max: 2_048,
             operations_max: 16,
             requests_max: 4,
@@ -110,8 +124,7 @@ impl Caller4 {
     }
 
     fn send(&mut self, requests: &[Request<'_>]) -> Results {
-        let mut octets = vec![0; 65_536];
-        let mut writer = Writer::new(&mut octets);
+        let mut writer = Writer::new(&mut self.octets[4..]);
         let (credential, verifier) = (Credential::None, Auth::NONE);
         let (program, version, procedure) = (NFS, 4, COMPOUND);
         CallHeader { xid: Xid(1), program, version, procedure, credential, verifier }
@@ -124,11 +137,17 @@ impl Caller4 {
         }
         let len = writer.len();
         let mark = 0x8000_0000 | len as u32;
-        self.stream.write_all(&[&mark.to_be_bytes()[..], &octets[..len]].concat()).unwrap();
+        self.octets[..4].copy_from_slice(&mark.to_be_bytes());
+        self.stream.write_all(&self.octets[..4 + len]).unwrap();
         let mut mark = [0; 4];
         self.stream.read_exact(&mut mark).unwrap();
-        let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        self.stream.read_exact(&mut reply).unwrap();
-        Results(reply.split_off(ReplyHeader::LEN))
+        let len = u64::from(u32::from_be_bytes(mark) & 0x7fff_ffff);
+        let mut header = [0; ReplyHeader::LEN];
+        self.stream.read_exact(&mut header).unwrap();
+        let len = len - ReplyHeader::LEN as u64;
+        let mut results = Vec::with_capacity(len as usize);
+        (&self.stream).take(len).read_to_end(&mut results).unwrap();
+        assert_eq!(results.len() as u64, len, "a reply is whole");
+        Results(results)
     }
 }
