@@ -15,6 +15,7 @@ mod caller4;
 mod cluster;
 mod config;
 mod confined;
+mod copying;
 mod ctl;
 mod demo;
 mod errors_page;
