@@ -2,6 +2,7 @@
 and caches against each other. Usage: nfs4.py tcp|rdma DIRECTORY, with mounts directory-4.1, directory-4.2, and as many of
 watched and memory in it, and root and deep. Over RDMA it checks locks, delegations and what else the server calls back for.
 Every check prints `ok NAME` or `not ok NAME: WHY`; the last line is `N passed, N failed`.
+`nfs4.py --default-list DIRECTORY` makes a directory with a default access control list.
 `nfs4.py --program EXPORT WATCHED` is the program of the server's host, with the exported directories: in the one its locks and a client's
 meet, in the other it writes what clients have delegations of."""
 
@@ -198,6 +199,33 @@ def check_created_without_right_to_write(pair):
     os.write(file, b"written")
     os.close(file)
     assert read(two) == b"written" and os.stat(two).st_mode & 0o777 == 0o400
+
+
+def give_default_list(directory):
+    """Makes a directory that hands its group down, and in which the group may write what is made, whatever the umask."""
+    os.mkdir(directory)
+    os.chmod(directory, 0o2777)
+    entries = [(0x01, 7), (0x04, 7), (0x20, 5)]  # the owner, the group, others
+    octets_of = b"".join(struct.pack("<HHI", tag, rights, 0xFFFFFFFF) for tag, rights in entries)
+    os.setxattr(directory, "system.posix_acl_default", struct.pack("<I", 2) + octets_of)
+    return 0
+
+
+def check_default_list_wins_over_umask(pair):
+    _, listed = pair.paths("listed")  # by 4.2, which has mode_umask
+    _, plain = pair.paths("unlisted")
+    os.mkdir(plain)
+
+    def make():
+        os.umask(0o022)
+        for directory in listed, plain:
+            os.mkdir(f"{directory}/directory")
+            os.close(os.open(f"{directory}/file", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+
+    ended_well(in_child(make))
+    modes = [oct(os.stat(f"{directory}/{name}").st_mode & 0o7777)
+             for directory in (listed, plain) for name in ("directory", "file")]
+    assert modes == ["0o2775", "0o664", "0o755", "0o644"], modes
 
 
 def check_locks_of_ranges(pair):
@@ -568,7 +596,9 @@ BOTH = [
     check_close_to_open, check_names, check_removed_while_open, check_created_without_right_to_write, check_locks_of_ranges,
     check_lock_that_waits, check_flock, check_sqlite, check_untar, check_make, check_ranges, check_copies, check_xattrs, check_ping_pong,
 ]
-ONCE = [check_mounted_versions, check_root_lists_exports, check_locks_beside_a_program, check_git]
+ONCE = [
+    check_mounted_versions, check_root_lists_exports, check_default_list_wins_over_umask, check_locks_beside_a_program, check_git,
+]
 ONCE_OVER_RDMA = [check_mounted_versions, check_locks_beside_a_program]
 BOTH_OVER_RDMA = [check_close_to_open, check_locks_of_ranges, check_lock_that_waits, check_flock, check_ping_pong]
 OF_WATCHED = [check_delegations_beside_a_program, check_delegation_for_reading]
@@ -597,4 +627,5 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(program(*sys.argv[2:]) if sys.argv[1] == "--program" else main())
+    ROLES = {"--program": program, "--default-list": give_default_list}
+    sys.exit(ROLES[sys.argv[1]](*sys.argv[2:]) if sys.argv[1] in ROLES else main())
