@@ -232,31 +232,24 @@ fn a_refused_operation_walks_over_no_table_of_clients() {
         };
         within(STEPS_WHEN_REFUSED, || tables.open(&request, 0).map(|_| ()))
     };
-    // A thousand expired clients of one host, of which the last ones have state.
+    // A thousand clients of one host, of which one has state and expires.
     let many: Vec<_> = (0..1_000).map(|id| tables.add_client(100 + id, false, id)).collect();
     let many: Vec<_> = many.into_iter().flatten().collect();
     for client in &many {
         tables.set_host(*client, 1);
         tables.complete_reclaims(*client, false).unwrap();
     }
-    let client = fixture.clients[0];
+    let (client, gone) = (fixture.clients[0], many[500]);
     tables.set_host(client, 1);
-    open(tables, many[500], 1).unwrap();
-    for count in 2.. {
-        tables.renew(client, LEASE + 2_000);
-        let opened = open(tables, client, count);
-        if count == 10 {
-            (0..32).for_each(|_| tables.handle_time(LEASE + 2_000));
-            assert!(tables.is_expired(many[0]) && !tables.is_expired(client));
-            // Those without state are dropped, but for a few of which the record is being written.
-            many[..498].iter().for_each(|gone| tables.release_client(*gone));
-            tables.assert_consistent();
-        }
-        if let Err(fault) = opened {
-            assert_eq!(fault, StateFault::AwaitRemoval(many[500]));
-            break;
-        }
+    open(tables, gone, 1).unwrap();
+    let now = LEASE + 2_000;
+    for active in many.iter().filter(|one| **one != gone).chain([&client]) {
+        tables.renew(*active, now);
     }
+    (0..32).for_each(|_| tables.handle_time(now));
+    assert!(tables.is_expired(gone) && !tables.is_expired(client));
+    let refused = (2..).find_map(|file| open(tables, client, file).err());
+    assert_eq!(refused, Some(StateFault::AwaitRemoval(gone)));
     tables.assert_consistent();
 }
 
