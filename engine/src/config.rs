@@ -104,6 +104,10 @@ pub struct Config {
     /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a
     /// server remembers.
     pub xid_seed: u32,
+    /// Handle messages without chunks, and those with one chunk of one segment, by code of their
+    /// own. Off, they take the way of all others: to the same effect, at a higher cost. Tests
+    /// compare the two.
+    pub short_ways: bool,
     /// Selection of the peers' calls that are traced through their stages
     /// ([`stages`](crate::stages)).
     pub sampling: Sampling,
@@ -142,6 +146,7 @@ impl Default for Config {
             rest: None,
             drain: Duration::from_secs(3),
             xid_seed: 0,
+            short_ways: true,
             sampling: Sampling::default(),
             meter: None,
         }

@@ -13,6 +13,7 @@ use crate::{
     stages::{Stage, Watch},
     stats::Counters,
     turns::Turns,
+    ways::Ways,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};
 use stag_protocol::{rpc::CallHeader, rpcrdma::ChunkLists};
@@ -38,6 +39,7 @@ pub(crate) struct Core {
     /// Padding to push.
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
+    pub(crate) ways: Ways,
     /// Calls of peers that are watched.
     pub(crate) watch: Watch,
     pub(crate) deadlines: Deadlines,
@@ -99,6 +101,7 @@ impl Core {
             has_put_off: false,
             turns: Turns::new(config.meter.clone(), config.peers + config.streams),
             has_aside: false,
+            ways: Ways::new(config.short_ways),
             config,
         })
     }

@@ -69,6 +69,7 @@ pub mod stats;
 mod stream;
 mod turns;
 pub mod waiting;
+mod ways;
 mod work;
 
 pub use app::{

@@ -188,6 +188,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
+    /// Messages that went a [short way](crate::config::Config::short_ways), both ways. Counted
+    /// where assertions are on.
+    #[cfg(debug_assertions)]
+    pub const fn short_ways_taken(&self) -> u64 {
+        self.core.ways.taken()
+    }
+
     /// The counters.
     pub fn snapshot(&self) -> Snapshot<A::Report> {
         let mut engine = self.core.counters.snapshot();

@@ -47,7 +47,7 @@ impl Server {
     fn new(slots: [usize; 3], reply_len: usize) -> Self {
         let end = Fabric::new(7, Faults::NONE).end("server", LIMITS);
         let app = Verbose { reply_len, peers: Vec::new() };
-        let config = Config { slots, ..Config::small() };
+        let config = Config { slots, ..crate::support::small() };
         let mut shard = Shard::new(end, app, config, Box::new(|_| true)).unwrap();
         let at = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
         Self { shard, at, now: Time(0) }

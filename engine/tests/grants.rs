@@ -26,7 +26,8 @@ struct World {
 impl World {
     fn new(receives: usize) -> Self {
         let fabric = Fabric::new(11, Faults::DELAYS);
-        let config = Config { receives, peers: 128, slots: [512, 16, 80], ..Config::small() };
+        let config =
+            Config { receives, peers: 128, slots: [512, 16, 80], ..crate::support::small() };
         let config = Config { inbound: config.receives.max(256), ..config };
         let end = fabric.end("server", LIMITS);
         let mut server = Shard::new(end, Echo::default(), config, Box::new(|_| true)).unwrap();
@@ -35,7 +36,7 @@ impl World {
     }
 
     fn join(&mut self, calls_max: u32) {
-        let config = Config { calls_max, ..Config::small() };
+        let config = Config { calls_max, ..crate::support::small() };
         let end = self.fabric.end("client", LIMITS);
         let mut shard = Shard::new(end, Caller::default(), config, Box::new(|_| true)).unwrap();
         let peer = shard.keep_connected(&self.port).unwrap();

@@ -61,7 +61,7 @@ impl App for Keeper {
 
 fn echo(seed: u64, reply_policy: ReplyPolicy, part: usize, lens: &[usize]) -> (u32, u32) {
     let fabric = Fabric::new(seed, Faults::DELAYS);
-    let config = Config { grant: 8, calls_max: 8, reply_policy, ..Config::small() };
+    let config = Config { grant: 8, calls_max: 8, reply_policy, ..crate::support::small() };
     let pool = Pool::new(&[Class { slot_len: SLOT, count: 2 }]).unwrap();
     let keeper = Keeper { pool: pool.clone(), lists: ExtentLists::new(2), part, kept: (0, 0) };
     let admit = || Box::new(|_| true) as Box<_>;

@@ -221,7 +221,7 @@ fn run(seed: u64) -> u64 {
         reverse_calls_max: random.u32(1..=12),
         outbound: 256,
         slots: [1_024, 512, 2],
-        ..Config::small()
+        ..crate::support::small()
     };
     let mut shard = |name, is_server, sizes| {
         let app = Juggler::new(random.fork(), sizes, is_server, lost == 0);

@@ -25,4 +25,6 @@ mod support;
 mod tls;
 mod turns;
 mod version2;
+#[cfg(debug_assertions)]
+mod ways;
 mod windowless;

@@ -220,7 +220,8 @@ fn a_peer_that_never_answers_our_reads_is_disconnected_after_thirty_seconds() {
 
 #[test]
 fn the_pulls_of_a_newcomer_hold_two_large_slots_and_another_peer_is_served() {
-    let config = Config { grant: 24, grant_first: 24, slots: [512, 16, 64], ..Config::small() };
+    let config =
+        Config { grant: 24, grant_first: 24, slots: [512, 16, 64], ..crate::support::small() };
     let receives = config.receives;
     let mut crowd = Crowd::new(Echo::default(), LIMITS, config, 2);
     crowd.fabric.set_faults(NEVER);
@@ -273,7 +274,7 @@ fn a_call_that_needs_more_buffers_than_newcomers_have_holds_up_no_other_newcomer
 
 #[test]
 fn a_peer_whose_credit_is_used_up_in_line_holds_up_no_proven_one() {
-    let config = Config { slots: [512, 0, 16], peers: 64, ..Config::small() };
+    let config = Config { slots: [512, 0, 16], peers: 64, ..crate::support::small() };
     let mut crowd = Crowd::new(Keeper, Limits { connections: 64, ..LIMITS }, config, 14);
     let (idler, holder, proven) = (11, 12, 13);
     for peer in [idler, holder, proven] {
@@ -322,7 +323,7 @@ fn a_pause_of_our_own_is_no_peers_fault() {
 
 /// Sixteen large slots, and a crowd of which each has asked for an echo of what it does not give.
 fn held_by_a_crowd() -> Crowd<Keeper> {
-    let config = Config { slots: [512, 0, 16], peers: 64, ..Config::small() };
+    let config = Config { slots: [512, 0, 16], peers: 64, ..crate::support::small() };
     let limits = Limits { connections: 64, ..LIMITS };
     let mut crowd = Crowd::new(Keeper, limits, config, 26);
     // The last one has shown that its octets move.
@@ -368,7 +369,7 @@ fn a_crowd_that_answers_no_reads_delays_no_proven_peer_and_is_ended_when_somebod
 
 #[test]
 fn a_peer_that_takes_no_reply_is_ended_after_thirty_seconds_though_nobody_waits() {
-    let mut crowd = Crowd::new(Keeper, LIMITS, Config::small(), 1);
+    let mut crowd = Crowd::new(Keeper, LIMITS, crate::support::small(), 1);
     // What is sent to it never ends.
     let nobody = Faults { completion_delay: NEVER.fetch_delay, ..Faults::NONE };
     crowd.fabric.set_faults(nobody);
@@ -386,7 +387,7 @@ fn a_peer_that_takes_no_reply_is_ended_after_thirty_seconds_though_nobody_waits(
 #[test]
 fn errors_wait_for_room_in_the_send_queue() {
     let limits = Limits { send_queue: 16, ..LIMITS };
-    let config = Config { grant: 24, grant_first: 24, ..Config::small() };
+    let config = Config { grant: 24, grant_first: 24, ..crate::support::small() };
     let mut crowd = Crowd::new(Echo::default(), limits, config, 1);
     let pausing = Faults { completion_delay: 5_000_000..5_000_001, inline: 0, ..Faults::NONE };
     crowd.fabric.set_faults(pausing);

@@ -147,7 +147,7 @@ impl Ends {
             calls_max: 8,
             reverse_calls_max: 4,
             reverse_grant: 4,
-            ..Config::small()
+            ..crate::support::small()
         };
         let end = |name| {
             let admit = Box::new(|_| true) as Box<_>;

@@ -12,7 +12,7 @@ const WITHOUT: Limits = Limits { windows: 0, remote_invalidation: false, ..WITH 
 fn echoes(server: Limits, client: Limits, lens: &[usize]) -> Vec<Result<(), CallFault>> {
     let fabric = Fabric::new(3, Faults::DELAYS);
     let admit = || Box::new(|_| true) as Box<_>;
-    let config = || Config { grant: 8, calls_max: 8, ..Config::small() };
+    let config = || Config { grant: 8, calls_max: 8, ..crate::support::small() };
     let mut server =
         Shard::new(fabric.end("server", server), Echo::default(), config(), admit()).unwrap();
     let caller = Caller::with_capacity(8);

@@ -100,7 +100,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline]
     fn handle_short(&mut self, qp: Qp, message: &[u8]) -> bool {
         let Self { core, provider, app, .. } = self;
-        let Core { peers, requester, responder, counters, watch, now, stopping, .. } = core;
+        let Core { peers, requester, responder, counters, ways, watch, now, stopping, .. } = core;
         let Some((peer, entry)) = peers.of_qp_mut(qp) else { return true };
         let Link::Fabric(FabricLink { state: Some(state), .. }) = &mut entry.link else {
             return true;
@@ -110,6 +110,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let payload = message.get(payload_at..).unwrap_or_default();
         match short {
             ShortMessage::Call { xid, credits } => {
+                ways.note_short();
                 entry.grant.note_call(credits, *now);
                 // Not begun while we stop, as in `handle_any`.
                 if !*stopping {
@@ -126,6 +127,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                             self.answer_null(peer, qp, header);
                             return true;
                         };
+                        ways.note_short();
                         watch.skip();
                         counters.stats.responder.calls.short += 1;
                         counters.stats.responder.replies.short += 1;
@@ -145,6 +147,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     Replied::Chunked => return false,
                     Replied::Unknown => return true,
                 };
+                ways.note_short();
                 state.give_credit();
                 entry.note_reply();
                 counters.stats.requester.replies.short += 1;

@@ -6,7 +6,7 @@ use crate::{
     shard::Shard,
 };
 use stag_pools::table::Walk;
-use stag_protocol::rpcrdma::{Connection, Dialects, PrivateData, Setup, Side};
+use stag_protocol::rpcrdma::{Dialects, PrivateData, Setup, Side};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (peer, dialects) = (PrivateData::find(theirs), Dialects::find(theirs));
         let setup = Setup { side: Side::Server, own: self.private_data, peer, calls_max: 0, grant };
         let versions = self.core.config.serve_versions;
-        let state = Some(Connection::speaking(setup, versions.agreed(dialects)));
+        let state = Some(self.core.ways.connection(setup, versions.agreed(dialects)));
         let link = Link::Fabric(FabricLink { qp, state });
         if self.add_peer(Side::Server, link, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
@@ -221,7 +221,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 .life
                 .memory
                 .versions(self.core.config.call_versions, since_start(self.core.now));
-            *state = Some(Connection::speaking(setup, versions.agreed(dialects)));
+            *state = Some(self.core.ways.connection(setup, versions.agreed(dialects)));
         }
         self.app.on_peer_up(&mut Cx::new(&mut self.core, &mut self.provider), peer);
         self.empty_outbox();

@@ -69,6 +69,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline]
     pub(super) fn send_one_chunk(&mut self, key: Key, peer: PeerId, qp: Qp) -> bool {
         let core = &mut self.core;
+        if !core.ways.are_short() {
+            return false;
+        }
         let Requester { calls, offered, xids, .. } = &mut core.requester;
         let Some(call) = calls.get_mut(key) else { return false };
         let Some(lists) = offered.get_mut(key.index()) else { return false };
@@ -83,6 +86,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(chunk) = PlannedChunk::of(call, connection.short()) else { return false };
         let xid = call.xid.unwrap_or_else(|| xids.fresh(key.index()));
         (call.state, call.xid, call.sent) = (OutboundState::AwaitReply, Some(xid), Sent::default());
+        core.ways.note_short();
         lists.clear_chunks();
         let Some(segment) = open(&mut self.provider, qp, call, chunk.role()) else {
             // The connection is dying: its end takes the call back.

@@ -61,6 +61,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     return;
                 };
                 if short::send(&mut self.provider, *qp, connection, call, written, fresh) {
+                    self.core.ways.note_short();
                     let stats = &mut self.core.counters.stats.requester;
                     stats.calls.short += 1;
                     stats.versions.count_short(connection.short(), connection.side().calls());

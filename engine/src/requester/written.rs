@@ -89,7 +89,7 @@ impl Core {
         peer: PeerId,
         call: WrittenCall,
     ) -> bool {
-        let Self { peers, requester, counters, .. } = self;
+        let Self { peers, requester, counters, ways, .. } = self;
         let Some(entry) = peers.get_mut(peer) else { return false };
         // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9] nothing is sent to a peer before it takes
         // calls
@@ -113,6 +113,7 @@ impl Core {
             connection.give_credit();
             return false;
         }
+        ways.note_short();
         counters.stats.requester.calls.short += 1;
         let versions = &mut counters.stats.requester.versions;
         versions.count_short(connection.short(), connection.side().calls());

@@ -35,6 +35,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let core = &mut self.core;
         let inline_len = message.len() - payload_at;
         if let (Body::Msg, 1.., Some(room)) = (header.body, inline_len, core.lists.only_write())
+            && core.ways.are_short()
             && core.may_answer(peer, long_reply(room.length.into(), core.memory.slot_max()))
         {
             return self.begin_with_room(sender, qp, header.xid, payload_at, message);

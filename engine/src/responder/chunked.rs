@@ -73,6 +73,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let empty = (!has_lists).then(|| connection.empty_lists());
         let call = Answered { key, peer, qp, xid, empty };
         if let Some(lists) = core.responder.lists.get(key.index()).filter(|_| has_lists)
+            && core.ways.are_short()
             && let Some(offer) = OneChunk::of(lists, &answer)
         {
             return self.answer_one_chunk(call, offer, answer);

@@ -86,6 +86,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         message: Buf,
     ) {
         let core = &mut self.core;
+        core.ways.note_short();
         let stats = &mut core.counters.stats.responder;
         stats.chunks.write += 1;
         stats.chunks.write_segments += 1;
@@ -113,6 +114,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     ) -> Result<(), Answer> {
         let Answered { key, peer, qp, xid, .. } = call;
         let core = &mut self.core;
+        core.ways.note_short();
         let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };
         let (lists, returned) = core.responder.lists_and_returned(key, None);
         offer.return_unused(lists, returned);

@@ -146,6 +146,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             entry.grant.count_reply();
         }
         let is_settled = !connection.handle_replied();
+        core.ways.note_short();
         core.counters.stats.responder.replies.short += 1;
         core.responder.forget(key);
         core.watch.post(key, core.now);
@@ -167,7 +168,7 @@ impl Core {
         call: Key,
         len: usize,
     ) -> bool {
-        let Self { responder, peers, counters, .. } = self;
+        let Self { responder, peers, counters, ways, .. } = self;
         // By its parts: all of it would be read at once, and was just written by parts.
         let Some(FreshCall { key, peer, xid }) = &responder.fresh else { return false };
         let (key, peer, xid) = (*key, *peer, *xid);
@@ -178,6 +179,7 @@ impl Core {
         let Some(is_settled) = responder.send_written(fabric, entry, xid, len) else {
             return false;
         };
+        ways.note_short();
         counters.stats.responder.replies.short += 1;
         responder.fresh = None;
         self.stamp(call, Stage::App);

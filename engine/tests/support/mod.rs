@@ -26,7 +26,16 @@ pub const GRANT: u32 = 4;
 const FETCH: Tag = Tag(1);
 
 pub fn config() -> Config {
-    Config { grant: GRANT, calls_max: 4, serve_versions: Versions::One, ..Config::small() }
+    Config { grant: GRANT, calls_max: 4, serve_versions: Versions::One, ..small() }
+}
+
+/// Off in the environment, where `ways` runs the tests once more: without the short ways.
+pub const WAYS: &str = "STAG_SHORT_WAYS";
+
+/// A small shard, with the short ways of messages or without.
+pub fn small() -> Config {
+    let short_ways = std::env::var_os(WAYS).is_none_or(|said| said != "off");
+    Config { short_ways, ..Config::small() }
 }
 
 /// The end made by hand.

@@ -52,6 +52,7 @@ pub struct Connection {
     own: PrivateData,
     peer: PrivateData,
     pub(super) options: Lanes,
+    pub(super) has_short: bool,
 }
 
 // With the name of its connection and the key of its place, the rest of a line of 64 octets.
@@ -83,9 +84,16 @@ impl Connection {
             serves: (setup.grant > 0).then(|| ResponderCredits::new(setup.grant)),
             options: Lanes::new(),
             short: short::Layout::default(),
+            has_short: true,
         };
         connection.short = short::Layout::of(&connection);
         connection
+    }
+
+    /// The same connection without [`short`] messages: each is read and written as any other.
+    #[must_use]
+    pub fn without_short(self) -> Self {
+        Self { short: short::Layout::default(), has_short: false, ..self }
     }
 
     /// The version that both ends keep to; `None` while it is negotiated.

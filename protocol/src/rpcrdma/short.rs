@@ -57,7 +57,7 @@ const _: () = assert!(v2::VERSION < 256);
 impl Layout {
     pub(super) fn of(connection: &Connection) -> Self {
         let (version, header_len) =
-            match connection.version().filter(|_| connection.negotiation.is_over()) {
+            match connection.version().filter(|_| connection.has_short_yet()) {
                 Some(Version::One) => (v1::VERSION, HEADER_LEN),
                 Some(Version::Two(Version2::Undirected)) => (v2::VERSION, HEADER_LEN),
                 Some(Version::Two(Version2::Directed)) => (0, DIRECTED_LEN),
@@ -99,6 +99,10 @@ impl Layout {
 }
 
 impl Connection {
+    const fn has_short_yet(&self) -> bool {
+        self.has_short && self.negotiation.is_over()
+    }
+
     /// Does what [`handle_message`](Self::handle_message) does, if `message` is short and nothing
     /// is wrong with it. `None`: nothing was done, and that function has to judge it.
     // A call for each message would cost forty instructions, which is more than the work.
