@@ -392,6 +392,6 @@ fn an_octet_of_the_files_store_is_old_or_new() {
     };
     let shared = SharedFiles::open(&config).unwrap();
     // The gate sets CI.
-    let wanted = if std::env::var_os("CI").is_some() { 30_000 } else { 10_000 };
+    let wanted = if std::env::var_os("CI").is_some() { 30_000 } else { 3_000 };
     World::new(Files::open(&shared, 0).unwrap()).run(wanted, false);
 }
