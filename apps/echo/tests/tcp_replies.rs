@@ -34,7 +34,7 @@ fn a_reply_with_the_xid_of_no_call_is_dropped() {
     server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let started = Instant::now();
     let pass = |client: &mut Shard<_, Caller>| {
-        assert!(started.elapsed() < Duration::from_secs(10), "not in time");
+        assert!(started.elapsed() < Duration::from_secs(60), "not in time");
         client.pass(Time(started.elapsed().as_nanos() as u64));
     };
     while client.app().peers().is_empty() {

@@ -173,7 +173,7 @@ fn a_connection_that_dies_while_a_ring_reads_leaves_nothing_behind() {
     let began = Instant::now();
     while world.shards[0].calls_in_progress().0 > 0 || world.shards[0].buffers_in_use() > 0 {
         world.pass();
-        assert!(began.elapsed() < Duration::from_secs(10), "something is left");
+        assert!(began.elapsed() < Duration::from_secs(60), "something is left");
     }
 }
 
@@ -258,7 +258,7 @@ fn a_connection_that_dies_leaves_nothing_behind() {
     let began = Instant::now();
     while world.shards[0].calls_in_progress().0 > 0 {
         world.pass();
-        assert!(began.elapsed() < Duration::from_secs(10), "the connection does not end");
+        assert!(began.elapsed() < Duration::from_secs(60), "the connection does not end");
     }
     drop(go);
     let mut caller = world.connect(0);
