@@ -31,10 +31,12 @@ impl Home {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// The command, with nothing of this user's in its environment.
+    /// The command, with nothing of this user's in its environment. It takes signals as in the
+    /// foreground of a terminal, also when these tests ignore them as a job in the background.
     pub fn stag(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stag"));
+        let mut command = Command::new("env");
         command
+            .args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_stag")])
             .args(arguments)
             .env_remove("XDG_STATE_HOME")
             .env_remove("NOTIFY_SOCKET")
@@ -64,12 +66,13 @@ impl Home {
     /// The command in a shell that says `before`.
     pub fn stag_behind(&self, before: &str, arguments: &[&str]) -> Command {
         let stag = self.stag(arguments);
-        let mut command = Command::new("sh");
+        // The shell says last how signals are taken.
+        let (program, mut arguments) = (stag.get_program(), stag.get_args());
+        let mut command = Command::new(program);
         command
-            .arg("-c")
-            .arg(format!("{before}; exec \"$0\" \"$@\""))
-            .arg(stag.get_program())
-            .args(stag.get_args());
+            .args(arguments.next())
+            .args(["sh", "-c", &format!("{before}; exec \"$0\" \"$@\"")])
+            .args(arguments);
         for (name, value) in stag.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
