@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 use stag_pools::Extent;
 
+use crate::steps;
+
 /// Blocks of one file.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
@@ -53,21 +55,22 @@ impl Blocks {
         while let Some(last) = self.behind.last_entry()
             && *last.key() >= first
         {
+            steps::count();
             octets += last.remove().capacity() as u64;
         }
         let kept = usize::try_from(first).unwrap_or(usize::MAX).min(self.front.len());
-        octets += self.front.drain(kept..).map(|block| block.capacity() as u64).sum::<u64>();
+        octets += self.front.drain(kept..).map(freed).sum::<u64>();
         // A list takes memory for what the file holds, not for what it once held.
         self.front.shrink_to(2 * kept);
         octets
     }
 
-    /// The number of the first stored block from `number` on.
-    pub fn next_stored(&self, number: u64) -> Option<u64> {
-        if number < self.front.len() as u64 {
-            return Some(number);
-        }
-        self.behind.range(number..).next().map(|(number, _)| *number)
+    /// The stored blocks from `number` on, and their numbers.
+    pub fn stored_from(&self, number: u64) -> impl Iterator<Item = (u64, &Extent)> {
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        let front = self.front.get(place..).unwrap_or_default();
+        let behind = self.behind.range(number..).map(|(number, block)| (*number, block));
+        front.iter().zip(number..).map(|(block, number)| (number, block)).chain(behind)
     }
 
     /// Forgets the blocks of a range of numbers. Returns the octets of the slots that they filled.
@@ -78,17 +81,24 @@ impl Blocks {
             // What lies behind a gap is no longer the front.
             let first = place(range.end).min(self.front.len());
             let kept = self.front.drain(first..);
-            self.behind.extend((first as u64..).zip(kept));
+            self.behind.extend((first as u64..).zip(kept).inspect(|_| steps::count()));
             let gone = self.front.drain(place(range.start)..);
-            octets += gone.map(|block| block.capacity() as u64).sum::<u64>();
+            octets += gone.map(freed).sum::<u64>();
             self.front.shrink_to(2 * self.front.len());
         }
         while let Some((number, _)) = self.behind.range(range.clone()).next() {
+            steps::count();
             let number = *number;
             octets += self.behind.remove(&number).map_or(0, |block| block.capacity() as u64);
         }
         octets
     }
+}
+
+/// Octets of the slot of a block that is no longer stored.
+fn freed(block: Extent) -> u64 {
+    steps::count();
+    block.capacity() as u64
 }
 
 #[cfg(test)]

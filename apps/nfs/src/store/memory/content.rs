@@ -29,6 +29,13 @@ struct ContentSpan {
     len: usize,
 }
 
+/// A block that is stored: its octets from `within` to `len` are asked for.
+struct StoredBlock {
+    block: u64,
+    within: u64,
+    len: u64,
+}
+
 /// The spans of the octets `from..to`.
 fn spans(from: u64, to: u64) -> impl Iterator<Item = ContentSpan> {
     let mut at = from;
@@ -189,34 +196,33 @@ impl Content {
     }
 
     fn next_data(&self, offset: u64) -> u64 {
-        let mut at = offset;
-        loop {
-            steps::count();
-            let (number, within) = (at / BLOCK as u64, at % BLOCK as u64);
-            match self.blocks.get(number) {
-                Some(block) if within < block.len() as u64 => return at,
-                _ => match self.blocks.next_stored(number + 1) {
-                    Some(next) => at = next * BLOCK as u64,
-                    None => return self.size,
-                },
-            }
-        }
+        let mut stored = self.stored_from(offset);
+        let found = stored.find(|stored| stored.within < stored.len);
+        found.map_or(self.size, |stored| stored.block * BLOCK as u64 + stored.within)
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
         let mut at = offset;
-        loop {
-            steps::count();
-            let (number, within) = (at / BLOCK as u64, at % BLOCK as u64);
-            let there = self.blocks.get(number).map_or(0, |block| block.len() as u64);
-            if within >= there {
-                return at;
+        for StoredBlock { block, within, len } in self.stored_from(offset) {
+            if block != at / BLOCK as u64 || within >= len {
+                break;
             }
-            at = number * BLOCK as u64 + there;
-            if there < BLOCK as u64 {
-                return at;
+            at = block * BLOCK as u64 + len;
+            if len < BLOCK as u64 {
+                break;
             }
         }
+        at
+    }
+
+    /// The stored blocks from that of `offset` on.
+    fn stored_from(&self, offset: u64) -> impl Iterator<Item = StoredBlock> {
+        let first = offset / BLOCK as u64;
+        self.blocks.stored_from(first).map(move |(block, extent)| {
+            steps::count();
+            let within = if block == first { offset % BLOCK as u64 } else { 0 };
+            StoredBlock { block, within, len: extent.len() as u64 }
+        })
     }
 
     /// Takes slots for the octets `from..to`, which stay zeros where they are, and lets the file
@@ -398,6 +404,48 @@ mod tests {
                 assert!(octets.into_iter().eq(kept), "{from}..{to} at {at}");
             }
         }
+    }
+
+    #[test]
+    fn no_operation_takes_more_steps_than_there_are_blocks_in_the_file() {
+        let space = Space::new(16 << 20, false).unwrap();
+        let block = BLOCK as u64;
+        let places: Vec<_> = (0..32).chain(100..132).map(|number| number * block).collect();
+        let full = |content: &mut Content| {
+            for at in &places {
+                content.write(&space, *at, &WritePayload::from(&[1; BLOCK][..])).unwrap();
+            }
+            content.set_size(LARGEST);
+        };
+        let mut content = Content::default();
+        full(&mut content);
+        let stored = places.len() as u64;
+        let seek =
+            |content: &Content, at, what| steps::within(stored + 1, || content.seek(at, what));
+        assert_eq!(seek(&content, 0, SeekFor::Hole), 32 * block);
+        assert_eq!(seek(&content, 32 * block, SeekFor::Data), 100 * block);
+        assert_eq!(seek(&content, 100 * block + 7, SeekFor::Hole), 132 * block);
+        assert_eq!(seek(&content, 132 * block, SeekFor::Data), LARGEST);
+        assert_eq!(seek(&content, 1 << 62, SeekFor::Hole), 1 << 62);
+        // More than the store can hold is refused at once, wherever it is.
+        for from in [0, 1 << 40, LARGEST - (1 << 60)] {
+            let to = from + (1 << 59);
+            let refused = steps::within(0, || content.allocate(&space, from, to));
+            assert_eq!(refused, Err(Status::NoSpc));
+        }
+        // Blocks that have no octets yet are passed over as others are.
+        let mut empty = Content::default();
+        steps::within(16, || empty.allocate(&space, 0, 16 * block)).unwrap();
+        empty.set_size(LARGEST);
+        assert_eq!(steps::within(17, || empty.seek(0, SeekFor::Data)), LARGEST);
+        steps::within(17, || empty.set_size(0));
+        steps::within(stored + 2, || content.punch(&space, 1, LARGEST - 1)).unwrap();
+        assert_eq!(content.used(), block, "what is left holds the first octet");
+        full(&mut content);
+        steps::within(stored + 1, || content.set_size(5));
+        steps::within(1, || content.set_size(LARGEST));
+        steps::within(2, || content.set_size(0));
+        assert_eq!((content.used(), space.taken()), (0, 0));
     }
 
     #[test]
