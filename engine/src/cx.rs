@@ -11,6 +11,7 @@ use crate::{
     requester::{NextCall, WrittenCall},
     short_send::SendsShort,
     stages::Stages,
+    turns::TurnHolder,
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
@@ -117,31 +118,34 @@ impl Cx<'_> {
         self.core.take_for_peer(peer, len)
     }
 
-    /// Returns true once the call that the app carries out had the core for long enough, while
-    /// clients of other hosts have work: an app that can put it aside does so
+    /// Returns true once the call of this holder that the app carries out had the core for long
+    /// enough, while clients of other hosts have work: an app that can put it aside does so
     /// ([`put_aside`](Self::put_aside)) and goes on in a later pass. Always false without
     /// [`Config::meter`](crate::Config::meter).
     #[inline]
-    pub fn is_turn_over(&self) -> bool {
-        self.core.is_turn_over()
+    pub fn is_turn_over(&mut self, holder: impl Into<TurnHolder>) -> bool {
+        self.core.is_turn_over(holder.into())
     }
 
-    /// Notes that a call of this peer is put aside. No other call of the peer is taken until
-    /// [`take_turn`](Self::take_turn) has let it go on, for which the app asks in each
+    /// Notes that a call of this holder is put aside. No other call of a peer of this shard is
+    /// taken until [`take_turn`](Self::take_turn) has let it go on, for which the app asks in each
     /// [`on_pass_end`](crate::App::on_pass_end).
-    pub fn put_aside(&mut self, peer: PeerId) {
-        self.core.put_aside(peer);
+    pub fn put_aside(&mut self, holder: impl Into<TurnHolder>) {
+        self.core.put_aside(holder.into());
     }
 
-    /// Returns true if a call of this peer that was put aside goes on now; then
-    /// [`end_turn`](Self::end_turn) follows. A peer whose connection is gone has a turn, too.
-    pub fn take_turn(&mut self, peer: PeerId) -> bool {
-        self.core.take_turn(peer)
+    /// Returns true if a call of this holder goes on now that was put aside, or that another shard
+    /// has sent; then [`end_turn`](Self::end_turn) follows. A peer whose connection is gone has a
+    /// turn, too.
+    pub fn take_turn(&mut self, holder: impl Into<TurnHolder>) -> bool {
+        self.core.take_turn(holder.into())
     }
 
-    /// Charges a peer for the time since [`take_turn`](Self::take_turn).
-    pub fn end_turn(&mut self, peer: PeerId) {
-        self.core.charge(peer);
+    /// Charges a holder for the time since [`take_turn`](Self::take_turn); or, for work that goes
+    /// on without a turn, since the latest charge or the beginning of
+    /// [`on_pass_end`](crate::App::on_pass_end).
+    pub fn end_turn(&mut self, holder: impl Into<TurnHolder>) {
+        self.core.end_turn(holder.into());
     }
 
     /// The app did work for others in this pass: the shard does not begin to rest.

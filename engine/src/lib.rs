@@ -91,5 +91,5 @@ pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stages::{Sampling, Stage, Stages, WatchedProgram};
 pub use stats::Stats;
 pub use stream::PeerSecurity;
-pub use turns::Meter;
+pub use turns::{Meter, RemoteCaller, TurnHolder};
 pub use waiting::{RestListener, Spin};

@@ -7,9 +7,19 @@
 //! had as much. While it waits and the core is idle, because the others have not sent their next
 //! call yet, the idle time is charged to those others, and after [`GRACE`] they are not waited for.
 //!
+//! A call that arrived at another shard, and is carried out here, is charged to its host as well
+//! (`remote`).
+//!
 //! With one host nothing is measured. Tables have a place for each peer, and no call allocates.
 
-use crate::{app::PeerId, core::Core, peer::Peer, peers::Peers};
+mod remote;
+mod table;
+
+pub use remote::{RemoteCaller, TurnHolder};
+
+use remote::Remotes;
+
+use crate::{app::PeerId, core::Core, peer::Peer};
 use stag_protocol::rpcrdma::Side;
 use stag_verbs::{PeerAddress, Qp, Time};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -50,18 +60,30 @@ impl Meter for crate::clock::Clock {
 enum ClientHost {
     Ip(IpAddr),
     Process(u32),
-    /// A connection of a simulated fabric is its own host.
+    /// A connection of a simulated fabric is its own host; of this shard, or of another one.
     Peer(PeerId),
+    Remote(u16, PeerId),
 }
 
 impl ClientHost {
-    fn of(peer: PeerId, address: PeerAddress) -> Self {
+    fn of(address: PeerAddress, simulated: Self) -> Self {
         match address {
             PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
             PeerAddress::Process { pid, .. } => Self::Process(pid),
-            PeerAddress::Simulated => Self::Peer(peer),
+            PeerAddress::Simulated => simulated,
         }
     }
+}
+
+/// The account that a call is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payer {
+    /// The account of a connection, or that of connections that come and go if it is gone.
+    Peer(PeerId),
+    /// The account of connections that come and go.
+    Passers,
+    /// The account at this place of [`Remotes`].
+    Remote(usize),
 }
 
 /// The account of a connection.
@@ -99,14 +121,14 @@ impl TurnAccount {
     }
 }
 
-/// A connection that had work of late, and the place of its host.
+/// An account whose calls had work of late, and the place of its host.
 #[derive(Clone, Copy, Debug)]
-struct ActivePeer {
-    peer: PeerId,
+struct ActivePayer {
+    payer: Payer,
     host: u32,
 }
 
-/// A host and the number of its active connections; with none the place is free.
+/// A host and the number of its active accounts; with none the place is free.
 #[derive(Clone, Copy, Debug)]
 struct ActiveHost {
     host: ClientHost,
@@ -117,14 +139,16 @@ struct ActiveHost {
 #[derive(Debug)]
 pub(crate) struct Turns {
     meter: Option<Arc<dyn Meter>>,
-    active: Vec<ActivePeer>,
+    active: Vec<ActivePayer>,
     hosts: Vec<ActiveHost>,
-    /// Hosts with active connections.
+    /// Hosts with active accounts.
     count: usize,
     /// The connection that was served last while nothing was measured.
     latest: Option<PeerId>,
     /// The same over the fabric, as each message is asked.
     latest_qp: Option<Qp>,
+    /// The same of hosts of other shards.
+    latest_remote: Option<usize>,
     /// Calls are measured.
     is_metered: bool,
     metered_until: Time,
@@ -135,125 +159,10 @@ pub(crate) struct Turns {
     /// Start of the latest pass that was measured, and whether anything was charged since.
     begun: Time,
     has_served: bool,
-    /// The account of calls whose connection is gone.
-    orphans: TurnAccount,
-}
-
-impl Turns {
-    /// Accounts for so many peers.
-    pub(crate) fn new(meter: Option<Arc<dyn Meter>>, peers: usize) -> Self {
-        Self {
-            meter,
-            active: Vec::with_capacity(peers),
-            hosts: Vec::with_capacity(peers),
-            count: 0,
-            latest: None,
-            latest_qp: None,
-            is_metered: false,
-            metered_until: Time(0),
-            floor: 0,
-            mark: Time(0),
-            begun: Time(0),
-            has_served: false,
-            orphans: TurnAccount::default(),
-        }
-    }
-
-    /// Returns true while calls are measured.
-    #[inline(always)]
-    pub(crate) const fn are_metered(&self) -> bool {
-        self.is_metered
-    }
-
-    fn clock(&self) -> Time {
-        self.meter.as_ref().map_or(self.mark, |meter| meter.now())
-    }
-
-    /// Takes a connection among the active ones.
-    fn activate(&mut self, peer: PeerId, address: PeerAddress) -> u32 {
-        let host = ClientHost::of(peer, address);
-        let is_it = |known: &ActiveHost| known.connections > 0 && known.host == host;
-        let free = |known: &ActiveHost| known.connections == 0;
-        let place = self.hosts.iter().position(is_it);
-        let place = place.or_else(|| self.hosts.iter().position(free)).unwrap_or_else(|| {
-            self.hosts.push(ActiveHost { host, connections: 0 });
-            self.hosts.len() - 1
-        });
-        if let Some(known) = self.hosts.get_mut(place) {
-            self.count += usize::from(known.connections == 0);
-            *known = ActiveHost { host, connections: known.connections + 1 };
-        }
-        self.active.push(ActivePeer { peer, host: place as u32 });
-        place as u32
-    }
-
-    fn deactivate(hosts: &mut [ActiveHost], count: &mut usize, host: u32) {
-        if let Some(known) = hosts.get_mut(host as usize) {
-            known.connections = known.connections.saturating_sub(1);
-            *count -= usize::from(known.connections == 0);
-        }
-    }
-
-    /// Active connections of a host, by each of which its time counts.
-    fn weight(&self, host: Option<u32>) -> u64 {
-        let known = host.and_then(|host| self.hosts.get(host as usize));
-        known.map_or(1, |known| known.connections.max(1).into())
-    }
-
-    /// Charges the idle time since the latest measured pass to the connections that it was spent
-    /// waiting for.
-    fn charge_idle(&mut self, peers: &mut Peers, now: Time, pass: u64) {
-        let idle = now.since(self.begun).min(COST_MAX).as_nanos() as u64;
-        let awaited = |account: &TurnAccount| {
-            account.is_brisk && account.is_fresh(now, pass) && !account.has_work(pass)
-        };
-        let accounts = |peers: &Peers| {
-            let known = |active: &ActivePeer| peers.get(active.peer).map(|entry| entry.turn);
-            self.active.iter().filter_map(known).filter(|account| awaited(account)).count() as u64
-        };
-        let (count, has_waiting) = (accounts(peers), self.has_waiting(peers, pass));
-        let Some(each) = idle.checked_div(count).filter(|_| has_waiting) else { return };
-        for ActivePeer { peer, .. } in &self.active {
-            if let Some(entry) = peers.get_mut(*peer).filter(|entry| awaited(&entry.turn)) {
-                entry.turn.spent += each;
-            }
-        }
-    }
-
-    fn has_waiting(&self, peers: &Peers, pass: u64) -> bool {
-        let waits = |active: &ActivePeer| {
-            peers.get(active.peer).is_some_and(|entry| entry.turn.has_work(pass))
-        };
-        self.orphans.has_work(pass) || self.active.iter().any(waits)
-    }
-
-    /// Forgets connections that have had no work for a while, and finds the lowest account.
-    fn review(&mut self, peers: &mut Peers, now: Time, pass: u64) {
-        let Self { active, hosts, count, .. } = self;
-        let mut floor = None::<u64>;
-        active.retain(|active| {
-            let account = peers.get_mut(active.peer).map(|entry| &mut entry.turn);
-            let Some(account) = account else {
-                Self::deactivate(hosts, count, active.host);
-                return false;
-            };
-            let (is_fresh, has_work) = (account.is_fresh(now, pass), account.has_work(pass));
-            if has_work || is_fresh && account.is_brisk {
-                floor = Some(floor.map_or(account.spent, |least| least.min(account.spent)));
-            }
-            if !has_work && !is_fresh {
-                account.host = None;
-                Self::deactivate(hosts, count, active.host);
-            }
-            has_work || is_fresh
-        });
-        if self.orphans.has_work(pass) {
-            let own = self.orphans.spent;
-            floor = Some(floor.map_or(own, |least| least.min(own)));
-        }
-        // Accounts begin at the floor, so it never falls.
-        self.floor = floor.unwrap_or(self.floor).max(self.floor);
-    }
+    /// The account of connections that come and go: what it takes to make and to end one, and
+    /// calls whose connection is gone.
+    passers: TurnAccount,
+    remotes: Remotes,
 }
 
 impl Core {
@@ -262,7 +171,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn note_caller(&mut self, peer: PeerId) {
         if self.turns.latest != Some(peer) {
-            self.note_other_caller(peer);
+            self.note_other_caller(Payer::Peer(peer));
         }
     }
 
@@ -278,21 +187,28 @@ impl Core {
     fn note_other_caller_at(&mut self, qp: Qp) {
         self.turns.latest_qp = Some(qp);
         if let Some(peer) = self.peers.of_qp(qp) {
-            self.note_other_caller(peer);
+            self.note_other_caller(Payer::Peer(peer));
         }
     }
 
     #[inline(never)]
-    fn note_other_caller(&mut self, peer: PeerId) {
+    fn note_other_caller(&mut self, payer: Payer) {
         if self.turns.meter.is_none() || self.turns.is_metered {
             return;
         }
         let pass = self.counters.stats.passes.total;
-        let former = self.turns.latest.replace(peer);
-        if let Some(entry) = former.and_then(|former| self.peers.get_mut(former)) {
-            (entry.turn.served_at, entry.turn.served_in) = (self.now, pass);
+        let former =
+            [self.turns.latest.map(Payer::Peer), self.turns.latest_remote.map(Payer::Remote)];
+        for former in former.into_iter().flatten() {
+            let account = self.turns.account(&mut self.peers, former);
+            (account.served_at, account.served_in) = (self.now, pass);
         }
-        self.hear(peer);
+        match payer {
+            Payer::Peer(peer) => self.turns.latest = Some(peer),
+            Payer::Remote(place) => self.turns.latest_remote = Some(place),
+            Payer::Passers => {}
+        }
+        self.hear(payer);
         if self.turns.count > 1 {
             self.turns.metered_until = self.now + LINGER;
             self.turns.is_metered = true;
@@ -301,31 +217,36 @@ impl Core {
         }
     }
 
-    /// Notes that a peer has work.
-    fn hear(&mut self, peer: PeerId) {
+    /// Notes that a payer has work.
+    fn hear(&mut self, payer: Payer) {
         let (now, pass) = (self.now, self.counters.stats.passes.total);
-        let Some(entry) = self.peers.get_mut(peer) else { return };
-        let account = &mut entry.turn;
+        if self.turns.known(&self.peers, payer).is_none() {
+            return;
+        }
+        let account = self.turns.account(&mut self.peers, payer);
         if account.served_in != pass {
             account.is_brisk = account.host.is_some() && account.is_fresh(now, pass);
         }
         (account.served_at, account.served_in) = (now, pass);
-        self.activate(peer);
+        self.activate(payer);
     }
 
-    /// Takes a peer among the active ones.
-    fn activate(&mut self, peer: PeerId) {
-        if self.peers.get(peer).is_none_or(|entry| entry.turn.host.is_some()) {
+    /// Takes a payer among the active ones.
+    fn activate(&mut self, payer: Payer) {
+        let known = self.turns.known(&self.peers, payer);
+        if known.is_none_or(|account| account.host.is_some()) {
             return;
         }
         if self.turns.active.len() == self.turns.active.capacity() {
-            // Some of them are gone: there is a place for each peer.
+            // Some of them are gone: there is a place for each.
             let (now, pass) = (self.now, self.counters.stats.passes.total);
             self.turns.review(&mut self.peers, now, pass);
         }
-        let Some(entry) = self.peers.get_mut(peer) else { return };
-        entry.turn.spent = entry.turn.spent.max(self.turns.floor);
-        entry.turn.host = Some(self.turns.activate(peer, entry.address));
+        let Some(host) = self.turns.host_of(&self.peers, payer) else { return };
+        let (place, floor) = (self.turns.activate(payer, host), self.turns.floor);
+        let account = self.turns.account(&mut self.peers, payer);
+        account.spent = account.spent.max(floor);
+        account.host = Some(place);
     }
 
     /// Begins a pass in which calls are measured.
@@ -340,7 +261,8 @@ impl Core {
         if turns.count > 1 || turns.has_waiting(peers, pass) {
             turns.metered_until = now + LINGER;
         } else if now >= turns.metered_until {
-            (turns.is_metered, turns.latest, turns.latest_qp) = (false, None, None);
+            turns.is_metered = false;
+            (turns.latest, turns.latest_qp, turns.latest_remote) = (None, None, None);
         }
         turns.begun = now;
         turns.mark = turns.clock();
@@ -350,19 +272,16 @@ impl Core {
     /// which have work, or a call of it was put aside and goes first.
     #[inline]
     pub(crate) fn must_wait(&mut self, peer: PeerId) -> bool {
-        self.turns.is_metered && self.judge(peer, true)
+        self.turns.is_metered && self.judge(Payer::Peer(peer), true)
     }
 
-    /// Returns true if this peer has to wait.
+    /// Returns true if this payer has to wait.
     #[inline(never)]
-    fn judge(&mut self, peer: PeerId, is_new: bool) -> bool {
+    fn judge(&mut self, payer: Payer, is_new: bool) -> bool {
         let (floor, pass) = (self.turns.floor, self.counters.stats.passes.total);
         // One that comes back has the account that it left.
-        self.activate(peer);
-        let account = match self.peers.get_mut(peer) {
-            Some(entry) => &mut entry.turn,
-            None => &mut self.turns.orphans,
-        };
+        self.activate(payer);
+        let account = self.turns.account(&mut self.peers, payer);
         let must_wait = account.spent > floor + LEAD || is_new && account.has_aside(pass);
         if must_wait {
             let since = if is_new { &mut account.waits_in } else { &mut account.aside_in };
@@ -371,32 +290,50 @@ impl Core {
         must_wait
     }
 
+    /// Returns true if no connection is taken in this pass: those that came and went had more time
+    /// than others that have work.
+    pub(crate) fn must_passers_wait(&mut self) -> bool {
+        if !self.turns.is_metered {
+            return false;
+        }
+        let must_wait = self.judge(Payer::Passers, true);
+        self.has_worked |= must_wait;
+        must_wait
+    }
+
+    /// Charges connections that come and go for the time since the latest charge.
+    pub(crate) fn charge_passers(&mut self) {
+        if self.turns.is_metered {
+            self.charge_time(Payer::Passers);
+        }
+    }
+
     /// Charges a peer for the time since the latest charge.
     #[inline]
     pub(crate) fn charge(&mut self, peer: PeerId) {
         if self.turns.is_metered {
-            self.charge_time(peer);
+            self.charge_time(Payer::Peer(peer));
         }
     }
 
     #[inline(never)]
-    fn charge_time(&mut self, peer: PeerId) {
+    fn charge_time(&mut self, payer: Payer) {
         let now = self.turns.clock();
         let is_ours = |entry: &Peer| entry.side == Side::Client;
-        if self.peers.get(peer).is_some_and(is_ours) {
+        if let Payer::Peer(peer) = payer
+            && self.peers.get(peer).is_some_and(is_ours)
+        {
             // What a server answers us is charged to no client.
             self.turns.mark = now;
             return;
         }
-        self.hear(peer);
+        self.hear(payer);
         let cost = now.since(self.turns.mark).min(COST_MAX).as_nanos() as u64;
         (self.turns.mark, self.turns.has_served) = (now, true);
-        let weight = self.turns.weight(self.peers.get(peer).and_then(|entry| entry.turn.host));
+        let known = self.turns.known(&self.peers, payer);
+        let weight = self.turns.weight(known.and_then(|account| account.host));
         let least = self.turns.floor.saturating_sub(LEAD);
-        let account = match self.peers.get_mut(peer) {
-            Some(entry) => &mut entry.turn,
-            None => &mut self.turns.orphans,
-        };
+        let account = self.turns.account(&mut self.peers, payer);
         account.waits_in = 0;
         // Time that was not used is not kept.
         account.spent = account.spent.max(least);
@@ -413,34 +350,76 @@ impl Core {
             && self.turns.meter.as_ref().is_some_and(|meter| meter.now().since(self.now) >= LONG)
     }
 
-    /// Returns true once the call that the app looks at had the core for long enough, while others
-    /// have work.
+    /// Returns true once the call of this holder that the app looks at had the core for long
+    /// enough, while others have work; or the holder had more time than others before.
     #[inline]
-    pub(crate) fn is_turn_over(&self) -> bool {
-        self.turns.is_metered && self.turns.clock().since(self.turns.mark) >= SLICE
+    pub(crate) fn is_turn_over(&mut self, holder: TurnHolder) -> bool {
+        self.turns.is_metered && self.has_had_enough(holder)
     }
 
-    /// Notes that the app has put a call of a peer aside, and asks for its turn.
-    pub(crate) fn put_aside(&mut self, peer: PeerId) {
-        let pass = self.counters.stats.passes.total;
-        match self.peers.get_mut(peer) {
-            Some(entry) => entry.turn.aside_in = pass,
-            None => self.turns.orphans.aside_in = pass,
+    #[inline(never)]
+    fn has_had_enough(&mut self, holder: TurnHolder) -> bool {
+        let is_long = self.turns.clock().since(self.turns.mark) >= SLICE;
+        let (payer, most) = (self.payer_of(holder), self.turns.floor + LEAD);
+        is_long || self.turns.account(&mut self.peers, payer).spent > most
+    }
+
+    /// Begins work that is charged by what follows: time until now is charged to no client.
+    #[inline]
+    pub(crate) fn begin_work(&mut self) {
+        if self.turns.is_metered {
+            self.turns.mark = self.turns.clock();
         }
+    }
+
+    /// Notes that the app has put a call aside, and asks for its turn.
+    pub(crate) fn put_aside(&mut self, holder: TurnHolder) {
+        let pass = self.counters.stats.passes.total;
+        let payer = self.payer_of(holder);
+        self.turns.account(&mut self.peers, payer).aside_in = pass;
         (self.has_aside, self.has_worked) = (true, true);
     }
 
-    /// Gives a call that was put aside its turn, if it is due.
-    pub(crate) fn take_turn(&mut self, peer: PeerId) -> bool {
-        if self.turns.is_metered && self.judge(peer, false) {
+    /// Gives a call that was put aside, or that another shard has sent, its turn, if it is due.
+    pub(crate) fn take_turn(&mut self, holder: TurnHolder) -> bool {
+        let payer = self.payer_of(holder);
+        if let Payer::Remote(place) = payer
+            && self.turns.latest_remote != Some(place)
+        {
+            self.note_other_caller(payer);
+        }
+        let must_wait = match (self.turns.is_metered, payer) {
+            (true, _) => self.judge(payer, false),
+            // Others are looked at before more calls of another shard, though none is known to
+            // have work.
+            (false, Payer::Remote(_)) => self.turns.clock().since(self.now) >= LONG,
+            (false, _) => false,
+        };
+        if must_wait {
             (self.has_aside, self.has_worked) = (true, true);
             return false;
         }
-        match self.peers.get_mut(peer) {
-            Some(entry) => entry.turn.aside_in = 0,
-            None => self.turns.orphans.aside_in = 0,
-        }
+        self.turns.account(&mut self.peers, payer).aside_in = 0;
         self.turns.mark = self.turns.clock();
         true
+    }
+
+    /// Charges for the time since [`take_turn`](Self::take_turn), or since the latest charge.
+    pub(crate) fn end_turn(&mut self, holder: TurnHolder) {
+        if self.turns.is_metered {
+            let payer = self.payer_of(holder);
+            self.charge_time(payer);
+        }
+    }
+
+    /// The account of a holder.
+    fn payer_of(&mut self, holder: TurnHolder) -> Payer {
+        match holder {
+            TurnHolder::Here(peer) => Payer::Peer(peer),
+            TurnHolder::Elsewhere(caller) => {
+                let pass = self.counters.stats.passes.total;
+                Payer::Remote(self.turns.remotes.place_of(caller, pass))
+            }
+        }
     }
 }

@@ -8,7 +8,8 @@ use crate::support::{
 };
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use stag_engine::{
-    App, Call, Command, Config, Cx, Meter, PeerAddress, Shard, Spin, clock::Clock, control,
+    App, Call, Command, Config, Cx, Meter, PeerAddress, PeerId, RemoteCaller, Shard, Spin,
+    TurnHolder, clock::Clock, control,
 };
 use stag_protocol::{
     rpc::{Accepted, record::Fragment},
@@ -54,12 +55,20 @@ impl Meter for VirtualCore {
 struct Costly {
     spend: Box<dyn Fn(u64) + Send>,
     served: HashMap<IpAddr, u64>,
+    /// Microseconds that each connection takes.
+    of_connection: u64,
+    connections: u64,
 }
 
 impl App for Costly {
     type Report = ();
 
     fn report(&self) {}
+
+    fn on_peer_up(&mut self, _: &mut Cx<'_>, _: PeerId) {
+        (self.spend)(self.of_connection * 1_000);
+        self.connections += 1;
+    }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         (self.spend)(u64::from(call.header.procedure) * 1_000);
@@ -72,7 +81,8 @@ impl App for Costly {
 
 fn costly(time: &Arc<VirtualCore>) -> Costly {
     let time = Arc::clone(time);
-    Costly { spend: Box::new(move |nanoseconds| time.spend(nanoseconds)), served: HashMap::new() }
+    let spend = Box::new(move |nanoseconds| time.spend(nanoseconds));
+    Costly { spend, served: HashMap::new(), of_connection: 0, connections: 0 }
 }
 
 fn of_cost<const MICROS: u32>(xid: u32) -> Vec<u8> {
@@ -272,7 +282,8 @@ fn a_shard_that_sleeps_when_it_is_idle_goes_on_with_whatever_it_has_put_off() {
             std::hint::spin_loop();
         }
     };
-    let app = Costly { spend: Box::new(spend), served: HashMap::new() };
+    let spend = Box::new(spend);
+    let app = Costly { spend, served: HashMap::new(), of_connection: 0, connections: 0 };
     let config = Config {
         meter: Some(Arc::new(clock)),
         spin: Spin::For(Duration::ZERO),
@@ -316,4 +327,88 @@ fn one_host_alone_lets_others_in_after_a_few_of_its_calls() {
     pass_until(&mut shard, &time, |shard| served(shard, 2) == 10);
     assert!(served(&shard, 9) < 60, "{}", served(&shard, 9));
     pass_until(&mut shard, &time, |shard| served(shard, 9) == 100);
+}
+
+#[test]
+fn connections_that_come_and_go_have_the_share_of_one_host_together() {
+    let time = Arc::new(VirtualCore::default());
+    let (mut shard, at) = over_tcp(&time);
+    let mut clients = [2, 3, 4].map(|last| caller(at, last));
+    clients.iter_mut().for_each(|client| client.write_all(&records(1, 1)).unwrap());
+    pass_until(&mut shard, &time, |shard| [2, 3, 4].iter().all(|last| served(shard, *last) == 1));
+    shard.with_app(|app, _| app.of_connection = 500);
+    let others: Vec<_> = (0..12).map(|_| caller(at, 9)).collect();
+    let before = shard.app().connections;
+    clients.iter_mut().for_each(|client| client.write_all(&records(100, 10)).unwrap());
+    pass_until(&mut shard, &time, |shard| [2, 3, 4].iter().all(|last| served(shard, *last) == 101));
+    // Each client had a millisecond. Connections may arrive before the first of the calls.
+    let made = shard.app().connections - before;
+    assert!(made <= 6, "{made} connections were taken meanwhile");
+    pass_until(&mut shard, &time, |shard| shard.app().connections == before + 12);
+    drop(others);
+    clients.iter_mut().for_each(|client| client.write_all(&records(100, 10)).unwrap());
+    pass_until(&mut shard, &time, |shard| [2, 3, 4].iter().all(|last| served(shard, *last) == 201));
+}
+
+/// Carries out calls that arrived at other shards: of each host, its address' last octet, and the
+/// cost of its calls in microseconds.
+struct OfOthers {
+    time: Arc<VirtualCore>,
+    waiting: Vec<(u8, u64)>,
+    served: HashMap<u8, u64>,
+}
+
+impl App for OfOthers {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
+        for (last, micros) in std::mem::take(&mut self.waiting) {
+            let from = PeerAddress::Ip(SocketAddr::from(([127, 0, 0, last], 1_000)));
+            // Two connections of a host have one account.
+            let peer = PeerId::from_bits(self.served.len() as u64 % 2);
+            let holder = TurnHolder::Elsewhere(RemoteCaller { from, shard: 1, peer });
+            if cx.take_turn(holder) {
+                self.time.spend(micros * 1_000);
+                *self.served.entry(last).or_default() += 1;
+                cx.end_turn(holder);
+            } else {
+                self.waiting.push((last, micros));
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_of_other_shards_are_charged_to_the_hosts_that_they_came_from() {
+    // More hosts than have accounts of their own.
+    for others in [1, 100] {
+        let time = Arc::new(VirtualCore::default());
+        let config = Config { meter: Some(Arc::clone(&time) as Arc<dyn Meter>), ..Config::small() };
+        let costly = std::iter::repeat_n((1, 500), 1_000);
+        let cheap = (0..100).flat_map(|_| (2..2 + others).map(|last| (last, 50)));
+        let waiting = costly.chain(cheap).collect();
+        let app = OfOthers { time: Arc::clone(&time), waiting, served: HashMap::new() };
+        let end = Fabric::new(1, Faults::NONE).end("server", server_limits());
+        let mut shard = Shard::new(end, app, config, Box::new(|_| true)).unwrap();
+        let is_over = |app: &OfOthers| app.waiting.iter().all(|(last, _)| *last == 1);
+        for _ in 0..1_000_000 {
+            if is_over(shard.app()) {
+                break;
+            }
+            shard.pass(time.now());
+            time.spend(100);
+        }
+        assert!(is_over(shard.app()), "{:?}", shard.app().served);
+        // As many times as the calls of one other host cost, and what a turn may be ahead.
+        let of_costly = shard.app().served[&1];
+        println!("next to {others}: {of_costly}");
+        assert!((5..=60).contains(&of_costly), "next to {others}: {of_costly}");
+        while !shard.app().waiting.is_empty() {
+            shard.pass(time.now());
+            time.spend(100);
+        }
+        assert_eq!(shard.app().served[&1], 1_000);
+    }
 }

@@ -111,7 +111,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let deferred = self.core.has_deferred() && self.retry_deferred() | self.retry_stuck();
         let has_streams = self.streams.are_in_use();
         let octets = has_streams && self.poll_streams(now, events > 0);
+        self.core.begin_work();
         self.app.on_pass_end(&mut Cx::new(&mut self.core, &mut self.provider));
+        self.core.begin_work();
         self.empty_outbox();
         let expired = self.expire();
         self.replenish();

@@ -40,7 +40,7 @@ use stag_protocol::{
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Time};
 use std::{
     io::{self, Read},
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -80,48 +80,51 @@ enum Look {
 
 impl<P: Provider, A: App> Shard<P, A> {
     fn accept_streams(&mut self, now: Time) {
+        self.core.begin_work();
         for _ in 0..ACCEPTS_PER_PASS {
+            if self.core.must_passers_wait() {
+                return;
+            }
             let Some((socket, from)) = self.streams.accept(now) else {
                 if std::mem::take(&mut self.streams.is_short) {
                     self.tell_refused(None, Over::Tcp, ConnectLimit::Descriptors);
                 }
                 return;
             };
-            let address = PeerAddress::Ip(from);
-            if !self.admits_stream(address) {
-                self.core.counters.stats.connections.refused += 1;
-                self.tell_stopping(address, Over::Tcp);
-                continue;
-            }
-            self.make_room_for_stream();
-            let key = match self.streams.add(
-                socket,
-                self.core.config.payload_max as usize,
-                Role::Responder,
-            ) {
-                Ok(Some(key)) => key,
-                Ok(None) => {
-                    self.core.counters.stats.limits.peers += 1;
-                    self.tell_refused(Some(address), Over::Tcp, ConnectLimit::Peers);
-                    continue;
-                }
-                Err(_) => continue,
-            };
-            let Some(peer) = self.add_peer(Side::Server, Link::Stream(key), address, 0) else {
-                self.core.counters.stats.limits.peers += 1;
-                self.tell_refused(Some(address), Over::Tcp, ConnectLimit::Peers);
-                drop(self.streams.remove(key));
-                continue;
-            };
-            self.core.counters.stats.connections.tcp += 1;
-            self.streams.name(key, peer);
-            self.streams.await_first_call(key, now);
-            if let Some(entry) = self.core.peers.get_mut(peer) {
-                entry.set_up();
-            }
-            self.app.on_peer_up(&mut crate::app::Cx::new(&mut self.core, &mut self.provider), peer);
-            self.empty_outbox();
+            self.take_stream(now, socket, from);
+            self.core.charge_passers();
         }
+    }
+
+    fn take_stream(&mut self, now: Time, socket: TcpStream, from: SocketAddr) {
+        let address = PeerAddress::Ip(from);
+        if !self.admits_stream(address) {
+            self.core.counters.stats.connections.refused += 1;
+            return self.tell_stopping(address, Over::Tcp);
+        }
+        self.make_room_for_stream();
+        let payload_max = self.core.config.payload_max as usize;
+        let key = match self.streams.add(socket, payload_max, Role::Responder) {
+            Ok(Some(key)) => key,
+            Ok(None) => {
+                self.core.counters.stats.limits.peers += 1;
+                return self.tell_refused(Some(address), Over::Tcp, ConnectLimit::Peers);
+            }
+            Err(_) => return,
+        };
+        let Some(peer) = self.add_peer(Side::Server, Link::Stream(key), address, 0) else {
+            self.core.counters.stats.limits.peers += 1;
+            self.tell_refused(Some(address), Over::Tcp, ConnectLimit::Peers);
+            return drop(self.streams.remove(key));
+        };
+        self.core.counters.stats.connections.tcp += 1;
+        self.streams.name(key, peer);
+        self.streams.await_first_call(key, now);
+        if let Some(entry) = self.core.peers.get_mut(peer) {
+            entry.set_up();
+        }
+        self.app.on_peer_up(&mut crate::app::Cx::new(&mut self.core, &mut self.provider), peer);
+        self.empty_outbox();
     }
 
     /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls
@@ -490,5 +493,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(peer) = stream.peer {
             self.handle_connection_end(peer, cause);
         }
+        // What it did before, too, if that was not charged yet: no other client did.
+        self.core.charge_passers();
     }
 }

@@ -34,7 +34,9 @@ mod slot_owners;
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
-use stag_engine::{CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, Time, config};
+use stag_engine::{
+    CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, RemoteCaller, Time, TurnHolder, config,
+};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{self, Procedure},
@@ -114,6 +116,15 @@ impl CallSource {
     /// A call over a connection of this gateway.
     pub(crate) const fn own(id: CallId, peer: PeerId, from: PeerAddress) -> Self {
         Self { id, peer, from, shard: crate::parked::OWN }
+    }
+
+    /// The connection in whose turn the call is carried out.
+    pub(crate) const fn turn_holder(&self) -> TurnHolder {
+        let Self { peer, from, shard, .. } = *self;
+        match shard {
+            crate::parked::OWN => TurnHolder::Here(peer),
+            shard => TurnHolder::Elsewhere(RemoteCaller { from, shard, peer }),
+        }
     }
 }
 

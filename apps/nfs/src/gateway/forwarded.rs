@@ -87,7 +87,7 @@ impl<S: Store> Gateway<S> {
         let Ok(compound) = Compound::parse(arguments.clone()) else {
             return self.refuse(cx, source.id, facts.garbage());
         };
-        let has_room = arrival.has_room(arguments.remaining());
+        let has_room = arrival.has_room(arguments.remaining(), source.from);
         let crossing = self
             .nfs4
             .as_mut()
@@ -146,8 +146,19 @@ impl<S: Store> Gateway<S> {
         delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped)
     }
 
-    /// Carries out a compound that another shard has forwarded, or that was kept.
+    /// Carries out a compound that another shard has forwarded, or that was kept, once it is the
+    /// turn of its host.
     fn carry_out_forwarded(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
+        let holder = compound.source.turn_holder();
+        if cx.take_turn(holder) {
+            self.carry_out_in_turn(cx, compound);
+            cx.end_turn(holder);
+        } else if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.keep_for_turn_of_host(compound);
+        }
+    }
+
+    fn carry_out_in_turn(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
         let (source, pieces) = (compound.source, compound.pieces());
         let answer = self.compound_of(cx, &compound, Reader::over(&pieces));
         let is_kept = match &answer {

@@ -265,8 +265,9 @@ impl<S: Store> Gateway<S> {
                 }
                 Wish::Recall => None,
                 Wish::Turn => {
-                    if let Some(peer) = self.nfs4.as_ref().and_then(|nfs4| nfs4.peer_of_turn(id)) {
-                        cx.put_aside(peer);
+                    let nfs4 = self.nfs4.as_ref();
+                    if let Some(holder) = nfs4.and_then(|nfs4| nfs4.holder_of(id)) {
+                        cx.put_aside(holder);
                     }
                     None
                 }
@@ -302,8 +303,17 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries a compound on whose wish was fulfilled, and answers it when it is over.
+    /// Carries a compound on whose wish was fulfilled, and charges its client for that.
     pub(super) fn resume_compound(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
+        let holder = self.nfs4.as_ref().and_then(|nfs4| nfs4.holder_of(id));
+        self.carry_on(cx, id, told);
+        if let Some(holder) = holder {
+            cx.end_turn(holder);
+        }
+    }
+
+    /// Carries a compound on, and answers it when it is over.
+    fn carry_on(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
         let (asker, step) = self.step(cx, id, told);
         let answer = self.follow(cx, step);
         if let Some(asker) = asker {
@@ -331,14 +341,15 @@ impl<S: Store> Gateway<S> {
 
     /// Carries on compounds that wait for their turn, as far as it has come.
     fn resume_turns(&mut self, cx: &mut Cx<'_>) {
-        if !self.nfs4.as_ref().is_some_and(|nfs4| nfs4.awaits_turns()) {
-            return;
-        }
-        for id in CompoundId::all() {
-            let peer = self.nfs4.as_ref().and_then(|nfs4| nfs4.peer_of_turn(id));
-            if let Some(peer) = peer.filter(|peer| cx.take_turn(*peer)) {
-                self.resume_compound(cx, id, Told::Turn);
-                cx.end_turn(peer);
+        let waiting = self.nfs4.as_ref().map_or(0, |nfs4| nfs4.turns());
+        for _ in 0..waiting {
+            let Some(nfs4) = &mut self.nfs4 else { return };
+            let Some((id, holder)) = nfs4.next_for_turn() else { continue };
+            if cx.take_turn(holder) {
+                self.carry_on(cx, id, Told::Turn);
+                cx.end_turn(holder);
+            } else {
+                nfs4.keep_for_turn(id);
             }
         }
     }

@@ -214,6 +214,7 @@ impl<S: Store> Gateway<S> {
         let answer = self.settle(cx, parked, done);
         if let Some(Asker { id, peer, .. }) = asker {
             self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
+            cx.end_turn(peer);
         }
     }
 

@@ -62,6 +62,7 @@ impl<S: Store> Gateway<S> {
                         "a READ that was put off once is carried out"
                     );
                     self.conclude(cx, read.id, read.peer, answer);
+                    cx.end_turn(read.peer);
                 }
                 Some(DeferredRead::Compound(id)) => {
                     self.resume_compound(cx, id, Told::Fetched(fetched.brought));

@@ -134,7 +134,7 @@ impl Nfs4 {
         is_calling
             || self.has_letters()
             || self.suspended.await_recalls()
-            || self.suspended.await_turns()
+            || self.suspended.turns() > 0
             || !self.leaving.is_empty()
             || self.state.has_ranges_to_go()
             || self.recovery.has_work()

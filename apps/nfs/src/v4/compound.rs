@@ -299,7 +299,7 @@ impl<S: Store> Turn<'_, '_, S> {
             if course.count == course.until {
                 break;
             }
-            if operations.left() > 0 && self.ends_slice() {
+            if operations.left() > 0 && self.ends_slice(course.count) {
                 return RunEnd::Waits;
             }
         }

@@ -1,5 +1,5 @@
 //! Compounds that are kept at the home: their session's slots are at another shard, and on their
-//! way back; or there was no memory.
+//! way back; or there was no memory; or other hosts have their turn.
 
 use stag_protocol::nfs::v4::{Compound, Request, SequenceArgs, SessionId};
 
@@ -14,6 +14,12 @@ impl Nfs4 {
         if let Some(link) = &mut self.link {
             link.kept.push_back(compound);
         }
+    }
+
+    /// Keeps a compound until it is the turn of its host. Meanwhile its session is not lent.
+    pub(crate) fn keep_for_turn_of_host(&mut self, mut compound: Box<ForwardedCompound>) {
+        compound.awaits_turn = true;
+        self.keep(compound);
     }
 
     /// Keeps a copy of a compound of a connection of the home's own, with so many octets of
@@ -37,7 +43,11 @@ impl Nfs4 {
     /// The next of them, which is to be tried again. Those whose slots are not back go behind all
     /// others.
     pub(crate) fn next_kept(&mut self) -> Option<Box<ForwardedCompound>> {
-        let compound = self.link.as_mut()?.kept.pop_front()?;
+        let mut compound = self.link.as_mut()?.kept.pop_front()?;
+        // What else it waits for is found when it is carried out.
+        if std::mem::take(&mut compound.awaits_turn) {
+            return Some(compound);
+        }
         let session = sequence_of(&compound).map(|args| args.session);
         let session = session.and_then(|session| self.sessions.get(&session));
         let is_lent = session.is_some_and(|session| {

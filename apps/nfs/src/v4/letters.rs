@@ -45,6 +45,8 @@ pub(crate) struct ForwardedCompound {
     pub(crate) takes_loans: bool,
     /// The part of the home, if it is not all.
     pub(super) asked: Option<AskedPart>,
+    /// It waits at the home for the turn of its host, and for nothing else.
+    pub(super) awaits_turn: bool,
     pieces: Vec<(Box<[u8]>, bool)>,
     _share: UnreadShare,
 }
@@ -103,8 +105,18 @@ impl ForwardedCompound {
         let pieces = arguments.pieces();
         let pieces =
             pieces.map(|piece| (piece.octets().into(), matches!(piece, Piece::Chunk(_)))).collect();
-        let (begun, takes_loans, asked) = (None, false, None);
-        Self { source, caller, facts, begun, takes_loans, asked, pieces, _share: share }
+        let (begun, takes_loans, asked, awaits_turn) = (None, false, None, false);
+        Self {
+            source,
+            caller,
+            facts,
+            begun,
+            takes_loans,
+            asked,
+            awaits_turn,
+            pieces,
+            _share: share,
+        }
     }
 
     /// Its arguments, in the pieces that they came in.

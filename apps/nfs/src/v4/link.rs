@@ -204,6 +204,7 @@ fn send<T>(inbox: &Inbox<T>, letters: &mut VecDeque<T>) {
 struct Forwarded {
     id: CallId,
     peer: PeerId,
+    from: PeerAddress,
     /// Its slot waits for the reply, whoever else does.
     is_begun: bool,
 }
@@ -285,9 +286,16 @@ impl ArrivalEnd {
         Arc::clone(&self.mail.facts)
     }
 
-    /// Returns true if a compound with so many octets of arguments can be forwarded.
-    pub(crate) fn has_room(&self, octets: usize) -> bool {
-        self.forwarded.len() < FORWARDED_MAX && self.unread.has_room(octets)
+    /// Returns true if a compound with so many octets of arguments can be forwarded, whose call
+    /// came `from` there. Each host leaves places to others.
+    pub(crate) fn has_room(&self, octets: usize, from: PeerAddress) -> bool {
+        let free = FORWARDED_MAX.saturating_sub(self.forwarded.len());
+        // While few are in flight, no host has too many.
+        let has_share = self.forwarded.len() < FORWARDED_MAX / 2 || {
+            let is_of_host = |forwarded: &&Forwarded| forwarded.from.is_of_host(&from);
+            self.forwarded.iter().filter(is_of_host).count() < free
+        };
+        free > 0 && has_share && self.unread.has_room(octets)
     }
 
     /// Returns true if a compound can be forwarded that may be held back for long: others find at
@@ -305,7 +313,7 @@ impl ArrivalEnd {
         arguments: &Reader<'_>,
         begun: Option<BegunSlot>,
     ) -> bool {
-        if !self.has_room(arguments.remaining()) {
+        if !self.has_room(arguments.remaining(), source.from) {
             return false;
         }
         self.send_compound(source, begun, |unread, source| {
@@ -340,7 +348,7 @@ impl ArrivalEnd {
         let mut compound = copy(&self.unread, source);
         (compound.begun, compound.takes_loans) = (begun, self.takes_loans);
         self.outgoing.push_back(ToHome::Compound(Box::new(compound)));
-        self.forwarded.push(Forwarded { id, peer, is_begun: begun.is_some() });
+        self.forwarded.push(Forwarded { id, peer, from: source.from, is_begun: begun.is_some() });
         self.peers.insert(peer);
         self.count += 1;
     }

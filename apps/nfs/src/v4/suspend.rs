@@ -11,9 +11,9 @@
 //! | the same, once a file was made or cut | the operation takes one of the reserved places |
 //! | the memory of their arguments: a quarter of the medium and large buffers | the same |
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
-use stag_engine::{PeerAddress, PeerId, Time};
+use stag_engine::{PeerAddress, Time, TurnHolder};
 use stag_protocol::nfs::v4::SessionId;
 
 use super::{
@@ -111,9 +111,10 @@ pub(super) struct SuspendedCompounds {
     free: Vec<CompoundId>,
     /// Medium and large buffers that hold arguments.
     held: [usize; 2],
-    /// Number of those that wait for delegations, and of those that wait for their turn.
+    /// Number of those that wait for delegations.
     recalls: usize,
-    turns: usize,
+    /// Those that wait for their turn, in the order in which they are looked at.
+    turns: VecDeque<CompoundId>,
     /// A delegation came back since somebody looked.
     has_returned: bool,
 }
@@ -128,7 +129,7 @@ impl SuspendedCompounds {
             free,
             held: [0; 2],
             recalls: 0,
-            turns: 0,
+            turns: VecDeque::with_capacity(PLACES),
             has_returned: false,
         }
     }
@@ -169,7 +170,9 @@ impl SuspendedCompounds {
         let more = compound.arguments.buffers();
         self.held.iter_mut().zip(more).for_each(|(held, more)| *held += more);
         self.recalls += usize::from(compound.awaits_recall);
-        self.turns += usize::from(compound.awaits_turn);
+        if compound.awaits_turn {
+            self.turns.push_back(id);
+        }
         let place = self.entries.get_mut(usize::from(id.0));
         let earlier = place.and_then(|place| place.replace(compound));
         debug_assert!(earlier.is_none(), "an ID stands for one compound");
@@ -182,7 +185,6 @@ impl SuspendedCompounds {
         let less = compound.arguments.buffers();
         self.held.iter_mut().zip(less).for_each(|(held, less)| *held -= less);
         self.recalls -= usize::from(compound.awaits_recall);
-        self.turns -= usize::from(compound.awaits_turn);
         self.free.push(id);
         Some(compound)
     }
@@ -238,9 +240,9 @@ impl SuspendedCompounds {
         self.recalls > 0
     }
 
-    /// Returns true while compounds wait for their turn.
-    pub(super) const fn await_turns(&self) -> bool {
-        self.turns > 0
+    /// Number of compounds that wait for their turn.
+    pub(super) fn turns(&self) -> usize {
+        self.turns.len()
     }
 
     /// The time up to which the first of them waits.
@@ -301,16 +303,27 @@ impl Nfs4 {
         self.suspended.await_recalls()
     }
 
-    /// Returns true while compounds wait for their turn.
-    pub(crate) const fn awaits_turns(&self) -> bool {
-        self.suspended.await_turns()
+    /// Number of compounds that wait for their turn.
+    pub(crate) fn turns(&self) -> usize {
+        self.suspended.turns()
     }
 
-    /// The peer of this shard in whose turn a compound goes on, if it waits for that: the one that
-    /// it came from first, though that may be gone.
-    pub(crate) fn peer_of_turn(&self, id: CompoundId) -> Option<PeerId> {
-        let compound = self.suspended.get(id).filter(|compound| compound.awaits_turn);
-        compound.map(|compound| compound.source.peer)
+    /// The next compound that waits for its turn, and the connection in whose turn it goes on: the
+    /// one that it came from first, though that may be gone. It goes on, or is
+    /// [kept](Self::keep_for_turn).
+    pub(crate) fn next_for_turn(&mut self) -> Option<(CompoundId, TurnHolder)> {
+        let id = self.suspended.turns.pop_front()?;
+        self.holder_of(id).map(|holder| (id, holder))
+    }
+
+    /// Has a compound wait on for its turn.
+    pub(crate) fn keep_for_turn(&mut self, id: CompoundId) {
+        self.suspended.turns.push_back(id);
+    }
+
+    /// The connection that pays for a compound that waits.
+    pub(crate) fn holder_of(&self, id: CompoundId) -> Option<TurnHolder> {
+        self.suspended.get(id).map(|compound| compound.source.turn_holder())
     }
 
     /// The time up to which the first of them waits.

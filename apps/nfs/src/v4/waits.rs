@@ -14,10 +14,7 @@ use super::{
     suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, RECORD_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
-use crate::{
-    parked::OWN,
-    store::{Answered, Effort, Store, StoreOperation},
-};
+use crate::store::{Answered, Effort, Store, StoreOperation};
 
 /// Whoever answers a question of an operation.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
@@ -144,20 +141,19 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Recall)
     }
 
-    /// Has the compound wait for its next turn, between two operations, once it had the core for
-    /// long while other clients have work. Only where all of it is carried out here: the part of
-    /// another shard is not measured.
+    /// Has the compound wait for its next turn after `count` operations, once it had the core for
+    /// long while other clients have work. Not where another shard may have to begin it anew, nor
+    /// before an OPEN that another shard has asked for, whose answers of the store are here.
     #[inline]
-    pub(super) fn ends_slice(&mut self) -> bool {
-        self.cx.is_turn_over() && self.wait_for_turn()
+    pub(super) fn ends_slice(&mut self, count: u32) -> bool {
+        self.cx.is_turn_over(self.source.turn_holder()) && self.wait_for_turn(count)
     }
 
     #[cold]
-    fn wait_for_turn(&mut self) -> bool {
+    fn wait_for_turn(&mut self, count: u32) -> bool {
         let crossing = &self.crossing;
-        let is_apart = crossing.asked.is_some() || crossing.begun.is_some();
-        let is_here = self.source.shard == OWN && crossing.reach == Reach::All && !is_apart;
-        let waits = is_here && self.can_wait();
+        let is_asked = crossing.asked.is_some_and(|asked| count <= asked.part.place);
+        let waits = crossing.reach == Reach::All && !is_asked && self.can_wait();
         if waits {
             let _ = self.journal.wait_for(Wish::Turn);
         }

@@ -1,0 +1,88 @@
+//! Accounts of hosts whose calls arrived at other shards and are carried out here.
+
+use super::{ClientHost, TurnAccount};
+use crate::app::PeerId;
+use stag_verbs::PeerAddress;
+
+/// A caller whose connection is another shard's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteCaller {
+    /// Its address.
+    pub from: PeerAddress,
+    /// The shard of the connection.
+    pub shard: u16,
+    /// The connection at that shard.
+    pub peer: PeerId,
+}
+
+/// The connection whose turn a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnHolder {
+    /// One of this shard.
+    Here(PeerId),
+    /// One of another shard, whose host has one account here.
+    Elsewhere(RemoteCaller),
+}
+
+impl From<PeerId> for TurnHolder {
+    fn from(peer: PeerId) -> Self {
+        Self::Here(peer)
+    }
+}
+
+/// A host of other shards, and its account.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemoteHost {
+    pub(super) host: ClientHost,
+    pub(super) account: TurnAccount,
+}
+
+/// The hosts whose calls came of late.
+#[derive(Debug)]
+pub(super) struct Remotes {
+    hosts: Vec<RemoteHost>,
+    /// The account of further hosts while all places are taken.
+    pub(super) others: TurnAccount,
+}
+
+impl Remotes {
+    /// Hosts with accounts of their own. The others have one together.
+    pub(super) const MAX: usize = 64;
+
+    pub(super) fn new() -> Self {
+        Self { hosts: Vec::with_capacity(Self::MAX), others: TurnAccount::default() }
+    }
+
+    /// The place of a caller's host, which may be taken from one without work.
+    pub(super) fn place_of(&mut self, caller: RemoteCaller, pass: u64) -> usize {
+        let simulated = ClientHost::Remote(caller.shard, caller.peer);
+        let host = ClientHost::of(caller.from, simulated);
+        if let Some(place) = self.hosts.iter().position(|known| known.host == host) {
+            return place;
+        }
+        let fresh = RemoteHost { host, account: TurnAccount::default() };
+        if self.hosts.len() < Self::MAX {
+            self.hosts.push(fresh);
+            return self.hosts.len() - 1;
+        }
+        let is_idle =
+            |known: &RemoteHost| known.account.host.is_none() && !known.account.has_work(pass);
+        let idle = self.hosts.iter().position(is_idle);
+        if let Some(known) = idle.and_then(|place| self.hosts.get_mut(place)) {
+            *known = fresh;
+        }
+        idle.unwrap_or(Self::MAX)
+    }
+
+    /// The host at a place; none of the others.
+    pub(super) fn get(&self, place: usize) -> Option<RemoteHost> {
+        self.hosts.get(place).copied()
+    }
+
+    pub(super) fn account(&mut self, place: usize) -> &mut TurnAccount {
+        match self.hosts.get_mut(place) {
+            Some(known) => &mut known.account,
+            None => &mut self.others,
+        }
+    }
+}
