@@ -240,7 +240,7 @@ impl Runner {
     }
 
     /// Says if the file of the job is part of what its tests are built of: one behind a feature, or
-    /// of another system, may be changed at will. The compiler has to refuse it with an error at its
+    /// of another system, may be changed at will. Where it is, the compiler refuses an error at its
     /// end.
     fn is_built(&self, job: &BreakJob, text: &str, open: &[OpenRule]) -> io::Result<bool> {
         let refused = format!("{text}\ncompile_error!(\"this file is built\");\n");
