@@ -59,7 +59,8 @@ impl Meter for crate::clock::Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientHost {
     Ip(IpAddr),
-    Process(u32),
+    /// A user of this host.
+    User(u32),
     /// A connection of a simulated fabric is its own host; of this shard, or of another one.
     Peer(PeerId),
     Remote(u16, PeerId),
@@ -69,7 +70,7 @@ impl ClientHost {
     fn of(address: PeerAddress, simulated: Self) -> Self {
         match address {
             PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
-            PeerAddress::Process { pid, .. } => Self::Process(pid),
+            PeerAddress::Process { uid, .. } => Self::User(uid),
             PeerAddress::Simulated => simulated,
         }
     }
