@@ -32,6 +32,7 @@ mod attributes;
 mod blame;
 mod cache;
 mod callers;
+mod cold;
 mod create;
 mod data;
 pub mod directory;
@@ -61,10 +62,9 @@ mod waits;
 mod watch;
 mod xattrs;
 
-use core::cell::{Cell, RefCell};
+use core::cell::Cell;
 use core::mem::MaybeUninit;
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
@@ -84,6 +84,7 @@ use crate::store::{Brought, Caller, Failed, Fetched, FileAttributes, ObjectChang
 use attributes::attributes;
 use cache::{FileCache, FileSlotId};
 use callers::Acting;
+use cold::ColdLooks;
 pub use data::ReadDone;
 use guests::Guest;
 use idle::Rounds;
@@ -207,25 +208,6 @@ pub struct Files {
     failing_syncs: core::cell::Cell<u32>,
 }
 
-/// Looks at memory that are to find nothing.
-#[derive(Debug)]
-struct ColdLooks {
-    /// The number of looks at each place.
-    times: u32,
-    /// The looks at each place so far, by file and offset.
-    seen: RefCell<BTreeMap<(RawFd, u64), u32>>,
-}
-
-impl ColdLooks {
-    /// Returns true if this look is to find nothing.
-    fn is_cold(&self, file: BorrowedFd<'_>, offset: u64) -> bool {
-        let mut seen = self.seen.borrow_mut();
-        let looks = seen.entry((file.as_raw_fd(), offset)).or_default();
-        *looks = looks.saturating_add(1);
-        *looks <= self.times
-    }
-}
-
 impl Files {
     /// The store of shard number `shard`; to be opened once for each. All memory but the index's is
     /// taken here.
@@ -268,7 +250,7 @@ impl Files {
             looks: Cell::new(0),
             listing: Box::new_uninit_slice(LISTING_LEN),
             twins: Vec::with_capacity(create::TWINS_MAX),
-            spare: SpareDescriptor::default(),
+            spare: SpareDescriptor::of(shared),
             #[cfg(test)]
             pretended_twins: core::cell::Cell::new(0),
             #[cfg(test)]
@@ -297,7 +279,7 @@ impl Files {
     #[doc(hidden)]
     #[must_use]
     pub fn with_cold_looks(mut self, times: u32) -> Self {
-        self.cold_looks = Some(ColdLooks { times, seen: RefCell::default() });
+        self.cold_looks = Some(ColdLooks::new(times));
         self
     }
 

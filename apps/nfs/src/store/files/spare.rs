@@ -5,12 +5,12 @@ use rustix::fd::OwnedFd;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use stag_protocol::nfs::v3::Status;
 
-use super::Files;
 use super::cache::FileSlotId;
 use super::errno::status;
+use super::{Files, SharedFiles};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SpareDescriptor {
     held: Option<OwnedFd>,
     /// Number of the next opens that find no descriptor.
@@ -52,6 +52,16 @@ impl Files {
 }
 
 impl SpareDescriptor {
+    /// Takes the descriptor at the start, so that the number of open ones stays the same from then
+    /// on. Where there is none, the first request takes it.
+    pub(super) fn of(shared: &SharedFiles) -> Self {
+        Self {
+            held: fcntl_dupfd_cloexec(&shared.descriptors, 0).ok(),
+            #[cfg(test)]
+            failing: core::cell::Cell::default(),
+        }
+    }
+
     /// Fails as a test has asked for.
     #[cfg(test)]
     fn check(&self) -> rustix::io::Result<()> {
