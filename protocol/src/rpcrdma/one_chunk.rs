@@ -219,7 +219,9 @@ mod tests {
     use super::*;
     use crate::rpcrdma::form::{CallOffer, CallPlan, CallSizes, Item, ReplyOffer, plan_call};
     use crate::rpcrdma::short::tests::{DIALECTS, connection, settled_client};
-    use crate::rpcrdma::{Side, Versions, v1::Rfc8166, v2, wire};
+    use crate::rpcrdma::{
+        Connection, InlineSize, PrivateData, Setup, Side, Versions, v1::Rfc8166, v2, wire,
+    };
     use fastrand::Rng;
     use std::vec::Vec;
 
@@ -419,7 +421,13 @@ mod tests {
     fn a_call_with_one_chunk_is_the_one_that_is_planned() {
         let mut random = fastrand::Rng::with_seed(7);
         let (mut writes, mut reads) = (0, 0);
-        for connection in [connection(Side::Client, Versions::One)]
+        // One that is sent longer messages than it may send.
+        let receive = InlineSize::at_most(4096);
+        let own = PrivateData { receive, ..PrivateData::SILENT };
+        let peer = PrivateData { send: receive, ..PrivateData::SILENT };
+        let setup = Setup { side: Side::Client, own, peer, calls_max: 4, grant: 2 };
+        let uneven = Connection::speaking(setup, Versions::One);
+        for connection in [connection(Side::Client, Versions::One), uneven]
             .into_iter()
             .chain(DIALECTS.map(settled_client))
         {
@@ -427,7 +435,7 @@ mod tests {
             let most = path.call.octets();
             for _ in 0..20_000 {
                 let mut near = |middle: usize| middle.saturating_sub(40) + random.usize(..80);
-                let (call, rest) = (near(most - 60), near(most - 60));
+                let (call, rest) = (near(most - 60), near(path.reply.octets() - 60));
                 let (call, rest) = if random.bool() { (call / 2, rest / 2) } else { (call, rest) };
                 let item = if random.bool() { random.usize(..200) } else { 4 * most };
                 let len = item as u32;

@@ -518,6 +518,8 @@ mod tests {
             let wire = [0, 0, 0, 1, b'x', filler, filler, filler, 0, 0, 0, 9];
             let mut reader = Reader::new(&wire);
             assert_eq!((reader.opaque(1), reader.u32()), (Ok(&b"x"[..]), Ok(9)));
+            let mut reader = Reader::new(&wire[4..]);
+            assert_eq!((reader.fixed(1), reader.u32()), (Ok(&b"x"[..]), Ok(9)));
         }
     }
 
