@@ -114,6 +114,7 @@ fn no_instruction_on_a_call_s_way_locks_the_bus() {
         "core::ptr::drop_in_place<stag_pools::pool::PoolInner>",
         "core::ptr::drop_in_place<stag_iwarp::config::IwarpConfig>",
         "stag_engine::turns::Turns::new",
+        "<impl stag_engine::turns::Turns>::new",
         "stag_iwarp::driver::Iwarp::new",
         ">::start_session",
         ">::probe_tls",
