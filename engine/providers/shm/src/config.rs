@@ -80,7 +80,7 @@ mod tests {
         let config = |links, allow: &[u32]| ShmConfig {
             links,
             allow: allow.to_vec(),
-            ..ShmConfig::new(limits.clone(), [0; 32], Time(0))
+            ..ShmConfig::new(limits, [0; 32], Time(0))
         };
         assert_eq!(config(64, &[0, 0]).links_of_user(), 64);
         assert_eq!(config(64, &[1000, 0]).links_of_user(), 48);
