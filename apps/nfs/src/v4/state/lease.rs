@@ -83,17 +83,27 @@ impl StateTables {
 
     /// SEQUENCE: renews the lease. A client that expired and was in nobody's way goes on as if
     /// nothing had happened. Returns false if the client was released.
+    #[inline]
     pub fn renew(&mut self, client: ClientKey, now: u64) -> bool {
-        let was_expired = self.is_courtesy(client.0);
-        self.set_phase(client.0, LeasePhase::Active);
+        let Some(entry) = self.clients.get_mut(client.0) else { return false };
+        if entry.phase != LeasePhase::Active {
+            self.bring_back(client);
+        }
         let Some(entry) = self.clients.get_mut(client.0) else { return false };
         // RFC 8881 §8.3 [8881-221]: SEQUENCE renews the lease
         entry.renewed_at = now;
+        true
+    }
+
+    /// An expired client has sent a SEQUENCE.
+    #[cold]
+    fn bring_back(&mut self, client: ClientKey) {
+        self.set_phase(client.0, LeasePhase::Active);
+        let Some(entry) = self.clients.get(client.0) else { return };
         let is_forgotten = entry.record == EntryRecord::Missing && entry.reclaim.complete;
-        if was_expired && is_forgotten && !entry.states.is_empty() {
+        if is_forgotten && !entry.states.is_empty() {
             self.work.push(StateWork::Returned(client));
         }
-        true
     }
 
     /// The client ID of a client.

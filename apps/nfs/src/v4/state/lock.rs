@@ -346,7 +346,15 @@ impl StateTables {
     }
 
     /// Goes on with changes that are not over. To be called in every pass.
+    #[inline]
     pub fn sweep_ranges(&mut self) {
+        if !self.sweeping.is_empty() {
+            self.sweep_some_ranges();
+        }
+    }
+
+    #[cold]
+    fn sweep_some_ranges(&mut self) {
         let mut left = RANGES_SWEPT;
         while left > 0
             && let Some((key, owner)) = self.sweeping.front().copied()
