@@ -52,7 +52,6 @@ pub struct Connection {
     own: PrivateData,
     peer: PrivateData,
     pub(super) options: Lanes,
-    pub(super) has_short: bool,
 }
 
 // With the name of its connection and the key of its place, the rest of a line of 64 octets.
@@ -84,7 +83,6 @@ impl Connection {
             serves: (setup.grant > 0).then(|| ResponderCredits::new(setup.grant)),
             options: Lanes::new(),
             short: short::Layout::default(),
-            has_short: true,
         };
         connection.short = short::Layout::of(&connection);
         connection
@@ -93,7 +91,7 @@ impl Connection {
     /// The same connection without [`short`] messages: each is read and written as any other.
     #[must_use]
     pub fn without_short(self) -> Self {
-        Self { short: short::Layout::default(), has_short: false, ..self }
+        Self { short: short::Layout::OFF, ..self }
     }
 
     /// The version that both ends keep to; `None` while it is negotiated.

@@ -49,15 +49,24 @@ pub struct Layout {
     pub(super) header_len: u8,
     /// The version word of headers that do not say their direction; zero where there are none.
     version: u8,
+    /// There never are any, by the configuration.
+    is_off: bool,
 }
 
 const _: () = assert!(HEADER_LEN < 256 && DIRECTED_LEN < 256 && v1::VERSION < v2::VERSION);
 const _: () = assert!(v2::VERSION < 256);
 
 impl Layout {
+    /// That of a connection without short messages.
+    pub(super) const OFF: Self =
+        Self { send_max: 0, receive_max: 0, header_len: 0, version: 0, is_off: true };
+
     pub(super) fn of(connection: &Connection) -> Self {
+        if connection.short.is_off {
+            return Self::OFF;
+        }
         let (version, header_len) =
-            match connection.version().filter(|_| connection.has_short_yet()) {
+            match connection.version().filter(|_| connection.negotiation.is_over()) {
                 Some(Version::One) => (v1::VERSION, HEADER_LEN),
                 Some(Version::Two(Version2::Undirected)) => (v2::VERSION, HEADER_LEN),
                 Some(Version::Two(Version2::Directed)) => (0, DIRECTED_LEN),
@@ -69,7 +78,8 @@ impl Layout {
         let (send, receive) = (connection.send_threshold(), connection.receive_threshold());
         let (send_max, receive_max) = (rest(send), rest(receive));
         // Both are small: see above.
-        Self { send_max, receive_max, header_len: header_len as u8, version: version as u8 }
+        let (header_len, version) = (header_len as u8, version as u8);
+        Self { send_max, receive_max, header_len, version, is_off: false }
     }
 
     /// Octets of a short header; zero if there is none on this connection.
@@ -99,10 +109,6 @@ impl Layout {
 }
 
 impl Connection {
-    const fn has_short_yet(&self) -> bool {
-        self.has_short && self.negotiation.is_over()
-    }
-
     /// Does what [`handle_message`](Self::handle_message) does, if `message` is short and nothing
     /// is wrong with it. `None`: nothing was done, and that function has to judge it.
     // A call for each message would cost forty instructions, which is more than the work.
