@@ -291,8 +291,8 @@ impl Core {
         must_wait
     }
 
-    /// Returns true if no connection is taken in this pass: those that came and went had more time
-    /// than others that have work.
+    /// Returns true if no connection is taken in this pass: connections that came and went had more
+    /// time than others that have work.
     pub(crate) fn must_passers_wait(&mut self) -> bool {
         if !self.turns.is_metered {
             return false;

@@ -186,7 +186,7 @@ fn a_server_with_few_descriptors_promises_few_connections_and_turns_the_others_a
                 }
             }
         }
-        assert!(refused > 0, "nobody is turned away");
+        assert!(refused > 0, "no caller is turned away");
         assert!(began.elapsed() < PATIENCE, "nobody is left waiting");
         // Over TCP all are heard at once; those beyond the promise are closed.
         let at = server.line("TCP");

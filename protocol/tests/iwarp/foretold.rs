@@ -199,7 +199,7 @@ fn a_place_is_foreseen_for_what_would_be_accepted_and_for_nothing_else() {
 }
 
 #[test]
-fn what_has_landed_behind_an_error_is_dropped() {
+fn what_has_landed_after_an_error_is_dropped() {
     let header = plain_write();
     let mut stream = open();
     assert_eq!(stream.foresee(&header, 4), Some(LandingPlace::Window));

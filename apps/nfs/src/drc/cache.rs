@@ -104,7 +104,7 @@ pub(crate) struct ReplyCache {
     lines: Box<[SlotLine]>,
     /// Slots with entries.
     slots_in_use: usize,
-    /// The slot that is looked at next for a reply that nobody asks for any more.
+    /// The slot that is looked at next for a reply too old for any call.
     next_slot: usize,
     free: u32,
     len: usize,

@@ -59,7 +59,7 @@ impl<S: Store> Gateway<S> {
     /// # Errors
     /// A sentence when the store cannot watch files.
     pub fn with_watched(mut self, exports: &[String]) -> Result<Self, StartError> {
-        // Also those that are absent at this moment.
+        // Also exports that are absent at this moment.
         if !exports.is_empty() {
             self.store.start_watching()?;
         }

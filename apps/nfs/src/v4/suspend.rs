@@ -39,8 +39,8 @@ pub(super) const SUSPENDED: usize = 256;
 /// Compounds of one client among them.
 const SUSPENDED_OF_CLIENT: usize = 64;
 /// Places beyond, for operations that have an effect already: their client would not ask for it
-/// again, so they get no NFS4ERR_DELAY. One that began at another shard is among those that the
-/// shard may have forwarded.
+/// again, so they get no NFS4ERR_DELAY. One that began at another shard is among the
+/// compounds that the shard may have forwarded.
 const RESERVED: usize = FORWARDED_MAX;
 const PLACES: usize = SUSPENDED + RESERVED;
 
@@ -111,9 +111,9 @@ pub(super) struct SuspendedCompounds {
     free: Vec<CompoundId>,
     /// Medium and large buffers that hold arguments.
     held: [usize; 2],
-    /// Number of those that wait for delegations.
+    /// Number of compounds that wait for delegations.
     recalls: usize,
-    /// Those that wait for their turn, in the order in which they are looked at.
+    /// Compounds that wait for their turn, in the order in which they are looked at.
     turns: VecDeque<CompoundId>,
     /// A delegation came back since somebody looked.
     has_returned: bool,

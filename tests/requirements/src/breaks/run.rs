@@ -239,9 +239,9 @@ impl Runner {
         self.baselines.get(target).ok_or_else(|| io::Error::other("a baseline was not kept"))
     }
 
-    /// Says if the file of the job is part of what its tests are built of: one behind a feature, or
-    /// of another system, may be changed at will. Where it is, the compiler refuses an error at its
-    /// end.
+    /// Says if the file of the job is part of what its tests are built of. A file that needs a
+    /// feature, or another system, may be changed at will; where it is built, an error at its
+    /// end is refused.
     fn is_built(&self, job: &BreakJob, text: &str, open: &[OpenRule]) -> io::Result<bool> {
         let refused = format!("{text}\ncompile_error!(\"this file is built\");\n");
         let _replaced = self.workspace.replace(&job.site.file, &refused)?;

@@ -80,7 +80,7 @@ fn a_compound_that_waits_for_nothing_allocates_nothing() {
 /// Pages that this thread was given so far.
 fn pages_taken() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    // The name in parentheses may have spaces; minflt is the eighth field behind it.
+    // The name in parentheses may have spaces; minflt is the eighth field after it.
     let (_, fields) = stat.rsplit_once(')').unwrap();
     fields.split_whitespace().nth(7).unwrap().parse().unwrap()
 }
