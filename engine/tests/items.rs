@@ -73,13 +73,7 @@ fn echo(seed: u64, reply_policy: ReplyPolicy, part: usize, lens: &[usize]) -> (u
     client.connect(&port).unwrap();
     let mut now = Time(0);
     let mut settle = |client: &mut Shard<_, Caller>| {
-        loop {
-            while server.pass(now) | client.pass(now) {}
-            match fabric.next_due() {
-                Some(due) => now = due.max(now),
-                None => break,
-            }
-        }
+        crate::support::settle(&fabric, &mut now, &mut server, client);
         (server.buffers_in_use(), server.app().kept)
     };
     settle(&mut client);

@@ -66,13 +66,7 @@ fn exchange(short_ways: bool, versions: Versions, lens: &[usize]) -> [(Stats, u6
     client.connect(&port).unwrap();
     let mut now = Time(0);
     let mut settle = |client: &mut Shard<_, Caller>| {
-        loop {
-            while server.pass(now) | client.pass(now) {}
-            match fabric.next_due() {
-                Some(due) => now = due.max(now),
-                None => break,
-            }
-        }
+        crate::support::settle(&fabric, &mut now, &mut server, client);
         (server.snapshot().engine, server.short_ways_taken())
     };
     let mut served = settle(&mut client);

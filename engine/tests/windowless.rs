@@ -21,13 +21,7 @@ fn echoes(server: Limits, client: Limits, lens: &[usize]) -> Vec<Result<(), Call
     client.connect(&port).unwrap();
     let mut now = Time(0);
     let mut settle = |client: &mut Shard<_, Caller>| {
-        loop {
-            while server.pass(now) | client.pass(now) {}
-            match fabric.next_due() {
-                Some(due) => now = due.max(now),
-                None => break,
-            }
-        }
+        crate::support::settle(&fabric, &mut now, &mut server, client);
         server.buffers_in_use()
     };
     settle(&mut client);

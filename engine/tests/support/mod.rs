@@ -25,6 +25,22 @@ pub const LIMITS: Limits =
 pub const GRANT: u32 = 4;
 const FETCH: Tag = Tag(1);
 
+/// Passes both shards, and lets the time of the fabric go on, until nothing is left to do.
+pub fn settle<P: Provider, A: App, B: App>(
+    fabric: &Fabric,
+    now: &mut Time,
+    one: &mut Shard<P, A>,
+    other: &mut Shard<P, B>,
+) {
+    loop {
+        while one.pass(*now) | other.pass(*now) {}
+        match fabric.next_due() {
+            Some(due) => *now = due.max(*now),
+            None => break,
+        }
+    }
+}
+
 pub fn config() -> Config {
     Config { grant: GRANT, calls_max: 4, serve_versions: Versions::One, ..small() }
 }
