@@ -493,11 +493,16 @@ mount_export() {
   esac
   # Without the helper of nfs-common the kernel is told itself what the helper would have looked up.
   [ -x /sbin/mount.nfs ] || { helper=(-i); options+=",addr=$SERVER_ADDRESS"; }
-  watch_transport
-  timeout -k 5 60 mount "${helper[@]}" -t nfs -o "$options" "$SERVER_ADDRESS:$1" "$MNT" >/tmp/mount.out 2>&1 || {
-    echo "mount -o $options $SERVER_ADDRESS:$1: $(tail -2 /tmp/mount.out | tr '\n' ' ')"
-    return 1
-  }
+  local try
+  for try in 1 2 3; do
+    watch_transport
+    timeout -k 5 60 mount "${helper[@]}" -t nfs -o "$options" "$SERVER_ADDRESS:$1" "$MNT" >/tmp/mount.out 2>&1 && return 0
+    # The client drew a port that is still in TIME_WAIT from an earlier mount (EADDRNOTAVAIL), and gave up before the server heard of it.
+    grep -q 'Cannot assign requested address' /tmp/mount.out || break
+    echo "mounted again: a port was drawn that is in TIME_WAIT" >&2
+  done
+  echo "mount -o $options $SERVER_ADDRESS:$1: $(tail -2 /tmp/mount.out | tr '\n' ' ')"
+  return 1
 }
 
 unmount() {
