@@ -2,8 +2,8 @@
 //! `stag-counts` and its like, and compared with `bench/baselines/instructions/RUSTC-ARCH.txt`:
 //! more than three in a hundred above fails. A compiler without a baseline gets one, and the test
 //! says so; `STAG_RECORD=1` writes the one that is there again. Without valgrind the test says so
-//! and passes, and so it does in the gate (`.ci/run`, by `STAG_RELEASE=no`), which has no time for
-//! releases: run it before a change of a call's way is committed.
+//! and passes, and so it does with `STAG_RELEASE=no`, which `tests/run` and the gate (`.ci/run`)
+//! set because they have no time for releases: run it before a change of a call's way is committed.
 
 use stag_bench::callgrind;
 use std::{
