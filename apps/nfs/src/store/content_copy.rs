@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, fstat, seek};
 use rustix::io::{Errno, pwrite};
+use stag_nfs_os::writeback;
 
 /// Octets that one system call copies at most: the time limit is looked at in between.
 const STEP: u64 = 4 << 20;
@@ -26,15 +27,25 @@ pub(crate) struct CopyBudget {
     /// Pieces of data and holes.
     pieces: u32,
     time: Duration,
+    /// The disk writes what is copied while the rest is copied, because a COMMIT comes next.
+    is_written_back: bool,
 }
 
 impl CopyBudget {
     /// For a shard: other clients wait meanwhile.
-    pub(crate) const SHARD: Self =
-        Self { octets: 1 << 20, pieces: 64, time: Duration::from_millis(20) };
+    pub(crate) const SHARD: Self = Self {
+        octets: 1 << 20,
+        pieces: 64,
+        time: Duration::from_millis(20),
+        is_written_back: false,
+    };
     /// For a helper. A Linux client commits after each COPY, so that long ones spare syncs.
-    pub(crate) const HELPER: Self =
-        Self { octets: 256 << 20, pieces: 4_096, time: Duration::from_secs(1) };
+    pub(crate) const HELPER: Self = Self {
+        octets: 256 << 20,
+        pieces: 4_096,
+        time: Duration::from_secs(1),
+        is_written_back: true,
+    };
 }
 
 /// Copies octets from the front of a span on and returns their number, holes included.
@@ -70,6 +81,10 @@ pub(crate) fn copy_span(
         }
         if let (Piece::Data(_), Ok(count)) = (piece, copied) {
             octets = octets.saturating_sub(count);
+            if budget.is_written_back {
+                // Where it cannot be begun, the COMMIT does all of it.
+                let _ = writeback::begin(pair.target, rest.to, count);
+            }
         }
     }
     Ok(done)
