@@ -41,14 +41,20 @@ impl ExtentLists {
         let list = self.0.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(Extents::MAX));
         Extents(List::Many { list, home: self.clone() })
     }
+
+    #[cold]
+    fn give_back(&self, list: &mut Vec<Extent>) {
+        let mut list = std::mem::take(list);
+        list.clear();
+        self.0.borrow_mut().push(list);
+    }
 }
 
 impl Drop for List {
+    #[inline]
     fn drop(&mut self) {
         if let Self::Many { list, home } = self {
-            let mut list = std::mem::take(list);
-            list.clear();
-            home.0.borrow_mut().push(list);
+            home.give_back(list);
         }
     }
 }
@@ -75,16 +81,23 @@ impl Extents {
     }
 
     /// Octets of all of them.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.iter().map(|extent| extent.len()).sum()
+        match &self.0 {
+            List::Empty => 0,
+            List::One(extent) => extent.len(),
+            List::Many { list, .. } => list.iter().map(|extent| extent.len()).sum(),
+        }
     }
 
     /// Returns true if there is no octet.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The extents, in order.
+    #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, Extent> {
         match &self.0 {
             List::Empty => &[],
@@ -164,7 +177,17 @@ impl ItemLists {
 }
 
 impl Drop for MoreItems {
+    #[inline]
     fn drop(&mut self) {
+        if self.0.is_some() {
+            self.give_back();
+        }
+    }
+}
+
+impl MoreItems {
+    #[cold]
+    fn give_back(&mut self) {
         if let Some(mut list) = self.0.take()
             && let Some(home) = list.home.take()
         {
@@ -172,9 +195,7 @@ impl Drop for MoreItems {
             home.0.borrow_mut().push(list);
         }
     }
-}
 
-impl MoreItems {
     /// Adds an item after the others.
     ///
     /// # Errors

@@ -15,12 +15,13 @@ const MESSAGE_LEN: usize = config::INLINE_LEN;
 /// A reply that is being written in place. Its message already holds the header of a success.
 #[derive(Debug)]
 pub(crate) struct ReplyWriter {
-    message: Buf,
+    answer: Answer,
     xid: Xid,
-    item: Option<AnswerItem>,
-    /// Octets of the message in front of the first item, which is not in `item` while it is empty
-    /// and the only one.
-    first_item: Option<usize>,
+    /// Octets of the message in front of the first item, which is not in the answer while it is
+    /// empty and the only one; 0 without an item.
+    first_item: u32,
+    /// Octets of the items, each padded.
+    items_len: u32,
 }
 
 impl ReplyWriter {
@@ -41,7 +42,8 @@ impl ReplyWriter {
 
     /// A reply in such a message.
     pub(crate) fn over(message: Buf, xid: Xid) -> Self {
-        let mut reply = Self { message, xid, item: None, first_item: None };
+        let mut reply =
+            Self { answer: Answer { message, item: None }, xid, first_item: 0, items_len: 0 };
         reply.put_header(Accepted::Success);
         reply
     }
@@ -49,7 +51,7 @@ impl ReplyWriter {
     /// Adds the header of this outcome to a message without octets.
     #[inline]
     fn put_header(&mut self, status: Accepted) {
-        debug_assert!(self.message.is_empty(), "a header is in front");
+        debug_assert!(self.answer.message.is_empty(), "a header is in front");
         let header = ReplyHeader { xid: self.xid, outcome: Outcome::accepted(status) };
         self.write(|writer| header.emit(writer)).expect("a message has room for the header");
     }
@@ -59,10 +61,10 @@ impl ReplyWriter {
         &mut self,
         write: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut writer = Writer::new(self.message.spare_mut());
+        let mut writer = Writer::new(self.answer.message.spare_mut());
         let value = write(&mut writer)?;
         let len = writer.len();
-        self.message.extend(len);
+        self.answer.message.extend(len);
         Ok(value)
     }
 
@@ -78,10 +80,13 @@ impl ReplyWriter {
 
     /// Adds the first item, whose length word was the last that was put. An empty one is no item
     /// (RFC 8166 §3.4.6), and keeps its Write chunk.
+    #[inline]
     pub(crate) fn put_item(&mut self, octets: Extents) {
-        self.first_item = Some(self.message.len());
-        if !octets.is_empty() {
-            self.item = Some(AnswerItem::new(self.message.len(), octets));
+        let (position, len) = (self.answer.message.len(), octets.len());
+        self.first_item = position as u32;
+        if len > 0 {
+            self.answer.item = Some(AnswerItem::new(position, octets));
+            self.items_len = padded(len) as u32;
         }
     }
 
@@ -89,21 +94,32 @@ impl ReplyWriter {
     ///
     /// # Errors
     /// The octets come back when the reply has as many items as a call has Write chunks.
+    #[inline]
     pub(crate) fn put_any_item(
         &mut self,
         octets: Extents,
         lists: &ItemLists,
     ) -> Result<(), ItemsFull> {
-        let Some(first) = self.first_item else {
-            self.put_item(octets);
-            return Ok(());
-        };
-        let position = self.message.len();
-        let items = self.item.get_or_insert_with(|| AnswerItem::new(first, Extents::default()));
+        if self.first_item > 0 {
+            return self.put_later_item(octets, lists);
+        }
+        self.put_item(octets);
+        Ok(())
+    }
+
+    /// Adds an item after the first one.
+    #[cold]
+    fn put_later_item(&mut self, octets: Extents, lists: &ItemLists) -> Result<(), ItemsFull> {
+        let first = self.first_item as usize;
+        let (position, len) = (self.answer.message.len(), padded(octets.len()));
+        let items =
+            self.answer.item.get_or_insert_with(|| AnswerItem::new(first, Extents::default()));
         if items.more.is_empty() {
             items.more = lists.take();
         }
-        items.more.push(PlacedItem { position, octets })
+        items.more.push(PlacedItem { position, octets })?;
+        self.items_len += len as u32;
+        Ok(())
     }
 
     /// The transaction that it answers.
@@ -120,68 +136,77 @@ impl ReplyWriter {
 
     /// Octets of the message so far.
     pub(crate) fn len(&self) -> usize {
-        self.message.len()
+        self.answer.message.len()
     }
 
     /// The same with those of the items.
+    #[inline]
     pub(crate) fn len_with_items(&self) -> usize {
-        let items = self.item.iter().flat_map(AnswerItem::iter);
-        self.message.len() + items.map(|(_, octets)| padded(octets.len())).sum::<usize>()
+        self.answer.message.len() + self.items_len as usize
     }
 
     /// Returns true if an item was put.
     pub(crate) const fn has_item(&self) -> bool {
-        self.item.is_some()
+        self.answer.item.is_some()
     }
 
     /// Forgets everything behind the first `len` octets of the message.
     pub(crate) fn truncate(&mut self, len: usize) {
         debug_assert!(len >= ReplyHeader::LEN, "the header stays");
-        self.message.truncate(len);
-        self.first_item.take_if(|position| *position > len);
-        if self.first_item.is_none() {
-            self.item = None;
+        self.answer.message.truncate(len);
+        if self.first_item > 0 {
+            self.truncate_items(len);
         }
-        if let Some(item) = &mut self.item {
+    }
+
+    /// Forgets the items after octet `len` of the message.
+    #[cold]
+    fn truncate_items(&mut self, len: usize) {
+        if self.first_item as usize > len {
+            (self.first_item, self.answer.item) = (0, None);
+        }
+        if let Some(item) = &mut self.answer.item {
             item.more.retain(|item| item.position <= len);
         }
+        let items = self.answer.item.iter().flat_map(AnswerItem::iter);
+        self.items_len = items.map(|(_, octets)| padded(octets.len()) as u32).sum();
     }
 
     /// Overwrites the word at octet `at` of the message, which was written before.
     pub(crate) fn patch_u32(&mut self, at: usize, value: u32) {
-        let word = self.message.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>);
+        let word = self.answer.message.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>);
         *word.expect("the word was written") = value.to_be_bytes();
     }
 
     /// Makes room for `len` more octets, in a longer message if need be. False when there is no
     /// memory for one.
     pub(crate) fn ensure(&mut self, cx: &Cx<'_>, len: usize) -> bool {
-        if self.message.spare_len() >= len {
+        if self.answer.message.spare_len() >= len {
             return true;
         }
-        let Some(mut longer) = cx.message(self.message.len().saturating_add(len)) else {
+        let Some(mut longer) = cx.message(self.answer.message.len().saturating_add(len)) else {
             return false;
         };
-        longer.append(&self.message).expect("it was taken for as many octets and more");
-        self.message = longer;
+        longer.append(&self.answer.message).expect("it was taken for as many octets and more");
+        self.answer.message = longer;
         true
     }
 
     /// Makes it what was answered before.
     pub(crate) fn replace(&mut self, octets: &[u8]) {
-        self.message.truncate(0);
-        self.message.append(octets).expect("a message has room for any reply that is kept");
+        self.answer.message.truncate(0);
+        self.answer.message.append(octets).expect("a message has room for any reply that is kept");
     }
 
     /// Makes it the reply of a server that failed.
     pub(crate) fn fail(&mut self) {
-        self.item = None;
-        self.message.truncate(0);
+        (self.answer.item, self.first_item, self.items_len) = (None, 0, 0);
+        self.answer.message.truncate(0);
         self.put_header(Accepted::SystemErr);
     }
 
     pub(crate) fn finish(self) -> Answer {
-        Answer { message: self.message, item: self.item }
+        self.answer
     }
 
     /// Ends a reply that a slot keeps: its data leave the message, which `take_data_out` does.
@@ -189,15 +214,15 @@ impl ReplyWriter {
         mut self,
         take_data_out: impl FnOnce(&mut Buf) -> Option<AnswerItem>,
     ) -> Answer {
-        if self.item.is_none() {
-            self.item = take_data_out(&mut self.message);
+        if self.answer.item.is_none() {
+            self.answer.item = take_data_out(&mut self.answer.message);
         }
         self.finish()
     }
 
     /// The message, without its item.
     pub(crate) fn message(&self) -> &[u8] {
-        &self.message
+        &self.answer.message
     }
 }
 

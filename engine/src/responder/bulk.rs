@@ -3,6 +3,7 @@
 use crate::{
     account::SMALL_MAX,
     app::{Answer, AnswerItem},
+    item::Extents,
 };
 
 /// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that
@@ -39,8 +40,22 @@ impl Bulk {
     /// The memory of its items alone.
     #[inline]
     pub(super) fn of_items(answer: &Answer) -> Option<Self> {
+        let items = answer.item.as_ref()?;
+        match items.more.is_empty() {
+            true => Self::of_all(std::iter::once(&items.octets)),
+            false => Self::of_several(items),
+        }
+    }
+
+    #[cold]
+    fn of_several(items: &AnswerItem) -> Option<Self> {
+        Self::of_all(items.iter().map(|(_, octets)| octets))
+    }
+
+    #[inline]
+    fn of_all<'a>(items: impl Iterator<Item = &'a Extents>) -> Option<Self> {
         let (mut held, mut len) = (0, 0);
-        for (_, octets) in answer.item.iter().flat_map(AnswerItem::iter) {
+        for octets in items {
             for part in octets {
                 held += long(part.capacity());
                 len += part.len();

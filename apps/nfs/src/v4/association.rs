@@ -60,6 +60,7 @@ impl Nfs4 {
 
     /// Associates a connection of this origin with a session, unless it is already. Returns false
     /// for an origin that its client is not known by.
+    #[inline]
     pub(super) fn associate(&mut self, id: &SessionId, source: CallSource) -> bool {
         let at = Asker::of(source).at();
         self.sessions.is_bound(id, at) || self.associate_new(id, at, self.host(source))
@@ -137,9 +138,10 @@ impl Nfs4 {
     }
 
     /// Takes note of a connection that comes with the session of another gateway: its client has
-    /// moved. The name of the client follows, because it asks for a client ID next.
+    /// moved. The name of the client follows, because it asks for a client ID next. Returns the
+    /// status for a session that is not known.
     #[cold]
-    fn note_unknown_session(&mut self, id: &SessionId, source: CallSource) {
+    fn note_unknown_session(&mut self, id: &SessionId, source: CallSource) -> Status4 {
         let at = Asker::of(source).at();
         if self.names.is_of_other_gateway(id) && !self.moved.contains(&at) {
             if self.moved.len() == MOVED_MAX {
@@ -147,6 +149,7 @@ impl Nfs4 {
             }
             self.moved.push_back(at);
         }
+        Status4::BadSession
     }
 
     /// Logs that a client has moved, if its connection came with the session of another gateway.
@@ -177,12 +180,12 @@ impl<S: Store> Turn<'_, '_, S> {
     ///
     /// # Errors
     /// NFS4ERR_BADSESSION for one that does not exist, or belongs to another host.
+    #[inline]
     pub(super) fn associate(&mut self, id: &SessionId) -> Result<(), Status4> {
-        if self.nfs4.associate(id, self.source) {
-            return Ok(());
+        match self.nfs4.associate(id, self.source) {
+            true => Ok(()),
+            false => Err(self.nfs4.note_unknown_session(id, self.source)),
         }
-        self.nfs4.note_unknown_session(id, self.source);
-        Err(Status4::BadSession)
     }
 
     /// The record of a client ID.

@@ -51,6 +51,7 @@ impl CallFacts {
     }
 
     /// Those of a call with these arguments.
+    #[inline]
     pub(crate) fn of(header: &CallHeader<'_>, arguments: &Reader<'_>) -> Self {
         let principal = Principal::from(&header.credential);
         Self { xid: header.xid, principal, request_len: request_len(header, arguments) }
@@ -253,7 +254,8 @@ impl<S: Store> Turn<'_, '_, S> {
                     (Some(request.operation()), Err(Status4::RetryUncachedRep.into()))
                 }
                 (Ok(request), _) => {
-                    (Some(request.operation()), self.step(&request, &step, &mut flow))
+                    let operation = request.operation();
+                    (Some(operation), self.step(&request, operation, &step, &mut flow))
                 }
             };
             match flow {
@@ -396,8 +398,14 @@ impl<S: Store> Turn<'_, '_, S> {
         status
     }
 
-    fn step(&mut self, request: &Request<'_>, step: &Step<'_>, flow: &mut Flow) -> Done {
-        step.check_position(request, self.slot.map(|slot| slot.session))?;
+    fn step(
+        &mut self,
+        request: &Request<'_>,
+        operation: Operation,
+        step: &Step<'_>,
+        flow: &mut Flow,
+    ) -> Done {
+        step.check_position(request, operation, self.slot.as_ref())?;
         if let Request::Sequence(args) = request {
             *flow = self.sequence(args, step.facts)?;
             return Ok(());

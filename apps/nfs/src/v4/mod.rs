@@ -254,12 +254,18 @@ impl Nfs4 {
     /// Shows the exports that are served now, if they are others than those of the last call. An
     /// operation that waits has to find those that it found before, so that this waits for it; whom
     /// an export admits is judged by its rules of the moment in any case.
+    #[inline]
     fn renew_root(&mut self, store: &impl Store) {
         if self.edition != store.edition() && self.suspended.len() == 0 {
-            self.edition = store.edition();
-            self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
-            self.renew_delegated(store);
+            self.show_exports(store);
         }
+    }
+
+    #[cold]
+    fn show_exports(&mut self, store: &impl Store) {
+        self.edition = store.edition();
+        self.pseudo = PseudoTree::new(store.exports(), self.config.started, self.edition);
+        self.renew_delegated(store);
     }
 
     /// Begins with records of clients.
@@ -299,10 +305,15 @@ impl Nfs4 {
     }
 
     /// Looks once a second at leases and recalls that nobody took care of.
+    #[inline]
     pub(crate) fn tidy(&mut self, now: Time) {
-        if now < self.next_look {
-            return;
+        if now >= self.next_look {
+            self.look_at_all(now);
         }
+    }
+
+    #[cold]
+    fn look_at_all(&mut self, now: Time) {
         self.next_look = now + LOOK_INTERVAL;
         self.begin_grace(now);
         self.renew_lent(now);

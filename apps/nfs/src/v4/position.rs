@@ -1,8 +1,8 @@
 //! Places at which operations may stand in a compound (RFC 8881 §2.10.2).
 
-use stag_protocol::nfs::v4::{Request, Status4};
+use stag_protocol::nfs::v4::{Operation, Request, Status4};
 
-use super::session::SequenceFacts;
+use super::session::{SequenceFacts, SlotInUse};
 
 /// Place of an operation in its compound.
 pub(super) struct Step<'a> {
@@ -14,10 +14,35 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     /// Checks that the operation may stand there (RFC 8881 §2.10.2, §18.46.3).
+    #[inline]
     pub(super) fn check_position(
         &self,
         request: &Request<'_>,
-        session: Option<stag_protocol::nfs::v4::SessionId>,
+        operation: Operation,
+        slot: Option<&SlotInUse>,
+    ) -> Result<(), Status4> {
+        let is_special = matches!(
+            operation,
+            Operation::Sequence
+                | Operation::ExchangeId
+                | Operation::CreateSession
+                | Operation::BindConnToSession
+                | Operation::DestroySession
+                | Operation::DestroyClientid
+        );
+        match self.place {
+            0 if operation == Operation::Sequence => Ok(()),
+            1.. if !is_special => Ok(()),
+            _ => self.check_special(request, slot),
+        }
+    }
+
+    /// The same of the operations on clients and sessions, and of the first one.
+    #[cold]
+    fn check_special(
+        &self,
+        request: &Request<'_>,
+        slot: Option<&SlotInUse>,
     ) -> Result<(), Status4> {
         if self.place == 0 {
             return match request {
@@ -40,9 +65,10 @@ impl Step<'_> {
             Request::Sequence(_) => Err(Status4::SequencePos),
             Request::BindConnToSession(_) => Err(Status4::NotOnlyOp),
             // RFC 8881 §18.37.3: the session of the compound ends with it.
-            Request::DestroySession(id) if session == Some(*id) && self.left > 0 => {
-                Err(Status4::NotOnlyOp)
-            }
+            Request::DestroySession(id) => match slot {
+                Some(slot) if slot.session == *id && self.left > 0 => Err(Status4::NotOnlyOp),
+                _ => Ok(()),
+            },
             _ => Ok(()),
         }
     }
