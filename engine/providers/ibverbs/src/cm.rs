@@ -204,7 +204,7 @@ fn initialise(id: Option<&Id>, pair: &QueuePair) -> io::Result<()> {
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_INIT)?;
     // What a peer may do is said by each window; the queue pair only has to allow both.
     let access =
-        ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
+        ibv_access_flags::IBV_ACCESS_REMOTE_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_READ;
     attr.qp_access_flags |= access;
     pair.modify(&mut attr, mask)
 }
@@ -220,7 +220,7 @@ fn make_ready(conn: &mut IbverbsConn) -> io::Result<()> {
     attr.min_rnr_timer = RNR_TIMER;
     pair.modify(&mut attr, mask)?;
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTS)?;
-    if mask & ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC.0 as c_int != 0 {
+    if mask & ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC as c_int != 0 {
         attr.max_rd_atomic = conn.reads.asked;
     }
     pair.modify(&mut attr, mask)

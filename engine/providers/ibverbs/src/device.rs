@@ -13,10 +13,10 @@ pub(crate) use queues::{Completions, SharedQueue};
 pub(crate) use region::MemoryRegion;
 pub(crate) use window::MemoryWindow;
 
-use crate::library::{AsyncEvent, Library, Unavailable};
+use crate::library::{Library, Unavailable};
 use crate::sys::{
-    ibv_context, ibv_device, ibv_device_attr, ibv_device_cap_flags, ibv_pd, ibv_qp,
-    ibv_transport_type, ibv_wc_flags,
+    ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_device_cap_flags,
+    ibv_event_type as event, ibv_pd, ibv_qp, ibv_transport_type, ibv_wc_flags,
 };
 use libc::{c_int, c_void};
 use std::{
@@ -178,8 +178,8 @@ impl Device {
         // SAFETY: an open context keeps its device.
         let transport = unsafe { (*device).transport_type };
         let is_iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
-        let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
-            | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A
+            | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
         let size = |count: c_int| usize::try_from(count).unwrap_or(0);
         let reads = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 255);
         Ok(DeviceAbout {
@@ -196,7 +196,7 @@ impl Device {
             receives: size(attr.max_srq_wr),
             windows: size(attr.max_mw),
             reads: u8::try_from(reads).unwrap_or(u8::MAX),
-            invalidation_flags: ibv_wc_flags::IBV_WC_WITH_INV.0
+            invalidation_flags: ibv_wc_flags::IBV_WC_WITH_INV
                 | if attr.vendor_id == RXE_VENDOR { RXE_INVALIDATION_FLAG } else { 0 },
         })
     }
@@ -214,22 +214,22 @@ impl Device {
 
     /// The next asynchronous event: its number, and the queue pair's context if it is about one.
     pub(crate) fn next_event(&self) -> Option<(c_int, *mut c_void)> {
-        let mut event = AsyncEvent { element: ptr::null_mut(), event_type: 0 };
-        // SAFETY: the context is open, `event` has the layout of `struct ibv_async_event`.
+        let mut event = ibv_async_event { element: ptr::null_mut(), event_type: 0 };
+        // SAFETY: the context is open, `event` is written to.
         let code = unsafe { (self.library.ibv_get_async_event)(self.raw, &raw mut event) };
         if code != 0 {
             return None;
         }
         let of_queue_pair = matches!(
             event.event_type,
-            event::QP_FATAL
-                | event::QP_REQUEST
-                | event::QP_ACCESS
-                | event::ESTABLISHED
-                | event::SQ_DRAINED
-                | event::PATH_MIGRATED
-                | event::PATH_ERROR
-                | event::LAST_WQE
+            event::IBV_EVENT_QP_FATAL
+                | event::IBV_EVENT_QP_REQ_ERR
+                | event::IBV_EVENT_QP_ACCESS_ERR
+                | event::IBV_EVENT_COMM_EST
+                | event::IBV_EVENT_SQ_DRAINED
+                | event::IBV_EVENT_PATH_MIG
+                | event::IBV_EVENT_PATH_MIG_ERR
+                | event::IBV_EVENT_QP_LAST_WQE_REACHED
         );
         let context = if of_queue_pair {
             // SAFETY: a queue pair cannot be destroyed while an event of it is not acknowledged.
@@ -241,25 +241,6 @@ impl Device {
         unsafe { (self.library.ibv_ack_async_event)(&raw mut event) };
         Some((event.event_type, context))
     }
-}
-
-/// Numbers of asynchronous events (`enum ibv_event_type`).
-pub(crate) mod event {
-    use libc::c_int;
-    pub(crate) const CQ_ERROR: c_int = 0;
-    pub(crate) const QP_FATAL: c_int = 1;
-    pub(crate) const QP_REQUEST: c_int = 2;
-    pub(crate) const QP_ACCESS: c_int = 3;
-    pub(crate) const ESTABLISHED: c_int = 4;
-    pub(crate) const SQ_DRAINED: c_int = 5;
-    pub(crate) const PATH_MIGRATED: c_int = 6;
-    pub(crate) const PATH_ERROR: c_int = 7;
-    pub(crate) const DEVICE_FATAL: c_int = 8;
-    pub(crate) const PORT_ACTIVE: c_int = 9;
-    pub(crate) const PORT_ERROR: c_int = 10;
-    pub(crate) const SRQ_ERROR: c_int = 14;
-    pub(crate) const LAST_WQE: c_int = 16;
-    pub(crate) const GID_CHANGE: c_int = 18;
 }
 
 impl Drop for Device {

@@ -1,6 +1,6 @@
 //! One shard's provider: the poll loop, doorbells, completions and timers.
 
-use crate::sys::{ibv_wc, ibv_wc_status, imm_data_invalidated_rkey_union_t};
+use crate::sys::{ibv_wc, ibv_wc_status};
 use crate::{
     IbverbsConfig, IbverbsStats,
     close::{self, finish, go_on, ring},
@@ -61,24 +61,6 @@ impl fmt::Debug for Ibverbs {
     }
 }
 
-fn no_completion() -> ibv_wc {
-    ibv_wc {
-        wr_id: 0,
-        status: 0,
-        opcode: 0,
-        vendor_err: 0,
-        byte_len: 0,
-        imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: 0 },
-        qp_num: 0,
-        src_qp: 0,
-        wc_flags: 0,
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
-    }
-}
-
 impl Ibverbs {
     /// A provider without connections. Fails with [`crate::Unavailable`] inside when there is no
     /// RDMA here, and when the device has too little of something.
@@ -135,7 +117,7 @@ impl Ibverbs {
             shared,
             posted: Vec::with_capacity(places),
             ended: None,
-            completions: (0..BATCH).map(|_| no_completion()).collect(),
+            completions: vec![ibv_wc::EMPTY; BATCH],
             look_at: now,
             epoll,
         })

@@ -1,12 +1,11 @@
 //! Reports of the connection manager and the device, and the connection that hears of each.
 
-use crate::sys::rdma_cm_event_type as kind;
+use crate::sys::{ibv_event_type as event, rdma_cm_event_type as kind};
 use crate::{
     Ibverbs,
     close::{UNSPECIFIED, end, note_flushed},
     cm::{self, LISTENER},
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
-    device::event,
     rdmacm,
 };
 use libc::c_int;
@@ -47,15 +46,15 @@ impl Ibverbs {
 
     pub(crate) fn handle_device_event(&mut self, number: c_int, qp: Qp) {
         match number {
-            event::LAST_WQE
-            | event::QP_ACCESS
-            | event::QP_REQUEST
-            | event::QP_FATAL
-            | event::ESTABLISHED => {
+            event::IBV_EVENT_QP_LAST_WQE_REACHED
+            | event::IBV_EVENT_QP_ACCESS_ERR
+            | event::IBV_EVENT_QP_REQ_ERR
+            | event::IBV_EVENT_QP_FATAL
+            | event::IBV_EVENT_COMM_EST => {
                 self.with(qp, |conn, shared| handle_pair_event(conn, shared, number));
             }
             // What is under way is lost.
-            event::DEVICE_FATAL | event::CQ_ERROR | event::SRQ_ERROR => {
+            event::IBV_EVENT_DEVICE_FATAL | event::IBV_EVENT_CQ_ERR | event::IBV_EVENT_SRQ_ERR => {
                 for place in 0..self.conns.capacity() {
                     let Some(key) = self.conns.key_at(place) else { continue };
                     self.with(Qp(key), |conn, shared| {
@@ -64,9 +63,9 @@ impl Ibverbs {
                 }
             }
             // Connections outlive a port that comes back soon enough; else their retries end them.
-            event::PORT_ERROR | event::PORT_ACTIVE | event::GID_CHANGE => {
-                self.shared.stats.port_events += 1
-            }
+            event::IBV_EVENT_PORT_ERR
+            | event::IBV_EVENT_PORT_ACTIVE
+            | event::IBV_EVENT_GID_CHANGE => self.shared.stats.port_events += 1,
             _ => {}
         }
     }
@@ -141,15 +140,17 @@ pub(crate) fn handle_connection_event(
 /// Handles an event that the device reports of one queue pair.
 pub(crate) fn handle_pair_event(conn: &mut IbverbsConn, shared: &mut IbverbsShared, number: c_int) {
     match number {
-        event::LAST_WQE => {
+        event::IBV_EVENT_QP_LAST_WQE_REACHED => {
             conn.has_last = true;
             conn.last_receive = None;
             note_flushed(conn, shared);
         }
-        event::QP_ACCESS | event::QP_REQUEST => end(conn, shared, Cause::PeerFault(UNSPECIFIED)),
-        event::QP_FATAL => end(conn, shared, Cause::Fabric(FabricFault::Lost)),
+        event::IBV_EVENT_QP_ACCESS_ERR | event::IBV_EVENT_QP_REQ_ERR => {
+            end(conn, shared, Cause::PeerFault(UNSPECIFIED))
+        }
+        event::IBV_EVENT_QP_FATAL => end(conn, shared, Cause::Fabric(FabricFault::Lost)),
         // A message overtook the connection manager's.
-        event::ESTABLISHED => {
+        event::IBV_EVENT_COMM_EST => {
             if let Some(id) = &conn.id {
                 id.notify(number);
             }

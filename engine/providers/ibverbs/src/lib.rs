@@ -7,7 +7,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `sys` | what is used of rdma-sys |
+//! | `sys` | the used declarations of rdma-core: structures, constants, inline functions |
 //! | `library` | the table of functions, loaded at run time |
 //! | `device`, `device/pair` | objects that a device lends: domains, regions, queues, windows |
 //! | `rdmacm` | librdmacm: identifiers and events |
@@ -27,14 +27,13 @@
 //! | `shared` | one listener for several shards |
 //! | `provider` | the contract's calls |
 //!
-//! Taken from rdma-sys: types, constants, and the data path, which libibverbs has as inline
-//! functions over a table in the device context. Every exported function goes through `library`
-//! instead: one direct call would link the libraries. rdma-sys 0.3 gets some things wrong, which
-//! are done here: extended verbs (it compares a marker with 2^32 - 1), `ibv_inc_rkey` (it
-//! overflows), asynchronous events (unknown ones are undefined behaviour). It builds with libclang
-//! up to 15.
+//! Nothing native is needed to build the crate: the declarations are in the tree. With the feature
+//! `compare`, tests compare them with rdma-sys (`tests/declarations`), which needs the headers of
+//! libibverbs and librdmacm and a libclang up to 15. Bindings made at build time would need those
+//! everywhere. rdma-sys 0.3 also has defects: extended verbs (it compares a marker with 2^32 - 1),
+//! `ibv_inc_rkey` (it overflows), asynchronous events (unknown ones are undefined behaviour).
 //!
-//! Without the feature `verbs` the crate is empty and nothing native is needed to build it.
+//! Without the feature `verbs` the crate is empty.
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![cfg(feature = "verbs")]
 

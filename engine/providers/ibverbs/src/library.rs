@@ -2,9 +2,9 @@
 //! start.
 
 use crate::sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp,
-    ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event, rdma_cm_id,
-    rdma_conn_param, rdma_event_channel,
+    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr,
+    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event,
+    rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use libc::{c_int, c_uint, c_void, sockaddr};
 use libloading::Library as Loaded;
@@ -56,15 +56,6 @@ impl fmt::Display for Unavailable {
 }
 
 impl std::error::Error for Unavailable {}
-
-/// An asynchronous event. rdma-sys has an enum in it, for which numbers of later kernels are
-/// undefined behaviour.
-#[repr(C)]
-pub(crate) struct AsyncEvent {
-    /// The queue or port it is about.
-    pub(crate) element: *mut c_void,
-    pub(crate) event_type: c_int,
-}
 
 /// Makes the table and what fills it.
 macro_rules! functions {
@@ -126,8 +117,8 @@ functions! {
         ibv_modify_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
         ibv_query_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
         ibv_destroy_qp: fn(*mut ibv_qp) -> c_int;
-        ibv_get_async_event: fn(*mut ibv_context, *mut AsyncEvent) -> c_int;
-        ibv_ack_async_event: fn(*mut AsyncEvent);
+        ibv_get_async_event: fn(*mut ibv_context, *mut ibv_async_event) -> c_int;
+        ibv_ack_async_event: fn(*mut ibv_async_event);
     }
     cm {
         rdma_create_event_channel: fn() -> *mut rdma_event_channel;

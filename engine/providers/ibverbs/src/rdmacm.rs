@@ -12,7 +12,7 @@ use crate::{
     library::{Library, Unavailable},
     sockaddr::{from_raw, to_raw},
 };
-use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use libc::{c_int, sockaddr_in, sockaddr_in6};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -34,7 +34,7 @@ pub(crate) struct Event {
     /// Context that this provider set for the identifier; a connect request carries that of the
     /// listener.
     pub(crate) context: u64,
-    pub(crate) kind: rdma_cm_event_type::Type,
+    pub(crate) kind: u32,
     pub(crate) status: c_int,
     pub(crate) private_data: Vec<u8>,
     /// Reads that the peer lets us have under way, and that it wants to have.
@@ -89,9 +89,7 @@ impl Channel {
         }
         // SAFETY: an event that is not acknowledged is valid.
         let event = unsafe { &*raw };
-        // SAFETY: for events of a connection the kernel filled this part of the union, for others
-        // it is zero.
-        let param = unsafe { event.param.conn };
+        let param = event.param;
         let private_data = if param.private_data.is_null() {
             Vec::new()
         } else {
@@ -319,11 +317,8 @@ impl Id {
 
     /// The other end.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is there.
-        let addresses = unsafe { &raw const (*self.raw).route.addr.dst_addr_union };
-        // SAFETY: librdmacm made all of the identifier zero before it wrote the address, so all of
-        // the union has a value.
-        let storage = unsafe { addresses.cast::<sockaddr_storage>().read() };
+        // SAFETY: the identifier is there, and librdmacm made all of it zero.
+        let storage = unsafe { (*self.raw).dst_addr };
         from_raw(&storage)
     }
 }

@@ -26,9 +26,7 @@ impl Ibverbs {
         };
         let mut invalidated = None;
         if completion.wc_flags & shared.queues.domain.device.about.invalidation_flags != 0 {
-            // SAFETY: the flag says that this part of the union was filled.
-            let key =
-                RemoteKey(unsafe { completion.imm_data_invalidated_rkey_union.invalidated_rkey });
+            let key = RemoteKey(completion.invalidated_rkey);
             let windows = shared.windows.as_mut();
             invalidated =
                 windows.and_then(|windows| windows.invalidated_by_peer(conn.qp.scope(), key));

@@ -6,9 +6,8 @@
 //! waits here and follows as completions come.
 
 use crate::sys::{
-    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags,
-    ibv_send_wr, ibv_sge, ibv_wr_opcode, imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t,
-    tso_t, wr_t, xrc_t,
+    bind_mw_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wr_opcode, rdma_t,
 };
 use crate::{
     conn::{Flight, IbverbsConn, IbverbsShared},
@@ -20,24 +19,6 @@ use stag_verbs::{
     soft::{Op, Read},
 };
 use std::{io, ptr};
-
-/// A work request that does nothing yet.
-fn request(opcode: u32) -> ibv_send_wr {
-    ibv_send_wr {
-        wr_id: 0,
-        next: ptr::null_mut(),
-        sg_list: ptr::null_mut(),
-        num_sge: 0,
-        opcode,
-        send_flags: 0,
-        imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: 0 },
-        wr: wr_t { rdma: rdma_t { remote_addr: 0, rkey: 0 } },
-        qp_type: qp_type_t { xrc: xrc_t { remote_srqn: 0 } },
-        bind_mw_tso_union: bind_mw_tso_union_t {
-            tso: tso_t { hdr: ptr::null_mut(), hdr_sz: 0, mss: 0 },
-        },
-    }
-}
 
 /// One request for the device: what it does, the memory that it names, and where a Read lands if
 /// that is not its sink.
@@ -112,8 +93,8 @@ fn next_step(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> NextStep {
         // RFC 5041 §5.2: without octets the key is not looked at.
         Op::Write { source, .. } if source.is_empty() => NextStep::Skip(seq, None),
         Op::Write { source, to } => {
-            let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
-            request.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.key.0 };
+            let mut request = ibv_send_wr::new(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+            request.rdma = rdma_t { remote_addr: to.offset, rkey: to.key.0 };
             let named = Some(known(shared.name(source.place(), source.len())));
             NextStep::Go(seq, ChainPart { request, named, landing: None })
         }
@@ -144,14 +125,14 @@ fn send(
     inline_max: usize,
 ) -> ChainPart {
     let mut request = match invalidate {
-        Some(_) => request(ibv_wr_opcode::IBV_WR_SEND_WITH_INV),
-        None => request(ibv_wr_opcode::IBV_WR_SEND),
+        Some(_) => ibv_send_wr::new(ibv_wr_opcode::IBV_WR_SEND_WITH_INV),
+        None => ibv_send_wr::new(ibv_wr_opcode::IBV_WR_SEND),
     };
     if let Some(key) = invalidate {
-        request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+        request.invalidate_rkey = key.0;
     }
     if message.len() <= inline_max && !message.is_empty() {
-        request.send_flags = ibv_send_flags::IBV_SEND_INLINE.0;
+        request.send_flags = ibv_send_flags::IBV_SEND_INLINE;
         shared.stats.inline_sends += 1;
     }
     let named = (!message.is_empty()).then(|| known(shared.name(message.place(), message.len())));
@@ -176,9 +157,9 @@ fn read(
             (None, known(shared.name(PoolPlace { at: sink.at + ask.ask_at, ..sink }, len)))
         }
     };
-    let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
-    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
-    request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
+    let mut request = ibv_send_wr::new(ibv_wr_opcode::IBV_WR_RDMA_READ);
+    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED;
+    request.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
     Ok(Some(ChainPart { request, named: Some(named), landing }))
 }
 
@@ -190,9 +171,9 @@ fn invalidate(shared: &mut IbverbsShared, seq: u64, key: RemoteKey) -> NextStep 
         return NextStep::Skip(seq, Some(Memory::Fenced(fenced)));
     }
     // RFC 5042 §6.2.2 [5042-10]: no octet that arrives after a revocation is placed
-    let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
-    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
-    request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+    let mut request = ibv_send_wr::new(ibv_wr_opcode::IBV_WR_LOCAL_INV);
+    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED;
+    request.invalidate_rkey = key.0;
     NextStep::Go(seq, ChainPart { request, named: None, landing: None })
 }
 
@@ -231,14 +212,14 @@ fn bind(shared: &mut IbverbsShared, key: RemoteKey) -> ibv_send_wr {
         Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
         Access::RemoteWrite => ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
     };
-    let mut request = request(ibv_wr_opcode::IBV_WR_BIND_MW);
+    let mut request = ibv_send_wr::new(ibv_wr_opcode::IBV_WR_BIND_MW);
     let bind_info = ibv_mw_bind_info {
         mr: region.raw(),
         addr: named.addr,
         length: u64::from(named.length),
-        mw_access_flags: rights.0,
+        mw_access_flags: rights,
     };
-    request.bind_mw_tso_union.bind_mw = bind_mw_t { mw: window.raw(), rkey: key.0, bind_info };
+    request.bind_mw = bind_mw_t { mw: window.raw(), rkey: key.0, bind_info };
     shared.stats.binds += 1;
     request
 }
@@ -259,7 +240,7 @@ fn add(conn: &mut IbverbsConn, shared: &mut IbverbsShared, seq: Option<u64>, par
 fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     let IbverbsShared { chain, named, windows, stats, .. } = shared;
     let (Some(pair), Some(last)) = (&conn.pair, chain.last_mut()) else { return };
-    last.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+    last.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED;
     let mut next = ptr::null_mut();
     for (request, named) in chain.iter_mut().zip(named.iter_mut()).rev() {
         request.next = next;
@@ -278,8 +259,7 @@ fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     };
     for request in chain.iter().take(taken) {
         if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
-            // SAFETY: `bind` filled this part of the union, as the opcode says.
-            let key = unsafe { request.bind_mw_tso_union.bind_mw.rkey };
+            let key = request.bind_mw.rkey;
             let found = windows.as_mut().and_then(|windows| windows.bound(RemoteKey(key)));
             if let Some((window, _)) = found {
                 window.set_key(key);

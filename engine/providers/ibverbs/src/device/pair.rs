@@ -92,13 +92,13 @@ impl QueuePair {
         attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
         // One that has stopped by itself, or a device that is gone, refuses: the flush timeout
         // looks after it.
-        let _ = self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int);
+        let _ = self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE as c_int);
     }
 
     /// Returns true if the device has stopped the queue pair.
     pub(crate) fn has_stopped(&self) -> bool {
         let (mut attr, mut init) = (no_attr(), MaybeUninit::<ibv_qp_init_attr>::zeroed());
-        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE as c_int;
         // SAFETY: the queue pair is there, both structures are written to.
         let code = unsafe {
             (self.library.ibv_query_qp)(self.raw, &raw mut attr, mask, init.as_mut_ptr())

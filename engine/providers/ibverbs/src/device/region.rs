@@ -29,17 +29,17 @@ impl MemoryRegion {
     /// A pool of the shard.
     pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool) -> io::Result<Self> {
         // RFC 8166 §8.1.2: no right for a peer is in it; those come with windows.
-        let mut access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+        let mut access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         if domain.device.about.has_windows {
-            access |= ibv_access_flags::IBV_ACCESS_MW_BIND.0;
+            access |= ibv_access_flags::IBV_ACCESS_MW_BIND;
         }
         Self::with(domain, pool, 0, pool.span().1, access)
     }
 
     /// The place of `buf`, in which a peer may write: a Read lands there.
     pub(crate) fn of_sink(domain: &Rc<Domain>, pool: &Pool, buf: &Buf) -> io::Result<Self> {
-        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
-            | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        let access =
+            ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
         let (at, len) = (buf.place().at, buf.capacity());
         assert!(at + len <= pool.span().1, "a place lies inside of its pool");
         Self::with(domain, pool, at, len, access)

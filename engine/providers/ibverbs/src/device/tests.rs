@@ -1,7 +1,7 @@
 //! A device that does nothing, for tests of what it lends.
 
 use super::*;
-use crate::sys::{ibv_context_ops, ibv_mr, ibv_mw};
+use crate::sys::{ibv_mr, ibv_mw};
 use libc::c_void;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -84,7 +84,7 @@ pub(crate) fn queues(domain: &Rc<Domain>) -> Queues {
 /// A window of such a device, with the key `key`.
 pub(crate) fn window(domain: &Rc<Domain>, key: u32) -> MemoryWindow {
     let (mut context, mut raw) = (zeroed::<ibv_context>(), zeroed::<ibv_mw>());
-    context.ops = ibv_context_ops { dealloc_mw: Some(dealloc_mw), ..context.ops };
+    context.ops.dealloc_mw = Some(dealloc_mw);
     raw.context = Box::leak(Box::new(context));
     raw.rkey = key;
     MemoryWindow { _domain: Rc::clone(domain), raw: Box::leak(Box::new(raw)) }

@@ -17,7 +17,7 @@ impl MemoryWindow {
         // RFC 5042 §6.1.1 [5042-8]: an STag limited to one stream is refused on others
         // SAFETY: the domain is there.
         let raw = unsafe { crate::sys::ibv_alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
-        Ok(Self { _domain: Rc::clone(domain), raw: made(raw.unwrap_or(ptr::null_mut()))? })
+        Ok(Self { _domain: Rc::clone(domain), raw: made(raw.ok_or(io::ErrorKind::Unsupported)?)? })
     }
 
     /// The key it was bound with last.
