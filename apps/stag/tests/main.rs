@@ -18,6 +18,7 @@ mod confined;
 mod copying;
 mod ctl;
 mod demo;
+mod devices;
 mod errors_page;
 mod finishing;
 mod forged;

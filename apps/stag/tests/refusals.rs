@@ -4,6 +4,8 @@
 use crate::support::Home;
 use std::{fs, net::TcpListener};
 
+const FEATURES: &str =
+    if cfg!(feature = "verbs") { "; features: verbs;" } else { "; features: none;" };
 const FREE: [&str; 4] = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
 
 #[test]
@@ -234,7 +236,7 @@ fn help_goes_to_standard_output_and_reads_like_a_manual() {
             &["ctl", "--help"],
             &["EXAMPLES", "COLUMNS", "THE SOCKET", "EXIT CODES", "--socket", "top"],
         ),
-        (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", "; features: ", "; target: "]),
+        (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", FEATURES, "; target: "]),
     ] {
         let output = home.run(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");

@@ -200,8 +200,8 @@ impl Drop for Server {
 
 impl ServerBuilder {
     /// Listens at `url` as well: `iwarp://IP:PORT`, `shm:///PATH`, `tcp://IP:PORT`, `sim://NUMBER`,
-    /// or `rdma://IP:PORT` with the feature `verbs`. Each fabric has shards of its own, TCP joins
-    /// the first.
+    /// or, with the default feature `verbs`, `rdma://IP:PORT`. Each fabric has shards of its own,
+    /// TCP joins the first.
     #[must_use]
     pub fn listen(mut self, url: &str) -> Self {
         self.listen.push(url.to_owned());

@@ -33,7 +33,7 @@
 //! everywhere. rdma-sys 0.3 also has defects: extended verbs (it compares a marker with 2^32 - 1),
 //! `ibv_inc_rkey` (it overflows), asynchronous events (unknown ones are undefined behaviour).
 //!
-//! Without the feature `verbs` the crate is empty.
+//! Without the feature `verbs`, which is a default, the crate is empty.
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![cfg(feature = "verbs")]
 

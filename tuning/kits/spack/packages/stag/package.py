@@ -14,17 +14,16 @@ class Stag(Package):
 
     version("main", branch="main")
 
-    variant("verbs", default=False, description="RDMA devices, by libibverbs and librdmacm")
+    # Loads the libraries of the host where a device is used; nothing of them is needed to build.
+    variant("verbs", default=True, description="RDMA devices, by libibverbs and librdmacm")
 
     depends_on("c", type="build")
     depends_on("rust@1.89:", type="build")
-    # Loaded where a device is used; nothing of it is needed to build.
-    depends_on("rdma-core", when="+verbs", type="run")
 
     def install(self, spec, prefix):
         arguments = ["install", "--locked", "--path", "apps/stag", "--root", prefix]
-        if spec.satisfies("+verbs"):
-            arguments += ["--features", "verbs"]
+        if spec.satisfies("~verbs"):
+            arguments += ["--no-default-features"]
         which("cargo", required=True)(*arguments)
         stag = Executable(prefix.bin.stag)
         mkdirp(prefix.share.man.man1)
