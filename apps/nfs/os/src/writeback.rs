@@ -1,5 +1,5 @@
-//! Write-back of a file's data without waiting for it (`sync_file_range(2)`): begun early, and asked
-//! for its failures.
+//! Write-back of a file's data without waiting for it (`sync_file_range(2)`): begun early, and
+//! asked for its failures.
 
 use std::os::fd::{AsFd, AsRawFd};
 

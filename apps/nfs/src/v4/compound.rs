@@ -415,13 +415,11 @@ impl<S: Store> Turn<'_, '_, S> {
         if is_measured_behind(request) {
             self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
         }
-        match (request, self.current()) {
-            // The operations behind PUTFH judge the handle; here there is none.
-            (Request::PutFh(_), Ok(Node::Object(object))) if step.left == 0 => {
-                self.getattr(&object).map(drop)
-            }
-            _ => Ok(()),
+        // The operations behind PUTFH judge the handle; here there is none.
+        if let (Request::PutFh(_), 0, Ok(Node::Object(it))) = (request, step.left, self.current()) {
+            return self.getattr(&it).map(drop);
         }
+        Ok(())
     }
 
     /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
