@@ -17,7 +17,8 @@ pub const LIMITS: Limits = Limits {
     windows: 512,
     read_spans: 64,
     private_data_len: 196,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 /// Calls that may be under way at a time.

@@ -41,7 +41,8 @@ const LIMITS: Limits = Limits {
     windows: 512,
     read_spans: 64,
     private_data_len: 196,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 fn config() -> Config {

@@ -192,7 +192,8 @@ impl Config {
             windows: self.outbound * Outbound::WINDOWS,
             read_spans: SEGMENTS_MAX,
             private_data_len: PRIVATE_DATA_LEN,
-            remote_invalidation: true,
+            sends_invalidation: true,
+            bears_invalidation: true,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     stream::Streams,
 };
 use stag_pools::{Budget, Pool};
-use stag_protocol::rpcrdma::{InlineSize, PrivateData, Version};
+use stag_protocol::rpcrdma::{InlineSize, PrivateData, Side, Version};
 use stag_verbs::{FabricFault, Limits, PeerAddress, Provider, Time};
 use std::{
     fmt, io,
@@ -51,7 +51,7 @@ pub struct Shard<P: Provider, A: App> {
     pub(crate) admission: Admission,
     /// The same over TCP, if it differs.
     pub(crate) stream_admission: Option<Admission>,
-    pub(crate) private_data: PrivateData,
+    pub(crate) private_data: SidedPrivateData,
     /// The address of each peer that is kept connected, by its place among the peers.
     pub(crate) targets: Box<[Option<P::Address>]>,
     /// Room for the message that a look finds.
@@ -75,7 +75,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let config = config.settled();
         config.check(provider.limits())?;
         let limits = *provider.limits();
-        let private_data = private_data(&config, &limits);
+        let private_data = SidedPrivateData::new(&config, &limits);
         let make = if provider.wants_shared_pools() { Pool::shared } else { Pool::new };
         let core = Core::new(config, &limits, |classes| {
             let pool = make(classes)?;
@@ -207,16 +207,37 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Our private data while connecting.
-fn private_data(config: &Config, limits: &Limits) -> PrivateData {
-    let size = |len: usize| InlineSize::at_most(u32::try_from(len).unwrap_or(u32::MAX));
-    match config.private_data {
-        true => PrivateData {
+/// Our private data: as the client of a connection, and as its server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SidedPrivateData {
+    client: PrivateData,
+    server: PrivateData,
+}
+
+impl SidedPrivateData {
+    fn new(config: &Config, limits: &Limits) -> Self {
+        let size = |len: usize| InlineSize::at_most(u32::try_from(len).unwrap_or(u32::MAX));
+        let of = |remote_invalidation| match config.private_data {
+            true => PrivateData {
+                remote_invalidation,
+                send: size(INLINE_LEN),
+                receive: size(config.receive_len),
+            },
+            false => PrivateData::SILENT,
+        };
+        Self {
             // draft 001 §2.1 [reminv-8]: remote invalidation is announced exactly if borne
-            remote_invalidation: limits.remote_invalidation,
-            send: size(INLINE_LEN),
-            receive: size(config.receive_len),
-        },
-        false => PrivateData::SILENT,
+            client: of(limits.bears_invalidation),
+            // A server's replies invalidate. In its own calls it names keys only where it has
+            // windows, and a device that lends windows bears it.
+            server: of(limits.sends_invalidation),
+        }
+    }
+
+    pub(crate) const fn of(&self, side: Side) -> PrivateData {
+        match side {
+            Side::Client => self.client,
+            Side::Server => self.server,
+        }
     }
 }

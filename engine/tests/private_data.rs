@@ -45,13 +45,25 @@ fn answered(limits: Limits, serve_versions: Versions, offer: &[u8]) -> Vec<u8> {
 fn an_end_says_that_its_keys_may_be_invalidated_exactly_when_they_may() {
     let invalidates = |octets: Vec<u8>| PrivateData::find(&octets).remote_invalidation;
     assert!(invalidates(said(LIMITS, config())));
-    let without = Limits { remote_invalidation: false, ..LIMITS };
+    let without = Limits { sends_invalidation: false, bears_invalidation: false, ..LIMITS };
     assert!(!invalidates(said(without, config())));
     let silent = Config { private_data: false, ..config() };
     assert_eq!(said(LIMITS, silent), [], "it says nothing");
     for (limits, expected) in [(LIMITS, true), (without, false)] {
         assert_eq!(invalidates(answered(limits, Versions::One, &[])), expected);
     }
+}
+
+#[test]
+fn a_server_offers_to_invalidate_where_its_device_can_send_that() {
+    let invalidates = |octets: Vec<u8>| PrivateData::find(&octets).remote_invalidation;
+    // Without windows: nobody invalidates anything there.
+    let sends = Limits { windows: 0, bears_invalidation: false, ..LIMITS };
+    assert!(invalidates(answered(sends, Versions::One, &[])));
+    assert!(!invalidates(said(sends, config())), "a client has to bear it");
+    let bears = Limits { sends_invalidation: false, ..LIMITS };
+    assert!(!invalidates(answered(bears, Versions::One, &[])));
+    assert!(invalidates(said(bears, config())));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{Limits, Time};
 
 const WITH: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
-const WITHOUT: Limits = Limits { windows: 0, remote_invalidation: false, ..WITH };
+const WITHOUT: Limits =
+    Limits { windows: 0, sends_invalidation: false, bears_invalidation: false, ..WITH };
 
 /// Returns the outcome of an echo of each of these lengths between two ends with these limits.
 fn echoes(server: Limits, client: Limits, lens: &[usize]) -> Vec<Result<(), CallFault>> {

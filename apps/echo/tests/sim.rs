@@ -353,8 +353,13 @@ fn a_burst_of_replies_whose_keys_we_invalidate_ourselves_keeps_its_connection() 
         };
         // This server invalidates nothing, and has more room than its client: a quarter of its
         // large slots lets it pull 48 items.
-        let limits =
-            Limits { remote_invalidation: false, send_queue: 256, receives: 600, ..LIMITS };
+        let limits = Limits {
+            sends_invalidation: false,
+            bears_invalidation: false,
+            send_queue: 256,
+            receives: 600,
+            ..LIMITS
+        };
         let roomy = Config { slots: [2048, 600, 192], ..config() };
         let mut server =
             Shard::new(fabric.end("server", limits), Echo::default(), roomy, admit()).unwrap();

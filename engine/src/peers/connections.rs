@@ -61,16 +61,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
         let mut private_data = [0; SAID_LEN];
         let announced = self.core.config.call_versions.dialects();
-        let said = self.say(announced, &mut private_data);
+        let said = self.say(Side::Client, announced, &mut private_data);
         self.provider.connect(to, said)
     }
 
     /// Writes our private data to `octets`: those of RFC 8797, and what we announce besides.
-    fn say<'a>(&self, dialects: Dialects, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
+    fn say<'a>(&self, side: Side, dialects: Dialects, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
         if !self.core.config.private_data {
             return &[];
         }
-        self.private_data.emit(octets.first_chunk_mut().expect("it goes first"));
+        self.private_data.of(side).emit(octets.first_chunk_mut().expect("it goes first"));
         dialects.emit(octets.last_chunk_mut().expect("it goes last"));
         // RFC 8797 §4: version 1 of the format is exactly eight octets.
         octets
@@ -154,7 +154,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let theirs = self.provider.private_data(qp);
         let (peer, dialects) = (PrivateData::find(theirs), Dialects::find(theirs));
-        let setup = Setup { side: Side::Server, own: self.private_data, peer, calls_max: 0, grant };
+        let setup = Setup {
+            side: Side::Server,
+            own: self.private_data.of(Side::Server),
+            peer,
+            calls_max: 0,
+            grant,
+        };
         let versions = self.core.config.serve_versions;
         let state = Some(self.core.ways.connection(setup, versions.agreed(dialects)));
         let link = Link::Fabric(FabricLink { qp, state });
@@ -167,7 +173,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut private_data = [0; SAID_LEN];
         // A client that announces nothing reads nothing but RFC 8797's eight octets.
         let announced = Dialects { directed: dialects.directed && versions.dialects().directed };
-        let said = self.say(announced, &mut private_data);
+        let said = self.say(Side::Server, announced, &mut private_data);
         if self.provider.accept(qp, said).is_err() {
             // The provider has no place for it: an idle peer makes one, for when it comes again.
             self.core.counters.stats.limits.peers += 1;
@@ -212,7 +218,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Link::Fabric(FabricLink { state: state @ None, .. }) = &mut entry.link {
             let setup = Setup {
                 side: Side::Client,
-                own: self.private_data,
+                own: self.private_data.of(Side::Client),
                 peer: theirs,
                 calls_max,
                 grant,

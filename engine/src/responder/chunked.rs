@@ -141,7 +141,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         // RFC 8167 §5.2 [8167-6]: a reverse reply begins with the XID of its header
         // draft 002 §5.2 [bidir-6]: a reverse reply begins with the XID of its header
         let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
-        let remote = self.provider.limits().remote_invalidation;
+        let remote = self.provider.limits().sends_invalidation;
         let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
         let stats = &mut core.counters.stats.responder;
         count_form(&mut stats.replies, long, plan.is_reduced());

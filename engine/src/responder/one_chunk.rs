@@ -123,7 +123,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Err(fault) = offer.plan(item_len, answer.message.len(), room, returned) {
             return self.refuse_reply(call, &answer, fault);
         }
-        let remote = self.provider.limits().remote_invalidation;
+        let remote = self.provider.limits().sends_invalidation;
         let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
         let pushes = if item_len > 0 { count_parts(&answer) } else { 0 };
         let kept = room_kept(connection);

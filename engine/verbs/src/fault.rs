@@ -92,13 +92,49 @@ pub enum FabricFault {
     Denied,
     /// The peer wrote what is no message of this fabric.
     Corrupt,
+    /// This verb failed, with the operating system's number.
+    Verb(&'static str, i32),
     /// Anything else, with the operating system's number.
     Os(i32),
 }
 
+/// A verb that failed on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerbFault {
+    /// Its name, as in `ibv_create_srq`.
+    pub verb: &'static str,
+    /// The name of the device, as in `mlx5_0`.
+    pub device: String,
+    /// The operating system's number.
+    pub errno: i32,
+}
+
+impl VerbFault {
+    /// The error of a verb, with its name and that of the device. Without a number of the
+    /// operating system it is one of our own and stays as it is.
+    pub fn name(verb: &'static str, device: &str, error: io::Error) -> io::Error {
+        match error.raw_os_error() {
+            Some(errno) => {
+                io::Error::new(error.kind(), Self { verb, device: device.to_owned(), errno })
+            }
+            None => error,
+        }
+    }
+}
+
+impl fmt::Display for VerbFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, device, errno } = self;
+        write!(f, "{verb} on {device}: {}", io::Error::from_raw_os_error(*errno))
+    }
+}
+
+impl std::error::Error for VerbFault {}
+
 impl From<&io::Error> for FabricFault {
     fn from(error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
+        let verb = error.get_ref().and_then(|inner| inner.downcast_ref::<VerbFault>());
         match error.kind() {
             Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable => {
                 Self::Refused
@@ -109,10 +145,13 @@ impl From<&io::Error> for FabricFault {
             | Kind::BrokenPipe
             | Kind::UnexpectedEof => Self::Lost,
             Kind::AddrInUse => Self::AddressInUse,
-            Kind::AddrNotAvailable | Kind::InvalidInput => Self::BadAddress,
-            Kind::PermissionDenied => Self::Denied,
-            Kind::OutOfMemory => Self::Exhausted,
-            _ => Self::Os(error.raw_os_error().unwrap_or(0)),
+            kind => match (verb, kind) {
+                (Some(VerbFault { verb, errno, .. }), _) => Self::Verb(verb, *errno),
+                (None, Kind::AddrNotAvailable | Kind::InvalidInput) => Self::BadAddress,
+                (None, Kind::PermissionDenied) => Self::Denied,
+                (None, Kind::OutOfMemory) => Self::Exhausted,
+                (None, _) => Self::Os(error.raw_os_error().unwrap_or(0)),
+            },
         }
     }
 }
@@ -128,6 +167,9 @@ impl fmt::Display for FabricFault {
             Self::Exhausted => f.write_str("a limit of this process is reached"),
             Self::Denied => f.write_str("permission denied"),
             Self::Corrupt => f.write_str("the peer wrote what is no message of this fabric"),
+            Self::Verb(verb, number) => {
+                write!(f, "{verb}: {}", io::Error::from_raw_os_error(*number))
+            }
             Self::Os(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
         }
     }

@@ -92,7 +92,7 @@ mod time;
 
 pub use count::Count;
 pub use event::Event;
-pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
+pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate, VerbFault};
 pub use ip::{AddressFault, scoped, socket_address};
 pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
 pub use passed::PassedListeners;
@@ -146,8 +146,10 @@ pub struct Limits {
     pub read_spans: usize,
     /// Octets of private data a connect or accept may carry.
     pub private_data_len: usize,
+    /// True if a Send can invalidate a key of the peer (Send With Invalidate).
+    pub sends_invalidation: bool,
     /// True if a peer can invalidate windows, and receives name the key that was invalidated.
-    pub remote_invalidation: bool,
+    pub bears_invalidation: bool,
 }
 
 /// Address of the peer.

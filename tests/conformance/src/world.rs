@@ -22,7 +22,8 @@ pub(crate) const LIMITS: Limits = Limits {
     windows: 16,
     read_spans: 4,
     private_data_len: 56,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 /// Receives each end starts with.

@@ -77,7 +77,8 @@ pub fn shard(clock: Clock) -> io::Result<(Shard<Iwarp, Gateway<Memory>>, SocketA
         windows: 512,
         read_spans: 64,
         private_data_len: 196,
-        remote_invalidation: true,
+        sends_invalidation: true,
+        bears_invalidation: true,
     };
     let export = MemoryExport {
         name: EXPORT.trim_start_matches('/').to_owned(),

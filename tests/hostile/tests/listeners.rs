@@ -20,7 +20,8 @@ fn a_listener_that_fails_a_thousand_times_costs_no_descriptor() {
         windows: 16,
         read_spans: 4,
         private_data_len: 196,
-        remote_invalidation: true,
+        sends_invalidation: true,
+        bears_invalidation: true,
     };
     let mut iwarp = Iwarp::new(IwarpConfig::new(limits, [1; 32], Clock::start().now())).unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

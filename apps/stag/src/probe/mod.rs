@@ -45,7 +45,8 @@ const LIMITS: Limits = Limits {
     windows: 16,
     read_spans: 64,
     private_data_len: 56,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 /// Findings of the probe.
@@ -86,7 +87,8 @@ fn by_name<S: Serializer>(facts: &[(&'static str, String)], to: S) -> Result<S::
 #[derive(Debug, Serialize)]
 struct LimitsFound {
     private_data_octets: usize,
-    remote_invalidation: bool,
+    sends_invalidation: bool,
+    bears_invalidation: bool,
     windows: bool,
 }
 
@@ -261,7 +263,8 @@ fn meet(at: &FabricAddress) -> Result<(Duration, LimitsFound), String> {
                 let limits = server.limits();
                 let found = LimitsFound {
                     private_data_octets: limits.private_data_len,
-                    remote_invalidation: limits.remote_invalidation,
+                    sends_invalidation: limits.sends_invalidation,
+                    bears_invalidation: limits.bears_invalidation,
                     windows: limits.windows > 0,
                 };
                 return Ok((began.elapsed(), found));
@@ -340,9 +343,10 @@ impl Found {
                 let yes = |is: bool| if is { "yes" } else { "no" };
                 let _ = writeln!(
                     text,
-                    "        windows {}, remote invalidation {}, private data {} octets",
+                    "        windows {}, remote invalidation sent {}, borne {}, private data {} octets",
                     yes(limits.windows),
-                    yes(limits.remote_invalidation),
+                    yes(limits.sends_invalidation),
+                    yes(limits.bears_invalidation),
                     limits.private_data_octets
                 );
             }
@@ -392,7 +396,7 @@ mod tests {
     fn what_needs_no_device_works_and_says_so() {
         for found in ["iwarp", "shm"].map(|scheme| look(FabricInfo::named(scheme).unwrap())) {
             assert!(found.works, "{found:?}");
-            assert!(found.limits.unwrap().remote_invalidation && found.first_message_us.is_some());
+            assert!(found.limits.unwrap().bears_invalidation && found.first_message_us.is_some());
         }
         assert!(works("shm") && works("iwarp"));
     }

@@ -236,7 +236,8 @@ mod tests {
         windows: 0,
         read_spans: 1,
         private_data_len: 8,
-        remote_invalidation: false,
+        sends_invalidation: false,
+        bears_invalidation: false,
     };
 
     /// State shared by the connections of a device that does nothing.

@@ -110,6 +110,14 @@ pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result
         let text = format!("{} has {has} {what} and {wanted} are wanted", about.name);
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     };
+    if about.receives == 0 {
+        let text = format!(
+            "{} has no shared receive queue, which shards need: use iwarp:// over the same network, \
+             or tcp://",
+            about.name
+        );
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     let depth = config.queue_depth.min(about.queue_depth).max(1);
     let limits = &mut config.limits;
     if limits.receives > about.receives {
@@ -127,7 +135,8 @@ pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result
     limits.connections = limits.connections.min(held).min(about.queue_pairs.saturating_sub(1));
     limits.private_data_len = limits.private_data_len.min(PRIVATE_DATA_MAX);
     limits.windows = if about.has_windows { limits.windows } else { 0 };
-    limits.remote_invalidation = about.has_windows;
+    limits.sends_invalidation = about.sends_invalidation;
+    limits.bears_invalidation = about.has_windows;
     config.reads = config.reads.min(about.reads);
     Ok(depth)
 }
@@ -144,7 +153,8 @@ mod tests {
         windows: 32,
         read_spans: 64,
         private_data_len: 196,
-        remote_invalidation: true,
+        sends_invalidation: true,
+        bears_invalidation: true,
     };
 
     fn fitted(change: impl FnOnce(&mut DeviceAbout)) -> io::Result<(Limits, usize)> {
@@ -152,6 +162,7 @@ mod tests {
             name: "dev0".to_owned(),
             is_iwarp: false,
             has_windows: true,
+            sends_invalidation: true,
             queue_pairs: 65_536,
             queue_depth: 16_384,
             completions: 32_767,
@@ -180,11 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_windows_announces_no_remote_invalidation() {
-        let (limits, _) = fitted(|about| (about.has_windows, about.windows) = (false, 0)).unwrap();
-        assert_eq!((limits.windows, limits.remote_invalidation), (0, false));
-        let (limits, _) = fitted(|_| {}).unwrap();
-        assert_eq!((limits.windows, limits.remote_invalidation), (32, true));
+    fn remote_invalidation_is_sent_and_borne_as_the_device_can() {
+        let facts = |(limits, _): (Limits, usize)| {
+            (limits.windows, limits.sends_invalidation, limits.bears_invalidation)
+        };
+        let without = fitted(|about| (about.has_windows, about.windows) = (false, 0)).unwrap();
+        assert_eq!(facts(without), (0, true, false));
+        assert_eq!(facts(fitted(|_| {}).unwrap()), (32, true, true));
+        let cannot_send = fitted(|about| about.sends_invalidation = false).unwrap();
+        assert_eq!(facts(cannot_send), (32, false, true));
     }
 
     #[test]

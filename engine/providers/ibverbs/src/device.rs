@@ -16,9 +16,10 @@ pub(crate) use window::MemoryWindow;
 use crate::library::{Library, Unavailable};
 use crate::sys::{
     ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_device_cap_flags,
-    ibv_event_type as event, ibv_pd, ibv_qp, ibv_transport_type, ibv_wc_flags,
+    ibv_event_type as event, ibv_mw_type, ibv_pd, ibv_qp, ibv_transport_type, ibv_wc_flags,
 };
 use libc::{c_int, c_void};
+use stag_verbs::VerbFault;
 use std::{
     ffi::CStr,
     io,
@@ -35,8 +36,11 @@ pub struct DeviceAbout {
     pub name: String,
     /// True for an iWARP device; false for InfiniBand or RoCE.
     pub is_iwarp: bool,
-    /// True if windows can be bound to a connection and invalidated by its peer (type 2).
+    /// True if windows can be bound to a connection and invalidated by its peer (type 2): one was
+    /// made, whatever the device says of itself.
     pub has_windows: bool,
+    /// True if a Send can invalidate a key of the peer.
+    pub sends_invalidation: bool,
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Work requests of one queue.
@@ -91,6 +95,13 @@ pub(crate) unsafe fn name_of(context: *mut ibv_context) -> String {
     // SAFETY: the caller's promise.
     let device = unsafe { (*context).device };
     // SAFETY: an open context keeps its device.
+    unsafe { device_name(device) }
+}
+
+/// # Safety
+/// `device` is in a device list that is not freed, or has an open context.
+unsafe fn device_name(device: *mut ibv_device) -> String {
+    // SAFETY: the caller's promise.
     let name = unsafe { &raw const (*device).name };
     // SAFETY: the name ends with a zero inside the array.
     let name = unsafe { CStr::from_ptr(name.cast()) };
@@ -142,11 +153,17 @@ impl Device {
 
     fn open(library: &'static Library, device: *mut ibv_device) -> io::Result<Rc<Self>> {
         // SAFETY: `device` is in a device list that is not freed, or has an open context.
-        let raw = made(unsafe { (library.ibv_open_device)(device) })?;
+        let opened = made(unsafe { (library.ibv_open_device)(device) });
+        let raw = opened.map_err(|error| {
+            // SAFETY: as above.
+            let name = unsafe { device_name(device) };
+            VerbFault::name("ibv_open_device", &name, error)
+        })?;
         let about = DeviceAbout {
             name: String::new(),
             is_iwarp: false,
             has_windows: false,
+            sends_invalidation: false,
             queue_pairs: 0,
             queue_depth: 0,
             completions: 0,
@@ -158,6 +175,7 @@ impl Device {
         };
         let mut opened = Self { library, raw, about };
         opened.about = opened.ask()?;
+        opened.about.has_windows &= opened.makes_windows();
         set_nonblocking(opened.async_fd())?;
         Ok(Rc::new(opened))
     }
@@ -167,7 +185,9 @@ impl Device {
         // SAFETY: the context is open, `attr` is written to.
         let code = unsafe { (self.library.ibv_query_device)(self.raw, attr.as_mut_ptr()) };
         if code != 0 {
-            return Err(failed(code));
+            // SAFETY: the context is open.
+            let name = unsafe { name_of(self.raw) };
+            return Err(VerbFault::name("ibv_query_device", &name, failed(code)));
         }
         // SAFETY: it was filled; every bit pattern of its integers is valid.
         let attr = unsafe { attr.assume_init() };
@@ -190,6 +210,10 @@ impl Device {
             has_windows: attr.device_cap_flags & type_2 != 0
                 && alloc_mw.is_some()
                 && attr.max_mw > 0,
+            // siw's library sends the wrong key (it takes `wr.rdma.rkey`), and a kernel's siw lets a
+            // peer invalidate more than windows.
+            sends_invalidation: attr.vendor_id != SIW_VENDOR
+                && attr.device_cap_flags & ibv_device_cap_flags::IBV_DEVICE_MEM_MGT_EXTENSIONS != 0,
             queue_pairs: size(attr.max_qp),
             queue_depth: size(attr.max_qp_wr),
             completions: size(attr.max_cqe),
@@ -201,9 +225,32 @@ impl Device {
         })
     }
 
+    /// Makes a window and gives it back: some drivers say that they have windows, and fail.
+    fn makes_windows(&self) -> bool {
+        // SAFETY: the context is open.
+        let Ok(domain) = made(unsafe { (self.library.ibv_alloc_pd)(self.raw) }) else {
+            return false;
+        };
+        // SAFETY: the domain is there.
+        let window = unsafe { crate::sys::ibv_alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
+        let window = window.filter(|window| !window.is_null());
+        if let Some(window) = window {
+            // SAFETY: it was just made, and is given back once.
+            unsafe { crate::sys::ibv_dealloc_mw(window) };
+        }
+        // SAFETY: nothing of it is left.
+        unsafe { (self.library.ibv_dealloc_pd)(domain) };
+        window.is_some()
+    }
+
     fn async_fd(&self) -> RawFd {
         // SAFETY: the context is open.
         unsafe { (*self.raw).async_fd }
+    }
+
+    /// The error of a verb on this device.
+    pub(crate) fn failed(&self, verb: &'static str, error: io::Error) -> io::Error {
+        VerbFault::name(verb, &self.about.name, error)
     }
 
     /// Readable when there is an asynchronous event.
@@ -260,7 +307,8 @@ pub(crate) struct Domain {
 impl Domain {
     pub(crate) fn new(device: &Rc<Device>) -> io::Result<Rc<Self>> {
         // SAFETY: the context is open.
-        let raw = made(unsafe { (device.library.ibv_alloc_pd)(device.raw) })?;
+        let raw = made(unsafe { (device.library.ibv_alloc_pd)(device.raw) })
+            .map_err(|error| device.failed("ibv_alloc_pd", error))?;
         Ok(Rc::new(Self { device: Rc::clone(device), raw }))
     }
 }

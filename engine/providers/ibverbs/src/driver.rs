@@ -147,7 +147,8 @@ impl Ibverbs {
         let (_, len) = pool.span();
         memory::check(len)?;
         let region = MemoryRegion::new(&self.shared.queues.domain, pool)
-            .map_err(|error| memory::explain(error, len))?;
+            .map_err(|error| memory::explain(error, len))
+            .map_err(|error| self.shared.queues.domain.device.failed("ibv_reg_mr", error))?;
         self.shared.regions.push(region);
         Ok(())
     }

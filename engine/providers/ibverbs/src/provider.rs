@@ -204,9 +204,7 @@ impl Provider for Ibverbs {
         message: Buf,
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>> {
-        // Where there are no windows we announced that nothing is invalidated, and some devices
-        // cannot send it either.
-        let cannot = invalidate.is_some() && self.shared.windows.is_none();
+        let cannot = invalidate.is_some() && !self.limits().sends_invalidation;
         if cannot || !self.shared.knows(message.place()) {
             return Err(Refused { why: Refusal::Malformed, token: message });
         }

@@ -135,7 +135,8 @@ impl ReadSinks {
         }
         let Some(buf) = buf else { return Ok(None) };
         let region = MemoryRegion::of_sink(&self.domain, &self.pool, &buf)
-            .map_err(|error| memory::explain(error, buf.capacity()))?;
+            .map_err(|error| memory::explain(error, buf.capacity()))
+            .map_err(|error| self.domain.device.failed("ibv_reg_mr", error))?;
         stats.sinks_opened += 1;
         let capacity = buf.capacity();
         let (open, lost) = (Some(Box::new((region, buf))), Rc::clone(&self.lost));

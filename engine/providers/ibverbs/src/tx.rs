@@ -238,7 +238,7 @@ fn add(conn: &mut IbverbsConn, shared: &mut IbverbsShared, seq: Option<u64>, par
 
 /// Links the chain and hands it over.
 fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
-    let IbverbsShared { chain, named, windows, stats, .. } = shared;
+    let IbverbsShared { chain, named, windows, stats, config, .. } = shared;
     let (Some(pair), Some(last)) = (&conn.pair, chain.last_mut()) else { return };
     last.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED;
     let mut next = ptr::null_mut();
@@ -249,14 +249,24 @@ fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     }
     stats.doorbells += 1;
     stats.work_requests += chain.len() as u64;
-    // SAFETY: requests are linked in their order, and name entries of `named`, windows and regions
-    // that are there. What they name belongs to the connection's queue or to the window table until
-    // its completion.
-    let posted = unsafe { pair.post(chain) };
-    let taken = match &posted {
-        Ok(()) => chain.len(),
-        Err((taken, _)) => *taken,
-    };
+    let (mut posted, mut taken) = (Ok(()), 0);
+    while let Some(rest) = chain.get_mut(taken..).filter(|rest| !rest.is_empty()) {
+        // SAFETY: requests are linked in their order, and name entries of `named`, windows and
+        // regions that are there. What they name belongs to the connection's queue or to the window
+        // table until its completion.
+        match unsafe { pair.post(rest) } {
+            Ok(()) => taken = chain.len(),
+            Err((more, error)) => {
+                taken += more;
+                if error.raw_os_error() != Some(libc::EINVAL) || !send_plainly(chain, taken) {
+                    posted = Err(pair.failed("ibv_post_send", error));
+                    break;
+                }
+                // The device does not know it, whatever it says of itself.
+                config.limits.sends_invalidation = false;
+            }
+        }
+    }
     for request in chain.iter().take(taken) {
         if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
             let key = request.bind_mw.rkey;
@@ -266,7 +276,7 @@ fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
             }
         }
     }
-    if let Err((_, error)) = posted {
+    if let Err(error) = posted {
         // What was not taken never completes there: it ends with the connection.
         for _ in taken..chain.len() {
             conn.flights.pop_back();
@@ -274,6 +284,19 @@ fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
         }
         break_off(conn, &error);
     }
+}
+
+/// Has the requests from `refused` on invalidate nothing at the peer, which then does that itself
+/// (RFC 8797 §4.1). False if that one invalidates nothing: it is refused for another reason.
+fn send_plainly(chain: &mut [ibv_send_wr], refused: usize) -> bool {
+    let invalidates = |it: &ibv_send_wr| it.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_INV;
+    if !chain.get(refused).is_some_and(invalidates) {
+        return false;
+    }
+    for request in chain.iter_mut().skip(refused).filter(|it| invalidates(it)) {
+        (request.opcode, request.invalidate_rkey) = (ibv_wr_opcode::IBV_WR_SEND, 0);
+    }
+    true
 }
 
 /// The device took no more work: the connection ends.

@@ -23,7 +23,8 @@ const LIMITS: Limits = Limits {
     windows: 1,
     read_spans: 1,
     private_data_len: 8,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 /// The address of ours on the device, or why there is none.

@@ -143,7 +143,8 @@ mod tests {
             windows: 1,
             read_spans: 1,
             private_data_len: 0,
-            remote_invalidation: true,
+            sends_invalidation: true,
+            bears_invalidation: true,
         };
         for (asked, offered) in
             [(1, 1), (READS_MAX, READS_MAX), (READS_MAX + 1, READS_MAX), (u16::MAX, READS_MAX)]

@@ -76,7 +76,7 @@ impl Iwarp {
     pub fn new(mut config: IwarpConfig) -> io::Result<Self> {
         let limits = &mut config.limits;
         limits.private_data_len = limits.private_data_len.min(mpa::PRIVATE_DATA_MAX);
-        limits.remote_invalidation = true;
+        (limits.sends_invalidation, limits.bears_invalidation) = (true, true);
         let Limits { connections, send_queue, receives, receive_len, windows, .. } = *limits;
         // Beside those the engine knows: set-ups that have not got that far, and ends that are not
         // over.

@@ -77,7 +77,7 @@ impl Shm {
     pub fn new(mut config: ShmConfig) -> io::Result<Self> {
         let limits = &mut config.limits;
         limits.private_data_len = limits.private_data_len.min(PRIVATE_DATA_MAX);
-        limits.remote_invalidation = true;
+        (limits.sends_invalidation, limits.bears_invalidation) = (true, true);
         let is_sane = config.ring_len.is_power_of_two()
             && (RING_MIN..=RING_MAX).contains(&config.ring_len)
             && limits.receive_len.saturating_mul(16) <= config.ring_len;

@@ -26,7 +26,8 @@ const LIMITS: Limits = Limits {
     windows: 16,
     read_spans: 4,
     private_data_len: 64,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 const RING_LEN: usize = 64 << 10;
 /// The window, and what lies around it in its buffer.

@@ -32,7 +32,8 @@ pub(crate) const LIMITS: Limits = Limits {
     windows: 16,
     read_spans: 8,
     private_data_len: 64,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 const RING_LEN: usize = 64 << 10;
 

@@ -25,7 +25,8 @@ const LIMITS: Limits = Limits {
     windows: 16,
     read_spans: 64,
     private_data_len: 64,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 const PATIENCE: Duration = Duration::from_secs(20);
 

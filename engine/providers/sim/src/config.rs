@@ -77,5 +77,6 @@ pub const LIMITS: Limits = Limits {
     windows: 256,
     read_spans: 64,
     private_data_len: 196,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };

@@ -19,7 +19,8 @@ const LIMITS: Limits = Limits {
     windows: 6,
     read_spans: 3,
     private_data_len: 16,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

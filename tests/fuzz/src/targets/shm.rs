@@ -31,7 +31,8 @@ const LIMITS: Limits = Limits {
     windows: 8,
     read_spans: 4,
     private_data_len: 64,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 const SEED: [u8; 32] = [7; 32];
 /// Octets of the peer's ring, and where it begins.

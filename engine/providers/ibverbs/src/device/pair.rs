@@ -28,7 +28,7 @@ pub(crate) struct QueuePair {
     pub(crate) inline_max: u32,
     _completions: Rc<Completions>,
     _receives: Rc<SharedQueue>,
-    _domain: Rc<Domain>,
+    domain: Rc<Domain>,
 }
 
 impl QueuePair {
@@ -62,10 +62,12 @@ impl QueuePair {
                         inline_max: init.cap.max_inline_data.min(inline),
                         _completions: Rc::clone(&queues.completions),
                         _receives: Rc::clone(&queues.receives),
-                        _domain: Rc::clone(&queues.domain),
+                        domain: Rc::clone(&queues.domain),
                     });
                 }
-                Err(error) if inline == 0 => return Err(error),
+                Err(error) if inline == 0 => {
+                    return Err(queues.domain.device.failed("ibv_create_qp", error));
+                }
                 Err(_) => inline = if inline > 64 { 64 } else { 0 },
             }
         }
@@ -82,8 +84,13 @@ impl QueuePair {
         // SAFETY: the queue pair is there.
         match unsafe { (self.library.ibv_modify_qp)(self.raw, attr, mask) } {
             0 => Ok(()),
-            code => Err(failed(code)),
+            code => Err(self.failed("ibv_modify_qp", failed(code))),
         }
+    }
+
+    /// The error of a verb on its device.
+    pub(crate) fn failed(&self, verb: &'static str, error: io::Error) -> io::Error {
+        self.domain.device.failed(verb, error)
     }
 
     /// Stops it: what is posted comes back flushed, and nothing more is sent or taken.
@@ -171,7 +178,7 @@ pub(crate) mod tests {
             inline_max: 0,
             _completions: Rc::clone(&queues.completions),
             _receives: Rc::clone(&queues.receives),
-            _domain: Rc::clone(&queues.domain),
+            domain: Rc::clone(&queues.domain),
         }
     }
 

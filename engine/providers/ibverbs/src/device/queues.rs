@@ -25,7 +25,8 @@ impl Completions {
     pub(crate) fn new(device: &Rc<Device>, capacity: usize) -> io::Result<Rc<Self>> {
         let library = device.library;
         // SAFETY: the context is open.
-        let channel = made(unsafe { (library.ibv_create_comp_channel)(device.raw) })?;
+        let channel = made(unsafe { (library.ibv_create_comp_channel)(device.raw) })
+            .map_err(|error| device.failed("ibv_create_comp_channel", error))?;
         let capacity = c_int::try_from(capacity).unwrap_or(c_int::MAX);
         // SAFETY: the context is open and the channel belongs to it.
         let raw =
@@ -35,7 +36,7 @@ impl Completions {
             Err(error) => {
                 // SAFETY: no queue uses it.
                 unsafe { (library.ibv_destroy_comp_channel)(channel) };
-                return Err(error);
+                return Err(device.failed("ibv_create_cq", error));
             }
         };
         let queue = Self { device: Rc::clone(device), raw, channel };
@@ -108,7 +109,8 @@ impl SharedQueue {
         let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
         // SAFETY: the domain is there.
         let raw =
-            made(unsafe { (domain.device.library.ibv_create_srq)(domain.raw, &raw mut init) })?;
+            made(unsafe { (domain.device.library.ibv_create_srq)(domain.raw, &raw mut init) })
+                .map_err(|error| domain.device.failed("ibv_create_srq", error))?;
         Ok(Rc::new(Self { domain: Rc::clone(domain), raw }))
     }
 

@@ -48,6 +48,7 @@ pub(crate) fn device() -> Rc<Device> {
         name: "idle0".to_owned(),
         is_iwarp: true,
         has_windows: true,
+        sends_invalidation: true,
         queue_pairs: 8,
         queue_depth: 8,
         completions: 64,

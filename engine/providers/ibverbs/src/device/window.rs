@@ -17,7 +17,9 @@ impl MemoryWindow {
         // RFC 5042 §6.1.1 [5042-8]: an STag limited to one stream is refused on others
         // SAFETY: the domain is there.
         let raw = unsafe { crate::sys::ibv_alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
-        Ok(Self { _domain: Rc::clone(domain), raw: made(raw.ok_or(io::ErrorKind::Unsupported)?)? })
+        let raw = made(raw.ok_or(io::ErrorKind::Unsupported)?)
+            .map_err(|error| domain.device.failed("ibv_alloc_mw", error))?;
+        Ok(Self { _domain: Rc::clone(domain), raw })
     }
 
     /// The key it was bound with last.

@@ -160,6 +160,7 @@ constants! {
     /// Capabilities: type-2 memory windows, bound to a queue pair by its number (A) or by number
     /// and protection domain (B).
     ibv_device_cap_flags: u32 {
+        IBV_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21,
         IBV_DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23,
         IBV_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24,
     }

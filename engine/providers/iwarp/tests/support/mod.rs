@@ -20,7 +20,8 @@ pub const LIMITS: Limits = Limits {
     windows: 64,
     read_spans: 4,
     private_data_len: 248,
-    remote_invalidation: true,
+    sends_invalidation: true,
+    bears_invalidation: true,
 };
 
 /// The time since the first call.
