@@ -26,6 +26,7 @@
 //! | `cm` | listening, connection set-up |
 //! | `shared` | one listener for several shards |
 //! | `provider` | the contract's calls |
+//! | `fake` | adapters that are not there, for tests |
 //!
 //! Nothing native is needed to build the crate: the declarations are in the tree. With the feature
 //! `compare`, tests compare them with rdma-sys (`tests/declarations`), which needs the headers of
@@ -45,6 +46,8 @@ mod conn;
 mod device;
 mod driver;
 mod events;
+#[cfg(test)]
+mod fake;
 mod library;
 mod memory;
 mod open;

@@ -1,0 +1,148 @@
+//! What adapters can, as their drivers of rdma-core and the kernel say.
+
+use crate::sys::ibv_device_cap_flags as caps;
+use libc::c_int;
+
+/// What a driver does about type-2 memory windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceWindowing {
+    /// It has them.
+    Works,
+    /// It says so, and `alloc_mw` fails with this number.
+    Fails(c_int),
+    /// There is no `alloc_mw`, or only windows of type 1.
+    Missing,
+}
+
+/// An adapter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adapter {
+    /// The driver of the kernel, and the generation.
+    pub(crate) name: &'static str,
+    pub(crate) vendor: u32,
+    pub(crate) is_iwarp: bool,
+    pub(crate) windowing: DeviceWindowing,
+    /// Receives of a shared queue; 0: there is none.
+    pub(crate) shared_receives: c_int,
+    /// Work requests of one queue, and entries of a completion queue.
+    pub(crate) queue_depth: c_int,
+    pub(crate) completions: c_int,
+    pub(crate) inline_max: u32,
+    /// It says that it knows Send With Invalidate, and does.
+    pub(crate) says_invalidation: bool,
+    pub(crate) sends_invalidation: bool,
+    /// The sink of a Read has to grant the peer remote write.
+    pub(crate) wants_sinks: bool,
+    /// Reliable connections.
+    pub(crate) has_connections: bool,
+    /// A verb that fails for want of memory.
+    pub(crate) fails: Option<&'static str>,
+}
+
+impl Adapter {
+    /// Its capabilities as bits.
+    pub(crate) const fn caps(&self) -> u32 {
+        let windows = match self.windowing {
+            DeviceWindowing::Works | DeviceWindowing::Fails(_) => {
+                caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B
+            }
+            DeviceWindowing::Missing => 0,
+        };
+        let invalidation =
+            if self.says_invalidation { caps::IBV_DEVICE_MEM_MGT_EXTENSIONS } else { 0 };
+        windows | invalidation
+    }
+}
+
+/// One with all capabilities, from which the others differ.
+const FULL: Adapter = Adapter {
+    name: "mlx5",
+    vendor: 0x2c9,
+    is_iwarp: false,
+    windowing: DeviceWindowing::Works,
+    shared_receives: 32_767,
+    queue_depth: 32_768,
+    completions: 4_194_303,
+    inline_max: 512,
+    says_invalidation: true,
+    sends_invalidation: true,
+    wants_sinks: false,
+    has_connections: true,
+    fails: None,
+};
+
+/// The table.
+pub(crate) const ADAPTERS: [Adapter; 11] = [
+    FULL,
+    Adapter { name: "mlx4", inline_max: 928, queue_depth: 16_351, ..FULL },
+    Adapter {
+        name: "rxe",
+        vendor: 0xff_ffff,
+        shared_receives: 8_192,
+        queue_depth: 1_048_576,
+        completions: 32_767,
+        ..FULL
+    },
+    Adapter {
+        name: "siw",
+        vendor: 0x62_6d74,
+        is_iwarp: true,
+        windowing: DeviceWindowing::Missing,
+        queue_depth: 32_768,
+        completions: 1_048_576,
+        inline_max: 48,
+        ..FULL
+    },
+    Adapter {
+        name: "irdma3",
+        vendor: 0x8086,
+        windowing: DeviceWindowing::Works,
+        inline_max: 101,
+        queue_depth: 4_063,
+        ..FULL
+    },
+    Adapter {
+        name: "bnxt_re",
+        vendor: 0x14e4,
+        windowing: DeviceWindowing::Fails(libc::EOPNOTSUPP),
+        inline_max: 96,
+        ..FULL
+    },
+    Adapter {
+        name: "cxgb4-t6",
+        vendor: 0x1425,
+        is_iwarp: true,
+        windowing: DeviceWindowing::Missing,
+        wants_sinks: true,
+        inline_max: 64,
+        ..FULL
+    },
+    Adapter {
+        name: "hns",
+        vendor: 0x19e5,
+        windowing: DeviceWindowing::Fails(libc::EINVAL),
+        inline_max: 32,
+        ..FULL
+    },
+    Adapter { name: "qedr", vendor: 0x1077, windowing: DeviceWindowing::Missing, ..FULL },
+    Adapter {
+        name: "cxgb4-t5",
+        vendor: 0x1425,
+        is_iwarp: true,
+        windowing: DeviceWindowing::Missing,
+        shared_receives: 0,
+        wants_sinks: true,
+        inline_max: 64,
+        ..FULL
+    },
+    Adapter {
+        name: "efa",
+        vendor: 0x1d0f,
+        windowing: DeviceWindowing::Missing,
+        says_invalidation: false,
+        sends_invalidation: false,
+        has_connections: false,
+        inline_max: 32,
+        ..FULL
+    },
+];

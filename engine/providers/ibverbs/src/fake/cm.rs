@@ -1,0 +1,480 @@
+//! The connection manager.
+
+use super::{Context, Told, address, at, lend, objects, refuse, regain, with};
+use crate::{
+    device::tests::zeroed,
+    library::Library,
+    sockaddr::{from_raw, to_raw},
+    sys::{
+        ibv_context, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_state, rdma_cm_event,
+        rdma_cm_event_type as kind, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    },
+};
+use libc::{c_int, c_uint, c_void, sockaddr, sockaddr_storage};
+use std::{collections::HashMap, net::SocketAddr, ptr};
+
+/// Octets of private data that an event has room for on InfiniBand: the fields have fixed sizes.
+const REQUEST_ROOM: usize = 56;
+const REPLY_ROOM: usize = 196;
+
+/// The part of a connection's set-up that an identifier has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    New,
+    Listens,
+    /// It asked a peer, or was asked.
+    Asked,
+    Connected,
+    Over,
+}
+
+#[derive(Debug)]
+struct IdState {
+    channel: usize,
+    device: usize,
+    local: SocketAddr,
+    stage: Stage,
+    is_asking: bool,
+    peer: Option<usize>,
+    number: u32,
+}
+
+/// An event and its private data.
+#[repr(C)]
+struct OwnedEvent {
+    raw: rdma_cm_event,
+    private_data: Vec<u8>,
+}
+
+impl std::fmt::Debug for OwnedEvent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "event {}", self.raw.event)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ConnectionManager {
+    /// The devices, as identifiers name them.
+    contexts: HashMap<usize, usize>,
+    channels: HashMap<usize, Told<Box<OwnedEvent>>>,
+    ids: HashMap<usize, IdState>,
+    ports: u16,
+}
+
+impl ConnectionManager {
+    /// Reports something to the owner of an identifier.
+    fn tell(&mut self, id: usize, event: u32, status: c_int) {
+        self.tell_of(id, ptr::null_mut(), event, status, &[]);
+    }
+
+    fn tell_of(
+        &mut self,
+        id: usize,
+        listener: *mut rdma_cm_id,
+        event: u32,
+        status: c_int,
+        private_data: &[u8],
+    ) {
+        let owner = if listener.is_null() { id } else { at(listener) };
+        let Some(channel) = self.ids.get(&owner).map(|it| it.channel) else { return };
+        let param = rdma_conn_param {
+            private_data: ptr::null(),
+            private_data_len: private_data.len() as u8,
+            responder_resources: 16,
+            initiator_depth: 16,
+            flow_control: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: 0,
+            qp_num: 0,
+        };
+        let id = ptr::with_exposed_provenance_mut(id);
+        let raw = rdma_cm_event { id, listen_id: listener, event, status, param };
+        let mut told = Box::new(OwnedEvent { raw, private_data: private_data.to_vec() });
+        if !told.private_data.is_empty() {
+            told.raw.param.private_data = told.private_data.as_ptr().cast();
+        }
+        self.channels.get_mut(&channel).unwrap().push(told);
+    }
+
+    /// Takes the events of an identifier out of its channel.
+    fn take_events(&mut self, id: usize) -> Vec<Box<OwnedEvent>> {
+        let Some(channel) = self.ids.get(&id).map(|it| it.channel) else { return Vec::new() };
+        let told = self.channels.get_mut(&channel).unwrap();
+        let all: Vec<_> = std::iter::from_fn(|| told.pop()).collect();
+        let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|event| {
+            at(event.raw.id) == id && event.raw.event != kind::RDMA_CM_EVENT_CONNECT_REQUEST
+        });
+        others.into_iter().for_each(|other| told.push(other));
+        own
+    }
+
+    /// Ends a connection, and tells both ends.
+    fn part(&mut self, id: usize) -> bool {
+        let Some(state) = self.ids.get_mut(&id).filter(|it| it.stage == Stage::Connected) else {
+            return false;
+        };
+        state.stage = Stage::Over;
+        let peer = state.peer.take();
+        self.tell(id, kind::RDMA_CM_EVENT_DISCONNECTED, 0);
+        let Some(peer) = peer else { return true };
+        if let Some(state) = self.ids.get_mut(&peer) {
+            (state.stage, state.peer) = (Stage::Over, None);
+            self.tell(peer, kind::RDMA_CM_EVENT_DISCONNECTED, 0);
+        }
+        true
+    }
+}
+
+unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
+    let told = Told::new();
+    let channel = lend(rdma_event_channel { fd: told.raw_fd() });
+    with(|host| host.cm.channels.insert(at(channel), told));
+    channel
+}
+
+unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    with(|host| {
+        assert!(host.cm.ids.values().all(|id| id.channel != at(channel)), "an identifier has it");
+        host.cm.channels.remove(&at(channel)).unwrap();
+    });
+    // SAFETY: it came from `create_event_channel`, and is given back once.
+    drop(unsafe { regain(channel) });
+}
+
+fn new_id(channel: usize, context: Context, stage: Stage) -> *mut rdma_cm_id {
+    let device = 0;
+    let mut id = zeroed::<rdma_cm_id>();
+    id.context = context;
+    let id = lend(id);
+    let local = SocketAddr::new(address(device), 0);
+    let state = IdState { channel, device, local, stage, is_asking: false, peer: None, number: 0 };
+    with(|host| host.cm.ids.insert(id.expose_provenance(), state));
+    id
+}
+
+unsafe extern "C" fn create_id(
+    channel: *mut rdma_event_channel,
+    into: *mut *mut rdma_cm_id,
+    context: Context,
+    _: c_uint,
+) -> c_int {
+    let id = new_id(at(channel), context, Stage::New);
+    // SAFETY: the caller has it.
+    unsafe { *into = id };
+    0
+}
+
+unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+    with(|host| {
+        let cm = &mut host.cm;
+        cm.part(at(id));
+        drop(cm.take_events(at(id)));
+        let state = cm.ids.remove(&at(id)).unwrap();
+        // A server that goes away has rejected whoever asked it; a peer that does is not told of.
+        if state.stage == Stage::Asked
+            && !state.is_asking
+            && let Some(peer) = state.peer
+        {
+            cm.tell(peer, kind::RDMA_CM_EVENT_REJECTED, 28);
+        }
+    });
+    // SAFETY: it came from `create_id`, and is given back once.
+    drop(unsafe { regain(id) });
+    0
+}
+
+/// The address that C passes.
+///
+/// # Safety
+/// It is one of the family that it says.
+unsafe fn address_of(raw: *mut sockaddr) -> SocketAddr {
+    // SAFETY: the caller's promise: the provider makes all of them in storages.
+    from_raw(unsafe { &*raw.cast::<sockaddr_storage>() }).unwrap()
+}
+
+/// Names the device in an identifier.
+fn name_device(id: *mut rdma_cm_id, device: usize) {
+    let known = with(|host| {
+        host.cm.ids.get_mut(&at(id)).unwrap().device = device;
+        host.cm.contexts.get(&device).copied()
+    });
+    let context = match known {
+        None => {
+            let context = objects::open_for_cm(device);
+            with(|host| host.cm.contexts.insert(device, context.expose_provenance()));
+            context
+        }
+        Some(known) => ptr::with_exposed_provenance_mut::<ibv_context>(known),
+    };
+    // SAFETY: the caller has it.
+    unsafe { (*id).verbs = context };
+}
+
+/// The device that has an address.
+fn device_at(ip: std::net::IpAddr) -> Option<usize> {
+    with(|host| (0..host.adapters.len()).find(|device| address(*device) == ip))
+}
+
+/// Returns true if an identifier belongs to an iWARP device.
+fn is_iwarp(id: *mut rdma_cm_id) -> bool {
+    with(|host| host.adapters[host.cm.ids.get(&at(id)).unwrap().device].is_iwarp)
+}
+
+unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, to: *mut sockaddr) -> c_int {
+    // SAFETY: the caller has it.
+    let to = unsafe { address_of(to) };
+    let device = device_at(to.ip());
+    if device.is_none() && !to.ip().is_unspecified() {
+        return refuse(libc::ENODEV);
+    }
+    let is_taken = with(|host| {
+        let cm = &mut host.cm;
+        let is_taken = to.port() != 0 && cm.ids.values().any(|it| it.local == to);
+        if !is_taken {
+            cm.ids.get_mut(&at(id)).unwrap().local = to;
+        }
+        is_taken
+    });
+    if is_taken {
+        return refuse(libc::EADDRINUSE);
+    }
+    device.into_iter().for_each(|device| name_device(id, device));
+    0
+}
+
+unsafe extern "C" fn listen(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    with(|host| {
+        let cm = &mut host.cm;
+        cm.ports += 1;
+        let port = 40_000 + cm.ports;
+        let state = cm.ids.get_mut(&at(id)).unwrap();
+        if state.local.port() == 0 {
+            state.local.set_port(port);
+        }
+        state.stage = Stage::Listens;
+    });
+    0
+}
+
+unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
+    with(|host| host.cm.ids.get(&at(id)).unwrap().local.port()).to_be()
+}
+
+unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    _: *mut sockaddr,
+    to: *mut sockaddr,
+    _: c_int,
+) -> c_int {
+    // SAFETY: the caller has it.
+    let to = unsafe { address_of(to) };
+    if device_at(to.ip()).is_none() {
+        return refuse(libc::ENETUNREACH);
+    }
+    // The last device is that of callers.
+    name_device(id, with(|host| host.adapters.len() - 1));
+    // SAFETY: the caller has it.
+    unsafe { (*id).dst_addr = to_raw(to) };
+    with(|host| host.cm.tell(at(id), kind::RDMA_CM_EVENT_ADDR_RESOLVED, 0));
+    0
+}
+
+unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    with(|host| host.cm.tell(at(id), kind::RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
+    0
+}
+
+unsafe extern "C" fn init_qp_attr(
+    _: *mut rdma_cm_id,
+    _: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    let said = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    // SAFETY: the caller has it.
+    unsafe { *mask = said as c_int };
+    0
+}
+
+/// The private data of a request, reply or rejection, as long as the field for them.
+///
+/// # Safety
+/// `len` octets are there.
+unsafe fn private_data(from: *const c_void, len: u8, room: usize, is_iwarp: bool) -> Vec<u8> {
+    let mut octets = match len {
+        0 => Vec::new(),
+        // SAFETY: the caller's promise.
+        len => unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::from(len)) }.to_vec(),
+    };
+    if octets.len() < room && !is_iwarp {
+        octets.resize(room, 0);
+    }
+    octets
+}
+
+unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller has both.
+    let (to, param) = unsafe { ((*id).dst_addr, *param) };
+    let to = from_raw(&to).unwrap();
+    // SAFETY: as above.
+    let said = unsafe {
+        private_data(param.private_data, param.private_data_len, REQUEST_ROOM, is_iwarp(id))
+    };
+    let is_iwarp = is_iwarp(id);
+    let listener = with(|host| {
+        let is_it = |it: &IdState| it.stage == Stage::Listens && it.local.port() == to.port();
+        host.cm.ids.iter().find(|(_, it)| is_it(it)).map(|(id, it)| (*id, it.channel))
+    });
+    let Some((listener, channel)) = listener else {
+        with(|host| match is_iwarp {
+            true => {
+                let refused = -libc::ECONNREFUSED;
+                host.cm.tell(at(id), kind::RDMA_CM_EVENT_CONNECT_ERROR, refused);
+            }
+            false => host.cm.tell(at(id), kind::RDMA_CM_EVENT_REJECTED, 8),
+        });
+        return 0;
+    };
+    let listener = ptr::with_exposed_provenance_mut::<rdma_cm_id>(listener);
+    // SAFETY: a listener that is known is there.
+    let context = unsafe { (*listener).context };
+    let asked = new_id(channel, context, Stage::Asked);
+    name_device(asked, device_at(to.ip()).unwrap());
+    let from = with(|host| address(host.cm.ids.get(&at(id)).unwrap().device));
+    // SAFETY: it was just made.
+    unsafe { (*asked).dst_addr = to_raw(SocketAddr::new(from, 50_000)) };
+    with(|host| {
+        let cm = &mut host.cm;
+        cm.ids.get_mut(&at(asked)).unwrap().peer = Some(at(id));
+        let own = cm.ids.get_mut(&at(id)).unwrap();
+        (own.stage, own.is_asking, own.peer) = (Stage::Asked, true, Some(at(asked)));
+        own.number = param.qp_num;
+        cm.tell_of(at(asked), listener, kind::RDMA_CM_EVENT_CONNECT_REQUEST, 0, &said);
+    });
+    0
+}
+
+unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller has it.
+    let param = unsafe { *param };
+    // SAFETY: as above.
+    let said = unsafe {
+        private_data(param.private_data, param.private_data_len, REPLY_ROOM, is_iwarp(id))
+    };
+    let iwarp = is_iwarp(id);
+    with(|host| {
+        let cm = &mut host.cm;
+        let own = cm.ids.get_mut(&at(id)).unwrap();
+        let Some(peer) = own.peer.filter(|_| own.stage == Stage::Asked) else {
+            return refuse(libc::EINVAL);
+        };
+        own.stage = Stage::Connected;
+        let Some(theirs) = cm.ids.get_mut(&peer).filter(|it| it.peer == Some(at(id))) else {
+            cm.ids.get_mut(&at(id)).unwrap().stage = Stage::Over;
+            cm.tell(at(id), kind::RDMA_CM_EVENT_REJECTED, 28);
+            return 0;
+        };
+        theirs.stage = Stage::Connected;
+        let numbers = [param.qp_num, theirs.number];
+        for (place, number) in numbers.iter().enumerate() {
+            if let Some(pair) = host.objects.pairs.get_mut(number) {
+                pair.peer = Some(numbers[1 - place]);
+            }
+        }
+        if iwarp {
+            // There the kernel brings the queue pairs to where they send and receive.
+            for number in numbers {
+                if let Some(pair) = host.objects.pairs.get_mut(&number) {
+                    pair.state = ibv_qp_state::IBV_QPS_RTS;
+                }
+            }
+            cm.tell_of(peer, ptr::null_mut(), kind::RDMA_CM_EVENT_ESTABLISHED, 0, &said);
+            cm.tell(at(id), kind::RDMA_CM_EVENT_ESTABLISHED, 0);
+        } else {
+            cm.tell_of(peer, ptr::null_mut(), kind::RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &said);
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
+    with(|host| {
+        let peer = host.cm.ids.get(&at(id)).unwrap().peer;
+        peer.into_iter().for_each(|it| host.cm.tell(it, kind::RDMA_CM_EVENT_ESTABLISHED, 0));
+    });
+    0
+}
+
+unsafe extern "C" fn reject(id: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
+    // SAFETY: the caller has them.
+    let said = unsafe { private_data(octets, len, 0, false) };
+    let status = if is_iwarp(id) { -libc::ECONNRESET } else { 28 };
+    with(|host| {
+        let cm = &mut host.cm;
+        let own = cm.ids.get_mut(&at(id)).unwrap();
+        let Some(peer) = own.peer.take().filter(|_| own.stage == Stage::Asked) else {
+            return refuse(libc::EINVAL);
+        };
+        own.stage = Stage::Over;
+        cm.tell_of(peer, ptr::null_mut(), kind::RDMA_CM_EVENT_REJECTED, status, &said);
+        0
+    })
+}
+
+unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+    with(|host| if host.cm.part(at(id)) { 0 } else { refuse(libc::EINVAL) })
+}
+
+unsafe extern "C" fn notify(_: *mut rdma_cm_id, _: c_int) -> c_int {
+    0
+}
+
+unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    with(|host| {
+        let events = host.cm.take_events(at(id));
+        host.cm.ids.get_mut(&at(id)).unwrap().channel = at(channel);
+        let told = host.cm.channels.get_mut(&at(channel)).unwrap();
+        events.into_iter().for_each(|event| told.push(event));
+    });
+    0
+}
+
+unsafe extern "C" fn get_cm_event(
+    channel: *mut rdma_event_channel,
+    into: *mut *mut rdma_cm_event,
+) -> c_int {
+    let told = with(|host| host.cm.channels.get_mut(&at(channel)).unwrap().pop());
+    let Some(told) = told else { return refuse(libc::EAGAIN) };
+    // SAFETY: the caller has it. The event begins with what C knows of it.
+    unsafe { *into = Box::into_raw(told).cast() };
+    0
+}
+
+unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    // SAFETY: it came from `get_cm_event`, and is acknowledged once.
+    drop(unsafe { regain(event.cast::<OwnedEvent>()) });
+    0
+}
+
+/// Puts the functions into the table.
+pub(super) fn fill(table: &mut Library) {
+    table.rdma_create_event_channel = create_event_channel;
+    table.rdma_destroy_event_channel = destroy_event_channel;
+    table.rdma_create_id = create_id;
+    table.rdma_destroy_id = destroy_id;
+    table.rdma_bind_addr = bind_addr;
+    table.rdma_listen = listen;
+    table.rdma_get_src_port = get_src_port;
+    table.rdma_resolve_addr = resolve_addr;
+    table.rdma_resolve_route = resolve_route;
+    table.rdma_init_qp_attr = init_qp_attr;
+    table.rdma_connect = connect;
+    table.rdma_establish = establish;
+    table.rdma_accept = accept;
+    table.rdma_reject = reject;
+    table.rdma_disconnect = disconnect;
+    table.rdma_notify = notify;
+    table.rdma_migrate_id = migrate_id;
+    table.rdma_get_cm_event = get_cm_event;
+    table.rdma_ack_cm_event = ack_cm_event;
+}

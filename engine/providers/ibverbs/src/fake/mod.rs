@@ -1,0 +1,150 @@
+//! An RDMA adapter that is not there: the functions of libibverbs and librdmacm in this process.
+//! Tests see what the provider does on adapters with other capabilities, as drivers and kernel
+//! report them ([`Adapter`]).
+//!
+//! Each thread has a host of its own with one adapter or several, and all work is done at once: when a work
+//! request can be carried out, its completion is there when the call returns. Only a Send waits,
+//! for a receive of the peer. What the device would check is checked: keys, bounds, rights, the
+//! connection of a window, the sizes of queues. What is destroyed while something needs it is kept
+//! (`EBUSY`).
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `adapters` | the table of adapters |
+//! | `objects` | what a device lends: domains, regions, windows, queues |
+//! | `data` | work requests |
+//! | `cm` | the connection manager |
+
+mod adapters;
+mod cm;
+mod data;
+mod objects;
+mod roles;
+mod tests;
+
+pub(crate) use adapters::{ADAPTERS, Adapter, DeviceWindowing};
+
+use crate::library::Library;
+use cm::ConnectionManager;
+use libc::{c_int, c_void};
+use objects::Objects;
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::{read, write},
+};
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr},
+    os::fd::{AsRawFd, OwnedFd},
+    sync::OnceLock,
+};
+
+/// The address of an adapter, by its number.
+pub(crate) const fn address(device: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1 + device as u8))
+}
+
+/// A host with adapters.
+struct Host {
+    adapters: Vec<Adapter>,
+    objects: Objects,
+    cm: ConnectionManager,
+}
+
+thread_local! {
+    static HOST: RefCell<Option<Host>> = const { RefCell::new(None) };
+}
+
+/// Gives this thread a host with `adapters`. Nothing of an earlier one may be in use.
+pub(crate) fn install(adapters: &[Adapter]) {
+    let adapters = adapters.to_vec();
+    let host = Host { adapters, objects: Objects::default(), cm: ConnectionManager::default() };
+    HOST.with_borrow_mut(|it| *it = Some(host));
+}
+
+/// Runs `act` on the host of this thread.
+fn with<R>(act: impl FnOnce(&mut Host) -> R) -> R {
+    HOST.with_borrow_mut(|host| act(host.as_mut().expect("the adapter of this thread")))
+}
+
+/// The functions, if this thread has a host.
+pub(crate) fn library() -> Option<&'static Library> {
+    static TABLE: OnceLock<Library> = OnceLock::new();
+    HOST.with_borrow(Option::is_some).then(|| {
+        TABLE.get_or_init(|| {
+            let mut table = Library::idle();
+            objects::fill(&mut table);
+            cm::fill(&mut table);
+            table
+        })
+    })
+}
+
+/// Reports `errno` as a call of the libraries does that returns -1 or nothing.
+fn refuse(errno: c_int) -> c_int {
+    // SAFETY: the place is this thread's.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { *place = errno };
+    -1
+}
+
+/// A pointer to nothing, with the reason in `errno`.
+fn nothing<T>(errno: c_int) -> *mut T {
+    refuse(errno);
+    std::ptr::null_mut()
+}
+
+/// Puts a structure where C finds it.
+fn lend<T>(it: T) -> *mut T {
+    Box::into_raw(Box::new(it))
+}
+
+/// Takes back what was lent.
+///
+/// # Safety
+/// It came from [`lend`], and nobody uses it any more.
+unsafe fn regain<T>(it: *mut T) -> Box<T> {
+    // SAFETY: the caller's promise.
+    unsafe { Box::from_raw(it) }
+}
+
+/// What waits behind a descriptor, which is readable meanwhile.
+#[derive(Debug)]
+struct Told<T> {
+    fd: OwnedFd,
+    waiting: VecDeque<T>,
+}
+
+impl<T> Told<T> {
+    fn new() -> Self {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+        Self { fd, waiting: VecDeque::new() }
+    }
+
+    fn raw_fd(&self) -> c_int {
+        self.fd.as_raw_fd()
+    }
+
+    fn push(&mut self, it: T) {
+        self.waiting.push_back(it);
+        write(&self.fd, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let it = self.waiting.pop_front();
+        if it.is_some() && self.waiting.is_empty() {
+            read(&self.fd, &mut [0; 8]).unwrap();
+        }
+        it
+    }
+}
+
+/// The address of an object, by which its state is found.
+fn at<T>(it: *mut T) -> usize {
+    it.addr()
+}
+
+/// What C passes as a context.
+type Context = *mut c_void;

@@ -1,0 +1,613 @@
+//! What a device lends: domains, regions, windows, queues.
+
+use super::{Adapter, Context, Host, Told, at, data::Request, lend, nothing, refuse, regain, with};
+use crate::{
+    device::tests::zeroed,
+    fake::DeviceWindowing,
+    library::Library,
+    sys::{
+        ibv_access_flags as access, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq,
+        ibv_device, ibv_device_attr, ibv_event_type as event, ibv_mr, ibv_mw, ibv_pd, ibv_qp,
+        ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state as state, ibv_recv_wr,
+        ibv_srq, ibv_srq_init_attr, ibv_transport_type, ibv_wc, ibv_wc_status,
+    },
+};
+use libc::{c_int, c_uint, c_void};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Memory that a key opens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened {
+    pub(super) base: usize,
+    pub(super) len: usize,
+    pub(super) access: u32,
+}
+
+/// A region, by its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Region {
+    pub(super) domain: usize,
+    pub(super) opened: Opened,
+}
+
+/// A window, by the index of its keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowState {
+    pub(super) key: u32,
+    /// While it is bound: the queue pair that may use it, the region, and what it opens.
+    pub(super) bound: Option<(u32, u32, Opened)>,
+}
+
+pub(super) struct CompletionQueue {
+    channel: usize,
+    capacity: usize,
+    pub(super) waiting: VecDeque<ibv_wc>,
+    is_armed: bool,
+}
+
+/// A receive that was posted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receive {
+    pub(super) wr_id: u64,
+    pub(super) base: usize,
+    pub(super) len: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct ReceiveQueue {
+    capacity: usize,
+    pub(super) waiting: VecDeque<Receive>,
+}
+
+pub(super) struct QueuePairState {
+    raw: *mut ibv_qp,
+    pub(super) state: u32,
+    pub(super) domain: usize,
+    pub(super) context: usize,
+    pub(super) completions: usize,
+    /// The shared queue of its receives.
+    pub(super) receives: usize,
+    pub(super) depth: usize,
+    pub(super) sends: VecDeque<Request>,
+    /// The number of its peer.
+    pub(super) peer: Option<u32>,
+}
+
+/// All of them, by their addresses, queue pairs by their numbers, and windows by the index of
+/// their keys.
+#[derive(Default)]
+pub(super) struct Objects {
+    devices: Vec<usize>,
+    contexts: HashMap<usize, Told<(c_int, usize)>>,
+    /// The device of each of them.
+    device_of: HashMap<usize, usize>,
+    channels: HashMap<usize, Told<usize>>,
+    domains: HashMap<usize, usize>,
+    pub(super) queues: HashMap<usize, CompletionQueue>,
+    pub(super) receives: HashMap<usize, ReceiveQueue>,
+    pub(super) regions: HashMap<u32, Region>,
+    pub(super) windows: HashMap<u32, WindowState>,
+    pub(super) pairs: BTreeMap<u32, QueuePairState>,
+    keys: u32,
+    numbers: u32,
+}
+
+impl Objects {
+    /// The device that a context is open on.
+    pub(super) fn device_of(&self, context: usize) -> usize {
+        *self.device_of.get(&context).expect("the context is open")
+    }
+
+    fn next_key(&mut self) -> u32 {
+        self.keys += 1;
+        self.keys << 8 | 1
+    }
+
+    /// Adds a completion to the queue at this address.
+    pub(super) fn complete(&mut self, queue: usize, completion: ibv_wc) {
+        let Some(found) = self.queues.get_mut(&queue) else { return };
+        assert!(found.waiting.len() < found.capacity, "a completion queue overflows");
+        found.waiting.push_back(completion);
+        let channel = found.channel;
+        if std::mem::take(&mut found.is_armed) {
+            self.channels.get_mut(&channel).unwrap().push(queue);
+        }
+    }
+
+    /// Reports an event of a queue pair.
+    pub(super) fn tell(&mut self, number: u32, kind: c_int) {
+        let Some(pair) = self.pairs.get(&number) else { return };
+        let (context, raw) = (pair.context, at(pair.raw));
+        self.contexts.get_mut(&context).unwrap().push((kind, raw));
+    }
+
+    /// Stops a queue pair: what is posted is flushed.
+    pub(super) fn stop(&mut self, number: u32) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        if std::mem::replace(&mut pair.state, state::IBV_QPS_ERR) == state::IBV_QPS_ERR {
+            return;
+        }
+        let (queue, sends) = (pair.completions, std::mem::take(&mut pair.sends));
+        for request in sends {
+            self.complete(
+                queue,
+                completed(request.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
+            );
+        }
+        self.tell(number, event::IBV_EVENT_QP_LAST_WQE_REACHED);
+    }
+}
+
+/// A completion with this status.
+pub(super) fn completed(wr_id: u64, status: u32, number: u32) -> ibv_wc {
+    let mut completion = ibv_wc::EMPTY;
+    (completion.wr_id, completion.status, completion.qp_num) = (wr_id, status, number);
+    completion
+}
+
+/// Places of a list of devices.
+const LIST_LEN: usize = 4;
+
+impl Host {
+    fn devices(&mut self) -> Vec<*mut ibv_device> {
+        for (number, adapter) in self.adapters.iter().enumerate().skip(self.objects.devices.len()) {
+            let mut device = zeroed::<ibv_device>();
+            if adapter.is_iwarp {
+                device.transport_type = ibv_transport_type::IBV_TRANSPORT_IWARP;
+            }
+            let name = format!("{}_{number}", adapter.name);
+            for (to, from) in device.name.iter_mut().zip(name.bytes()) {
+                *to = from as libc::c_char;
+            }
+            self.objects.devices.push(lend(device).expose_provenance());
+        }
+        let all = self.objects.devices.iter();
+        all.map(|device| std::ptr::with_exposed_provenance_mut(*device)).collect()
+    }
+
+    /// The adapter that a context is open on.
+    pub(super) fn adapter(&self, context: *mut ibv_context) -> Adapter {
+        self.adapters[self.objects.device_of(at(context))]
+    }
+}
+
+unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let mut list = with(Host::devices);
+    // SAFETY: the caller has it.
+    unsafe { *count = list.len() as c_int };
+    list.resize(LIST_LEN, std::ptr::null_mut());
+    lend(<[*mut ibv_device; LIST_LEN]>::try_from(list).unwrap()).cast()
+}
+
+unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: it came from `get_device_list`.
+    drop(unsafe { regain(list.cast::<[*mut ibv_device; LIST_LEN]>()) });
+}
+
+pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    with(|host| {
+        let number = host.objects.devices.iter().position(|it| *it == at(device)).unwrap();
+        let told = Told::new();
+        let mut context = zeroed::<ibv_context>();
+        (context.device, context.async_fd) = (device, told.raw_fd());
+        let ops = &mut context.ops;
+        if host.adapters[number].windowing != DeviceWindowing::Missing {
+            ops.alloc_mw = Some(alloc_mw);
+            ops.dealloc_mw = Some(dealloc_mw);
+        }
+        ops.poll_cq = Some(poll_cq);
+        ops.req_notify_cq = Some(req_notify_cq);
+        ops.post_srq_recv = Some(post_srq_recv);
+        ops.post_send = Some(super::data::post_send);
+        let context = lend(context);
+        host.objects.contexts.insert(at(context), told);
+        host.objects.device_of.insert(context.expose_provenance(), number);
+        context
+    })
+}
+
+unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    with(|host| {
+        let objects = &mut host.objects;
+        let has_domain = objects.domains.values().any(|of| *of == at(context));
+        assert!(!has_domain, "a device is closed while a domain of it is there");
+        objects.contexts.remove(&at(context)).unwrap();
+    });
+    // SAFETY: it came from `open_device`, and is closed once.
+    drop(unsafe { regain(context) });
+    0
+}
+
+unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    let adapter = with(|host| host.adapter(context));
+    let mut found = zeroed::<ibv_device_attr>();
+    found.vendor_id = adapter.vendor;
+    found.device_cap_flags = adapter.caps();
+    (found.max_qp, found.max_qp_wr) = (65_536, adapter.queue_depth);
+    found.max_cqe = adapter.completions;
+    (found.max_qp_rd_atom, found.max_qp_init_rd_atom) = (16, 16);
+    let has_windows = adapter.windowing != DeviceWindowing::Missing;
+    found.max_mw = if has_windows { 16_777_216 } else { 0 };
+    found.max_srq_wr = adapter.shared_receives;
+    // SAFETY: the caller has it.
+    unsafe { *attr = found };
+    0
+}
+
+unsafe extern "C" fn get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    let told = with(|host| host.objects.contexts.get_mut(&at(context)).unwrap().pop());
+    let Some((event_type, element)) = told else { return refuse(libc::EAGAIN) };
+    let element = std::ptr::with_exposed_provenance_mut(element);
+    // SAFETY: the caller has it.
+    unsafe { *event = ibv_async_event { element, event_type } };
+    0
+}
+
+unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    let domain = lend(ibv_pd { context });
+    with(|host| host.objects.domains.insert(at(domain), at(context)));
+    domain
+}
+
+unsafe extern "C" fn dealloc_pd(domain: *mut ibv_pd) -> c_int {
+    let is_used = with(|host| {
+        let objects = &mut host.objects;
+        let is_used = objects.regions.values().any(|region| region.domain == at(domain))
+            || objects.pairs.values().any(|pair| pair.domain == at(domain));
+        if !is_used {
+            objects.domains.remove(&at(domain));
+        }
+        is_used
+    });
+    assert!(!is_used, "a domain is given back while something of it is there");
+    // SAFETY: it came from `alloc_pd`, and is given back once.
+    drop(unsafe { regain(domain) });
+    0
+}
+
+unsafe extern "C" fn reg_mr(
+    domain: *mut ibv_pd,
+    base: *mut c_void,
+    len: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    with(|host| {
+        let key = host.objects.next_key();
+        let opened = Opened { base: base.expose_provenance(), len, access: access as u32 };
+        host.objects.regions.insert(key, Region { domain: at(domain), opened });
+        let mut region = zeroed::<ibv_mr>();
+        region.lkey = key;
+        lend(region)
+    })
+}
+
+unsafe extern "C" fn dereg_mr(region: *mut ibv_mr) -> c_int {
+    // SAFETY: it came from `reg_mr`.
+    let key = unsafe { (*region).lkey };
+    let is_kept = with(|host| {
+        let mut bound = host.objects.windows.values().filter_map(|window| window.bound);
+        let is_kept = bound.any(|(_, of, _)| of == key);
+        if !is_kept {
+            host.objects.regions.remove(&key).unwrap();
+        }
+        is_kept
+    });
+    if is_kept {
+        return libc::EBUSY;
+    }
+    // SAFETY: it came from `reg_mr`, and is given back once.
+    drop(unsafe { regain(region) });
+    0
+}
+
+unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, _: u32) -> *mut ibv_mw {
+    // SAFETY: the caller has it.
+    let context = unsafe { (*domain).context };
+    with(|host| {
+        if let DeviceWindowing::Fails(errno) = host.adapter(context).windowing {
+            return nothing(errno);
+        }
+        let key = host.objects.next_key();
+        host.objects.windows.insert(key >> 8, WindowState { key, bound: None });
+        let mut window = zeroed::<ibv_mw>();
+        (window.context, window.rkey) = (context, key);
+        lend(window)
+    })
+}
+
+unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
+    // SAFETY: it came from `alloc_mw`, and is given back once.
+    let window = unsafe { regain(window) };
+    with(|host| host.objects.windows.remove(&(window.rkey >> 8)).unwrap());
+    0
+}
+
+unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {
+    let told = Told::new();
+    let mut channel = zeroed::<ibv_comp_channel>();
+    channel.fd = told.raw_fd();
+    let channel = lend(channel);
+    with(|host| host.objects.channels.insert(at(channel), told));
+    channel
+}
+
+unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    with(|host| host.objects.channels.remove(&at(channel)).unwrap());
+    // SAFETY: it came from `create_comp_channel`, and is given back once.
+    drop(unsafe { regain(channel) });
+    0
+}
+
+unsafe extern "C" fn create_cq(
+    context: *mut ibv_context,
+    capacity: c_int,
+    _: Context,
+    channel: *mut ibv_comp_channel,
+    _: c_int,
+) -> *mut ibv_cq {
+    with(|host| {
+        let adapter = host.adapter(context);
+        if adapter.fails == Some("ibv_create_cq") {
+            return nothing(libc::ENOMEM);
+        }
+        if capacity > adapter.completions {
+            return nothing(libc::EINVAL);
+        }
+        let (capacity, waiting) = (capacity as usize, VecDeque::new());
+        let queue = lend(ibv_cq { context });
+        let state = CompletionQueue { channel: at(channel), capacity, waiting, is_armed: false };
+        host.objects.queues.insert(queue.expose_provenance(), state);
+        queue
+    })
+}
+
+unsafe extern "C" fn destroy_cq(queue: *mut ibv_cq) -> c_int {
+    with(|host| {
+        let mut pairs = host.objects.pairs.values();
+        assert!(pairs.all(|pair| pair.completions != at(queue)), "a queue pair has it");
+        host.objects.queues.remove(&at(queue)).unwrap();
+    });
+    // SAFETY: it came from `create_cq`, and is given back once.
+    drop(unsafe { regain(queue) });
+    0
+}
+
+unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    queue: *mut *mut ibv_cq,
+    _: *mut *mut c_void,
+) -> c_int {
+    let told = with(|host| host.objects.channels.get_mut(&at(channel)).unwrap().pop());
+    let Some(told) = told else { return refuse(libc::EAGAIN) };
+    // SAFETY: the caller has it.
+    unsafe { *queue = std::ptr::with_exposed_provenance_mut(told) };
+    0
+}
+
+unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
+
+unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
+    with(|host| {
+        let waiting = &mut host.objects.queues.get_mut(&at(queue)).unwrap().waiting;
+        let count = waiting.len().min(count as usize);
+        for (place, completion) in waiting.drain(..count).enumerate() {
+            // SAFETY: the caller has room for so many.
+            let place = unsafe { into.add(place) };
+            // SAFETY: as above.
+            unsafe { *place = completion };
+        }
+        count as c_int
+    })
+}
+
+unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, _: c_int) -> c_int {
+    with(|host| host.objects.queues.get_mut(&at(queue)).unwrap().is_armed = true);
+    0
+}
+
+unsafe extern "C" fn create_srq(domain: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: the caller has both.
+    let (context, init) = unsafe { ((*domain).context, *init) };
+    with(|host| {
+        let most = host.adapter(context).shared_receives as u32;
+        if most == 0 {
+            return nothing(libc::EOPNOTSUPP);
+        }
+        if init.attr.max_wr > most {
+            return nothing(libc::EINVAL);
+        }
+        let queue = lend(ibv_srq { context });
+        let (capacity, waiting) = (init.attr.max_wr as usize, VecDeque::new());
+        host.objects.receives.insert(at(queue), ReceiveQueue { capacity, waiting });
+        queue
+    })
+}
+
+unsafe extern "C" fn destroy_srq(queue: *mut ibv_srq) -> c_int {
+    with(|host| {
+        let mut pairs = host.objects.pairs.values();
+        assert!(pairs.all(|pair| pair.receives != at(queue)), "a queue pair has it");
+        host.objects.receives.remove(&at(queue)).unwrap();
+    });
+    // SAFETY: it came from `create_srq`, and is given back once.
+    drop(unsafe { regain(queue) });
+    0
+}
+
+unsafe extern "C" fn post_srq_recv(
+    queue: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut next = first;
+    while !next.is_null() {
+        // SAFETY: the caller's chain.
+        let request = unsafe { *next };
+        assert_eq!(request.num_sge, 1, "a receive has one place");
+        // SAFETY: as above.
+        let named = unsafe { *request.sg_list };
+        let is_posted = with(|host| {
+            let found = host.objects.receives.get_mut(&at(queue)).unwrap();
+            let receive = Receive {
+                wr_id: request.wr_id,
+                base: named.addr as usize,
+                len: named.length as usize,
+            };
+            let has_room = found.waiting.len() < found.capacity;
+            if has_room {
+                found.waiting.push_back(receive);
+            }
+            has_room
+        });
+        if !is_posted {
+            // SAFETY: the caller has it.
+            unsafe { *bad = next };
+            return libc::ENOMEM;
+        }
+        next = request.next;
+    }
+    with(super::data::go_on);
+    0
+}
+
+unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the caller has both.
+    let (context, asked) = unsafe { ((*domain).context, *init) };
+    with(|host| {
+        let adapter = host.adapter(context);
+        if !adapter.has_connections {
+            return nothing(libc::EOPNOTSUPP);
+        }
+        let cap = asked.cap;
+        if cap.max_inline_data > adapter.inline_max || cap.max_send_wr > adapter.queue_depth as u32
+        {
+            return nothing(libc::EINVAL);
+        }
+        host.objects.numbers += 1;
+        let number = host.objects.numbers;
+        let mut pair = zeroed::<ibv_qp>();
+        (pair.context, pair.qp_context, pair.qp_num) = (context, asked.qp_context, number);
+        let raw = lend(pair);
+        let _ = raw.expose_provenance();
+        let state = QueuePairState {
+            raw,
+            state: 0,
+            domain: at(domain),
+            context: at(context),
+            completions: at(asked.send_cq),
+            receives: at(asked.srq),
+            depth: cap.max_send_wr as usize,
+            sends: VecDeque::new(),
+            peer: None,
+        };
+        host.objects.pairs.insert(number, state);
+        raw
+    })
+}
+
+unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    assert!(mask & ibv_qp_attr_mask::IBV_QP_STATE as c_int != 0, "a change of state");
+    // SAFETY: the caller has both.
+    let (number, to) = unsafe { ((*pair).qp_num, (*attr).qp_state) };
+    with(|host| {
+        let found = host.objects.pairs.get_mut(&number).unwrap();
+        let is_allowed = match (found.state, to) {
+            (_, state::IBV_QPS_ERR) => {
+                host.objects.stop(number);
+                return 0;
+            }
+            (0 | state::IBV_QPS_INIT, state::IBV_QPS_INIT)
+            | (state::IBV_QPS_INIT, state::IBV_QPS_RTR)
+            | (state::IBV_QPS_RTR, state::IBV_QPS_RTS) => true,
+            _ => false,
+        };
+        if !is_allowed {
+            return libc::EINVAL;
+        }
+        found.state = to;
+        super::data::go_on(host);
+        0
+    })
+}
+
+unsafe extern "C" fn query_qp(
+    pair: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _: c_int,
+    _: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller has it.
+    let number = unsafe { (*pair).qp_num };
+    let found = with(|host| host.objects.pairs.get(&number).unwrap().state);
+    // SAFETY: the caller has it.
+    unsafe { (*attr).qp_state = found };
+    0
+}
+
+unsafe extern "C" fn destroy_qp(pair: *mut ibv_qp) -> c_int {
+    // SAFETY: it came from `create_qp`.
+    let number = unsafe { (*pair).qp_num };
+    let is_kept = with(|host| {
+        let objects = &mut host.objects;
+        let mut bound = objects.windows.values().filter_map(|window| window.bound);
+        if bound.any(|(of, ..)| of == number) {
+            return true;
+        }
+        let gone = objects.pairs.remove(&number).unwrap();
+        // As drivers do, whose completions lead to the queue pair.
+        if let Some(queue) = objects.queues.get_mut(&gone.completions) {
+            queue.waiting.retain(|completion| completion.qp_num != number);
+        }
+        let told = objects.contexts.get_mut(&gone.context).unwrap();
+        let others = std::iter::from_fn(|| told.pop()).filter(|(_, of)| *of != at(pair));
+        others.collect::<Vec<_>>().into_iter().for_each(|other| told.push(other));
+        false
+    });
+    if is_kept {
+        return libc::EBUSY;
+    }
+    // SAFETY: it came from `create_qp`, and is given back once.
+    drop(unsafe { regain(pair) });
+    0
+}
+
+/// Puts the functions into the table.
+pub(super) fn fill(table: &mut Library) {
+    table.ibv_get_device_list = get_device_list;
+    table.ibv_free_device_list = free_device_list;
+    table.ibv_open_device = open_device;
+    table.ibv_close_device = close_device;
+    table.ibv_query_device = query_device;
+    table.ibv_get_async_event = get_async_event;
+    table.ibv_alloc_pd = alloc_pd;
+    table.ibv_dealloc_pd = dealloc_pd;
+    table.ibv_reg_mr = reg_mr;
+    table.ibv_dereg_mr = dereg_mr;
+    table.ibv_create_comp_channel = create_comp_channel;
+    table.ibv_destroy_comp_channel = destroy_comp_channel;
+    table.ibv_create_cq = create_cq;
+    table.ibv_destroy_cq = destroy_cq;
+    table.ibv_get_cq_event = get_cq_event;
+    table.ibv_ack_cq_events = ack_cq_events;
+    table.ibv_create_srq = create_srq;
+    table.ibv_destroy_srq = destroy_srq;
+    table.ibv_create_qp = create_qp;
+    table.ibv_modify_qp = modify_qp;
+    table.ibv_query_qp = query_qp;
+    table.ibv_destroy_qp = destroy_qp;
+}
+
+/// A device as librdmacm has it open.
+pub(super) fn open_for_cm(number: usize) -> *mut ibv_context {
+    let device = with(Host::devices)[number];
+    // SAFETY: the device is there.
+    unsafe { open_device(device) }
+}
+
+/// The rights that a peer needs.
+pub(super) const fn right(is_write: bool) -> u32 {
+    if is_write { access::IBV_ACCESS_REMOTE_WRITE } else { access::IBV_ACCESS_REMOTE_READ }
+}

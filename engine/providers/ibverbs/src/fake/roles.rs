@@ -1,0 +1,125 @@
+//! Shards on every adapter of the table: as server and as caller of one that has everything.
+
+use super::{ADAPTERS, Adapter, DeviceWindowing, address, install};
+use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
+use stag_echo::{Caller, Echo};
+use stag_engine::{CallFault, Config, Shard, Token};
+use stag_verbs::{Cause, Event, FabricFault, Provider as _, Time};
+use std::net::SocketAddr;
+
+/// Octets of calls: one in a short message, one with chunks, a long one.
+const LENS: [usize; 3] = [100, 70_000, 1 << 20];
+
+fn small() -> Config {
+    Config { grant: 8, calls_max: 8, ..Config::small() }
+}
+
+fn end(config: &Config, through: Through) -> std::io::Result<Ibverbs> {
+    let limits = config.limits(64);
+    Ibverbs::new(IbverbsConfig::new(limits, through, Time(0)))
+}
+
+/// A server on the first adapter and a caller on the second one. Returns the outcome of a call of
+/// each length, and how many keys the server invalidated.
+fn calls(server: Adapter, caller: Adapter) -> (Vec<Result<(), CallFault>>, u64) {
+    install(&[server, caller]);
+    let admit = || Box::new(|_| true) as Box<_>;
+    let (config, to) = (small(), SocketAddr::new(address(0), 0));
+    let device = end(&config, Through::Local(address(0))).unwrap();
+    let mut server = Shard::new(device, Echo::default(), config, admit()).unwrap();
+    let at = server.listen(&RdmaAddress(to)).unwrap();
+    let device = end(&small(), Through::Toward(at.0)).unwrap();
+    let mut client = Shard::new(device, Caller::with_capacity(8), small(), admit()).unwrap();
+    client.connect(&at).unwrap();
+    let mut now = Time(1);
+    let mut settle = |server: &mut Shard<_, Echo>, client: &mut Shard<_, Caller>| {
+        for _ in 0..2_000 {
+            now = Time(now.0 + 100_000);
+            server.pass(now);
+            client.pass(now);
+        }
+    };
+    settle(&mut server, &mut client);
+    let peer = client.app().peers()[0];
+    let mut ends = Vec::new();
+    for len in LENS {
+        let octets: Vec<u8> = (0..len).map(|i| (i * 31 + i / 251) as u8).collect();
+        assert!(client.with_app(|_, cx| Caller::call(cx, peer, Token(1), Some(&octets))));
+        settle(&mut server, &mut client);
+        let done = client.with_app(|app, _| app.take()).unwrap();
+        ends.push(done.echo.map(|echo| assert!(echo.unwrap()[..] == octets[..], "{len} octets")));
+        assert_eq!((server.buffers_in_use(), client.buffers_in_use()), (0, 0));
+    }
+    (ends, server.snapshot().engine.responder.remote_invalidations)
+}
+
+/// One with all capabilities that speaks the same transport.
+fn full(adapter: &Adapter) -> Adapter {
+    Adapter { is_iwarp: adapter.is_iwarp, ..ADAPTERS[0] }
+}
+
+#[test]
+fn every_adapter_serves_calls_of_every_form_and_invalidates_where_it_can() {
+    for adapter in ADAPTERS.iter().filter(|it| it.has_connections && it.shared_receives > 0) {
+        let (ends, invalidated) = calls(*adapter, full(adapter));
+        assert_eq!(ends, [Ok(()); 3], "{}", adapter.name);
+        let sends = adapter.sends_invalidation && adapter.name != "siw";
+        assert_eq!(invalidated, if sends { 2 } else { 0 }, "{}", adapter.name);
+    }
+}
+
+#[test]
+fn every_adapter_calls_with_chunks_where_it_has_windows_and_inline_where_it_has_none() {
+    for adapter in ADAPTERS.iter().filter(|it| it.has_connections && it.shared_receives > 0) {
+        let (ends, _) = calls(full(adapter), *adapter);
+        let expected = match adapter.windowing {
+            DeviceWindowing::Works => [Ok(()); 3],
+            _ => [Ok(()), Err(CallFault::TooLong), Err(CallFault::TooLong)],
+        };
+        assert_eq!(ends, expected, "{}", adapter.name);
+    }
+}
+
+#[test]
+fn a_device_that_refuses_an_invalidation_sends_without_it_and_the_call_is_answered() {
+    let refuses = Adapter { sends_invalidation: false, ..ADAPTERS[0] };
+    let (ends, told) = calls(refuses, ADAPTERS[0]);
+    assert_eq!(ends, [Ok(()); 3]);
+    // Of the two replies that had a key to invalidate only the first one tried.
+    assert_eq!(told, 1);
+}
+
+/// The sentence with which a shard does not start on an adapter.
+fn refusal(adapter: Adapter) -> String {
+    install(&[adapter]);
+    end(&small(), Through::Local(address(0))).unwrap_err().to_string()
+}
+
+#[test]
+fn a_device_that_cannot_be_used_is_named_with_what_it_lacks() {
+    let t5 = ADAPTERS.iter().find(|it| it.name == "cxgb4-t5").unwrap();
+    let sentence = refusal(*t5);
+    assert!(sentence.contains("cxgb4-t5_0 has no shared receive queue"), "{sentence}");
+    assert!(sentence.contains("iwarp://"), "{sentence}");
+    let shallow = Adapter { shared_receives: 16, ..ADAPTERS[0] };
+    assert!(refusal(shallow).contains("mlx5_0 has 16 receives"), "{}", refusal(shallow));
+    let full = Adapter { fails: Some("ibv_create_cq"), ..ADAPTERS[0] };
+    let sentence = refusal(full);
+    assert!(sentence.starts_with("ibv_create_cq on mlx5_0: Cannot allocate memory"), "{sentence}");
+}
+
+#[test]
+fn a_device_without_reliable_connections_says_which_verb_it_refuses() {
+    let efa = ADAPTERS.iter().find(|it| it.name == "efa").unwrap();
+    install(&[*efa]);
+    let mut end = end(&small(), Through::Local(address(0))).unwrap();
+    let to = SocketAddr::new(address(0), 9);
+    let qp = end.connect(&RdmaAddress(to), &[]).unwrap();
+    let event = (1..100).find_map(|now| end.poll(Time(now * 1_000_000)));
+    let refused = Cause::Fabric(FabricFault::Verb("ibv_create_qp", libc::EOPNOTSUPP));
+    assert!(
+        matches!(event, Some(Event::Disconnected { qp: of, cause }) if of == qp && cause == refused),
+        "{event:?}"
+    );
+    assert_eq!(refused.to_string(), "ibv_create_qp: Operation not supported (os error 95)");
+}
