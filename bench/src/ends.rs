@@ -13,6 +13,7 @@ pub const LIMITS: Limits = Limits {
     connections: 16,
     send_queue: 128,
     receives: 256,
+    receives_each: None,
     receive_len: 4096,
     windows: 512,
     read_spans: 64,

@@ -37,6 +37,7 @@ const LIMITS: Limits = Limits {
     connections: FIRST + COUNTED,
     send_queue: 128,
     receives: 8_192,
+    receives_each: None,
     receive_len: 4_096,
     windows: 512,
     read_spans: 64,

@@ -174,6 +174,22 @@ impl Config {
         }
     }
 
+    /// The same, for connections of which each has so many receives for itself. Some are for
+    /// messages that nobody was promised: errors, and garbage.
+    pub(crate) fn within(self, each: Option<usize>) -> Self {
+        let Some(each) = each.and_then(|each| u32::try_from(each).ok()) else { return self };
+        let promised = each.saturating_sub(each / 8).max(2);
+        let reverse_calls_max = self.reverse_calls_max.min(promised / 4);
+        let reverse_grant = self.reverse_grant.min(promised / 4);
+        Self {
+            grant: self.grant.min(promised - reverse_calls_max),
+            calls_max: self.calls_max.min(promised - reverse_grant),
+            reverse_calls_max,
+            reverse_grant,
+            ..self
+        }
+    }
+
     /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC
     /// 8167 §4.3.1).
     pub(crate) const fn client_receives(&self) -> usize {
@@ -188,6 +204,7 @@ impl Config {
             connections: self.peers,
             send_queue,
             receives: self.receives,
+            receives_each: None,
             receive_len: self.receive_len,
             windows: self.outbound * Outbound::WINDOWS,
             read_spans: SEGMENTS_MAX,

@@ -128,6 +128,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn promises_keep_to_the_receives_of_a_connection_where_none_are_shared() {
+        let all = Config::small();
+        assert_eq!(all.clone().within(None).grant, all.grant);
+        for each in [1, 2, 8, 32, 100_000] {
+            let config = all.clone().within(Some(each));
+            let served = (config.grant + config.reverse_calls_max) as usize;
+            let called = config.client_receives();
+            assert!(config.grant >= 1 && config.calls_max >= 1);
+            // Two at least: one call, and what may come beside it.
+            assert!(served.max(called) <= each.max(2), "{each}: {served}, {called}");
+        }
+        let few = all.within(Some(32));
+        assert_eq!((few.grant, few.reverse_calls_max), (21, 7));
+        assert_eq!((few.calls_max, few.reverse_grant), (26, 2));
+    }
+
+    #[test]
     fn a_fault_names_the_field_its_value_and_its_limit() {
         let config = Config::small();
         let limits = config.limits(64);

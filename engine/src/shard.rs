@@ -74,6 +74,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub fn new(mut provider: P, app: A, config: Config, admission: Admission) -> io::Result<Self> {
         let config = config.settled();
         config.check(provider.limits())?;
+        let config = config.within(provider.limits().receives_each);
         let limits = *provider.limits();
         let private_data = SidedPrivateData::new(&config, &limits);
         let make = if provider.wants_shared_pools() { Pool::shared } else { Pool::new };

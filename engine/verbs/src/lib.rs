@@ -137,6 +137,9 @@ pub struct Limits {
     pub send_queue: usize,
     /// Receives the shared queue holds.
     pub receives: usize,
+    /// Receives that each connection has for itself, on a device whose connections share none: they
+    /// are among [`receives`](Self::receives), and no peer may be promised more.
+    pub receives_each: Option<usize>,
     /// Octets of each receive: the longest message that may arrive.
     pub receive_len: usize,
     /// Windows bound at a time. None on a device that has none: its shard answers, and its own
@@ -361,7 +364,8 @@ pub trait Provider {
     /// Returns the address of the peer while the connection exists.
     fn peer_address(&self, qp: Qp) -> Option<PeerAddress>;
 
-    /// Gives the shared receive queue one more buffer. Its content is replaced by the message, from
+    /// Gives the shared receive queue one more buffer; where connections share none, the connection
+    /// that has lacked one for longest, or a later one. Its content is replaced by the message, from
     /// its first octet on. Comes back when the queue is full or the buffer is shorter than
     /// [`Limits::receive_len`].
     fn post_receive(&mut self, buf: Buf) -> Result<(), Buf>;

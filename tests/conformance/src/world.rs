@@ -18,6 +18,7 @@ pub(crate) const LIMITS: Limits = Limits {
     connections: 4,
     send_queue: 32,
     receives: 32,
+    receives_each: None,
     receive_len: 8192,
     windows: 16,
     read_spans: 4,

@@ -73,6 +73,7 @@ pub fn shard(clock: Clock) -> io::Result<(Shard<Iwarp, Gateway<Memory>>, SocketA
         connections: CONNECTIONS,
         send_queue: 256,
         receives: config.receives,
+        receives_each: None,
         receive_len: config.receive_len,
         windows: 512,
         read_spans: 64,

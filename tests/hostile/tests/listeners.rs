@@ -16,6 +16,7 @@ fn a_listener_that_fails_a_thousand_times_costs_no_descriptor() {
         connections: 4,
         send_queue: 32,
         receives: 16,
+        receives_each: None,
         receive_len: 4_096,
         windows: 16,
         read_spans: 4,

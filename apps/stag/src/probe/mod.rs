@@ -41,6 +41,7 @@ const LIMITS: Limits = Limits {
     connections: 4,
     send_queue: 16,
     receives: 16,
+    receives_each: None,
     receive_len: 4096,
     windows: 16,
     read_spans: 64,

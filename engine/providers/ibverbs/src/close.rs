@@ -97,14 +97,17 @@ pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cau
         id.disconnect();
     }
     conn.deadline = Some(shared.now + shared.config.flush_timeout);
-    conn.last_receive = (!conn.has_last).then(|| shared.now + shared.config.last_receive_timeout);
+    // Receives of its own come back one by one.
+    let waits = !conn.has_last && shared.queues.receives.is_some();
+    conn.last_receive = waits.then(|| shared.now + shared.config.last_receive_timeout);
     shared.timed.push(conn.qp);
     note_flushed(conn, shared);
 }
 
 /// Marks the connection as flushed once the device has returned all of its work and receives.
 pub(crate) fn note_flushed(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
-    let has_all = conn.flights.is_empty() && conn.last_receive.is_none();
+    let has_all =
+        conn.flights.is_empty() && conn.receives.is_empty() && conn.last_receive.is_none();
     if conn.state == IbverbsState::AwaitFlush && has_all && !conn.is_kept {
         conn.is_flushed = true;
         shared.any_flushed = true;
@@ -126,7 +129,11 @@ fn free(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool {
     {
         let number = pair.number();
         match pair.destroy() {
-            Ok(()) => _ = shared.by_number.remove(&number),
+            Ok(()) => {
+                shared.by_number.remove(&number);
+                // Those that never came back: the device has them no more.
+                shared.receives.stock.extend(conn.receives.drain(..));
+            }
             Err(pair) => {
                 conn.pair = Some(pair);
                 kept = 1;
@@ -232,6 +239,7 @@ mod tests {
         connections: 2,
         send_queue: 4,
         receives: 4,
+        receives_each: None,
         receive_len: 64,
         windows: 0,
         read_spans: 1,

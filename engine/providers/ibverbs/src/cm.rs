@@ -195,8 +195,9 @@ fn make_pair(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<(
     let depth = shared.queues.depth;
     conn.flights.reserve(depth);
     conn.binds.reserve(depth);
-    let pair = conn.pair.insert(pair);
-    initialise(conn.id.as_ref(), pair)
+    initialise(conn.id.as_ref(), conn.pair.insert(pair))?;
+    conn.fill_receives(shared);
+    Ok(())
 }
 
 fn initialise(id: Option<&Id>, pair: &QueuePair) -> io::Result<()> {

@@ -56,6 +56,8 @@ pub struct IbverbsConfig {
     pub last_receive_timeout: Duration,
     /// Longest time between two looks at the connection manager and the device.
     pub look_interval: Duration,
+    /// Receives of each connection, on a device whose connections share none.
+    pub receives_each: usize,
     /// Peers beyond the limit of connections whose requests the engine hears nevertheless, so that
     /// it can make room.
     pub spare: usize,
@@ -90,6 +92,7 @@ impl IbverbsConfig {
             flush_timeout: Duration::from_secs(5),
             last_receive_timeout: Duration::from_millis(20),
             look_interval: Duration::from_micros(200),
+            receives_each: 32,
             spare: 8,
             shared_port: false,
             steering: None,
@@ -110,17 +113,14 @@ pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result
         let text = format!("{} has {has} {what} and {wanted} are wanted", about.name);
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     };
-    if about.receives == 0 {
-        let text = format!(
-            "{} has no shared receive queue, which shards need: use iwarp:// over the same network, \
-             or tcp://",
-            about.name
-        );
-        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-    }
     let depth = config.queue_depth.min(about.queue_depth).max(1);
     let limits = &mut config.limits;
-    if limits.receives > about.receives {
+    // A device without shared queues: each connection has its part.
+    if about.receives == 0 {
+        let each = config.receives_each.min(about.queue_depth).min(limits.receives).max(1);
+        limits.connections = limits.connections.min(limits.receives / each);
+        limits.receives_each = Some(each);
+    } else if limits.receives > about.receives {
         return too_few("receives", about.receives, limits.receives);
     }
     if about.has_windows && limits.windows > about.windows {
@@ -149,6 +149,7 @@ mod tests {
         connections: 1_024,
         send_queue: 256,
         receives: 4_160,
+        receives_each: None,
         receive_len: 4_096,
         windows: 32,
         read_spans: 64,

@@ -98,6 +98,8 @@ pub(crate) struct IbverbsConn {
     pub(crate) is_kept: bool,
     /// The device said that it holds no receive of it.
     pub(crate) has_last: bool,
+    /// Its own receives that are in the device, the oldest first, where connections share none.
+    pub(crate) receives: VecDeque<u32>,
     /// Its peer agreed to the end: nothing more comes from the connection manager.
     pub(crate) is_parted: bool,
     pub(crate) is_posted: bool,
@@ -130,6 +132,7 @@ impl IbverbsConn {
             is_flushed: false,
             is_kept: false,
             has_last: false,
+            receives: VecDeque::new(),
             is_parted: false,
             is_posted: false,
             is_taken: false,
@@ -155,12 +158,21 @@ impl IbverbsConn {
 pub(crate) struct PostedReceives {
     posted: Box<[Option<Buf>]>,
     free: Vec<u32>,
+    /// Where connections share none: receives that none of them has, and the connections that have
+    /// lacked one for longest.
+    pub(crate) stock: Vec<u32>,
+    pub(crate) owed: VecDeque<Qp>,
 }
 
 impl PostedReceives {
     pub(crate) fn new(capacity: usize) -> Self {
         let count = u32::try_from(capacity).expect("a queue's size fits 32 bits");
-        Self { posted: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+        Self {
+            posted: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+            stock: Vec::with_capacity(capacity),
+            owed: VecDeque::with_capacity(capacity),
+        }
     }
 
     pub(crate) fn posted(&self) -> usize {
@@ -178,6 +190,12 @@ impl PostedReceives {
             self.posted.get_mut(number as usize).expect("the free list names places of the queue");
         *place = Some(buf);
         number
+    }
+
+    /// The memory of a receive.
+    fn place(&self, number: u32) -> PoolPlace {
+        let buf = self.posted.get(number as usize).and_then(Option::as_ref);
+        buf.expect("a receive has its memory until it completes").place()
     }
 
     pub(crate) fn take(&mut self, number: u32) -> Buf {
@@ -229,23 +247,55 @@ impl IbverbsShared {
         self.regions.iter().any(|region| region.id == place.pool)
     }
 
-    /// Hands a receive to the device. It comes back when there is no room.
-    pub(crate) fn post_receive(&mut self, mut buf: Buf) -> Result<(), Buf> {
-        let len = self.config.limits.receive_len;
-        if !self.receives.has_room() || buf.capacity() < len {
+    /// Keeps the memory of a receive, and gives it a number. It comes back when there is no room.
+    pub(crate) fn keep_receive(&mut self, mut buf: Buf) -> Result<u32, Buf> {
+        let is_long = buf.capacity() >= self.config.limits.receive_len;
+        if !self.receives.has_room() || !is_long || !self.knows(buf.place()) {
             return Err(buf);
         }
         buf.reset(0);
-        let Some(at) = self.name(buf.place(), len) else {
-            debug_assert!(false, "a receive's pool is registered");
-            return Err(buf);
-        };
-        let number = self.receives.put(buf);
+        Ok(self.receives.put(buf))
+    }
+
+    fn name_receive(&self, number: u32) -> ibv_sge {
+        let named = self.name(self.receives.place(number), self.config.limits.receive_len);
+        named.expect("a receive's pool is registered")
+    }
+
+    /// Hands a receive to the queue that all connections share, if there is one.
+    pub(crate) fn share_receive(&self, number: u32) -> Option<io::Result<()>> {
+        let queue = self.queues.receives.as_ref()?;
         // SAFETY: the buffer is in `receives` until the receive completes; it lies in its region,
         // and is that long.
-        let posted: io::Result<()> =
-            unsafe { self.queues.receives.post(RECEIVE | u64::from(number), at) };
-        posted.map_err(|_| self.receives.take(number))
+        Some(unsafe { queue.post(RECEIVE | u64::from(number), self.name_receive(number)) })
+    }
+}
+
+impl IbverbsConn {
+    /// Hands a receive to the device for this connection alone. False: it takes none.
+    pub(crate) fn post_receive(&mut self, shared: &IbverbsShared, number: u32) -> bool {
+        let Some(pair) = self.pair.as_ref().filter(|_| self.is_live()) else { return false };
+        let at = shared.name_receive(number);
+        // SAFETY: as of a shared queue: the queue pair is destroyed before its receives are taken
+        // back.
+        let posted = unsafe { pair.post_receive(RECEIVE | u64::from(number), at) };
+        if posted.is_ok() {
+            self.receives.push_back(number);
+        }
+        posted.is_ok()
+    }
+
+    /// Gives it its receives from the stock, once it has a queue pair.
+    pub(crate) fn fill_receives(&mut self, shared: &mut IbverbsShared) {
+        let each = shared.config.limits.receives_each.unwrap_or(0);
+        self.receives.reserve(each);
+        for _ in 0..each {
+            match shared.receives.stock.pop() {
+                Some(number) if self.post_receive(shared, number) => {}
+                Some(number) => shared.receives.stock.push(number),
+                None => shared.receives.owed.push_back(self.qp),
+            }
+        }
     }
 }
 

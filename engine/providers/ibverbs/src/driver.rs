@@ -71,7 +71,11 @@ impl Ibverbs {
         let limits = config.limits;
         let domain = Domain::new(&device)?;
         let completions = Completions::new(&device, limits.receives + limits.connections * depth)?;
-        let receives = SharedQueue::new(&domain, limits.receives)?;
+        let receives = match limits.receives_each {
+            None => Some(SharedQueue::new(&domain, limits.receives)?),
+            Some(_) => None,
+        };
+        let receives_each = limits.receives_each.unwrap_or(0);
         let windows = if device.about.has_windows {
             Some(DeviceWindows::new(&domain, limits.windows)?)
         } else {
@@ -91,7 +95,7 @@ impl Ibverbs {
         let now = config.now;
         let shared = IbverbsShared {
             windows,
-            queues: Queues { domain, completions, receives, depth },
+            queues: Queues { domain, completions, receives, receives_each, depth },
             regions: Vec::new(),
             sinks,
             receives: PostedReceives::new(limits.receives),

@@ -30,6 +30,7 @@ impl Open for Ibverbs {
             ("address", ip.to_string()),
             ("iwarp", yes(about.is_iwarp)),
             ("memory windows", yes(about.has_windows)),
+            ("shared receives", yes(about.receives > 0)),
         ];
         Ok(Here { at: RdmaAddress(SocketAddr::new(ip, 0)), facts })
     }

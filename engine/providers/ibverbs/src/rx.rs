@@ -3,11 +3,11 @@
 use crate::sys::{ibv_wc, ibv_wc_status};
 use crate::{
     Ibverbs,
-    close::{UNSPECIFIED, end},
+    close::{self, UNSPECIFIED, end},
     cm,
     conn::{IbverbsState, RECEIVE},
 };
-use stag_pools::RemoteKey;
+use stag_pools::{Buf, RemoteKey};
 use stag_verbs::{
     Cause, Event, Qp,
     soft::{TOO_LONG, invalidate_fault},
@@ -16,9 +16,18 @@ use stag_verbs::{
 impl Ibverbs {
     pub(crate) fn handle_receive(&mut self, completion: &ibv_wc) {
         let shared = &mut self.shared;
-        let mut buf = shared.receives.take((completion.wr_id & !RECEIVE) as u32);
+        let number = (completion.wr_id & !RECEIVE) as u32;
+        let mut buf = shared.receives.take(number);
         let qp = shared.by_number.get(&completion.qp_num).copied();
-        let conn = qp.and_then(|qp| self.conns.get_mut(qp.0));
+        let mut conn = qp.and_then(|qp| self.conns.get_mut(qp.0));
+        if let Some(conn) = conn.as_mut().filter(|_| shared.queues.receives.is_none()) {
+            let first = conn.receives.pop_front();
+            debug_assert_eq!(first, Some(number), "receives complete in their order");
+            if conn.is_live() {
+                shared.receives.owed.push_back(conn.qp);
+            }
+            close::note_flushed(conn, shared);
+        }
         let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
         let Some(conn) = conn.filter(|conn| is_well && conn.state != IbverbsState::Over) else {
             let qp = qp.filter(|_| completion.status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
@@ -47,11 +56,28 @@ impl Ibverbs {
         shared.events.push_back(Event::Received { qp: conn.qp, buf, invalidated });
     }
 
+    /// Gives a receive to the device: to the queue that connections share, or to the one that has
+    /// lacked one for longest, or to one that comes later.
+    pub(crate) fn add_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        let number = self.shared.keep_receive(buf)?;
+        if let Some(posted) = self.shared.share_receive(number) {
+            return posted.map_err(|_| self.shared.receives.take(number));
+        }
+        while let Some(qp) = self.shared.receives.owed.pop_front() {
+            let conn = self.conns.get_mut(qp.0);
+            if conn.is_some_and(|conn| conn.post_receive(&self.shared, number)) {
+                return Ok(());
+            }
+        }
+        self.shared.receives.stock.push(number);
+        Ok(())
+    }
+
     /// A receive that brought no message is posted again (the contract: it stays with the shared
     /// queue).
-    fn put_back(&mut self, buf: stag_pools::Buf, qp: Option<Qp>, status: u32) {
+    fn put_back(&mut self, buf: Buf, qp: Option<Qp>, status: u32) {
         self.shared.stats.receives_failed += 1;
-        let posted = self.shared.post_receive(buf);
+        let posted = self.add_receive(buf);
         debug_assert!(posted.is_ok(), "the receive had its place before");
         if let Some(qp) = qp {
             let fault =

@@ -19,6 +19,7 @@ const LIMITS: Limits = Limits {
     connections: 1,
     send_queue: 1,
     receives: 1,
+    receives_each: None,
     receive_len: 64,
     windows: 1,
     read_spans: 1,

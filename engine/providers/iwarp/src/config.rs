@@ -139,6 +139,7 @@ mod tests {
             connections: 1,
             send_queue: 1,
             receives: 1,
+            receives_each: None,
             receive_len: 1024,
             windows: 1,
             read_spans: 1,

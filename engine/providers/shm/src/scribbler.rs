@@ -22,6 +22,7 @@ const LIMITS: Limits = Limits {
     connections: 8,
     send_queue: 32,
     receives: 32,
+    receives_each: None,
     receive_len: 4096,
     windows: 16,
     read_spans: 4,

@@ -28,6 +28,7 @@ pub(crate) const LIMITS: Limits = Limits {
     connections: 4,
     send_queue: 64,
     receives: 64,
+    receives_each: None,
     receive_len: 4096,
     windows: 16,
     read_spans: 8,

@@ -21,6 +21,7 @@ const LIMITS: Limits = Limits {
     connections: 8,
     send_queue: 64,
     receives: 64,
+    receives_each: None,
     receive_len: 4096,
     windows: 16,
     read_spans: 64,

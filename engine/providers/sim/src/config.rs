@@ -73,6 +73,7 @@ pub const LIMITS: Limits = Limits {
     connections: 16,
     send_queue: 128,
     receives: 256,
+    receives_each: None,
     receive_len: 4096,
     windows: 256,
     read_spans: 64,

@@ -15,6 +15,7 @@ const LIMITS: Limits = Limits {
     connections: 3,
     send_queue: 8,
     receives: 8,
+    receives_each: None,
     receive_len: 256,
     windows: 6,
     read_spans: 3,

@@ -27,6 +27,7 @@ const LIMITS: Limits = Limits {
     connections: 4,
     send_queue: 16,
     receives: 8,
+    receives_each: None,
     receive_len: 4096,
     windows: 8,
     read_spans: 4,

@@ -4,7 +4,7 @@ use super::{Completions, Domain, SharedQueue, failed, is_gone, made};
 use crate::library::Library;
 use crate::sys::{
     ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
-    ibv_send_wr,
+    ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use libc::c_int;
 use std::{io, mem::MaybeUninit, ptr, rc::Rc};
@@ -14,7 +14,9 @@ use std::{io, mem::MaybeUninit, ptr, rc::Rc};
 pub(crate) struct Queues {
     pub(crate) domain: Rc<Domain>,
     pub(crate) completions: Rc<Completions>,
-    pub(crate) receives: Rc<SharedQueue>,
+    /// None: each queue pair has [`receives_each`](Self::receives_each) of its own.
+    pub(crate) receives: Option<Rc<SharedQueue>>,
+    pub(crate) receives_each: usize,
     /// Work requests that a send queue holds.
     pub(crate) depth: usize,
 }
@@ -27,7 +29,7 @@ pub(crate) struct QueuePair {
     /// Octets of the longest message that travels in its work request.
     pub(crate) inline_max: u32,
     _completions: Rc<Completions>,
-    _receives: Rc<SharedQueue>,
+    _receives: Option<Rc<SharedQueue>>,
     domain: Rc<Domain>,
 }
 
@@ -37,17 +39,18 @@ impl QueuePair {
     pub(crate) fn new(queues: &Queues, context: u64, inline_max: u32) -> io::Result<Self> {
         let library = queues.domain.device.library;
         let mut inline = inline_max;
+        let own = if queues.receives.is_none() { queues.receives_each } else { 0 };
         loop {
             let mut init = ibv_qp_init_attr {
                 qp_context: ptr::without_provenance_mut(context as usize),
                 send_cq: queues.completions.raw,
                 recv_cq: queues.completions.raw,
-                srq: queues.receives.raw,
+                srq: queues.receives.as_ref().map_or(ptr::null_mut(), |queue| queue.raw),
                 cap: ibv_qp_cap {
                     max_send_wr: queues.depth as u32,
-                    max_recv_wr: 0,
+                    max_recv_wr: own as u32,
                     max_send_sge: 1,
-                    max_recv_sge: 0,
+                    max_recv_sge: u32::from(own > 0),
                     max_inline_data: inline,
                 },
                 qp_type: ibv_qp_type::IBV_QPT_RC,
@@ -61,7 +64,7 @@ impl QueuePair {
                         raw,
                         inline_max: init.cap.max_inline_data.min(inline),
                         _completions: Rc::clone(&queues.completions),
-                        _receives: Rc::clone(&queues.receives),
+                        _receives: queues.receives.clone(),
                         domain: Rc::clone(&queues.domain),
                     });
                 }
@@ -111,6 +114,20 @@ impl QueuePair {
             (self.library.ibv_query_qp)(self.raw, &raw mut attr, mask, init.as_mut_ptr())
         };
         code == 0 && attr.qp_state == ibv_qp_state::IBV_QPS_ERR
+    }
+
+    /// Gives it one more receive of its own.
+    ///
+    /// # Safety
+    /// Nobody touches what `at` names before the receive completes or the queue pair is destroyed.
+    pub(crate) unsafe fn post_receive(&self, wr_id: u64, mut at: ibv_sge) -> io::Result<()> {
+        let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut at, num_sge: 1 };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is there, and reads the request during the call.
+        match unsafe { crate::sys::ibv_post_recv(self.raw, &raw mut wr, &raw mut bad) } {
+            0 => Ok(()),
+            code => Err(self.failed("ibv_post_recv", failed(code))),
+        }
     }
 
     /// Hands a chain to the device: one doorbell. On failure: how many were taken, and why not
@@ -177,7 +194,7 @@ pub(crate) mod tests {
             raw: Box::leak(Box::new(raw)),
             inline_max: 0,
             _completions: Rc::clone(&queues.completions),
-            _receives: Rc::clone(&queues.receives),
+            _receives: queues.receives.clone(),
             domain: Rc::clone(&queues.domain),
         }
     }

@@ -77,7 +77,8 @@ pub(crate) fn queues(domain: &Rc<Domain>) -> Queues {
             raw: ptr::null_mut(),
             channel: ptr::null_mut(),
         }),
-        receives: Rc::new(SharedQueue { domain: Rc::clone(domain), raw: ptr::null_mut() }),
+        receives: Some(Rc::new(SharedQueue { domain: Rc::clone(domain), raw: ptr::null_mut() })),
+        receives_each: 0,
         depth: 8,
     }
 }

@@ -98,6 +98,7 @@ impl ConnectionManager {
     }
 
     /// Takes the events of an identifier out of its channel.
+    #[allow(clippy::vec_box, reason = "C has pointers to them")]
     fn take_events(&mut self, id: usize) -> Vec<Box<OwnedEvent>> {
         let Some(channel) = self.ids.get(&id).map(|it| it.channel) else { return Vec::new() };
         let told = self.channels.get_mut(&channel).unwrap();
@@ -313,9 +314,10 @@ unsafe fn private_data(from: *const c_void, len: u8, room: usize, is_iwarp: bool
 }
 
 unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    // SAFETY: the caller has both.
-    let (to, param) = unsafe { ((*id).dst_addr, *param) };
-    let to = from_raw(&to).unwrap();
+    // SAFETY: the caller has it.
+    let to = from_raw(unsafe { &(*id).dst_addr }).unwrap();
+    // SAFETY: the caller has it.
+    let param = unsafe { *param };
     // SAFETY: as above.
     let said = unsafe {
         private_data(param.private_data, param.private_data_len, REQUEST_ROOM, is_iwarp(id))

@@ -177,10 +177,14 @@ fn send(objects: &mut Objects, number: u32, request: &Request) -> Outcome {
         return Outcome::Fails(LOCAL_PROTECTION);
     };
     let Some(to) = peer(objects, number) else { return Outcome::Waits };
-    let found = objects.pairs.get(&to).unwrap();
+    let found = objects.pairs.get_mut(&to).unwrap();
     let (queue, receives) = (found.completions, found.receives);
-    let waiting = &mut objects.receives.get_mut(&receives).unwrap().waiting;
+    let waiting = match objects.receives.get_mut(&receives) {
+        Some(shared) => &mut shared.waiting,
+        None => &mut found.own.waiting,
+    };
     let Some(Receive { wr_id, base, len: room }) = waiting.pop_front() else {
+        objects.missed += 1;
         return Outcome::Waits;
     };
     let len = request.named.map_or(0, |named| named.length);

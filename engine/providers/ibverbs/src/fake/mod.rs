@@ -63,6 +63,11 @@ pub(crate) fn install(adapters: &[Adapter]) {
     HOST.with_borrow_mut(|it| *it = Some(host));
 }
 
+/// Messages of this thread's host that found no receive, each as often as it was tried.
+pub(crate) fn missed_receives() -> u64 {
+    with(|host| host.objects.missed)
+}
+
 /// Runs `act` on the host of this thread.
 fn with<R>(act: impl FnOnce(&mut Host) -> R) -> R {
     HOST.with_borrow_mut(|host| act(host.as_mut().expect("the adapter of this thread")))

@@ -65,8 +65,9 @@ pub(super) struct QueuePairState {
     pub(super) domain: usize,
     pub(super) context: usize,
     pub(super) completions: usize,
-    /// The shared queue of its receives.
+    /// The shared queue of its receives; 0: it has some of its own.
     pub(super) receives: usize,
+    pub(super) own: ReceiveQueue,
     pub(super) depth: usize,
     pub(super) sends: VecDeque<Request>,
     /// The number of its peer.
@@ -90,6 +91,8 @@ pub(super) struct Objects {
     pub(super) pairs: BTreeMap<u32, QueuePairState>,
     keys: u32,
     numbers: u32,
+    /// Messages that found no receive.
+    pub(super) missed: u64,
 }
 
 impl Objects {
@@ -128,13 +131,22 @@ impl Objects {
             return;
         }
         let (queue, sends) = (pair.completions, std::mem::take(&mut pair.sends));
+        let (own, is_shared) = (std::mem::take(&mut pair.own.waiting), pair.receives != 0);
         for request in sends {
             self.complete(
                 queue,
                 completed(request.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
             );
         }
-        self.tell(number, event::IBV_EVENT_QP_LAST_WQE_REACHED);
+        for receive in own {
+            self.complete(
+                queue,
+                completed(receive.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
+            );
+        }
+        if is_shared {
+            self.tell(number, event::IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
     }
 }
 
@@ -198,6 +210,7 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
         ops.poll_cq = Some(poll_cq);
         ops.req_notify_cq = Some(req_notify_cq);
         ops.post_srq_recv = Some(post_srq_recv);
+        ops.post_recv = Some(post_recv);
         ops.post_send = Some(super::data::post_send);
         let context = lend(context);
         host.objects.contexts.insert(at(context), told);
@@ -409,8 +422,10 @@ unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn create_srq(domain: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller has both.
-    let (context, init) = unsafe { ((*domain).context, *init) };
+    // SAFETY: the caller has it.
+    let context = unsafe { (*domain).context };
+    // SAFETY: the caller has it.
+    let init = unsafe { *init };
     with(|host| {
         let most = host.adapter(context).shared_receives as u32;
         if most == 0 {
@@ -437,33 +452,33 @@ unsafe extern "C" fn destroy_srq(queue: *mut ibv_srq) -> c_int {
     0
 }
 
-unsafe extern "C" fn post_srq_recv(
-    queue: *mut ibv_srq,
+/// Posts a chain of receives to the queue that `find` finds.
+///
+/// # Safety
+/// The chain and `bad` are the caller's.
+unsafe fn post_receives(
     first: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
+    find: impl Fn(&mut Objects) -> &mut ReceiveQueue,
 ) -> c_int {
     let mut next = first;
     while !next.is_null() {
-        // SAFETY: the caller's chain.
+        // SAFETY: the caller's promise.
         let request = unsafe { *next };
         assert_eq!(request.num_sge, 1, "a receive has one place");
         // SAFETY: as above.
         let named = unsafe { *request.sg_list };
+        let (base, len) = (named.addr as usize, named.length as usize);
         let is_posted = with(|host| {
-            let found = host.objects.receives.get_mut(&at(queue)).unwrap();
-            let receive = Receive {
-                wr_id: request.wr_id,
-                base: named.addr as usize,
-                len: named.length as usize,
-            };
+            let found = find(&mut host.objects);
             let has_room = found.waiting.len() < found.capacity;
             if has_room {
-                found.waiting.push_back(receive);
+                found.waiting.push_back(Receive { wr_id: request.wr_id, base, len });
             }
             has_room
         });
         if !is_posted {
-            // SAFETY: the caller has it.
+            // SAFETY: the caller's promise.
             unsafe { *bad = next };
             return libc::ENOMEM;
         }
@@ -473,9 +488,36 @@ unsafe extern "C" fn post_srq_recv(
     0
 }
 
+unsafe extern "C" fn post_srq_recv(
+    queue: *mut ibv_srq,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    unsafe { post_receives(first, bad, |it| it.receives.get_mut(&at(queue)).unwrap()) }
+}
+
+unsafe extern "C" fn post_recv(
+    pair: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller has it.
+    let number = unsafe { (*pair).qp_num };
+    let reached = with(|host| host.objects.pairs.get(&number).unwrap().state);
+    assert!(reached != 0, "a receive is posted before the queue pair is initialised");
+    if reached == state::IBV_QPS_ERR {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's promises.
+    unsafe { post_receives(first, bad, |it| &mut it.pairs.get_mut(&number).unwrap().own) }
+}
+
 unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the caller has both.
-    let (context, asked) = unsafe { ((*domain).context, *init) };
+    // SAFETY: the caller has it.
+    let context = unsafe { (*domain).context };
+    // SAFETY: the caller has it.
+    let asked = unsafe { *init };
     with(|host| {
         let adapter = host.adapter(context);
         if !adapter.has_connections {
@@ -499,6 +541,7 @@ unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr)
             context: at(context),
             completions: at(asked.send_cq),
             receives: at(asked.srq),
+            own: ReceiveQueue { capacity: cap.max_recv_wr as usize, waiting: VecDeque::new() },
             depth: cap.max_send_wr as usize,
             sends: VecDeque::new(),
             peer: None,
@@ -510,8 +553,10 @@ unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr)
 
 unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     assert!(mask & ibv_qp_attr_mask::IBV_QP_STATE as c_int != 0, "a change of state");
-    // SAFETY: the caller has both.
-    let (number, to) = unsafe { ((*pair).qp_num, (*attr).qp_state) };
+    // SAFETY: the caller has it.
+    let number = unsafe { (*pair).qp_num };
+    // SAFETY: the caller has it.
+    let to = unsafe { (*attr).qp_state };
     with(|host| {
         let found = host.objects.pairs.get_mut(&number).unwrap();
         let is_allowed = match (found.state, to) {

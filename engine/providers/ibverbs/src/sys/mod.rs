@@ -88,6 +88,25 @@ pub(crate) unsafe fn ibv_post_srq_recv(
     unsafe { post_srq_recv(srq, first, bad) }
 }
 
+/// Posts the chain of receives at `first` to `qp`. Returns 0, or an error number with the first
+/// receive that was not posted in `bad`.
+///
+/// # Safety
+/// `qp` exists, the chain is valid during the call, and the named memory until completion.
+#[inline]
+pub(crate) unsafe fn ibv_post_recv(
+    qp: *mut ibv_qp,
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let context = unsafe { (*qp).context };
+    // SAFETY: a queue pair keeps its context open.
+    let post_recv = unsafe { (*context).ops.post_recv }.expect("every driver receives");
+    // SAFETY: the caller's promise; the function is the driver's for this context.
+    unsafe { post_recv(qp, first, bad) }
+}
+
 /// Posts the chain of work requests at `first` to the send queue of `qp`. Returns 0, or an error
 /// number with the first request that was not posted in `bad`.
 ///

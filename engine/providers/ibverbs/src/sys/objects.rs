@@ -73,7 +73,8 @@ pub(crate) struct ibv_context_ops {
     before_post_send: [UnusedOp; 4],
     pub(crate) post_send:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
-    post_recv: UnusedOp,
+    pub(crate) post_recv:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
     after_post_recv: [UnusedOp; 5],
 }
 

@@ -16,6 +16,7 @@ pub const LIMITS: Limits = Limits {
     connections: 8,
     send_queue: 32,
     receives: 64,
+    receives_each: None,
     receive_len: 4096,
     windows: 64,
     read_spans: 4,
