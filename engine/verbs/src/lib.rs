@@ -365,8 +365,8 @@ pub trait Provider {
     fn peer_address(&self, qp: Qp) -> Option<PeerAddress>;
 
     /// Gives the shared receive queue one more buffer; where connections share none, the connection
-    /// that has lacked one for longest, or a later one. Its content is replaced by the message, from
-    /// its first octet on. Comes back when the queue is full or the buffer is shorter than
+    /// that has lacked one for longest, or a later one. Its content is replaced by the message,
+    /// from its first octet on. Comes back when the queue is full or the buffer is shorter than
     /// [`Limits::receive_len`].
     fn post_receive(&mut self, buf: Buf) -> Result<(), Buf>;
 

@@ -344,7 +344,7 @@ impl Found {
                 let yes = |is: bool| if is { "yes" } else { "no" };
                 let _ = writeln!(
                     text,
-                    "        windows {}, remote invalidation sent {}, borne {}, private data {} octets",
+                    "        windows {}, invalidation sent {}, borne {}, private data {} octets",
                     yes(limits.windows),
                     yes(limits.sends_invalidation),
                     yes(limits.bears_invalidation),

@@ -158,7 +158,7 @@ impl IbverbsConn {
 pub(crate) struct PostedReceives {
     posted: Box<[Option<Buf>]>,
     free: Vec<u32>,
-    /// Where connections share none: receives that none of them has, and the connections that have
+    /// Receives that no connection has, if connections share none, and the connections that have
     /// lacked one for longest.
     pub(crate) stock: Vec<u32>,
     pub(crate) owed: VecDeque<Qp>,

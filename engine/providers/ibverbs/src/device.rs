@@ -210,7 +210,7 @@ impl Device {
             has_windows: attr.device_cap_flags & type_2 != 0
                 && alloc_mw.is_some()
                 && attr.max_mw > 0,
-            // siw's library sends the wrong key (it takes `wr.rdma.rkey`), and a kernel's siw lets a
+            // siw's library sends the wrong key (that of `wr.rdma`), and the kernel's siw lets a
             // peer invalidate more than windows.
             sends_invalidation: attr.vendor_id != SIW_VENDOR
                 && attr.device_cap_flags & ibv_device_cap_flags::IBV_DEVICE_MEM_MGT_EXTENSIONS != 0,

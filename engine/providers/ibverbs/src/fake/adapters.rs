@@ -1,9 +1,9 @@
-//! What adapters can, as their drivers of rdma-core and the kernel say.
+//! Capabilities of adapters, as their drivers of rdma-core and the kernel say.
 
 use crate::sys::ibv_device_cap_flags as caps;
 use libc::c_int;
 
-/// What a driver does about type-2 memory windows.
+/// The answer of a driver to whoever wants type-2 memory windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWindowing {
     /// It has them.

@@ -1,13 +1,13 @@
-//! Work requests, carried out in the order of their queue.
+//! Work requests, carried out in the order of their queue, and completions.
 
 use super::{
-    Host,
-    objects::{Objects, Opened, Receive, completed, right},
+    Host, at,
+    state::{Objects, Opened, Receive, completed, right},
     with,
 };
 use crate::sys::{
-    ibv_access_flags as access, ibv_event_type as event, ibv_qp, ibv_qp_state as state,
-    ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wc_flags, ibv_wc_status as status,
+    ibv_access_flags as access, ibv_cq, ibv_event_type as event, ibv_qp, ibv_qp_state as state,
+    ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_flags, ibv_wc_status as status,
     ibv_wr_opcode as operation,
 };
 use libc::c_int;
@@ -28,7 +28,7 @@ pub(super) struct Request {
     named: Option<ibv_sge>,
 }
 
-/// What becomes of a work request.
+/// The end of a work request.
 enum Outcome {
     Done,
     /// It waits for its peer.
@@ -60,6 +60,29 @@ pub(super) unsafe extern "C" fn post_send(
         next = wr.next;
     }
     with(go_on);
+    0
+}
+
+pub(super) unsafe extern "C" fn poll_cq(
+    queue: *mut ibv_cq,
+    count: c_int,
+    into: *mut ibv_wc,
+) -> c_int {
+    with(|host| {
+        let waiting = &mut host.objects.queues.get_mut(&at(queue)).unwrap().waiting;
+        let count = waiting.len().min(count as usize);
+        for (place, completion) in waiting.drain(..count).enumerate() {
+            // SAFETY: the caller has room for so many.
+            let place = unsafe { into.add(place) };
+            // SAFETY: as above.
+            unsafe { *place = completion };
+        }
+        count as c_int
+    })
+}
+
+pub(super) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, _: c_int) -> c_int {
+    with(|host| host.objects.queues.get_mut(&at(queue)).unwrap().is_armed = true);
     0
 }
 
@@ -236,7 +259,7 @@ fn move_octets(
     Outcome::Done
 }
 
-/// What a key opens to the peer of this queue pair.
+/// The memory that a key opens to the peer of this queue pair.
 fn opened_to(objects: &Objects, number: u32, key: u32) -> Option<Opened> {
     let window = objects.windows.get(&(key >> 8)).filter(|window| window.key == key);
     if let Some(window) = window {

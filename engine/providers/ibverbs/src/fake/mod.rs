@@ -2,16 +2,17 @@
 //! Tests see what the provider does on adapters with other capabilities, as drivers and kernel
 //! report them ([`Adapter`]).
 //!
-//! Each thread has a host of its own with one adapter or several, and all work is done at once: when a work
-//! request can be carried out, its completion is there when the call returns. Only a Send waits,
-//! for a receive of the peer. What the device would check is checked: keys, bounds, rights, the
-//! connection of a window, the sizes of queues. What is destroyed while something needs it is kept
+//! Each thread has a host of its own with one adapter or several, and all work is done at once:
+//! when a work request can be carried out, its completion is there when the call returns. Only a
+//! Send waits, for a receive of the peer. Keys, bounds, rights, the connection of a window and the
+//! sizes of queues are checked as a device does. An object that something else needs is kept
 //! (`EBUSY`).
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `adapters` | the table of adapters |
-//! | `objects` | what a device lends: domains, regions, windows, queues |
+//! | `state` | objects of a device, as it knows them |
+//! | `objects` | functions that make them and give them back: domains, regions, windows, queues |
 //! | `data` | work requests |
 //! | `cm` | the connection manager |
 
@@ -20,6 +21,7 @@ mod cm;
 mod data;
 mod objects;
 mod roles;
+mod state;
 mod tests;
 
 pub(crate) use adapters::{ADAPTERS, Adapter, DeviceWindowing};
@@ -27,11 +29,11 @@ pub(crate) use adapters::{ADAPTERS, Adapter, DeviceWindowing};
 use crate::library::Library;
 use cm::ConnectionManager;
 use libc::{c_int, c_void};
-use objects::Objects;
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::{read, write},
 };
+use state::Objects;
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -106,7 +108,7 @@ fn lend<T>(it: T) -> *mut T {
     Box::into_raw(Box::new(it))
 }
 
-/// Takes back what was lent.
+/// Takes a structure back that was lent.
 ///
 /// # Safety
 /// It came from [`lend`], and nobody uses it any more.
@@ -115,7 +117,7 @@ unsafe fn regain<T>(it: *mut T) -> Box<T> {
     unsafe { Box::from_raw(it) }
 }
 
-/// What waits behind a descriptor, which is readable meanwhile.
+/// Reports behind a descriptor, which is readable while there are some.
 #[derive(Debug)]
 struct Told<T> {
     fd: OwnedFd,
@@ -151,5 +153,5 @@ fn at<T>(it: *mut T) -> usize {
     it.addr()
 }
 
-/// What C passes as a context.
+/// A context, as C passes it.
 type Context = *mut c_void;

@@ -1,161 +1,25 @@
-//! What a device lends: domains, regions, windows, queues.
+//! Functions of libibverbs: domains, regions, windows, queues.
 
-use super::{Adapter, Context, Host, Told, at, data::Request, lend, nothing, refuse, regain, with};
+use super::{
+    Adapter, Context, Host, Told, at, lend, nothing, refuse, regain,
+    state::{
+        CompletionQueue, Objects, Opened, QueuePairState, Receive, ReceiveQueue, Region,
+        WindowState,
+    },
+    with,
+};
 use crate::{
     device::tests::zeroed,
     fake::DeviceWindowing,
     library::Library,
     sys::{
-        ibv_access_flags as access, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq,
-        ibv_device, ibv_device_attr, ibv_event_type as event, ibv_mr, ibv_mw, ibv_pd, ibv_qp,
-        ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr, ibv_qp_state as state, ibv_recv_wr,
-        ibv_srq, ibv_srq_init_attr, ibv_transport_type, ibv_wc, ibv_wc_status,
+        ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+        ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
+        ibv_qp_state as state, ibv_recv_wr, ibv_srq, ibv_srq_init_attr, ibv_transport_type,
     },
 };
 use libc::{c_int, c_uint, c_void};
-use std::collections::{BTreeMap, HashMap, VecDeque};
-
-/// Memory that a key opens.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Opened {
-    pub(super) base: usize,
-    pub(super) len: usize,
-    pub(super) access: u32,
-}
-
-/// A region, by its key.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Region {
-    pub(super) domain: usize,
-    pub(super) opened: Opened,
-}
-
-/// A window, by the index of its keys.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WindowState {
-    pub(super) key: u32,
-    /// While it is bound: the queue pair that may use it, the region, and what it opens.
-    pub(super) bound: Option<(u32, u32, Opened)>,
-}
-
-pub(super) struct CompletionQueue {
-    channel: usize,
-    capacity: usize,
-    pub(super) waiting: VecDeque<ibv_wc>,
-    is_armed: bool,
-}
-
-/// A receive that was posted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Receive {
-    pub(super) wr_id: u64,
-    pub(super) base: usize,
-    pub(super) len: usize,
-}
-
-#[derive(Debug)]
-pub(super) struct ReceiveQueue {
-    capacity: usize,
-    pub(super) waiting: VecDeque<Receive>,
-}
-
-pub(super) struct QueuePairState {
-    raw: *mut ibv_qp,
-    pub(super) state: u32,
-    pub(super) domain: usize,
-    pub(super) context: usize,
-    pub(super) completions: usize,
-    /// The shared queue of its receives; 0: it has some of its own.
-    pub(super) receives: usize,
-    pub(super) own: ReceiveQueue,
-    pub(super) depth: usize,
-    pub(super) sends: VecDeque<Request>,
-    /// The number of its peer.
-    pub(super) peer: Option<u32>,
-}
-
-/// All of them, by their addresses, queue pairs by their numbers, and windows by the index of
-/// their keys.
-#[derive(Default)]
-pub(super) struct Objects {
-    devices: Vec<usize>,
-    contexts: HashMap<usize, Told<(c_int, usize)>>,
-    /// The device of each of them.
-    device_of: HashMap<usize, usize>,
-    channels: HashMap<usize, Told<usize>>,
-    domains: HashMap<usize, usize>,
-    pub(super) queues: HashMap<usize, CompletionQueue>,
-    pub(super) receives: HashMap<usize, ReceiveQueue>,
-    pub(super) regions: HashMap<u32, Region>,
-    pub(super) windows: HashMap<u32, WindowState>,
-    pub(super) pairs: BTreeMap<u32, QueuePairState>,
-    keys: u32,
-    numbers: u32,
-    /// Messages that found no receive.
-    pub(super) missed: u64,
-}
-
-impl Objects {
-    /// The device that a context is open on.
-    pub(super) fn device_of(&self, context: usize) -> usize {
-        *self.device_of.get(&context).expect("the context is open")
-    }
-
-    fn next_key(&mut self) -> u32 {
-        self.keys += 1;
-        self.keys << 8 | 1
-    }
-
-    /// Adds a completion to the queue at this address.
-    pub(super) fn complete(&mut self, queue: usize, completion: ibv_wc) {
-        let Some(found) = self.queues.get_mut(&queue) else { return };
-        assert!(found.waiting.len() < found.capacity, "a completion queue overflows");
-        found.waiting.push_back(completion);
-        let channel = found.channel;
-        if std::mem::take(&mut found.is_armed) {
-            self.channels.get_mut(&channel).unwrap().push(queue);
-        }
-    }
-
-    /// Reports an event of a queue pair.
-    pub(super) fn tell(&mut self, number: u32, kind: c_int) {
-        let Some(pair) = self.pairs.get(&number) else { return };
-        let (context, raw) = (pair.context, at(pair.raw));
-        self.contexts.get_mut(&context).unwrap().push((kind, raw));
-    }
-
-    /// Stops a queue pair: what is posted is flushed.
-    pub(super) fn stop(&mut self, number: u32) {
-        let Some(pair) = self.pairs.get_mut(&number) else { return };
-        if std::mem::replace(&mut pair.state, state::IBV_QPS_ERR) == state::IBV_QPS_ERR {
-            return;
-        }
-        let (queue, sends) = (pair.completions, std::mem::take(&mut pair.sends));
-        let (own, is_shared) = (std::mem::take(&mut pair.own.waiting), pair.receives != 0);
-        for request in sends {
-            self.complete(
-                queue,
-                completed(request.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
-            );
-        }
-        for receive in own {
-            self.complete(
-                queue,
-                completed(receive.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
-            );
-        }
-        if is_shared {
-            self.tell(number, event::IBV_EVENT_QP_LAST_WQE_REACHED);
-        }
-    }
-}
-
-/// A completion with this status.
-pub(super) fn completed(wr_id: u64, status: u32, number: u32) -> ibv_wc {
-    let mut completion = ibv_wc::EMPTY;
-    (completion.wr_id, completion.status, completion.qp_num) = (wr_id, status, number);
-    completion
-}
+use std::collections::VecDeque;
 
 /// Places of a list of devices.
 const LIST_LEN: usize = 4;
@@ -207,8 +71,8 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
             ops.alloc_mw = Some(alloc_mw);
             ops.dealloc_mw = Some(dealloc_mw);
         }
-        ops.poll_cq = Some(poll_cq);
-        ops.req_notify_cq = Some(req_notify_cq);
+        ops.poll_cq = Some(super::data::poll_cq);
+        ops.req_notify_cq = Some(super::data::req_notify_cq);
         ops.post_srq_recv = Some(post_srq_recv);
         ops.post_recv = Some(post_recv);
         ops.post_send = Some(super::data::post_send);
@@ -401,25 +265,6 @@ unsafe extern "C" fn get_cq_event(
 }
 
 unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
-
-unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
-    with(|host| {
-        let waiting = &mut host.objects.queues.get_mut(&at(queue)).unwrap().waiting;
-        let count = waiting.len().min(count as usize);
-        for (place, completion) in waiting.drain(..count).enumerate() {
-            // SAFETY: the caller has room for so many.
-            let place = unsafe { into.add(place) };
-            // SAFETY: as above.
-            unsafe { *place = completion };
-        }
-        count as c_int
-    })
-}
-
-unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, _: c_int) -> c_int {
-    with(|host| host.objects.queues.get_mut(&at(queue)).unwrap().is_armed = true);
-    0
-}
 
 unsafe extern "C" fn create_srq(domain: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: the caller has it.
@@ -650,9 +495,4 @@ pub(super) fn open_for_cm(number: usize) -> *mut ibv_context {
     let device = with(Host::devices)[number];
     // SAFETY: the device is there.
     unsafe { open_device(device) }
-}
-
-/// The rights that a peer needs.
-pub(super) const fn right(is_write: bool) -> u32 {
-    if is_write { access::IBV_ACCESS_REMOTE_WRITE } else { access::IBV_ACCESS_REMOTE_READ }
 }
