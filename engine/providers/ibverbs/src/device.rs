@@ -62,6 +62,10 @@ pub struct DeviceAbout {
 /// The vendor that the kernel's software device for iWARP (siw) says it has.
 const SIW_VENDOR: u32 = 0x62_6d74;
 
+/// Intel: irdma binds windows of type 2, and its kernel driver does not say so. (mana's library
+/// makes windows, too, and cannot bind them.)
+const INTEL_VENDOR: u32 = 0x8086;
+
 /// The vendor that the kernel's software device for RoCE (rxe) says it has.
 const RXE_VENDOR: u32 = 0xff_ffff;
 /// The kernel's number of `IBV_WC_WITH_INV`, which rxe puts unchanged into completions of programs.
@@ -207,7 +211,7 @@ impl Device {
             name: unsafe { name_of(self.raw) },
             is_iwarp,
             wants_sinks: is_iwarp && attr.vendor_id != SIW_VENDOR,
-            has_windows: attr.device_cap_flags & type_2 != 0
+            has_windows: (attr.device_cap_flags & type_2 != 0 || attr.vendor_id == INTEL_VENDOR)
                 && alloc_mw.is_some()
                 && attr.max_mw > 0,
             // siw's library sends the wrong key (that of `wr.rdma`), and the kernel's siw lets a

@@ -8,8 +8,12 @@ use libc::c_int;
 pub(crate) enum DeviceWindowing {
     /// It has them.
     Works,
+    /// It has them, and does not say so.
+    Unsaid,
     /// It says so, and `alloc_mw` fails with this number.
     Fails(c_int),
+    /// One can be made, but not bound.
+    Unbindable,
     /// There is no `alloc_mw`, or only windows of type 1.
     Missing,
 }
@@ -46,7 +50,7 @@ impl Adapter {
             DeviceWindowing::Works | DeviceWindowing::Fails(_) => {
                 caps::IBV_DEVICE_MEM_WINDOW_TYPE_2B
             }
-            DeviceWindowing::Missing => 0,
+            _ => 0,
         };
         let invalidation =
             if self.says_invalidation { caps::IBV_DEVICE_MEM_MGT_EXTENSIONS } else { 0 };
@@ -71,10 +75,64 @@ const FULL: Adapter = Adapter {
     fails: None,
 };
 
-/// The table.
-pub(crate) const ADAPTERS: [Adapter; 11] = [
+/// The table: rdma-core of August 2026 (`providers/*`: `alloc_mw`, `create_srq`, operations of
+/// `post_send`), and the kernel (`drivers/infiniband`: `query_device`). Sizes are examples.
+pub(crate) const ADAPTERS: [Adapter; 15] = [
     FULL,
     Adapter { name: "mlx4", inline_max: 928, queue_depth: 16_351, ..FULL },
+    // E810 and X722. The kernel says IB_DEVICE_MEM_WINDOW alone; the library binds type 2.
+    Adapter { name: "irdma2", shared_receives: 0, ..IRDMA3 },
+    IRDMA3,
+    Adapter {
+        name: "bnxt_re",
+        vendor: 0x14e4,
+        windowing: DeviceWindowing::Fails(libc::EOPNOTSUPP),
+        inline_max: 96,
+        ..FULL
+    },
+    Adapter { name: "cxgb4-t5", shared_receives: 0, ..CXGB4_T6 },
+    CXGB4_T6,
+    Adapter {
+        name: "hns",
+        vendor: 0x19e5,
+        windowing: DeviceWindowing::Fails(libc::EINVAL),
+        inline_max: 32,
+        ..FULL
+    },
+    Adapter { name: "qedr", vendor: 0x1077, windowing: DeviceWindowing::Missing, ..FULL },
+    Adapter {
+        name: "erdma",
+        vendor: 0x1ded,
+        is_iwarp: true,
+        windowing: DeviceWindowing::Missing,
+        shared_receives: 0,
+        inline_max: 96,
+        wants_sinks: true,
+        ..FULL
+    },
+    // The library makes windows, and its queues know neither binds nor, in the version looked at,
+    // how to invalidate.
+    Adapter {
+        name: "mana",
+        vendor: 0x1414,
+        windowing: DeviceWindowing::Unbindable,
+        shared_receives: 0,
+        sends_invalidation: false,
+        inline_max: 0,
+        ..FULL
+    },
+    Adapter { name: "ionic", vendor: 0x1dd8, shared_receives: 0, inline_max: 32, ..FULL },
+    Adapter {
+        name: "efa",
+        vendor: 0x1d0f,
+        windowing: DeviceWindowing::Missing,
+        shared_receives: 0,
+        says_invalidation: false,
+        sends_invalidation: false,
+        has_connections: false,
+        inline_max: 32,
+        ..FULL
+    },
     Adapter {
         name: "rxe",
         vendor: 0xff_ffff,
@@ -88,61 +146,28 @@ pub(crate) const ADAPTERS: [Adapter; 11] = [
         vendor: 0x62_6d74,
         is_iwarp: true,
         windowing: DeviceWindowing::Missing,
-        queue_depth: 32_768,
         completions: 1_048_576,
         inline_max: 48,
         ..FULL
     },
-    Adapter {
-        name: "irdma3",
-        vendor: 0x8086,
-        windowing: DeviceWindowing::Works,
-        inline_max: 101,
-        queue_depth: 4_063,
-        ..FULL
-    },
-    Adapter {
-        name: "bnxt_re",
-        vendor: 0x14e4,
-        windowing: DeviceWindowing::Fails(libc::EOPNOTSUPP),
-        inline_max: 96,
-        ..FULL
-    },
-    Adapter {
-        name: "cxgb4-t6",
-        vendor: 0x1425,
-        is_iwarp: true,
-        windowing: DeviceWindowing::Missing,
-        wants_sinks: true,
-        inline_max: 64,
-        ..FULL
-    },
-    Adapter {
-        name: "hns",
-        vendor: 0x19e5,
-        windowing: DeviceWindowing::Fails(libc::EINVAL),
-        inline_max: 32,
-        ..FULL
-    },
-    Adapter { name: "qedr", vendor: 0x1077, windowing: DeviceWindowing::Missing, ..FULL },
-    Adapter {
-        name: "cxgb4-t5",
-        vendor: 0x1425,
-        is_iwarp: true,
-        windowing: DeviceWindowing::Missing,
-        shared_receives: 0,
-        wants_sinks: true,
-        inline_max: 64,
-        ..FULL
-    },
-    Adapter {
-        name: "efa",
-        vendor: 0x1d0f,
-        windowing: DeviceWindowing::Missing,
-        says_invalidation: false,
-        sends_invalidation: false,
-        has_connections: false,
-        inline_max: 32,
-        ..FULL
-    },
 ];
+
+/// The third generation.
+const IRDMA3: Adapter = Adapter {
+    name: "irdma3",
+    vendor: 0x8086,
+    windowing: DeviceWindowing::Unsaid,
+    inline_max: 101,
+    queue_depth: 4_063,
+    ..FULL
+};
+
+const CXGB4_T6: Adapter = Adapter {
+    name: "cxgb4-t6",
+    vendor: 0x1425,
+    is_iwarp: true,
+    windowing: DeviceWindowing::Missing,
+    wants_sinks: true,
+    inline_max: 64,
+    ..FULL
+};

@@ -90,7 +90,8 @@ fn post(host: &mut Host, number: u32, request: Request) -> c_int {
     let device = host.objects.device_of(host.objects.pairs.get(&number).unwrap().context);
     let (adapter, objects) = (host.adapters[device], &mut host.objects);
     let pair = objects.pairs.get_mut(&number).unwrap();
-    let has_windows = adapter.windowing == super::DeviceWindowing::Works;
+    use super::DeviceWindowing as Windowing;
+    let has_windows = matches!(adapter.windowing, Windowing::Works | Windowing::Unsaid);
     let is_known = match request.wr.opcode {
         operation::IBV_WR_SEND | operation::IBV_WR_RDMA_WRITE | operation::IBV_WR_RDMA_READ => true,
         operation::IBV_WR_SEND_WITH_INV => adapter.sends_invalidation,
