@@ -129,26 +129,44 @@ fn device(scene: &Scene) -> Judged {
     if let Ok(devices) = scene.rdma_devices() {
         return Ok(Finding::judge(true, devices.join(", "), wanted));
     }
+    let fix = |from: &SoftDevice| match from {
+        SoftDevice::Siw(command) => command.clone(),
+        SoftDevice::Rxe(command) => format!("{command} (needs an rdma:// server)"),
+        SoftDevice::Neither => {
+            "a kernel with siw (CONFIG_RDMA_SIW); until then mount over TCP: -o \
+                                proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp"
+                .to_owned()
+        }
+    };
+    let found = soft_device(scene)?;
+    let measured = match found {
+        SoftDevice::Siw(_) => "none; siw (iWARP) can make one",
+        SoftDevice::Rxe(_) => "none; no siw in this kernel, rxe (RoCE) can make one",
+        SoftDevice::Neither => "none; neither siw nor rxe in this kernel",
+    };
+    Ok(Finding::judge(false, measured, wanted).fix(fix(&found)))
+}
+
+/// The device in software that this kernel can have, and the command that makes one.
+pub(super) enum SoftDevice {
+    Siw(String),
+    Rxe(String),
+    Neither,
+}
+
+/// Finds it, by the modules that the kernel has.
+pub(super) fn soft_device(scene: &Scene) -> Result<SoftDevice, Finding> {
     let net = scene.net_devices().ok().and_then(|devices| devices.into_iter().next());
     let net = net.unwrap_or_else(|| "DEV".to_owned());
     let soft = |module: &str, kind: &str| {
         format!("modprobe {module} && rdma link add {kind}0 type {kind} netdev {net}")
     };
     let has = |name: &str| Ok::<_, Finding>(module_state(scene, name)? != Module::Absent);
-    let (measured, fix) = match (has("siw")?, has("rdma_rxe")?) {
-        (true, _) => ("none; siw (iWARP) can make one", soft("siw", "siw")),
-        (false, true) => (
-            "none; no siw in this kernel, rxe (RoCE) can make one",
-            format!("{} (needs an rdma:// server)", soft("rdma_rxe", "rxe")),
-        ),
-        (false, false) => (
-            "none; neither siw nor rxe in this kernel",
-            "a kernel with siw (CONFIG_RDMA_SIW); until then mount over TCP: -o \
-             proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp"
-                .to_owned(),
-        ),
-    };
-    Ok(Finding::judge(false, measured, wanted).fix(fix))
+    Ok(match (has("siw")?, has("rdma_rxe")?) {
+        (true, _) => SoftDevice::Siw(soft("siw", "siw")),
+        (false, true) => SoftDevice::Rxe(soft("rdma_rxe", "rxe")),
+        (false, false) => SoftDevice::Neither,
+    })
 }
 
 fn module(scene: &Scene) -> Judged {

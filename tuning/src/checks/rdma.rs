@@ -3,6 +3,7 @@
 use crate::{
     Finding, HostCheck, Judged, Scene,
     check::{ALL, FixClass, PLACED, Severity},
+    checks::client::{SoftDevice, soft_device},
     scene::field_of,
 };
 
@@ -38,9 +39,10 @@ pub(super) const CHECKS: &[HostCheck] = &[
         severity: Severity::Warn,
         class: FixClass::Nobody,
         profiles: ALL,
-        why: "Memory is opened to a peer by windows of type 2, and closed by the peer's Send With \
-              Invalidate. A device without them is served with whole regions.",
-        source: "ibv_devinfo -v: device_cap_flags; ibv_query_device(3), ibv_bind_mw(3)",
+        why: "A server's replies end keys of its clients (Send With Invalidate), and spare them \
+              that. Callers need windows of type 2; servers lend no memory and need none.",
+        source: "ibv_devinfo -v: device_cap_flags, vendor_id; ibv_query_device(3), \
+                 ibv_bind_mw(3); docs/guide/adapters.md",
         judge: windows,
     },
     HostCheck {
@@ -82,8 +84,12 @@ pub(super) const CHECKS: &[HostCheck] = &[
 fn devices(scene: &Scene) -> Judged {
     let wanted = "1 or more, readable and writable";
     let Ok(devices) = scene.rdma_devices() else {
+        let soft = match soft_device(scene) {
+            Ok(SoftDevice::Siw(command) | SoftDevice::Rxe(command)) => format!(", or {command}"),
+            Ok(SoftDevice::Neither) | Err(_) => String::new(),
+        };
         return Ok(Finding::judge(false, "none: iwarp, shm and tcp are left", wanted)
-            .fix("a driver (lspci -nnk shows which), or rdma link add siw0 type siw netdev DEV"));
+            .fix(format!("a driver (lspci -nnk shows which){soft}")));
     };
     let names = scene.host.names(VERBS);
     let files: Vec<_> = names
@@ -137,12 +143,28 @@ fn windows(scene: &Scene) -> Judged {
     }
     let has = |flag: &str| text.contains(flag);
     let word = |is: bool, name: &str| format!("{}{name}", if is { "" } else { "no " });
-    let (invalidates, windows) = (has("MEM_MGT_EXTENSIONS"), has("MEM_WINDOW_TYPE_2"));
+    let vendor = field_of(&text, "vendor_id")
+        .and_then(|id| u32::from_str_radix(id.trim_start_matches("0x"), 16).ok());
+    // Some drivers say that they have windows, and fail; irdma has them and does not say so.
+    let windows = match vendor {
+        Some(BROADCOM | HISILICON) => false,
+        Some(INTEL) => has("MEM_WINDOW"),
+        _ => has("MEM_WINDOW_TYPE_2"),
+    };
+    let invalidates = has("MEM_MGT_EXTENSIONS") && vendor != Some(SIW);
     let measured =
         [word(invalidates, "remote invalidation"), word(windows, "windows of type 2")].join(", ");
-    Ok(Finding::judge(invalidates && windows, measured, "both")
-        .fix("newer firmware, or another device"))
+    Ok(Finding::judge(invalidates && windows, measured, "both").fix(match windows {
+        true => "nothing to do: clients end their keys themselves",
+        false => "nothing to do for a server; callers take iwarp:// or tcp://, or another device",
+    }))
 }
+
+/// Vendors whose drivers are known to say something else than they do.
+const BROADCOM: u32 = 0x14e4;
+const HISILICON: u32 = 0x19e5;
+const INTEL: u32 = 0x8086;
+const SIW: u32 = 0x62_6d74;
 
 /// Major and minor number of the running kernel.
 fn kernel(scene: &Scene) -> Result<(u32, u32), Finding> {
