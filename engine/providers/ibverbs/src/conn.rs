@@ -100,6 +100,8 @@ pub(crate) struct IbverbsConn {
     pub(crate) has_last: bool,
     /// Its own receives that are in the device, the oldest first, where connections share none.
     pub(crate) receives: VecDeque<u32>,
+    /// The device has given one of them back without a message: it would do so with each.
+    pub(crate) has_stopped: bool,
     /// Its peer agreed to the end: nothing more comes from the connection manager.
     pub(crate) is_parted: bool,
     pub(crate) is_posted: bool,
@@ -133,6 +135,7 @@ impl IbverbsConn {
             is_kept: false,
             has_last: false,
             receives: VecDeque::new(),
+            has_stopped: false,
             is_parted: false,
             is_posted: false,
             is_taken: false,
@@ -272,9 +275,16 @@ impl IbverbsShared {
 }
 
 impl IbverbsConn {
+    /// Returns true while more messages may come.
+    pub(crate) const fn takes_receives(&self) -> bool {
+        self.is_live() && !self.has_stopped
+    }
+
     /// Hands a receive to the device for this connection alone. False: it takes none.
     pub(crate) fn post_receive(&mut self, shared: &IbverbsShared, number: u32) -> bool {
-        let Some(pair) = self.pair.as_ref().filter(|_| self.is_live()) else { return false };
+        let Some(pair) = self.pair.as_ref().filter(|_| self.takes_receives()) else {
+            return false;
+        };
         let at = shared.name_receive(number);
         // SAFETY: as of a shared queue: the queue pair is destroyed before its receives are taken
         // back.

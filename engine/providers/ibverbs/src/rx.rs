@@ -5,7 +5,7 @@ use crate::{
     Ibverbs,
     close::{self, UNSPECIFIED, end},
     cm,
-    conn::{IbverbsState, RECEIVE},
+    conn::{IbverbsConn, IbverbsState, RECEIVE},
 };
 use stag_pools::{Buf, RemoteKey};
 use stag_verbs::{
@@ -17,18 +17,22 @@ impl Ibverbs {
     pub(crate) fn handle_receive(&mut self, completion: &ibv_wc) {
         let shared = &mut self.shared;
         let number = (completion.wr_id & !RECEIVE) as u32;
-        let mut buf = shared.receives.take(number);
         let qp = shared.by_number.get(&completion.qp_num).copied();
         let mut conn = qp.and_then(|qp| self.conns.get_mut(qp.0));
-        if let Some(conn) = conn.as_mut().filter(|_| shared.queues.receives.is_none()) {
-            let first = conn.receives.pop_front();
-            debug_assert_eq!(first, Some(number), "receives complete in their order");
-            if conn.is_live() {
+        let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
+        if shared.queues.receives.is_none() {
+            // Receives of a connection complete in their order. One that is not its first is of a
+            // queue pair that is gone, whose receives were taken back.
+            let is_first = |conn: &IbverbsConn| conn.receives.front() == Some(&number);
+            let Some(conn) = conn.as_mut().filter(|conn| is_first(conn)) else { return };
+            conn.receives.pop_front();
+            conn.has_stopped |= !is_well;
+            if conn.takes_receives() {
                 shared.receives.owed.push_back(conn.qp);
             }
             close::note_flushed(conn, shared);
         }
-        let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
+        let mut buf = shared.receives.take(number);
         let Some(conn) = conn.filter(|conn| is_well && conn.state != IbverbsState::Over) else {
             let qp = qp.filter(|_| completion.status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
             return self.put_back(buf, qp, completion.status);

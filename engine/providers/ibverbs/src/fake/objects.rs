@@ -351,11 +351,13 @@ unsafe extern "C" fn post_recv(
     let number = unsafe { (*pair).qp_num };
     let reached = with(|host| host.objects.pairs.get(&number).unwrap().state);
     assert!(reached != 0, "a receive is posted before the queue pair is initialised");
-    if reached == state::IBV_QPS_ERR {
-        return libc::EINVAL;
-    }
     // SAFETY: the caller's promises.
-    unsafe { post_receives(first, bad, |it| &mut it.pairs.get_mut(&number).unwrap().own) }
+    let code =
+        unsafe { post_receives(first, bad, |it| &mut it.pairs.get_mut(&number).unwrap().own) };
+    if reached == state::IBV_QPS_ERR {
+        with(|host| host.objects.flush_receives(number));
+    }
+    code
 }
 
 unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {

@@ -4,7 +4,8 @@ use super::{ADAPTERS, Adapter, DeviceWindowing, address, install, missed_receive
 use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_echo::{Caller, Echo};
 use stag_engine::{CallFault, Config, Shard, Token};
-use stag_verbs::{Cause, Event, FabricFault, Provider as _, Time};
+use stag_pools::{Class, Pool, RemoteKey};
+use stag_verbs::{Cause, Event, FabricFault, Provider, RemoteSpan, Tag, Time};
 use std::net::SocketAddr;
 
 /// Octets of calls: one in a short message, one with chunks, a long one.
@@ -141,6 +142,49 @@ fn where_connections_share_no_receives_each_has_those_that_it_was_promised() {
         assert_eq!(server.buffers_in_use(), 0);
         assert_eq!(server.snapshot().engine.connections.live, 0);
     }
+}
+
+#[test]
+fn a_connection_that_its_device_has_stopped_gets_no_more_receives_and_ends() {
+    let t5 = *ADAPTERS.iter().find(|it| it.name == "cxgb4-t5").unwrap();
+    install(&[t5]);
+    let pool = Pool::new(&[Class { slot_len: 4_096, count: 600 }]).unwrap();
+    let mut ends = [(); 2].map(|()| {
+        let mut end = end(&small(), Through::Local(address(0))).unwrap();
+        end.register(&pool).unwrap();
+        (0..256).for_each(|_| end.post_receive(pool.take(4_096).unwrap()).unwrap());
+        end
+    });
+    let at = ends[1].listen(&RdmaAddress(SocketAddr::new(address(0), 0))).unwrap();
+    let client = ends[0].connect(&at, &[]).unwrap();
+    let (mut now, mut seen) = (Time(1), Vec::new());
+    let mut poll = |ends: &mut [Ibverbs; 2], seen: &mut Vec<Event>| {
+        for _ in 0..500 {
+            now = Time(now.0 + 1_000_000);
+            for end in ends.iter_mut() {
+                // So many polls without an event that ends them would be a loop without an end.
+                match end.poll(now) {
+                    Some(Event::ConnectRequest { qp }) => end.accept(qp, &[]).unwrap(),
+                    event => seen.extend(event),
+                }
+            }
+        }
+    };
+    poll(&mut ends, &mut seen);
+    assert!(matches!(seen[..], [Event::Established { .. }, Event::Established { .. }]), "{seen:?}");
+    seen.clear();
+    // What it names is nobody's: the device of the other end stops that connection.
+    let nowhere = RemoteSpan { key: RemoteKey(0x7777), offset: 0, len: 4 };
+    let mut octets = pool.take(64).unwrap();
+    octets.append(b"lost").unwrap();
+    ends[0].post_write(client, Tag(1), octets.freeze(), nowhere).unwrap();
+    ends[0].ring();
+    poll(&mut ends, &mut seen);
+    let ended = seen.iter().filter(|event| matches!(event, Event::Disconnected { .. }));
+    assert_eq!(ended.count(), 2, "{seen:?}");
+    drop(seen);
+    assert_eq!(ends.each_ref().map(Provider::receives_posted), [256, 256], "all came back");
+    assert_eq!(pool.taken(), 512);
 }
 
 #[test]

@@ -117,30 +117,35 @@ impl Objects {
         self.contexts.get_mut(&context).unwrap().push((kind, raw));
     }
 
-    /// Stops a queue pair: what is posted is flushed.
+    /// Stops a queue pair: all that is posted is flushed.
     pub(super) fn stop(&mut self, number: u32) {
         let Some(pair) = self.pairs.get_mut(&number) else { return };
         if std::mem::replace(&mut pair.state, state::IBV_QPS_ERR) == state::IBV_QPS_ERR {
             return;
         }
         let (queue, sends) = (pair.completions, std::mem::take(&mut pair.sends));
-        let (own, is_shared) = (std::mem::take(&mut pair.own.waiting), pair.receives != 0);
+        let is_shared = pair.receives != 0;
         for request in sends {
-            self.complete(
-                queue,
-                completed(request.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
-            );
+            self.complete(queue, flushed(request.wr_id, number));
         }
-        for receive in own {
-            self.complete(
-                queue,
-                completed(receive.wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number),
-            );
-        }
+        self.flush_receives(number);
         if is_shared {
             self.tell(number, event::IBV_EVENT_QP_LAST_WQE_REACHED);
         }
     }
+
+    /// Gives back the receives that a queue pair has of its own.
+    pub(super) fn flush_receives(&mut self, number: u32) {
+        let Some(pair) = self.pairs.get_mut(&number) else { return };
+        let (queue, own) = (pair.completions, std::mem::take(&mut pair.own.waiting));
+        for receive in own {
+            self.complete(queue, flushed(receive.wr_id, number));
+        }
+    }
+}
+
+fn flushed(wr_id: u64, number: u32) -> ibv_wc {
+    completed(wr_id, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, number)
 }
 
 /// A completion with this status.
