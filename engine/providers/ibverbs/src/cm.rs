@@ -190,7 +190,7 @@ impl Ibverbs {
 
 /// Makes the queue pair and lets it take messages.
 fn make_pair(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
-    let pair = QueuePair::new(&shared.queues, conn.qp.0.to_bits(), shared.config.inline_max)?;
+    let pair = QueuePair::new(&shared.queues, conn.qp.0.to_bits())?;
     shared.by_number.insert(pair.number(), conn.qp);
     let depth = shared.queues.depth;
     conn.flights.reserve(depth);

@@ -20,6 +20,7 @@ use rustix::event::epoll;
 use stag_pools::{Pool, Table, table::Key};
 use stag_verbs::{Event, Qp, Time};
 use std::{
+    cell::Cell,
     collections::{HashMap, VecDeque},
     fmt, io,
     os::fd::OwnedFd,
@@ -75,7 +76,14 @@ impl Ibverbs {
             None => Some(SharedQueue::new(&domain, limits.receives)?),
             Some(_) => None,
         };
-        let receives_each = limits.receives_each.unwrap_or(0);
+        let queues = Queues {
+            domain: Rc::clone(&domain),
+            completions: Rc::clone(&completions),
+            receives,
+            receives_each: limits.receives_each.unwrap_or(0),
+            depth,
+            inline_max: Cell::new(config.inline_max),
+        };
         let windows = if device.about.has_windows {
             Some(DeviceWindows::new(&domain, limits.windows)?)
         } else {
@@ -95,7 +103,7 @@ impl Ibverbs {
         let now = config.now;
         let shared = IbverbsShared {
             windows,
-            queues: Queues { domain, completions, receives, receives_each, depth },
+            queues,
             regions: Vec::new(),
             sinks,
             receives: PostedReceives::new(limits.receives),
@@ -135,6 +143,11 @@ impl Ibverbs {
     /// The device.
     pub fn about(&self) -> &DeviceAbout {
         &self.shared.queues.domain.device.about
+    }
+
+    /// Octets of the longest message that travels in its work request.
+    pub fn inline_max(&self) -> u32 {
+        self.shared.queues.inline_max.get()
     }
 
     /// Windows that peers can use.

@@ -7,7 +7,10 @@ use crate::sys::{
     ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use libc::c_int;
-use std::{io, mem::MaybeUninit, ptr, rc::Rc};
+use std::{cell::Cell, io, mem::MaybeUninit, ptr, rc::Rc};
+
+/// Fewer octets than these are not asked for: no message is as short.
+const INLINE_MIN: u32 = 32;
 
 /// Objects that all queue pairs of a shard share.
 #[derive(Debug)]
@@ -19,6 +22,9 @@ pub(crate) struct Queues {
     pub(crate) receives_each: usize,
     /// Work requests that a send queue holds.
     pub(crate) depth: usize,
+    /// Octets of the longest message that is asked to travel in its work request; fewer once the
+    /// device has refused as many.
+    pub(crate) inline_max: Cell<u32>,
 }
 
 /// A queue pair.
@@ -35,10 +41,10 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     /// A queue pair whose asynchronous events say `context`. The device says what it takes inline
-    /// by refusing more.
-    pub(crate) fn new(queues: &Queues, context: u64, inline_max: u32) -> io::Result<Self> {
+    /// by refusing more, which the first queue pair finds out for all.
+    pub(crate) fn new(queues: &Queues, context: u64) -> io::Result<Self> {
         let library = queues.domain.device.library;
-        let mut inline = inline_max;
+        let mut inline = queues.inline_max.get();
         let own = if queues.receives.is_none() { queues.receives_each } else { 0 };
         loop {
             let mut init = ibv_qp_init_attr {
@@ -59,6 +65,7 @@ impl QueuePair {
             // SAFETY: the domain and the queues are there.
             match made(unsafe { (library.ibv_create_qp)(queues.domain.raw, &raw mut init) }) {
                 Ok(raw) => {
+                    queues.inline_max.set(inline);
                     return Ok(Self {
                         library,
                         raw,
@@ -71,7 +78,7 @@ impl QueuePair {
                 Err(error) if inline == 0 => {
                     return Err(queues.domain.device.failed("ibv_create_qp", error));
                 }
-                Err(_) => inline = if inline > 64 { 64 } else { 0 },
+                Err(_) => inline = if inline > INLINE_MIN { inline / 2 } else { 0 },
             }
         }
     }

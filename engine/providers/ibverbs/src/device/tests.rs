@@ -3,7 +3,10 @@
 use super::*;
 use crate::sys::{ibv_mr, ibv_mw};
 use libc::c_void;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicI32, Ordering},
+};
 
 /// The device's answer when a window or a queue pair is to be given back.
 pub(crate) static ANSWER: AtomicI32 = AtomicI32::new(0);
@@ -80,6 +83,7 @@ pub(crate) fn queues(domain: &Rc<Domain>) -> Queues {
         receives: Some(Rc::new(SharedQueue { domain: Rc::clone(domain), raw: ptr::null_mut() })),
         receives_each: 0,
         depth: 8,
+        inline_max: Cell::new(0),
     }
 }
 

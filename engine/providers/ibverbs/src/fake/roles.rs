@@ -212,6 +212,21 @@ fn a_device_that_cannot_be_used_is_named_with_what_it_lacks() {
 }
 
 #[test]
+fn messages_travel_in_their_work_requests_as_far_as_the_device_takes_them() {
+    for adapter in ADAPTERS.iter().filter(|it| it.has_connections) {
+        install(&[*adapter]);
+        let mut end = end(&small(), Through::Local(address(0))).unwrap();
+        end.connect(&RdmaAddress(SocketAddr::new(address(0), 9)), &[]).unwrap();
+        (1..100).for_each(|now| drop(end.poll(Time(now * 1_000_000))));
+        let taken = end.inline_max();
+        assert!(taken <= adapter.inline_max, "{}: {taken}", adapter.name);
+        // The next longer one that is tried is refused, or was not asked for.
+        let longer = if taken == 0 { 32 } else { taken * 2 };
+        assert!(longer > adapter.inline_max || taken == 256, "{}: {taken}", adapter.name);
+    }
+}
+
+#[test]
 fn a_device_without_reliable_connections_says_which_verb_it_refuses() {
     let efa = ADAPTERS.iter().find(|it| it.name == "efa").unwrap();
     install(&[*efa]);
