@@ -48,10 +48,11 @@ part_conformance() {
 CHECKS_SERVE="list attributes_in_listing file_of_0 file_of_1023 file_of_1024 file_of_4095 file_of_4096 file_of_4097 file_of_65537 file_of_3000001
   direct_write direct_read direct_and_buffered append sparse rename symlink truncate copy_tree names unlinked_while_open stale_handle
   parallel_files random_direct remount nconnect"
+CHECKS_PRIVILEGED="list file_of_4097 file_of_65537 file_of_3000001 direct_write direct_read rename truncate names parallel_files remount"
 CHECKS_SIW="list file_of_1024 file_of_4097 file_of_65537 file_of_3000001 direct_write direct_read rename symlink random_direct"
 
-SERVER_PID=''
-# start_server NAME [option…]: serves /srv/NAME on the device that is there.
+SERVER_PID='' SERVER_MODE=unprivileged
+# start_server NAME [option…]: serves /srv/NAME on the device that is there, in SERVER_MODE.
 start_server() {
   local name=$1 entry versions=()
   shift
@@ -59,7 +60,7 @@ start_server() {
   mkdir -p "/srv/$name/many" /srv/readonly "/srv/state-$name"
   while read -r entry; do printf %s "$entry" >"/srv/$name/many/$entry"; done < <(/host/first-light.sh --names 2000)
   printf content >/srv/readonly/file
-  /host/stag serve "/srv/$name" /srv/readonly:ro --mode unprivileged --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
+  /host/stag serve "/srv/$name" /srv/readonly:ro --mode "$SERVER_MODE" --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
     --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" "${versions[@]}" "$@" >"/host/$name.log" 2>&1 </dev/null &
   SERVER_PID=$!
   for _ in $(seq 200); do
@@ -124,6 +125,16 @@ part_serve() {
   else
     not_ok serve/local_invalidations "local_inv_needed=${needed:-?} of ${chunks:-?} chunks"
   fi
+}
+
+# A server that acts as its callers changes the credentials of its threads, and the kernel takes writes to devices from unchanged ones alone.
+part_privileged() {
+  local SERVER_MODE=privileged
+  device rxe || { not_ok privileged/device "there is no rxe"; return; }
+  start_server privileged --cores 2 --squash none || return
+  mount_and_check privileged rxe "$CHECKS_PRIVILEGED"
+  stop_server privileged
+  if [ "$(count privileged remote_invalidations)" -gt 0 ]; then ok privileged/remote_invalidations; else not_ok privileged/remote_invalidations "there were none"; fi
 }
 
 part_siw() {

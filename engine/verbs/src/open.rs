@@ -89,6 +89,9 @@ pub struct Settings {
     pub shared_port: bool,
     /// Has addresses of peers decide which of the shards that share a port gets them.
     pub steering: Option<Steering>,
+    /// The thread that polls the provider changes its credentials, as one does that acts as other
+    /// users on files. The kernel takes some calls about devices from unchanged ones alone.
+    pub changes_user: bool,
     /// Connect from a port below 1024, where this process may take one ([`crate::source`]).
     pub reserved_port: bool,
     /// Protect messages by CRCs where the fabric lets us choose.
@@ -114,6 +117,7 @@ impl Settings {
             now,
             shared_port: false,
             steering: None,
+            changes_user: false,
             reserved_port: false,
             crc: true,
             half_open: None,

@@ -59,6 +59,13 @@ pub enum StoreSource {
     Memory(memory::MemoryConfig),
 }
 
+impl StoreSource {
+    /// Returns true if shards act as their callers on files, and change their credentials.
+    pub(super) fn changes_user(&self) -> bool {
+        matches!(self, Self::Files(shared) if shared.acts_as_callers())
+    }
+}
+
 /// Objects that were copied into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {

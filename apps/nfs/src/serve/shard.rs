@@ -254,6 +254,7 @@ impl ServeShard {
         config.sampling = Sampling { every, clock, shard, programs: &WATCHED };
         let settings = Settings {
             shared_port: self.is_shared,
+            changes_user: self.source.changes_user(),
             steering: config.steering.clone(),
             half_open: Some(self.share.half_open),
             spare: Some(self.share.spare),

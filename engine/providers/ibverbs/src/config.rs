@@ -66,6 +66,9 @@ pub struct IbverbsConfig {
     /// Has addresses of peers decide which of these shards gets them; else it is the one with the
     /// fewest connections.
     pub steering: Option<Steering>,
+    /// The thread of this provider changes its credentials: calls that the kernel takes from those
+    /// alone that opened the device are made by a thread of their own.
+    pub is_apart: bool,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
     /// Slot classes of the arena for Reads; the longest slot is the longest span of a Read.
@@ -96,6 +99,7 @@ impl IbverbsConfig {
             spare: 8,
             shared_port: false,
             steering: None,
+            is_apart: false,
             always_sinks: false,
             sinks: [
                 Class { slot_len: 64 << 10, count: 64 },
@@ -172,6 +176,7 @@ mod tests {
             reads: 16,
             invalidation_flags: 0,
             wants_sinks: false,
+            is_soft: false,
         };
         change(&mut about);
         let mut config =

@@ -57,6 +57,8 @@ pub struct DeviceAbout {
     pub(crate) invalidation_flags: u32,
     /// True if the sink of a Read has to grant the peer remote write.
     pub(crate) wants_sinks: bool,
+    /// True if posting and arming are system calls: of devices that are software.
+    pub(crate) is_soft: bool,
 }
 
 /// The vendor that the kernel's software device for iWARP (siw) says it has.
@@ -176,6 +178,7 @@ impl Device {
             reads: 0,
             invalidation_flags: 0,
             wants_sinks: false,
+            is_soft: false,
         };
         let mut opened = Self { library, raw, about };
         opened.about = opened.ask()?;
@@ -211,6 +214,7 @@ impl Device {
             name: unsafe { name_of(self.raw) },
             is_iwarp,
             wants_sinks: is_iwarp && attr.vendor_id != SIW_VENDOR,
+            is_soft: matches!(attr.vendor_id, SIW_VENDOR | RXE_VENDOR),
             has_windows: (attr.device_cap_flags & type_2 != 0 || attr.vendor_id == INTEL_VENDOR)
                 && alloc_mw.is_some()
                 && attr.max_mw > 0,
@@ -236,11 +240,11 @@ impl Device {
             return false;
         };
         // SAFETY: the domain is there.
-        let window = unsafe { crate::sys::ibv_alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
+        let window = unsafe { self.library.alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
         let window = window.filter(|window| !window.is_null());
         if let Some(window) = window {
             // SAFETY: it was just made, and is given back once.
-            unsafe { crate::sys::ibv_dealloc_mw(window) };
+            unsafe { self.library.dealloc_mw(window) };
         }
         // SAFETY: nothing of it is left.
         unsafe { (self.library.ibv_dealloc_pd)(domain) };

@@ -2,7 +2,7 @@
 
 use crate::sys::{ibv_wc, ibv_wc_status};
 use crate::{
-    IbverbsConfig, IbverbsStats,
+    IbverbsConfig, IbverbsStats, apart,
     close::{self, finish, go_on, ring},
     cm::{LISTENERS, Listener},
     config::fit,
@@ -66,7 +66,14 @@ impl Ibverbs {
     /// A provider without connections. Fails with [`crate::Unavailable`] inside when there is no
     /// RDMA here, and when the device has too little of something.
     pub fn new(mut config: IbverbsConfig) -> io::Result<Self> {
-        let library = Library::get().map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
+        let library = match config.is_apart {
+            false => Library::get(),
+            true => {
+                apart::start()?;
+                Library::apart()
+            }
+        };
+        let library = library.map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
         let device = rdmacm::device_through(library, config.through)?;
         let depth = fit(&mut config, &device.about)?;
         let limits = config.limits;

@@ -8,6 +8,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `sys` | the used declarations of rdma-core: structures, constants, inline functions |
+//! | `apart` | a thread whose credentials never change, for calls that need that |
 //! | `library` | the table of functions, loaded at run time |
 //! | `device`, `device/pair` | objects that a device lends: domains, regions, queues, windows |
 //! | `rdmacm` | librdmacm: identifiers and events |
@@ -39,6 +40,7 @@
 #![cfg(feature = "verbs")]
 
 mod address;
+mod apart;
 mod close;
 mod cm;
 mod config;

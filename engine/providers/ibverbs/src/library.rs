@@ -1,10 +1,11 @@
 //! libibverbs and librdmacm, loaded at run time: a binary that has this crate needs neither to
 //! start.
 
+use crate::apart;
 use crate::sys::{
     ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr,
-    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event,
-    rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    ibv_mw, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr,
+    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use libc::{c_int, c_uint, c_void, sockaddr};
 use libloading::Library as Loaded;
@@ -57,17 +58,46 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+/// A function that has the one with this name called by the thread of [`apart`].
+macro_rules! apart {
+    ($name:ident () $($result:ty)?) => { apart!(@ $name [] $($result)?) };
+    ($name:ident ($a:ty) $($result:ty)?) => { apart!(@ $name [a: $a] $($result)?) };
+    ($name:ident ($a:ty, $b:ty) $($result:ty)?) => {
+        apart!(@ $name [a: $a, b: $b] $($result)?)
+    };
+    ($name:ident ($a:ty, $b:ty, $c:ty) $($result:ty)?) => {
+        apart!(@ $name [a: $a, b: $b, c: $c] $($result)?)
+    };
+    ($name:ident ($a:ty, $b:ty, $c:ty, $d:ty) $($result:ty)?) => {
+        apart!(@ $name [a: $a, b: $b, c: $c, d: $d] $($result)?)
+    };
+    ($name:ident ($a:ty, $b:ty, $c:ty, $d:ty, $e:ty) $($result:ty)?) => {
+        apart!(@ $name [a: $a, b: $b, c: $c, d: $d, e: $e] $($result)?)
+    };
+    (@ $name:ident [$($argument:ident: $type:ty),*] $($result:ty)?) => {{
+        unsafe extern "C" fn called($($argument: $type),*) $(-> $result)? {
+            let function = Library::direct().$name;
+            // SAFETY: the caller's promises about the function; he waits, and librdmacm and
+            // libibverbs leave it open which thread calls.
+            unsafe { apart::run(|| function($($argument),*)) }
+        }
+        called
+    }};
+}
+
 /// Makes the table and what fills it.
 macro_rules! functions {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
         /// The functions that libibverbs and librdmacm export and that are not inline.
         pub(crate) struct Library {
+            /// Calls that write to descriptors are made by a thread of their own ([`apart`]).
+            pub(crate) is_apart: bool,
             $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
         }
 
         impl Library {
             fn find(libraries: &Libraries) -> Result<Self, Unavailable> {
-                Ok(Self { $($($name: {
+                Ok(Self { is_apart: false, $($($name: {
                     let (library, name) = (&libraries.$library, concat!(stringify!($name), "\0"));
                     // SAFETY: the type is that of the function in rdma-core's headers, whose symbol
                     // versions keep it.
@@ -78,10 +108,15 @@ macro_rules! functions {
                 },)*)* })
             }
 
+            /// The same functions, called by a thread of their own.
+            const fn apart_all() -> Self {
+                Self { is_apart: true, $($($name: apart!($name ($($argument),*) $($result)?),)*)* }
+            }
+
             /// A table of functions that succeed and do nothing.
             #[cfg(test)]
             pub(crate) fn idle() -> Self {
-                Self { $($($name: {
+                Self { is_apart: false, $($($name: {
                     unsafe extern "C" fn idle($(_: $argument),*) $(-> $result)? {
                         // SAFETY: results are numbers and pointers, of which zero is one.
                         $(unsafe { std::mem::zeroed::<$result>() })?
@@ -166,6 +201,63 @@ fn load(name: &'static str) -> Result<&'static Loaded, Unavailable> {
 }
 
 impl Library {
+    /// The table that was loaded.
+    fn direct() -> &'static Self {
+        Self::get().expect("whoever calls a function has loaded it")
+    }
+
+    /// The table for threads whose credentials change. What reads, or makes no system call, is
+    /// called by the thread itself.
+    pub(crate) fn apart() -> Result<&'static Self, Unavailable> {
+        static TABLE: OnceLock<Library> = OnceLock::new();
+        let direct = Self::get()?;
+        Ok(TABLE.get_or_init(|| Self {
+            ibv_free_device_list: direct.ibv_free_device_list,
+            ibv_get_cq_event: direct.ibv_get_cq_event,
+            ibv_ack_cq_events: direct.ibv_ack_cq_events,
+            ibv_get_async_event: direct.ibv_get_async_event,
+            ibv_ack_async_event: direct.ibv_ack_async_event,
+            rdma_get_src_port: direct.rdma_get_src_port,
+            rdma_ack_cm_event: direct.rdma_ack_cm_event,
+            ..Self::apart_all()
+        }))
+    }
+
+    /// Makes a call of a device's driver where that writes: in the thread of its own, if there is
+    /// one.
+    ///
+    /// # Safety
+    /// As of [`apart::run`].
+    pub(crate) unsafe fn write<R>(&self, call: impl FnOnce() -> R) -> R {
+        if !self.is_apart {
+            return call();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { apart::run(call) }
+    }
+
+    /// Makes a window; see [`sys::ibv_alloc_mw`](crate::sys::ibv_alloc_mw).
+    ///
+    /// # Safety
+    /// `domain` is there.
+    pub(crate) unsafe fn alloc_mw(&self, domain: *mut ibv_pd, kind: u32) -> Option<*mut ibv_mw> {
+        // SAFETY: the caller's promise.
+        let make = || unsafe { crate::sys::ibv_alloc_mw(domain, kind) };
+        // SAFETY: whoever makes a window waits for it.
+        unsafe { self.write(make) }
+    }
+
+    /// Gives a window back.
+    ///
+    /// # Safety
+    /// `window` is there, and is not used again once it was given back.
+    pub(crate) unsafe fn dealloc_mw(&self, window: *mut ibv_mw) -> c_int {
+        // SAFETY: the caller's promise.
+        let free = || unsafe { crate::sys::ibv_dealloc_mw(window) };
+        // SAFETY: whoever gives it back waits for that.
+        unsafe { self.write(free) }
+    }
+
     /// The table, loaded at the first call.
     pub(crate) fn get() -> Result<&'static Self, Unavailable> {
         #[cfg(test)]

@@ -11,6 +11,7 @@ use std::{
 fn through(settings: &Settings, device: Through) -> io::Result<Ibverbs> {
     let mut config = IbverbsConfig::new(settings.limits, device, settings.now);
     (config.shared_port, config.steering) = (settings.shared_port, settings.steering.clone());
+    config.is_apart = settings.changes_user;
     Ibverbs::new(config)
 }
 

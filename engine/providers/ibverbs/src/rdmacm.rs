@@ -13,6 +13,7 @@ use crate::{
     sockaddr::{from_raw, to_raw},
 };
 use libc::{c_int, sockaddr_in, sockaddr_in6};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -46,6 +47,7 @@ pub(crate) struct Event {
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut rdma_event_channel,
+    is_nonblocking: bool,
 }
 
 // SAFETY: a channel is a descriptor, which does not change while it is there; librdmacm lets
@@ -62,13 +64,14 @@ impl Channel {
             let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
             return Err(io::Error::new(io::ErrorKind::NotFound, Unavailable::NoKernel { errno }));
         }
-        Ok(Self { library, raw })
+        Ok(Self { library, raw, is_nonblocking: false })
     }
 
     pub(crate) fn new(library: &'static Library) -> io::Result<Arc<Self>> {
-        let channel = Self::blocking(library)?;
+        let mut channel = Self::blocking(library)?;
         // SAFETY: the channel was just made.
         set_nonblocking(unsafe { (*channel.raw).fd })?;
+        channel.is_nonblocking = true;
         Ok(Arc::new(channel))
     }
 
@@ -82,6 +85,10 @@ impl Channel {
 
     /// The next event.
     pub(crate) fn next(&self) -> Option<Event> {
+        // A look costs no call of another thread's while there is nothing.
+        if self.library.is_apart && self.is_nonblocking && !is_readable(self.fd()) {
+            return None;
+        }
         let mut raw = ptr::null_mut::<rdma_cm_event>();
         // SAFETY: the channel is there, `raw` is written to.
         if unsafe { (self.library.rdma_get_cm_event)(self.raw, &raw mut raw) } != 0 {
@@ -119,6 +126,11 @@ impl Drop for Channel {
         // SAFETY: every identifier holds an `Arc` of its channel.
         unsafe { (self.library.rdma_destroy_event_channel)(self.raw) };
     }
+}
+
+fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).is_ok_and(|count| count > 0)
 }
 
 /// An identifier: a listener or one end of a connection.
@@ -426,7 +438,7 @@ pub(crate) mod tests {
 
     /// A channel of a library that does nothing.
     pub(crate) fn channel(library: &'static Library) -> Arc<Channel> {
-        Arc::new(Channel { library, raw: ptr::null_mut() })
+        Arc::new(Channel { library, raw: ptr::null_mut(), is_nonblocking: true })
     }
 
     /// An identifier of that library.

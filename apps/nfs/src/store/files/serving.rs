@@ -77,6 +77,11 @@ impl Serving {
 }
 
 impl SharedFiles {
+    /// Returns true in privileged mode: threads act as their callers.
+    pub(crate) const fn acts_as_callers(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Serves these exports from here on, by the rules that hold.
     pub(super) fn publish(&self, serving: Serving, exports: Exports) {
         let mounts = match self.policy {

@@ -146,8 +146,14 @@ impl QueuePair {
     pub(crate) unsafe fn post(&self, chain: &mut [ibv_send_wr]) -> Result<(), (usize, io::Error)> {
         let first = chain.as_mut_ptr();
         let mut bad = ptr::null_mut::<ibv_send_wr>();
+        let (raw, bad_at) = (self.raw, &raw mut bad);
         // SAFETY: the caller's promise; the device reads the requests during the call.
-        let code = unsafe { crate::sys::ibv_post_send(self.raw, first, &raw mut bad) };
+        let post = || unsafe { crate::sys::ibv_post_send(raw, first, bad_at) };
+        let code = match self.domain.device.about.is_soft {
+            false => post(),
+            // SAFETY: nothing of it is touched before it ends.
+            true => unsafe { self.library.write(post) },
+        };
         if code == 0 {
             return Ok(());
         }

@@ -80,8 +80,14 @@ impl Completions {
 
     /// Asks for a wake-up at the next completion.
     pub(crate) fn arm(&self) {
+        let raw = self.raw;
         // SAFETY: the queue is there.
-        let code = unsafe { crate::sys::ibv_req_notify_cq(self.raw, 0) };
+        let arm = || unsafe { crate::sys::ibv_req_notify_cq(raw, 0) };
+        let code = match self.device.about.is_soft {
+            false => arm(),
+            // SAFETY: the queue stays.
+            true => unsafe { self.device.library.write(arm) },
+        };
         debug_assert_eq!(code, 0, "a queue with a channel can be armed");
     }
 }

@@ -60,6 +60,7 @@ pub(crate) fn device() -> Rc<Device> {
         reads: 1,
         invalidation_flags: 0,
         wants_sinks: true,
+        is_soft: false,
     };
     Rc::new(Device { library: Box::leak(Box::new(library)), raw: ptr::null_mut(), about })
 }
@@ -93,7 +94,7 @@ pub(crate) fn window(domain: &Rc<Domain>, key: u32) -> MemoryWindow {
     context.ops.dealloc_mw = Some(dealloc_mw);
     raw.context = Box::leak(Box::new(context));
     raw.rkey = key;
-    MemoryWindow { _domain: Rc::clone(domain), raw: Box::leak(Box::new(raw)) }
+    MemoryWindow { domain: Rc::clone(domain), raw: Box::leak(Box::new(raw)) }
 }
 
 #[test]

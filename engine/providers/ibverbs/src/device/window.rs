@@ -7,7 +7,7 @@ use std::{io, ptr, rc::Rc};
 /// A type-2 memory window.
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
-    pub(super) _domain: Rc<Domain>,
+    pub(super) domain: Rc<Domain>,
     /// Null: it was given back.
     pub(super) raw: *mut ibv_mw,
 }
@@ -16,10 +16,10 @@ impl MemoryWindow {
     pub(crate) fn new(domain: &Rc<Domain>) -> io::Result<Self> {
         // RFC 5042 §6.1.1 [5042-8]: an STag limited to one stream is refused on others
         // SAFETY: the domain is there.
-        let raw = unsafe { crate::sys::ibv_alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
+        let raw = unsafe { domain.device.library.alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
         let raw = made(raw.ok_or(io::ErrorKind::Unsupported)?)
             .map_err(|error| domain.device.failed("ibv_alloc_mw", error))?;
-        Ok(Self { _domain: Rc::clone(domain), raw })
+        Ok(Self { domain: Rc::clone(domain), raw })
     }
 
     /// The key it was bound with last.
@@ -43,7 +43,7 @@ impl MemoryWindow {
     /// open what it was bound to.
     pub(crate) fn free(mut self) -> Result<(), Self> {
         // SAFETY: the window is there, and is not used again when it was freed.
-        let code = unsafe { crate::sys::ibv_dealloc_mw(self.raw) };
+        let code = unsafe { self.domain.device.library.dealloc_mw(self.raw) };
         if !is_gone(code) {
             return Err(self);
         }
@@ -57,7 +57,7 @@ impl Drop for MemoryWindow {
         if !self.raw.is_null() {
             // SAFETY: it is freed once. One that the device keeps stays: whoever bound it keeps its
             // memory away from others.
-            unsafe { crate::sys::ibv_dealloc_mw(self.raw) };
+            unsafe { self.domain.device.library.dealloc_mw(self.raw) };
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The connection manager.
 
-use super::{Context, Told, address, at, lend, objects, refuse, regain, with};
+use super::{Context, Told, address, at, lend, objects, refuse, regain, system_call, with};
 use crate::{
     device::tests::zeroed,
     library::Library,
@@ -128,6 +128,7 @@ impl ConnectionManager {
 }
 
 unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
+    system_call();
     let told = Told::new();
     let channel = lend(rdma_event_channel { fd: told.raw_fd() });
     with(|host| host.cm.channels.insert(at(channel), told));
@@ -135,6 +136,7 @@ unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
 }
 
 unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    system_call();
     with(|host| {
         assert!(host.cm.ids.values().all(|id| id.channel != at(channel)), "an identifier has it");
         host.cm.channels.remove(&at(channel)).unwrap();
@@ -160,6 +162,7 @@ unsafe extern "C" fn create_id(
     context: Context,
     _: c_uint,
 ) -> c_int {
+    system_call();
     let id = new_id(at(channel), context, Stage::New);
     // SAFETY: the caller has it.
     unsafe { *into = id };
@@ -167,6 +170,7 @@ unsafe extern "C" fn create_id(
 }
 
 unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+    system_call();
     with(|host| {
         let cm = &mut host.cm;
         cm.part(at(id));
@@ -223,6 +227,7 @@ fn is_iwarp(id: *mut rdma_cm_id) -> bool {
 }
 
 unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, to: *mut sockaddr) -> c_int {
+    system_call();
     // SAFETY: the caller has it.
     let to = unsafe { address_of(to) };
     let device = device_at(to.ip());
@@ -245,6 +250,7 @@ unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, to: *mut sockaddr) -> c_int 
 }
 
 unsafe extern "C" fn listen(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    system_call();
     with(|host| {
         let cm = &mut host.cm;
         cm.ports += 1;
@@ -268,6 +274,7 @@ unsafe extern "C" fn resolve_addr(
     to: *mut sockaddr,
     _: c_int,
 ) -> c_int {
+    system_call();
     // SAFETY: the caller has it.
     let to = unsafe { address_of(to) };
     if device_at(to.ip()).is_none() {
@@ -282,6 +289,7 @@ unsafe extern "C" fn resolve_addr(
 }
 
 unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    system_call();
     with(|host| host.cm.tell(at(id), kind::RDMA_CM_EVENT_ROUTE_RESOLVED, 0));
     0
 }
@@ -291,6 +299,7 @@ unsafe extern "C" fn init_qp_attr(
     _: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
+    system_call();
     let said = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
     // SAFETY: the caller has it.
     unsafe { *mask = said as c_int };
@@ -314,6 +323,7 @@ unsafe fn private_data(from: *const c_void, len: u8, room: usize, is_iwarp: bool
 }
 
 unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    system_call();
     // SAFETY: the caller has it.
     let to = from_raw(unsafe { &(*id).dst_addr }).unwrap();
     // SAFETY: the caller has it.
@@ -357,6 +367,7 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
 }
 
 unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    system_call();
     // SAFETY: the caller has it.
     let param = unsafe { *param };
     // SAFETY: as above.
@@ -400,6 +411,7 @@ unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) ->
 }
 
 unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
+    system_call();
     with(|host| {
         let peer = host.cm.ids.get(&at(id)).unwrap().peer;
         peer.into_iter().for_each(|it| host.cm.tell(it, kind::RDMA_CM_EVENT_ESTABLISHED, 0));
@@ -408,6 +420,7 @@ unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
 }
 
 unsafe extern "C" fn reject(id: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
+    system_call();
     // SAFETY: the caller has them.
     let said = unsafe { private_data(octets, len, 0, false) };
     let status = if is_iwarp(id) { -libc::ECONNRESET } else { 28 };
@@ -424,14 +437,17 @@ unsafe extern "C" fn reject(id: *mut rdma_cm_id, octets: *const c_void, len: u8)
 }
 
 unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+    system_call();
     with(|host| if host.cm.part(at(id)) { 0 } else { refuse(libc::EINVAL) })
 }
 
 unsafe extern "C" fn notify(_: *mut rdma_cm_id, _: c_int) -> c_int {
+    system_call();
     0
 }
 
 unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    system_call();
     with(|host| {
         let events = host.cm.take_events(at(id));
         host.cm.ids.get_mut(&at(id)).unwrap().channel = at(channel);
@@ -445,6 +461,7 @@ unsafe extern "C" fn get_cm_event(
     channel: *mut rdma_event_channel,
     into: *mut *mut rdma_cm_event,
 ) -> c_int {
+    system_call();
     let told = with(|host| host.cm.channels.get_mut(&at(channel)).unwrap().pop());
     let Some(told) = told else { return refuse(libc::EAGAIN) };
     // SAFETY: the caller has it. The event begins with what C knows of it.

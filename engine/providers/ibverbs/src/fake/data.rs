@@ -3,12 +3,12 @@
 use super::{
     Host, at,
     state::{Objects, Opened, Receive, completed, right},
-    with,
+    system_call, with,
 };
 use crate::sys::{
-    ibv_access_flags as access, ibv_cq, ibv_event_type as event, ibv_qp, ibv_qp_state as state,
-    ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_flags, ibv_wc_status as status,
-    ibv_wr_opcode as operation,
+    ibv_access_flags as access, ibv_context, ibv_cq, ibv_event_type as event, ibv_qp,
+    ibv_qp_state as state, ibv_send_flags as flag, ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_flags,
+    ibv_wc_status as status, ibv_wr_opcode as operation,
 };
 use libc::c_int;
 
@@ -19,6 +19,14 @@ const BIND: u32 = 6;
 /// Status of a receive whose message invalidates what is not its sender's
 /// (`IBV_WC_LOC_ACCESS_ERR`).
 const LOCAL_ACCESS: u32 = 8;
+
+/// Devices that are software are told by a system call.
+fn call_if_soft(context: *mut ibv_context) {
+    let name = with(|host| host.adapter(context).name);
+    if matches!(name, "rxe" | "siw") {
+        system_call();
+    }
+}
 
 /// A work request that was posted.
 #[derive(Clone, Copy)]
@@ -44,6 +52,8 @@ pub(super) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: the caller has it.
     let number = unsafe { (*pair).qp_num };
+    // SAFETY: the caller has it.
+    call_if_soft(unsafe { (*pair).context });
     let mut next = first;
     while !next.is_null() {
         // SAFETY: the caller's chain.
@@ -82,6 +92,8 @@ pub(super) unsafe extern "C" fn poll_cq(
 }
 
 pub(super) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, _: c_int) -> c_int {
+    // SAFETY: the caller has it.
+    call_if_soft(unsafe { (*queue).context });
     with(|host| host.objects.queues.get_mut(&at(queue)).unwrap().is_armed = true);
     0
 }

@@ -48,8 +48,10 @@ pub(crate) const fn address(device: usize) -> IpAddr {
 }
 
 /// A host with adapters.
-struct Host {
+pub(crate) struct Host {
     adapters: Vec<Adapter>,
+    /// The thread that makes its system calls.
+    opener: Option<std::thread::ThreadId>,
     objects: Objects,
     cm: ConnectionManager,
 }
@@ -61,13 +63,35 @@ thread_local! {
 /// Gives this thread a host with `adapters`. Nothing of an earlier one may be in use.
 pub(crate) fn install(adapters: &[Adapter]) {
     let adapters = adapters.to_vec();
-    let host = Host { adapters, objects: Objects::default(), cm: ConnectionManager::default() };
+    let host = Host {
+        adapters,
+        opener: None,
+        objects: Objects::default(),
+        cm: ConnectionManager::default(),
+    };
     HOST.with_borrow_mut(|it| *it = Some(host));
 }
 
 /// Messages of this thread's host that found no receive, each as often as it was tried.
 pub(crate) fn missed_receives() -> u64 {
     with(|host| host.objects.missed)
+}
+
+/// Takes the host from this thread, for another one.
+pub(crate) fn take() -> Option<Host> {
+    HOST.take()
+}
+
+/// Gives this thread a host that was another one's.
+pub(crate) fn put(host: Option<Host>) {
+    HOST.set(host);
+}
+
+/// A call that writes to a descriptor: made by the thread that opened it, as the kernel wants it
+/// of credentials.
+fn system_call() {
+    let caller = std::thread::current().id();
+    with(|host| assert_eq!(*host.opener.get_or_insert(caller), caller, "changed credentials"));
 }
 
 /// Runs `act` on the host of this thread.

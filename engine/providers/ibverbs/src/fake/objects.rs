@@ -6,7 +6,7 @@ use super::{
         CompletionQueue, Objects, Opened, QueuePairState, Receive, ReceiveQueue, Region,
         WindowState,
     },
-    with,
+    system_call, with,
 };
 use crate::{
     device::tests::zeroed,
@@ -61,6 +61,7 @@ unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
 }
 
 pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    system_call();
     with(|host| {
         let number = host.objects.devices.iter().position(|it| *it == at(device)).unwrap();
         let told = Told::new();
@@ -84,6 +85,7 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    system_call();
     with(|host| {
         let objects = &mut host.objects;
         let has_domain = objects.domains.values().any(|of| *of == at(context));
@@ -96,6 +98,7 @@ unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
 }
 
 unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    system_call();
     let adapter = with(|host| host.adapter(context));
     let mut found = zeroed::<ibv_device_attr>();
     found.vendor_id = adapter.vendor;
@@ -124,12 +127,14 @@ unsafe extern "C" fn get_async_event(
 }
 
 unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    system_call();
     let domain = lend(ibv_pd { context });
     with(|host| host.objects.domains.insert(at(domain), at(context)));
     domain
 }
 
 unsafe extern "C" fn dealloc_pd(domain: *mut ibv_pd) -> c_int {
+    system_call();
     let is_used = with(|host| {
         let objects = &mut host.objects;
         let is_used = objects.regions.values().any(|region| region.domain == at(domain))
@@ -151,6 +156,7 @@ unsafe extern "C" fn reg_mr(
     len: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    system_call();
     with(|host| {
         let key = host.objects.next_key();
         let opened = Opened { base: base.expose_provenance(), len, access: access as u32 };
@@ -162,6 +168,7 @@ unsafe extern "C" fn reg_mr(
 }
 
 unsafe extern "C" fn dereg_mr(region: *mut ibv_mr) -> c_int {
+    system_call();
     // SAFETY: it came from `reg_mr`.
     let key = unsafe { (*region).lkey };
     let is_kept = with(|host| {
@@ -181,6 +188,7 @@ unsafe extern "C" fn dereg_mr(region: *mut ibv_mr) -> c_int {
 }
 
 unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, _: u32) -> *mut ibv_mw {
+    system_call();
     // SAFETY: the caller has it.
     let context = unsafe { (*domain).context };
     with(|host| {
@@ -196,6 +204,7 @@ unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, _: u32) -> *mut ibv_mw {
 }
 
 unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
+    system_call();
     // SAFETY: it came from `alloc_mw`, and is given back once.
     let window = unsafe { regain(window) };
     with(|host| host.objects.windows.remove(&(window.rkey >> 8)).unwrap());
@@ -203,6 +212,7 @@ unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
 }
 
 unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {
+    system_call();
     let told = Told::new();
     let mut channel = zeroed::<ibv_comp_channel>();
     channel.fd = told.raw_fd();
@@ -212,6 +222,7 @@ unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_c
 }
 
 unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    system_call();
     with(|host| host.objects.channels.remove(&at(channel)).unwrap());
     // SAFETY: it came from `create_comp_channel`, and is given back once.
     drop(unsafe { regain(channel) });
@@ -225,6 +236,7 @@ unsafe extern "C" fn create_cq(
     channel: *mut ibv_comp_channel,
     _: c_int,
 ) -> *mut ibv_cq {
+    system_call();
     with(|host| {
         let adapter = host.adapter(context);
         if adapter.fails == Some("ibv_create_cq") {
@@ -242,6 +254,7 @@ unsafe extern "C" fn create_cq(
 }
 
 unsafe extern "C" fn destroy_cq(queue: *mut ibv_cq) -> c_int {
+    system_call();
     with(|host| {
         let mut pairs = host.objects.pairs.values();
         assert!(pairs.all(|pair| pair.completions != at(queue)), "a queue pair has it");
@@ -267,6 +280,7 @@ unsafe extern "C" fn get_cq_event(
 unsafe extern "C" fn ack_cq_events(_: *mut ibv_cq, _: c_uint) {}
 
 unsafe extern "C" fn create_srq(domain: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    system_call();
     // SAFETY: the caller has it.
     let context = unsafe { (*domain).context };
     // SAFETY: the caller has it.
@@ -287,6 +301,7 @@ unsafe extern "C" fn create_srq(domain: *mut ibv_pd, init: *mut ibv_srq_init_att
 }
 
 unsafe extern "C" fn destroy_srq(queue: *mut ibv_srq) -> c_int {
+    system_call();
     with(|host| {
         let mut pairs = host.objects.pairs.values();
         assert!(pairs.all(|pair| pair.receives != at(queue)), "a queue pair has it");
@@ -361,6 +376,7 @@ unsafe extern "C" fn post_recv(
 }
 
 unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    system_call();
     // SAFETY: the caller has it.
     let context = unsafe { (*domain).context };
     // SAFETY: the caller has it.
@@ -399,6 +415,7 @@ unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr)
 }
 
 unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    system_call();
     assert!(mask & ibv_qp_attr_mask::IBV_QP_STATE as c_int != 0, "a change of state");
     // SAFETY: the caller has it.
     let number = unsafe { (*pair).qp_num };
@@ -431,6 +448,7 @@ unsafe extern "C" fn query_qp(
     _: c_int,
     _: *mut ibv_qp_init_attr,
 ) -> c_int {
+    system_call();
     // SAFETY: the caller has it.
     let number = unsafe { (*pair).qp_num };
     let found = with(|host| host.objects.pairs.get(&number).unwrap().state);
@@ -440,6 +458,7 @@ unsafe extern "C" fn query_qp(
 }
 
 unsafe extern "C" fn destroy_qp(pair: *mut ibv_qp) -> c_int {
+    system_call();
     // SAFETY: it came from `create_qp`.
     let number = unsafe { (*pair).qp_num };
     let is_kept = with(|host| {

@@ -16,20 +16,25 @@ fn small() -> Config {
 }
 
 fn end(config: &Config, through: Through) -> std::io::Result<Ibverbs> {
+    end_of(config, through, false)
+}
+
+/// The same, whose thread may change its credentials.
+fn end_of(config: &Config, through: Through, is_apart: bool) -> std::io::Result<Ibverbs> {
     let limits = config.limits(64);
-    Ibverbs::new(IbverbsConfig::new(limits, through, Time(0)))
+    Ibverbs::new(IbverbsConfig { is_apart, ..IbverbsConfig::new(limits, through, Time(0)) })
 }
 
 /// A server on the first adapter and a caller on the second one. Returns the outcome of a call of
 /// each length, and how many keys the server invalidated.
-fn calls(server: Adapter, caller: Adapter) -> (Vec<Result<(), CallFault>>, u64) {
+fn calls(server: Adapter, caller: Adapter, is_apart: bool) -> (Vec<Result<(), CallFault>>, u64) {
     install(&[server, caller]);
     let admit = || Box::new(|_| true) as Box<_>;
     let (config, to) = (small(), SocketAddr::new(address(0), 0));
-    let device = end(&config, Through::Local(address(0))).unwrap();
+    let device = end_of(&config, Through::Local(address(0)), is_apart).unwrap();
     let mut server = Shard::new(device, Echo::default(), config, admit()).unwrap();
     let at = server.listen(&RdmaAddress(to)).unwrap();
-    let device = end(&small(), Through::Toward(at.0)).unwrap();
+    let device = end_of(&small(), Through::Toward(at.0), is_apart).unwrap();
     let mut client = Shard::new(device, Caller::with_capacity(8), small(), admit()).unwrap();
     client.connect(&at).unwrap();
     let mut now = Time(1);
@@ -54,6 +59,13 @@ fn calls(server: Adapter, caller: Adapter) -> (Vec<Result<(), CallFault>>, u64) 
     (ends, server.snapshot().engine.responder.remote_invalidations)
 }
 
+/// Every adapter with connections, for threads that keep their credentials and for those that do
+/// not: the second ones make no system call to a device, which the made-up host looks after.
+fn every_way() -> impl Iterator<Item = (Adapter, bool)> {
+    let all = ADAPTERS.into_iter().filter(|it| it.has_connections);
+    all.flat_map(|it| [(it, false), (it, true)])
+}
+
 /// One with all capabilities that speaks the same transport.
 fn full(adapter: &Adapter) -> Adapter {
     Adapter { is_iwarp: adapter.is_iwarp, ..ADAPTERS[0] }
@@ -61,8 +73,8 @@ fn full(adapter: &Adapter) -> Adapter {
 
 #[test]
 fn every_adapter_serves_calls_of_every_form_and_invalidates_where_it_can() {
-    for adapter in ADAPTERS.iter().filter(|it| it.has_connections) {
-        let (ends, invalidated) = calls(*adapter, full(adapter));
+    for (adapter, is_apart) in every_way() {
+        let (ends, invalidated) = calls(adapter, full(&adapter), is_apart);
         assert_eq!(ends, [Ok(()); 3], "{}", adapter.name);
         let expected = match (adapter.name, adapter.sends_invalidation) {
             // Its defect is known by its name.
@@ -77,8 +89,8 @@ fn every_adapter_serves_calls_of_every_form_and_invalidates_where_it_can() {
 
 #[test]
 fn every_adapter_calls_with_chunks_where_it_has_windows_and_inline_where_it_has_none() {
-    for adapter in ADAPTERS.iter().filter(|it| it.has_connections) {
-        let (ends, _) = calls(full(adapter), *adapter);
+    for (adapter, is_apart) in every_way() {
+        let (ends, _) = calls(full(&adapter), adapter, is_apart);
         let expected = match adapter.windowing {
             DeviceWindowing::Works | DeviceWindowing::Unsaid => [Ok(()); 3],
             _ => [Ok(()), Err(CallFault::TooLong), Err(CallFault::TooLong)],
@@ -190,7 +202,7 @@ fn a_connection_that_its_device_has_stopped_gets_no_more_receives_and_ends() {
 #[test]
 fn a_device_that_refuses_an_invalidation_sends_without_it_and_the_call_is_answered() {
     let refuses = Adapter { sends_invalidation: false, ..ADAPTERS[0] };
-    let (ends, told) = calls(refuses, ADAPTERS[0]);
+    let (ends, told) = calls(refuses, ADAPTERS[0], false);
     assert_eq!(ends, [Ok(()); 3]);
     // Of the two replies that had a key to invalidate only the first one tried.
     assert_eq!(told, 1);

@@ -1,0 +1,135 @@
+//! A thread whose credentials never change, for calls that the kernel takes from one security
+//! context alone.
+//!
+//! Linux refuses writes to the descriptors of rdma_cm and uverbs from credentials other than those
+//! that opened them (`ib_safe_file_access`: "changed security contexts after opening file
+//! descriptor"). It compares the kernel's objects and not their contents, so a thread that acts as
+//! its callers on files, and comes back to what it was, may write no more. So where a shard does
+//! that, one thread of the process makes all calls that write: it opens devices, makes and changes
+//! queue pairs, registers memory, and talks to the connection manager. The shard waits for it. It
+//! polls by itself, and posts by itself where that is no system call.
+
+use libc::c_int;
+use std::{
+    cell::OnceCell,
+    io,
+    sync::{
+        OnceLock,
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
+    thread,
+};
+
+/// A call of a thread that waits for its end.
+struct Job {
+    call: *mut (dyn FnMut() + 'static),
+    done: SyncSender<()>,
+}
+
+// SAFETY: the thread that made it waits until it is done, and touches nothing of it meanwhile.
+unsafe impl Send for Job {}
+
+/// The way to the thread, which is started by whoever needs it first.
+fn thread() -> io::Result<Sender<Job>> {
+    static THREAD: OnceLock<Sender<Job>> = OnceLock::new();
+    if let Some(sender) = THREAD.get() {
+        return Ok(sender.clone());
+    }
+    let (sender, jobs) = channel::<Job>();
+    thread::Builder::new().name("stag-verbs".to_owned()).spawn(move || {
+        for Job { call, done } in jobs {
+            // SAFETY: whoever made the job keeps it until `done` says that it is over.
+            unsafe { (*call)() };
+            let _ = done.send(());
+        }
+    })?;
+    // Of two that start one at a time, the second one ends with its channel.
+    Ok(THREAD.get_or_init(|| sender).clone())
+}
+
+/// Starts the thread, if it is not there. Credentials of this thread have to be those that devices
+/// are opened with.
+///
+/// # Errors
+/// Those of starting a thread.
+pub(crate) fn start() -> io::Result<()> {
+    thread().map(drop)
+}
+
+/// This thread's end of a call's way back.
+fn answers() -> (SyncSender<()>, &'static Receiver<()>) {
+    thread_local! {
+        static ANSWERS: OnceCell<(SyncSender<()>, &'static Receiver<()>)> =
+            const { OnceCell::new() };
+    }
+    ANSWERS.with(|answers| {
+        let (sender, receiver) = answers.get_or_init(|| {
+            let (sender, receiver) = sync_channel(1);
+            // One for each shard.
+            (sender, Box::leak(Box::new(receiver)))
+        });
+        (sender.clone(), *receiver)
+    })
+}
+
+/// Makes a call of the libraries in that thread; the error number that it leaves is this thread's.
+///
+/// # Safety
+/// What the call uses may be used by another thread while this one waits.
+pub(crate) unsafe fn run<R>(call: impl FnOnce() -> R) -> R {
+    let (mut call, mut result, mut errno) = (Some(call), None, 0);
+    #[cfg(test)]
+    let mut host = crate::fake::take();
+    let mut job = || {
+        #[cfg(test)]
+        crate::fake::put(host.take());
+        result = call.take().map(|call| call());
+        errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        #[cfg(test)]
+        {
+            host = crate::fake::take();
+        }
+    };
+    let (done, answers) = answers();
+    let at: *mut (dyn FnMut() + '_) = &mut job;
+    // SAFETY: only the lifetime differs, and this thread waits for the end of the job below.
+    let call =
+        unsafe { std::mem::transmute::<*mut (dyn FnMut() + '_), *mut (dyn FnMut() + 'static)>(at) };
+    let sent = thread().map(|sender| sender.send(Job { call, done }));
+    let is_done = matches!(sent, Ok(Ok(()))) && answers.recv().is_ok();
+    assert!(is_done, "the thread of verbs lives as long as the process");
+    #[cfg(test)]
+    crate::fake::put(host.take());
+    set_errno(errno);
+    result.expect("the call was made")
+}
+
+fn set_errno(errno: c_int) {
+    // SAFETY: the place is this thread's.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { *place = errno };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_made_by_one_thread_and_leave_result_and_error_here() {
+        let here = thread::current().id();
+        let call = || {
+            set_errno(libc::ENOSPC);
+            thread::current().id()
+        };
+        // SAFETY: nothing is shared.
+        let [first, second] = [(); 2].map(|()| unsafe { run(call) });
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOSPC));
+        assert!(first == second && first != here);
+        let others: Vec<_> = (0..4)
+            // SAFETY: nothing is shared.
+            .map(|_| thread::spawn(move || unsafe { run(|| thread::current().id()) }))
+            .collect();
+        assert!(others.into_iter().all(|other| other.join().unwrap() == first));
+    }
+}
