@@ -14,6 +14,7 @@ use crate::{
 };
 use libc::{c_int, sockaddr_in, sockaddr_in6};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stag_verbs::VerbFault;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -216,6 +217,14 @@ impl Id {
         Ok(())
     }
 
+    /// The result of a verb on its device.
+    fn done(&self, verb: &'static str, code: c_int) -> io::Result<()> {
+        done(code).map_err(|error| {
+            let device = self.device_name();
+            VerbFault::name(verb, device.as_deref().unwrap_or("no device yet"), error)
+        })
+    }
+
     pub(crate) fn set_context(&mut self, context: u64) {
         // SAFETY: the identifier is there; only this thread's [`Channel::next`] reads it.
         unsafe { (*self.raw).context = ptr::without_provenance_mut(context as usize) };
@@ -275,7 +284,9 @@ impl Id {
 
     pub(crate) fn resolve_route(&self, within: Duration) -> io::Result<()> {
         // SAFETY: the identifier is there.
-        done(unsafe { (self.channel.library.rdma_resolve_route)(self.raw, millis(within)) })
+        self.done("rdma_resolve_route", unsafe {
+            (self.channel.library.rdma_resolve_route)(self.raw, millis(within))
+        })
     }
 
     /// Returns the attributes, and the mask that selects them, for the move of the queue pair to
@@ -284,7 +295,7 @@ impl Id {
         let (mut attr, mut mask) = (no_attr(), 0);
         attr.qp_state = state;
         // SAFETY: the identifier is there, both are written to.
-        done(unsafe {
+        self.done("rdma_init_qp_attr", unsafe {
             (self.channel.library.rdma_init_qp_attr)(self.raw, &raw mut attr, &raw mut mask)
         })?;
         Ok((attr, mask))
@@ -293,19 +304,23 @@ impl Id {
     pub(crate) fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
         let mut param = terms.param(private_data);
         // SAFETY: the identifier is there, `param` points to octets that are.
-        done(unsafe { (self.channel.library.rdma_connect)(self.raw, &raw mut param) })
+        self.done("rdma_connect", unsafe {
+            (self.channel.library.rdma_connect)(self.raw, &raw mut param)
+        })
     }
 
     /// Says that our queue pair is ready for what the peer accepted.
     pub(crate) fn establish(&self) -> io::Result<()> {
         // SAFETY: the identifier is there.
-        done(unsafe { (self.channel.library.rdma_establish)(self.raw) })
+        self.done("rdma_establish", unsafe { (self.channel.library.rdma_establish)(self.raw) })
     }
 
     pub(crate) fn accept(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
         let mut param = terms.param(private_data);
         // SAFETY: the identifier is there, `param` points to octets that are.
-        done(unsafe { (self.channel.library.rdma_accept)(self.raw, &raw mut param) })
+        self.done("rdma_accept", unsafe {
+            (self.channel.library.rdma_accept)(self.raw, &raw mut param)
+        })
     }
 
     pub(crate) fn reject(&self, private_data: &[u8]) {

@@ -39,7 +39,7 @@ pub(crate) struct Adapter {
     pub(crate) wants_sinks: bool,
     /// Reliable connections.
     pub(crate) has_connections: bool,
-    /// A verb that fails for want of memory.
+    /// A verb that fails.
     pub(crate) fails: Option<&'static str>,
 }
 

@@ -29,8 +29,8 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct IdState {
-    channel: usize,
+pub(super) struct IdState {
+    pub(super) channel: usize,
     device: usize,
     local: SocketAddr,
     stage: Stage,
@@ -41,7 +41,7 @@ struct IdState {
 
 /// An event and its private data.
 #[repr(C)]
-struct OwnedEvent {
+pub(super) struct OwnedEvent {
     raw: rdma_cm_event,
     private_data: Vec<u8>,
 }
@@ -56,8 +56,8 @@ impl std::fmt::Debug for OwnedEvent {
 pub(super) struct ConnectionManager {
     /// The devices, as identifiers name them.
     contexts: HashMap<usize, usize>,
-    channels: HashMap<usize, Told<Box<OwnedEvent>>>,
-    ids: HashMap<usize, IdState>,
+    pub(super) channels: HashMap<usize, Told<Box<OwnedEvent>>>,
+    pub(super) ids: HashMap<usize, IdState>,
     ports: u16,
 }
 
@@ -125,24 +125,6 @@ impl ConnectionManager {
         }
         true
     }
-}
-
-unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
-    system_call();
-    let told = Told::new();
-    let channel = lend(rdma_event_channel { fd: told.raw_fd() });
-    with(|host| host.cm.channels.insert(at(channel), told));
-    channel
-}
-
-unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    system_call();
-    with(|host| {
-        assert!(host.cm.ids.values().all(|id| id.channel != at(channel)), "an identifier has it");
-        host.cm.channels.remove(&at(channel)).unwrap();
-    });
-    // SAFETY: it came from `create_event_channel`, and is given back once.
-    drop(unsafe { regain(channel) });
 }
 
 fn new_id(channel: usize, context: Context, stage: Stage) -> *mut rdma_cm_id {
@@ -324,6 +306,10 @@ unsafe fn private_data(from: *const c_void, len: u8, room: usize, is_iwarp: bool
 
 unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     system_call();
+    let adapter = with(|host| host.adapters[host.cm.ids.get(&at(id)).unwrap().device]);
+    if adapter.fails == Some("rdma_connect") {
+        return refuse(libc::EACCES);
+    }
     // SAFETY: the caller has it.
     let to = from_raw(unsafe { &(*id).dst_addr }).unwrap();
     // SAFETY: the caller has it.
@@ -457,28 +443,8 @@ unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_ch
     0
 }
 
-unsafe extern "C" fn get_cm_event(
-    channel: *mut rdma_event_channel,
-    into: *mut *mut rdma_cm_event,
-) -> c_int {
-    system_call();
-    let told = with(|host| host.cm.channels.get_mut(&at(channel)).unwrap().pop());
-    let Some(told) = told else { return refuse(libc::EAGAIN) };
-    // SAFETY: the caller has it. The event begins with what C knows of it.
-    unsafe { *into = Box::into_raw(told).cast() };
-    0
-}
-
-unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
-    // SAFETY: it came from `get_cm_event`, and is acknowledged once.
-    drop(unsafe { regain(event.cast::<OwnedEvent>()) });
-    0
-}
-
 /// Puts the functions into the table.
 pub(super) fn fill(table: &mut Library) {
-    table.rdma_create_event_channel = create_event_channel;
-    table.rdma_destroy_event_channel = destroy_event_channel;
     table.rdma_create_id = create_id;
     table.rdma_destroy_id = destroy_id;
     table.rdma_bind_addr = bind_addr;
@@ -494,6 +460,4 @@ pub(super) fn fill(table: &mut Library) {
     table.rdma_disconnect = disconnect;
     table.rdma_notify = notify;
     table.rdma_migrate_id = migrate_id;
-    table.rdma_get_cm_event = get_cm_event;
-    table.rdma_ack_cm_event = ack_cm_event;
 }

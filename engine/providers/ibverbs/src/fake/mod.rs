@@ -12,14 +12,17 @@
 //! |---|---|
 //! | `adapters` | the table of adapters |
 //! | `state` | objects of a device, as it knows them |
-//! | `objects` | functions that make them and give them back: domains, regions, windows, queues |
-//! | `data` | work requests |
-//! | `cm` | the connection manager |
+//! | `objects` | functions that make them and give them back |
+//! | `pairs` | those of queue pairs |
+//! | `data` | work requests and completions |
+//! | `channel`, `cm` | the connection manager |
 
 mod adapters;
+mod channel;
 mod cm;
 mod data;
 mod objects;
+mod pairs;
 mod roles;
 mod state;
 mod tests;
@@ -106,6 +109,8 @@ pub(crate) fn library() -> Option<&'static Library> {
         TABLE.get_or_init(|| {
             let mut table = Library::idle();
             objects::fill(&mut table);
+            pairs::fill(&mut table);
+            channel::fill(&mut table);
             cm::fill(&mut table);
             table
         })

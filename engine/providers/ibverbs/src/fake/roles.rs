@@ -5,6 +5,7 @@ use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_echo::{Caller, Echo};
 use stag_engine::{CallFault, Config, Shard, Token};
 use stag_pools::{Class, Pool, RemoteKey};
+use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Cause, Event, FabricFault, Provider, RemoteSpan, Tag, Time};
 use std::net::SocketAddr;
 
@@ -27,15 +28,16 @@ fn end_of(config: &Config, through: Through, is_apart: bool) -> std::io::Result<
 
 /// A server on the first adapter and a caller on the second one. Returns the outcome of a call of
 /// each length, and how many keys the server invalidated.
-fn calls(server: Adapter, caller: Adapter, is_apart: bool) -> (Vec<Result<(), CallFault>>, u64) {
+fn calls(server: Adapter, caller: Adapter, way: Way) -> (Vec<Result<(), CallFault>>, u64) {
     install(&[server, caller]);
     let admit = || Box::new(|_| true) as Box<_>;
     let (config, to) = (small(), SocketAddr::new(address(0), 0));
-    let device = end_of(&config, Through::Local(address(0)), is_apart).unwrap();
+    let device = end_of(&config, Through::Local(address(0)), way.is_apart).unwrap();
     let mut server = Shard::new(device, Echo::default(), config, admit()).unwrap();
     let at = server.listen(&RdmaAddress(to)).unwrap();
-    let device = end_of(&small(), Through::Toward(at.0), is_apart).unwrap();
-    let mut client = Shard::new(device, Caller::with_capacity(8), small(), admit()).unwrap();
+    let device = end_of(&small(), Through::Toward(at.0), way.is_apart).unwrap();
+    let config = Config { call_versions: way.versions, ..small() };
+    let mut client = Shard::new(device, Caller::with_capacity(8), config, admit()).unwrap();
     client.connect(&at).unwrap();
     let mut now = Time(1);
     let mut settle = |server: &mut Shard<_, Echo>, client: &mut Shard<_, Caller>| {
@@ -59,11 +61,20 @@ fn calls(server: Adapter, caller: Adapter, is_apart: bool) -> (Vec<Result<(), Ca
     (ends, server.snapshot().engine.responder.remote_invalidations)
 }
 
-/// Every adapter with connections, for threads that keep their credentials and for those that do
-/// not: the second ones make no system call to a device, which the made-up host looks after.
-fn every_way() -> impl Iterator<Item = (Adapter, bool)> {
+/// The version that a caller wants, and whether its thread may change its credentials.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    versions: Versions,
+    is_apart: bool,
+}
+
+/// Every adapter with connections, called in every way. A thread that may change its credentials
+/// makes no system call to a device, which the made-up host looks after.
+fn every_way() -> impl Iterator<Item = (Adapter, Way)> {
     let all = ADAPTERS.into_iter().filter(|it| it.has_connections);
-    all.flat_map(|it| [(it, false), (it, true)])
+    let ways = [Versions::One, Versions::Both(Version2::Directed)]
+        .map(|versions| [false, true].map(|is_apart| Way { versions, is_apart }));
+    all.flat_map(move |it| ways.into_iter().flatten().map(move |way| (it, way)))
 }
 
 /// One with all capabilities that speaks the same transport.
@@ -73,9 +84,9 @@ fn full(adapter: &Adapter) -> Adapter {
 
 #[test]
 fn every_adapter_serves_calls_of_every_form_and_invalidates_where_it_can() {
-    for (adapter, is_apart) in every_way() {
-        let (ends, invalidated) = calls(adapter, full(&adapter), is_apart);
-        assert_eq!(ends, [Ok(()); 3], "{}", adapter.name);
+    for (adapter, way) in every_way() {
+        let (ends, invalidated) = calls(adapter, full(&adapter), way);
+        assert_eq!(ends, [Ok(()); 3], "{} {way:?}", adapter.name);
         let expected = match (adapter.name, adapter.sends_invalidation) {
             // Its defect is known by its name.
             ("siw", _) => 0,
@@ -83,19 +94,19 @@ fn every_adapter_serves_calls_of_every_form_and_invalidates_where_it_can() {
             (_, false) => 1,
             (_, true) => 2,
         };
-        assert_eq!(invalidated, expected, "{}", adapter.name);
+        assert_eq!(invalidated, expected, "{} {way:?}", adapter.name);
     }
 }
 
 #[test]
 fn every_adapter_calls_with_chunks_where_it_has_windows_and_inline_where_it_has_none() {
-    for (adapter, is_apart) in every_way() {
-        let (ends, _) = calls(full(&adapter), adapter, is_apart);
+    for (adapter, way) in every_way() {
+        let (ends, _) = calls(full(&adapter), adapter, way);
         let expected = match adapter.windowing {
             DeviceWindowing::Works | DeviceWindowing::Unsaid => [Ok(()); 3],
             _ => [Ok(()), Err(CallFault::TooLong), Err(CallFault::TooLong)],
         };
-        assert_eq!(ends, expected, "{}", adapter.name);
+        assert_eq!(ends, expected, "{} {way:?}", adapter.name);
     }
 }
 
@@ -202,7 +213,8 @@ fn a_connection_that_its_device_has_stopped_gets_no_more_receives_and_ends() {
 #[test]
 fn a_device_that_refuses_an_invalidation_sends_without_it_and_the_call_is_answered() {
     let refuses = Adapter { sends_invalidation: false, ..ADAPTERS[0] };
-    let (ends, told) = calls(refuses, ADAPTERS[0], false);
+    let (ends, told) =
+        calls(refuses, ADAPTERS[0], Way { versions: Versions::One, is_apart: false });
     assert_eq!(ends, [Ok(()); 3]);
     // Of the two replies that had a key to invalidate only the first one tried.
     assert_eq!(told, 1);
@@ -238,18 +250,27 @@ fn messages_travel_in_their_work_requests_as_far_as_the_device_takes_them() {
     }
 }
 
-#[test]
-fn a_device_without_reliable_connections_says_which_verb_it_refuses() {
-    let efa = ADAPTERS.iter().find(|it| it.name == "efa").unwrap();
-    install(&[*efa]);
+/// The end of a connection that an adapter cannot make.
+fn end_of_connect(adapter: Adapter) -> Cause {
+    install(&[adapter]);
     let mut end = end(&small(), Through::Local(address(0))).unwrap();
     let to = SocketAddr::new(address(0), 9);
     let qp = end.connect(&RdmaAddress(to), &[]).unwrap();
     let event = (1..100).find_map(|now| end.poll(Time(now * 1_000_000)));
-    let refused = Cause::Fabric(FabricFault::Verb("ibv_create_qp", libc::EOPNOTSUPP));
     let Some(Event::Disconnected { qp: of, cause }) = event else { panic!("{event:?}") };
-    assert_eq!((of, cause), (qp, refused));
+    assert_eq!(of, qp);
+    cause
+}
+
+#[test]
+fn a_connection_that_cannot_be_made_ends_with_the_name_of_the_verb() {
+    let efa = *ADAPTERS.iter().find(|it| it.name == "efa").unwrap();
+    let refused = end_of_connect(efa);
+    assert_eq!(refused, Cause::Fabric(FabricFault::Verb("ibv_create_qp", libc::EOPNOTSUPP)));
     assert_eq!(refused.to_string(), "ibv_create_qp: Operation not supported (os error 95)");
+    let denied = Adapter { fails: Some("rdma_connect"), ..ADAPTERS[0] };
+    let denied = end_of_connect(denied).to_string();
+    assert_eq!(denied, "rdma_connect: Permission denied (os error 13)");
 }
 
 #[test]
