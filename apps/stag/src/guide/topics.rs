@@ -27,6 +27,7 @@ macro_rules! topics {
 pub const TOPICS: &[Topic] = topics! {
     "quick-start" => "guide/quick-start.md",
     "installing" => "guide/installing.md",
+    "adapters" => "guide/adapters.md",
     "exports" => "guide/exports.md",
     "mounting" => "guide/mounting.md",
     "fabrics" => "guide/fabrics.md",
