@@ -23,6 +23,7 @@ mod world;
 
 pub use world::World;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_pools::{Class, Pool};
 use stag_verbs::{Limits, Provider, Time};
 use std::{os::fd::BorrowedFd, time::Duration};
@@ -80,8 +81,11 @@ pub trait Fixture: Sized {
     /// Returns true if `fd` becomes readable within `patience`. Called only if
     /// [`Provider::wait_fd`] returns a descriptor.
     fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
-        let _ = (fd, patience);
-        false
+        let patience = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
     }
 
     /// Why this provider cannot run `case`, if it cannot.

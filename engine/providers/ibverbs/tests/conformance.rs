@@ -10,7 +10,6 @@ use stag_pools::{Access, Class, Pool};
 use stag_verbs::{Cause, Event, Limits, Memory, PeerAddress, Provider, Status, Tag, Time};
 use std::{
     net::{IpAddr, SocketAddr},
-    os::fd::BorrowedFd,
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -108,15 +107,6 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
 
     fn windows_bound(&self, end: &Ibverbs) -> usize {
         end.windows_bound()
-    }
-
-    fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let patience = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: i64::from(patience.subsec_nanos()),
-        };
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
     }
 
     fn skip(case: &str) -> Option<&'static str> {

@@ -7,7 +7,7 @@ use stag_conformance::Fixture;
 use stag_iwarp::{Iwarp, IwarpAddress, IwarpConfig};
 use stag_pools::Pool;
 use stag_verbs::{Limits, Time};
-use std::{net::TcpListener, os::fd::BorrowedFd, time::Duration};
+use std::net::TcpListener;
 
 struct Loopback {
     run: u64,
@@ -43,15 +43,6 @@ impl Fixture for Loopback {
 
     fn windows_bound(&self, end: &Iwarp) -> usize {
         end.windows_bound()
-    }
-
-    fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let patience = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: i64::from(patience.subsec_nanos()),
-        };
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
     }
 }
 

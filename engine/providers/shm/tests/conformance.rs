@@ -8,7 +8,6 @@ use stag_conformance::Fixture;
 use stag_pools::{Class, Pool};
 use stag_shm::{Shm, ShmAddress, ShmConfig};
 use stag_verbs::{Limits, Provider, Time};
-use std::{os::fd::BorrowedFd, time::Duration};
 use support::Place;
 
 struct ShmShared<const TRUST: bool> {
@@ -56,10 +55,6 @@ impl<const TRUST: bool> Fixture for ShmShared<TRUST> {
 
     fn windows_bound(&self, end: &Shm) -> usize {
         end.windows_bound()
-    }
-
-    fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
-        support::is_readable(fd, patience)
     }
 }
 

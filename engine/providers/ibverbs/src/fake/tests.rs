@@ -5,12 +5,7 @@ use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_conformance::Fixture;
 use stag_pools::Pool;
 use stag_verbs::{Limits, Provider, Time};
-use std::{
-    net::SocketAddr,
-    os::fd::BorrowedFd,
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::OnceLock, time::Instant};
 
 fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
@@ -58,15 +53,6 @@ impl<const ADAPTER: usize, const SINKS: bool> Fixture for Fake<ADAPTER, SINKS> {
 
     fn windows_bound(&self, end: &Ibverbs) -> usize {
         end.windows_bound()
-    }
-
-    fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let patience = Timespec {
-            tv_sec: patience.as_secs() as i64,
-            tv_nsec: i64::from(patience.subsec_nanos()),
-        };
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
     }
 
     fn skip(case: &str) -> Option<&'static str> {

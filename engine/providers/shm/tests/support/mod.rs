@@ -1,18 +1,16 @@
 //! Support shared by the tests of this crate.
 #![allow(dead_code)]
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_shm::ShmAddress;
 use stag_verbs::Time;
 use std::{
     fs,
-    os::fd::BorrowedFd,
     path::PathBuf,
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// A directory for sockets; gone with the value.
@@ -48,10 +46,4 @@ impl Drop for Place {
 pub fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     Time(START.get_or_init(Instant::now).elapsed().as_nanos() as u64)
-}
-
-pub fn is_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
-    let patience =
-        Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
 }
