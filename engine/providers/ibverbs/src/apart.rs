@@ -11,8 +11,9 @@
 
 use libc::c_int;
 use std::{
-    cell::OnceCell,
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process,
     sync::{
         OnceLock,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
@@ -29,7 +30,7 @@ struct Job {
 // SAFETY: the thread that made it waits until it is done, and touches nothing of it meanwhile.
 unsafe impl Send for Job {}
 
-/// The way to the thread, which is started by whoever needs it first.
+/// The way to the thread, which starts with the first use.
 fn thread() -> io::Result<Sender<Job>> {
     static THREAD: OnceLock<Sender<Job>> = OnceLock::new();
     if let Some(sender) = THREAD.get() {
@@ -38,8 +39,12 @@ fn thread() -> io::Result<Sender<Job>> {
     let (sender, jobs) = channel::<Job>();
     thread::Builder::new().name("stag-verbs".to_owned()).spawn(move || {
         for Job { call, done } in jobs {
-            // SAFETY: whoever made the job keeps it until `done` says that it is over.
-            unsafe { (*call)() };
+            // SAFETY: the thread that made the job keeps it until `done` says that it is over.
+            let call = AssertUnwindSafe(|| unsafe { (*call)() });
+            if catch_unwind(call).is_err() {
+                // The thread that waits would wait for ever.
+                process::abort();
+            }
             let _ = done.send(());
         }
     })?;
@@ -56,26 +61,15 @@ pub(crate) fn start() -> io::Result<()> {
     thread().map(drop)
 }
 
-/// This thread's end of a call's way back.
-fn answers() -> (SyncSender<()>, &'static Receiver<()>) {
-    thread_local! {
-        static ANSWERS: OnceCell<(SyncSender<()>, &'static Receiver<()>)> =
-            const { OnceCell::new() };
-    }
-    ANSWERS.with(|answers| {
-        let (sender, receiver) = answers.get_or_init(|| {
-            let (sender, receiver) = sync_channel(1);
-            // One for each shard.
-            (sender, Box::leak(Box::new(receiver)))
-        });
-        (sender.clone(), *receiver)
-    })
+thread_local! {
+    /// The way back of a call of this thread.
+    static ANSWERS: (SyncSender<()>, Receiver<()>) = sync_channel(1);
 }
 
 /// Makes a call of the libraries in that thread; the error number that it leaves is this thread's.
 ///
 /// # Safety
-/// What the call uses may be used by another thread while this one waits.
+/// Memory and objects of the call may be used by another thread while this one waits.
 pub(crate) unsafe fn run<R>(call: impl FnOnce() -> R) -> R {
     let (mut call, mut result, mut errno) = (Some(call), None, 0);
     #[cfg(test)]
@@ -90,13 +84,14 @@ pub(crate) unsafe fn run<R>(call: impl FnOnce() -> R) -> R {
             host = crate::fake::take();
         }
     };
-    let (done, answers) = answers();
     let at: *mut (dyn FnMut() + '_) = &mut job;
     // SAFETY: only the lifetime differs, and this thread waits for the end of the job below.
     let call =
         unsafe { std::mem::transmute::<*mut (dyn FnMut() + '_), *mut (dyn FnMut() + 'static)>(at) };
-    let sent = thread().map(|sender| sender.send(Job { call, done }));
-    let is_done = matches!(sent, Ok(Ok(()))) && answers.recv().is_ok();
+    let is_done = ANSWERS.with(|(done, answers)| {
+        let sent = thread().map(|sender| sender.send(Job { call, done: done.clone() }));
+        matches!(sent, Ok(Ok(()))) && answers.recv().is_ok()
+    });
     assert!(is_done, "the thread of verbs lives as long as the process");
     #[cfg(test)]
     crate::fake::put(host.take());

@@ -16,7 +16,8 @@ pub(crate) use window::MemoryWindow;
 use crate::library::{Library, Unavailable};
 use crate::sys::{
     ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_device_cap_flags,
-    ibv_event_type as event, ibv_mw_type, ibv_pd, ibv_qp, ibv_transport_type, ibv_wc_flags,
+    ibv_event_type as event, ibv_mw_type, ibv_pd, ibv_qp, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_transport_type, ibv_wc_flags,
 };
 use libc::{c_int, c_void};
 use stag_verbs::VerbFault;
@@ -47,7 +48,7 @@ pub struct DeviceAbout {
     pub queue_depth: usize,
     /// Entries of one completion queue.
     pub completions: usize,
-    /// Receives of one shared queue.
+    /// Receives of one shared queue; 0 where none can be made.
     pub receives: usize,
     /// Windows.
     pub windows: usize,
@@ -182,7 +183,7 @@ impl Device {
         };
         let mut opened = Self { library, raw, about };
         opened.about = opened.ask()?;
-        opened.about.has_windows &= opened.makes_windows();
+        opened.try_out();
         set_nonblocking(opened.async_fd())?;
         Ok(Rc::new(opened))
     }
@@ -233,22 +234,31 @@ impl Device {
         })
     }
 
-    /// Makes a window and gives it back: some drivers say that they have windows, and fail.
-    fn makes_windows(&self) -> bool {
+    /// Makes one each of what some drivers say that they have, and fail, and gives it back: a
+    /// window (bnxt_re, hns), a shared receive queue (cxgb4 before T6).
+    fn try_out(&mut self) {
         // SAFETY: the context is open.
-        let Ok(domain) = made(unsafe { (self.library.ibv_alloc_pd)(self.raw) }) else {
-            return false;
-        };
-        // SAFETY: the domain is there.
-        let window = unsafe { self.library.alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
-        let window = window.filter(|window| !window.is_null());
-        if let Some(window) = window {
+        let Ok(domain) = made(unsafe { (self.library.ibv_alloc_pd)(self.raw) }) else { return };
+        if self.about.has_windows {
+            // SAFETY: the domain is there.
+            let window = unsafe { self.library.alloc_mw(domain, ibv_mw_type::IBV_MW_TYPE_2) };
+            let window = window.filter(|window| !window.is_null());
+            self.about.has_windows = window.is_some();
+            if let Some(window) = window {
+                // SAFETY: it was just made, and is given back once.
+                unsafe { self.library.dealloc_mw(window) };
+            }
+        }
+        let attr = ibv_srq_attr { max_wr: 1, max_sge: 1, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
+        // SAFETY: the domain is there, `init` is written to.
+        match made(unsafe { (self.library.ibv_create_srq)(domain, &raw mut init) }) {
             // SAFETY: it was just made, and is given back once.
-            unsafe { self.library.dealloc_mw(window) };
+            Ok(queue) => _ = unsafe { (self.library.ibv_destroy_srq)(queue) },
+            Err(_) => self.about.receives = 0,
         }
         // SAFETY: nothing of it is left.
         unsafe { (self.library.ibv_dealloc_pd)(domain) };
-        window.is_some()
     }
 
     fn async_fd(&self) -> RawFd {

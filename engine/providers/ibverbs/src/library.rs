@@ -203,7 +203,7 @@ fn load(name: &'static str) -> Result<&'static Loaded, Unavailable> {
 impl Library {
     /// The table that was loaded.
     fn direct() -> &'static Self {
-        Self::get().expect("whoever calls a function has loaded it")
+        Self::get().expect("the table is loaded before a function of it is called")
     }
 
     /// The table for threads whose credentials change. What reads, or makes no system call, is
@@ -243,7 +243,7 @@ impl Library {
     pub(crate) unsafe fn alloc_mw(&self, domain: *mut ibv_pd, kind: u32) -> Option<*mut ibv_mw> {
         // SAFETY: the caller's promise.
         let make = || unsafe { crate::sys::ibv_alloc_mw(domain, kind) };
-        // SAFETY: whoever makes a window waits for it.
+        // SAFETY: this thread waits for the window.
         unsafe { self.write(make) }
     }
 
@@ -254,7 +254,7 @@ impl Library {
     pub(crate) unsafe fn dealloc_mw(&self, window: *mut ibv_mw) -> c_int {
         // SAFETY: the caller's promise.
         let free = || unsafe { crate::sys::ibv_dealloc_mw(window) };
-        // SAFETY: whoever gives it back waits for that.
+        // SAFETY: this thread waits for the end of the call.
         unsafe { self.write(free) }
     }
 

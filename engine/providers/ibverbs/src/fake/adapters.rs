@@ -3,7 +3,7 @@
 use crate::sys::ibv_device_cap_flags as caps;
 use libc::c_int;
 
-/// The answer of a driver to whoever wants type-2 memory windows.
+/// The way in which a driver answers a request for type-2 memory windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWindowing {
     /// It has them.
@@ -26,8 +26,9 @@ pub(crate) struct Adapter {
     pub(crate) vendor: u32,
     pub(crate) is_iwarp: bool,
     pub(crate) windowing: DeviceWindowing,
-    /// Receives of a shared queue; 0: there is none.
+    /// Receives of a shared queue; 0: none can be made. And their number as the driver says it.
     pub(crate) shared_receives: c_int,
+    pub(crate) says_receives: Option<c_int>,
     /// Work requests of one queue, and entries of a completion queue.
     pub(crate) queue_depth: c_int,
     pub(crate) completions: c_int,
@@ -65,6 +66,7 @@ const FULL: Adapter = Adapter {
     is_iwarp: false,
     windowing: DeviceWindowing::Works,
     shared_receives: 32_767,
+    says_receives: None,
     queue_depth: 32_768,
     completions: 4_194_303,
     inline_max: 512,
@@ -90,12 +92,13 @@ pub(crate) const ADAPTERS: [Adapter; 15] = [
         inline_max: 96,
         ..FULL
     },
-    Adapter { name: "cxgb4-t5", shared_receives: 0, ..CXGB4_T6 },
+    // The kernel says max_srq 0, and max_srq_wr as of T6.
+    Adapter { name: "cxgb4-t5", shared_receives: 0, says_receives: Some(32_767), ..CXGB4_T6 },
     CXGB4_T6,
     Adapter {
         name: "hns",
         vendor: 0x19e5,
-        windowing: DeviceWindowing::Fails(libc::EINVAL),
+        windowing: DeviceWindowing::Fails(libc::EOPNOTSUPP),
         inline_max: 32,
         ..FULL
     },

@@ -158,7 +158,7 @@ unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
         cm.part(at(id));
         drop(cm.take_events(at(id)));
         let state = cm.ids.remove(&at(id)).unwrap();
-        // A server that goes away has rejected whoever asked it; a peer that does is not told of.
+        // A server that goes away rejects its peer. Of a client that goes away no event tells.
         if state.stage == Stage::Asked
             && !state.is_asking
             && let Some(peer) = state.peer

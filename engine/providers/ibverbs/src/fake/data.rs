@@ -20,7 +20,7 @@ const BIND: u32 = 6;
 /// (`IBV_WC_LOC_ACCESS_ERR`).
 const LOCAL_ACCESS: u32 = 8;
 
-/// Devices that are software are told by a system call.
+/// Software devices learn of work by a system call.
 fn call_if_soft(context: *mut ibv_context) {
     let name = with(|host| host.adapter(context).name);
     if matches!(name, "rxe" | "siw") {
@@ -309,7 +309,7 @@ fn bind(objects: &mut Objects, number: u32, request: &Request) -> Outcome {
     Outcome::Done
 }
 
-/// Moves octets as a device does: nobody is asked.
+/// Moves octets as a device does, past the program.
 fn copy(from: usize, to: usize, len: u32) {
     if len == 0 {
         return;

@@ -140,7 +140,7 @@ fn lend<T>(it: T) -> *mut T {
 /// Takes a structure back that was lent.
 ///
 /// # Safety
-/// It came from [`lend`], and nobody uses it any more.
+/// It came from [`lend`], and is not used any more.
 unsafe fn regain<T>(it: *mut T) -> Box<T> {
     // SAFETY: the caller's promise.
     unsafe { Box::from_raw(it) }

@@ -105,7 +105,7 @@ unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_devi
     (found.max_qp_rd_atom, found.max_qp_init_rd_atom) = (16, 16);
     let has_windows = adapter.windowing != DeviceWindowing::Missing;
     found.max_mw = if has_windows { 16_777_216 } else { 0 };
-    found.max_srq_wr = adapter.shared_receives;
+    found.max_srq_wr = adapter.says_receives.unwrap_or(adapter.shared_receives);
     // SAFETY: the caller has it.
     unsafe { *attr = found };
     0
