@@ -174,8 +174,8 @@ impl Config {
         }
     }
 
-    /// The same, for connections of which each has so many receives for itself. Some are for
-    /// messages that nobody was promised: errors, and garbage.
+    /// The same, for connections of which each has so many receives for itself. An eighth of them
+    /// is for messages beyond all promises: errors, and garbage.
     pub(crate) fn within(self, each: Option<usize>) -> Self {
         let Some(each) = each.and_then(|each| u32::try_from(each).ok()) else { return self };
         let promised = each.saturating_sub(each / 8).max(2);

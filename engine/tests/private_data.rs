@@ -57,7 +57,7 @@ fn an_end_says_that_its_keys_may_be_invalidated_exactly_when_they_may() {
 #[test]
 fn a_server_offers_to_invalidate_where_its_device_can_send_that() {
     let invalidates = |octets: Vec<u8>| PrivateData::find(&octets).remote_invalidation;
-    // Without windows: nobody invalidates anything there.
+    // It has no windows, so there is no key of it to invalidate.
     let sends = Limits { windows: 0, bears_invalidation: false, ..LIMITS };
     assert!(invalidates(answered(sends, Versions::One, &[])));
     assert!(!invalidates(said(sends, config())), "a client has to bear it");

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 /// wait for.
 const BEHIND_ALL: libc::off64_t = libc::off64_t::MAX - 4096;
 
-/// Begins to write back the `len` octets from `at` on that were changed, and does not wait for the
-/// disk. A failure is told of by the next sync of the file.
+/// Begins to write back those of the `len` octets from `at` on that were changed, and does not wait
+/// for the disk. The next sync of the file reports a failure.
 ///
 /// # Errors
 /// Those of a span that no file has, and of a descriptor for no content.

@@ -116,8 +116,8 @@ impl Ground {
                     ));
                 }
                 let piece = number..files.blocks.min(number + blocks_at_once(self.size));
-                let octets: Vec<u8> =
-                    piece.flat_map(|number| block(number, self.size, false)).copied().collect();
+                let octets = piece.map(|number| block(number, self.size, false));
+                let octets = octets.collect::<Vec<_>>().concat();
                 let offset = number * self.size as u64;
                 let done = client
                     .write(file, offset, &octets, StableHow::Unstable)
