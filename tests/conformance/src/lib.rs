@@ -2,10 +2,11 @@
 //! D3).
 //!
 //! A provider writes a [`Fixture`] and calls [`conformance_tests!`](crate::conformance_tests),
-//! which makes one `#[test]` of each case. Beside what a case looks at, its [`World`] checks in
-//! every case what always holds: work completes exactly once and in order with the right kind of
-//! memory, events follow the life of their connection, every window ends exactly once,
-//! `Disconnected` is last, and at the end all memory is back in its pool.
+//! which makes one `#[test]` of each case. A program that tries a device has them as values
+//! ([`cases`]), each of which panics where the device breaks a promise. Beside what a case looks
+//! at, its [`World`] checks in every case what always holds: work completes exactly once and in
+//! order with the right kind of memory, events follow the life of their connection, every window
+//! ends exactly once, `Disconnected` is last, and at the end all memory is back in its pool.
 //!
 //! Two promises are beyond the suite: a Read sees an earlier Write of the same octets (a window
 //! grants one direction only), and a window that is not rung out is of no use yet (providers may
@@ -56,7 +57,7 @@ pub trait Fixture: Sized {
     fn new(run: u64) -> Self;
 
     /// The memory of all ends of one case.
-    fn pool(classes: &[Class]) -> Pool {
+    fn pool(&self, classes: &[Class]) -> Pool {
         Pool::new(classes).unwrap()
     }
 
@@ -102,17 +103,54 @@ pub fn run<F: Fixture>(name: &str, case: fn(&mut World<F>)) {
         return;
     }
     for number in 0..F::RUNS {
-        let mut world = World::new(F::new(number));
-        case(&mut world);
-        world.finish();
+        run_once(case, number);
     }
+}
+
+fn run_once<F: Fixture>(case: fn(&mut World<F>), number: u64) {
+    let mut world = World::new(F::new(number));
+    case(&mut world);
+    world.finish();
+}
+
+/// A case of the suite, for the fixture `F`.
+pub struct ConformanceCase<F: Fixture> {
+    /// The module of the case: the subject that it is about.
+    pub group: &'static str,
+    /// Its name, which reads as a sentence.
+    pub name: &'static str,
+    run: fn(&mut World<F>),
+}
+
+impl<F: Fixture> ConformanceCase<F> {
+    /// Runs the case once, whatever [`Fixture::skip`] says, in the fixture of run `number`.
+    ///
+    /// # Panics
+    /// A promise of the contract is broken; the message says which.
+    pub fn run(&self, number: u64) {
+        run_once(self.run, number);
+    }
+}
+
+/// All cases, in the order of the list.
+pub fn cases<F: Fixture>() -> Vec<ConformanceCase<F>> {
+    crate::conformance_cases! { @values F }
 }
 
 /// Makes one `#[test]` of every case for the given [`Fixture`]; call it in a module of its own.
 #[macro_export]
 macro_rules! conformance_tests {
     ($fixture:ty) => {
-        $crate::conformance_tests! { @each $fixture;
+        $crate::conformance_cases! { @tests $fixture }
+    };
+}
+
+/// The list of all cases, which it gives to `conformance_made`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_cases {
+    (@$made:ident $fixture:ty) => {
+        $crate::conformance_made! { @$made $fixture;
             connections::private_data_reaches_both_sides
             connections::too_much_private_data_is_refused
             connections::a_rejected_peer_hears_why
@@ -174,12 +212,27 @@ macro_rules! conformance_tests {
             endings::a_dropped_end_is_missed
         }
     };
-    (@each $fixture:ty; $($group:ident::$case:ident)*) => {
+}
+
+/// Makes tests or values of a list of cases.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_made {
+    (@tests $fixture:ty; $($group:ident::$case:ident)*) => {
         $(
             #[test]
             fn $case() {
                 $crate::run::<$fixture>(stringify!($case), $crate::$group::$case);
             }
         )*
+    };
+    (@values $fixture:ty; $($group:ident::$case:ident)*) => {
+        vec![$(
+            $crate::ConformanceCase::<$fixture> {
+                group: stringify!($group),
+                name: stringify!($case),
+                run: $crate::$group::$case,
+            }
+        ),*]
     };
 }

@@ -76,7 +76,7 @@ pub(crate) fn span(window: Window) -> RemoteSpan {
 impl<F: Fixture> World<F> {
     pub(crate) fn new(fixture: F) -> Self {
         let class = |slot_len, count| Class { slot_len, count };
-        let pool = F::pool(&[class(256, 1024), class(8192, 512), class(65_536, 64)]);
+        let pool = fixture.pool(&[class(256, 1024), class(8192, 512), class(65_536, 64)]);
         Self { fixture, pool, seats: Vec::new(), next_tag: 0 }
     }
 

@@ -22,7 +22,7 @@ impl<const TRUST: bool> Fixture for ShmShared<TRUST> {
         Self { place: Place::new(), run }
     }
 
-    fn pool(classes: &[Class]) -> Pool {
+    fn pool(&self, classes: &[Class]) -> Pool {
         if TRUST { Pool::shared(classes).unwrap() } else { Pool::new(classes).unwrap() }
     }
 
