@@ -103,7 +103,8 @@ impl IbverbsConfig {
             always_sinks: false,
             sinks: [
                 Class { slot_len: 64 << 10, count: 64 },
-                Class { slot_len: 1 << 20, count: 16 },
+                // 1 MiB with the rest of a Long call's message around it.
+                Class { slot_len: (1 << 20) + 8_192, count: 16 },
             ],
             now,
         }
