@@ -3,11 +3,13 @@
 //! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side:
 //! it keeps the outcomes of its calls until somebody takes them. [`Twin`] is both at once, and
 //! calls those back who ask for it; [`Driver`] calls them one call behind the other, which is
-//! measured. They show all of [`App`] that a stateless service needs: parse the arguments, take a
-//! buffer, write the reply in place, hand over what may travel in a chunk.
+//! measured; [`forms`] calls in every form of a message. They show all of [`App`] that a stateless
+//! service needs: parse the arguments, take a buffer, write the reply in place, hand over what may
+//! travel in a chunk.
 #![forbid(unsafe_code)]
 
 pub mod driver;
+pub mod forms;
 pub mod pattern;
 mod twin;
 
@@ -244,7 +246,19 @@ fn request(
     token: Token,
     write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
 ) -> Option<Request> {
-    let mut message = cx.message(64)?;
+    request_of(cx, procedure, token, 0, write)
+}
+
+/// A call with few arguments and `len` octets more, without its item.
+#[inline]
+fn request_of(
+    cx: &Cx<'_>,
+    procedure: u32,
+    token: Token,
+    len: usize,
+    write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Option<Request> {
+    let mut message = cx.message(64 + len)?;
     let mut writer = Writer::new(message.spare_mut());
     let written = call_header(procedure).emit(&mut writer).and_then(|()| write(&mut writer));
     let len = writer.len();

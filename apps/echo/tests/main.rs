@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod both;
+mod forms;
 mod recall;
 mod sim;
 mod tcp;
