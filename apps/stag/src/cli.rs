@@ -1,6 +1,7 @@
 //! The command line: what can be asked for.
 
 use crate::{
+    accept::{self, options::AcceptOptions},
     bench::{self, options::BenchOptions},
     call::{self, options::CallOptions},
     check::{self, options::CheckOptions},
@@ -94,6 +95,9 @@ pub enum Command {
     /// Watch and control a server that runs
     #[command(long_about = about(ctl::HELP), after_long_help = more(ctl::HELP))]
     Ctl(CtlOptions),
+    /// Try an adapter, from both ends, and write what was seen
+    #[command(long_about = about(accept::HELP), after_long_help = more(accept::HELP))]
+    Accept(AcceptOptions),
     /// Serve the echo program, for something to measure
     #[command(long_about = about(echo::HELP), after_long_help = more(echo::HELP))]
     Echo(EchoOptions),

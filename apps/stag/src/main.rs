@@ -6,6 +6,7 @@
 //! anything else. Whatever is wrong is said in one sentence on standard error.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod address;
 mod admission;
 mod bench;
@@ -26,6 +27,7 @@ mod man;
 mod metrics;
 mod mounts;
 mod observe;
+mod one_shard;
 mod probe;
 mod progress;
 mod quote;
@@ -139,6 +141,7 @@ fn run() -> u8 {
         cli::Command::Probe(arguments) => probe::run(&arguments),
         cli::Command::Bench(arguments) => bench::run(&arguments),
         cli::Command::Cluster(arguments) => cluster::run(&arguments),
+        cli::Command::Accept(arguments) => accept::run(&arguments),
         cli::Command::Echo(arguments) => echo::run(&arguments),
         cli::Command::Tune(arguments) => tune::run(&arguments),
         cli::Command::Help(arguments) => guide::run(&arguments),

@@ -58,6 +58,14 @@ impl Progress {
         }
     }
 
+    /// Shows something else while the live line is away.
+    pub fn pause<T>(&self, show: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(show),
+            None => show(),
+        }
+    }
+
     /// Takes the live line away.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {

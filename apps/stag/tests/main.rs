@@ -1,6 +1,7 @@
 //! The command's tests in one program, because each program is linked with everything it tests.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+mod accept;
 mod activation;
 mod at_rest;
 #[path = "../../../engine/tls/tests/support/mod.rs"]

@@ -50,6 +50,18 @@ macro_rules! any_provider {
             }
         }
 
+        impl AnyProvider {
+            /// Windows that a peer can use.
+            pub fn windows_bound(&self) -> usize {
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.windows_bound(),
+                    )+
+                }
+            }
+        }
+
         impl $crate::verbs::Provider for AnyProvider {
             type Address = FabricAddress;
 

@@ -112,4 +112,5 @@ fn an_address_of_another_fabric_is_refused() {
     let [toy, sim] = ["toy://bear", "sim://1"].map(|url| FabricAddress::parse(url).unwrap());
     let mut provider = AnyProvider::for_connecting(settings, Some(&toy)).unwrap();
     assert!(provider.listen(&sim).is_err() && provider.connect(&sim, b"").is_err());
+    assert_eq!(provider.windows_bound(), 0);
 }

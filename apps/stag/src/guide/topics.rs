@@ -28,6 +28,7 @@ pub const TOPICS: &[Topic] = topics! {
     "quick-start" => "guide/quick-start.md",
     "installing" => "guide/installing.md",
     "adapters" => "guide/adapters.md",
+    "accept" => "guide/accept.md",
     "exports" => "guide/exports.md",
     "mounting" => "guide/mounting.md",
     "fabrics" => "guide/fabrics.md",

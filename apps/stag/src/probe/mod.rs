@@ -131,7 +131,7 @@ pub fn run(arguments: &options::ProbeOptions) -> Result<(), Error> {
     let mut fabrics: Vec<_> =
         FabricInfo::real().map(look).chain(ABSENT.iter().copied().map(not_built)).collect();
     if let Some(fabric) = fabrics.iter_mut().find(|fabric| fabric.scheme == WITH_PORTS) {
-        fabric.ports = ports::here().iter().map(ToString::to_string).collect();
+        fabric.ports = self::ports();
     }
     let check = HostDigest::of_this_host(HostPlan::default());
     let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here(), check };
@@ -161,6 +161,11 @@ pub fn run(arguments: &options::ProbeOptions) -> Result<(), Error> {
 /// Returns true if the fabric `scheme` works here, for callers that need no more.
 pub fn works(scheme: &str) -> bool {
     FabricInfo::named(scheme).is_some_and(|info| look(info).works)
+}
+
+/// The ports of all RDMA devices, as the kernel shows them.
+pub fn ports() -> Vec<String> {
+    ports::here().iter().map(ToString::to_string).collect()
 }
 
 fn not_built(Absent { scheme, name, feature }: Absent) -> FabricFound {

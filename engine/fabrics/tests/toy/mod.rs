@@ -39,6 +39,12 @@ impl Name {
 #[derive(Debug)]
 pub struct Toy(Sim);
 
+impl Toy {
+    pub fn windows_bound(&self) -> usize {
+        self.0.windows_bound()
+    }
+}
+
 impl Open for Toy {
     const NOTATION: Notation = Notation::Other;
     const SHARING: Sharing = Sharing::Nobody;
