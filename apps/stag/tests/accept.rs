@@ -63,6 +63,9 @@ fn check(report: &Value) {
             assert!(step["figures"][figure].as_f64().unwrap() > 0.0, "{step:#}");
         }
     }
+    for step in steps(report, "perftest") {
+        assert!(step["reason"].as_str().unwrap().contains("measures rdma://"), "{step:#}");
+    }
     let port = &steps(report, "port down and up")[0];
     assert!(port["reason"].as_str().unwrap().contains("--port-test ask"), "{port:#}");
     let rows = report["rows"].as_array().unwrap();

@@ -10,6 +10,7 @@ mod line;
 mod load;
 pub mod options;
 mod page;
+mod perftest;
 mod place;
 mod port;
 mod program;
@@ -119,6 +120,7 @@ fn try_all(arguments: &AcceptRunOptions) -> Result<(), Error> {
     let usual = if at.info().scheme == DEVICES { DEVICE_CONNECTS } else { CONNECTS };
     groups.push(load.connects(arguments.connects.unwrap_or(usual), &mut progress));
     groups.extend(load.speed(arguments.seconds, &mut progress));
+    groups.push(perftest::group(&at, &mut progress));
     let plan = PortPlan { how: arguments.port_test, interface: arguments.interface.as_deref() };
     groups.push(port::group(&at, plan, &stop, &mut progress));
     progress.finish();

@@ -3,7 +3,13 @@
 //!
 //! Both are DDP-eligible: long ones travel by Read and Write chunks.
 
-use super::{facts::EndFacts, place::DevicePlace, report::AcceptStep, suite::SuiteRun};
+use super::{
+    facts::EndFacts,
+    perftest::{ToolRun, ToolStart},
+    place::DevicePlace,
+    report::AcceptStep,
+    suite::SuiteRun,
+};
 use serde::{Deserialize, Serialize};
 use stag_echo::{
     Driver,
@@ -37,6 +43,8 @@ pub enum Question {
     Reverse(usize),
     /// Resources that the other process holds.
     Counts,
+    /// Start a program of perftest that waits.
+    Perftest(ToolRun),
 }
 
 /// The answer to a [`Question`].
@@ -55,6 +63,8 @@ pub enum Reply {
     Reversed(ReverseEnd),
     /// Resources of the process.
     Counts(HeldCounts),
+    /// The program of perftest.
+    Perftest(ToolStart),
     /// The question cannot be answered, for this reason.
     Cannot(String),
 }
@@ -137,6 +147,7 @@ impl AcceptHost {
         let answer = match question {
             Question::Meet(_) => Reply::Met(Box::new(self.facts.clone())),
             Question::Suite => self.suite(),
+            Question::Perftest(run) => Reply::Perftest(run.start_waiting()),
             Question::Counts => {
                 Reply::Counts(HeldCounts { connections: self.peers, ..HeldCounts::here() })
             }
