@@ -4,8 +4,11 @@
 use std::{collections::BTreeMap, fs};
 
 /// Sources that define a program, with the heading of its binding.
-const PROGRAMS: [(&str, &str); 2] =
-    [("engine/src/stages/service.rs", "Stages"), ("apps/echo/src/lib.rs", "Echo")];
+const PROGRAMS: [(&str, &str); 3] = [
+    ("engine/src/stages/service.rs", "Stages"),
+    ("apps/echo/src/lib.rs", "Echo"),
+    ("apps/stag/src/accept/program.rs", "Accept"),
+];
 
 /// Numbers that local administration gives (RFC 5531 §8.3).
 const LOCAL: std::ops::RangeInclusive<u32> = 0x2000_0000..=0x3fff_ffff;

@@ -27,6 +27,8 @@ use std::fs;
 pub const PROGRAM: u32 = 0x2053_5456;
 /// Its version.
 pub const VERSION: u32 = 1;
+/// Does nothing.
+pub const NULL: u32 = 0;
 /// Takes a [`Question`] and returns a [`Reply`].
 pub const ASK: u32 = 1;
 /// Octets of the longest argument or result.
@@ -219,6 +221,11 @@ impl App for AcceptHost {
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         match (call.header.program, call.header.version, call.header.procedure) {
             (PROGRAM, VERSION, ASK) => self.question(cx, &call),
+            (PROGRAM, VERSION, NULL) => cx.refuse(&call, Accepted::Success),
+            (PROGRAM, VERSION, _) => cx.refuse(&call, Accepted::ProcUnavail),
+            (PROGRAM, ..) => {
+                cx.refuse(&call, Accepted::ProgMismatch { low: VERSION, high: VERSION });
+            }
             _ => self.driver.on_call(cx, call),
         }
     }

@@ -71,7 +71,7 @@ pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 fn note(panicked: &PanicHookInfo<'_>) {
     let mut said = words(panicked.payload());
     if let Some(at) = panicked.location() {
-        said = format!("{said} ({}:{})", at.file(), at.line());
+        said = format!("{}:{}: {said}", at.file(), at.line());
     }
     WORDS.with_borrow_mut(|words| words.get_or_insert(said).len());
 }
@@ -91,10 +91,7 @@ mod tests {
         let step = judge("a case", || panic!("octet {} differs", 7));
         assert_eq!((step.verdict, step.name.as_str()), (StepVerdict::Failed, "a case"));
         let reason = step.reason.unwrap();
-        assert!(
-            reason.starts_with("octet 7 differs (") && reason.contains("steps.rs:"),
-            "{reason}"
-        );
+        assert!(reason.ends_with(": octet 7 differs") && reason.contains("steps.rs:"), "{reason}");
     }
 
     #[test]
@@ -115,7 +112,7 @@ mod tests {
     #[test]
     fn a_later_panic_of_the_same_thread_has_its_own_words() {
         assert_eq!(caught(|| 1), Ok(1));
-        assert!(caught(|| panic!("first")).unwrap_err().starts_with("first"));
-        assert!(caught(|| panic!("second")).unwrap_err().starts_with("second"));
+        assert!(caught(|| panic!("first")).unwrap_err().ends_with(": first"));
+        assert!(caught(|| panic!("second")).unwrap_err().ends_with(": second"));
     }
 }
