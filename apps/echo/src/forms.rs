@@ -348,6 +348,47 @@ mod tests {
         assert_eq!(names.len(), FORMS.len());
     }
 
+    /// A reply with these results behind its header.
+    fn reply(status: Accepted, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+        let mut octets = vec![0; 8_192];
+        let mut writer = Writer::new(&mut octets);
+        crate::call_header(ECHO).reply(status).emit(&mut writer).unwrap();
+        write(&mut writer);
+        let len = writer.len();
+        octets.truncate(len);
+        octets
+    }
+
+    #[test]
+    fn every_octet_of_a_reply_is_compared() {
+        let form = FORMS.iter().find(|form| form.procedure == ECHO && form.len == 100).unwrap();
+        let judge = |octets: &[u8]| {
+            let reply = reply(Accepted::Success, |writer| writer.opaque(octets).unwrap());
+            form.judge(8, &reply, None)
+        };
+        let mut octets = part(8, 100).unwrap().to_vec();
+        assert_eq!(judge(&octets), Ok(()));
+        assert_eq!(judge(&octets[..99]), Err(FormFault::Length { found: 99 }));
+        for at in 0..octets.len() {
+            octets[at] ^= 1;
+            assert_eq!(judge(&octets), Err(FormFault::Differs { at }));
+            octets[at] ^= 1;
+        }
+        assert_eq!(judge(part(16, 100).unwrap()), Err(FormFault::Differs { at: 0 }));
+    }
+
+    #[test]
+    fn a_reply_that_is_none_of_octets_has_a_reason_of_its_own() {
+        let pull = FORMS.iter().find(|form| form.procedure == PULL).unwrap();
+        let judge = |status, word: u32| {
+            pull.judge(8, &reply(status, |writer| writer.u32(word).unwrap()), None)
+        };
+        assert_eq!(judge(Accepted::Success, 1), Ok(()));
+        assert_eq!(judge(Accepted::Success, 0), Err(FormFault::DiffersThere));
+        assert_eq!(judge(Accepted::SystemErr, 1), Err(FormFault::Refused));
+        assert_eq!(pull.judge(8, b"nothing", None), Err(FormFault::Garbled));
+    }
+
     #[test]
     fn only_one_message_has_a_form() {
         let forms = |short, chunked, long| Forms { short, chunked, long };
