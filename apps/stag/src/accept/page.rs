@@ -13,6 +13,8 @@ const LABEL: usize = 36;
 const WIDTH: usize = 96;
 /// Figures in the order of the page; others come after them.
 const ORDER: [&str; 5] = ["p50_us", "p99_us", "max_us", "calls_per_s", "MiB_per_s"];
+/// Characters of a reason.
+const REASON_MAX: usize = 320;
 /// Steps with a reason that are shown one by one.
 const REASONS_MAX: usize = 24;
 
@@ -150,10 +152,14 @@ fn reasons(text: &mut String, report: &AcceptReport) {
     }
 }
 
-/// The first two lines of a reason; a panic may have many.
+/// The first two lines of a reason, or less; a panic may have many, and long ones.
 fn first_lines(why: &str) -> String {
     let lines: Vec<_> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines.iter().take(2).copied().collect::<Vec<_>>().join(" ")
+    let whole = lines.iter().take(2).copied().collect::<Vec<_>>().join(" ");
+    if whole.chars().count() <= REASON_MAX {
+        return whole;
+    }
+    whole.chars().take(REASON_MAX).chain("…".chars()).collect()
 }
 
 /// Rules that failed or were not shown one by one, with their documented standing if that differs
@@ -245,6 +251,14 @@ mod tests {
         let longest = page.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(longest <= 100, "{longest} columns:\n{page}");
         assert!(!page.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        assert_eq!(first_lines("one\n\n two\nthree"), "one two");
+        let long = first_lines(&"ä".repeat(1_000));
+        assert_eq!(long.chars().count(), REASON_MAX + 1);
+        assert!(long.ends_with('…'));
     }
 
     #[test]
