@@ -196,7 +196,7 @@ part_accept() {
   /host/stag accept serve "rdma://$HERE:20051" --clients "$HERE/32" >/tmp/accept.out 2>/tmp/accept.err &
   server=$!
   for _ in $(seq 100); do grep -q ^END /tmp/accept.out && break; sleep 0.2; done
-  timeout 900 /host/stag accept "rdma://$HERE" --report /tmp/accept.json --connects 300 --seconds 1 >/tmp/accept.log 2>&1 || code=$?
+  timeout 900 /host/stag accept "rdma://$HERE" --report /tmp/accept.json --connects 100 --seconds 0.3 >/tmp/accept.log 2>&1 || code=$?
   kill "$server"
   cat /tmp/accept.log
   if [ -s /tmp/accept.json ]; then ok accept/report; else not_ok accept/report "$(tail -3 /tmp/accept.log /tmp/accept.err | tr '\n' '|')"; return; fi
