@@ -215,6 +215,66 @@ END
   fi
 }
 
+# descriptors PID, pinned PID, exported: what a process could leak with each device.
+descriptors() { ls "/proc/$1/fd" | wc -l; }
+pinned() { awk '/^VmPin/ { print $2 }' "/proc/$1/status"; }
+# within SECONDS COMMAND…: waits until it succeeds.
+within() {
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do [ $SECONDS -lt "$until" ] || return 1; sleep 0.1; done
+}
+is_ready() { (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /ready HTTP/1.0\r\n\r\n' >&3 && cat <&3) 2>&1 | tr -d '\r' >/tmp/ready; grep -q '^ready$' /tmp/ready; }
+is_not_ready() { ! is_ready "$1"; }
+
+# A device is deleted while two servers and a caller have it open: the kernel waits until all have closed it. When it is there again, the
+# caller's calls are answered again, and nobody has more descriptors or locked memory than before.
+CYCLES=${CYCLES:-10}
+part_removal() {
+  local cycle began took longest=0 pids fds_before pins_before bench code
+  device rxe || { not_ok removal/device "there is no rxe"; return; }
+  start_server removal --cores 2 --metrics 127.0.0.1:9464 || return
+  local first=$SERVER_PID
+  /host/stag echo --listen "rdma://$HERE:20050" >/host/removal-echo.log 2>&1 </dev/null &
+  local echo=$!
+  within 30 grep -q 20050 /host/removal-echo.log || { not_ok removal/echo "$(tail -3 /host/removal-echo.log | tr '\n' '|')"; return; }
+  /host/stag bench "rdma://$HERE:20050" --workload echo --size 512 --depth 4 --cores 1 --duration 600 --reconnect --timeout 60 \
+    --json /host/removal.json >/host/removal-bench.log 2>&1 </dev/null &
+  bench=$!
+  sleep 5
+  pids="$first $echo $bench"
+  fds_before=$(for pid in $pids; do descriptors "$pid"; done | xargs)
+  pins_before=$(for pid in $pids; do pinned "$pid"; done | xargs)
+  for cycle in $(seq "$CYCLES"); do
+    began=$(date +%s%N)
+    timeout 120 rdma link delete rxe0 || { not_ok removal/delete "the kernel waited for two minutes in round $cycle"; break; }
+    took=$((($(date +%s%N) - began) / 1000000))
+    [ "$took" -le "$longest" ] || longest=$took
+    within 10 is_not_ready 9464 || not_ok removal/not_ready "the server says that it is ready without its device: $(cat /tmp/ready)"
+    rdma link add rxe0 type rxe netdev eth0
+    within 30 is_ready 9464 || { not_ok removal/ready "round $cycle: $(cat /tmp/ready)"; break; }
+    sleep 3
+  done
+  echo "removal: the longest of $CYCLES deletions took $longest ms"
+  [ "$longest" -lt 10000 ] && [ "$cycle" = "$CYCLES" ] && ok removal/delete
+  sleep 5
+  if [ "$(for pid in $pids; do descriptors "$pid"; done | xargs)" = "$fds_before" ]; then ok removal/descriptors; else
+    not_ok removal/descriptors "$fds_before before, $(for pid in $pids; do descriptors "$pid"; done | xargs) now"; fi
+  if [ "$(for pid in $pids; do pinned "$pid"; done | xargs)" = "$pins_before" ]; then ok removal/locked_memory; else
+    not_ok removal/locked_memory "$pins_before KiB before, $(for pid in $pids; do pinned "$pid"; done | xargs) now"; fi
+  kill -INT "$bench"
+  wait "$bench"; code=$?
+  tr -d '[:space:]' </host/removal.json | grep -o '"outages":\[[^]]*\]' | tr '{' '\n' | sed 's/^/removal: /'
+  if [ "$(grep -c '"lasted_s"' /host/removal.json)" -ge "$CYCLES" ]; then ok removal/calls_go_on; else
+    not_ok removal/calls_go_on "exit code $code: $(tail -3 /host/removal-bench.log | tr '\n' '|')"; fi
+  kill -TERM "$echo"; wait "$echo"
+  # The kernel's client on the device that came last.
+  mount_and_check removal rxe "list file_of_65537 direct_write direct_read"
+  stop_server removal
+  if [ "$(count removal device_losses)" = $((2 * CYCLES)) ]; then ok removal/counted; else
+    not_ok removal/counted "$(count removal device_losses) losses of two shards in $CYCLES rounds"; fi
+}
+
 for part in $PARTS; do "part_$part"; done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -82,6 +82,8 @@ pub enum FabricFault {
     TimedOut,
     /// The connection broke.
     Lost,
+    /// The RDMA device is gone: it was removed, or its driver resets it.
+    DeviceLost,
     /// The address is in use already.
     AddressInUse,
     /// The address is not one of this host, or not one of this fabric.
@@ -162,6 +164,7 @@ impl fmt::Display for FabricFault {
             Self::Refused => f.write_str("nobody answers at that address"),
             Self::TimedOut => f.write_str("the peer did not answer in time"),
             Self::Lost => f.write_str("the connection broke"),
+            Self::DeviceLost => f.write_str("the RDMA device is gone"),
             Self::AddressInUse => f.write_str("the address is in use"),
             Self::BadAddress => f.write_str("the address is not one of this host"),
             Self::Exhausted => f.write_str("a limit of this process is reached"),

@@ -85,6 +85,7 @@ mod event;
 mod fault;
 mod ip;
 mod open;
+mod outage;
 mod passed;
 pub mod soft;
 pub mod source;
@@ -95,6 +96,7 @@ pub use event::Event;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate, VerbFault};
 pub use ip::{AddressFault, scoped, socket_address};
 pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
+pub use outage::{OutageReport, OutageTable, Outages};
 pub use passed::PassedListeners;
 pub use time::Time;
 

@@ -1,6 +1,6 @@
 //! Providers made from addresses: all that a table of fabrics has to know of one.
 
-use crate::{Limits, PassedListeners, Provider, Time};
+use crate::{Limits, OutageReport, PassedListeners, Provider, Time};
 use std::{
     fmt::{self, Display},
     io,
@@ -87,6 +87,11 @@ pub struct Settings {
     pub now: Time,
     /// Share ports with other shards ([`Sharing::Port`]).
     pub shared_port: bool,
+    /// Number of this shard among those that listen at the same addresses, and how many these are:
+    /// a fabric of devices divides its devices among them.
+    pub place: usize,
+    /// See [`place`](Self::place).
+    pub places: usize,
     /// Has addresses of peers decide which of the shards that share a port gets them.
     pub steering: Option<Steering>,
     /// The thread that polls the provider changes its credentials, as one does that acts as other
@@ -106,16 +111,20 @@ pub struct Settings {
     pub allow: Vec<u32>,
     /// Sockets to listen by, in place of the provider's own.
     pub passed: PassedListeners,
+    /// Where a fabric of devices reports that none can be reached.
+    pub outage: OutageReport,
 }
 
 impl Settings {
     /// The defaults around `limits` and `seed`.
-    pub const fn new(limits: Limits, seed: [u8; 32], now: Time) -> Self {
+    pub fn new(limits: Limits, seed: [u8; 32], now: Time) -> Self {
         Self {
             limits,
             seed,
             now,
             shared_port: false,
+            place: 0,
+            places: 1,
             steering: None,
             changes_user: false,
             reserved_port: false,
@@ -125,6 +134,7 @@ impl Settings {
             links: None,
             allow: Vec::new(),
             passed: PassedListeners::NONE,
+            outage: OutageReport::default(),
         }
     }
 }

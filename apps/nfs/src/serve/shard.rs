@@ -25,7 +25,7 @@ use stag_protocol::{
     nfs::{mount, v3},
     rpcrdma::Versions,
 };
-use stag_verbs::{FabricFault, PassedListeners, Steering};
+use stag_verbs::{FabricFault, OutageReport, PassedListeners, Steering};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
@@ -92,8 +92,8 @@ pub struct ServeShard {
     pub passed: PassedListeners,
     /// TLS of calls over TCP (RFC 9289).
     pub tls: Option<Arc<ServerTls>>,
-    /// Other shards listen at the same addresses.
-    pub is_shared: bool,
+    /// Shards that listen at the same addresses, this one included.
+    pub places: usize,
     /// Shards that listen there, if the caller's address decides which of them it gets.
     pub steered: Option<u32>,
     /// Makes the judge of peers, over the fabric and over TCP.
@@ -137,6 +137,8 @@ pub struct ServeShard {
     pub clock: Clock,
     /// Hears when the shard rests and works.
     pub rest: Option<Arc<dyn RestListener>>,
+    /// Hears when the device is gone.
+    pub outage: OutageReport,
 }
 
 /// A shard, and what it says of itself.
@@ -253,7 +255,9 @@ impl ServeShard {
         let (every, clock) = (self.sample, Some(self.clock));
         config.sampling = Sampling { every, clock, shard, programs: &WATCHED };
         let settings = Settings {
-            shared_port: self.is_shared,
+            shared_port: self.places > 1,
+            place: self.place,
+            places: self.places,
             changes_user: self.source.changes_user(),
             steering: config.steering.clone(),
             half_open: Some(self.share.half_open),
@@ -261,6 +265,7 @@ impl ServeShard {
             links: Some(self.share.links),
             allow: self.shm_allow.clone(),
             passed: self.passed.clone(),
+            outage: self.outage.clone(),
             ..Settings::new(config.limits(SEND_QUEUE), seed, self.clock.now())
         };
         let at = self.fabric.of_shard(self.place);
@@ -292,7 +297,7 @@ impl ServeShard {
     ) -> Result<SocketAddr, ServeError> {
         let listening = match self.passed.at(at) {
             Some(passed) => passed.and_then(|socket| shard.listen_tcp_by(socket)),
-            None => shard.listen_tcp(at, self.is_shared),
+            None => shard.listen_tcp(at, self.places > 1),
         };
         listening.map_err(|error| {
             let (at, fault) = (at.to_string(), FabricFault::from(&error));

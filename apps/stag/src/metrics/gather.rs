@@ -9,6 +9,7 @@ use stag_engine::{
     stats::Snapshot,
 };
 use stag_nfs::GatewayReport;
+use stag_verbs::{OutageTable, Outages};
 use std::{
     sync::{
         Arc,
@@ -62,6 +63,7 @@ pub struct ShardPlace {
 pub struct Shards {
     began: Instant,
     ends: Vec<ShardEnd>,
+    outages: Outages,
     is_draining: AtomicBool,
 }
 
@@ -77,9 +79,9 @@ impl std::fmt::Display for NoAnswer {
 }
 
 impl Shards {
-    /// The shards of a server that began at `began`.
-    pub const fn new(began: Instant, ends: Vec<ShardEnd>) -> Self {
-        Self { began, ends, is_draining: AtomicBool::new(false) }
+    /// The shards of a server that began at `began`, which report their outages to `outages`.
+    pub const fn new(began: Instant, ends: Vec<ShardEnd>, outages: Outages) -> Self {
+        Self { began, ends, outages, is_draining: AtomicBool::new(false) }
     }
 
     /// Asks all shards for a snapshot; with `command` [`Command::Detail`] for their peers, too.
@@ -108,6 +110,7 @@ impl Shards {
         Gathered {
             uptime: self.began.elapsed(),
             is_draining: self.is_draining(),
+            outages: self.outages.now().by_shard.len(),
             memory: Value::Object(memory),
             log: trace::counted(),
             shards,
@@ -150,10 +153,36 @@ impl Shards {
         self.is_draining.load(Ordering::Relaxed)
     }
 
+    /// Shards whose RDMA device cannot be reached at the moment.
+    pub const fn outages(&self) -> &Outages {
+        &self.outages
+    }
+
+    /// Sentences about what is missing, and whether anybody can connect: the answer to `GET
+    /// /ready`. With several devices, one that is left is enough.
+    pub fn readiness(&self) -> Readiness {
+        let OutageTable { by_shard, .. } = self.outages.now();
+        let on_devices = self.ends.iter().filter(|end| end.place.device.is_some()).count();
+        let is_cut_off = on_devices > 0 && by_shard.len() >= on_devices;
+        let outages = by_shard.iter().map(|(shard, why)| format!("shard {shard}: {why}"));
+        let draining = self.is_draining().then(|| "draining: no connections are taken".to_owned());
+        let missing: Vec<_> = outages.chain(draining).collect();
+        Readiness { is_ready: !is_cut_off && !self.is_draining(), missing }
+    }
+
     /// The shards.
     pub fn ends(&self) -> &[ShardEnd] {
         &self.ends
     }
+}
+
+/// Result of [`Shards::readiness`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Clients can connect.
+    pub is_ready: bool,
+    /// A sentence for each thing that is missing.
+    pub missing: Vec<String>,
 }
 
 /// Counters of all shards.
@@ -163,6 +192,8 @@ pub struct Gathered {
     pub uptime: Duration,
     /// The server takes no connections.
     pub is_draining: bool,
+    /// Shards whose RDMA device cannot be reached.
+    pub outages: usize,
     /// Octets of the shards, by what they are for.
     pub memory: Value,
     /// Events that were logged and lost.
@@ -179,5 +210,40 @@ impl Gathered {
             all.add(&counted.procedures);
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_engine::control;
+
+    fn shards(devices: &[Option<&str>]) -> Shards {
+        let end = |device: &Option<&str>| {
+            let (_, handle) = control::pair().unwrap();
+            let mut end = ShardEnd::new(handle, None);
+            end.place.device = device.map(str::to_owned);
+            end
+        };
+        Shards::new(Instant::now(), devices.iter().map(end).collect(), Outages::default())
+    }
+
+    #[test]
+    fn a_server_is_ready_while_one_of_its_devices_is_there() {
+        let two = shards(&[Some("mlx5_0"), Some("mlx5_1"), None]);
+        let gone = |shard| two.outages().of_shard(shard).set(Some("gone".to_owned()));
+        assert_eq!(two.readiness(), Readiness { is_ready: true, missing: Vec::new() });
+        gone(1);
+        let missing = vec!["shard 1: gone".to_owned()];
+        assert_eq!(two.readiness(), Readiness { is_ready: true, missing });
+        gone(0);
+        let readiness = two.readiness();
+        assert!(!readiness.is_ready && readiness.missing.len() == 2, "{readiness:?}");
+        two.outages().of_shard(0).set(None);
+        assert!(two.readiness().is_ready);
+        let without = shards(&[None]);
+        assert!(without.readiness().is_ready);
+        without.is_draining.store(true, Ordering::Relaxed);
+        assert!(!without.readiness().is_ready);
     }
 }

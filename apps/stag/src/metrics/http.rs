@@ -1,4 +1,5 @@
-//! `GET /metrics` over HTTP/1.1 (RFC 9112), for Prometheus: on threads of its own, with a limit to
+//! `GET /metrics` and `GET /ready` over HTTP/1.1 (RFC 9112), for Prometheus and for those who
+//! start, stop and watch servers: on threads of its own, with a limit to
 //! everything that a client can use up. No kept library of the registry is smaller than this.
 
 use super::text::MEDIA_TYPE;
@@ -19,8 +20,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after an `accept` that failed, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Makes the text of all metrics, or says why there is none.
+/// Makes the text of a page, or says why the server cannot do its work.
 pub type Scrape = dyn Fn() -> Result<String, String> + Send + Sync;
+
+/// The pages that there are.
+pub struct Pages {
+    /// The text of all metrics.
+    pub metrics: Box<Scrape>,
+    /// Sentences about what is missing; an error while nobody can connect.
+    pub ready: Box<Scrape>,
+}
 
 /// Words that a client is told.
 struct Page {
@@ -107,13 +116,13 @@ impl Drop for PlaceGuard {
 ///
 /// # Errors
 /// As starting a thread and asking for a socket's address do.
-pub fn serve(listener: TcpListener, scrape: Arc<Scrape>) -> io::Result<SocketAddr> {
+pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Result<SocketAddr> {
     let at = listener.local_addr()?;
     let places = Places::default();
     let accept = move || {
         loop {
             match listener.accept() {
-                Ok((client, from)) => hear(client, from, &places, &scrape),
+                Ok((client, from)) => hear(client, from, &places, &pages),
                 Err(_) => thread::sleep(PAUSE),
             }
         }
@@ -123,7 +132,7 @@ pub fn serve(listener: TcpListener, scrape: Arc<Scrape>) -> io::Result<SocketAdd
 }
 
 /// Hears a client on a thread of its own, unless too many are heard already.
-fn hear(client: TcpStream, from: SocketAddr, places: &Places, scrape: &Arc<Scrape>) {
+fn hear(client: TcpStream, from: SocketAddr, places: &Places, pages: &Arc<Pages>) {
     let client = Arc::new(client);
     let Some(place) = places.take(from.ip().to_canonical(), Arc::clone(&client)) else {
         // A socket that was just accepted takes so little at once.
@@ -132,19 +141,19 @@ fn hear(client: TcpStream, from: SocketAddr, places: &Places, scrape: &Arc<Scrap
         let _ = (&*client).write(&head(&busy));
         return;
     };
-    let scrape = Arc::clone(scrape);
+    let pages = Arc::clone(pages);
     // A client that leaves early misses its answer.
-    let answer = move || drop(answer(&client, &place, &*scrape));
+    let answer = move || drop(answer(&client, &place, &pages));
     // Without a thread nobody is heard, and the client sees the end.
     let _ = thread::Builder::new().name("metrics-client".to_owned()).spawn(answer);
 }
 
-fn answer(mut client: &TcpStream, place: &PlaceGuard, scrape: &Scrape) -> io::Result<()> {
+fn answer(mut client: &TcpStream, place: &PlaceGuard, pages: &Pages) -> io::Result<()> {
     let mut request = Vec::with_capacity(512);
     let is_whole = read_head(client, &mut request)?;
     place.set_asked();
     let page = match is_whole {
-        true => page(&request, scrape),
+        true => page(&request, pages),
         false => Page::sentence("431 Request Header Fields Too Large", "the request is too long"),
     };
     let is_head = request.starts_with(b"HEAD ");
@@ -185,7 +194,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 }
 
 /// The page that a request asks for.
-fn page(request: &[u8], scrape: &Scrape) -> Page {
+fn page(request: &[u8], pages: &Pages) -> Page {
     let line = request.split(|octet| *octet == b'\r').next().unwrap_or_default();
     let mut words = line.split(|octet| *octet == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
@@ -196,13 +205,17 @@ fn page(request: &[u8], scrape: &Scrape) -> Page {
         return Page::sentence("405 Method Not Allowed", "GET and HEAD are served");
     }
     let path = target.unwrap_or_default().split(|octet| *octet == b'?').next();
-    if path != Some(b"/metrics") {
-        return Page::sentence("404 Not Found", "there is /metrics, and nothing else");
-    }
-    match scrape() {
-        Ok(body) => Page { status: "200 OK", media_type: MEDIA_TYPE, body },
-        Err(why) => Page::sentence("503 Service Unavailable", &why),
-    }
+    let answer = match path {
+        Some(b"/metrics") => {
+            (pages.metrics)().map(|body| Page { status: "200 OK", media_type: MEDIA_TYPE, body })
+        }
+        Some(b"/ready") => (pages.ready)().map(|sentence| Page::sentence("200 OK", &sentence)),
+        _ => {
+            let known = "there are /metrics and /ready, and nothing else";
+            return Page::sentence("404 Not Found", known);
+        }
+    };
+    answer.unwrap_or_else(|why| Page::sentence("503 Service Unavailable", &why))
 }
 
 fn head(page: &Page) -> Vec<u8> {
@@ -219,9 +232,14 @@ fn head(page: &Page) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    fn pages(metrics: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Arc<Pages> {
+        let ready = || Err("mlx5_0 is gone".to_owned());
+        Arc::new(Pages { metrics: Box::new(metrics), ready: Box::new(ready) })
+    }
+
     fn start() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        serve(listener, Arc::new(|| Ok("a_total 1\n".to_owned()))).unwrap()
+        serve(listener, pages(|| Ok("a_total 1\n".to_owned()))).unwrap()
     }
 
     fn ask(at: SocketAddr, request: &[u8]) -> String {
@@ -234,13 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn one_page_is_served_and_every_other_request_is_refused() {
+    fn two_pages_are_served_and_every_other_request_is_refused() {
         let at = start();
         let got = ask(at, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\na_total 1\n"));
         assert!(got.contains("Content-Length: 10\r\n"), "{got}");
         let got = ask(at, b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n");
         assert!(got.contains("Content-Length: 10\r\n") && got.ends_with("\r\n\r\n"), "{got}");
+        let got = ask(at, b"GET /ready HTTP/1.1\r\n\r\n");
+        assert!(got.starts_with("HTTP/1.1 503 ") && got.ends_with("\r\n\r\nmlx5_0 is gone\n"));
         for (request, status) in [
             (&b"GET / HTTP/1.1\r\n\r\n"[..], "404"),
             (b"GET /metrics/ HTTP/1.1\r\n\r\n", "404"),
@@ -305,7 +325,7 @@ mod tests {
     #[test]
     fn a_server_that_cannot_answer_says_why() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = serve(listener, Arc::new(|| Err("shard 0 is busy".to_owned()))).unwrap();
+        let at = serve(listener, pages(|| Err("shard 0 is busy".to_owned()))).unwrap();
         let got = ask(at, b"GET /metrics HTTP/1.1\r\n\r\n");
         assert!(got.starts_with("HTTP/1.1 503 ") && got.ends_with("shard 0 is busy\n"), "{got}");
     }

@@ -137,6 +137,20 @@ pub fn scrape(shards: &Shards) -> Result<String, String> {
     Ok(text::exposition(&gathered))
 }
 
+/// Sentences about what is missing, for `GET /ready`.
+///
+/// # Errors
+/// The same, while nobody can connect.
+pub fn ready(shards: &Shards) -> Result<String, String> {
+    let gather::Readiness { is_ready, missing } = shards.readiness();
+    let missing = missing.join("\n");
+    match is_ready {
+        true if missing.is_empty() => Ok("ready".to_owned()),
+        true => Ok(format!("ready; {missing}")),
+        false => Err(missing),
+    }
+}
+
 /// All metrics, in the order in which they are shown.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     table::FAMILIES.iter().flat_map(|family| family.metrics)

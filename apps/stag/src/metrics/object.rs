@@ -36,6 +36,7 @@ pub fn object(gathered: &Gathered) -> Value {
         "build": { env!("CARGO_PKG_VERSION"): { env!("STAG_COMMIT"): 1 } },
         "uptime_s": (gathered.uptime.as_secs_f64() * 1_000.0).round() / 1_000.0,
         "draining": u8::from(gathered.is_draining),
+        "outages": gathered.outages,
         "process": process::read(),
         "memory": gathered.memory,
         "log": gathered.log,

@@ -147,6 +147,7 @@ mod tests {
         Gathered {
             uptime: Duration::from_millis(1_500),
             is_draining: false,
+            outages: 0,
             memory: json!({"buffers": 4_096}),
             log: json!({"written": 1, "lost": 0}),
             shards: vec![(Some(0), shard(&engine)), (None, shard(&engine))],

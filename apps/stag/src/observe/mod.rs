@@ -14,7 +14,7 @@ use crate::{
         answers::{Answers, Facts, Reload},
         server::{ControlSocket, SocketFile},
     },
-    metrics::{Shards, http, scrape},
+    metrics::{Shards, http, ready, scrape},
     plain,
 };
 use options::ObserveOptions;
@@ -82,8 +82,12 @@ impl Bound {
         admission: &Arc<AdmissionTable>,
     ) -> Result<(Watched, Watching), Error> {
         let failed = |error: io::Error| Error::failure(format!("cannot be watched: {error}"));
-        let scraped = Arc::clone(shards);
-        let serve = |listener| http::serve(listener, Arc::new(move || scrape(&scraped)));
+        let [scraped, asked] = [(); 2].map(|()| Arc::clone(shards));
+        let pages = http::Pages {
+            metrics: Box::new(move || scrape(&scraped)),
+            ready: Box::new(move || ready(&asked)),
+        };
+        let serve = |listener| http::serve(listener, Arc::new(pages));
         let metrics = self.metrics.map(serve).transpose().map_err(failed)?;
         let url = metrics.map(|at| format!("http://{at}/metrics"));
         let facts = Facts { metrics: url, ..facts };

@@ -18,7 +18,9 @@ impl Addresses {
     /// Adds the addresses of one shard, each once.
     pub(super) fn add(&mut self, started: &Started) {
         for at in started.fabric.addresses() {
-            if !self.listen.contains(at) {
+            // A port to be chosen is another shard's to choose.
+            let is_chosen = at.ip().is_none_or(|ip| ip.port() != 0);
+            if is_chosen && !self.listen.contains(at) {
                 self.listen.push(at.clone());
             }
         }

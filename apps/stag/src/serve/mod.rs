@@ -17,6 +17,7 @@ mod meaningless;
 mod need;
 mod nfs4;
 pub mod options;
+mod outages;
 mod passed;
 mod plan;
 mod privileges;
@@ -69,6 +70,7 @@ use stag_nfs::{
     drc::CacheHandle,
     serve::{ConnectionShare, ServeShard, Started, StoreSource},
 };
+use stag_verbs::Outages;
 use std::{
     env, io,
     sync::{
@@ -117,6 +119,8 @@ struct Server {
     admission: Arc<AdmissionTable>,
     /// Hears when shards rest.
     rest: Option<Arc<dyn RestListener>>,
+    /// Hears of devices that are gone.
+    outages: Outages,
     /// SIGHUP reads the file of settings again.
     reloads: bool,
     began: Instant,
@@ -180,6 +184,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
         plan,
         admission,
         rest,
+        outages: Outages::default(),
         reloads,
         began,
         running: Vec::new(),
@@ -210,6 +215,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let (watched, _watching) = bound.start(&shards, facts, reload, &server.admission)?;
     first.watched = watched;
     watchdog::start(&shards)?;
+    outages::watch(&shards)?;
     let block = announce::ready(&server.plan, &first);
     let ready_file = server.plan.ready_file.take();
     let _ready_file = ready_file.map(|file| ReadyFile::write(file, &block)).transpose()?;
@@ -274,7 +280,7 @@ impl Server {
                     tcp,
                     passed: plan.passed.clone(),
                     tls: plan.tls.clone(),
-                    is_shared: places > 1,
+                    places,
                     steered: u32::try_from(places).ok().filter(|places| *places > 1 && steers),
                     sizes: plan.sizes,
                     admission: Arc::new(move |over| Arc::clone(&admission).admission(over)),
@@ -302,6 +308,7 @@ impl Server {
                     memory: memory.next(),
                     clock,
                     rest: self.rest.clone(),
+                    outage: self.outages.of_shard(index),
                 };
                 let started = self.start_one(seat, cores.get(index).copied())?;
                 let core = self.running.last_mut().and_then(|running| {
@@ -437,7 +444,8 @@ impl Server {
 
     /// The shards, for those who watch them.
     fn shards(&self) -> Shards {
-        Shards::new(self.began, self.running.iter().map(|running| running.end.clone()).collect())
+        let ends = self.running.iter().map(|running| running.end.clone()).collect();
+        Shards::new(self.began, ends, self.outages.clone())
     }
 
     /// Tells the shards to stop. One that has memory for others stops when these have ended, whose

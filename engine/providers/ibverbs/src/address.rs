@@ -1,6 +1,6 @@
 //! Addresses of this fabric, as they are written, and one that this host has.
 
-use crate::{device::DeviceAbout, library::Library, rdmacm};
+use crate::{device::DeviceAbout, library::Library, rails};
 use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
@@ -30,7 +30,7 @@ impl FromStr for RdmaAddress {
 /// error says why there is none.
 pub fn address_here() -> io::Result<(IpAddr, DeviceAbout)> {
     let library = Library::get().map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
-    let (ip, device) = rdmacm::address_here(library)?;
+    let (ip, device) = rails::address_here(library)?;
     Ok((ip, device.about.clone()))
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cau
         return;
     }
     conn.state = IbverbsState::AwaitFlush;
-    let is_iwarp = shared.queues.domain.device.about.is_iwarp;
+    let is_iwarp = shared.about.is_iwarp;
     if let Some(id) = conn.id.as_ref().filter(|_| is_iwarp) {
         id.disconnect(); // in order, before the queue pair is stopped
     }
@@ -98,10 +98,19 @@ pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cau
     }
     conn.deadline = Some(shared.now + shared.config.flush_timeout);
     // Receives of its own come back one by one.
-    let waits = !conn.has_last && shared.queues.receives.is_some();
+    let waits = !conn.has_last && !shared.has_own_receives();
     conn.last_receive = waits.then(|| shared.now + shared.config.last_receive_timeout);
     shared.timed.push(conn.qp);
     note_flushed(conn, shared);
+}
+
+/// Ends a connection of a device that is lost. Its work is not waited for: when its queue pair is
+/// destroyed, or has gone with the device, nothing of its memory can be reached.
+pub(crate) fn lose(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
+    end(conn, shared, Cause::Fabric(FabricFault::DeviceLost));
+    if conn.state == IbverbsState::AwaitFlush {
+        (conn.is_parted, conn.is_flushed) = (true, true);
+    }
 }
 
 /// Marks the connection as flushed once the device has returned all of its work and receives.
@@ -253,8 +262,12 @@ mod tests {
         let domain = domain();
         IbverbsShared {
             config: IbverbsConfig::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0)),
+            about: domain.device.about.clone(),
+            is_lost: false,
+            depth: 8,
             windows: None,
-            queues: queues(&domain),
+            queues: Some(queues(&domain)),
+            pools: Vec::new(),
             regions: Vec::new(),
             sinks: None,
             receives: PostedReceives::new(4),
@@ -280,7 +293,7 @@ mod tests {
         let mut shared = shared();
         let mut conn = IbverbsConn::new(IbverbsState::Established, 4);
         (conn.qp, conn.is_taken) = (Qp(Key::from_bits(1)), true);
-        conn.pair = Some(pair(&shared.queues));
+        conn.pair = Some(pair(shared.queues.as_ref().unwrap()));
         conn.queue.borrow(&mut shared.spare_works);
         let sink = pool.take(64).unwrap();
         conn.queue.post(

@@ -30,27 +30,73 @@ pub(crate) const LISTENERS: usize = 16;
 /// connection's key has at the same time as an index that small: it would be its 2^32nd use of one
 /// place.
 pub(crate) const LISTENER: u64 = (u32::MAX as u64) << 32;
+/// The identifier by which a shard hears of the removal of its device says this.
+pub(crate) const WATCH: u64 = u64::MAX;
 
 /// An address at which peers ask to be connected.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) id: Id,
+    pub(crate) at: RdmaAddress,
     /// The lower half of what its identifier says.
     number: u32,
-    /// The shards that share it.
+    hold: ListenerHold,
+    /// The shards that share it, if this one has it.
     sharers: Option<Arc<Sharers>>,
+}
+
+/// The identifier that listens at an address.
+#[derive(Debug)]
+enum ListenerHold {
+    Own {
+        _id: Id,
+    },
+    /// Another shard of this process has it, on this device or, with that one's address, on
+    /// another one.
+    Joined,
+    /// There is none: the device is lost, or the address is not its own at the moment.
+    Lost,
+}
+
+impl Listener {
+    /// Gives up the identifier with its device, and the place among shards as well: the first one
+    /// that has the device again listens for all. One for all devices stays.
+    pub(crate) fn lose(&mut self) {
+        if !self.at.0.ip().is_unspecified() {
+            (self.hold, self.sharers) = (ListenerHold::Lost, None);
+        }
+    }
 }
 
 impl Ibverbs {
     pub(crate) fn listen_at(&mut self, at: RdmaAddress) -> Result<RdmaAddress, FabricFault> {
-        let inbox = self.open_inbox().map_err(|error| FabricFault::from(&error))?;
-        if inbox.as_ref().is_some_and(|inbox| Sharers::join(at.0, inbox)) {
-            return Ok(at);
+        if self.shared.is_lost {
+            return Err(FabricFault::DeviceLost);
         }
         let is_free = |number: &u32| self.listeners.iter().all(|it| it.number != *number);
         let number = (0..LISTENERS as u32).find(is_free).ok_or(FabricFault::Exhausted)?;
-        let listened = Id::new(&self.shared.channel, LISTENER | u64::from(number)).and_then(|id| {
-            id.bind(at.0)?;
+        let mut listener = Listener { at, number, hold: ListenerHold::Lost, sharers: None };
+        self.hold(&mut listener)?;
+        let at = listener.at;
+        self.listeners.push(listener);
+        Ok(at)
+    }
+
+    /// Has an identifier listen, or joins the shard of this process whose identifier does.
+    fn hold(&mut self, listener: &mut Listener) -> Result<(), FabricFault> {
+        let inbox = self.open_inbox().map_err(|error| FabricFault::from(&error))?;
+        let at = listener.at.0;
+        if self.shared.config.elsewhere.contains(&at.ip()) {
+            listener.hold = ListenerHold::Joined;
+            return Ok(());
+        }
+        let has_sharers = listener.sharers.is_some();
+        if inbox.as_ref().is_some_and(|inbox| !has_sharers && Sharers::join(at, inbox)) {
+            listener.hold = ListenerHold::Joined;
+            return Ok(());
+        }
+        let context = LISTENER | u64::from(listener.number);
+        let listened = Id::new(&self.shared.channel, context).and_then(|id| {
+            id.bind(at)?;
             if id.device_name().is_some_and(|name| name != self.about().name) {
                 return Err(io::ErrorKind::AddrNotAvailable.into());
             }
@@ -60,16 +106,46 @@ impl Ibverbs {
             Some(number) => fault(number),
             None => FabricFault::from(&error),
         })?;
-        let at = SocketAddr::new(at.0.ip(), port);
-        let sharers = inbox.map(|inbox| Sharers::open(at, &inbox));
-        self.listeners.push(Listener { id, number, sharers });
-        Ok(RdmaAddress(at))
+        let at = SocketAddr::new(at.ip(), port);
+        if !has_sharers {
+            listener.sharers = inbox.map(|inbox| Sharers::open(at, &inbox));
+        }
+        (listener.at, listener.hold) = (RdmaAddress(at), ListenerHold::Own { _id: id });
+        Ok(())
+    }
+
+    /// Listens again where that ended. Returns the first address that cannot be listened at, with
+    /// the reason.
+    pub(crate) fn hold_again(&mut self) -> Result<(), (RdmaAddress, FabricFault)> {
+        let mut listeners = std::mem::take(&mut self.listeners);
+        let lost =
+            listeners.iter_mut().filter(|listener| matches!(listener.hold, ListenerHold::Lost));
+        let mut held = Ok(());
+        for listener in lost {
+            if let Err(fault) = self.hold(listener) {
+                held = held.and(Err((listener.at, fault)));
+            }
+        }
+        self.listeners = listeners;
+        held
+    }
+
+    /// The address of a listener moved to another port or device, as a bond does when it fails
+    /// over: it listens anew. Shards that share it stay.
+    pub(crate) fn change_address(&mut self, context: u64) {
+        self.shared.stats.port_events += 1;
+        let number = context & !LISTENER;
+        let listener = self.listeners.iter_mut().find(|it| u64::from(it.number) == number);
+        if let Some(listener) = listener {
+            listener.hold = ListenerHold::Lost;
+        }
+        self.look_at_address();
     }
 
     /// The inbox, if this shard shares its ports with others.
     fn open_inbox(&mut self) -> io::Result<Option<Arc<Inbox>>> {
         if self.inbox.is_none() && self.shared.config.shared_port {
-            let inbox = Inbox::new()?;
+            let inbox = Inbox::new(&self.about().name)?;
             let data = epoll::EventData::new_u64(0);
             epoll::add(&self.epoll, inbox.fd(), data, epoll::EventFlags::IN)?;
             self.inbox = Some(inbox);
@@ -93,6 +169,9 @@ impl Ibverbs {
         let IbverbsShared { config, taken, .. } = &self.shared;
         if private_data.len() > config.limits.private_data_len {
             return Err(FabricFault::Os(libc::EMSGSIZE));
+        }
+        if self.shared.is_lost {
+            return Err(FabricFault::DeviceLost);
         }
         // RFC 5042 §6.4.1 [5042-13]: scarce resources are handed out to a limit
         if *taken >= config.limits.connections {
@@ -129,7 +208,8 @@ impl Ibverbs {
     pub(crate) fn hand_on(&mut self, event: rdmacm::Event) {
         // SAFETY: it came with a connect request of this channel, and events are taken once.
         let id = unsafe { Id::adopt(&self.shared.channel, event.id) };
-        let request = Request { id, private_data: event.private_data, reads: event.reads };
+        let (private_data, reads) = (event.private_data, event.reads);
+        let request = Request { device: id.device_name(), id, private_data, reads };
         let number = event.context & !LISTENER;
         let listener = self.listeners.iter().find(|it| u64::from(it.number) == number);
         match listener.and_then(|listener| listener.sharers.as_ref()) {
@@ -161,9 +241,10 @@ impl Ibverbs {
     }
 
     fn handle_request(&mut self, request: Request) {
-        let Request { mut id, private_data, reads } = request;
+        let Request { mut id, private_data, reads, .. } = request;
         let IbverbsShared { config, taken, waiting, .. } = &self.shared;
-        let has_place = taken + waiting < config.limits.connections + config.spare;
+        let has_place =
+            taken + waiting < config.limits.connections + config.spare && !self.shared.is_lost;
         let is_ours = id.device_name().is_some_and(|name| name == self.about().name);
         let mut conn =
             Box::new(IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue));
@@ -190,9 +271,10 @@ impl Ibverbs {
 
 /// Makes the queue pair and lets it take messages.
 fn make_pair(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
-    let pair = QueuePair::new(&shared.queues, conn.qp.0.to_bits())?;
+    let Some(queues) = &shared.queues else { return Err(io::ErrorKind::NotConnected.into()) };
+    let pair = QueuePair::new(queues, conn.qp.0.to_bits())?;
     shared.by_number.insert(pair.number(), conn.qp);
-    let depth = shared.queues.depth;
+    let depth = shared.depth;
     conn.flights.reserve(depth);
     conn.binds.reserve(depth);
     initialise(conn.id.as_ref(), conn.pair.insert(pair))?;
@@ -248,7 +330,7 @@ pub(crate) fn accept(
     private_data: &[u8],
 ) -> io::Result<()> {
     make_pair(conn, shared)?;
-    if !shared.queues.domain.device.about.is_iwarp {
+    if !shared.about.is_iwarp {
         make_ready(conn)?;
     }
     conn.state = IbverbsState::AwaitSign;

@@ -2,7 +2,7 @@
 
 use crate::device::DeviceAbout;
 use stag_pools::Class;
-use stag_verbs::{Limits, Steering, Time};
+use stag_verbs::{Limits, OutageReport, Steering, Time};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -66,11 +66,15 @@ pub struct IbverbsConfig {
     /// Has addresses of peers decide which of these shards gets them; else it is the one with the
     /// fewest connections.
     pub steering: Option<Steering>,
+    /// Addresses of devices that other shards of the process have, and listen at.
+    pub elsewhere: Vec<IpAddr>,
     /// The thread of this provider changes its credentials: calls that the kernel takes from those
     /// alone that opened the device are made by a thread of their own.
     pub is_apart: bool,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
+    /// Where it is reported that the device cannot be used.
+    pub outage: OutageReport,
     /// Slot classes of the arena for Reads; the longest slot is the longest span of a Read.
     pub sinks: [Class; 2],
     /// The time before the first poll.
@@ -79,7 +83,7 @@ pub struct IbverbsConfig {
 
 impl IbverbsConfig {
     /// The defaults around `limits` and the device.
-    pub const fn new(limits: Limits, through: Through, now: Time) -> Self {
+    pub fn new(limits: Limits, through: Through, now: Time) -> Self {
         Self {
             limits,
             through,
@@ -99,8 +103,10 @@ impl IbverbsConfig {
             spare: 8,
             shared_port: false,
             steering: None,
+            elsewhere: Vec::new(),
             is_apart: false,
             always_sinks: false,
+            outage: OutageReport::default(),
             sinks: [
                 Class { slot_len: 64 << 10, count: 64 },
                 // 1 MiB with the rest of a Long call's message around it.

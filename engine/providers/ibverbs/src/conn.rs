@@ -3,13 +3,13 @@
 use crate::sys::{ibv_send_wr, ibv_sge};
 use crate::{
     config::IbverbsConfig,
-    device::{MemoryRegion, QueuePair, Queues},
+    device::{DeviceAbout, MemoryRegion, QueuePair, Queues},
     rdmacm::{Channel, Id, ReadDepths},
     sinks::{ReadSinks, SinkLanding},
     stats::IbverbsStats,
     windows::DeviceWindows,
 };
-use stag_pools::{Buf, Fenced, PoolPlace, RemoteKey};
+use stag_pools::{Buf, Fenced, Pool, PoolPlace, RemoteKey};
 use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
 use std::{
     collections::{HashMap, VecDeque},
@@ -195,6 +195,12 @@ impl PostedReceives {
         number
     }
 
+    /// The numbers of all receives.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let numbers = (0_u32..).zip(&*self.posted);
+        numbers.filter_map(|(number, buf)| buf.is_some().then_some(number)).collect()
+    }
+
     /// The memory of a receive.
     fn place(&self, number: u32) -> PoolPlace {
         let buf = self.posted.get(number as usize).and_then(Option::as_ref);
@@ -212,8 +218,17 @@ impl PostedReceives {
 /// State that all connections of a shard share.
 pub(crate) struct IbverbsShared {
     pub(crate) config: IbverbsConfig,
+    /// The device, as it said when it was opened last.
+    pub(crate) about: DeviceAbout,
+    /// The device is lost: what it lent goes back, and no connection begins until it is here again.
+    pub(crate) is_lost: bool,
     pub(crate) windows: Option<DeviceWindows>,
-    pub(crate) queues: Queues,
+    /// Work requests that a send queue holds.
+    pub(crate) depth: usize,
+    /// None: the device is lost, and has everything back.
+    pub(crate) queues: Option<Queues>,
+    /// Memory that the device knows, or is to know when it is here again.
+    pub(crate) pools: Vec<Pool>,
     pub(crate) regions: Vec<MemoryRegion>,
     pub(crate) sinks: Option<ReadSinks>,
     /// Dropped behind the queue, which the device reads.
@@ -245,9 +260,14 @@ impl IbverbsShared {
         Some(region.name(place.at, len))
     }
 
+    /// The device has no queue that connections share: each has receives of its own.
+    pub(crate) const fn has_own_receives(&self) -> bool {
+        self.config.limits.receives_each.is_some()
+    }
+
     /// Returns true if the memory at `place` belongs to a pool that is registered with the device.
     pub(crate) fn knows(&self, place: PoolPlace) -> bool {
-        self.regions.iter().any(|region| region.id == place.pool)
+        self.pools.iter().any(|pool| pool.id() == place.pool)
     }
 
     /// Keeps the memory of a receive, and gives it a number. It comes back when there is no room.
@@ -267,7 +287,7 @@ impl IbverbsShared {
 
     /// Hands a receive to the queue that all connections share, if there is one.
     pub(crate) fn share_receive(&self, number: u32) -> Option<io::Result<()>> {
-        let queue = self.queues.receives.as_ref()?;
+        let queue = self.queues.as_ref()?.receives.as_ref()?;
         // SAFETY: the buffer is in `receives` until the receive completes; it lies in its region,
         // and is that long.
         Some(unsafe { queue.post(RECEIVE | u64::from(number), self.name_receive(number)) })

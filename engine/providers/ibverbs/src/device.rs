@@ -19,7 +19,7 @@ use crate::sys::{
     ibv_event_type as event, ibv_mw_type, ibv_pd, ibv_qp, ibv_srq_attr, ibv_srq_init_attr,
     ibv_transport_type, ibv_wc_flags,
 };
-use libc::{c_int, c_void};
+use libc::c_int;
 use stag_verbs::VerbFault;
 use std::{
     ffi::CStr,
@@ -60,6 +60,14 @@ pub struct DeviceAbout {
     pub(crate) wants_sinks: bool,
     /// True if posting and arming are system calls: of devices that are software.
     pub(crate) is_soft: bool,
+}
+
+/// An asynchronous event of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceEvent {
+    pub(crate) number: c_int,
+    /// The context of the queue pair that it is about, or the number of the port; else 0.
+    pub(crate) of: u64,
 }
 
 /// The vendor that the kernel's software device for iWARP (siw) says it has.
@@ -277,8 +285,8 @@ impl Device {
         unsafe { BorrowedFd::borrow_raw(self.async_fd()) }
     }
 
-    /// The next asynchronous event: its number, and the queue pair's context if it is about one.
-    pub(crate) fn next_event(&self) -> Option<(c_int, *mut c_void)> {
+    /// The next asynchronous event.
+    pub(crate) fn next_event(&self) -> Option<DeviceEvent> {
         let mut event = ibv_async_event { element: ptr::null_mut(), event_type: 0 };
         // SAFETY: the context is open, `event` is written to.
         let code = unsafe { (self.library.ibv_get_async_event)(self.raw, &raw mut event) };
@@ -296,15 +304,22 @@ impl Device {
                 | event::IBV_EVENT_PATH_MIG_ERR
                 | event::IBV_EVENT_QP_LAST_WQE_REACHED
         );
-        let context = if of_queue_pair {
+        let of_port = matches!(
+            event.event_type,
+            event::IBV_EVENT_PORT_ERR | event::IBV_EVENT_PORT_ACTIVE | event::IBV_EVENT_GID_CHANGE
+        );
+        let of = if of_queue_pair {
             // SAFETY: a queue pair cannot be destroyed while an event of it is not acknowledged.
-            unsafe { (*event.element.cast::<ibv_qp>()).qp_context }
+            unsafe { (*event.element.cast::<ibv_qp>()).qp_context }.addr() as u64
+        } else if of_port {
+            // SAFETY: C has a union here, whose field for these events is a number.
+            u64::from(unsafe { (&raw const event.element).cast::<u32>().read() })
         } else {
-            ptr::null_mut()
+            0
         };
         // SAFETY: it was given above, and is acknowledged once.
         unsafe { (self.library.ibv_ack_async_event)(&raw mut event) };
-        Some((event.event_type, context))
+        Some(DeviceEvent { number: event.event_type, of })
     }
 }
 

@@ -7,9 +7,9 @@ use crate::{
     cm::{LISTENERS, Listener},
     config::fit,
     conn::{IbverbsConn, IbverbsShared, IbverbsState, PostedReceives, RECEIVE},
-    device::{Completions, DeviceAbout, Domain, MemoryRegion, QueuePair, Queues, SharedQueue},
+    device::{DeviceAbout, QueuePair},
     library::Library,
-    memory,
+    presence::{Lent, Presence, WAY_AT_START},
     rdmacm::{self, Channel, Id},
     shared::Inbox,
     sinks::ReadSinks,
@@ -17,14 +17,12 @@ use crate::{
     windows::DeviceWindows,
 };
 use rustix::event::epoll;
-use stag_pools::{Pool, Table, table::Key};
+use stag_pools::{Pool, Table};
 use stag_verbs::{Event, Qp, Time};
 use std::{
-    cell::Cell,
     collections::{HashMap, VecDeque},
     fmt, io,
     os::fd::OwnedFd,
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -54,6 +52,7 @@ pub struct Ibverbs {
     completions: Vec<ibv_wc>,
     pub(crate) look_at: Time,
     pub(crate) epoll: OwnedFd,
+    pub(crate) presence: Presence,
 }
 
 impl fmt::Debug for Ibverbs {
@@ -74,45 +73,28 @@ impl Ibverbs {
             }
         };
         let library = library.map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
-        let device = rdmacm::device_through(library, config.through)?;
-        let depth = fit(&mut config, &device.about)?;
+        let found = rdmacm::device_through(library, config.through, WAY_AT_START)?;
+        let about = found.device.about.clone();
+        let depth = fit(&mut config, &about)?;
         let limits = config.limits;
-        let domain = Domain::new(&device)?;
-        let completions = Completions::new(&device, limits.receives + limits.connections * depth)?;
-        let receives = match limits.receives_each {
-            None => Some(SharedQueue::new(&domain, limits.receives)?),
-            Some(_) => None,
-        };
-        let queues = Queues {
-            domain: Rc::clone(&domain),
-            completions: Rc::clone(&completions),
-            receives,
-            receives_each: limits.receives_each.unwrap_or(0),
-            depth,
-            inline_max: Cell::new(config.inline_max),
-        };
-        let windows = if device.about.has_windows {
-            Some(DeviceWindows::new(&domain, limits.windows)?)
-        } else {
-            None
-        };
-        let wants_sinks = device.about.wants_sinks || config.always_sinks;
-        let sinks = if wants_sinks { Some(ReadSinks::new(&domain, &config.sinks)?) } else { None };
+        let lent = Lent::new(&found.device, &config, depth)?;
         let channel = Channel::new(library)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for fd in [completions.fd(), device.fd(), channel.fd()] {
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
+        epoll::add(&epoll, channel.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let places = limits.connections * 2 + config.spare;
         let works = limits.send_queue.saturating_mul(limits.connections);
         let events =
             works.saturating_add(limits.receives + limits.windows + EVENTS_PER_CONNECTION * places);
         let now = config.now;
         let shared = IbverbsShared {
-            windows,
-            queues,
+            about,
+            is_lost: false,
+            depth,
+            windows: None,
+            queues: None,
+            pools: Vec::new(),
             regions: Vec::new(),
-            sinks,
+            sinks: None,
             receives: PostedReceives::new(limits.receives),
             channel,
             events: VecDeque::with_capacity(events),
@@ -128,7 +110,7 @@ impl Ibverbs {
             any_flushed: false,
             config,
         };
-        Ok(Self {
+        let mut provider = Self {
             conns: Table::new(places),
             parting: Vec::new(),
             listeners: Vec::with_capacity(LISTENERS),
@@ -139,7 +121,10 @@ impl Ibverbs {
             completions: vec![ibv_wc::EMPTY; BATCH],
             look_at: now,
             epoll,
-        })
+            presence: Presence::default(),
+        };
+        provider.take_up(found, lent)?;
+        Ok(provider)
     }
 
     /// Returns the counters since the start.
@@ -147,14 +132,14 @@ impl Ibverbs {
         &self.shared.stats
     }
 
-    /// The device.
+    /// The device, as it said when it was opened last.
     pub fn about(&self) -> &DeviceAbout {
-        &self.shared.queues.domain.device.about
+        &self.shared.about
     }
 
     /// Octets of the longest message that travels in its work request.
     pub fn inline_max(&self) -> u32 {
-        self.shared.queues.inline_max.get()
+        self.shared.queues.as_ref().map_or(0, |queues| queues.inline_max.get())
     }
 
     /// Windows that peers can use.
@@ -168,12 +153,8 @@ impl Ibverbs {
     }
 
     pub(crate) fn add_pool(&mut self, pool: &Pool) -> io::Result<()> {
-        let (_, len) = pool.span();
-        memory::check(len)?;
-        let region = MemoryRegion::new(&self.shared.queues.domain, pool)
-            .map_err(|error| memory::explain(error, len))
-            .map_err(|error| self.shared.queues.domain.device.failed("ibv_reg_mr", error))?;
-        self.shared.regions.push(region);
+        self.add_region(pool)?;
+        self.shared.pools.push(pool.clone());
         Ok(())
     }
 
@@ -242,7 +223,8 @@ impl Ibverbs {
     /// Handles a batch of completions. False: there was none.
     fn take_completions(&mut self) -> bool {
         let mut batch = std::mem::take(&mut self.completions);
-        let count = self.shared.queues.completions.poll(&mut batch);
+        let queues = self.shared.queues.as_ref();
+        let count = queues.map_or(0, |queues| queues.completions.poll(&mut batch));
         self.shared.stats.completions += count as u64;
         for completion in batch.iter().take(count) {
             if completion.wr_id & RECEIVE != 0 {
@@ -272,6 +254,10 @@ impl Ibverbs {
     fn handle_work(&mut self, completion: &ibv_wc) {
         let (place, number) = ((completion.wr_id >> 32) as usize, completion.wr_id as u32);
         let Some(key) = self.conns.key_at(place) else { return };
+        if completion.status != ibv_wc_status::IBV_WC_SUCCESS {
+            // A device that failed flushes all work, and says so elsewhere.
+            self.take_device_events();
+        }
         self.with(Qp(key), |conn, shared| {
             let count = number.wrapping_sub(conn.oldest_flight()).wrapping_add(1) as usize;
             debug_assert!(count <= conn.flights.len(), "only what is in flight completes");
@@ -299,9 +285,16 @@ impl Ibverbs {
             self.handle_connection_event(event);
         }
         self.take_over();
-        let device = Rc::clone(&self.shared.queues.domain.device);
-        while let Some((number, context)) = device.next_event() {
-            self.handle_device_event(number, Qp(Key::from_bits(context.addr() as u64)));
+        self.take_device_events();
+        self.mend();
+    }
+
+    /// Takes what the device reports.
+    fn take_device_events(&mut self) {
+        while let Some(event) =
+            self.shared.queues.as_ref().and_then(|queues| queues.domain.device.next_event())
+        {
+            self.handle_device_event(&event);
         }
     }
 
@@ -338,6 +331,9 @@ impl Ibverbs {
                 self.parting.push((id, self.shared.now + PARTING));
             }
         }
+        if self.shared.is_lost {
+            self.give_back();
+        }
     }
 
     /// Makes the queue wake us up. False: something is there.
@@ -345,8 +341,10 @@ impl Ibverbs {
         if !self.shared.events.is_empty() || self.shared.any_flushed || self.ended.is_some() {
             return false;
         }
-        self.shared.queues.completions.quench();
-        self.shared.queues.completions.arm();
+        if let Some(queues) = &self.shared.queues {
+            queues.completions.quench();
+            queues.completions.arm();
+        }
         // What else may have come keeps its descriptor readable.
         self.look_at = self.shared.now;
         !self.take_completions()
@@ -356,7 +354,7 @@ impl Ibverbs {
         let timed =
             self.shared.timed.iter().filter_map(|qp| self.conns.get(qp.0).map(|conn| &**conn));
         let deadline = |conn: &IbverbsConn| conn.last_receive.or(conn.deadline);
-        timed.filter_map(deadline).min()
+        timed.filter_map(deadline).chain(self.presence.next()).min()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
     close::{UNSPECIFIED, end, note_flushed},
     cm::{self, LISTENER},
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
+    device::DeviceEvent,
     rdmacm,
 };
 use libc::c_int;
@@ -14,15 +15,15 @@ use stag_verbs::{Cause, FabricFault, Qp};
 
 impl Ibverbs {
     pub(crate) fn handle_connection_event(&mut self, event: rdmacm::Event) {
-        if event.kind == kind::RDMA_CM_EVENT_CONNECT_REQUEST {
-            return self.hand_on(event);
-        }
-        if event.context & LISTENER == LISTENER {
-            if event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL {
-                self.listeners.retain(|listener| !listener.id.is(event.id));
+        match event.kind {
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST => return self.hand_on(event),
+            // All identifiers of this channel belong to one device.
+            kind::RDMA_CM_EVENT_DEVICE_REMOVAL => return self.lose(),
+            kind::RDMA_CM_EVENT_ADDR_CHANGE if event.context & LISTENER == LISTENER => {
+                return self.change_address(event.context);
             }
-            self.shared.stats.port_events += 1;
-            return;
+            _ if event.context & LISTENER == LISTENER => return,
+            _ => {}
         }
         let qp = Qp(Key::from_bits(event.context));
         let is_known = self.with(qp, |conn, shared| {
@@ -35,16 +36,15 @@ impl Ibverbs {
         if is_known != Some(true)
             && matches!(
                 event.kind,
-                kind::RDMA_CM_EVENT_DISCONNECTED
-                    | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT
-                    | kind::RDMA_CM_EVENT_DEVICE_REMOVAL
+                kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT
             )
         {
             self.parting.retain(|(id, _)| !id.is(event.id));
         }
     }
 
-    pub(crate) fn handle_device_event(&mut self, number: c_int, qp: Qp) {
+    pub(crate) fn handle_device_event(&mut self, reported: &DeviceEvent) {
+        let (number, qp) = (reported.number, Qp(Key::from_bits(reported.of)));
         match number {
             event::IBV_EVENT_QP_LAST_WQE_REACHED
             | event::IBV_EVENT_QP_ACCESS_ERR
@@ -53,19 +53,15 @@ impl Ibverbs {
             | event::IBV_EVENT_COMM_EST => {
                 self.with(qp, |conn, shared| handle_pair_event(conn, shared, number));
             }
-            // What is under way is lost.
+            // What is under way is lost, and a queue in error is of no use any more.
             event::IBV_EVENT_DEVICE_FATAL | event::IBV_EVENT_CQ_ERR | event::IBV_EVENT_SRQ_ERR => {
-                for place in 0..self.conns.capacity() {
-                    let Some(key) = self.conns.key_at(place) else { continue };
-                    self.with(Qp(key), |conn, shared| {
-                        end(conn, shared, Cause::Fabric(FabricFault::Lost))
-                    });
-                }
+                self.lose();
             }
             // Connections outlive a port that comes back soon enough; else their retries end them.
-            event::IBV_EVENT_PORT_ERR
-            | event::IBV_EVENT_PORT_ACTIVE
-            | event::IBV_EVENT_GID_CHANGE => self.shared.stats.port_events += 1,
+            event::IBV_EVENT_PORT_ERR | event::IBV_EVENT_PORT_ACTIVE => {
+                self.change_port(reported.of, number == event::IBV_EVENT_PORT_ERR);
+            }
+            event::IBV_EVENT_GID_CHANGE => self.look_at_address(),
             _ => {}
         }
     }
@@ -77,12 +73,11 @@ pub(crate) fn handle_connection_event(
     shared: &mut IbverbsShared,
     event: &rdmacm::Event,
 ) {
-    let is_iwarp = shared.queues.domain.device.about.is_iwarp;
+    let is_iwarp = shared.about.is_iwarp;
     match (event.kind, conn.state) {
         (kind::RDMA_CM_EVENT_ADDR_RESOLVED, IbverbsState::AwaitWay) => {
             let Some(id) = &conn.id else { return };
-            let is_ours =
-                id.device_name().is_some_and(|name| name == shared.queues.domain.device.about.name);
+            let is_ours = id.device_name().is_some_and(|name| name == shared.about.name);
             if !is_ours || id.resolve_route(shared.config.connect_timeout).is_err() {
                 end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
             }
@@ -127,10 +122,8 @@ pub(crate) fn handle_connection_event(
             conn.is_parted = true;
             end(conn, shared, if is_fault { Cause::PeerFault(UNSPECIFIED) } else { Cause::Peer });
         }
-        (kind::RDMA_CM_EVENT_DEVICE_REMOVAL | kind::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
+        (kind::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
             shared.stats.port_events += 1;
-            // The kernel waits for the identifier to go.
-            conn.is_parted |= event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL;
             end(conn, shared, Cause::Fabric(FabricFault::Lost));
         }
         _ => {}

@@ -14,7 +14,7 @@
 //! | `rdmacm` | librdmacm: identifiers and events |
 //! | `sockaddr` | addresses in the system's form |
 //! | `config` | addresses, settings |
-//! | `open` | providers made from addresses |
+//! | `open`, `rails` | providers made from addresses, devices by their addresses |
 //! | `memory` | locked memory against what is needed |
 //! | `windows` | which window opens which buffer |
 //! | `sinks` | where Reads land that need a peer's right to write |
@@ -24,6 +24,7 @@
 //! | `rx` | messages in |
 //! | `events` | what else is reported of a connection |
 //! | `close` | how connections end |
+//! | `presence` | a device that goes and comes back |
 //! | `cm` | listening, connection set-up |
 //! | `shared` | one listener for several shards |
 //! | `provider` | the contract's calls |
@@ -53,7 +54,9 @@ mod fake;
 mod library;
 mod memory;
 mod open;
+mod presence;
 mod provider;
+mod rails;
 mod rdmacm;
 mod rx;
 mod shared;

@@ -1,6 +1,10 @@
 //! RDMA devices opened at addresses.
 
-use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through, address_here};
+use crate::{
+    Ibverbs, IbverbsConfig, RdmaAddress, Through, address_here,
+    library::Library,
+    rails::{Rail, rails},
+};
 use stag_verbs::{Here, Notation, Open, Settings, Sharing};
 use std::{
     io,
@@ -8,10 +12,12 @@ use std::{
     path::Path,
 };
 
-fn through(settings: &Settings, device: Through) -> io::Result<Ibverbs> {
+fn through(settings: &Settings, device: Through, elsewhere: Vec<IpAddr>) -> io::Result<Ibverbs> {
     let mut config = IbverbsConfig::new(settings.limits, device, settings.now);
+    config.elsewhere = elsewhere;
     (config.shared_port, config.steering) = (settings.shared_port, settings.steering.clone());
     config.is_apart = settings.changes_user;
+    config.outage = settings.outage.clone();
     Ibverbs::new(config)
 }
 
@@ -36,17 +42,42 @@ impl Open for Ibverbs {
         Ok(Here { at: RdmaAddress(SocketAddr::new(ip, 0)), facts })
     }
 
-    /// The device that the first address belongs to; the others have to be its own as well.
+    /// Shards take turns at the devices that the addresses belong to. An unspecified address stands
+    /// for all devices that have one.
     fn for_listening(settings: Settings, at: &[RdmaAddress]) -> io::Result<Self> {
-        let ip = at.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.0.ip());
-        through(&settings, Through::Local(ip))
+        let library = if settings.changes_user { Library::apart() } else { Library::get() };
+        let library = library.map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
+        let addresses: Vec<_> = at.iter().map(|at| at.0.ip()).collect();
+        let found = rails(library, &addresses)?;
+        if found.len() > settings.places {
+            let names: Vec<_> = found.iter().map(|rail| rail.device.as_str()).collect();
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "each of these devices needs a core of its own: {}; fix: --cores {}, or listen \
+                     at the addresses of {}",
+                    names.join(", "),
+                    names.len(),
+                    if settings.places == 1 { "one of them" } else { "fewer" }
+                ),
+            ));
+        }
+        let Some(own) = found.get(settings.place % found.len().max(1)) else {
+            // The error says what is missing.
+            let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+            return through(&settings, Through::Local(any), Vec::new());
+        };
+        let others = found.iter().filter(|rail| rail.device != own.device);
+        let elsewhere = others.flat_map(|rail: &Rail| rail.addresses.iter().copied()).collect();
+        through(&settings, Through::Local(own.address()), elsewhere)
     }
 
     /// The device that leads to `to`. Callers lend memory to the server, for which a device needs
     /// windows.
     fn for_connecting(settings: Settings, to: Option<&RdmaAddress>) -> io::Result<Self> {
         let any = Through::Local(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let device = through(&settings, to.map_or(any, |to| Through::Toward(to.0)))?;
+        let toward = to.map_or(any, |to| Through::Toward(to.0));
+        let device = through(&settings, toward, Vec::new())?;
         if device.about().has_windows {
             return Ok(device);
         }

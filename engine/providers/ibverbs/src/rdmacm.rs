@@ -1,6 +1,6 @@
 //! The connection manager: identifiers, what they are asked to do, and what they report. Nothing
-//! here waits, but for [`device_toward`], which runs before a shard serves, and [`Id::migrate`] for
-//! another shard that acknowledges an event at that moment.
+//! here waits, but for [`device_through`], which runs before a shard has connections, and
+//! [`Id::migrate`] for another shard that acknowledges an event at that moment.
 
 use crate::sys::{
     ibv_qp_attr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
@@ -12,12 +12,12 @@ use crate::{
     library::{Library, Unavailable},
     sockaddr::{from_raw, to_raw},
 };
-use libc::{c_int, sockaddr_in, sockaddr_in6};
+use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_verbs::VerbFault;
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::fd::BorrowedFd,
     ptr,
     rc::Rc,
@@ -74,6 +74,11 @@ impl Channel {
         set_nonblocking(unsafe { (*channel.raw).fd })?;
         channel.is_nonblocking = true;
         Ok(Arc::new(channel))
+    }
+
+    /// The functions that it was made by.
+    pub(crate) const fn library(&self) -> &'static Library {
+        self.library
     }
 
     /// Readable when there is an event.
@@ -235,6 +240,12 @@ impl Id {
         Arc::ptr_eq(&self.channel, channel)
     }
 
+    /// The port of the device that it goes through; 0 while that is unknown.
+    pub(crate) fn port_number(&self) -> u8 {
+        // SAFETY: the identifier is there, and librdmacm made all of it zero.
+        unsafe { (*self.raw).port_num }
+    }
+
     pub(crate) fn is(&self, raw: *mut rdma_cm_id) -> bool {
         self.raw == raw
     }
@@ -361,90 +372,66 @@ fn millis(duration: Duration) -> c_int {
     c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX)
 }
 
-/// Opens the device that `through` names.
+/// A device, and an identifier that is bound to it, if it was found by an address.
+#[derive(Debug)]
+pub(crate) struct FoundDevice {
+    pub(crate) device: Rc<Device>,
+    pub(crate) id: Option<Id>,
+}
+
+/// Opens the device that `through` names. Waits `within` at most for the way to a peer.
 pub(crate) fn device_through(
     library: &'static Library,
     through: Through,
-) -> io::Result<Rc<Device>> {
-    match through {
-        Through::Local(ip) if ip.is_unspecified() => Device::first(library),
-        Through::Local(ip) => {
-            let channel = Arc::new(Channel::blocking(library)?);
-            let id = Id::new(&channel, 0)?;
-            let found = match id.bind(SocketAddr::new(ip, 0)) {
-                Ok(()) => id.device()?,
-                Err(_) => None,
-            };
-            found.ok_or_else(|| not_here(ip))
+    within: Duration,
+) -> io::Result<FoundDevice> {
+    let (ip, id) = match through {
+        Through::Local(ip) if ip.is_unspecified() => {
+            return Ok(FoundDevice { device: Device::first(library)?, id: None });
         }
-        Through::Toward(peer) => device_toward(library, peer),
+        Through::Local(ip) => (ip, id_at(library, ip)?),
+        Through::Toward(peer) => (peer.ip(), id_toward(library, peer, within)?),
+    };
+    match id {
+        Some(id) => match id.device()? {
+            Some(device) => Ok(FoundDevice { device, id: Some(id) }),
+            None => Err(not_here(ip)),
+        },
+        None => Err(not_here(ip)),
     }
 }
 
-/// An address of this host that belongs to an RDMA device, and that device.
-pub(crate) fn address_here(library: &'static Library) -> io::Result<(IpAddr, Rc<Device>)> {
-    let mut list = ptr::null_mut::<libc::ifaddrs>();
-    // SAFETY: `list` is written to; it is freed below.
-    done(unsafe { libc::getifaddrs(&raw mut list) })?;
-    let (mut next, mut found) = (list, None);
-    while !next.is_null() && found.is_none() {
-        // SAFETY: entries of a list that is not freed.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        if let Some(at) = address_of(entry) {
-            found = device_through(library, Through::Local(at)).ok().map(|device| (at, device));
-        }
-    }
-    // SAFETY: it was given above, and nothing of it is used any more.
-    unsafe { libc::freeifaddrs(list) };
-    match found {
-        Some(found) => Ok(found),
-        // Says what is missing: the kernel's part, devices, or the address of one.
-        None => Err(match Device::first(library) {
-            Ok(device) => {
-                io::Error::other(format!("no RDMA here: {} has no IP address", device.about.name))
-            }
-            Err(error) => error,
-        }),
-    }
+/// An identifier with this address, if the address is here.
+fn id_at(library: &'static Library, ip: IpAddr) -> io::Result<Option<Id>> {
+    let channel = Arc::new(Channel::blocking(library)?);
+    let id = Id::new(&channel, 0)?;
+    let is_bound = id.bind(SocketAddr::new(ip, 0)).is_ok();
+    Ok(is_bound.then_some(id))
 }
 
-fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
-    if entry.ifa_addr.is_null() {
-        return None;
-    }
-    // SAFETY: an entry's address is there with the entry.
-    let family = c_int::from(unsafe { (*entry.ifa_addr).sa_family });
-    match family {
-        libc::AF_INET => {
-            // SAFETY: the family says what it is.
-            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says what it is.
-            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in6>().read_unaligned() };
-            // Link-local ones need their interface beside them.
-            (raw.sin6_scope_id == 0).then(|| Ipv6Addr::from(raw.sin6_addr.s6_addr).into())
-        }
-        _ => None,
-    }
+/// The name of the device that has this address, if one has.
+pub(crate) fn device_name_at(library: &'static Library, ip: IpAddr) -> io::Result<Option<String>> {
+    Ok(id_at(library, ip)?.and_then(|id| id.device_name()))
 }
 
-fn not_here(ip: IpAddr) -> io::Error {
+pub(crate) fn not_here(ip: IpAddr) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, Unavailable::NotHere(ip))
 }
 
-/// Waits, at most for some seconds, until the system says which device leads to `peer`.
-fn device_toward(library: &'static Library, peer: SocketAddr) -> io::Result<Rc<Device>> {
+/// Waits until the system says which device leads to `peer`. None: none does, or it does not say
+/// so in time.
+fn id_toward(
+    library: &'static Library,
+    peer: SocketAddr,
+    within: Duration,
+) -> io::Result<Option<Id>> {
     let channel = Arc::new(Channel::blocking(library)?);
     let id = Id::new(&channel, 0)?;
-    let resolved = id.resolve_address(peer, Duration::from_secs(2)).is_ok()
+    let is_resolved = id.resolve_address(peer, within).is_ok()
         && channel
             .next()
             .is_some_and(|event| event.kind == rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
-    let found = if resolved { id.device()? } else { None };
-    found.ok_or_else(|| not_here(peer.ip()))
+    Ok(is_resolved.then_some(id))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl Ibverbs {
         let qp = shared.by_number.get(&completion.qp_num).copied();
         let mut conn = qp.and_then(|qp| self.conns.get_mut(qp.0));
         let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
-        if shared.queues.receives.is_none() {
+        if shared.has_own_receives() {
             // Receives of a connection complete in their order. One that is not its first is of a
             // queue pair that is gone, whose receives were taken back.
             let is_first = |conn: &IbverbsConn| conn.receives.front() == Some(&number);
@@ -38,7 +38,7 @@ impl Ibverbs {
             return self.put_back(buf, qp, completion.status);
         };
         let mut invalidated = None;
-        if completion.wc_flags & shared.queues.domain.device.about.invalidation_flags != 0 {
+        if completion.wc_flags & shared.about.invalidation_flags != 0 {
             let key = RemoteKey(completion.invalidated_rkey);
             let windows = shared.windows.as_mut();
             invalidated =

@@ -27,6 +27,8 @@ const WAITING: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: Id,
+    /// The name of its device.
+    pub(crate) device: Option<String>,
     pub(crate) private_data: Vec<u8>,
     pub(crate) reads: ReadDepths,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Inbox {
     waiting: Mutex<Option<VecDeque<Request>>>,
     /// Connections of the shard, as it last said.
     connections: AtomicUsize,
+    /// The name of the shard's device; none while that is lost.
+    device: Mutex<Option<String>>,
     wakeup: OwnedFd,
 }
 
@@ -47,10 +51,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inbox {
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
+    pub(crate) fn new(device: &str) -> io::Result<Arc<Self>> {
         let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let waiting = Mutex::new(Some(VecDeque::new()));
-        Ok(Arc::new(Self { waiting, connections: AtomicUsize::new(0), wakeup }))
+        let (connections, device) = (AtomicUsize::new(0), Mutex::new(Some(device.to_owned())));
+        Ok(Arc::new(Self { waiting, connections, device, wakeup }))
     }
 
     /// Readable when something was put in.
@@ -58,8 +63,14 @@ impl Inbox {
         self.wakeup.as_fd()
     }
 
-    /// Connections of the shard and those that wait to become some; none if it takes no more.
-    fn load(&self) -> Option<usize> {
+    /// Connections of the shard and those that wait to become some; none if it takes no more, or
+    /// none on that device.
+    fn load(&self, device: Option<&str>) -> Option<usize> {
+        let own = locked(&self.device);
+        if own.is_none() || device.is_some_and(|device| own.as_deref() != Some(device)) {
+            return None;
+        }
+        drop(own);
         let waiting = locked(&self.waiting).as_ref().map(VecDeque::len)?;
         Some(self.connections.load(Ordering::Relaxed).saturating_add(waiting))
     }
@@ -87,6 +98,11 @@ impl Inbox {
             let _ = read(&self.wakeup, &mut [0; 8]);
         }
         Some(request)
+    }
+
+    /// Says which device the shard has. With none it takes no more.
+    pub(crate) fn set_device(&self, device: Option<&str>) {
+        *locked(&self.device) = device.map(str::to_owned);
     }
 
     /// Takes no more, and returns what waited.
@@ -127,11 +143,14 @@ impl Sharers {
         sharers
     }
 
-    /// Leaves `request` to a shard: the one that `steering` says, else the one with the fewest
-    /// connections. It comes back when none takes more.
+    /// Leaves `request` to a shard that has its device: the one that `steering` says, else the one
+    /// with the fewest connections. It comes back when none takes more.
     pub(crate) fn put(&self, request: Request, steering: Option<&Steering>) -> Result<(), Request> {
         let inboxes: Vec<_> = locked(&self.inboxes).iter().map(Weak::upgrade).collect();
-        let loads: Vec<_> = inboxes.iter().map(|it| it.as_ref().and_then(|it| it.load())).collect();
+        let loads: Vec<_> = inboxes
+            .iter()
+            .map(|it| it.as_ref().and_then(|it| it.load(request.device.as_deref())))
+            .collect();
         let steered =
             steering.and_then(|steering| request.id.peer().map(|peer| steering.place(peer.ip())));
         let Some(place) = choose(&loads, steered, self.last.load(Ordering::Relaxed)) else {
@@ -164,7 +183,12 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     fn request(number: u8) -> Request {
-        Request { id: no_id(), private_data: vec![number], reads: ReadDepths::default() }
+        Request {
+            id: no_id(),
+            device: None,
+            private_data: vec![number],
+            reads: ReadDepths::default(),
+        }
     }
 
     fn numbers(inbox: &Inbox, connections: usize) -> Vec<u8> {
@@ -188,7 +212,7 @@ mod tests {
     #[test]
     fn shards_join_a_listener_while_it_is_there_and_its_requests_are_spread_over_them() {
         let at: SocketAddr = "192.0.2.1:20049".parse().unwrap();
-        let [first, second] = [(); 2].map(|()| Inbox::new().unwrap());
+        let [first, second] = [(); 2].map(|()| Inbox::new("mlx5_0").unwrap());
         assert!(!Sharers::join(at, &second));
         let sharers = Sharers::open(at, &first);
         assert!(Sharers::join(at, &second));
@@ -210,8 +234,25 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_is_left_to_a_shard_that_has_its_device() {
+        let at: SocketAddr = "0.0.0.0:20049".parse().unwrap();
+        let [first, second] = ["mlx5_0", "mlx5_1"].map(|device| Inbox::new(device).unwrap());
+        let sharers = Sharers::open(at, &first);
+        assert!(Sharers::join(at, &second));
+        let of = |device: &str| Request { device: Some(device.to_owned()), ..request(1) };
+        (0..3).for_each(|_| sharers.put(of("mlx5_1"), None).unwrap());
+        assert_eq!((numbers(&first, 0).len(), numbers(&second, 0).len()), (0, 3));
+        assert!(sharers.put(of("mlx5_2"), None).is_err());
+        // While its device is lost, a shard takes nobody.
+        second.set_device(None);
+        assert!(sharers.put(of("mlx5_1"), None).is_err());
+        second.set_device(Some("mlx5_1"));
+        assert!(sharers.put(of("mlx5_1"), None).is_ok());
+    }
+
+    #[test]
     fn a_shard_that_takes_nothing_is_left_so_many_requests_and_is_woken_once_for_them() {
-        let inbox = Inbox::new().unwrap();
+        let inbox = Inbox::new("mlx5_0").unwrap();
         (0..WAITING).for_each(|_| inbox.put(request(0)).unwrap());
         assert!(inbox.put(request(0)).is_err());
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -25,6 +25,8 @@ pub struct IbverbsStats {
     pub looks: u64,
     /// Times a port went down, or its address changed.
     pub port_events: u64,
+    /// Times that the device was lost: removed, or reset by its driver.
+    pub device_losses: u64,
     /// Connections that ended before the device said that it holds no receive of theirs: some never
     /// say so.
     pub ends_by_timeout: u64,
@@ -53,6 +55,7 @@ impl IbverbsStats {
             ("receives_failed", self.receives_failed.into()),
             ("looks", self.looks.into()),
             ("port_events", self.port_events.into()),
+            ("device_losses", self.device_losses.into()),
             ("ends_by_timeout", self.ends_by_timeout.into()),
             ("shed", self.shed.into()),
             ("sinks_opened", self.sinks_opened.into()),

@@ -50,7 +50,7 @@ pub(crate) fn flush(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     }
     shared.chain.clear();
     shared.named.clear();
-    while conn.flights.len() < shared.queues.depth {
+    while conn.flights.len() < shared.depth {
         match next_step(conn, shared) {
             NextStep::Bind(key) => {
                 let request = bind(shared, key);

@@ -156,6 +156,11 @@ pub const RDMA_DEVICES: &[Metric] = &[
         "Looks at the connection manager and at the device.",
     ),
     Metric::counter(
+        "stag_verbs_device_losses_total",
+        "rdma.device_losses",
+        "Times that the device was lost: removed, or reset by its driver.",
+    ),
+    Metric::counter(
         "stag_verbs_port_events_total",
         "rdma.port_events",
         "Times that a port went down, or its address changed.",

@@ -17,6 +17,11 @@ pub const SERVER: &[Metric] = &[
         "1 while the server takes no connections, because it was told to drain.",
     ),
     Metric::gauge(
+        "stag_outages",
+        "outages",
+        "Shards whose RDMA device is gone, or has no port or no address at the moment.",
+    ),
+    Metric::gauge(
         "stag_memory_bytes",
         "memory.{part}",
         "Memory that the shards took at start, by what it is for.",

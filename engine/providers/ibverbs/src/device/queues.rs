@@ -83,12 +83,12 @@ impl Completions {
         let raw = self.raw;
         // SAFETY: the queue is there.
         let arm = || unsafe { crate::sys::ibv_req_notify_cq(raw, 0) };
-        let code = match self.device.about.is_soft {
+        // A device that is gone refuses, and has an event of its own to wake the shard.
+        let _ = match self.device.about.is_soft {
             false => arm(),
             // SAFETY: the queue stays.
             true => unsafe { self.device.library.write(arm) },
         };
-        debug_assert_eq!(code, 0, "a queue with a channel can be armed");
     }
 }
 

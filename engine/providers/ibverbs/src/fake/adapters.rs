@@ -40,6 +40,8 @@ pub(crate) struct Adapter {
     pub(crate) wants_sinks: bool,
     /// Reliable connections.
     pub(crate) has_connections: bool,
+    /// The kernel takes it from programs that have it open; else its removal waits for them.
+    pub(crate) disassociates: bool,
     /// A verb that fails.
     pub(crate) fails: Option<&'static str>,
 }
@@ -74,6 +76,7 @@ const FULL: Adapter = Adapter {
     sends_invalidation: true,
     wants_sinks: false,
     has_connections: true,
+    disassociates: true,
     fails: None,
 };
 
@@ -138,6 +141,7 @@ pub(crate) const ADAPTERS: [Adapter; 15] = [
     },
     Adapter {
         name: "rxe",
+        disassociates: false,
         vendor: 0xff_ffff,
         shared_receives: 8_192,
         queue_depth: 1_048_576,
@@ -146,6 +150,7 @@ pub(crate) const ADAPTERS: [Adapter; 15] = [
     },
     Adapter {
         name: "siw",
+        disassociates: false,
         vendor: 0x62_6d74,
         is_iwarp: true,
         windowing: DeviceWindowing::Missing,

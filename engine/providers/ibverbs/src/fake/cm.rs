@@ -32,6 +32,8 @@ enum Stage {
 pub(super) struct IdState {
     pub(super) channel: usize,
     device: usize,
+    /// The identifier names the device.
+    is_named: bool,
     local: SocketAddr,
     stage: Stage,
     is_asking: bool,
@@ -110,6 +112,13 @@ impl ConnectionManager {
         own
     }
 
+    /// Reports the removal of a device to all identifiers on it.
+    pub(super) fn remove(&mut self, device: usize) {
+        let on_it = self.ids.iter().filter(|(_, it)| it.is_named && it.device == device);
+        let on_it: Vec<_> = on_it.map(|(id, _)| *id).collect();
+        on_it.into_iter().for_each(|id| self.tell(id, kind::RDMA_CM_EVENT_DEVICE_REMOVAL, 0));
+    }
+
     /// Ends a connection, and tells both ends.
     fn part(&mut self, id: usize) -> bool {
         let Some(state) = self.ids.get_mut(&id).filter(|it| it.stage == Stage::Connected) else {
@@ -133,7 +142,16 @@ fn new_id(channel: usize, context: Context, stage: Stage) -> *mut rdma_cm_id {
     id.context = context;
     let id = lend(id);
     let local = SocketAddr::new(address(device), 0);
-    let state = IdState { channel, device, local, stage, is_asking: false, peer: None, number: 0 };
+    let state = IdState {
+        channel,
+        device,
+        is_named: false,
+        local,
+        stage,
+        is_asking: false,
+        peer: None,
+        number: 0,
+    };
     with(|host| host.cm.ids.insert(id.expose_provenance(), state));
     id
 }
@@ -168,7 +186,22 @@ unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     });
     // SAFETY: it came from `create_id`, and is given back once.
     drop(unsafe { regain(id) });
+    close_unused();
     0
+}
+
+/// Closes devices that were removed and that no identifier names any more, as librdmacm does.
+pub(super) fn close_unused() {
+    let unused = with(|host| {
+        let cm = &mut host.cm;
+        let is_used = |device: usize| cm.ids.values().any(|it| it.is_named && it.device == device);
+        let unused: Vec<_> = host.removed.iter().copied().filter(|it| !is_used(*it)).collect();
+        unused.iter().filter_map(|device| cm.contexts.remove(device)).collect::<Vec<_>>()
+    });
+    for context in unused {
+        // SAFETY: it was opened for identifiers, of which none is left.
+        unsafe { objects::close_device(ptr::with_exposed_provenance_mut(context)) };
+    }
 }
 
 /// The address that C passes.
@@ -183,7 +216,8 @@ unsafe fn address_of(raw: *mut sockaddr) -> SocketAddr {
 /// Names the device in an identifier.
 fn name_device(id: *mut rdma_cm_id, device: usize) {
     let known = with(|host| {
-        host.cm.ids.get_mut(&at(id)).unwrap().device = device;
+        let own = host.cm.ids.get_mut(&at(id)).unwrap();
+        (own.device, own.is_named) = (device, true);
         host.cm.contexts.get(&device).copied()
     });
     let context = match known {
@@ -200,7 +234,10 @@ fn name_device(id: *mut rdma_cm_id, device: usize) {
 
 /// The device that has an address.
 fn device_at(ip: std::net::IpAddr) -> Option<usize> {
-    with(|host| (0..host.adapters.len()).find(|device| address(*device) == ip))
+    with(|host| {
+        let here = (0..host.adapters.len()).filter(|device| !host.removed.contains(device));
+        here.into_iter().find(|device| address(*device) == ip)
+    })
 }
 
 /// Returns true if an identifier belongs to an iWARP device.
@@ -263,7 +300,11 @@ unsafe extern "C" fn resolve_addr(
         return refuse(libc::ENETUNREACH);
     }
     // The last device is that of callers.
-    name_device(id, with(|host| host.adapters.len() - 1));
+    let device = with(|host| host.adapters.len() - 1);
+    if with(|host| host.removed.contains(&device)) {
+        return refuse(libc::ENETUNREACH);
+    }
+    name_device(id, device);
     // SAFETY: the caller has it.
     unsafe { (*id).dst_addr = to_raw(to) };
     with(|host| host.cm.tell(at(id), kind::RDMA_CM_EVENT_ADDR_RESOLVED, 0));
@@ -320,7 +361,12 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
     };
     let is_iwarp = is_iwarp(id);
     let listener = with(|host| {
-        let is_it = |it: &IdState| it.stage == Stage::Listens && it.local.port() == to.port();
+        let is_here = |it: &IdState| !(it.is_named && host.removed.contains(&it.device));
+        let is_it = |it: &IdState| {
+            let is_at =
+                it.local == to || it.local.ip().is_unspecified() && it.local.port() == to.port();
+            it.stage == Stage::Listens && is_at && is_here(it)
+        };
         host.cm.ids.iter().find(|(_, it)| is_it(it)).map(|(id, it)| (*id, it.channel))
     });
     let Some((listener, channel)) = listener else {

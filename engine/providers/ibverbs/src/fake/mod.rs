@@ -16,6 +16,7 @@
 //! | `pairs` | those of queue pairs |
 //! | `data` | work requests and completions |
 //! | `channel`, `cm` | the connection manager |
+//! | `removal` | adapters that are removed and added |
 
 mod adapters;
 mod channel;
@@ -23,6 +24,8 @@ mod cm;
 mod data;
 mod objects;
 mod pairs;
+mod rails;
+mod removal;
 mod roles;
 mod state;
 mod tests;
@@ -39,7 +42,7 @@ use rustix::{
 use state::Objects;
 use std::{
     cell::RefCell,
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsRawFd, OwnedFd},
     sync::OnceLock,
@@ -53,6 +56,8 @@ pub(crate) const fn address(device: usize) -> IpAddr {
 /// A host with adapters.
 pub(crate) struct Host {
     adapters: Vec<Adapter>,
+    /// The adapters that were removed.
+    removed: HashSet<usize>,
     /// The thread that makes its system calls.
     opener: Option<std::thread::ThreadId>,
     objects: Objects,
@@ -68,11 +73,20 @@ pub(crate) fn install(adapters: &[Adapter]) {
     let adapters = adapters.to_vec();
     let host = Host {
         adapters,
+        removed: HashSet::new(),
         opener: None,
         objects: Objects::default(),
         cm: ConnectionManager::default(),
     };
     HOST.with_borrow_mut(|it| *it = Some(host));
+}
+
+/// The addresses of this thread's host, if it has one: those of its adapters, and one of none.
+pub(crate) fn addresses() -> Option<Vec<IpAddr>> {
+    HOST.with_borrow(|host| {
+        let count = host.as_ref()?.adapters.len();
+        Some((0..count).map(address).chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]).collect())
+    })
 }
 
 /// Messages of this thread's host that found no receive, each as often as it was tried.

@@ -34,8 +34,14 @@ impl Host {
             }
             self.objects.devices.push(lend(device).expose_provenance());
         }
-        let all = self.objects.devices.iter();
-        all.map(|device| std::ptr::with_exposed_provenance_mut(*device)).collect()
+        let all = self.objects.devices.iter().enumerate();
+        let here = all.filter(|(number, _)| !self.removed.contains(number));
+        here.map(|(_, device)| std::ptr::with_exposed_provenance_mut(*device)).collect()
+    }
+
+    /// Returns true if what is open as this context can do nothing any more.
+    pub(super) fn is_dead(&self, context: *mut ibv_context) -> bool {
+        self.objects.dead.contains(&at(context))
     }
 
     /// The adapter that a context is open on.
@@ -81,13 +87,14 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     })
 }
 
-unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+pub(super) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     system_call();
     with(|host| {
         let objects = &mut host.objects;
         let has_domain = objects.domains.values().any(|of| *of == at(context));
         assert!(!has_domain, "a device is closed while a domain of it is there");
         objects.contexts.remove(&at(context)).unwrap();
+        objects.dead.remove(&at(context));
     });
     // SAFETY: it came from `open_device`, and is closed once.
     drop(unsafe { regain(context) });
@@ -96,6 +103,9 @@ unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
 
 unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
     system_call();
+    if with(|host| host.is_dead(context)) {
+        return libc::EIO;
+    }
     let adapter = with(|host| host.adapter(context));
     let mut found = zeroed::<ibv_device_attr>();
     found.vendor_id = adapter.vendor;
@@ -125,6 +135,9 @@ unsafe extern "C" fn get_async_event(
 
 unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     system_call();
+    if with(|host| host.is_dead(context)) {
+        return nothing(libc::EIO);
+    }
     let domain = lend(ibv_pd { context });
     with(|host| host.objects.domains.insert(at(domain), at(context)));
     domain
@@ -154,7 +167,12 @@ unsafe extern "C" fn reg_mr(
     access: c_int,
 ) -> *mut ibv_mr {
     system_call();
+    // SAFETY: the caller has it.
+    let context = unsafe { (*domain).context };
     with(|host| {
+        if host.is_dead(context) {
+            return nothing(libc::EIO);
+        }
         let key = host.objects.next_key();
         let opened = Opened { base: base.expose_provenance(), len, access: access as u32 };
         host.objects.regions.insert(key, Region { domain: at(domain), opened });
@@ -189,6 +207,9 @@ unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, _: u32) -> *mut ibv_mw {
     // SAFETY: the caller has it.
     let context = unsafe { (*domain).context };
     with(|host| {
+        if host.is_dead(context) {
+            return nothing(libc::EIO);
+        }
         if let DeviceWindowing::Fails(errno) = host.adapter(context).windowing {
             return nothing(errno);
         }
@@ -204,8 +225,10 @@ unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
     system_call();
     // SAFETY: it came from `alloc_mw`, and is given back once.
     let window = unsafe { regain(window) };
-    with(|host| host.objects.windows.remove(&(window.rkey >> 8)).unwrap());
-    0
+    with(|host| {
+        host.objects.windows.remove(&(window.rkey >> 8)).unwrap();
+        if host.is_dead(window.context) { libc::EIO } else { 0 }
+    })
 }
 
 unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {
@@ -396,7 +419,10 @@ pub(super) fn fill(table: &mut Library) {
 
 /// A device as librdmacm has it open.
 pub(super) fn open_for_cm(number: usize) -> *mut ibv_context {
-    let device = with(Host::devices)[number];
+    let device = with(|host| {
+        host.devices();
+        std::ptr::with_exposed_provenance_mut(host.objects.devices[number])
+    });
     // SAFETY: the device is there.
     unsafe { open_device(device) }
 }

@@ -20,6 +20,9 @@ unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr)
     // SAFETY: the caller has it.
     let asked = unsafe { *init };
     with(|host| {
+        if host.is_dead(context) {
+            return nothing(libc::EIO);
+        }
         let adapter = host.adapter(context);
         if !adapter.has_connections {
             return nothing(libc::EOPNOTSUPP);
@@ -61,6 +64,9 @@ unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: 
     let to = unsafe { (*attr).qp_state };
     with(|host| {
         let found = host.objects.pairs.get_mut(&number).unwrap();
+        if host.objects.dead.contains(&found.context) {
+            return libc::EIO;
+        }
         let is_allowed = match (found.state, to) {
             (_, state::IBV_QPS_ERR) => {
                 host.objects.stop(number);
@@ -119,8 +125,8 @@ unsafe extern "C" fn destroy_qp(pair: *mut ibv_qp) -> c_int {
         return libc::EBUSY;
     }
     // SAFETY: it came from `create_qp`, and is given back once.
-    drop(unsafe { regain(pair) });
-    0
+    let pair = unsafe { regain(pair) };
+    if with(|host| host.is_dead(pair.context)) { libc::EIO } else { 0 }
 }
 
 /// Puts the functions into the table.

@@ -12,16 +12,20 @@ use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Cause, Event, FabricFault, Provider, RemoteSpan, Tag, Time};
 use std::net::SocketAddr;
 
-fn small() -> Config {
+pub(super) fn small() -> Config {
     Config { grant: 8, calls_max: 8, ..Config::small() }
 }
 
-fn end(config: &Config, through: Through) -> std::io::Result<Ibverbs> {
+pub(super) fn end(config: &Config, through: Through) -> std::io::Result<Ibverbs> {
     end_of(config, through, false)
 }
 
 /// The same, whose thread may change its credentials.
-fn end_of(config: &Config, through: Through, is_apart: bool) -> std::io::Result<Ibverbs> {
+pub(super) fn end_of(
+    config: &Config,
+    through: Through,
+    is_apart: bool,
+) -> std::io::Result<Ibverbs> {
     let limits = config.limits(64);
     Ibverbs::new(IbverbsConfig { is_apart, ..IbverbsConfig::new(limits, through, Time(0)) })
 }
@@ -67,14 +71,14 @@ fn with_chunks() -> u64 {
 
 /// The version that a caller wants, and whether its thread may change its credentials.
 #[derive(Clone, Copy, Debug)]
-struct Way {
-    versions: Versions,
-    is_apart: bool,
+pub(super) struct Way {
+    pub(super) versions: Versions,
+    pub(super) is_apart: bool,
 }
 
 /// Every adapter with connections, called in every way. A thread that may change its credentials
 /// makes no system call to a device, which the made-up host looks after.
-fn every_way() -> impl Iterator<Item = (Adapter, Way)> {
+pub(super) fn every_way() -> impl Iterator<Item = (Adapter, Way)> {
     let all = ADAPTERS.into_iter().filter(|it| it.has_connections);
     let ways = [Versions::One, Versions::Both(Version2::Directed)]
         .map(|versions| [false, true].map(|is_apart| Way { versions, is_apart }));
@@ -82,7 +86,7 @@ fn every_way() -> impl Iterator<Item = (Adapter, Way)> {
 }
 
 /// One with all capabilities that speaks the same transport.
-fn full(adapter: &Adapter) -> Adapter {
+pub(super) fn full(adapter: &Adapter) -> Adapter {
     Adapter { is_iwarp: adapter.is_iwarp, ..ADAPTERS[0] }
 }
 

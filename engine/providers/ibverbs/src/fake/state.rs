@@ -6,7 +6,7 @@ use crate::sys::{
     ibv_wc_status,
 };
 use libc::c_int;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Memory that a key opens.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +73,8 @@ pub(super) struct QueuePairState {
 pub(super) struct Objects {
     pub(super) devices: Vec<usize>,
     pub(super) contexts: HashMap<usize, Told<(c_int, usize)>>,
+    /// Those whose device the kernel took from them.
+    pub(super) dead: HashSet<usize>,
     /// The device of each of them.
     pub(super) device_of: HashMap<usize, usize>,
     pub(super) channels: HashMap<usize, Told<usize>>,

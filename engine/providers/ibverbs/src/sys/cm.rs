@@ -29,16 +29,29 @@ pub(crate) struct rdma_cm_id {
     qp: *mut ibv_qp,
     src_addr: sockaddr_storage,
     pub(crate) dst_addr: sockaddr_storage,
+    ib_addr: [u64; 5],
+    path_rec: *mut c_void,
+    num_paths: c_int,
+    route_end: u32,
+    ps: u32,
+    /// The port of the device.
+    pub(crate) port_num: u8,
 }
 
 layout! {
-    first rdma_cm_id: 288 {
+    first rdma_cm_id: 352 {
         0 verbs,
         8 channel,
         16 context,
         24 qp,
         32 src_addr as route.addr.src_addr_union,
         160 dst_addr as route.addr.dst_addr_union,
+        288 ib_addr as route.addr.addr,
+        328 path_rec as route.path_rec,
+        336 num_paths as route.num_paths,
+        340 route_end (unused),
+        344 ps,
+        348 port_num,
     }
 }
 
