@@ -84,6 +84,9 @@ pub enum FabricFault {
     Lost,
     /// The RDMA device is gone: it was removed, or its driver resets it.
     DeviceLost,
+    /// The device cannot keep the memory that peers reach apart, and has connections to another
+    /// host.
+    NotIsolated,
     /// The address is in use already.
     AddressInUse,
     /// The address is not one of this host, or not one of this fabric.
@@ -165,6 +168,9 @@ impl fmt::Display for FabricFault {
             Self::TimedOut => f.write_str("the peer did not answer in time"),
             Self::Lost => f.write_str("the connection broke"),
             Self::DeviceLost => f.write_str("the RDMA device is gone"),
+            Self::NotIsolated => {
+                f.write_str("the RDMA device has no memory windows, so it calls one host at a time")
+            }
             Self::AddressInUse => f.write_str("the address is in use"),
             Self::BadAddress => f.write_str("the address is not one of this host"),
             Self::Exhausted => f.write_str("a limit of this process is reached"),

@@ -40,7 +40,8 @@ pub(super) const CHECKS: &[HostCheck] = &[
         class: FixClass::Nobody,
         profiles: ALL,
         why: "A server's replies end keys of its clients (Send With Invalidate), and spare them \
-              that. Callers need windows of type 2; servers lend no memory and need none.",
+              that. Callers lend memory by windows of type 2, without a system call; where there \
+              are none, by regions that are registered for each call. Servers lend none.",
         source: "ibv_devinfo -v: device_cap_flags, vendor_id; ibv_query_device(3), \
                  ibv_bind_mw(3); docs/guide/adapters.md",
         judge: windows,
@@ -156,7 +157,7 @@ fn windows(scene: &Scene) -> Judged {
         [word(invalidates, "remote invalidation"), word(windows, "windows of type 2")].join(", ");
     Ok(Finding::judge(invalidates && windows, measured, "both").fix(match windows {
         true => "nothing to do: clients end their keys themselves",
-        false => "nothing to do for a server; callers take iwarp:// or tcp://, or another device",
+        false => "nothing to do: a caller registers memory for each call, and calls one host",
     }))
 }
 

@@ -127,8 +127,8 @@ pub(crate) fn note_flushed(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
 /// connection's memory may be used for anything else, and it is tried again later.
 fn free(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool {
     let mut kept = 0;
-    if let Some(windows) = &mut shared.windows {
-        let (freed, others) = windows.close(conn.qp.scope(), |fenced| conn.unbound.push(fenced));
+    if let Some(exposures) = &mut shared.exposures {
+        let (freed, others) = exposures.close(conn.qp.scope(), |fenced| conn.unbound.push(fenced));
         shared.stats.windows_remade += freed;
         kept = others;
     }
@@ -265,7 +265,7 @@ mod tests {
             about: domain.device.about.clone(),
             is_lost: false,
             depth: 8,
-            windows: None,
+            exposures: None,
             queues: Some(queues(&domain)),
             pools: Vec::new(),
             regions: Vec::new(),

@@ -8,13 +8,18 @@ use crate::{
     close::end,
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
     device::QueuePair,
+    exposures::Exposures,
     rdmacm::{self, Id, ReadDepths},
     shared::{Inbox, Request, Sharers},
 };
 use libc::c_int;
 use rustix::event::epoll;
 use stag_verbs::{Cause, Event, FabricFault, Qp};
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 /// Time that a peer waits before it repeats a message that found no receive: 0.64 ms. (The
 /// connection manager's choice is 655 ms.)
@@ -173,6 +178,10 @@ impl Ibverbs {
         if self.shared.is_lost {
             return Err(FabricFault::DeviceLost);
         }
+        // RFC 5042 §6.1.1 [5042-8]: a key of several streams is for those that trust each other
+        if self.has_other_host(Some(to.0.ip())) {
+            return Err(FabricFault::NotIsolated);
+        }
         // RFC 5042 §6.4.1 [5042-13]: scarce resources are handed out to a limit
         if *taken >= config.limits.connections {
             return Err(FabricFault::Exhausted);
@@ -240,11 +249,21 @@ impl Ibverbs {
         }
     }
 
+    /// Returns true if keys of this shard open memory to all its connections, and one of these is to
+    /// another host than `ip`.
+    fn has_other_host(&self, ip: Option<IpAddr>) -> bool {
+        let conns = || (0..self.conns.capacity()).filter_map(|at| self.conns.key_at(at));
+        let peers = || conns().filter_map(|key| self.conns.get(key)).filter_map(|conn| conn.peer);
+        self.shared.exposures.as_ref().is_some_and(Exposures::are_shared)
+            && peers().any(|peer| Some(peer.ip()) != ip)
+    }
+
     fn handle_request(&mut self, request: Request) {
         let Request { mut id, private_data, reads, .. } = request;
         let IbverbsShared { config, taken, waiting, .. } = &self.shared;
         let has_place =
             taken + waiting < config.limits.connections + config.spare && !self.shared.is_lost;
+        let is_apart = !self.has_other_host(id.peer().map(|peer| peer.ip()));
         let is_ours = id.device_name().is_some_and(|name| name == self.about().name);
         let mut conn =
             Box::new(IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue));
@@ -254,7 +273,8 @@ impl Ibverbs {
         // (`ucma_event_handler`).
         conn.deadline = Some(self.shared.now + self.shared.config.accept_timeout);
         agree(&mut conn, &self.shared, reads);
-        let key = if has_place && is_ours { self.conns.insert(conn).ok() } else { None };
+        let key =
+            if has_place && is_ours && is_apart { self.conns.insert(conn).ok() } else { None };
         let Some(key) = key else {
             self.shared.stats.shed += 1;
             return id.reject(&[]);

@@ -68,6 +68,9 @@ pub struct IbverbsConfig {
     pub steering: Option<Steering>,
     /// Addresses of devices that other shards of the process have, and listen at.
     pub elsewhere: Vec<IpAddr>,
+    /// Open buffers by regions for one use where the device has no windows. The provider then has
+    /// connections to one host at a time.
+    pub opens_regions: bool,
     /// The thread of this provider changes its credentials: calls that the kernel takes from those
     /// alone that opened the device are made by a thread of their own.
     pub is_apart: bool,
@@ -104,6 +107,7 @@ impl IbverbsConfig {
             shared_port: false,
             steering: None,
             elsewhere: Vec::new(),
+            opens_regions: false,
             is_apart: false,
             always_sinks: false,
             outage: OutageReport::default(),
@@ -116,6 +120,9 @@ impl IbverbsConfig {
         }
     }
 }
+
+/// Regions of a device that are left for pools.
+const KEPT_REGIONS: usize = 64;
 
 /// Lowers the limits to what the device has; what cannot be lowered is an error. Returns the depth
 /// of send queues.
@@ -145,7 +152,11 @@ pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result
     }
     limits.connections = limits.connections.min(held).min(about.queue_pairs.saturating_sub(1));
     limits.private_data_len = limits.private_data_len.min(PRIVATE_DATA_MAX);
-    limits.windows = if about.has_windows { limits.windows } else { 0 };
+    limits.windows = match (about.has_windows, config.opens_regions) {
+        (true, _) => limits.windows,
+        (false, true) => limits.windows.min(about.regions.saturating_sub(KEPT_REGIONS)),
+        (false, false) => 0,
+    };
     limits.sends_invalidation = about.sends_invalidation;
     limits.bears_invalidation = about.has_windows;
     config.reads = config.reads.min(about.reads);
@@ -180,6 +191,7 @@ mod tests {
             completions: 32_767,
             receives: 32_768,
             windows: 1_024,
+            regions: 4_096,
             reads: 16,
             invalidation_flags: 0,
             wants_sinks: false,

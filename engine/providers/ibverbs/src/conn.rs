@@ -4,10 +4,10 @@ use crate::sys::{ibv_send_wr, ibv_sge};
 use crate::{
     config::IbverbsConfig,
     device::{DeviceAbout, MemoryRegion, QueuePair, Queues},
+    exposures::Exposures,
     rdmacm::{Channel, Id, ReadDepths},
     sinks::{ReadSinks, SinkLanding},
     stats::IbverbsStats,
-    windows::DeviceWindows,
 };
 use stag_pools::{Buf, Fenced, Pool, PoolPlace, RemoteKey};
 use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
@@ -222,7 +222,8 @@ pub(crate) struct IbverbsShared {
     pub(crate) about: DeviceAbout,
     /// The device is lost: what it lent goes back, and no connection begins until it is here again.
     pub(crate) is_lost: bool,
-    pub(crate) windows: Option<DeviceWindows>,
+    /// None: buffers cannot be opened to peers.
+    pub(crate) exposures: Option<Exposures>,
     /// Work requests that a send queue holds.
     pub(crate) depth: usize,
     /// None: the device is lost, and has everything back.

@@ -23,9 +23,10 @@ use libc::c_int;
 use stag_verbs::VerbFault;
 use std::{
     ffi::CStr,
+    fs::OpenOptions,
     io,
     mem::MaybeUninit,
-    os::fd::{BorrowedFd, RawFd},
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
     ptr,
     rc::Rc,
 };
@@ -52,6 +53,8 @@ pub struct DeviceAbout {
     pub receives: usize,
     /// Windows.
     pub windows: usize,
+    /// Memory regions.
+    pub regions: usize,
     /// Reads under way at a time, of the peer and of ours.
     pub reads: u8,
     /// The flags of a completion of which any says that the peer invalidated a key.
@@ -100,6 +103,27 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = rustix::fs::fcntl_getfl(fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// Closes the descriptors of a context that librdmacm has open on a device that was removed.
+///
+/// librdmacm closes a device only when it has seen another one appear or go, and some drivers make
+/// the kernel wait for that (rxe, siw). The descriptors stay in use, for the null device, until
+/// librdmacm closes them.
+///
+/// # Safety
+/// `context` is an open device context of librdmacm, and an identifier holds it.
+pub(crate) unsafe fn let_go(context: *mut ibv_context) {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    // Without it the kernel waits until this process ends.
+    let Ok(null) = null else { return };
+    // SAFETY: the caller's promise.
+    let fds = unsafe { [(*context).cmd_fd, (*context).async_fd] };
+    for fd in fds.into_iter().filter(|fd| *fd >= 0) {
+        // SAFETY: the descriptor is the context's, which asks for nothing but to give back what
+        // identifiers had, and takes any answer to that.
+        unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
+    }
 }
 
 /// The name of the device that `context` is open on.
@@ -184,6 +208,7 @@ impl Device {
             completions: 0,
             receives: 0,
             windows: 0,
+            regions: 0,
             reads: 0,
             invalidation_flags: 0,
             wants_sinks: false,
@@ -236,6 +261,7 @@ impl Device {
             completions: size(attr.max_cqe),
             receives: size(attr.max_srq_wr),
             windows: size(attr.max_mw),
+            regions: size(attr.max_mr),
             reads: u8::try_from(reads).unwrap_or(u8::MAX),
             invalidation_flags: ibv_wc_flags::IBV_WC_WITH_INV
                 | if attr.vendor_id == RXE_VENDOR { RXE_INVALIDATION_FLAG } else { 0 },

@@ -8,13 +8,13 @@ use crate::{
     config::fit,
     conn::{IbverbsConn, IbverbsShared, IbverbsState, PostedReceives, RECEIVE},
     device::{DeviceAbout, QueuePair},
+    exposures::Exposures,
     library::Library,
     presence::{Lent, Presence, WAY_AT_START},
     rdmacm::{self, Channel, Id},
     shared::Inbox,
     sinks::ReadSinks,
     tx,
-    windows::DeviceWindows,
 };
 use rustix::event::epoll;
 use stag_pools::{Pool, Table};
@@ -90,7 +90,7 @@ impl Ibverbs {
             about,
             is_lost: false,
             depth,
-            windows: None,
+            exposures: None,
             queues: None,
             pools: Vec::new(),
             regions: Vec::new(),
@@ -123,7 +123,8 @@ impl Ibverbs {
             epoll,
             presence: Presence::default(),
         };
-        provider.take_up(found, lent)?;
+        let device = provider.watch(found)?;
+        provider.take_up(&device, lent)?;
         Ok(provider)
     }
 
@@ -142,9 +143,9 @@ impl Ibverbs {
         self.shared.queues.as_ref().map_or(0, |queues| queues.inline_max.get())
     }
 
-    /// Windows that peers can use.
+    /// Buffers that peers can reach: by windows, or by regions where the device has none.
     pub fn windows_bound(&self) -> usize {
-        self.shared.windows.as_ref().map_or(0, DeviceWindows::in_use)
+        self.shared.exposures.as_ref().map_or(0, Exposures::in_use)
     }
 
     /// Connections that exist for the engine, those being set up included.
@@ -374,7 +375,7 @@ impl Drop for Ibverbs {
             }
         }
         // Bound windows hold their queue pairs.
-        self.shared.windows = None;
+        self.shared.exposures = None;
         let mut kept = 0;
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };

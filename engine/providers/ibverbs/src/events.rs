@@ -18,7 +18,7 @@ impl Ibverbs {
         match event.kind {
             kind::RDMA_CM_EVENT_CONNECT_REQUEST => return self.hand_on(event),
             // All identifiers of this channel belong to one device.
-            kind::RDMA_CM_EVENT_DEVICE_REMOVAL => return self.lose(),
+            kind::RDMA_CM_EVENT_DEVICE_REMOVAL => return self.lose_removed(),
             kind::RDMA_CM_EVENT_ADDR_CHANGE if event.context & LISTENER == LISTENER => {
                 return self.change_address(event.context);
             }

@@ -17,6 +17,7 @@
 //! | `open`, `rails` | providers made from addresses, devices by their addresses |
 //! | `memory` | locked memory against what is needed |
 //! | `windows` | which window opens which buffer |
+//! | `exposures` | windows, or regions for one use |
 //! | `sinks` | where Reads land that need a peer's right to write |
 //! | `conn` | one connection |
 //! | `tx` | work requests out: one chain, one doorbell |
@@ -49,6 +50,7 @@ mod conn;
 mod device;
 mod driver;
 mod events;
+mod exposures;
 #[cfg(test)]
 mod fake;
 mod library;

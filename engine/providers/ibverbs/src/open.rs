@@ -12,13 +12,13 @@ use std::{
     path::Path,
 };
 
-fn through(settings: &Settings, device: Through, elsewhere: Vec<IpAddr>) -> io::Result<Ibverbs> {
+/// The settings for a device.
+fn config(settings: &Settings, device: Through) -> IbverbsConfig {
     let mut config = IbverbsConfig::new(settings.limits, device, settings.now);
-    config.elsewhere = elsewhere;
     (config.shared_port, config.steering) = (settings.shared_port, settings.steering.clone());
     config.is_apart = settings.changes_user;
     config.outage = settings.outage.clone();
-    Ibverbs::new(config)
+    config
 }
 
 impl Open for Ibverbs {
@@ -65,29 +65,19 @@ impl Open for Ibverbs {
         let Some(own) = found.get(settings.place % found.len().max(1)) else {
             // The error says what is missing.
             let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-            return through(&settings, Through::Local(any), Vec::new());
+            return Ibverbs::new(config(&settings, Through::Local(any)));
         };
         let others = found.iter().filter(|rail| rail.device != own.device);
-        let elsewhere = others.flat_map(|rail: &Rail| rail.addresses.iter().copied()).collect();
-        through(&settings, Through::Local(own.address()), elsewhere)
+        let mut config = config(&settings, Through::Local(own.address()));
+        config.elsewhere = others.flat_map(|rail: &Rail| rail.addresses.iter().copied()).collect();
+        Ibverbs::new(config)
     }
 
-    /// The device that leads to `to`. Callers lend memory to the server, for which a device needs
-    /// windows.
+    /// The device that leads to `to`. Callers lend memory to the server: by windows, or, on a device
+    /// without them, by regions, and then they call one host at a time.
     fn for_connecting(settings: Settings, to: Option<&RdmaAddress>) -> io::Result<Self> {
         let any = Through::Local(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let toward = to.map_or(any, |to| Through::Toward(to.0));
-        let device = through(&settings, toward, Vec::new())?;
-        if device.about().has_windows {
-            return Ok(device);
-        }
-        let name = &device.about().name;
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!(
-                "{name} has no memory windows, so it can serve but not call: use iwarp:// where it \
-                 speaks iWARP, or tcp://"
-            ),
-        ))
+        Ibverbs::new(IbverbsConfig { opens_regions: true, ..config(&settings, toward) })
     }
 }

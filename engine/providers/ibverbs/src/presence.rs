@@ -17,6 +17,7 @@ use crate::{
     cm::WATCH,
     config::fit,
     device::{Completions, Device, Domain, MemoryRegion, Queues, SharedQueue},
+    exposures::{Exposures, OpenRegions},
     memory,
     rdmacm::{self, FoundDevice, Id},
     sinks::ReadSinks,
@@ -36,7 +37,7 @@ pub(crate) const WAY_AT_START: Duration = Duration::from_secs(2);
 /// Objects that a device lends a shard, beside its memory and its connections.
 pub(crate) struct Lent {
     queues: Queues,
-    windows: Option<DeviceWindows>,
+    exposures: Option<Exposures>,
     sinks: Option<ReadSinks>,
 }
 
@@ -54,9 +55,10 @@ impl Lent {
             None => Some(SharedQueue::new(&domain, limits.receives)?),
             Some(_) => None,
         };
-        let windows = match device.about.has_windows {
-            true => Some(DeviceWindows::new(&domain, limits.windows)?),
-            false => None,
+        let exposures = match (device.about.has_windows, limits.windows) {
+            (true, count) => Some(Exposures::Windows(DeviceWindows::new(&domain, count)?)),
+            (false, 0) => None,
+            (false, count) => Some(Exposures::Regions(OpenRegions::new(&domain, count))),
         };
         let wants_sinks = device.about.wants_sinks || config.always_sinks;
         let sinks = if wants_sinks { Some(ReadSinks::new(&domain, &config.sinks)?) } else { None };
@@ -68,7 +70,7 @@ impl Lent {
             depth,
             inline_max: Cell::new(config.inline_max),
         };
-        Ok(Self { queues, windows, sinks })
+        Ok(Self { queues, exposures, sinks })
     }
 }
 
@@ -93,12 +95,9 @@ impl Presence {
 }
 
 impl Ibverbs {
-    /// Uses the device with what it lent.
-    pub(crate) fn take_up(&mut self, found: FoundDevice, lent: Lent) -> io::Result<()> {
+    /// Hears of the removal of the device that was found. Returns the device.
+    pub(crate) fn watch(&mut self, found: FoundDevice) -> io::Result<Rc<Device>> {
         let FoundDevice { device, id } = found;
-        for fd in [lent.queues.completions.fd(), device.fd()] {
-            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
         self.presence.watch = match id {
             Some(mut id) => {
                 id.set_context(WATCH);
@@ -107,8 +106,16 @@ impl Ibverbs {
             }
             None => None,
         };
+        Ok(device)
+    }
+
+    /// Uses the device with what it lent.
+    pub(crate) fn take_up(&mut self, device: &Device, lent: Lent) -> io::Result<()> {
+        for fd in [lent.queues.completions.fd(), device.fd()] {
+            epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
         self.shared.about = device.about.clone();
-        (self.shared.windows, self.shared.sinks) = (lent.windows, lent.sinks);
+        (self.shared.exposures, self.shared.sinks) = (lent.exposures, lent.sinks);
         self.shared.queues = Some(lent.queues);
         Ok(())
     }
@@ -123,6 +130,14 @@ impl Ibverbs {
             .map_err(|error| queues.domain.device.failed("ibv_reg_mr", error))?;
         self.shared.regions.push(region);
         Ok(())
+    }
+
+    /// The device was removed: the kernel may wait until nobody has it open.
+    pub(crate) fn lose_removed(&mut self) {
+        if let Some(watch) = self.presence.watch.take() {
+            watch.let_device_go();
+        }
+        self.lose();
     }
 
     /// The device is lost: its connections end, and what it lent goes back.
@@ -159,7 +174,7 @@ impl Ibverbs {
             }
         }
         self.parting.clear();
-        (self.shared.windows, self.shared.sinks) = (None, None);
+        (self.shared.exposures, self.shared.sinks) = (None, None);
         // Queues go before the memory that they may reach.
         self.shared.queues = None;
         self.shared.regions.clear();
@@ -235,21 +250,22 @@ impl Ibverbs {
     fn take_up_again(&mut self) -> io::Result<()> {
         let library = self.shared.channel.library();
         let found = rdmacm::device_through(library, self.shared.config.through, RETRY)?;
+        // It may be another device, and of no use: its removal must not wait for this shard.
+        let device = self.watch(found)?;
         let mut config = self.shared.config.clone();
-        let depth = fit(&mut config, &found.device.about)?;
+        let depth = fit(&mut config, &device.about)?;
         // It may have refused one, whatever it says.
         config.limits.sends_invalidation &= self.shared.config.limits.sends_invalidation;
         if (config.limits, depth) != (self.shared.config.limits, self.shared.depth) {
-            let name = &found.device.about.name;
+            let name = &device.about.name;
             return Err(io::Error::other(format!("{name} can do less than the device before")));
         }
-        let lent = Lent::new(&found.device, &config, depth)?;
-        let taken = self.take_up(found, lent).and_then(|()| {
+        let lent = Lent::new(&device, &config, depth)?;
+        let taken = self.take_up(&device, lent).and_then(|()| {
             self.shared.pools.clone().iter().try_for_each(|pool| self.add_region(pool))?;
             self.post_again()
         });
         if taken.is_err() {
-            self.presence.watch = None;
             self.give_back();
             return taken;
         }

@@ -6,6 +6,7 @@ use crate::{
     close::{self, end},
     cm,
     conn::{Bind, IbverbsConn, IbverbsShared, IbverbsState},
+    exposures::Exposures,
     sinks::ReadSinks,
 };
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
@@ -41,8 +42,8 @@ impl Postable for IbverbsPosted<'_> {
     }
 
     fn begin_invalidation(&mut self, key: RemoteKey) -> bool {
-        let windows = self.shared.windows.as_mut();
-        windows.is_some_and(|windows| windows.begin_end(self.conn.qp.scope(), key))
+        let exposures = self.shared.exposures.as_mut();
+        exposures.is_some_and(|exposures| exposures.begin_end(self.conn.qp.scope(), key))
     }
 
     fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
@@ -178,7 +179,7 @@ impl Provider for Ibverbs {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
-        let IbverbsShared { windows, regions, .. } = &mut self.shared;
+        let IbverbsShared { exposures, regions, pools, .. } = &mut self.shared;
         let place = buf.place();
         let region = regions.iter().find(|region| region.id == place.pool);
         // Type-2 windows open at least one octet (InfiniBand o10-37.2.40). RFC 5042 §A [5042-24]
@@ -186,14 +187,26 @@ impl Provider for Ibverbs {
             return Err(Refused { why: Refusal::Malformed, token: buf });
         };
         let named = region.name(place.at + span.start, span.len());
-        let Some(windows) = windows.as_mut().filter(|windows| windows.has_idle()) else {
-            return Err(Refused { why: Refusal::NoWindow, token: buf });
+        let why = Refusal::NoWindow;
+        let key = match exposures.as_mut().filter(|exposures| exposures.has_room()) {
+            None => return Err(Refused { why, token: buf }),
+            Some(Exposures::Windows(windows)) => {
+                // RFC 5042 §3 [5042-3]: streams do not trust each other: keys have one scope
+                let key = windows.bind(qp.scope(), buf.expose_cleared(span, access));
+                let conn = self.conns.get_mut(qp.0).expect("it is established");
+                conn.binds.push_back(Bind { before: conn.posted, key });
+                self.note_posted(qp);
+                key
+            }
+            Some(Exposures::Regions(open)) => {
+                let pool = pools.iter().find(|pool| pool.id() == place.pool);
+                let pool = pool.expect("a region's pool is there");
+                match open.open(qp.scope(), pool, buf, (span, access)) {
+                    Ok(key) => key,
+                    Err(token) => return Err(Refused { why, token }),
+                }
+            }
         };
-        // RFC 5042 §3 [5042-3]: streams do not trust each other: keys have one scope
-        let key = windows.bind(qp.scope(), buf.expose_cleared(span, access));
-        let conn = self.conns.get_mut(qp.0).expect("it is established");
-        conn.binds.push_back(Bind { before: conn.posted, key });
-        self.note_posted(qp);
         Ok(Window { key, offset: named.addr, len: named.length })
     }
 

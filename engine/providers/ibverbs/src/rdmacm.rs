@@ -8,7 +8,7 @@ use crate::sys::{
 };
 use crate::{
     config::Through,
-    device::{Device, name_of, no_attr, set_nonblocking},
+    device::{Device, let_go, name_of, no_attr, set_nonblocking},
     library::{Library, Unavailable},
     sockaddr::{from_raw, to_raw},
 };
@@ -256,6 +256,16 @@ impl Id {
         let context = unsafe { (*self.raw).verbs };
         // SAFETY: librdmacm keeps it open as long as the identifier.
         (!context.is_null()).then(|| unsafe { name_of(context) })
+    }
+
+    /// Has librdmacm give up its device, which was removed.
+    pub(crate) fn let_device_go(&self) {
+        // SAFETY: the identifier is there.
+        let context = unsafe { (*self.raw).verbs };
+        if !context.is_null() {
+            // SAFETY: librdmacm keeps it open as long as the identifier.
+            unsafe { let_go(context) };
+        }
     }
 
     fn device(&self) -> io::Result<Option<Rc<Device>>> {

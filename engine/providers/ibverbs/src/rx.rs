@@ -6,6 +6,7 @@ use crate::{
     close::{self, UNSPECIFIED, end},
     cm,
     conn::{IbverbsConn, IbverbsState, RECEIVE},
+    exposures::Exposures,
 };
 use stag_pools::{Buf, RemoteKey};
 use stag_verbs::{
@@ -40,7 +41,7 @@ impl Ibverbs {
         let mut invalidated = None;
         if completion.wc_flags & shared.about.invalidation_flags != 0 {
             let key = RemoteKey(completion.invalidated_rkey);
-            let windows = shared.windows.as_mut();
+            let windows = shared.exposures.as_mut().and_then(Exposures::windows);
             invalidated =
                 windows.and_then(|windows| windows.invalidated_by_peer(conn.qp.scope(), key));
             if invalidated.is_none() {

@@ -11,6 +11,7 @@ use crate::sys::{
 };
 use crate::{
     conn::{Flight, IbverbsConn, IbverbsShared},
+    exposures::Exposures,
     sinks::SinkLanding,
 };
 use stag_pools::{Access, Buf, PoolPlace, RemoteKey};
@@ -164,11 +165,11 @@ fn read(
 }
 
 fn invalidate(shared: &mut IbverbsShared, seq: u64, key: RemoteKey) -> NextStep {
-    let windows = shared.windows.as_mut();
-    if let Some(fenced) =
-        windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key)))
-    {
-        return NextStep::Skip(seq, Some(Memory::Fenced(fenced)));
+    let ended = shared.exposures.as_mut().and_then(|exposures| exposures.end_here(key));
+    match ended {
+        Some(Ok(fenced)) => return NextStep::Skip(seq, Some(Memory::Fenced(fenced))),
+        Some(Err(error)) => return NextStep::Fail(error),
+        None => {}
     }
     // RFC 5042 §6.2.2 [5042-10]: no octet that arrives after a revocation is placed
     let mut request = ibv_send_wr::new(ibv_wr_opcode::IBV_WR_LOCAL_INV);
@@ -200,8 +201,9 @@ fn answered(conn: &mut IbverbsConn, seq: u64) {
 }
 
 fn bind(shared: &mut IbverbsShared, key: RemoteKey) -> ibv_send_wr {
-    let IbverbsShared { windows, regions, .. } = shared;
-    let found = windows.as_mut().and_then(|windows| windows.bound(key));
+    let IbverbsShared { exposures, regions, .. } = shared;
+    let windows = exposures.as_mut().and_then(Exposures::windows);
+    let found = windows.and_then(|windows| windows.bound(key));
     let (window, exposed) = found.expect("a window that is not in the device stays bound");
     let place = exposed.place();
     let region = regions.iter().find(|region| region.id == place.pool);
@@ -238,7 +240,7 @@ fn add(conn: &mut IbverbsConn, shared: &mut IbverbsShared, seq: Option<u64>, par
 
 /// Links the chain and hands it over.
 fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
-    let IbverbsShared { chain, named, windows, stats, config, .. } = shared;
+    let IbverbsShared { chain, named, exposures, stats, config, .. } = shared;
     let (Some(pair), Some(last)) = (&conn.pair, chain.last_mut()) else { return };
     last.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED;
     let mut next = ptr::null_mut();
@@ -270,7 +272,8 @@ fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     for request in chain.iter().take(taken) {
         if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
             let key = request.bind_mw.rkey;
-            let found = windows.as_mut().and_then(|windows| windows.bound(RemoteKey(key)));
+            let windows = exposures.as_mut().and_then(Exposures::windows);
+            let found = windows.and_then(|windows| windows.bound(RemoteKey(key)));
             if let Some((window, _)) = found {
                 window.set_key(key);
             }
@@ -316,7 +319,8 @@ pub(crate) fn landed(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     let memory = match conn.queue.op(seq) {
         Some(Op::Read(_)) => return answered(conn, seq),
         Some(Op::Invalidate { key }) => {
-            let windows = shared.windows.as_mut().expect("only windows are invalidated");
+            let windows = shared.exposures.as_mut().and_then(Exposures::windows);
+            let windows = windows.expect("only windows are invalidated by work requests");
             Some(Memory::Fenced(windows.invalidated(*key)))
         }
         _ => None,

@@ -3,7 +3,7 @@
 use super::{Domain, is_gone, made};
 use crate::sys::{ibv_access_flags, ibv_mr, ibv_sge};
 use libc::c_int;
-use stag_pools::{Buf, Pool, PoolId};
+use stag_pools::{Access, Buf, Pool, PoolId};
 use std::{
     io,
     ptr::{self, NonNull},
@@ -43,6 +43,31 @@ impl MemoryRegion {
         let (at, len) = (buf.place().at, buf.capacity());
         assert!(at + len <= pool.span().1, "a place lies inside of its pool");
         Self::with(domain, pool, at, len, access)
+    }
+
+    /// Octets of a pool that peers of the domain may reach in this way.
+    pub(crate) fn of_span(
+        domain: &Rc<Domain>,
+        pool: &Pool,
+        at: usize,
+        len: usize,
+        access: Access,
+    ) -> io::Result<Self> {
+        assert!(at + len <= pool.span().1, "a buffer lies inside of its pool");
+        // RFC 5042 §6.3.5 [5042-11]: a buffer is opened only for the access it needs
+        let access = match access {
+            Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
+            Access::RemoteWrite => {
+                ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            }
+        };
+        Self::with(domain, pool, at, len, access)
+    }
+
+    /// The key for peers.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: the region is there.
+        unsafe { (*self.raw).rkey }
     }
 
     fn with(

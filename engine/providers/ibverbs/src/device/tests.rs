@@ -57,6 +57,7 @@ pub(crate) fn device() -> Rc<Device> {
         completions: 64,
         receives: 8,
         windows: 8,
+        regions: 64,
         reads: 1,
         invalidation_flags: 0,
         wants_sinks: true,

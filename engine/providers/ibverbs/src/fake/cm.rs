@@ -32,8 +32,8 @@ enum Stage {
 pub(super) struct IdState {
     pub(super) channel: usize,
     device: usize,
-    /// The identifier names the device.
-    is_named: bool,
+    /// The context that it names the device by; 0: none.
+    context: usize,
     local: SocketAddr,
     stage: Stage,
     is_asking: bool,
@@ -58,6 +58,8 @@ impl std::fmt::Debug for OwnedEvent {
 pub(super) struct ConnectionManager {
     /// The devices, as identifiers name them.
     contexts: HashMap<usize, usize>,
+    /// Those of devices that were removed.
+    stale: Vec<usize>,
     pub(super) channels: HashMap<usize, Told<Box<OwnedEvent>>>,
     pub(super) ids: HashMap<usize, IdState>,
     ports: u16,
@@ -112,9 +114,15 @@ impl ConnectionManager {
         own
     }
 
+    /// Returns true if it is a context that identifiers name.
+    pub(super) fn has_open(&self, context: usize) -> bool {
+        self.contexts.values().chain(&self.stale).any(|it| *it == context)
+    }
+
     /// Reports the removal of a device to all identifiers on it.
     pub(super) fn remove(&mut self, device: usize) {
-        let on_it = self.ids.iter().filter(|(_, it)| it.is_named && it.device == device);
+        self.stale.extend(self.contexts.remove(&device));
+        let on_it = self.ids.iter().filter(|(_, it)| it.context != 0 && it.device == device);
         let on_it: Vec<_> = on_it.map(|(id, _)| *id).collect();
         on_it.into_iter().for_each(|id| self.tell(id, kind::RDMA_CM_EVENT_DEVICE_REMOVAL, 0));
     }
@@ -145,7 +153,7 @@ fn new_id(channel: usize, context: Context, stage: Stage) -> *mut rdma_cm_id {
     let state = IdState {
         channel,
         device,
-        is_named: false,
+        context: 0,
         local,
         stage,
         is_asking: false,
@@ -186,17 +194,16 @@ unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     });
     // SAFETY: it came from `create_id`, and is given back once.
     drop(unsafe { regain(id) });
-    close_unused();
     0
 }
 
-/// Closes devices that were removed and that no identifier names any more, as librdmacm does.
-pub(super) fn close_unused() {
-    let unused = with(|host| {
-        let cm = &mut host.cm;
-        let is_used = |device: usize| cm.ids.values().any(|it| it.is_named && it.device == device);
-        let unused: Vec<_> = host.removed.iter().copied().filter(|it| !is_used(*it)).collect();
-        unused.iter().filter_map(|device| cm.contexts.remove(device)).collect::<Vec<_>>()
+/// Closes devices that were removed and that no identifier names any more, as librdmacm does when
+/// another device appears.
+fn close_unused() {
+    let unused: Vec<_> = with(|host| {
+        let ConnectionManager { ids, stale, .. } = &mut host.cm;
+        let is_unused = |context: &mut usize| ids.values().all(|it| it.context != *context);
+        stale.extract_if(.., is_unused).collect()
     });
     for context in unused {
         // SAFETY: it was opened for identifiers, of which none is left.
@@ -215,19 +222,20 @@ unsafe fn address_of(raw: *mut sockaddr) -> SocketAddr {
 
 /// Names the device in an identifier.
 fn name_device(id: *mut rdma_cm_id, device: usize) {
-    let known = with(|host| {
-        let own = host.cm.ids.get_mut(&at(id)).unwrap();
-        (own.device, own.is_named) = (device, true);
-        host.cm.contexts.get(&device).copied()
-    });
+    let known = with(|host| host.cm.contexts.get(&device).copied());
     let context = match known {
         None => {
+            close_unused();
             let context = objects::open_for_cm(device);
             with(|host| host.cm.contexts.insert(device, context.expose_provenance()));
             context
         }
         Some(known) => ptr::with_exposed_provenance_mut::<ibv_context>(known),
     };
+    with(|host| {
+        let own = host.cm.ids.get_mut(&at(id)).unwrap();
+        (own.device, own.context) = (device, at(context));
+    });
     // SAFETY: the caller has it.
     unsafe { (*id).verbs = context };
 }
@@ -361,7 +369,7 @@ unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -
     };
     let is_iwarp = is_iwarp(id);
     let listener = with(|host| {
-        let is_here = |it: &IdState| !(it.is_named && host.removed.contains(&it.device));
+        let is_here = |it: &IdState| it.context == 0 || !host.removed.contains(&it.device);
         let is_it = |it: &IdState| {
             let is_at =
                 it.local == to || it.local.ip().is_unspecified() && it.local.port() == to.port();

@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
         let number = host.objects.devices.iter().position(|it| *it == at(device)).unwrap();
         let told = Told::new();
         let mut context = zeroed::<ibv_context>();
-        (context.device, context.async_fd) = (device, told.raw_fd());
+        (context.device, context.cmd_fd, context.async_fd) = (device, -1, told.raw_fd());
         let ops = &mut context.ops;
         if host.adapters[number].windowing != DeviceWindowing::Missing {
             ops.alloc_mw = Some(alloc_mw);
@@ -113,6 +113,7 @@ unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_devi
     (found.max_qp, found.max_qp_wr) = (65_536, adapter.queue_depth);
     found.max_cqe = adapter.completions;
     (found.max_qp_rd_atom, found.max_qp_init_rd_atom) = (16, 16);
+    found.max_mr = 1_048_576;
     let has_windows = adapter.windowing != DeviceWindowing::Missing;
     found.max_mw = if has_windows { 16_777_216 } else { 0 };
     found.max_srq_wr = adapter.says_receives.unwrap_or(adapter.shared_receives);
@@ -177,7 +178,7 @@ unsafe extern "C" fn reg_mr(
         let opened = Opened { base: base.expose_provenance(), len, access: access as u32 };
         host.objects.regions.insert(key, Region { domain: at(domain), opened });
         let mut region = zeroed::<ibv_mr>();
-        region.lkey = key;
+        (region.lkey, region.rkey) = (key, key);
         lend(region)
     })
 }

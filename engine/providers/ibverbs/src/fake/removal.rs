@@ -2,7 +2,7 @@
 
 use super::{
     ADAPTERS, Adapter, Told, address, install,
-    roles::{Way, end_of, every_way, full, small},
+    roles::{Way, calling_end, end_of, every_way, full, small},
     with,
 };
 use crate::{RdmaAddress, Through, sys::ibv_event_type as event};
@@ -38,7 +38,6 @@ pub(super) fn remove(device: usize) {
         }
         host.cm.remove(device);
     });
-    super::cm::close_unused();
 }
 
 /// Adds an adapter that was removed.
@@ -46,9 +45,23 @@ pub(super) fn restore(device: usize) {
     with(|host| assert!(host.removed.remove(&device)));
 }
 
-/// Returns true if nobody has the adapter open: the kernel has removed it.
+/// Returns true if the kernel need not wait for programs that have the adapter open: it took it
+/// from them, or they closed it. That librdmacm has it open counts as long as its descriptor is
+/// there.
 fn is_released(device: usize) -> bool {
-    with(|host| host.objects.contexts.keys().all(|it| host.objects.device_of[it] != device))
+    with(|host| {
+        let devices = &host.objects.device_of;
+        let mut own = host.objects.contexts.iter().filter(|(it, _)| devices[*it] == device);
+        own.all(|(context, told)| {
+            let of_cm = host.cm.has_open(*context);
+            let path = format!("/proc/self/fd/{}", told.raw_fd());
+            of_cm && (host.adapters[device].disassociates || !is_event_descriptor(&path))
+        })
+    })
+}
+
+fn is_event_descriptor(path: &str) -> bool {
+    std::fs::read_link(path).unwrap().to_string_lossy().contains("eventfd")
 }
 
 /// Reports an event of a port to all who have the adapter open.
@@ -91,7 +104,10 @@ impl Pair {
         install(&adapters);
         let outages = Outages::default();
         let device = |through, shard| {
-            let mut device = end_of(&small(), through, way.is_apart).unwrap();
+            let mut device = match through {
+                Through::Toward(_) => calling_end(through, way.is_apart),
+                Through::Local(_) => end_of(&small(), through, way.is_apart).unwrap(),
+            };
             device.shared.config.outage = outages.of_shard(shard);
             device
         };
@@ -116,11 +132,10 @@ impl Pair {
         }
     }
 
-    /// Calls once in each form that the caller has. All memory comes back.
+    /// Calls once in each form. All memory comes back.
     fn call(&mut self) {
-        let has_windows = self.client.provider().about().has_windows;
-        for len in if has_windows { &[100, 70_000, 1 << 20][..] } else { &[100] } {
-            let octets: Vec<u8> = (0..*len).map(|i| (i * 31 + i / 251) as u8).collect();
+        for len in [100, 70_000, 1 << 20] {
+            let octets: Vec<u8> = (0..len).map(|i| (i * 31 + i / 251) as u8).collect();
             let peer = self.client.app().peers()[0];
             assert!(self.client.with_app(|_, cx| Caller::call(cx, peer, Token(1), Some(&octets))));
             self.settle(2_000);
@@ -206,6 +221,30 @@ fn a_removal_with_calls_under_way_loses_no_memory() {
             let calls = (pair.server.calls_in_progress(), pair.client.calls_in_progress());
             assert_eq!((in_use, calls), ((0, 0), ((0, 0), (0, 0))), "{} {passes}", adapter.name);
         }
+        pair.call();
+    }
+}
+
+#[test]
+fn a_device_of_less_use_at_the_same_address_is_not_taken_and_does_not_wait_for_the_shard() {
+    let way = every_way().next().unwrap().1;
+    for disassociates in [false, true] {
+        let full = Adapter { disassociates, ..ADAPTERS[0] };
+        let mut pair = Pair::new([full, full], way);
+        remove(0);
+        pair.settle(20);
+        let siw = Adapter { disassociates, ..*ADAPTERS.last().unwrap() };
+        with(|host| host.adapters[0] = siw);
+        restore(0);
+        pair.settle(2_000);
+        let [(0, why)] = &pair.outages()[..] else { panic!("{:?}", pair.outages()) };
+        assert!(why.ends_with("can do less than the device before"), "{why}");
+        remove(0);
+        pair.settle(20);
+        assert!(is_released(0));
+        with(|host| host.adapters[0] = full);
+        restore(0);
+        pair.settle(20_000);
         pair.call();
     }
 }

@@ -6,7 +6,7 @@ use stag_echo::{
     Caller, Echo,
     forms::{self, FORMS, FormCall, FormCaller, FormFault},
 };
-use stag_engine::{CallFault, Config, Shard, Token};
+use stag_engine::{Config, Shard, Token};
 use stag_pools::{Class, Pool, RemoteKey};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Cause, Event, FabricFault, Provider, RemoteSpan, Tag, Time};
@@ -30,6 +30,12 @@ pub(super) fn end_of(
     Ibverbs::new(IbverbsConfig { is_apart, ..IbverbsConfig::new(limits, through, Time(0)) })
 }
 
+/// An end that calls: where the device has no windows it opens regions.
+pub(super) fn calling_end(through: Through, is_apart: bool) -> Ibverbs {
+    let new = IbverbsConfig::new(small().limits(64), through, Time(0));
+    Ibverbs::new(IbverbsConfig { is_apart, opens_regions: true, ..new }).unwrap()
+}
+
 /// A server on the first adapter and a caller on the second one. Returns the end of a call in each
 /// form, and how many keys the server invalidated.
 fn calls(server: Adapter, caller: Adapter, way: Way) -> (Vec<Result<(), FormFault>>, u64) {
@@ -39,7 +45,7 @@ fn calls(server: Adapter, caller: Adapter, way: Way) -> (Vec<Result<(), FormFaul
     let device = end_of(&config, Through::Local(address(0)), way.is_apart).unwrap();
     let mut server = Shard::new(device, Echo::default(), config, admit()).unwrap();
     let at = server.listen(&RdmaAddress(to)).unwrap();
-    let device = end_of(&small(), Through::Toward(at.0), way.is_apart).unwrap();
+    let device = calling_end(Through::Toward(at.0), way.is_apart);
     let config = Config { call_versions: way.versions, ..small() };
     let mut client = Shard::new(device, FormCaller::default(), config, admit()).unwrap();
     client.connect(&at).unwrap();
@@ -107,16 +113,31 @@ fn every_adapter_serves_calls_of_every_form_and_invalidates_where_it_can() {
 }
 
 #[test]
-fn every_adapter_calls_with_chunks_where_it_has_windows_and_inline_where_it_has_none() {
+fn every_adapter_calls_with_chunks_by_windows_or_by_regions_for_one_use() {
     for (adapter, way) in every_way() {
         let (ends, _) = calls(full(&adapter), adapter, way);
-        let has_windows =
-            matches!(adapter.windowing, DeviceWindowing::Works | DeviceWindowing::Unsaid);
-        let expected = expected(|form| match has_windows || form.is_short() {
-            true => Ok(()),
-            false => Err(FormFault::Call(CallFault::TooLong)),
-        });
-        assert_eq!(ends, expected, "{} {way:?}", adapter.name);
+        assert_eq!(ends, expected(|_| Ok(())), "{} {way:?}", adapter.name);
+    }
+}
+
+#[test]
+fn a_caller_without_windows_calls_one_host_at_a_time() {
+    let qedr = *ADAPTERS.iter().find(|it| it.name == "qedr").unwrap();
+    for adapter in [qedr, ADAPTERS[0]] {
+        install(&[ADAPTERS[0], ADAPTERS[0], adapter]);
+        let to = [0, 1].map(|server| RdmaAddress(SocketAddr::new(address(server), 9)));
+        let mut end = calling_end(Through::Toward(to[0].0), false);
+        end.connect(&to[0], &[]).unwrap();
+        end.connect(&to[0], &[]).unwrap();
+        let other = end.connect(&to[1], &[]).map(drop);
+        let expected = match adapter.name {
+            "qedr" => Err(FabricFault::NotIsolated),
+            _ => Ok(()),
+        };
+        assert_eq!(other, expected, "{}", adapter.name);
+        // With the last connection to a host the rule is over.
+        (1..100).for_each(|now| drop(end.poll(Time(now * 1_000_000))));
+        assert_eq!(end.connect(&to[1], &[]).map(drop), Ok(()), "{}", adapter.name);
     }
 }
 
@@ -292,9 +313,8 @@ fn the_guide_says_of_each_adapter_what_it_can() {
         .iter()
         .map(|it| {
             let windows = matches!(it.windowing, DeviceWindowing::Works | DeviceWindowing::Unsaid);
-            let calls = it.has_connections && windows;
             let invalidates = it.sends_invalidation && it.name != "siw";
-            let facts = [it.shared_receives > 0, windows, invalidates, it.has_connections, calls];
+            let facts = [it.shared_receives > 0, windows, invalidates, it.has_connections];
             let cells = facts.map(|fact| if fact { "yes" } else { "no" }).join(" | ");
             format!("| {} | {cells} |", it.name)
         })

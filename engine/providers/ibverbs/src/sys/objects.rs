@@ -37,7 +37,8 @@ constants! {
 pub(crate) struct ibv_context {
     pub(crate) device: *mut ibv_device,
     pub(crate) ops: ibv_context_ops,
-    cmd_fd: c_int,
+    /// Commands to the device.
+    pub(crate) cmd_fd: c_int,
     /// Readable when there is an asynchronous event.
     pub(crate) async_fd: c_int,
 }
@@ -113,7 +114,7 @@ pub(crate) struct ibv_device_attr {
     max_sge_rd: c_int,
     max_cq: c_int,
     pub(crate) max_cqe: c_int,
-    max_mr: c_int,
+    pub(crate) max_mr: c_int,
     max_pd: c_int,
     /// RDMA Reads of the peer that one queue pair serves at a time.
     pub(crate) max_qp_rd_atom: c_int,
@@ -229,8 +230,8 @@ pub(crate) struct ibv_mr {
     handle: u32,
     /// The key that our work requests name the region by.
     pub(crate) lkey: u32,
-    /// The permanent key for peers, which is never advertised.
-    rkey: u32,
+    /// The key for peers. That of a pool is never advertised.
+    pub(crate) rkey: u32,
 }
 
 layout! {
