@@ -118,8 +118,8 @@ pub(crate) unsafe fn let_go(context: *mut ibv_context) {
     // Without it the kernel waits until this process ends.
     let Ok(null) = null else { return };
     // SAFETY: the caller's promise.
-    let fds = unsafe { [(*context).cmd_fd, (*context).async_fd] };
-    for fd in fds.into_iter().filter(|fd| *fd >= 0) {
+    let context = unsafe { &*context };
+    for fd in [context.cmd_fd, context.async_fd].into_iter().filter(|fd| *fd >= 0) {
         // SAFETY: the descriptor is the context's, which asks for nothing but to give back what
         // identifiers had, and takes any answer to that.
         unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
