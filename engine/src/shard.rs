@@ -170,6 +170,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.memory.taken() + self.core.receives.taken() - self.provider.receives_posted()
     }
 
+    /// Receives that one connection gets, at most: what was configured, or fewer where the device
+    /// has no more for each.
+    pub const fn grant_max(&self) -> u32 {
+        self.core.config.grant
+    }
+
     /// Calls that are not over: of peers, and of ours.
     pub fn calls_in_progress(&self) -> (usize, usize) {
         (self.core.responder.len(), self.core.requester.len())

@@ -259,7 +259,8 @@ part_removal() {
   /host/stag bench "rdma://$HERE:20050" --workload echo --size 512 --depth 4 --cores 1 --duration 600 --reconnect --timeout 60 \
     --json /host/removal.json >/host/removal-bench.log 2>&1 </dev/null &
   bench=$!
-  sleep 5
+  # It tells of each second once it is connected.
+  within 60 grep -q 'calls/s' /host/removal-bench.log || { kill "$first" "$echo"; not_ok removal/bench "$(tail -3 /host/removal-bench.log | tr '\n' '|')"; return; }
   pids="$first $echo $bench"
   fds_before=$(for pid in $pids; do descriptors "$pid"; done | xargs)
   pins_before=$(for pid in $pids; do pinned "$pid"; done | xargs)

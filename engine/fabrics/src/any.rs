@@ -81,6 +81,10 @@ macro_rules! any_provider {
                 }
             }
 
+            fn notices(&self) -> Vec<String> {
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.notices(), )+ }
+            }
+
             fn wants_shared_pools(&self) -> bool {
                 match self {
                     $(

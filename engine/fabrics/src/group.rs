@@ -1,6 +1,6 @@
 //! The addresses of a server, by fabric.
 
-use crate::{FabricAddress, FabricInfo, FabricVisitor};
+use crate::{Fabric, FabricAddress, FabricInfo, FabricVisitor};
 use std::net::SocketAddr;
 
 /// Addresses of one fabric, at least one.
@@ -52,10 +52,28 @@ impl FabricGroup {
         Ok(Self { first: self.first.of_shard(index)?, others })
     }
 
+    /// The NUMA node of the device of shard `place`, on a fabric of devices.
+    pub fn node(&self, place: usize) -> Option<u32> {
+        self.visit(NodeOf { group: self, place })
+    }
+
     /// Runs `visitor` for the fabric, with the first address. [`Fabric::only`](crate::Fabric::only)
     /// makes addresses of that fabric of all.
     pub fn visit<V: FabricVisitor>(&self, visitor: V) -> V::Output {
         self.first.clone().visit(visitor)
+    }
+}
+
+struct NodeOf<'a> {
+    group: &'a FabricGroup,
+    place: usize,
+}
+
+impl FabricVisitor for NodeOf<'_> {
+    type Output = Option<u32>;
+
+    fn visit<P: Fabric>(self, _: P::Address) -> Self::Output {
+        P::node(&P::only(self.group.addresses()), self.place)
     }
 }
 

@@ -318,6 +318,12 @@ pub trait Provider {
         None
     }
 
+    /// Sentences about what the device behind this provider lacks, and what follows from it, for
+    /// people who start a server.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns true if pools registered here should be ones that other processes can map
     /// ([`Pool::shared`]).
     fn wants_shared_pools(&self) -> bool {

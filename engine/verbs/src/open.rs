@@ -184,6 +184,13 @@ pub trait Open: Provider<Address: FromStr<Err: Display> + PartialEq> + Sized {
         Ok(at.clone())
     }
 
+    /// The NUMA node of the device that shard `place` of a server at `at` has, on a fabric of
+    /// devices, if the host says so.
+    fn node(at: &[Self::Address], place: usize) -> Option<u32> {
+        let _ = (at, place);
+        None
+    }
+
     /// An address of this host. A fabric of processes has its socket at `socket`, where nothing is
     /// yet.
     ///

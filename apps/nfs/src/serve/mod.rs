@@ -84,6 +84,8 @@ pub struct Started {
     pub fabric: FabricGroup,
     /// The name of the RDMA device; none on a fabric without one.
     pub device: Option<String>,
+    /// Sentences about what that device lacks.
+    pub notices: Vec<String>,
     /// The address of NFS and MOUNT over TCP.
     pub tcp: Option<SocketAddr>,
     /// Its two pools.

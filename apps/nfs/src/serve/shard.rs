@@ -313,7 +313,7 @@ impl ServeShard {
         config: Config,
         at: &[P::Address],
     ) -> Result<Built<P, S>, ServeError> {
-        let (receives, grant, streams) = (config.receives, config.grant, config.streams);
+        let (receives, streams) = (config.receives, config.streams);
         let duplicates = gateway.duplicates();
         let pool = gateway.store().pool().cloned();
         let admission = (self.admission)(Over::Fabric);
@@ -339,11 +339,12 @@ impl ServeShard {
                 .pop()
                 .expect("a shard listens at one address at least"),
             device: shard.provider().device_name().map(str::to_owned),
+            notices: shard.provider().notices(),
             tcp,
             budgets: shard.budgets(),
             connections: shard.provider().limits().connections,
             receives,
-            grant,
+            grant: shard.grant_max(),
             streams,
             duplicates,
             memory: None,

@@ -189,14 +189,22 @@ fn usual_octets() -> usize {
     ShardSizes::default().slot_octets()
 }
 
-/// Octets of the buffers of one shard of a server that was told nothing.
+/// Octets of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Octets of the buffers of one shard of a server that was told nothing. Each of its two pools
+/// takes whole huge pages.
 pub fn shard_buffers() -> usize {
-    ShardSizes::default().octets()
+    let sizes = ShardSizes::default();
+    let buffers = sizes.slot_octets();
+    let pools = [buffers, sizes.octets() - buffers];
+    pools.map(|pool| pool.next_multiple_of(HUGE_PAGE)).iter().sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_pools::{Class, Pool};
 
     #[test]
     fn the_usual_sizes_agree_and_so_do_those_that_follow_from_one_of_them() {
@@ -210,6 +218,17 @@ mod tests {
         let half = usual.with_buffers(octets / 2);
         assert!(half.check() == Ok(()) && half.slot_octets() <= octets / 2, "{half:?}");
         assert!(usual.with_receives(9_000).octets() > usual.octets());
+    }
+
+    #[test]
+    fn the_huge_pages_of_a_shard_are_those_of_each_of_its_pools() {
+        let usual = ShardSizes::default();
+        let shard = Pool::new(&usual.config(0).classes()).unwrap();
+        let len = usual.config(0).receive_len;
+        let receives = Pool::new(&[Class { slot_len: len, count: usual.receives }]).unwrap();
+        let pages = |pool: &Pool| pool.span().1.div_ceil(HUGE_PAGE);
+        assert_eq!(shard_buffers(), (pages(&shard) + pages(&receives)) * HUGE_PAGE);
+        assert!(shard_buffers() > usual.octets(), "{}", usual.octets());
     }
 
     #[test]

@@ -72,6 +72,7 @@ use stag_nfs::{
 };
 use stag_verbs::Outages;
 use std::{
+    collections::BTreeSet,
     env, io,
     sync::{
         Arc,
@@ -246,8 +247,12 @@ impl Server {
     /// Starts the shards one after the other: the first of each fabric finds the ports, where the
     /// others then listen too. What is served over TCP, the first fabric's shards serve.
     fn start(&mut self, source: &StoreSource) -> Result<Addresses, Error> {
-        let (cores, clock) = (launch::cores(), Clock::start());
         let fabrics = self.plan.fabrics.clone();
+        let wanted: Vec<_> = fabrics
+            .iter()
+            .flat_map(|fabric| (0..fabric.cores).map(|place| fabric.group.node(place)))
+            .collect();
+        let (cores, clock) = (launch::near(launch::cores(), &wanted), Clock::start());
         let mounts = Arc::new(MountList::default());
         let shared = fabrics.iter().filter(|fabric| fabric.cores > 1);
         // Ports of RDMA devices are none of the system's sockets.
@@ -262,6 +267,8 @@ impl Server {
         let (versions, mut records) = nfs4::versions(&self.plan, source)?;
         let steers = self.plan.steer == options::SteerOption::Address;
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
+        // Each is told once for all shards of a device.
+        let mut told = BTreeSet::new();
         for (number, FabricShards { group: mut fabric, cores: places }) in
             fabrics.into_iter().enumerate()
         {
@@ -322,6 +329,9 @@ impl Server {
                     aside(without_ring(error) + "\n");
                 }
                 aside(announce::shard(index, core, &started));
+                for notice in started.notices.iter().filter(|it| told.insert((*it).clone())) {
+                    aside(format!("notice: {notice}\n"));
+                }
                 found.add(&started);
                 // The next shard shares ports; sockets of processes it has of its own.
                 if fabric.info().sharing == Sharing::Port {

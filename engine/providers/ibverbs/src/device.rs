@@ -20,7 +20,7 @@ use crate::sys::{
     ibv_transport_type, ibv_wc_flags,
 };
 use libc::c_int;
-use stag_verbs::VerbFault;
+use stag_verbs::{Limits, VerbFault};
 use std::{
     ffi::CStr,
     fs::OpenOptions,
@@ -63,6 +63,30 @@ pub struct DeviceAbout {
     pub(crate) wants_sinks: bool,
     /// True if posting and arming are system calls: of devices that are software.
     pub(crate) is_soft: bool,
+}
+
+impl DeviceAbout {
+    /// Sentences about what it lacks, for a provider with these limits.
+    pub(crate) fn notices(&self, limits: &Limits) -> Vec<String> {
+        let (name, mut told) = (&self.name, Vec::new());
+        if let Some(each) = limits.receives_each {
+            told.push(format!(
+                "{name} has no shared receive queue: {} connections on each core, with {each} \
+                 receives each",
+                limits.connections
+            ));
+        }
+        if !limits.sends_invalidation {
+            told.push(format!("{name} sends no invalidations: clients end their keys themselves"));
+        }
+        if !self.has_windows && limits.windows > 0 {
+            told.push(format!(
+                "{name} has no memory windows: memory is registered for each call, and one host is \
+                 called at a time"
+            ));
+        }
+        told
+    }
 }
 
 /// An asynchronous event of a device.

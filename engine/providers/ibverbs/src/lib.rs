@@ -47,6 +47,9 @@ mod close;
 mod cm;
 mod config;
 mod conn;
+#[cfg(test)]
+#[path = "../../../../tests/counting/mod.rs"]
+mod counting;
 mod device;
 mod driver;
 mod events;

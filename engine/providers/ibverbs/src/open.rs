@@ -7,7 +7,7 @@ use crate::{
 };
 use stag_verbs::{Here, Notation, Open, Settings, Sharing};
 use std::{
-    io,
+    fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
 };
@@ -27,6 +27,15 @@ impl Open for Ibverbs {
 
     fn ip(at: &RdmaAddress) -> Option<SocketAddr> {
         Some(at.0)
+    }
+
+    fn node(at: &[RdmaAddress], place: usize) -> Option<u32> {
+        let addresses: Vec<_> = at.iter().map(|at| at.0.ip()).collect();
+        let found = rails(Library::get().ok()?, &addresses).ok()?;
+        let device = &found.get(place % found.len().max(1))?.device;
+        let text = fs::read_to_string(format!("/sys/class/infiniband/{device}/device/numa_node"));
+        // -1 where the host has one node.
+        text.ok()?.trim().parse().ok()
     }
 
     fn here(_: &Path) -> Result<Here<RdmaAddress>, String> {

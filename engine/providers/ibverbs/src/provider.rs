@@ -88,6 +88,10 @@ impl Provider for Ibverbs {
         Some(&self.about().name)
     }
 
+    fn notices(&self) -> Vec<String> {
+        self.about().notices(self.limits())
+    }
+
     fn register(&mut self, pool: &Pool) -> io::Result<()> {
         self.add_pool(pool)
     }

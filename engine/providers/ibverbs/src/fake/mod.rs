@@ -21,6 +21,7 @@
 mod adapters;
 mod channel;
 mod cm;
+mod costs;
 mod data;
 mod objects;
 mod pairs;
@@ -32,7 +33,7 @@ mod tests;
 
 pub(crate) use adapters::{ADAPTERS, Adapter, DeviceWindowing};
 
-use crate::library::Library;
+use crate::{counting::allocations, library::Library};
 use cm::ConnectionManager;
 use libc::{c_int, c_void};
 use rustix::{
@@ -41,7 +42,7 @@ use rustix::{
 };
 use state::Objects;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{HashSet, VecDeque},
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsRawFd, OwnedFd},
@@ -111,9 +112,23 @@ fn system_call() {
     with(|host| assert_eq!(*host.opener.get_or_insert(caller), caller, "changed credentials"));
 }
 
+thread_local! {
+    /// Allocations of this thread for what its host does.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Allocations of this thread that a device would not make.
+fn allocations_of_fake() -> u64 {
+    ALLOCATIONS.get()
+}
+
 /// Runs `act` on the host of this thread.
 fn with<R>(act: impl FnOnce(&mut Host) -> R) -> R {
-    HOST.with_borrow_mut(|host| act(host.as_mut().expect("the adapter of this thread")))
+    let before = allocations();
+    let result =
+        HOST.with_borrow_mut(|host| act(host.as_mut().expect("the adapter of this thread")));
+    ALLOCATIONS.set(ALLOCATIONS.get() + allocations() - before);
+    result
 }
 
 /// The functions, if this thread has a host.

@@ -121,6 +121,25 @@ fn every_adapter_calls_with_chunks_by_windows_or_by_regions_for_one_use() {
 }
 
 #[test]
+fn each_adapter_says_what_it_lacks() {
+    for adapter in ADAPTERS {
+        install(&[adapter]);
+        let server = end(&small(), Through::Local(address(0))).unwrap().notices();
+        let caller = calling_end(Through::Local(address(0)), false).notices();
+        let count = |told: &[String], what| told.iter().filter(|it| it.contains(what)).count();
+        let windows = matches!(adapter.windowing, DeviceWindowing::Works | DeviceWindowing::Unsaid);
+        let says_invalidation = adapter.says_invalidation && adapter.name != "siw";
+        let expected = [adapter.shared_receives > 0, says_invalidation, true];
+        let lacks = ["no shared receive queue", "no invalidations", "no memory windows"];
+        let told = lacks.map(|what| count(&server, what) == 0);
+        assert_eq!(told, expected, "{} {server:?}", adapter.name);
+        assert_eq!(count(&caller, lacks[2]) == 0, windows, "{} {caller:?}", adapter.name);
+        let name = format!("{}_0 ", adapter.name);
+        assert!(server.iter().chain(&caller).all(|it| it.starts_with(&name)), "{server:?}");
+    }
+}
+
+#[test]
 fn a_caller_without_windows_calls_one_host_at_a_time() {
     let qedr = *ADAPTERS.iter().find(|it| it.name == "qedr").unwrap();
     for adapter in [qedr, ADAPTERS[0]] {

@@ -1,0 +1,69 @@
+//! Heap allocations per call on adapters that are not there: none after start, but for those of the
+//! made-up adapter itself.
+
+use super::{
+    ADAPTERS, Adapter, address, allocations_of_fake, install,
+    roles::{calling_end, end_of, full},
+};
+use crate::{RdmaAddress, Through, counting::allocations};
+use stag_echo::{Caller, Echo};
+use stag_engine::{Config, Shard, Token};
+use stag_verbs::Time;
+use std::net::SocketAddr;
+
+const CALLS: u64 = 500;
+
+fn small() -> Config {
+    Config { grant: 8, calls_max: 8, ..Config::small() }
+}
+
+/// Allocations of this thread that are not the adapter's.
+fn own() -> u64 {
+    allocations() - allocations_of_fake()
+}
+
+/// Allocations in so many calls of several sizes, on both sides.
+fn count(server: Adapter, caller: Adapter) -> u64 {
+    install(&[server, caller]);
+    let admit = || Box::new(|_| true) as Box<_>;
+    let device = end_of(&small(), Through::Local(address(0)), false).unwrap();
+    let mut server = Shard::new(device, Echo::default(), small(), admit()).unwrap();
+    let at = server.listen(&RdmaAddress(SocketAddr::new(address(0), 0))).unwrap();
+    let device = calling_end(Through::Toward(at.0), false);
+    let mut client = Shard::new(device, Caller::with_capacity(64), small(), admit()).unwrap();
+    client.connect(&at).unwrap();
+    let mut now = Time(1);
+    let mut turn = |client: &mut Shard<_, Caller>| {
+        now = Time(now.0 + 100_000);
+        server.pass(now);
+        client.pass(now);
+    };
+    (0..2_000).for_each(|_| turn(&mut client));
+    let peer = client.app().peers()[0];
+    let payload = [0x5a_u8; 9_000];
+    let sizes = [None, Some(0), Some(100), Some(900), Some(3_000), Some(5_000), Some(9_000)];
+    let mut before = 0;
+    for call in 0..2 * CALLS {
+        if call == CALLS {
+            before = own();
+        }
+        let octets = sizes[call as usize % sizes.len()].map(|len| &payload[..len]);
+        assert!(client.with_app(|_, cx| Caller::call(cx, peer, Token(call), octets)));
+        let done = loop {
+            turn(&mut client);
+            if let Some(done) = client.with_app(|app, _| app.take()) {
+                break done;
+            }
+        };
+        assert_eq!(done.echo.unwrap().map(|echo| echo.len()), octets.map(<[u8]>::len));
+    }
+    own() - before
+}
+
+#[test]
+fn a_call_allocates_nothing_on_any_adapter_in_either_role() {
+    for adapter in ADAPTERS.into_iter().filter(|it| it.has_connections) {
+        assert_eq!(count(adapter, full(&adapter)), 0, "{} serves", adapter.name);
+        assert_eq!(count(full(&adapter), adapter), 0, "{} calls", adapter.name);
+    }
+}
