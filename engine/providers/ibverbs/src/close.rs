@@ -279,6 +279,7 @@ mod tests {
             spare_works: Vec::new(),
             chain: Vec::new(),
             named: Vec::new(),
+            receive_chain: Default::default(),
             taken: 1,
             waiting: 0,
             timed: Vec::new(),

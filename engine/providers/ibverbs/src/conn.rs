@@ -1,6 +1,6 @@
 //! One connection, and what all connections of a shard share.
 
-use crate::sys::{ibv_send_wr, ibv_sge};
+use crate::sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
 use crate::{
     config::IbverbsConfig,
     device::{DeviceAbout, MemoryRegion, QueuePair, Queues},
@@ -13,8 +13,8 @@ use stag_pools::{Buf, Fenced, Pool, PoolPlace, RemoteKey};
 use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
 use std::{
     collections::{HashMap, VecDeque},
-    io,
     net::SocketAddr,
+    ptr,
     sync::Arc,
 };
 
@@ -164,6 +164,8 @@ pub(crate) struct PostedReceives {
     /// Receives that no connection has, if connections share none, and the connections that have
     /// lacked one for longest.
     pub(crate) stock: Vec<u32>,
+    /// Receives for the queue that connections share, if they do, which it does not have yet.
+    pub(crate) added: Vec<u32>,
     pub(crate) owed: VecDeque<Qp>,
 }
 
@@ -174,6 +176,7 @@ impl PostedReceives {
             posted: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             stock: Vec::with_capacity(capacity),
+            added: Vec::with_capacity(capacity),
             owed: VecDeque::with_capacity(capacity),
         }
     }
@@ -244,6 +247,8 @@ pub(crate) struct IbverbsShared {
     /// A chain while it is built: requests, and what each of them names.
     pub(crate) chain: Vec<ibv_send_wr>,
     pub(crate) named: Vec<ibv_sge>,
+    /// The same of receives.
+    pub(crate) receive_chain: (Vec<ibv_recv_wr>, Vec<ibv_sge>),
     /// Connections that count for the limit.
     pub(crate) taken: usize,
     /// Connect requests that the engine has not answered.
@@ -286,12 +291,34 @@ impl IbverbsShared {
         named.expect("a receive's pool is registered")
     }
 
-    /// Hands a receive to the queue that all connections share, if there is one.
-    pub(crate) fn share_receive(&self, number: u32) -> Option<io::Result<()>> {
-        let queue = self.queues.as_ref()?.receives.as_ref()?;
-        // SAFETY: the buffer is in `receives` until the receive completes; it lies in its region,
-        // and is that long.
-        Some(unsafe { queue.post(RECEIVE | u64::from(number), self.name_receive(number)) })
+    /// Hands the receives that were added to the queue that all connections share: one chain, one
+    /// doorbell. What the device does not take is tried again.
+    pub(crate) fn post_receives(&mut self) {
+        let Some(queue) = self.queues.as_ref().and_then(|queues| queues.receives.as_ref()) else {
+            return;
+        };
+        let (mut chain, mut named) = std::mem::take(&mut self.receive_chain);
+        chain.clear();
+        named.clear();
+        named.extend(self.receives.added.iter().map(|number| self.name_receive(*number)));
+        for (number, at) in self.receives.added.iter().zip(&mut named) {
+            let wr_id = RECEIVE | u64::from(*number);
+            chain.push(ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: at, num_sge: 1 });
+        }
+        let mut next = ptr::null_mut();
+        for request in chain.iter_mut().rev() {
+            request.next = next;
+            next = request;
+        }
+        // SAFETY: requests are linked in their order. The buffers are in `receives` until the
+        // receives complete; they lie in their region, and are that long.
+        let taken = match unsafe { queue.post(&mut chain) } {
+            Ok(()) => chain.len(),
+            Err((taken, _)) => taken,
+        };
+        self.receives.added.drain(..taken);
+        self.stats.receive_chains += 1;
+        self.receive_chain = (chain, named);
     }
 }
 

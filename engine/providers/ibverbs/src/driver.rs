@@ -104,6 +104,10 @@ impl Ibverbs {
             spare_works: Vec::with_capacity(places),
             chain: Vec::with_capacity(depth),
             named: Vec::with_capacity(depth),
+            receive_chain: (
+                Vec::with_capacity(limits.receives),
+                Vec::with_capacity(limits.receives),
+            ),
             taken: 0,
             waiting: 0,
             timed: Vec::with_capacity(places),
@@ -179,8 +183,16 @@ impl Ibverbs {
         }
     }
 
-    /// Rings the doorbells.
+    /// Hands added receives to the device.
+    pub(crate) fn post_added(&mut self) {
+        if !self.shared.receives.added.is_empty() {
+            self.shared.post_receives();
+        }
+    }
+
+    /// Rings the doorbells. Messages may promise receives, which go first.
     pub(crate) fn ring_all(&mut self) {
+        self.post_added();
         for place in 0..self.posted.len() {
             let Some(qp) = self.posted.get(place).copied() else { break };
             self.with(qp, |conn, shared| {
@@ -195,6 +207,7 @@ impl Ibverbs {
 
     pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
         self.shared.now = now;
+        self.post_added();
         if let Some(qp) = self.ended.take() {
             self.conns.remove(qp.0);
         }
@@ -339,6 +352,7 @@ impl Ibverbs {
 
     /// Makes the queue wake us up. False: something is there.
     pub(crate) fn is_idle(&mut self) -> bool {
+        self.post_added();
         if !self.shared.events.is_empty() || self.shared.any_flushed || self.ended.is_some() {
             return false;
         }

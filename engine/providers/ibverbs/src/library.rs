@@ -3,9 +3,9 @@
 
 use crate::apart;
 use crate::sys::{
-    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr,
-    ibv_mw, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr,
-    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    ibv_access_flags, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
+    ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_srq,
+    ibv_srq_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use libc::{c_int, c_uint, c_void, sockaddr};
 use libloading::Library as Loaded;
@@ -85,6 +85,9 @@ macro_rules! apart {
     }};
 }
 
+/// Domain, address, octets, address for peers, rights.
+type RegMrIova2 = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
+
 /// Makes the table and what fills it.
 macro_rules! functions {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
@@ -92,12 +95,17 @@ macro_rules! functions {
         pub(crate) struct Library {
             /// Calls that write to descriptors are made by a thread of their own ([`apart`]).
             pub(crate) is_apart: bool,
+            /// `ibv_reg_mr` for rights that a kernel may ignore. None: rdma-core before version 28.
+            pub(crate) ibv_reg_mr_iova2: Option<RegMrIova2>,
             $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
         }
 
         impl Library {
             fn find(libraries: &Libraries) -> Result<Self, Unavailable> {
-                Ok(Self { is_apart: false, $($($name: {
+                // SAFETY: the type is that of the function in rdma-core's headers.
+                let iova2 = unsafe { libraries.verbs.get::<RegMrIova2>("ibv_reg_mr_iova2\0") };
+                let ibv_reg_mr_iova2 = iova2.ok().map(|found| *found);
+                Ok(Self { is_apart: false, ibv_reg_mr_iova2, $($($name: {
                     let (library, name) = (&libraries.$library, concat!(stringify!($name), "\0"));
                     // SAFETY: the type is that of the function in rdma-core's headers, whose symbol
                     // versions keep it.
@@ -110,13 +118,13 @@ macro_rules! functions {
 
             /// The same functions, called by a thread of their own.
             const fn apart_all() -> Self {
-                Self { is_apart: true, $($($name: apart!($name ($($argument),*) $($result)?),)*)* }
+                Self { is_apart: true, ibv_reg_mr_iova2: None, $($($name: apart!($name ($($argument),*) $($result)?),)*)* }
             }
 
             /// A table of functions that succeed and do nothing.
             #[cfg(test)]
             pub(crate) fn idle() -> Self {
-                Self { is_apart: false, $($($name: {
+                Self { is_apart: false, ibv_reg_mr_iova2: None, $($($name: {
                     unsafe extern "C" fn idle($(_: $argument),*) $(-> $result)? {
                         // SAFETY: results are numbers and pointers, of which zero is one.
                         $(unsafe { std::mem::zeroed::<$result>() })?
@@ -219,6 +227,7 @@ impl Library {
             ibv_ack_async_event: direct.ibv_ack_async_event,
             rdma_get_src_port: direct.rdma_get_src_port,
             rdma_ack_cm_event: direct.rdma_ack_cm_event,
+            ibv_reg_mr_iova2: direct.ibv_reg_mr_iova2,
             ..Self::apart_all()
         }))
     }
@@ -234,6 +243,30 @@ impl Library {
         }
         // SAFETY: the caller's promise.
         unsafe { apart::run(call) }
+    }
+
+    /// Registers memory; with the right to order writes freely, where rdma-core knows that right. It
+    /// leaves it out where the kernel does not.
+    ///
+    /// # Safety
+    /// As of `ibv_reg_mr`: `domain` is there, and so many octets from `base` are mapped.
+    pub(crate) unsafe fn reg_mr(
+        &self,
+        domain: *mut ibv_pd,
+        base: *mut c_void,
+        len: usize,
+        access: u32,
+    ) -> *mut ibv_mr {
+        let Some(register) = self.ibv_reg_mr_iova2 else {
+            // SAFETY: the caller's promise.
+            return unsafe { (self.ibv_reg_mr)(domain, base, len, access as c_int) };
+        };
+        let access = access | ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING;
+        let iova = base.addr() as u64;
+        // SAFETY: the caller's promise.
+        let make = || unsafe { register(domain, base, len, iova, access) };
+        // SAFETY: this thread waits for the region.
+        unsafe { self.write(make) }
     }
 
     /// Makes a window; see [`sys::ibv_alloc_mw`](crate::sys::ibv_alloc_mw).

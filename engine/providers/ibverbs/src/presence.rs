@@ -262,13 +262,13 @@ impl Ibverbs {
         }
         let lent = Lent::new(&device, &config, depth)?;
         let taken = self.take_up(&device, lent).and_then(|()| {
-            self.shared.pools.clone().iter().try_for_each(|pool| self.add_region(pool))?;
-            self.post_again()
+            self.shared.pools.clone().iter().try_for_each(|pool| self.add_region(pool))
         });
         if taken.is_err() {
             self.give_back();
             return taken;
         }
+        self.post_again();
         self.shared.is_lost = false;
         self.presence.is_port_down = false;
         if let Some(inbox) = &self.inbox {
@@ -279,15 +279,12 @@ impl Ibverbs {
 
     /// Hands all receives to the queue that connections share; where they share none, receives
     /// wait for connections.
-    fn post_again(&mut self) -> io::Result<()> {
+    fn post_again(&mut self) {
         self.shared.receives.owed.clear();
         if self.shared.has_own_receives() {
-            return Ok(());
+            return;
         }
-        self.shared.receives.stock.clear();
-        for number in self.shared.receives.numbers() {
-            self.shared.share_receive(number).unwrap_or(Ok(()))?;
-        }
-        Ok(())
+        self.shared.receives.added = self.shared.receives.numbers();
+        self.shared.post_receives();
     }
 }

@@ -19,6 +19,8 @@ pub struct IbverbsStats {
     pub windows_remade: u64,
     /// Completions.
     pub completions: u64,
+    /// Chains of receives handed to the queue that connections share: doorbells.
+    pub receive_chains: u64,
     /// Receives that failed and were posted again.
     pub receives_failed: u64,
     /// Looks at the connection manager and at the device: a few system calls each.
@@ -52,6 +54,7 @@ impl IbverbsStats {
             ("remote_invalidations", self.remote_invalidations.into()),
             ("windows_remade", self.windows_remade.into()),
             ("completions", self.completions.into()),
+            ("receive_chains", self.receive_chains.into()),
             ("receives_failed", self.receives_failed.into()),
             ("looks", self.looks.into()),
             ("port_events", self.port_events.into()),

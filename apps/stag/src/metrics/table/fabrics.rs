@@ -156,6 +156,11 @@ pub const RDMA_DEVICES: &[Metric] = &[
         "Looks at the connection manager and at the device.",
     ),
     Metric::counter(
+        "stag_verbs_receive_chains_total",
+        "rdma.receive_chains",
+        "Chains of receives handed to the queue that connections share: doorbells.",
+    ),
+    Metric::counter(
         "stag_verbs_device_losses_total",
         "rdma.device_losses",
         "Times that the device was lost: removed, or reset by its driver.",

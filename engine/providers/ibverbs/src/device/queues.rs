@@ -2,8 +2,7 @@
 
 use super::{Device, Domain, failed, made, set_nonblocking};
 use crate::sys::{
-    ibv_comp_channel, ibv_cq, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
-    ibv_wc,
+    ibv_comp_channel, ibv_cq, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc,
 };
 use libc::c_int;
 use std::{
@@ -120,18 +119,22 @@ impl SharedQueue {
         Ok(Rc::new(Self { domain: Rc::clone(domain), raw }))
     }
 
-    /// Gives the queue one more receive.
+    /// Gives the queue more receives, with one doorbell. On failure: how many were taken, and why
+    /// not more.
     ///
     /// # Safety
-    /// Nobody touches what `at` names before the receive completes or the queue is destroyed.
-    pub(crate) unsafe fn post(&self, wr_id: u64, mut at: ibv_sge) -> io::Result<()> {
-        let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut at, num_sge: 1 };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue is there, and reads the request during the call.
-        match unsafe { crate::sys::ibv_post_srq_recv(self.raw, &raw mut wr, &raw mut bad) } {
-            0 => Ok(()),
-            code => Err(failed(code)),
+    /// Each request's `next` is the one after it or null, and nobody touches what it names before
+    /// the receive completes or the queue is destroyed.
+    pub(crate) unsafe fn post(&self, chain: &mut [ibv_recv_wr]) -> Result<(), (usize, io::Error)> {
+        let first = chain.as_mut_ptr();
+        let mut bad = ptr::null_mut::<ibv_recv_wr>();
+        // SAFETY: the queue is there, and reads the requests during the call.
+        let code = unsafe { crate::sys::ibv_post_srq_recv(self.raw, first, &raw mut bad) };
+        if code == 0 {
+            return Ok(());
         }
+        let taken = bad.addr().wrapping_sub(first.addr()) / size_of::<ibv_recv_wr>();
+        Err((taken.min(chain.len()), failed(code)))
     }
 }
 

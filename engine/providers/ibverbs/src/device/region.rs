@@ -2,7 +2,6 @@
 
 use super::{Domain, is_gone, made};
 use crate::sys::{ibv_access_flags, ibv_mr, ibv_sge};
-use libc::c_int;
 use stag_pools::{Access, Buf, Pool, PoolId};
 use std::{
     io,
@@ -82,8 +81,7 @@ impl MemoryRegion {
         let base = unsafe { pool.span().0.add(at) };
         // SAFETY: the domain is there; `len` octets from `base` are mapped as long as the pool, of
         // which this keeps a clone.
-        let raw =
-            unsafe { (library.ibv_reg_mr)(domain.raw, base.as_ptr().cast(), len, access as c_int) };
+        let raw = unsafe { library.reg_mr(domain.raw, base.as_ptr().cast(), len, access) };
         let raw = made(raw)?;
         // SAFETY: it was just made.
         let lkey = unsafe { (*raw).lkey };

@@ -8,7 +8,7 @@ use super::{
 use crate::{RdmaAddress, Through, counting::allocations};
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, Shard, Token};
-use stag_verbs::Time;
+use stag_verbs::{Provider, Time};
 use std::net::SocketAddr;
 
 const CALLS: u64 = 500;
@@ -66,4 +66,18 @@ fn a_call_allocates_nothing_on_any_adapter_in_either_role() {
         assert_eq!(count(adapter, full(&adapter)), 0, "{} serves", adapter.name);
         assert_eq!(count(full(&adapter), adapter), 0, "{} calls", adapter.name);
     }
+}
+
+#[test]
+fn receives_are_handed_over_in_one_chain() {
+    install(&[ADAPTERS[0]]);
+    let device = end_of(&small(), Through::Local(address(0)), false).unwrap();
+    let admit = Box::new(|_| true) as Box<_>;
+    let mut server = Shard::new(device, Echo::default(), small(), admit).unwrap();
+    for now in 1..10 {
+        server.pass(Time(now));
+    }
+    let device = server.provider();
+    assert!(device.receives_posted() > 100);
+    assert_eq!(device.stats().receive_chains, 1);
 }

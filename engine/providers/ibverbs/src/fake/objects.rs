@@ -10,9 +10,9 @@ use crate::{
     fake::DeviceWindowing,
     library::Library,
     sys::{
-        ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
-        ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_qp_state as state, ibv_recv_wr, ibv_srq,
-        ibv_srq_init_attr, ibv_transport_type,
+        ibv_access_flags, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
+        ibv_device_attr, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_qp_state as state, ibv_recv_wr,
+        ibv_srq, ibv_srq_init_attr, ibv_transport_type,
     },
 };
 use libc::{c_int, c_uint, c_void};
@@ -181,6 +181,20 @@ unsafe extern "C" fn reg_mr(
         (region.lkey, region.rkey) = (key, key);
         lend(region)
     })
+}
+
+/// The right is one that changes nothing here.
+unsafe extern "C" fn reg_mr_iova2(
+    domain: *mut ibv_pd,
+    base: *mut c_void,
+    len: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    assert_eq!(iova, base.addr() as u64);
+    assert_ne!(access & ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING, 0);
+    // SAFETY: the caller's promises.
+    unsafe { reg_mr(domain, base, len, access as c_int) }
 }
 
 unsafe extern "C" fn dereg_mr(region: *mut ibv_mr) -> c_int {
@@ -407,6 +421,7 @@ pub(super) fn fill(table: &mut Library) {
     table.ibv_alloc_pd = alloc_pd;
     table.ibv_dealloc_pd = dealloc_pd;
     table.ibv_reg_mr = reg_mr;
+    table.ibv_reg_mr_iova2 = Some(reg_mr_iova2);
     table.ibv_dereg_mr = dereg_mr;
     table.ibv_create_comp_channel = create_comp_channel;
     table.ibv_destroy_comp_channel = destroy_comp_channel;

@@ -253,6 +253,7 @@ constants! {
         IBV_ACCESS_REMOTE_WRITE = 1 << 1,
         IBV_ACCESS_REMOTE_READ = 1 << 2,
         IBV_ACCESS_MW_BIND = 1 << 4,
+        IBV_ACCESS_RELAXED_ORDERING = 1 << 20,
     }
 }
 
