@@ -98,6 +98,10 @@ fn every_bad_argument_has_its_sentence() {
             "--shm-allow means nothing without a listener of shared memory: add --listen shm://",
         ),
         (
+            &["serve", "data", "--rdma-tos", "104"],
+            "--rdma-tos means nothing without a listener of an RDMA device: add --listen rdma://",
+        ),
+        (
             &["serve", "data", "--tcp", "none", "--tcp-connections", "9"],
             "--tcp-connections means nothing without a listener of TCP",
         ),

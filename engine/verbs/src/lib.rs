@@ -95,7 +95,7 @@ pub use count::Count;
 pub use event::Event;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate, VerbFault};
 pub use ip::{AddressFault, scoped, socket_address};
-pub use open::{Here, Notation, Open, Settings, Sharing, Steering};
+pub use open::{Here, LinkSettings, Notation, Open, Settings, Sharing, Steering};
 pub use outage::{OutageReport, OutageTable, Outages};
 pub use passed::PassedListeners;
 pub use time::Time;

@@ -75,6 +75,19 @@ impl fmt::Debug for Steering {
     }
 }
 
+/// Settings of connections over InfiniBand and RoCE. What is not set is left to the connection
+/// manager and the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSettings {
+    /// Traffic class of packets that this side sends: the octet whose upper six bits are the DSCP.
+    pub traffic_class: Option<u8>,
+    /// Time after which a packet without acknowledgement is sent again: 4.096 µs times two to the
+    /// power of this, 0 to 31, of which 0 is no limit.
+    pub ack_timeout: Option<u8>,
+    /// Number of times that it is, 0 to 7, before the connection ends.
+    pub retries: Option<u8>,
+}
+
 /// Settings for providers of every fabric. A fabric takes those that mean something to it.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -111,6 +124,8 @@ pub struct Settings {
     pub allow: Vec<u32>,
     /// Sockets to listen by, in place of the provider's own.
     pub passed: PassedListeners,
+    /// Connections over InfiniBand and RoCE.
+    pub link: LinkSettings,
     /// Where a fabric of devices reports that none can be reached.
     pub outage: OutageReport,
 }
@@ -134,6 +149,7 @@ impl Settings {
             links: None,
             allow: Vec::new(),
             passed: PassedListeners::NONE,
+            link: LinkSettings::default(),
             outage: OutageReport::default(),
         }
     }

@@ -25,7 +25,7 @@ use stag_protocol::{
     nfs::{mount, v3},
     rpcrdma::Versions,
 };
-use stag_verbs::{FabricFault, OutageReport, PassedListeners, Steering};
+use stag_verbs::{FabricFault, LinkSettings, OutageReport, PassedListeners, Steering};
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
@@ -84,6 +84,8 @@ pub struct ServeShard {
     pub place: usize,
     /// The addresses of its fabric.
     pub fabric: FabricGroup,
+    /// Connections on RDMA devices.
+    pub rdma: LinkSettings,
     /// Users whose processes may connect by shared memory, beside our own and root.
     pub shm_allow: Vec<u32>,
     /// The address of NFS and MOUNT over TCP.
@@ -264,6 +266,7 @@ impl ServeShard {
             spare: Some(self.share.spare),
             links: Some(self.share.links),
             allow: self.shm_allow.clone(),
+            link: self.rdma,
             passed: self.passed.clone(),
             outage: self.outage.clone(),
             ..Settings::new(config.limits(SEND_QUEUE), seed, self.clock.now())

@@ -17,6 +17,8 @@ const KEYS: [&str; 3] = ["squash", "anonuid", "anongid"];
 pub struct Served {
     /// Shared memory is listened at.
     pub has_shm: bool,
+    /// An RDMA device is listened at.
+    pub has_rdma: bool,
     /// An address of an IP network is listened at, by RDMA or TCP.
     pub has_ip: bool,
     /// TCP is listened at.
@@ -37,6 +39,8 @@ pub fn check_parts(
     const MEMORY: &str = "with --memory, which waits for no file system: leave it out";
     const NO_SHM: &str = "without a listener of shared memory: add --listen shm:///SOCKET, or \
                           leave it out";
+    const NO_RDMA: &str = "without a listener of an RDMA device: add --listen rdma://IP:PORT, or \
+                           leave it out";
     const NO_IP: &str = "without a listener of an IP network: leave it out";
     const NO_TCP: &str = "without a listener of TCP: give one with --tcp IP:PORT, or leave it out";
     const NO_FOUR: &str = "without version 4: leave --nfs 3 out, or this";
@@ -44,6 +48,9 @@ pub fn check_parts(
     let parts = [
         ("helpers", served.is_memory, MEMORY),
         ("shm-allow", !served.has_shm, NO_SHM),
+        ("rdma-tos", !served.has_rdma, NO_RDMA),
+        ("rdma-ack-timeout", !served.has_rdma, NO_RDMA),
+        ("rdma-retry", !served.has_rdma, NO_RDMA),
         ("steer", !served.has_ip, NO_IP),
         ("clients", !served.has_ip, NO_IP),
         ("tcp-connections", !served.has_tcp, NO_TCP),

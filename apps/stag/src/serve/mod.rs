@@ -284,6 +284,7 @@ impl Server {
                     place,
                     fabric: fabric.clone(),
                     shm_allow: plan.shm_allow.clone(),
+                    rdma: plan.link,
                     tcp,
                     passed: plan.passed.clone(),
                     tls: plan.tls.clone(),

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::{Sampling, Spin};
 use stag_protocol::rpcrdma::Versions;
+use stag_verbs::LinkSettings;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 /// Arguments of `serve`.
@@ -99,6 +100,8 @@ pub struct ServeOptions {
     /// 2-directed or 1-2-directed for draft 001's words with clients that do not announce them
     #[arg(long, value_name = "1|2|1-2|…", default_value = "1-2", value_parser = versions)]
     pub rdma_version: Versions,
+    #[command(flatten)]
+    pub link: LinkOptions,
     /// Versions of NFS to serve: 4 (which is 4.1 and 4.2), 3, or 3,4 (see VERSION 4)
     #[arg(long, value_name = "3|4|3,4", value_delimiter = ',', default_value = "3,4",
         value_parser = clap::value_parser!(u8).range(3..=4))]
@@ -145,6 +148,30 @@ pub struct ServeOptions {
     /// Sizes of each core, and what all cores share.
     #[command(flatten)]
     pub limits: LimitOptions,
+}
+
+/// Connections over InfiniBand and RoCE.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct LinkOptions {
+    /// Traffic class of what is sent by rdma://, four times its DSCP: 104 is DSCP 26 [default: that
+    /// of the client]
+    #[arg(long, value_name = "N")]
+    pub rdma_tos: Option<u8>,
+    /// Time by rdma:// after which what was not acknowledged is sent again: 4.096 µs times 2 to the
+    /// power of N [default: from the path]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
+    pub rdma_ack_timeout: Option<u8>,
+    /// Number of times that it is, before the connection ends [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
+    pub rdma_retry: Option<u8>,
+}
+
+impl LinkOptions {
+    /// The settings of connections.
+    pub const fn settings(self) -> LinkSettings {
+        let Self { rdma_tos, rdma_ack_timeout, rdma_retry } = self;
+        LinkSettings { traffic_class: rdma_tos, ack_timeout: rdma_ack_timeout, retries: rdma_retry }
+    }
 }
 
 /// Limits, and how long what is waited for.

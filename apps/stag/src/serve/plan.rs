@@ -41,7 +41,7 @@ use stag_nfs::{
     },
 };
 use stag_protocol::rpcrdma::Versions;
-use stag_verbs::PassedListeners;
+use stag_verbs::{LinkSettings, PassedListeners};
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// The port of NFS and MOUNT over TCP, unless another is given.
@@ -71,6 +71,8 @@ pub struct Plan {
     pub setting_of_users: Option<String>,
     /// Users whose processes may connect by shared memory, beside our own and root.
     pub shm_allow: Vec<u32>,
+    /// Connections on RDMA devices.
+    pub link: LinkSettings,
     /// Sizes of each shard.
     pub sizes: ShardSizes,
     /// Tell clients while they connect what they may send.
@@ -178,6 +180,7 @@ impl Plan {
         exports::check_names(&exports, capacity.is_none() && ceph.is_none(), origins)?;
         let served = Served {
             has_shm: fabrics.iter().any(|fabric| fabric.group.info().scheme == "shm"),
+            has_rdma: fabrics.iter().any(|fabric| fabric.group.info().scheme == "rdma"),
             has_ip: !addresses.is_empty(),
             has_tcp: tcp.is_some(),
             is_memory: capacity.is_some(),
@@ -256,6 +259,7 @@ impl Plan {
             store,
             fabrics,
             shm_allow,
+            link: arguments.link.settings(),
             tcp,
             passed,
             tls,

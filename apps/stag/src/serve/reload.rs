@@ -309,6 +309,7 @@ fn fixed(plan: &Plan, options: &ServeOptions) -> Vec<(&'static str, String)> {
             format!("{:?}", options.confine.then(|| plan.directories())),
         ),
         ("shm-allow", format!("{:?}", plan.shm_allow)),
+        ("rdma-tos, rdma-ack-timeout and rdma-retry", format!("{:?}", plan.link)),
         ("buffers", format!("{:?}", sizes.slots)),
         ("receives", format!("{:?}", sizes.receives)),
         ("connections", format!("{:?}", sizes.connections)),

@@ -14,7 +14,7 @@ use crate::{
 };
 use libc::c_int;
 use rustix::event::epoll;
-use stag_verbs::{Cause, Event, FabricFault, Qp};
+use stag_verbs::{Cause, Event, FabricFault, LinkSettings, Qp};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -312,8 +312,13 @@ fn initialise(id: Option<&Id>, pair: &QueuePair) -> io::Result<()> {
     pair.modify(&mut attr, mask)
 }
 
+/// Returns true if a mask of attributes selects this one.
+const fn has(mask: c_int, attribute: u32) -> bool {
+    mask & attribute as c_int != 0
+}
+
 /// Brings the queue pair to where it sends and receives.
-fn make_ready(conn: &mut IbverbsConn) -> io::Result<()> {
+fn make_ready(conn: &mut IbverbsConn, link: &LinkSettings) -> io::Result<()> {
     let (Some(id), Some(pair)) = (&conn.id, &conn.pair) else {
         return Err(io::ErrorKind::NotConnected.into());
     };
@@ -321,10 +326,19 @@ fn make_ready(conn: &mut IbverbsConn) -> io::Result<()> {
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTR)?;
     attr.max_dest_rd_atomic = conn.reads.served;
     attr.min_rnr_timer = RNR_TIMER;
+    if has(mask, ibv_qp_attr_mask::IBV_QP_AV) {
+        attr.ah_attr.traffic_class = link.traffic_class.unwrap_or(attr.ah_attr.traffic_class);
+    }
     pair.modify(&mut attr, mask)?;
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTS)?;
-    if mask & ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC as c_int != 0 {
+    if has(mask, ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC) {
         attr.max_rd_atomic = conn.reads.asked;
+    }
+    if has(mask, ibv_qp_attr_mask::IBV_QP_TIMEOUT) {
+        attr.timeout = link.ack_timeout.unwrap_or(attr.timeout);
+    }
+    if has(mask, ibv_qp_attr_mask::IBV_QP_RETRY_CNT) {
+        attr.retry_cnt = link.retries.unwrap_or(attr.retry_cnt);
     }
     pair.modify(&mut attr, mask)
 }
@@ -351,7 +365,7 @@ pub(crate) fn accept(
 ) -> io::Result<()> {
     make_pair(conn, shared)?;
     if !shared.about.is_iwarp {
-        make_ready(conn)?;
+        make_ready(conn, &shared.config.link)?;
     }
     conn.state = IbverbsState::AwaitSign;
     conn.deadline = Some(shared.now + shared.config.accept_timeout);
@@ -367,7 +381,7 @@ pub(crate) fn agree(conn: &mut IbverbsConn, shared: &IbverbsShared, offered: Rea
 
 /// The peer accepted, and waits until we are ready.
 pub(crate) fn answered(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
-    make_ready(conn)?;
+    make_ready(conn, &shared.config.link)?;
     if let Some(id) = &conn.id {
         id.establish()?;
     }

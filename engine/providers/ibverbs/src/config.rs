@@ -2,7 +2,7 @@
 
 use crate::device::DeviceAbout;
 use stag_pools::Class;
-use stag_verbs::{Limits, OutageReport, Steering, Time};
+use stag_verbs::{Limits, LinkSettings, OutageReport, Steering, Time};
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -42,6 +42,8 @@ pub struct IbverbsConfig {
     /// Number of times that the device sends a message again if the peer has no receive for it: 0
     /// to 6, or 7 for no limit.
     pub rnr_retry: u8,
+    /// Settings of connections over InfiniBand and RoCE; an error on an iWARP device.
+    pub link: LinkSettings,
     /// Time limit for the set-up of a connection of ours.
     pub connect_timeout: Duration,
     /// Time limit for the set-up of a peer's connection, to our answer and behind it.
@@ -96,6 +98,7 @@ impl IbverbsConfig {
             // Credits promise a receive (RFC 8166 §3.3.1): a peer that has none for seconds gets no
             // more time.
             rnr_retry: 6,
+            link: LinkSettings::default(),
             connect_timeout: Duration::from_secs(10),
             accept_timeout: Duration::from_secs(5),
             linger: Duration::from_secs(1),
@@ -131,6 +134,14 @@ pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result
         let text = format!("{} has {has} {what} and {wanted} are wanted", about.name);
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     };
+    if about.is_iwarp && config.link != LinkSettings::default() {
+        let text = format!(
+            "{} speaks iWARP, which has no traffic class, acknowledgements and retries of its own: \
+             leave --rdma-tos, --rdma-ack-timeout and --rdma-retry out",
+            about.name
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let depth = config.queue_depth.min(about.queue_depth).max(1);
     let limits = &mut config.limits;
     // A device without shared queues: each connection has its part.

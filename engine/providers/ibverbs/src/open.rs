@@ -17,7 +17,7 @@ fn config(settings: &Settings, device: Through) -> IbverbsConfig {
     let mut config = IbverbsConfig::new(settings.limits, device, settings.now);
     (config.shared_port, config.steering) = (settings.shared_port, settings.steering.clone());
     config.is_apart = settings.changes_user;
-    config.outage = settings.outage.clone();
+    (config.outage, config.link) = (settings.outage.clone(), settings.link);
     config
 }
 

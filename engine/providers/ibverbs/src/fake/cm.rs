@@ -16,6 +16,8 @@ use std::{collections::HashMap, net::SocketAddr, ptr};
 /// Octets of private data that an event has room for on InfiniBand: the fields have fixed sizes.
 const REQUEST_ROOM: usize = 56;
 const REPLY_ROOM: usize = 196;
+/// Traffic class, timeout and retries of a connection, as the connection manager chooses them.
+pub(super) const LINK: (u8, u8, u8) = (0, 17, 7);
 
 /// The part of a connection's set-up that an identifier has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,12 +328,24 @@ unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn init_qp_attr(
-    _: *mut rdma_cm_id,
-    _: *mut ibv_qp_attr,
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
     system_call();
-    let said = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    let mut said = ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    if !is_iwarp(id) {
+        // SAFETY: the caller has it.
+        let attr = unsafe { &mut *attr };
+        (attr.ah_attr.traffic_class, attr.timeout, attr.retry_cnt) = LINK;
+        said |= match attr.qp_state {
+            ibv_qp_state::IBV_QPS_RTR => ibv_qp_attr_mask::IBV_QP_AV,
+            ibv_qp_state::IBV_QPS_RTS => {
+                ibv_qp_attr_mask::IBV_QP_TIMEOUT | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
+            }
+            _ => 0,
+        };
+    }
     // SAFETY: the caller has it.
     unsafe { *mask = said as c_int };
     0

@@ -95,6 +95,11 @@ pub(crate) fn missed_receives() -> u64 {
     with(|host| host.objects.missed)
 }
 
+/// Traffic class, timeout and retries of all queue pairs.
+fn links() -> Vec<(u8, u8, u8)> {
+    with(|host| host.objects.pairs.values().map(|pair| pair.link).collect())
+}
+
 /// Takes the host from this thread, for another one.
 pub(crate) fn take() -> Option<Host> {
     HOST.take()

@@ -49,6 +49,7 @@ unsafe extern "C" fn create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_init_attr)
             depth: cap.max_send_wr as usize,
             sends: VecDeque::new(),
             peer: None,
+            link: Default::default(),
         };
         host.objects.pairs.insert(number, state);
         raw
@@ -61,7 +62,8 @@ unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: 
     // SAFETY: the caller has it.
     let number = unsafe { (*pair).qp_num };
     // SAFETY: the caller has it.
-    let to = unsafe { (*attr).qp_state };
+    let attr = unsafe { *attr };
+    let to = attr.qp_state;
     with(|host| {
         let found = host.objects.pairs.get_mut(&number).unwrap();
         if host.objects.dead.contains(&found.context) {
@@ -81,6 +83,12 @@ unsafe extern "C" fn modify_qp(pair: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: 
             return libc::EINVAL;
         }
         found.state = to;
+        if mask & ibv_qp_attr_mask::IBV_QP_AV as c_int != 0 {
+            found.link.0 = attr.ah_attr.traffic_class;
+        }
+        if mask & ibv_qp_attr_mask::IBV_QP_TIMEOUT as c_int != 0 {
+            (found.link.1, found.link.2) = (attr.timeout, attr.retry_cnt);
+        }
         super::data::go_on(host);
         0
     })

@@ -1,6 +1,6 @@
 //! Shards on every adapter of the table: as server and as caller of one that has everything.
 
-use super::{ADAPTERS, Adapter, DeviceWindowing, address, install, missed_receives};
+use super::{ADAPTERS, Adapter, DeviceWindowing, address, cm::LINK, install, missed_receives};
 use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_echo::{
     Caller, Echo,
@@ -9,7 +9,7 @@ use stag_echo::{
 use stag_engine::{Config, Shard, Token};
 use stag_pools::{Class, Pool, RemoteKey};
 use stag_protocol::rpcrdma::{Version2, Versions};
-use stag_verbs::{Cause, Event, FabricFault, Provider, RemoteSpan, Tag, Time};
+use stag_verbs::{Cause, Event, FabricFault, LinkSettings, Provider, RemoteSpan, Tag, Time};
 use std::net::SocketAddr;
 
 pub(super) fn small() -> Config {
@@ -118,6 +118,34 @@ fn every_adapter_calls_with_chunks_by_windows_or_by_regions_for_one_use() {
         let (ends, _) = calls(full(&adapter), adapter, way);
         assert_eq!(ends, expected(|_| Ok(())), "{} {way:?}", adapter.name);
     }
+}
+
+#[test]
+fn settings_of_links_reach_the_device_and_are_refused_where_they_mean_nothing() {
+    let link = LinkSettings { traffic_class: Some(104), ack_timeout: Some(14), retries: Some(3) };
+    for (link, expected) in [(link, (104, 14, 3)), (LinkSettings::default(), LINK)] {
+        install(&[ADAPTERS[0]; 2]);
+        let ends = [Through::Local(address(0)), Through::Toward(SocketAddr::new(address(0), 9))];
+        let mut ends = ends.map(|through| {
+            let new = IbverbsConfig::new(small().limits(64), through, Time(0));
+            Ibverbs::new(IbverbsConfig { link, ..new }).unwrap()
+        });
+        let at = ends[0].listen(&RdmaAddress(SocketAddr::new(address(0), 0))).unwrap();
+        ends[1].connect(&at, &[]).unwrap();
+        for now in 1..50 {
+            for end in &mut ends {
+                if let Some(Event::ConnectRequest { qp }) = end.poll(Time(now * 1_000_000)) {
+                    end.accept(qp, &[]).unwrap();
+                }
+            }
+        }
+        assert_eq!(super::links(), [expected; 2]);
+    }
+    let siw = ADAPTERS[ADAPTERS.len() - 1];
+    install(&[siw]);
+    let new = IbverbsConfig::new(small().limits(64), Through::Local(address(0)), Time(0));
+    let refused = Ibverbs::new(IbverbsConfig { link, ..new }).unwrap_err().to_string();
+    assert!(refused.starts_with("siw_0 speaks iWARP"), "{refused}");
 }
 
 #[test]

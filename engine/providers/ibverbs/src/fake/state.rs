@@ -65,6 +65,8 @@ pub(super) struct QueuePairState {
     pub(super) sends: VecDeque<Request>,
     /// The number of its peer.
     pub(super) peer: Option<u32>,
+    /// Traffic class, timeout and retries.
+    pub(super) link: (u8, u8, u8),
 }
 
 /// All of them, by their addresses, queue pairs by their numbers, and windows by the index of

@@ -89,6 +89,42 @@ constants! {
     }
 }
 
+/// A path to a peer.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct ibv_ah_attr {
+    dgid: [u64; 2],
+    flow_label: u32,
+    sgid_index: u8,
+    hop_limit: u8,
+    /// Of packets with a global route, which those of RoCE are.
+    pub(crate) traffic_class: u8,
+    grh_end: u8,
+    dlid: u16,
+    sl: u8,
+    src_path_bits: u8,
+    static_rate: u8,
+    is_global: u8,
+    port_num: u8,
+}
+
+layout! {
+    whole ibv_ah_attr: 32 {
+        0 dgid as grh.dgid,
+        16 flow_label as grh.flow_label,
+        20 sgid_index as grh.sgid_index,
+        21 hop_limit as grh.hop_limit,
+        22 traffic_class as grh.traffic_class,
+        23 grh_end (unused),
+        24 dlid,
+        26 sl,
+        27 src_path_bits,
+        28 static_rate,
+        29 is_global,
+        30 port_num,
+    }
+}
+
 /// Attributes of a queue pair. A mask of [`ibv_qp_attr_mask`] selects which of them are valid.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -106,8 +142,8 @@ pub(crate) struct ibv_qp_attr {
     pub(crate) qp_access_flags: u32,
     cap: ibv_qp_cap,
     /// Primary and alternate path to the peer, filled by the connection manager.
-    ah_attr: [u64; 4],
-    alt_ah_attr: [u64; 4],
+    pub(crate) ah_attr: ibv_ah_attr,
+    alt_ah_attr: ibv_ah_attr,
     pkey_index: u16,
     alt_pkey_index: u16,
     en_sqd_async_notify: u8,
@@ -119,8 +155,10 @@ pub(crate) struct ibv_qp_attr {
     /// Code of the time after which the peer repeats a message that found no receive.
     pub(crate) min_rnr_timer: u8,
     port_num: u8,
-    timeout: u8,
-    retry_cnt: u8,
+    /// Code of the time after which a packet without acknowledgement is repeated.
+    pub(crate) timeout: u8,
+    /// Number of times that it is.
+    pub(crate) retry_cnt: u8,
     rnr_retry: u8,
     alt_port_num: u8,
     alt_timeout: u8,
@@ -162,6 +200,9 @@ constants! {
     /// Attributes that a call sets or asks for.
     ibv_qp_attr_mask: u32 {
         IBV_QP_STATE = 1,
+        IBV_QP_AV = 1 << 7,
+        IBV_QP_TIMEOUT = 1 << 9,
+        IBV_QP_RETRY_CNT = 1 << 10,
         IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13,
     }
 }
