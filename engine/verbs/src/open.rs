@@ -126,7 +126,7 @@ pub struct Settings {
     pub passed: PassedListeners,
     /// Connections over InfiniBand and RoCE.
     pub link: LinkSettings,
-    /// Where a fabric of devices reports that none can be reached.
+    /// Hears that a device cannot be reached, and why.
     pub outage: OutageReport,
 }
 

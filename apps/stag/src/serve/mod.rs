@@ -248,10 +248,7 @@ impl Server {
     /// others then listen too. What is served over TCP, the first fabric's shards serve.
     fn start(&mut self, source: &StoreSource) -> Result<Addresses, Error> {
         let fabrics = self.plan.fabrics.clone();
-        let wanted: Vec<_> = fabrics
-            .iter()
-            .flat_map(|fabric| (0..fabric.cores).map(|place| fabric.group.node(place)))
-            .collect();
+        let wanted: Vec<_> = fabrics.iter().flat_map(FabricShards::nodes).collect();
         let (cores, clock) = (launch::near(launch::cores(), &wanted), Clock::start());
         let mounts = Arc::new(MountList::default());
         let shared = fabrics.iter().filter(|fabric| fabric.cores > 1);

@@ -15,6 +15,11 @@ pub struct FabricShards {
 }
 
 impl FabricShards {
+    /// The NUMA node of the device of each shard, where there is one.
+    pub fn nodes(&self) -> impl Iterator<Item = Option<u32>> {
+        (0..self.cores).map(|place| self.group.node(place))
+    }
+
     /// One for each fabric, in the order in which fabrics were named first. `entries` are listeners
     /// of the file, which may say how many cores theirs has; else it has `usual`.
     ///

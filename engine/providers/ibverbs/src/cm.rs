@@ -178,7 +178,7 @@ impl Ibverbs {
         if self.shared.is_lost {
             return Err(FabricFault::DeviceLost);
         }
-        // RFC 5042 §6.1.1 [5042-8]: a key of several streams is for those that trust each other
+        // RFC 5042 §6.1.1 [5042-8]: no other stream can use a key: there is none of another host
         if self.has_other_host(Some(to.0.ip())) {
             return Err(FabricFault::NotIsolated);
         }
@@ -249,8 +249,8 @@ impl Ibverbs {
         }
     }
 
-    /// Returns true if keys of this shard open memory to all its connections, and one of these is to
-    /// another host than `ip`.
+    /// Returns true if keys of this shard open memory to all its connections, and one of them
+    /// is to another host than `ip`.
     fn has_other_host(&self, ip: Option<IpAddr>) -> bool {
         let conns = || (0..self.conns.capacity()).filter_map(|at| self.conns.key_at(at));
         let peers = || conns().filter_map(|key| self.conns.get(key)).filter_map(|conn| conn.peer);

@@ -78,7 +78,7 @@ pub struct IbverbsConfig {
     pub is_apart: bool,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
-    /// Where it is reported that the device cannot be used.
+    /// Hears that the device cannot be used, and why.
     pub outage: OutageReport,
     /// Slot classes of the arena for Reads; the longest slot is the longest span of a Read.
     pub sinks: [Class; 2],

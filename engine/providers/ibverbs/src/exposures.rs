@@ -14,7 +14,7 @@ use crate::{
 use stag_pools::{Access, Buf, Exposed, Fenced, Pool, RemoteKey, Scope};
 use std::{collections::HashMap, io, ops::Range, rc::Rc};
 
-/// What opens buffers on a device.
+/// Windows or regions: one of both opens buffers on a device.
 #[derive(Debug)]
 pub(crate) enum Exposures {
     Windows(DeviceWindows),
@@ -110,9 +110,9 @@ impl OpenRegions {
         scope: Scope,
         pool: &Pool,
         buf: Buf,
-        lent: (Range<usize>, Access),
+        span: Range<usize>,
+        access: Access,
     ) -> Result<RemoteKey, Buf> {
-        let (span, access) = lent;
         let at = buf.place().at + span.start;
         let region = match MemoryRegion::of_span(&self.domain, pool, at, span.len(), access) {
             Ok(region) if region.remote_key() != 0 => region,

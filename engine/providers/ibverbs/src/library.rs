@@ -118,7 +118,8 @@ macro_rules! functions {
 
             /// The same functions, called by a thread of their own.
             const fn apart_all() -> Self {
-                Self { is_apart: true, ibv_reg_mr_iova2: None, $($($name: apart!($name ($($argument),*) $($result)?),)*)* }
+                Self { is_apart: true, ibv_reg_mr_iova2: None,
+                    $($($name: apart!($name ($($argument),*) $($result)?),)*)* }
             }
 
             /// A table of functions that succeed and do nothing.
@@ -245,8 +246,8 @@ impl Library {
         unsafe { apart::run(call) }
     }
 
-    /// Registers memory; with the right to order writes freely, where rdma-core knows that right. It
-    /// leaves it out where the kernel does not.
+    /// Registers memory; with the right to order writes freely, where rdma-core knows it. It
+    /// leaves that out where the kernel does not.
     ///
     /// # Safety
     /// As of `ibv_reg_mr`: `domain` is there, and so many octets from `base` are mapped.

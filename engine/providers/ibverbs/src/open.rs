@@ -82,8 +82,8 @@ impl Open for Ibverbs {
         Ibverbs::new(config)
     }
 
-    /// The device that leads to `to`. Callers lend memory to the server: by windows, or, on a device
-    /// without them, by regions, and then they call one host at a time.
+    /// The device that leads to `to`. Callers lend memory to the server: by windows, or, on a
+    /// device without them, by regions, and then they call one host at a time.
     fn for_connecting(settings: Settings, to: Option<&RdmaAddress>) -> io::Result<Self> {
         let any = Through::Local(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let toward = to.map_or(any, |to| Through::Toward(to.0));

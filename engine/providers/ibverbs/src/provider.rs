@@ -205,7 +205,7 @@ impl Provider for Ibverbs {
             Some(Exposures::Regions(open)) => {
                 let pool = pools.iter().find(|pool| pool.id() == place.pool);
                 let pool = pool.expect("a region's pool is there");
-                match open.open(qp.scope(), pool, buf, (span, access)) {
+                match open.open(qp.scope(), pool, buf, span, access) {
                     Ok(key) => key,
                     Err(token) => return Err(Refused { why, token }),
                 }

@@ -10,18 +10,15 @@ use crate::{
         rdma_cm_event_type as kind, rdma_cm_id, rdma_conn_param, rdma_event_channel,
     },
 };
-use libc::{c_int, c_uint, c_void, sockaddr, sockaddr_storage};
+use libc::{c_int, c_uint, sockaddr, sockaddr_storage};
 use std::{collections::HashMap, net::SocketAddr, ptr};
 
-/// Octets of private data that an event has room for on InfiniBand: the fields have fixed sizes.
-const REQUEST_ROOM: usize = 56;
-const REPLY_ROOM: usize = 196;
 /// Traffic class, timeout and retries of a connection, as the connection manager chooses them.
 pub(super) const LINK: (u8, u8, u8) = (0, 17, 7);
 
 /// The part of a connection's set-up that an identifier has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     New,
     Listens,
     /// It asked a peer, or was asked.
@@ -33,14 +30,14 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct IdState {
     pub(super) channel: usize,
-    device: usize,
+    pub(super) device: usize,
     /// The context that it names the device by; 0: none.
-    context: usize,
-    local: SocketAddr,
-    stage: Stage,
-    is_asking: bool,
-    peer: Option<usize>,
-    number: u32,
+    pub(super) context: usize,
+    pub(super) local: SocketAddr,
+    pub(super) stage: Stage,
+    pub(super) is_asking: bool,
+    pub(super) peer: Option<usize>,
+    pub(super) number: u32,
 }
 
 /// An event and its private data.
@@ -69,11 +66,11 @@ pub(super) struct ConnectionManager {
 
 impl ConnectionManager {
     /// Reports something to the owner of an identifier.
-    fn tell(&mut self, id: usize, event: u32, status: c_int) {
+    pub(super) fn tell(&mut self, id: usize, event: u32, status: c_int) {
         self.tell_of(id, ptr::null_mut(), event, status, &[]);
     }
 
-    fn tell_of(
+    pub(super) fn tell_of(
         &mut self,
         id: usize,
         listener: *mut rdma_cm_id,
@@ -130,7 +127,7 @@ impl ConnectionManager {
     }
 
     /// Ends a connection, and tells both ends.
-    fn part(&mut self, id: usize) -> bool {
+    pub(super) fn part(&mut self, id: usize) -> bool {
         let Some(state) = self.ids.get_mut(&id).filter(|it| it.stage == Stage::Connected) else {
             return false;
         };
@@ -146,7 +143,7 @@ impl ConnectionManager {
     }
 }
 
-fn new_id(channel: usize, context: Context, stage: Stage) -> *mut rdma_cm_id {
+pub(super) fn new_id(channel: usize, context: Context, stage: Stage) -> *mut rdma_cm_id {
     let device = 0;
     let mut id = zeroed::<rdma_cm_id>();
     id.context = context;
@@ -223,7 +220,7 @@ unsafe fn address_of(raw: *mut sockaddr) -> SocketAddr {
 }
 
 /// Names the device in an identifier.
-fn name_device(id: *mut rdma_cm_id, device: usize) {
+pub(super) fn name_device(id: *mut rdma_cm_id, device: usize) {
     let known = with(|host| host.cm.contexts.get(&device).copied());
     let context = match known {
         None => {
@@ -243,7 +240,7 @@ fn name_device(id: *mut rdma_cm_id, device: usize) {
 }
 
 /// The device that has an address.
-fn device_at(ip: std::net::IpAddr) -> Option<usize> {
+pub(super) fn device_at(ip: std::net::IpAddr) -> Option<usize> {
     with(|host| {
         let here = (0..host.adapters.len()).filter(|device| !host.removed.contains(device));
         here.into_iter().find(|device| address(*device) == ip)
@@ -251,7 +248,7 @@ fn device_at(ip: std::net::IpAddr) -> Option<usize> {
 }
 
 /// Returns true if an identifier belongs to an iWARP device.
-fn is_iwarp(id: *mut rdma_cm_id) -> bool {
+pub(super) fn is_iwarp(id: *mut rdma_cm_id) -> bool {
     with(|host| host.adapters[host.cm.ids.get(&at(id)).unwrap().device].is_iwarp)
 }
 
@@ -351,150 +348,6 @@ unsafe extern "C" fn init_qp_attr(
     0
 }
 
-/// The private data of a request, reply or rejection, as long as the field for them.
-///
-/// # Safety
-/// `len` octets are there.
-unsafe fn private_data(from: *const c_void, len: u8, room: usize, is_iwarp: bool) -> Vec<u8> {
-    let mut octets = match len {
-        0 => Vec::new(),
-        // SAFETY: the caller's promise.
-        len => unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::from(len)) }.to_vec(),
-    };
-    if octets.len() < room && !is_iwarp {
-        octets.resize(room, 0);
-    }
-    octets
-}
-
-unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    system_call();
-    let adapter = with(|host| host.adapters[host.cm.ids.get(&at(id)).unwrap().device]);
-    if adapter.fails == Some("rdma_connect") {
-        return refuse(libc::EACCES);
-    }
-    // SAFETY: the caller has it.
-    let to = from_raw(unsafe { &(*id).dst_addr }).unwrap();
-    // SAFETY: the caller has it.
-    let param = unsafe { *param };
-    // SAFETY: as above.
-    let said = unsafe {
-        private_data(param.private_data, param.private_data_len, REQUEST_ROOM, is_iwarp(id))
-    };
-    let is_iwarp = is_iwarp(id);
-    let listener = with(|host| {
-        let is_here = |it: &IdState| it.context == 0 || !host.removed.contains(&it.device);
-        let is_it = |it: &IdState| {
-            let is_at =
-                it.local == to || it.local.ip().is_unspecified() && it.local.port() == to.port();
-            it.stage == Stage::Listens && is_at && is_here(it)
-        };
-        host.cm.ids.iter().find(|(_, it)| is_it(it)).map(|(id, it)| (*id, it.channel))
-    });
-    let Some((listener, channel)) = listener else {
-        with(|host| match is_iwarp {
-            true => {
-                let refused = -libc::ECONNREFUSED;
-                host.cm.tell(at(id), kind::RDMA_CM_EVENT_CONNECT_ERROR, refused);
-            }
-            false => host.cm.tell(at(id), kind::RDMA_CM_EVENT_REJECTED, 8),
-        });
-        return 0;
-    };
-    let listener = ptr::with_exposed_provenance_mut::<rdma_cm_id>(listener);
-    // SAFETY: a listener that is known is there.
-    let context = unsafe { (*listener).context };
-    let asked = new_id(channel, context, Stage::Asked);
-    name_device(asked, device_at(to.ip()).unwrap());
-    let from = with(|host| address(host.cm.ids.get(&at(id)).unwrap().device));
-    // SAFETY: it was just made.
-    unsafe { (*asked).dst_addr = to_raw(SocketAddr::new(from, 50_000)) };
-    with(|host| {
-        let cm = &mut host.cm;
-        cm.ids.get_mut(&at(asked)).unwrap().peer = Some(at(id));
-        let own = cm.ids.get_mut(&at(id)).unwrap();
-        (own.stage, own.is_asking, own.peer) = (Stage::Asked, true, Some(at(asked)));
-        own.number = param.qp_num;
-        cm.tell_of(at(asked), listener, kind::RDMA_CM_EVENT_CONNECT_REQUEST, 0, &said);
-    });
-    0
-}
-
-unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
-    system_call();
-    // SAFETY: the caller has it.
-    let param = unsafe { *param };
-    // SAFETY: as above.
-    let said = unsafe {
-        private_data(param.private_data, param.private_data_len, REPLY_ROOM, is_iwarp(id))
-    };
-    let iwarp = is_iwarp(id);
-    with(|host| {
-        let cm = &mut host.cm;
-        let own = cm.ids.get_mut(&at(id)).unwrap();
-        let Some(peer) = own.peer.filter(|_| own.stage == Stage::Asked) else {
-            return refuse(libc::EINVAL);
-        };
-        own.stage = Stage::Connected;
-        let Some(theirs) = cm.ids.get_mut(&peer).filter(|it| it.peer == Some(at(id))) else {
-            cm.ids.get_mut(&at(id)).unwrap().stage = Stage::Over;
-            cm.tell(at(id), kind::RDMA_CM_EVENT_REJECTED, 28);
-            return 0;
-        };
-        theirs.stage = Stage::Connected;
-        let numbers = [param.qp_num, theirs.number];
-        for (place, number) in numbers.iter().enumerate() {
-            if let Some(pair) = host.objects.pairs.get_mut(number) {
-                pair.peer = Some(numbers[1 - place]);
-            }
-        }
-        if iwarp {
-            // There the kernel brings the queue pairs to where they send and receive.
-            for number in numbers {
-                if let Some(pair) = host.objects.pairs.get_mut(&number) {
-                    pair.state = ibv_qp_state::IBV_QPS_RTS;
-                }
-            }
-            cm.tell_of(peer, ptr::null_mut(), kind::RDMA_CM_EVENT_ESTABLISHED, 0, &said);
-            cm.tell(at(id), kind::RDMA_CM_EVENT_ESTABLISHED, 0);
-        } else {
-            cm.tell_of(peer, ptr::null_mut(), kind::RDMA_CM_EVENT_CONNECT_RESPONSE, 0, &said);
-        }
-        0
-    })
-}
-
-unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
-    system_call();
-    with(|host| {
-        let peer = host.cm.ids.get(&at(id)).unwrap().peer;
-        peer.into_iter().for_each(|it| host.cm.tell(it, kind::RDMA_CM_EVENT_ESTABLISHED, 0));
-    });
-    0
-}
-
-unsafe extern "C" fn reject(id: *mut rdma_cm_id, octets: *const c_void, len: u8) -> c_int {
-    system_call();
-    // SAFETY: the caller has them.
-    let said = unsafe { private_data(octets, len, 0, false) };
-    let status = if is_iwarp(id) { -libc::ECONNRESET } else { 28 };
-    with(|host| {
-        let cm = &mut host.cm;
-        let own = cm.ids.get_mut(&at(id)).unwrap();
-        let Some(peer) = own.peer.take().filter(|_| own.stage == Stage::Asked) else {
-            return refuse(libc::EINVAL);
-        };
-        own.stage = Stage::Over;
-        cm.tell_of(peer, ptr::null_mut(), kind::RDMA_CM_EVENT_REJECTED, status, &said);
-        0
-    })
-}
-
-unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
-    system_call();
-    with(|host| if host.cm.part(at(id)) { 0 } else { refuse(libc::EINVAL) })
-}
-
 unsafe extern "C" fn notify(_: *mut rdma_cm_id, _: c_int) -> c_int {
     system_call();
     0
@@ -521,11 +374,7 @@ pub(super) fn fill(table: &mut Library) {
     table.rdma_resolve_addr = resolve_addr;
     table.rdma_resolve_route = resolve_route;
     table.rdma_init_qp_attr = init_qp_attr;
-    table.rdma_connect = connect;
-    table.rdma_establish = establish;
-    table.rdma_accept = accept;
-    table.rdma_reject = reject;
-    table.rdma_disconnect = disconnect;
     table.rdma_notify = notify;
     table.rdma_migrate_id = migrate_id;
+    super::dial::fill(table);
 }

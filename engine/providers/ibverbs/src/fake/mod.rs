@@ -15,7 +15,7 @@
 //! | `objects` | functions that make them and give them back |
 //! | `pairs` | those of queue pairs |
 //! | `data` | work requests and completions |
-//! | `channel`, `cm` | the connection manager |
+//! | `channel`, `cm`, `dial` | the connection manager |
 //! | `removal` | adapters that are removed and added |
 
 mod adapters;
@@ -23,6 +23,7 @@ mod channel;
 mod cm;
 mod costs;
 mod data;
+mod dial;
 mod objects;
 mod pairs;
 mod rails;
