@@ -26,7 +26,8 @@ pub enum AcceptWhat {
 /// Arguments of `accept serve`.
 #[derive(Debug, Args)]
 pub struct AcceptServeOptions {
-    /// The address to wait at: rdma://IP[:PORT], iwarp://IP[:PORT] or shm://PATH
+    /// The address to wait at: rdma://IP:PORT, iwarp://IP:PORT (the port may be left out), or
+    /// shm://PATH
     pub url: String,
     /// Networks that may connect, and no other; needed unless the address is a loopback one
     /// [default: this host by loopback]
