@@ -132,6 +132,30 @@ impl<F: Fixture> ConformanceCase<F> {
     }
 }
 
+/// Cases in which a peer invalidates.
+const INVALIDATING: [&str; 8] = [
+    "a_copy_invalidates_as_a_posted_message_does",
+    "a_window_tells_what_is_not_an_earlier_owners",
+    "a_write_is_placed_before_the_message_behind_it",
+    "a_write_reaches_exactly_its_window",
+    "an_invalidated_window_is_dead_at_once",
+    "one_window_too_many_is_refused",
+    "what_was_posted_before_a_disconnect_arrives",
+    "writes_side_by_side_are_in_place_and_complete_each",
+];
+
+/// Why `case` cannot run where no peer invalidates ([`Limits::bears_invalidation`]), because
+/// regions take the place of windows; if it cannot.
+pub fn needs_windows(case: &str) -> Option<&'static str> {
+    match case {
+        "a_window_of_another_connection_is_out_of_reach" => {
+            Some("keys of regions are good for all connections, which are to one host")
+        }
+        case if INVALIDATING.contains(&case) => Some("a peer cannot invalidate a region"),
+        _ => None,
+    }
+}
+
 /// All cases, in the order of the list.
 pub fn cases<F: Fixture>() -> Vec<ConformanceCase<F>> {
     crate::conformance_cases! { @values F }

@@ -8,11 +8,11 @@ use super::{
     report::{AcceptStep, StepGroup},
     steps::{Figures, StepFault, caught, judge},
 };
-use stag_conformance::{ConformanceCase, Fixture, cases};
+use stag_conformance::{ConformanceCase, Fixture, cases, needs_windows};
 use stag_engine::clock::Clock;
 use stag_fabrics::{AnyProvider, FabricAddress, Settings};
 use stag_pools::{Class, Pool};
-use stag_verbs::{Limits, Time};
+use stag_verbs::{Limits, Provider, Time};
 use std::{
     cell::RefCell,
     sync::{Arc, Mutex, PoisonError},
@@ -63,8 +63,7 @@ impl<const DEVICE: bool> Fixture for AnyFixture<DEVICE> {
         let at = self.listen_address();
         let mut end = AnyProvider::for_connecting(settings, Some(&at))
             .unwrap_or_else(|error| panic!("an end cannot be opened: {error}"));
-        stag_verbs::Provider::register(&mut end, pool)
-            .unwrap_or_else(|error| panic!("memory cannot be registered: {error}"));
+        end.register(pool).unwrap_or_else(|error| panic!("memory cannot be registered: {error}"));
         end
     }
 
@@ -125,9 +124,9 @@ impl SuiteRun {
 
     fn run_all<const DEVICE: bool>(&self, place: &Arc<DevicePlace>) {
         PLACE.set(Some(Arc::clone(place)));
-        let cannot = cannot_run::<DEVICE>();
+        let limits = limits::<DEVICE>();
         for case in cases::<AnyFixture<DEVICE>>() {
-            self.note(judge(name_of(&case), || run_case(&case, cannot.as_deref())));
+            self.note(judge(name_of(&case), || run_case(&case, &limits)));
         }
         PLACE.take();
         self.finish();
@@ -160,32 +159,35 @@ pub fn names() -> Vec<String> {
 
 fn run_case<const DEVICE: bool>(
     case: &ConformanceCase<AnyFixture<DEVICE>>,
-    cannot: Option<&str>,
+    limits: &Result<Limits, String>,
 ) -> Result<Figures, StepFault> {
-    if let Some(why) = cannot {
-        return Err(StepFault::Skipped(why.to_owned()));
+    let skipped = |why: &str| Err(StepFault::Skipped(why.to_owned()));
+    let limits = match limits {
+        Ok(limits) => limits,
+        Err(why) => return skipped(why),
+    };
+    if let Some(why) = needs_windows(case.name).filter(|_| !limits.bears_invalidation) {
+        return skipped(why);
     }
     if DEVICE && case.name == NOT_ON_DEVICES.0 {
-        return Err(StepFault::Skipped(NOT_ON_DEVICES.1.to_owned()));
+        return skipped(NOT_ON_DEVICES.1);
     }
     case.run(0);
     Ok(Figures::new())
 }
 
-/// The reason why no case can run here: the device cannot be opened for calls, because it has no
-/// windows, or at all.
-fn cannot_run<const DEVICE: bool>() -> Option<String> {
+/// The limits of an end here, or the reason why no case can run: the device cannot be opened.
+fn limits<const DEVICE: bool>() -> Result<Limits, String> {
     let open = || {
         let mut fixture = AnyFixture::<DEVICE>::new(0);
         let at = fixture.listen_address();
         let limits = stag_engine::Config::small().limits(32);
         let settings = Settings::new(limits, [1; 32], fixture.clock.now());
-        AnyProvider::for_connecting(settings, Some(&at)).map(drop)
+        AnyProvider::for_connecting(settings, Some(&at)).map(|end| *end.limits())
     };
     match caught(open) {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(words) => Some(words),
+        Ok(opened) => opened.map_err(|error| error.to_string()),
+        Err(words) => Err(words),
     }
 }
 

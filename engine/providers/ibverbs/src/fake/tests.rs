@@ -2,7 +2,7 @@
 
 use super::{ADAPTERS, address, install};
 use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
-use stag_conformance::Fixture;
+use stag_conformance::{Fixture, needs_windows};
 use stag_pools::Pool;
 use stag_verbs::{Limits, Provider, Time};
 use std::{net::SocketAddr, sync::OnceLock, time::Instant};
@@ -62,12 +62,7 @@ impl<const ADAPTER: usize, const SINKS: bool> Fixture for Fake<ADAPTER, SINKS> {
                 "a reliable connection keeps the order of its send queue: what is posted behind a \
                  message that waits for a receive waits with it",
             ),
-            "a_window_of_another_connection_is_out_of_reach" if ADAPTER == WITHOUT_WINDOWS => {
-                Some("keys of regions are good for all connections, which are to one host")
-            }
-            _ if ADAPTER == WITHOUT_WINDOWS && INVALIDATING.contains(&case) => {
-                Some("a peer cannot invalidate a region")
-            }
+            case if ADAPTER == WITHOUT_WINDOWS => needs_windows(case),
             _ => None,
         }
     }
@@ -75,17 +70,6 @@ impl<const ADAPTER: usize, const SINKS: bool> Fixture for Fake<ADAPTER, SINKS> {
 
 /// The number of an adapter without windows: its regions open buffers for one use.
 const WITHOUT_WINDOWS: usize = 8;
-/// Cases in which a peer invalidates.
-const INVALIDATING: [&str; 8] = [
-    "a_copy_invalidates_as_a_posted_message_does",
-    "a_window_tells_what_is_not_an_earlier_owners",
-    "a_write_is_placed_before_the_message_behind_it",
-    "a_write_reaches_exactly_its_window",
-    "an_invalidated_window_is_dead_at_once",
-    "one_window_too_many_is_refused",
-    "what_was_posted_before_a_disconnect_arrives",
-    "writes_side_by_side_are_in_place_and_complete_each",
-];
 
 stag_conformance::conformance_tests!(Fake<0, false>);
 
