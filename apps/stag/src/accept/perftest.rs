@@ -19,6 +19,7 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -29,6 +30,8 @@ const PORT: u16 = 18_516;
 const RUN_MAX: Duration = Duration::from_secs(30);
 /// The time from the start of a program that waits until it does.
 const START: Duration = Duration::from_millis(700);
+/// The time that a program of the run before may take to end on the server.
+const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Time between two looks at a program.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Octets of the output that is read.
@@ -107,6 +110,8 @@ pub struct ToolRun {
 pub enum ToolStart {
     /// It waits.
     Started,
+    /// Another one runs there.
+    Busy,
     /// It is not installed there.
     Missing,
     /// It cannot be started, for this reason.
@@ -122,13 +127,18 @@ impl ToolRun {
         command
     }
 
-    /// Starts the program that waits. It ends with its peer, or after [`RUN_MAX`].
+    /// Starts the program that waits. It ends with its peer, or after [`RUN_MAX`]. Whatever is asked,
+    /// there is one at a time.
     pub fn start_waiting(self) -> ToolStart {
         let Some(program) = self.tool.installed() else { return ToolStart::Missing };
+        let Some(turn) = ToolTurn::take() else { return ToolStart::Busy };
         let mut command = self.command(&program);
         let spawned = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let watch = |mut child: Child| {
-            thread::Builder::new().name("perftest".to_owned()).spawn(move || end(&mut child))
+            thread::Builder::new().name("perftest".to_owned()).spawn(move || {
+                end(&mut child);
+                drop(turn);
+            })
         };
         match spawned.and_then(watch) {
             Ok(_) => ToolStart::Started,
@@ -156,6 +166,38 @@ impl ToolRun {
             let said = err.lines().chain(out.lines()).find(|line| !line.trim().is_empty());
             format!("{name} measured nothing: {}", said.unwrap_or("it said nothing")).into()
         })
+    }
+}
+
+/// The turn of a program that waits on this host.
+struct ToolTurn;
+
+impl ToolTurn {
+    /// Takes it, if no other program has it.
+    fn take() -> Option<Self> {
+        (!RUNS_HERE.swap(true, Ordering::Relaxed)).then_some(Self)
+    }
+}
+
+impl Drop for ToolTurn {
+    fn drop(&mut self) {
+        RUNS_HERE.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A program that waits runs on this host.
+static RUNS_HERE: AtomicBool = AtomicBool::new(false);
+
+/// Asks again while the program of the last run has not ended there.
+fn while_busy<E>(mut ask: impl FnMut() -> Result<Reply, E>) -> Result<Reply, E> {
+    let began = Instant::now();
+    loop {
+        let reply = ask()?;
+        let is_busy = matches!(reply, Reply::Perftest(ToolStart::Busy));
+        if !is_busy || began.elapsed() > BUSY_MAX {
+            return Ok(reply);
+        }
+        thread::sleep(LOOK_INTERVAL);
     }
 }
 
@@ -196,7 +238,8 @@ pub fn group(at: &FabricAddress, progress: &mut Progress) -> StepGroup {
             };
             let program = tool.installed().ok_or_else(|| missing("here"))?;
             let mut line = Line::connect(at, Versions::One).map_err(|error| error.to_string())?;
-            match line.ask(&Question::Perftest(run))? {
+            let asked = || line.ask(&Question::Perftest(run));
+            match while_busy(asked)? {
                 Reply::Perftest(ToolStart::Started) => {}
                 Reply::Perftest(ToolStart::Missing) => return Err(missing("at the server")),
                 other => return Err(format!("the server says {other:?}").into()),
@@ -214,6 +257,21 @@ pub fn group(at: &FabricAddress, progress: &mut Progress) -> StepGroup {
 mod tests {
     use super::*;
     use std::{fs, net::Ipv4Addr};
+
+    #[test]
+    fn one_program_waits_at_a_time() {
+        let turn = ToolTurn::take().unwrap();
+        assert!(ToolTurn::take().is_none());
+        drop(turn);
+        assert!(ToolTurn::take().is_some());
+    }
+
+    #[test]
+    fn a_server_that_is_busy_is_asked_again() {
+        let mut replies = [ToolStart::Busy, ToolStart::Busy, ToolStart::Missing].into_iter();
+        let reply = while_busy(|| Ok::<_, ()>(Reply::Perftest(replies.next().unwrap())));
+        assert!(matches!(reply, Ok(Reply::Perftest(ToolStart::Missing))), "{reply:?}");
+    }
 
     /// As perftest prints it.
     const SEND_LAT: &str = "
