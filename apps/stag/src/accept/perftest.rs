@@ -127,8 +127,8 @@ impl ToolRun {
         command
     }
 
-    /// Starts the program that waits. It ends with its peer, or after [`RUN_MAX`]. Whatever is asked,
-    /// there is one at a time.
+    /// Starts the program that waits. It ends with its peer, or after [`RUN_MAX`]. There is one at
+    /// a time.
     pub fn start_waiting(self) -> ToolStart {
         let Some(program) = self.tool.installed() else { return ToolStart::Missing };
         let Some(turn) = ToolTurn::take() else { return ToolStart::Busy };

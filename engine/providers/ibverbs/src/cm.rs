@@ -233,10 +233,11 @@ impl Ibverbs {
         }
     }
 
-    /// Takes over the peers that a listener left to this shard.
-    pub(crate) fn take_over(&mut self) {
+    /// Takes over peers that a listener left to this shard, so many at most.
+    pub(crate) fn take_over(&mut self, most: usize) {
         let Some(inbox) = self.inbox.clone() else { return };
-        while let Some(mut request) = inbox.take(self.connections()) {
+        for _ in 0..most {
+            let Some(mut request) = inbox.take(self.connections()) else { break };
             // One whose channel this is stays with it.
             if request.id.is_of(&self.shared.channel)
                 || request.id.migrate(&self.shared.channel).is_ok()

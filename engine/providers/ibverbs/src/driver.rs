@@ -3,6 +3,7 @@
 use crate::sys::{ibv_wc, ibv_wc_status};
 use crate::{
     IbverbsConfig, IbverbsStats, apart,
+    chores::Chores,
     close::{self, finish, go_on, ring},
     cm::{LISTENERS, Listener},
     config::fit,
@@ -53,6 +54,7 @@ pub struct Ibverbs {
     pub(crate) look_at: Time,
     pub(crate) epoll: OwnedFd,
     pub(crate) presence: Presence,
+    pub(crate) chores: Chores,
 }
 
 impl fmt::Debug for Ibverbs {
@@ -126,6 +128,7 @@ impl Ibverbs {
             look_at: now,
             epoll,
             presence: Presence::default(),
+            chores: Chores::default(),
         };
         let device = provider.watch(found)?;
         provider.take_up(&device, lent)?;
@@ -222,12 +225,17 @@ impl Ibverbs {
             let may_go = std::mem::take(&mut self.shared.any_flushed);
             if self.take_completions() {
                 self.shared.any_flushed |= may_go;
+            } else if self.chores.rests(now) {
+                self.shared.any_flushed |= may_go;
+                return None;
             } else if may_go {
-                self.finish_flushed();
+                self.chore(Self::finish_flushed);
             } else if now >= self.look_at {
                 self.look_at = now + self.shared.config.look_interval;
-                self.look();
-                self.expire();
+                self.chore(|provider| {
+                    provider.look();
+                    provider.expire();
+                });
             } else {
                 return None;
             }
@@ -240,6 +248,9 @@ impl Ibverbs {
         let queues = self.shared.queues.as_ref();
         let count = queues.map_or(0, |queues| queues.completions.poll(&mut batch));
         self.shared.stats.completions += count as u64;
+        if count > 0 {
+            self.chores.note_work();
+        }
         for completion in batch.iter().take(count) {
             if completion.wr_id & RECEIVE != 0 {
                 self.handle_receive(completion);
@@ -295,10 +306,11 @@ impl Ibverbs {
     fn look(&mut self) {
         self.shared.stats.looks += 1;
         let channel = Arc::clone(&self.shared.channel);
-        while let Some(event) = channel.next() {
+        let most = self.chores.at_once();
+        for event in std::iter::from_fn(|| channel.next()).take(most) {
             self.handle_connection_event(event);
         }
-        self.take_over();
+        self.take_over(most);
         self.take_device_events();
         self.mend();
     }
@@ -332,11 +344,17 @@ impl Ibverbs {
 
     /// Reports the end of every connection whose work is all back.
     fn finish_flushed(&mut self) {
+        let mut left = self.chores.at_once();
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };
             let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_flushed) else {
                 continue;
             };
+            if left == 0 {
+                self.shared.any_flushed = true;
+                break;
+            }
+            left -= 1;
             conn.is_flushed = false;
             if !finish(conn, &mut self.shared) {
                 continue;

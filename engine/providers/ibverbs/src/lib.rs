@@ -25,6 +25,7 @@
 //! | `rx` | messages in |
 //! | `events` | what else is reported of a connection |
 //! | `close` | how connections end |
+//! | `chores` | the time that a core gives to connections that come and go |
 //! | `presence` | a device that goes and comes back |
 //! | `cm` | listening, connection set-up |
 //! | `shared` | one listener for several shards |
@@ -43,6 +44,7 @@
 
 mod address;
 mod apart;
+mod chores;
 mod close;
 mod cm;
 mod config;

@@ -112,21 +112,23 @@ impl Provider for Ibverbs {
         if private_data.len() > self.shared.config.limits.private_data_len {
             return Err(Refusal::Malformed);
         }
-        let accepted = self.with(qp, |conn, shared| {
-            if conn.state != IbverbsState::AwaitAnswer {
-                return Err(Refusal::Gone);
-            }
-            if shared.taken >= shared.config.limits.connections {
-                turn_away(conn, shared, &[]);
-                return Err(Refusal::Gone);
-            }
-            shared.waiting -= 1;
-            shared.taken += 1;
-            conn.is_taken = true;
-            if let Err(error) = cm::accept(conn, shared, private_data) {
-                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
-            }
-            Ok(())
+        let accepted = self.chore(|provider| {
+            provider.with(qp, |conn, shared| {
+                if conn.state != IbverbsState::AwaitAnswer {
+                    return Err(Refusal::Gone);
+                }
+                if shared.taken >= shared.config.limits.connections {
+                    turn_away(conn, shared, &[]);
+                    return Err(Refusal::Gone);
+                }
+                shared.waiting -= 1;
+                shared.taken += 1;
+                conn.is_taken = true;
+                if let Err(error) = cm::accept(conn, shared, private_data) {
+                    end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
+                }
+                Ok(())
+            })
         });
         accepted.unwrap_or(Err(Refusal::Gone))
     }

@@ -22,6 +22,7 @@ mod adapters;
 mod channel;
 mod cm;
 mod costs;
+mod crowds;
 mod data;
 mod dial;
 mod objects;
@@ -48,6 +49,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     os::fd::{AsRawFd, OwnedFd},
     sync::OnceLock,
+    time::Duration,
 };
 
 /// The address of an adapter, by its number.
@@ -111,9 +113,22 @@ pub(crate) fn put(host: Option<Host>) {
     HOST.set(host);
 }
 
+thread_local! {
+    /// The time that system calls of this thread took.
+    static CLOCK: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    /// The time that each takes.
+    static CALL_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The time of this thread, in which nothing but system calls takes any.
+pub(crate) fn clock() -> Duration {
+    CLOCK.get()
+}
+
 /// A call that writes to a descriptor: made by the thread that opened it, as the kernel wants it
 /// of credentials.
 fn system_call() {
+    CLOCK.set(CLOCK.get() + CALL_TIME.get());
     let caller = std::thread::current().id();
     with(|host| assert_eq!(*host.opener.get_or_insert(caller), caller, "changed credentials"));
 }
