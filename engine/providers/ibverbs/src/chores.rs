@@ -1,10 +1,11 @@
 //! The time that a core gives to connections that come and go.
 //!
-//! To make a queue pair, to bring it to where it sends, to destroy it: each is a system call of a
-//! tenth of a millisecond or of several, made by the core that polls. A crowd that connects at
-//! once, as after a restart, would keep it from those that are connected. So a core that has work
-//! beside that gives such chores one part in [`SHARE`] of its time, a few at a time, and rests from
-//! them in between. A core without other work does them as they come.
+//! A queue pair is made, brought to the state in which it sends, and destroyed by system calls of
+//! the core that polls. A crowd that connects at once would keep it from its other connections. So
+//! a core with calls of connections that have lasted for [`SETTLED`] gives such chores one part in
+//! [`SHARE`] of its time, a few at a time, and rests from them in between. Without such calls it
+//! does chores as they come: neither the clients of a server that was just started nor those that
+//! connect, call once and leave slow each other down.
 
 use crate::Ibverbs;
 use stag_verbs::Time;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// A busy core gives chores one part in so many.
 const SHARE: u32 = 10;
+/// Age from which the calls of a connection count as other work.
+pub(crate) const SETTLED: Duration = Duration::from_secs(1);
 /// Chores of a busy core without a rest.
 const AT_ONCE: usize = 2;
 

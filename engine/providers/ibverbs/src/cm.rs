@@ -5,6 +5,7 @@
 use crate::sys::{ibv_access_flags, ibv_qp_attr_mask, ibv_qp_state};
 use crate::{
     Ibverbs, RdmaAddress,
+    chores::SETTLED,
     close::end,
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
     device::QueuePair,
@@ -393,6 +394,7 @@ pub(crate) fn answered(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io
 /// Work can begin.
 pub(crate) fn established(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     conn.state = IbverbsState::Established;
+    conn.settled_at = shared.now + SETTLED;
     conn.deadline = None;
     shared.events.push_back(Event::Established { qp: conn.qp });
 }

@@ -87,6 +87,8 @@ pub(crate) struct IbverbsConn {
     pub(crate) failed: Option<(u64, Status)>,
     /// Why it ends.
     pub(crate) cause: Option<Cause>,
+    /// Time from which its calls count as work beside chores.
+    pub(crate) settled_at: Time,
     /// Time at which to stop waiting.
     pub(crate) deadline: Option<Time>,
     /// Time at which to stop waiting for the device's report that it holds no receive of this
@@ -129,6 +131,7 @@ impl IbverbsConn {
             next_flight: 0,
             failed: None,
             cause: None,
+            settled_at: Time(u64::MAX),
             deadline: None,
             last_receive: None,
             is_flushed: false,

@@ -225,7 +225,7 @@ impl Ibverbs {
             let may_go = std::mem::take(&mut self.shared.any_flushed);
             if self.take_completions() {
                 self.shared.any_flushed |= may_go;
-            } else if self.chores.rests(now) {
+            } else if self.chores.rests(now) && !self.shared.is_lost {
                 self.shared.any_flushed |= may_go;
                 return None;
             } else if may_go {
@@ -248,9 +248,6 @@ impl Ibverbs {
         let queues = self.shared.queues.as_ref();
         let count = queues.map_or(0, |queues| queues.completions.poll(&mut batch));
         self.shared.stats.completions += count as u64;
-        if count > 0 {
-            self.chores.note_work();
-        }
         for completion in batch.iter().take(count) {
             if completion.wr_id & RECEIVE != 0 {
                 self.handle_receive(completion);
@@ -279,8 +276,10 @@ impl Ibverbs {
     fn handle_work(&mut self, completion: &ibv_wc) {
         let (place, number) = ((completion.wr_id >> 32) as usize, completion.wr_id as u32);
         let Some(key) = self.conns.key_at(place) else { return };
-        if completion.status != ibv_wc_status::IBV_WC_SUCCESS {
-            // A device that failed flushes all work, and says so elsewhere.
+        if completion.status != ibv_wc_status::IBV_WC_SUCCESS
+            && self.conns.get(key).is_some_and(|conn| conn.failed.is_none())
+        {
+            // A device that failed flushes all work, and its own event says why.
             self.take_device_events();
         }
         self.with(Qp(key), |conn, shared| {

@@ -4,7 +4,7 @@ use super::{
     ADAPTERS, CALL_TIME, address, clock, install,
     roles::{calling_end, end},
 };
-use crate::{Ibverbs, RdmaAddress, Through};
+use crate::{Ibverbs, RdmaAddress, Through, chores::SETTLED};
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, PeerId, Shard, Token};
 use stag_verbs::{Provider, Time};
@@ -26,8 +26,8 @@ struct Beside {
 }
 
 impl Beside {
-    /// A server whose system calls take `each`, and a client that is connected.
-    fn new(each: Duration) -> (Self, RdmaAddress) {
+    /// A server whose system calls take `each`, and a client that has been connected for `age`.
+    fn new(each: Duration, age: Duration) -> (Self, RdmaAddress) {
         install(&[ADAPTERS[0]; 2]);
         let admit = || Box::new(|_| true) as Box<_>;
         let device = end(&config(), Through::Local(address(0))).unwrap();
@@ -44,6 +44,9 @@ impl Beside {
             client.pass(now);
         }
         let peer = client.app().peers()[0];
+        now = now + age;
+        server.pass(now);
+        client.pass(now);
         CALL_TIME.set(each);
         (Self { server, client, peer, now, called: 0 }, at)
     }
@@ -70,9 +73,10 @@ impl Beside {
     }
 }
 
-/// The part of the server's time that a crowd's coming took, and whether all were let in.
-fn crowd(calls: bool) -> (f64, bool) {
-    let (mut beside, at) = Beside::new(Duration::from_micros(50));
+/// The part of the server's time that a crowd's coming took beside a client that has been connected
+/// for so long, and whether all were let in.
+fn crowd(calls: bool, age: Duration) -> (f64, bool) {
+    let (mut beside, at) = Beside::new(Duration::from_micros(50), age);
     let mut ends: Vec<_> = (0..CROWD).map(|_| calling_end(Through::Toward(at.0), false)).collect();
     for end in &mut ends {
         end.poll(beside.now);
@@ -96,8 +100,10 @@ fn crowd(calls: bool) -> (f64, bool) {
 
 #[test]
 fn a_crowd_that_connects_takes_a_tenth_of_a_core_that_has_work_and_all_of_one_that_has_none() {
-    let (share, all) = crowd(true);
+    let (share, all) = crowd(true, 2 * SETTLED);
     assert!(all && share < 0.125, "{share:.3} of the time beside calls");
-    let (share, all) = crowd(false);
+    let (share, all) = crowd(false, 2 * SETTLED);
     assert!(all && share > 0.5, "{share:.3} of the time without other work");
+    let (share, all) = crowd(true, Duration::ZERO);
+    assert!(all && share > 0.5, "{share:.3} of the time beside calls of one that has just come");
 }
