@@ -99,18 +99,28 @@ impl LivePort<'_> {
         vec![AcceptStep { name, ..ended }, back]
     }
 
+    /// Changes the port, or asks a person with these words to do it. Returns the time that the
+    /// effect may take, which is `link_max` for a change by command.
+    fn change(
+        &self,
+        state: &str,
+        words: &'static str,
+        link_max: Duration,
+        progress: &Progress,
+    ) -> Result<Duration, StepFault> {
+        match self.how {
+            PortTest::Link => self.set_link(state).map(|()| link_max),
+            PortTest::Ask => {
+                progress.pause(|| aside(words));
+                Ok(PERSON_MAX)
+            }
+        }
+    }
+
     /// Has the port go down; returns the seconds until the connection ended, and the cause.
     fn take_down(&self, line: &mut Line, progress: &Progress) -> Result<(f64, String), StepFault> {
-        let patience = match self.how {
-            PortTest::Link => {
-                self.set_link("down")?;
-                END_MAX
-            }
-            PortTest::Ask => {
-                progress.pause(|| aside("PULL THE CABLE of the device now\n"));
-                PERSON_MAX
-            }
-        };
+        let words = "PULL THE CABLE of the device now\n";
+        let patience = self.change("down", words, END_MAX, progress)?;
         let began = Instant::now();
         let mut asked = began;
         line.start(&Question::Counts)?;
@@ -132,16 +142,7 @@ impl LivePort<'_> {
 
     /// Has the port come up; returns the seconds until a call was answered.
     fn bring_up(&self, line: &mut Line, progress: &Progress) -> Result<f64, StepFault> {
-        let patience = match self.how {
-            PortTest::Link => {
-                self.set_link("up")?;
-                BACK_MAX
-            }
-            PortTest::Ask => {
-                progress.pause(|| aside("PUT THE CABLE BACK now\n"));
-                PERSON_MAX
-            }
-        };
+        let patience = self.change("up", "PUT THE CABLE BACK now\n", BACK_MAX, progress)?;
         let began = Instant::now();
         let mut last = "no answer".to_owned();
         loop {
