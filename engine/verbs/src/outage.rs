@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// The outages of a process: shards whose fabric reaches nobody at the moment, each with the
+/// The outages of a process: shards whose fabric reaches no peer at the moment, each with the
 /// reason. Providers [report](OutageReport::set) them, and any thread can ask or wait. A clone is
 /// another handle of the same.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl Outages {
     }
 }
 
-/// The place at which one shard's provider reports that it reaches nobody. The default one has no
+/// The place at which one shard's provider reports that it reaches no peer. The default one has no
 /// readers.
 #[derive(Clone, Debug, Default)]
 pub struct OutageReport {
@@ -60,7 +60,7 @@ pub struct OutageReport {
 }
 
 impl OutageReport {
-    /// Reports the reason for which nobody is reached, or that the outage is over.
+    /// Reports the reason for which no peer is reached, or that the outage is over.
     pub fn set(&self, reason: Option<String>) {
         let mut table = self.outages.table();
         let earlier = match &reason {

@@ -19,7 +19,7 @@ pub struct AcceptOptions {
 /// Ends of `accept` beside the one that tries everything.
 #[derive(Debug, Subcommand)]
 pub enum AcceptWhat {
-    /// Wait on the other host until somebody tries
+    /// Wait on the other host for 'stag accept'
     Serve(AcceptServeOptions),
 }
 

@@ -57,7 +57,7 @@ impl<const DEVICE: bool> Fixture for AnyFixture<DEVICE> {
 
     fn end(&mut self, limits: Limits, pool: &Pool) -> AnyProvider {
         self.ends += 1;
-        // The suite makes no room for newcomers: nobody beyond the limit is asked about.
+        // The suite makes no room for newcomers: no peer beyond the limit is asked about.
         let settings =
             Settings { spare: Some(0), ..Settings::new(limits, [self.ends; 32], self.clock.now()) };
         let at = self.listen_address();

@@ -158,7 +158,7 @@ impl Shards {
         &self.outages
     }
 
-    /// Sentences about what is missing, and whether anybody can connect: the answer to `GET
+    /// Sentences about what is missing, and whether clients can connect: the answer to `GET
     /// /ready`. With several devices, one that is left is enough.
     pub fn readiness(&self) -> Readiness {
         let OutageTable { by_shard, .. } = self.outages.now();

@@ -27,7 +27,7 @@ pub type Scrape = dyn Fn() -> Result<String, String> + Send + Sync;
 pub struct Pages {
     /// The text of all metrics.
     pub metrics: Box<Scrape>,
-    /// Sentences about what is missing; an error while nobody can connect.
+    /// Sentences about what is missing; an error while no client can connect.
     pub ready: Box<Scrape>,
 }
 

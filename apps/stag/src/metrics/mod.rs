@@ -140,7 +140,7 @@ pub fn scrape(shards: &Shards) -> Result<String, String> {
 /// Sentences about what is missing, for `GET /ready`.
 ///
 /// # Errors
-/// The same, while nobody can connect.
+/// The same, while no client can connect.
 pub fn ready(shards: &Shards) -> Result<String, String> {
     let gather::Readiness { is_ready, missing } = shards.readiness();
     let missing = missing.join("\n");

@@ -53,7 +53,7 @@ impl Ibverbs {
             | event::IBV_EVENT_COMM_EST => {
                 self.with(qp, |conn, shared| handle_pair_event(conn, shared, number));
             }
-            // What is under way is lost, and a queue in error is of no use any more.
+            // Pending work is lost, and a queue in error stays in error.
             event::IBV_EVENT_DEVICE_FATAL | event::IBV_EVENT_CQ_ERR | event::IBV_EVENT_SRQ_ERR => {
                 self.lose();
             }

@@ -131,7 +131,7 @@ impl OpenRegions {
         let OpenRegion { scope, region, exposed, is_ending } =
             self.open.remove(&key.0).expect("a key stays until its invalidation is done");
         match region.close() {
-            // SAFETY: the device has given the region up, so nobody reaches the buffer by this key.
+            // SAFETY: the device has given the region up: this key opens the buffer to no peer.
             Ok(()) => Ok(unsafe { exposed.fence(key) }),
             Err(region) => {
                 self.open.insert(key.0, OpenRegion { scope, region, exposed, is_ending });

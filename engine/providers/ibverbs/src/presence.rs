@@ -1,6 +1,6 @@
 //! A device that goes and comes back.
 //!
-//! A driver resets its device, an adapter is unplugged, somebody types `rdma link delete`. The
+//! A driver resets its device, an adapter is unplugged, `rdma link delete` is typed. The
 //! connection manager reports a removal for every identifier, or the device reports that it has
 //! failed. Then all connections end with that cause, and everything that the device lent goes back
 //! at once, its context last: until then the kernel may hold the removal up. Receives stay here
@@ -132,7 +132,7 @@ impl Ibverbs {
         Ok(())
     }
 
-    /// The device was removed: the kernel may wait until nobody has it open.
+    /// The device was removed: the kernel may wait until no process has it open.
     pub(crate) fn lose_removed(&mut self) {
         if let Some(watch) = self.presence.watch.take() {
             watch.let_device_go();

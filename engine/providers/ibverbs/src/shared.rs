@@ -243,7 +243,7 @@ mod tests {
         (0..3).for_each(|_| sharers.put(of("mlx5_1"), None).unwrap());
         assert_eq!((numbers(&first, 0).len(), numbers(&second, 0).len()), (0, 3));
         assert!(sharers.put(of("mlx5_2"), None).is_err());
-        // While its device is lost, a shard takes nobody.
+        // While its device is lost, a shard takes no request.
         second.set_device(None);
         assert!(sharers.put(of("mlx5_1"), None).is_err());
         second.set_device(Some("mlx5_1"));

@@ -123,8 +123,8 @@ impl SharedQueue {
     /// not more.
     ///
     /// # Safety
-    /// Each request's `next` is the one after it or null, and nobody touches what it names before
-    /// the receive completes or the queue is destroyed.
+    /// Each request's `next` is the one after it or null, and the memory that it names is used by
+    /// nothing else until the receive completes or the queue is destroyed.
     pub(crate) unsafe fn post(&self, chain: &mut [ibv_recv_wr]) -> Result<(), (usize, io::Error)> {
         let first = chain.as_mut_ptr();
         let mut bad = ptr::null_mut::<ibv_recv_wr>();
