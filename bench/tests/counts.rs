@@ -107,6 +107,7 @@ fn no_instruction_on_a_call_s_way_locks_the_bus() {
         "stag_pools::pool::Pool::cut",
         "stag_pools::host",
         "stag_verbs::source::connect",
+        "core::ptr::drop_in_place<stag_verbs::passed::PassedListeners>",
         "core::ptr::drop_in_place<stag_verbs::open::Steering>",
         "core::ptr::drop_in_place<stag_engine::config::Config>",
         "core::ptr::drop_in_place<stag_engine::core::Core>",
