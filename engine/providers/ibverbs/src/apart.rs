@@ -7,10 +7,17 @@
 //! its callers on files, and comes back to what it was, may write no more. So where a shard does
 //! that, one thread of the process makes all calls that write: it opens devices, makes and changes
 //! queue pairs, registers memory, and talks to the connection manager. The shard waits for it. It
-//! polls by itself, and posts by itself where that is no system call.
+//! polls by itself, and posts by itself where that is no system call. Threads that this one starts
+//! have its credentials, and call by themselves ([`spawn`]).
 
+use crate::errands::NICE;
 use libc::c_int;
+use rustix::{
+    process::{getpid, nice},
+    thread::{sched_getaffinity, sched_setaffinity},
+};
 use std::{
+    cell::Cell,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     process,
@@ -18,7 +25,7 @@ use std::{
         OnceLock,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
-    thread,
+    thread::{self, JoinHandle},
 };
 
 /// A call of a thread that waits for its end.
@@ -38,6 +45,7 @@ fn thread() -> io::Result<Sender<Job>> {
     }
     let (sender, jobs) = channel::<Job>();
     thread::Builder::new().name("stag-verbs".to_owned()).spawn(move || {
+        IS_APART.set(true);
         for Job { call, done } in jobs {
             // SAFETY: the thread that made the job keeps it until `done` says that it is over.
             let call = AssertUnwindSafe(|| unsafe { (*call)() });
@@ -61,7 +69,38 @@ pub(crate) fn start() -> io::Result<()> {
     thread().map(drop)
 }
 
+/// Starts a thread for work that may wait: on any core that the process began with, and after all
+/// threads of the usual priority. Its credentials never change; with `is_apart` they are those of
+/// the thread of this module.
+///
+/// # Errors
+/// Those of starting a thread.
+pub(crate) fn spawn(
+    name: &str,
+    is_apart: bool,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let begin = move || {
+        IS_APART.set(is_apart);
+        // The thread that starts it polls on a core of its own, and the first one of the process
+        // does not. A process that may do neither of these is slower at most.
+        if let Ok(cores) = sched_getaffinity(Some(getpid())) {
+            let _ = sched_setaffinity(None, &cores);
+        }
+        let _ = nice(NICE);
+        work();
+    };
+    let builder = thread::Builder::new().name(name.to_owned());
+    if !is_apart {
+        return builder.spawn(begin);
+    }
+    // SAFETY: the new thread has all that it uses.
+    unsafe { run(move || builder.spawn(begin)) }
+}
+
 thread_local! {
+    /// This thread's credentials are those that devices are opened with.
+    static IS_APART: Cell<bool> = const { Cell::new(false) };
     /// The way back of a call of this thread.
     static ANSWERS: (SyncSender<()>, Receiver<()>) = sync_channel(1);
 }
@@ -71,6 +110,9 @@ thread_local! {
 /// # Safety
 /// Memory and objects of the call may be used by another thread while this one waits.
 pub(crate) unsafe fn run<R>(call: impl FnOnce() -> R) -> R {
+    if IS_APART.get() {
+        return call();
+    }
     let (mut call, mut result, mut errno) = (Some(call), None, 0);
     #[cfg(test)]
     let mut host = crate::fake::take();
@@ -126,5 +168,22 @@ mod tests {
             .map(|_| thread::spawn(move || unsafe { run(|| thread::current().id()) }))
             .collect();
         assert!(others.into_iter().all(|other| other.join().unwrap() == first));
+    }
+
+    #[test]
+    fn a_thread_that_it_starts_calls_by_itself_and_gives_way_to_others() {
+        start().unwrap();
+        for is_apart in [false, true] {
+            let (sender, facts) = sync_channel(1);
+            let work = move || {
+                let own = thread::current().id();
+                // SAFETY: nothing is shared.
+                let called = unsafe { run(|| thread::current().id()) };
+                sender.send((own == called, nice(0).unwrap())).unwrap();
+            };
+            spawn("stag-test", is_apart, work).unwrap().join().unwrap();
+            let base = nice(0).unwrap();
+            assert_eq!(facts.recv().unwrap(), (is_apart, (base + NICE).min(19)));
+        }
     }
 }

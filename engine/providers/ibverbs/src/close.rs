@@ -8,9 +8,16 @@
 use crate::sys::ibv_wc_status;
 use crate::{
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
+    device::{MadeAgain, MemoryWindow, QueuePair},
+    errands::{Outcome, Released},
+    exposures::Exposures,
     tx,
 };
 use stag_verbs::{Cause, Event, FabricFault, Layer, Status, Terminate, Time};
+use std::{sync::Arc, time::Duration};
+
+/// Time that an identifier waits for the peer to confirm the end of the connection.
+const PARTING: Duration = Duration::from_secs(2);
 
 /// The peer broke a rule, and the device does not say which (RFC 5040 §4.8: unspecified).
 pub(crate) const UNSPECIFIED: Terminate = Terminate { layer: Layer::Rdmap, etype: 2, code: 0xff };
@@ -76,32 +83,44 @@ pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cau
         return;
     }
     conn.cause.get_or_insert(cause);
-    if !matches!(
+    conn.has_work = matches!(
         conn.state,
         IbverbsState::Established | IbverbsState::AwaitDrain | IbverbsState::AwaitSign
-    ) {
-        // Nothing was posted and nothing arrived.
-        finish(conn, shared);
-        conn.id = None;
-        return;
+    );
+    if conn.state == IbverbsState::AwaitAnswer {
+        shared.waiting -= 1;
     }
     conn.state = IbverbsState::AwaitFlush;
-    let is_iwarp = shared.about.is_iwarp;
-    if let Some(id) = conn.id.as_ref().filter(|_| is_iwarp) {
-        id.disconnect(); // in order, before the queue pair is stopped
+    if conn.pair.is_none() && conn.errands == 0 {
+        // The device has nothing of it.
+        return complete(conn, shared);
     }
-    if let Some(pair) = &conn.pair {
-        pair.stop();
-    }
-    if let Some(id) = conn.id.as_ref().filter(|_| !is_iwarp) {
-        id.disconnect();
+    if conn.has_work {
+        stop(conn, shared);
     }
     conn.deadline = Some(shared.now + shared.config.flush_timeout);
     // Receives of its own come back one by one.
-    let waits = !conn.has_last && !shared.has_own_receives();
+    let waits = conn.has_work && !conn.has_last && !shared.has_own_receives();
     conn.last_receive = waits.then(|| shared.now + shared.config.last_receive_timeout);
     shared.timed.push(conn.qp);
     note_flushed(conn, shared);
+}
+
+/// Stops the queue pair, and tells the peer.
+fn stop(conn: &IbverbsConn, shared: &IbverbsShared) {
+    let (pair, id) = (conn.pair.clone(), conn.id.clone());
+    let is_iwarp = shared.about.is_iwarp;
+    shared.errands.send(move || {
+        if let Some(id) = id.as_ref().filter(|_| is_iwarp) {
+            id.disconnect(); // in order, before the queue pair is stopped
+        }
+        if let Some(pair) = &pair {
+            pair.stop();
+        }
+        if let Some(id) = id.as_ref().filter(|_| !is_iwarp) {
+            id.disconnect();
+        }
+    });
 }
 
 /// Ends a connection of a device that is lost. Its work is not waited for: when its queue pair is
@@ -109,62 +128,104 @@ pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cau
 pub(crate) fn lose(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     end(conn, shared, Cause::Fabric(FabricFault::DeviceLost));
     if conn.state == IbverbsState::AwaitFlush {
-        (conn.is_parted, conn.is_flushed) = (true, true);
+        (conn.is_parted, conn.is_overdue) = (true, true);
+        note_flushed(conn, shared);
     }
 }
 
-/// Marks the connection as flushed once the device has returned all of its work and receives.
+/// Marks the connection as flushed once the device has returned all of its work and receives, and
+/// no errand of it is left.
 pub(crate) fn note_flushed(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     let has_all =
         conn.flights.is_empty() && conn.receives.is_empty() && conn.last_receive.is_none();
-    if conn.state == IbverbsState::AwaitFlush && has_all && !conn.is_kept {
+    let may_go = conn.is_overdue || !conn.has_work || has_all;
+    if conn.state == IbverbsState::AwaitFlush && conn.errands == 0 && may_go && !conn.is_kept {
         conn.is_flushed = true;
         shared.any_flushed = true;
     }
 }
 
-/// Frees what the device has of a connection. False when it keeps some of it: nothing of the
-/// connection's memory may be used for anything else, and it is tried again later.
-fn free(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool {
-    let mut kept = 0;
+/// Has the device give back what it lent to a connection whose work is all back. When it has
+/// nothing, the connection is over.
+pub(crate) fn release(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
+    conn.is_flushed = false;
+    conn.deadline = None;
+    let (mut windows, mut kept) = (Vec::new(), 0);
     if let Some(exposures) = &mut shared.exposures {
-        let (freed, others) = exposures.close(conn.qp.scope(), |fenced| conn.unbound.push(fenced));
+        let freed;
+        (windows, freed, kept) =
+            exposures.withdraw(conn.qp.scope(), |fenced| conn.unbound.push(fenced));
         shared.stats.windows_remade += freed;
-        kept = others;
     }
-    // The device does not destroy a queue pair that windows are bound to.
-    if kept == 0
-        && let Some(pair) = conn.pair.take()
-    {
-        let number = pair.number();
-        match pair.destroy() {
-            Ok(()) => {
-                shared.by_number.remove(&number);
-                // Those that never came back: the device has them no more.
-                shared.receives.stock.extend(conn.receives.drain(..));
-            }
-            Err(pair) => {
-                conn.pair = Some(pair);
-                kept = 1;
-            }
-        }
+    if kept > 0 {
+        return keep(conn, shared, kept);
     }
-    shared.stats.kept_by_device += kept;
-    kept == 0
+    let pair = conn.pair.take();
+    if pair.is_none() && windows.is_empty() {
+        return complete(conn, shared);
+    }
+    conn.send(shared, move || {
+        let again = |(index, window): (u32, MemoryWindow)| (index, window.make_again());
+        let windows: Vec<_> = windows.into_iter().map(again).collect();
+        // The device does not destroy a queue pair that windows are bound to.
+        let is_bound = windows.iter().any(|(_, window)| matches!(window, MadeAgain::Kept(_)));
+        let pair = if is_bound { pair } else { pair.and_then(destroy) };
+        Outcome::Released(Released { windows, pair })
+    });
 }
 
-/// Frees what the device has of a connection, gives its memory back, and reports its end. False
-/// when that has to wait.
-pub(crate) fn finish(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool {
-    if !free(conn, shared) {
-        conn.state = IbverbsState::AwaitFlush;
-        conn.deadline = Some(shared.now + shared.config.flush_timeout);
-        (conn.last_receive, conn.is_kept) = (None, true);
-        if !shared.timed.contains(&conn.qp) {
-            shared.timed.push(conn.qp);
-        }
-        return false;
+/// Destroys a queue pair. It comes back when the device keeps it.
+pub(crate) fn destroy(pair: Arc<QueuePair>) -> Option<Arc<QueuePair>> {
+    // Errands before this one had it, too, and are done.
+    match Arc::try_unwrap(pair).map(QueuePair::destroy) {
+        Ok(Ok(())) => None,
+        Ok(Err(kept)) => Some(Arc::new(kept)),
+        Err(shared) => Some(shared),
     }
+}
+
+/// The device gave back what it had of a connection, or keeps some of it.
+pub(crate) fn released(conn: &mut IbverbsConn, shared: &mut IbverbsShared, released: Released) {
+    let mut kept = 0;
+    for (index, window) in released.windows {
+        let windows = shared.exposures.as_mut().and_then(Exposures::windows);
+        let windows = windows.expect("windows go after all connections");
+        match windows.restore(index, window) {
+            Some(fenced) => {
+                conn.unbound.push(fenced);
+                shared.stats.windows_remade += 1;
+            }
+            None => kept += 1,
+        }
+    }
+    conn.pair = released.pair;
+    if kept == 0 && conn.pair.is_some() {
+        kept = 1;
+    }
+    if kept > 0 {
+        return keep(conn, shared, kept);
+    }
+    complete(conn, shared);
+}
+
+/// The device keeps some of a connection: nothing of its memory may be used for anything else, and
+/// it is tried again later.
+fn keep(conn: &mut IbverbsConn, shared: &mut IbverbsShared, kept: u64) {
+    shared.stats.kept_by_device += kept;
+    conn.deadline = Some(shared.now + shared.config.flush_timeout);
+    (conn.last_receive, conn.is_kept) = (None, true);
+    if !shared.timed.contains(&conn.qp) {
+        shared.timed.push(conn.qp);
+    }
+}
+
+/// The device has nothing of a connection: gives its memory back, and reports its end.
+fn complete(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
+    if let Some(number) = conn.number.take() {
+        shared.by_number.remove(&number);
+    }
+    // Those that never came back: the device has them no more.
+    shared.receives.stock.extend(conn.receives.drain(..));
     let IbverbsShared { events, stats, .. } = shared;
     let qp = conn.qp;
     let behind = conn.queue.flush(qp, conn.failed, |event| events.push_back(event));
@@ -172,20 +233,30 @@ pub(crate) fn finish(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool
     for fenced in behind.into_iter().chain(std::mem::take(&mut conn.unbound)) {
         events.push_back(Event::Unbound { qp, fenced });
     }
-    match (conn.state, conn.is_taken) {
-        (_, true) => shared.taken -= 1,
-        (IbverbsState::AwaitAnswer, false) => shared.waiting -= 1,
-        _ => {}
-    }
-    conn.is_taken = false;
+    shared.taken -= usize::from(std::mem::take(&mut conn.is_taken));
     conn.deadline = None;
     conn.binds.clear();
     conn.flights.clear();
     shared.sinks.iter_mut().for_each(|sinks| sinks.note_end(qp, stats));
     conn.state = IbverbsState::Over;
+    if let Some(id) = conn.id.take() {
+        // The peer of a connection is to confirm its end.
+        match conn.has_work && !conn.is_parted {
+            true => shared.parting.push((id, shared.now + PARTING)),
+            false => shared.errands.discard(id),
+        }
+    }
     let cause = conn.cause.unwrap_or(Cause::Local);
     events.push_back(Event::Disconnected { qp, cause });
-    true
+}
+
+/// Rejects the peer of a connect request that the engine has not answered.
+pub(crate) fn reject(conn: &mut IbverbsConn, shared: &IbverbsShared, private_data: &[u8]) {
+    if conn.state == IbverbsState::AwaitAnswer
+        && let Some(id) = conn.id.take()
+    {
+        shared.errands.reject(id, private_data.to_vec());
+    }
 }
 
 pub(crate) fn expire(conn: &mut IbverbsConn, shared: &mut IbverbsShared, now: Time) {
@@ -197,9 +268,7 @@ pub(crate) fn expire(conn: &mut IbverbsConn, shared: &mut IbverbsShared, now: Ti
         | IbverbsState::AwaitSign
             if is_due =>
         {
-            if let Some(id) = conn.id.as_ref().filter(|_| conn.state == IbverbsState::AwaitAnswer) {
-                id.reject(&[]);
-            }
+            reject(conn, shared, &[]);
             end(conn, shared, Cause::Fabric(FabricFault::TimedOut));
         }
         IbverbsState::AwaitDrain if is_due => end(conn, shared, Cause::Local),
@@ -211,8 +280,7 @@ pub(crate) fn expire(conn: &mut IbverbsConn, shared: &mut IbverbsShared, now: Ti
             if is_due {
                 // The device does not answer; destroying the queue pair ends its hold on the
                 // memory.
-                conn.is_flushed = true;
-                shared.any_flushed = true;
+                (conn.is_overdue, conn.is_kept) = (true, false);
             }
             note_flushed(conn, shared);
         }
@@ -230,6 +298,7 @@ mod tests {
             pair::tests::pair,
             tests::{ANSWER, ONE_AT_A_TIME, domain, queues},
         },
+        errands::{Errands, Report},
         rdmacm::tests::channel,
     };
     use stag_pools::{Class, Pool, table::Key};
@@ -260,6 +329,7 @@ mod tests {
     /// State shared by the connections of a device that does nothing.
     fn shared() -> IbverbsShared {
         let domain = domain();
+        let channel = channel(domain.device.library);
         IbverbsShared {
             config: IbverbsConfig::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0)),
             about: domain.device.about.clone(),
@@ -271,7 +341,8 @@ mod tests {
             regions: Vec::new(),
             sinks: None,
             receives: PostedReceives::new(4),
-            channel: channel(domain.device.library),
+            errands: Errands::without_thread(&channel).unwrap(),
+            channel,
             events: VecDeque::new(),
             stats: IbverbsStats::default(),
             now: Time(0),
@@ -282,6 +353,7 @@ mod tests {
             receive_chain: Default::default(),
             taken: 1,
             waiting: 0,
+            parting: Vec::new(),
             timed: Vec::new(),
             any_flushed: false,
         }
@@ -294,7 +366,7 @@ mod tests {
         let mut shared = shared();
         let mut conn = IbverbsConn::new(IbverbsState::Established, 4);
         (conn.qp, conn.is_taken) = (Qp(Key::from_bits(1)), true);
-        conn.pair = Some(pair(shared.queues.as_ref().unwrap()));
+        conn.pair = Some(Arc::new(pair(shared.queues.as_ref().unwrap())));
         conn.queue.borrow(&mut shared.spare_works);
         let sink = pool.take(64).unwrap();
         conn.queue.post(
@@ -303,20 +375,34 @@ mod tests {
             &[],
         );
         ANSWER.store(libc::EBUSY, Ordering::Relaxed);
+        end(&mut conn, &mut shared, Cause::Peer);
         conn.last_receive = None;
-        conn.state = IbverbsState::AwaitFlush;
-        conn.cause = Some(Cause::Peer);
-        assert!(!finish(&mut conn, &mut shared));
+        note_flushed(&mut conn, &mut shared);
+        assert!(conn.is_flushed);
+        let try_to_release = |conn: &mut IbverbsConn, shared: &mut IbverbsShared| {
+            release(conn, shared);
+            assert_eq!(conn.errands, 1);
+            note_flushed(conn, shared);
+            assert!(!conn.is_flushed, "nothing is known before the errand is done");
+            shared.errands.turn();
+            let Some(Report::Done(_, Outcome::Released(done))) = shared.errands.take() else {
+                panic!("it is reported")
+            };
+            conn.errands -= 1;
+            released(conn, shared, done);
+            note_flushed(conn, shared);
+        };
+        try_to_release(&mut conn, &mut shared);
         assert_eq!((shared.events.len(), pool.taken(), shared.stats.kept_by_device), (0, 1, 1));
         // Not before its time, however often somebody looks.
-        (shared.any_flushed, conn.is_flushed) = (false, false);
+        shared.any_flushed = false;
         expire(&mut conn, &mut shared, Time(1));
-        assert!(!shared.any_flushed);
+        assert!(!shared.any_flushed && !conn.is_flushed);
         let due = conn.deadline.unwrap();
         expire(&mut conn, &mut shared, due);
         assert!(shared.any_flushed && conn.is_flushed);
         ANSWER.store(0, Ordering::Relaxed);
-        assert!(finish(&mut conn, &mut shared));
+        try_to_release(&mut conn, &mut shared);
         let Some(Event::Completed {
             tag: Tag(7),
             status: Status::Flushed,

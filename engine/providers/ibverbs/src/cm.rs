@@ -1,16 +1,16 @@
 //! Listening and connection set-up. Queue pairs belong to a device context of our own, so they are
 //! brought from state to state here, with what the connection manager says they need, and not by
-//! librdmacm.
+//! librdmacm. All calls for that are errands (`errands`), and each step begins with the outcome of
+//! the one before.
 
-use crate::sys::{ibv_access_flags, ibv_qp_attr_mask, ibv_qp_state};
+use crate::sys::{ibv_access_flags, ibv_qp_attr_mask, ibv_qp_state, rdma_cm_event_type};
 use crate::{
     Ibverbs, RdmaAddress,
-    chores::SETTLED,
-    close::end,
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
     device::QueuePair,
+    errands::Outcome,
     exposures::Exposures,
-    rdmacm::{self, Id, ReadDepths},
+    rdmacm::{self, Id, ReadDepths, Terms},
     shared::{Inbox, Request, Sharers},
 };
 use libc::c_int;
@@ -163,7 +163,9 @@ impl Ibverbs {
     pub(crate) fn leave_listeners(&mut self) {
         self.listeners.clear();
         if let Some(inbox) = self.inbox.take() {
-            inbox.close().into_iter().for_each(|request| request.id.reject(&[]));
+            for request in inbox.close() {
+                self.shared.errands.reject(Arc::new(request.id), Vec::new());
+            }
         }
     }
 
@@ -187,7 +189,6 @@ impl Ibverbs {
         if *taken >= config.limits.connections {
             return Err(FabricFault::Exhausted);
         }
-        let mut id = Id::new(&self.shared.channel, 0).map_err(|error| FabricFault::from(&error))?;
         let mut conn = IbverbsConn::new(IbverbsState::AwaitWay, config.limits.send_queue);
         conn.peer = Some(to.0);
         conn.ours = private_data.to_vec();
@@ -195,31 +196,44 @@ impl Ibverbs {
         conn.is_taken = true;
         conn.deadline = Some(self.shared.now + config.connect_timeout);
         let within = config.connect_timeout;
-        let key = self.conns.insert(Box::new(conn)).map_err(|_| FabricFault::Exhausted)?;
-        id.set_context(key.to_bits());
-        let resolving = id.resolve_address(to.0, within);
-        let conn = self.conns.get_mut(key).expect("it was just put there");
-        conn.qp = Qp(key);
-        conn.id = Some(id);
+        let qp = self.admit(conn).ok_or(FabricFault::Exhausted)?;
+        let (channel, context) = (Arc::clone(&self.shared.channel), qp.0.to_bits());
+        self.with(qp, |conn, shared| {
+            conn.send(shared, move || {
+                let dial = || {
+                    let id = Id::new(&channel, context)?;
+                    id.resolve_address(to.0, within)?;
+                    Ok(id)
+                };
+                Outcome::Dialled(dial())
+            });
+        });
         self.shared.taken += 1;
-        self.shared.timed.push(Qp(key));
-        if let Err(error) = resolving {
-            let fault = match error.raw_os_error() {
-                Some(libc::ENETUNREACH | libc::EHOSTUNREACH) | None => FabricFault::Refused,
-                Some(number) => fault(number),
-            };
-            end(conn, &mut self.shared, Cause::Fabric(fault));
+        Ok(qp)
+    }
+
+    /// Gives a connection its place and its name. None: there is no place.
+    fn admit(&mut self, conn: IbverbsConn) -> Option<Qp> {
+        let qp = Qp(self.conns.insert(Box::new(conn)).ok()?);
+        self.with(qp, |conn, _| conn.qp = qp);
+        self.shared.timed.push(qp);
+        Some(qp)
+    }
+
+    /// The request that an event brings, if it brings one.
+    pub(crate) fn request_of(&self, event: &rdmacm::Event) -> Option<Request> {
+        if event.kind != rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
+            return None;
         }
-        self.look_at = self.shared.now;
-        Ok(Qp(key))
+        // SAFETY: it came with a connect request of this channel, and events are taken once.
+        let id = unsafe { Id::adopt(&self.shared.channel, event.id) };
+        let (device, private_data) = (event.device.clone(), event.private_data.clone());
+        Some(Request { device, id, private_data, reads: event.reads })
     }
 
     /// A peer asks for a connection: leaves it to the shard that is to have it.
-    pub(crate) fn hand_on(&mut self, event: rdmacm::Event) {
-        // SAFETY: it came with a connect request of this channel, and events are taken once.
-        let id = unsafe { Id::adopt(&self.shared.channel, event.id) };
-        let (private_data, reads) = (event.private_data, event.reads);
-        let request = Request { device: id.device_name(), id, private_data, reads };
+    pub(crate) fn hand_on(&mut self, event: &rdmacm::Event) {
+        let Some(request) = self.request_of(event) else { return };
         let number = event.context & !LISTENER;
         let listener = self.listeners.iter().find(|it| u64::from(it.number) == number);
         match listener.and_then(|listener| listener.sharers.as_ref()) {
@@ -227,26 +241,28 @@ impl Ibverbs {
             Some(sharers) => {
                 let steering = self.shared.config.steering.as_ref();
                 if let Err(request) = sharers.put(request, steering) {
-                    self.shared.stats.shed += 1;
-                    request.id.reject(&[]);
+                    self.shed(request);
                 }
             }
         }
     }
 
-    /// Takes over peers that a listener left to this shard, so many at most.
-    pub(crate) fn take_over(&mut self, most: usize) {
+    /// Rejects a peer that finds no place.
+    fn shed(&mut self, request: Request) {
+        self.shared.stats.shed += 1;
+        self.shared.errands.reject(Arc::new(request.id), Vec::new());
+    }
+
+    /// Takes over peers that a listener left to this shard.
+    pub(crate) fn take_over(&mut self) {
         let Some(inbox) = self.inbox.clone() else { return };
-        for _ in 0..most {
-            let Some(mut request) = inbox.take(self.connections()) else { break };
+        while let Some(request) = inbox.take(self.connections() + self.taking_over) {
             // One whose channel this is stays with it.
-            if request.id.is_of(&self.shared.channel)
-                || request.id.migrate(&self.shared.channel).is_ok()
-            {
+            if request.id.is_of(&self.shared.channel) {
                 self.handle_request(request);
             } else {
-                self.shared.stats.shed += 1;
-                request.id.reject(&[]);
+                self.taking_over += 1;
+                self.shared.errands.take_over(request);
             }
         }
     }
@@ -260,52 +276,83 @@ impl Ibverbs {
             && peers().any(|peer| Some(peer.ip()) != ip)
     }
 
-    fn handle_request(&mut self, request: Request) {
-        let Request { mut id, private_data, reads, .. } = request;
+    pub(crate) fn handle_request(&mut self, request: Request) {
         let IbverbsShared { config, taken, waiting, .. } = &self.shared;
+        let peer = request.id.peer();
         let has_place =
             taken + waiting < config.limits.connections + config.spare && !self.shared.is_lost;
-        let is_apart = !self.has_other_host(id.peer().map(|peer| peer.ip()));
-        let is_ours = id.device_name().is_some_and(|name| name == self.about().name);
-        let mut conn =
-            Box::new(IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue));
-        conn.peer = id.peer();
-        conn.private_data = private_data;
+        let is_apart = !self.has_other_host(peer.map(|peer| peer.ip()));
+        let is_ours = request.device.as_ref().is_some_and(|name| *name == self.about().name);
+        if !(has_place && is_ours && is_apart) {
+            return self.shed(request);
+        }
+        let mut conn = IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue);
+        conn.peer = peer;
         // The kernel does not tell programs of a peer that gives up before it is answered
         // (`ucma_event_handler`).
         conn.deadline = Some(self.shared.now + self.shared.config.accept_timeout);
-        agree(&mut conn, &self.shared, reads);
-        let key =
-            if has_place && is_ours && is_apart { self.conns.insert(conn).ok() } else { None };
-        let Some(key) = key else {
-            self.shared.stats.shed += 1;
-            return id.reject(&[]);
-        };
-        id.set_context(key.to_bits());
-        let conn = self.conns.get_mut(key).expect("it was just put there");
-        conn.qp = Qp(key);
-        conn.id = Some(id);
+        agree(&mut conn, &self.shared, request.reads);
+        let Some(qp) = self.admit(conn) else { return self.shed(request) };
+        let id = Arc::new(request.id);
+        let named = Arc::clone(&id);
+        // SAFETY: the thread of errands is the one that reads the events of its channel.
+        self.shared.errands.send(move || unsafe { named.set_context(qp.0.to_bits()) });
+        self.with(qp, |conn, _| {
+            (conn.id, conn.private_data) = (Some(id), request.private_data);
+        });
         self.shared.waiting += 1;
-        self.shared.timed.push(Qp(key));
-        self.shared.events.push_back(Event::ConnectRequest { qp: Qp(key) });
+        self.shared.events.push_back(Event::ConnectRequest { qp });
     }
 }
 
-/// Makes the queue pair and lets it take messages.
-fn make_pair(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
-    let Some(queues) = &shared.queues else { return Err(io::ErrorKind::NotConnected.into()) };
-    let pair = QueuePair::new(queues, conn.qp.0.to_bits())?;
-    shared.by_number.insert(pair.number(), conn.qp);
-    let depth = shared.depth;
-    conn.flights.reserve(depth);
-    conn.binds.reserve(depth);
-    initialise(conn.id.as_ref(), conn.pair.insert(pair))?;
-    conn.fill_receives(shared);
+/// Has the queue pair made, in the state in which it takes receives.
+fn make_pair(conn: &mut IbverbsConn, shared: &IbverbsShared) -> io::Result<()> {
+    let (Some(queues), Some(id)) = (&shared.queues, &conn.id) else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    let (queues, id, context) = (queues.clone(), Arc::clone(id), conn.qp.0.to_bits());
+    conn.send(shared, move || {
+        let make = || {
+            let pair = QueuePair::new(&queues, context)?;
+            initialise(&id, &pair)?;
+            Ok(Arc::new(pair))
+        };
+        Outcome::Made(make())
+    });
     Ok(())
 }
 
-fn initialise(id: Option<&Id>, pair: &QueuePair) -> io::Result<()> {
-    let Some(id) = id else { return Err(io::ErrorKind::NotConnected.into()) };
+/// Takes a queue pair that was made, and begins the next step of the set-up.
+pub(crate) fn made(
+    conn: &mut IbverbsConn,
+    shared: &mut IbverbsShared,
+    pair: Arc<QueuePair>,
+) -> io::Result<()> {
+    let number = pair.number();
+    shared.by_number.insert(number, conn.qp);
+    conn.number = Some(number);
+    conn.flights.reserve(shared.depth);
+    conn.binds.reserve(shared.depth);
+    conn.pair = Some(Arc::clone(&pair));
+    conn.fill_receives(shared);
+    let Some(id) = conn.id.clone() else { return Err(io::ErrorKind::NotConnected.into()) };
+    let terms = Terms { number, reads: conn.reads, rnr_retry: shared.config.rnr_retry };
+    let (said, link) = (std::mem::take(&mut conn.ours), shared.config.link);
+    let is_iwarp = shared.about.is_iwarp;
+    match conn.state {
+        IbverbsState::AwaitReply => {
+            conn.send(shared, move || Outcome::Said(id.connect(terms, &said)));
+        }
+        IbverbsState::AwaitSign => conn.send(shared, move || {
+            let ready = if is_iwarp { Ok(()) } else { make_ready(&id, &pair, terms.reads, &link) };
+            Outcome::Said(ready.and_then(|()| id.accept(terms, &said)))
+        }),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn initialise(id: &Id, pair: &QueuePair) -> io::Result<()> {
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_INIT)?;
     // What a peer may do is said by each window; the queue pair only has to allow both.
     let access =
@@ -320,13 +367,10 @@ const fn has(mask: c_int, attribute: u32) -> bool {
 }
 
 /// Brings the queue pair to where it sends and receives.
-fn make_ready(conn: &mut IbverbsConn, link: &LinkSettings) -> io::Result<()> {
-    let (Some(id), Some(pair)) = (&conn.id, &conn.pair) else {
-        return Err(io::ErrorKind::NotConnected.into());
-    };
-    initialise(Some(id), pair)?;
+fn make_ready(id: &Id, pair: &QueuePair, reads: ReadDepths, link: &LinkSettings) -> io::Result<()> {
+    initialise(id, pair)?;
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTR)?;
-    attr.max_dest_rd_atomic = conn.reads.served;
+    attr.max_dest_rd_atomic = reads.served;
     attr.min_rnr_timer = RNR_TIMER;
     if has(mask, ibv_qp_attr_mask::IBV_QP_AV) {
         attr.ah_attr.traffic_class = link.traffic_class.unwrap_or(attr.ah_attr.traffic_class);
@@ -334,7 +378,7 @@ fn make_ready(conn: &mut IbverbsConn, link: &LinkSettings) -> io::Result<()> {
     pair.modify(&mut attr, mask)?;
     let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTS)?;
     if has(mask, ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC) {
-        attr.max_rd_atomic = conn.reads.asked;
+        attr.max_rd_atomic = reads.asked;
     }
     if has(mask, ibv_qp_attr_mask::IBV_QP_TIMEOUT) {
         attr.timeout = link.ack_timeout.unwrap_or(attr.timeout);
@@ -345,34 +389,22 @@ fn make_ready(conn: &mut IbverbsConn, link: &LinkSettings) -> io::Result<()> {
     pair.modify(&mut attr, mask)
 }
 
-fn terms(conn: &IbverbsConn, shared: &IbverbsShared) -> rdmacm::Terms {
-    let number = conn.pair.as_ref().map_or(0, QueuePair::number);
-    rdmacm::Terms { number, reads: conn.reads, rnr_retry: shared.config.rnr_retry }
-}
-
 /// The way to the peer is known: asks it.
-pub(crate) fn ask(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
-    make_pair(conn, shared)?;
-    let said = std::mem::take(&mut conn.ours);
+pub(crate) fn ask(conn: &mut IbverbsConn, shared: &IbverbsShared) -> io::Result<()> {
     conn.state = IbverbsState::AwaitReply;
-    let Some(id) = &conn.id else { return Err(io::ErrorKind::NotConnected.into()) };
-    id.connect(terms(conn, shared), &said)
+    make_pair(conn, shared)
 }
 
 /// Takes the peer of a connect request.
 pub(crate) fn accept(
     conn: &mut IbverbsConn,
-    shared: &mut IbverbsShared,
+    shared: &IbverbsShared,
     private_data: &[u8],
 ) -> io::Result<()> {
-    make_pair(conn, shared)?;
-    if !shared.about.is_iwarp {
-        make_ready(conn, &shared.config.link)?;
-    }
     conn.state = IbverbsState::AwaitSign;
     conn.deadline = Some(shared.now + shared.config.accept_timeout);
-    let Some(id) = &conn.id else { return Err(io::ErrorKind::NotConnected.into()) };
-    id.accept(terms(conn, shared), private_data)
+    conn.ours = private_data.to_vec();
+    make_pair(conn, shared)
 }
 
 /// Lowers the number of Reads to what the peer takes and offers.
@@ -382,21 +414,31 @@ pub(crate) fn agree(conn: &mut IbverbsConn, shared: &IbverbsShared, offered: Rea
 }
 
 /// The peer accepted, and waits until we are ready.
-pub(crate) fn answered(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
-    make_ready(conn, &shared.config.link)?;
-    if let Some(id) = &conn.id {
-        id.establish()?;
-    }
-    established(conn, shared);
+pub(crate) fn answered(conn: &mut IbverbsConn, shared: &IbverbsShared) -> io::Result<()> {
+    let (Some(id), Some(pair)) = (conn.id.clone(), conn.pair.clone()) else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    let (reads, link) = (conn.reads, shared.config.link);
+    conn.send(shared, move || {
+        let ready = make_ready(&id, &pair, reads, &link);
+        Outcome::Ready(ready.and_then(|()| id.establish()))
+    });
     Ok(())
 }
 
 /// Work can begin.
 pub(crate) fn established(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     conn.state = IbverbsState::Established;
-    conn.settled_at = shared.now + SETTLED;
     conn.deadline = None;
     shared.events.push_back(Event::Established { qp: conn.qp });
+}
+
+/// Why no way to a peer is looked for.
+pub(crate) fn no_way(error: &io::Error) -> FabricFault {
+    match error.raw_os_error() {
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) | None => FabricFault::Refused,
+        Some(number) => fault(number),
+    }
 }
 
 /// Why a connect request of ours failed.

@@ -4,6 +4,7 @@ use crate::sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
 use crate::{
     config::IbverbsConfig,
     device::{DeviceAbout, MemoryRegion, QueuePair, Queues},
+    errands::{Errands, Outcome},
     exposures::Exposures,
     rdmacm::{Channel, Id, ReadDepths},
     sinks::{ReadSinks, SinkLanding},
@@ -61,8 +62,12 @@ pub(crate) struct Bind {
 pub(crate) struct IbverbsConn {
     pub(crate) qp: Qp,
     /// Destroyed first: then the device touches nothing of the rest.
-    pub(crate) pair: Option<QueuePair>,
-    pub(crate) id: Option<Id>,
+    pub(crate) pair: Option<Arc<QueuePair>>,
+    pub(crate) id: Option<Arc<Id>>,
+    /// The number of its queue pair.
+    pub(crate) number: Option<u32>,
+    /// Errands that it waits for: until then the device may have more of it than is known here.
+    pub(crate) errands: u32,
     pub(crate) state: IbverbsState,
     pub(crate) peer: Option<SocketAddr>,
     /// Private data that the peer sent during connection set-up.
@@ -87,13 +92,15 @@ pub(crate) struct IbverbsConn {
     pub(crate) failed: Option<(u64, Status)>,
     /// Why it ends.
     pub(crate) cause: Option<Cause>,
-    /// Time from which its calls count as work beside chores.
-    pub(crate) settled_at: Time,
     /// Time at which to stop waiting.
     pub(crate) deadline: Option<Time>,
     /// Time at which to stop waiting for the device's report that it holds no receive of this
     /// connection; `None` once it has reported so.
     pub(crate) last_receive: Option<Time>,
+    /// Work of it may be in the device, or messages for it.
+    pub(crate) has_work: bool,
+    /// Its work is not waited for any more.
+    pub(crate) is_overdue: bool,
     /// All of its completions are in the completion queue: when that is empty, it can go.
     pub(crate) is_flushed: bool,
     /// The device keeps its queue pair or a window of it: it is tried again at the deadline.
@@ -117,6 +124,8 @@ impl IbverbsConn {
             qp: Qp(stag_pools::table::Key::from_bits(0)),
             pair: None,
             id: None,
+            number: None,
+            errands: 0,
             state,
             peer: None,
             private_data: Vec::new(),
@@ -131,9 +140,10 @@ impl IbverbsConn {
             next_flight: 0,
             failed: None,
             cause: None,
-            settled_at: Time(u64::MAX),
             deadline: None,
             last_receive: None,
+            has_work: false,
+            is_overdue: false,
             is_flushed: false,
             is_kept: false,
             has_last: false,
@@ -241,6 +251,8 @@ pub(crate) struct IbverbsShared {
     /// Dropped behind the queue, which the device reads.
     pub(crate) receives: PostedReceives,
     pub(crate) channel: Arc<Channel>,
+    /// The thread that makes the calls which take long.
+    pub(crate) errands: Errands,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IbverbsStats,
     pub(crate) now: Time,
@@ -256,6 +268,8 @@ pub(crate) struct IbverbsShared {
     pub(crate) taken: usize,
     /// Connect requests that the engine has not answered.
     pub(crate) waiting: usize,
+    /// Identifiers of connections that are over, until their peers know.
+    pub(crate) parting: Vec<(Arc<Id>, Time)>,
     /// Connections with a deadline.
     pub(crate) timed: Vec<Qp>,
     /// Some connection waits for an empty completion queue.
@@ -326,6 +340,16 @@ impl IbverbsShared {
 }
 
 impl IbverbsConn {
+    /// Has the thread of errands do something that this connection waits for.
+    pub(crate) fn send(
+        &mut self,
+        shared: &IbverbsShared,
+        errand: impl FnOnce() -> Outcome + Send + 'static,
+    ) {
+        self.errands += 1;
+        shared.errands.send_for(self.qp, errand);
+    }
+
     /// Returns true while more messages may come.
     pub(crate) const fn takes_receives(&self) -> bool {
         self.is_live() && !self.has_stopped

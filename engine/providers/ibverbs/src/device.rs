@@ -11,7 +11,7 @@ mod window;
 pub(crate) use pair::{QueuePair, Queues, no_attr};
 pub(crate) use queues::{Completions, SharedQueue};
 pub(crate) use region::MemoryRegion;
-pub(crate) use window::MemoryWindow;
+pub(crate) use window::{MadeAgain, MemoryWindow};
 
 use crate::library::{Library, Unavailable};
 use crate::sys::{
@@ -28,7 +28,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
     ptr,
-    rc::Rc,
+    sync::Arc,
 };
 
 /// Name and capabilities of a device, as it reports them.
@@ -179,6 +179,11 @@ pub(crate) struct Device {
     pub(crate) about: DeviceAbout,
 }
 
+// SAFETY: libibverbs lets any thread call for an open device, and several at a time.
+unsafe impl Send for Device {}
+// SAFETY: as above; the fields do not change.
+unsafe impl Sync for Device {}
+
 impl Device {
     /// Opens the device once more that librdmacm has open as `context`.
     ///
@@ -187,14 +192,14 @@ impl Device {
     pub(crate) unsafe fn like(
         library: &'static Library,
         context: *mut ibv_context,
-    ) -> io::Result<Rc<Self>> {
+    ) -> io::Result<Arc<Self>> {
         // SAFETY: the caller's promise.
         let device = unsafe { (*context).device };
         Self::open(library, device)
     }
 
     /// Opens the first device there is.
-    pub(crate) fn first(library: &'static Library) -> io::Result<Rc<Self>> {
+    pub(crate) fn first(library: &'static Library) -> io::Result<Arc<Self>> {
         let mut count = 0;
         // SAFETY: `count` is written to; the list is freed below.
         let list = unsafe { (library.ibv_get_device_list)(&raw mut count) };
@@ -214,7 +219,7 @@ impl Device {
         opened
     }
 
-    fn open(library: &'static Library, device: *mut ibv_device) -> io::Result<Rc<Self>> {
+    fn open(library: &'static Library, device: *mut ibv_device) -> io::Result<Arc<Self>> {
         // SAFETY: `device` is in a device list that is not freed, or has an open context.
         let opened = made(unsafe { (library.ibv_open_device)(device) });
         let raw = opened.map_err(|error| {
@@ -242,7 +247,7 @@ impl Device {
         opened.about = opened.ask()?;
         opened.try_out();
         set_nonblocking(opened.async_fd())?;
-        Ok(Rc::new(opened))
+        Ok(Arc::new(opened))
     }
 
     fn ask(&self) -> io::Result<DeviceAbout> {
@@ -375,7 +380,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: everything made from this context holds an `Rc` of it, so nothing is left.
+        // SAFETY: everything made from this context holds an `Arc` of it, so nothing is left.
         unsafe { (self.library.ibv_close_device)(self.raw) };
     }
 }
@@ -383,22 +388,27 @@ impl Drop for Device {
 /// A protection domain: what is in another one cannot be reached through it.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    pub(crate) device: Rc<Device>,
+    pub(crate) device: Arc<Device>,
     raw: *mut ibv_pd,
 }
 
+// SAFETY: libibverbs lets any thread call for a protection domain, and several at a time.
+unsafe impl Send for Domain {}
+// SAFETY: as above; the fields do not change.
+unsafe impl Sync for Domain {}
+
 impl Domain {
-    pub(crate) fn new(device: &Rc<Device>) -> io::Result<Rc<Self>> {
+    pub(crate) fn new(device: &Arc<Device>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
         let raw = made(unsafe { (device.library.ibv_alloc_pd)(device.raw) })
             .map_err(|error| device.failed("ibv_alloc_pd", error))?;
-        Ok(Rc::new(Self { device: Rc::clone(device), raw }))
+        Ok(Arc::new(Self { device: Arc::clone(device), raw }))
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: everything made in this domain holds an `Rc` of it, so nothing is left.
+        // SAFETY: everything made in this domain holds an `Arc` of it, so nothing is left.
         unsafe { (self.device.library.ibv_dealloc_pd)(self.raw) };
     }
 }

@@ -3,16 +3,16 @@
 use crate::sys::{ibv_wc, ibv_wc_status};
 use crate::{
     IbverbsConfig, IbverbsStats, apart,
-    chores::Chores,
-    close::{self, finish, go_on, ring},
+    close::{self, go_on, release, ring},
     cm::{LISTENERS, Listener},
     config::fit,
     conn::{IbverbsConn, IbverbsShared, IbverbsState, PostedReceives, RECEIVE},
-    device::{DeviceAbout, QueuePair},
+    device::DeviceAbout,
+    errands::Errands,
     exposures::Exposures,
     library::Library,
     presence::{Lent, Presence, WAY_AT_START},
-    rdmacm::{self, Channel, Id},
+    rdmacm::{self, Channel},
     shared::Inbox,
     sinks::ReadSinks,
     tx,
@@ -24,14 +24,11 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
     os::fd::OwnedFd,
-    sync::Arc,
-    time::Duration,
+    sync::{Arc, atomic::Ordering},
 };
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
-/// Time that an identifier waits for the peer to confirm the end of the connection.
-const PARTING: Duration = Duration::from_secs(2);
 /// Events that come with a connection's end and beginning, beside those of its work and its
 /// windows.
 const EVENTS_PER_CONNECTION: usize = 4;
@@ -39,11 +36,11 @@ const EVENTS_PER_CONNECTION: usize = 4;
 /// A shard on an RDMA device.
 pub struct Ibverbs {
     pub(crate) conns: Table<Box<IbverbsConn>>,
-    /// Identifiers of connections that are over, until their peers know.
-    pub(crate) parting: Vec<(Id, Time)>,
     pub(crate) listeners: Vec<Listener>,
     /// Connect requests that another shard's listener leaves to this one.
     pub(crate) inbox: Option<Arc<Inbox>>,
+    /// Those of which the identifiers are being taken over.
+    pub(crate) taking_over: usize,
     pub(crate) shared: IbverbsShared,
     /// Connections with work whose doorbell has not been rung.
     pub(crate) posted: Vec<Qp>,
@@ -54,7 +51,6 @@ pub struct Ibverbs {
     pub(crate) look_at: Time,
     pub(crate) epoll: OwnedFd,
     pub(crate) presence: Presence,
-    pub(crate) chores: Chores,
 }
 
 impl fmt::Debug for Ibverbs {
@@ -82,7 +78,8 @@ impl Ibverbs {
         let lent = Lent::new(&found.device, &config, depth)?;
         let channel = Channel::new(library)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, channel.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let errands = Errands::start(&channel)?;
+        epoll::add(&epoll, errands.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         let places = limits.connections * 2 + config.spare;
         let works = limits.send_queue.saturating_mul(limits.connections);
         let events =
@@ -99,6 +96,7 @@ impl Ibverbs {
             sinks: None,
             receives: PostedReceives::new(limits.receives),
             channel,
+            errands,
             events: VecDeque::with_capacity(events),
             stats: IbverbsStats::default(),
             now,
@@ -112,15 +110,16 @@ impl Ibverbs {
             ),
             taken: 0,
             waiting: 0,
+            parting: Vec::new(),
             timed: Vec::with_capacity(places),
             any_flushed: false,
             config,
         };
         let mut provider = Self {
             conns: Table::new(places),
-            parting: Vec::new(),
             listeners: Vec::with_capacity(LISTENERS),
             inbox: None,
+            taking_over: 0,
             shared,
             posted: Vec::with_capacity(places),
             ended: None,
@@ -128,7 +127,6 @@ impl Ibverbs {
             look_at: now,
             epoll,
             presence: Presence::default(),
-            chores: Chores::default(),
         };
         let device = provider.watch(found)?;
         provider.take_up(&device, lent)?;
@@ -147,7 +145,7 @@ impl Ibverbs {
 
     /// Octets of the longest message that travels in its work request.
     pub fn inline_max(&self) -> u32 {
-        self.shared.queues.as_ref().map_or(0, |queues| queues.inline_max.get())
+        self.shared.queues.as_ref().map_or(0, |queues| queues.inline_max.load(Ordering::Relaxed))
     }
 
     /// Buffers that peers can reach: by windows, or by regions where the device has none.
@@ -221,21 +219,20 @@ impl Ibverbs {
                 }
                 return Some(event);
             }
+            #[cfg(test)]
+            self.shared.errands.turn();
             // A connection can go when the queue was seen empty after its last completion came.
             let may_go = std::mem::take(&mut self.shared.any_flushed);
             if self.take_completions() {
                 self.shared.any_flushed |= may_go;
-            } else if self.chores.rests(now) && !self.shared.is_lost {
-                self.shared.any_flushed |= may_go;
-                return None;
             } else if may_go {
-                self.chore(Self::finish_flushed);
+                self.release_flushed();
+            } else if self.shared.errands.has_reports() {
+                self.take_report();
             } else if now >= self.look_at {
                 self.look_at = now + self.shared.config.look_interval;
-                self.chore(|provider| {
-                    provider.look();
-                    provider.expire();
-                });
+                self.look();
+                self.expire();
             } else {
                 return None;
             }
@@ -301,15 +298,10 @@ impl Ibverbs {
         });
     }
 
-    /// Takes what the connection manager and the device report beside completions.
+    /// Takes what other shards and the device report.
     fn look(&mut self) {
         self.shared.stats.looks += 1;
-        let channel = Arc::clone(&self.shared.channel);
-        let most = self.chores.at_once();
-        for event in std::iter::from_fn(|| channel.next()).take(most) {
-            self.handle_connection_event(event);
-        }
-        self.take_over(most);
+        self.take_over();
         self.take_device_events();
         self.mend();
     }
@@ -338,28 +330,23 @@ impl Ibverbs {
                 self.shared.timed.swap_remove(place);
             }
         }
-        self.parting.retain(|(_, until)| *until > now);
+        let IbverbsShared { parting, errands, .. } = &mut self.shared;
+        let over = parting.extract_if(.., |(_, until)| *until <= now);
+        over.for_each(|(id, _)| errands.discard(id));
     }
 
-    /// Reports the end of every connection whose work is all back.
-    fn finish_flushed(&mut self) {
-        let mut left = self.chores.at_once();
+    /// Gives up identifiers whose peers have not confirmed the end of their connection.
+    pub(crate) fn leave_parting(&mut self) {
+        let IbverbsShared { parting, errands, .. } = &mut self.shared;
+        parting.drain(..).for_each(|(id, _)| errands.discard(id));
+    }
+
+    /// Has the device give back what it lent to connections whose work is all back.
+    fn release_flushed(&mut self) {
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };
-            let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_flushed) else {
-                continue;
-            };
-            if left == 0 {
-                self.shared.any_flushed = true;
-                break;
-            }
-            left -= 1;
-            conn.is_flushed = false;
-            if !finish(conn, &mut self.shared) {
-                continue;
-            }
-            if let Some(id) = conn.id.take().filter(|_| !conn.is_parted) {
-                self.parting.push((id, self.shared.now + PARTING));
+            if let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_flushed) {
+                release(conn, &mut self.shared);
             }
         }
         if self.shared.is_lost {
@@ -370,7 +357,8 @@ impl Ibverbs {
     /// Makes the queue wake us up. False: something is there.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.post_added();
-        if !self.shared.events.is_empty() || self.shared.any_flushed || self.ended.is_some() {
+        let IbverbsShared { events, any_flushed, errands, .. } = &self.shared;
+        if !events.is_empty() || *any_flushed || errands.has_reports() || self.ended.is_some() {
             return false;
         }
         if let Some(queues) = &self.shared.queues {
@@ -393,6 +381,14 @@ impl Ibverbs {
 impl Drop for Ibverbs {
     fn drop(&mut self) {
         self.leave_listeners();
+        // Outcomes that are still to come begin nothing.
+        for place in 0..self.conns.capacity() {
+            let key = self.conns.key_at(place);
+            if let Some(conn) = key.and_then(|key| self.conns.get_mut(key)) {
+                conn.state = IbverbsState::Over;
+            }
+        }
+        self.finish_errands();
         for place in 0..self.conns.capacity() {
             let Some(conn) = self.conns.key_at(place).and_then(|key| self.conns.get_mut(key))
             else {
@@ -411,7 +407,7 @@ impl Drop for Ibverbs {
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };
             let pair = self.conns.get_mut(key).and_then(|conn| conn.pair.take());
-            let Some(Err(pair)) = pair.map(QueuePair::destroy) else { continue };
+            let Some(pair) = pair.and_then(close::destroy) else { continue };
             // The device may still reach what was posted there: it is nobody's for as long as this
             // process lives.
             std::mem::forget((pair, self.conns.remove(key)));

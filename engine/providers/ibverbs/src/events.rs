@@ -3,20 +3,22 @@
 use crate::sys::{ibv_event_type as event, rdma_cm_event_type as kind};
 use crate::{
     Ibverbs,
-    close::{UNSPECIFIED, end, note_flushed},
+    close::{self, UNSPECIFIED, end, note_flushed},
     cm::{self, LISTENER},
     conn::{IbverbsConn, IbverbsShared, IbverbsState},
     device::DeviceEvent,
+    errands::Outcome,
     rdmacm,
 };
 use libc::c_int;
 use stag_pools::table::Key;
 use stag_verbs::{Cause, FabricFault, Qp};
+use std::sync::Arc;
 
 impl Ibverbs {
     pub(crate) fn handle_connection_event(&mut self, event: rdmacm::Event) {
         match event.kind {
-            kind::RDMA_CM_EVENT_CONNECT_REQUEST => return self.hand_on(event),
+            kind::RDMA_CM_EVENT_CONNECT_REQUEST => return self.hand_on(&event),
             // All identifiers of this channel belong to one device.
             kind::RDMA_CM_EVENT_DEVICE_REMOVAL => return self.lose_removed(),
             kind::RDMA_CM_EVENT_ADDR_CHANGE if event.context & LISTENER == LISTENER => {
@@ -39,8 +41,20 @@ impl Ibverbs {
                 kind::RDMA_CM_EVENT_DISCONNECTED | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT
             )
         {
-            self.parting.retain(|(id, _)| !id.is(event.id));
+            let IbverbsShared { parting, errands, .. } = &mut self.shared;
+            let over = parting.extract_if(.., |(id, _)| id.is(event.id));
+            over.for_each(|(id, _)| errands.discard(id));
         }
+    }
+
+    /// Handles the outcome of an errand.
+    pub(crate) fn handle_outcome(&mut self, qp: Qp, outcome: Outcome) {
+        let known = self.with(qp, |conn, shared| {
+            conn.errands -= 1;
+            handle_outcome(conn, shared, outcome);
+            note_flushed(conn, shared);
+        });
+        debug_assert!(known.is_some(), "a connection stays until its errands are done");
     }
 
     pub(crate) fn handle_device_event(&mut self, reported: &DeviceEvent) {
@@ -76,11 +90,12 @@ pub(crate) fn handle_connection_event(
     let is_iwarp = shared.about.is_iwarp;
     match (event.kind, conn.state) {
         (kind::RDMA_CM_EVENT_ADDR_RESOLVED, IbverbsState::AwaitWay) => {
-            let Some(id) = &conn.id else { return };
-            let is_ours = id.device_name().is_some_and(|name| name == shared.about.name);
-            if !is_ours || id.resolve_route(shared.config.connect_timeout).is_err() {
-                end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
-            }
+            let is_ours = event.device.as_ref().is_some_and(|name| *name == shared.about.name);
+            let (Some(id), true) = (conn.id.clone(), is_ours) else {
+                return end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
+            };
+            let within = shared.config.connect_timeout;
+            conn.send(shared, move || Outcome::RouteAsked(id.resolve_route(within)));
         }
         (kind::RDMA_CM_EVENT_ROUTE_RESOLVED, IbverbsState::AwaitWay) => {
             if let Err(error) = cm::ask(conn, shared) {
@@ -115,18 +130,57 @@ pub(crate) fn handle_connection_event(
             end(conn, shared, Cause::Fabric(cm::fault(event.status)));
         }
         (kind::RDMA_CM_EVENT_DISCONNECTED, IbverbsState::AwaitFlush) => conn.is_parted = true,
+        // InfiniBand's word for the end is about the connection; a queue pair that has stopped by
+        // itself says why.
         (kind::RDMA_CM_EVENT_DISCONNECTED, _) => {
-            // InfiniBand's word for the end is about the connection; a queue pair that has stopped
-            // by itself says why.
-            let is_fault = !is_iwarp && conn.pair.as_ref().is_some_and(|pair| pair.has_stopped());
             conn.is_parted = true;
-            end(conn, shared, if is_fault { Cause::PeerFault(UNSPECIFIED) } else { Cause::Peer });
+            match conn.pair.clone().filter(|_| !is_iwarp) {
+                Some(pair) => conn.send(shared, move || Outcome::Parted(pair.has_stopped())),
+                None => end(conn, shared, Cause::Peer),
+            }
         }
         (kind::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
             shared.stats.port_events += 1;
             end(conn, shared, Cause::Fabric(FabricFault::Lost));
         }
         _ => {}
+    }
+}
+
+/// Handles the outcome of an errand of a connection, which may have begun to end meanwhile.
+fn handle_outcome(conn: &mut IbverbsConn, shared: &mut IbverbsShared, outcome: Outcome) {
+    let done = match outcome {
+        Outcome::Dialled(Ok(id)) => {
+            conn.id = Some(Arc::new(id));
+            Ok(())
+        }
+        Outcome::Dialled(Err(error)) => {
+            return end(conn, shared, Cause::Fabric(cm::no_way(&error)));
+        }
+        Outcome::RouteAsked(asked) => {
+            if asked.is_err() {
+                end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
+            }
+            return;
+        }
+        Outcome::Made(Ok(pair)) => cm::made(conn, shared, pair),
+        Outcome::Made(Err(error)) => Err(error),
+        Outcome::Said(said) => said,
+        Outcome::Ready(Ok(())) => {
+            if conn.state == IbverbsState::AwaitReply {
+                cm::established(conn, shared);
+            }
+            Ok(())
+        }
+        Outcome::Ready(Err(error)) => Err(error),
+        Outcome::Parted(has_stopped) => {
+            let cause = if has_stopped { Cause::PeerFault(UNSPECIFIED) } else { Cause::Peer };
+            return end(conn, shared, cause);
+        }
+        Outcome::Released(released) => return close::released(conn, shared, released),
+    };
+    if let Err(error) = done {
+        end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
     }
 }
 
@@ -144,8 +198,8 @@ pub(crate) fn handle_pair_event(conn: &mut IbverbsConn, shared: &mut IbverbsShar
         event::IBV_EVENT_QP_FATAL => end(conn, shared, Cause::Fabric(FabricFault::Lost)),
         // A message overtook the connection manager's.
         event::IBV_EVENT_COMM_EST => {
-            if let Some(id) = &conn.id {
-                id.notify(number);
+            if let Some(id) = conn.id.clone() {
+                shared.errands.send(move || id.notify(number));
             }
         }
         _ => {}

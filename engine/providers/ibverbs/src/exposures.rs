@@ -8,11 +8,11 @@
 //! (`cm`). Each use has another key, and only the span that is lent can be reached.
 
 use crate::{
-    device::{Domain, MemoryRegion},
+    device::{Domain, MemoryRegion, MemoryWindow},
     windows::DeviceWindows,
 };
 use stag_pools::{Access, Buf, Exposed, Fenced, Pool, RemoteKey, Scope};
-use std::{collections::HashMap, io, ops::Range, rc::Rc};
+use std::{collections::HashMap, io, ops::Range, sync::Arc};
 
 /// Windows or regions: one of both opens buffers on a device.
 #[derive(Debug)]
@@ -63,11 +63,20 @@ impl Exposures {
         }
     }
 
-    /// Ends all of a scope. Returns how many were freed, and how many the device keeps.
-    pub(crate) fn close(&mut self, scope: Scope, fenced: impl FnMut(Fenced)) -> (u64, u64) {
+    /// Begins the end of all of a scope. Windows have to be freed and made again: they come back
+    /// with the numbers of their entries. Regions end here; how many did, and how many the device
+    /// keeps.
+    pub(crate) fn withdraw(
+        &mut self,
+        scope: Scope,
+        fenced: impl FnMut(Fenced),
+    ) -> (Vec<(u32, MemoryWindow)>, u64, u64) {
         match self {
-            Self::Windows(windows) => windows.close(scope, fenced),
-            Self::Regions(regions) => regions.close(scope, fenced),
+            Self::Windows(windows) => (windows.withdraw(scope), 0, 0),
+            Self::Regions(regions) => {
+                let (freed, kept) = regions.close(scope, fenced);
+                (Vec::new(), freed, kept)
+            }
         }
     }
 
@@ -85,7 +94,7 @@ impl Exposures {
 pub(crate) struct OpenRegions {
     open: HashMap<u32, OpenRegion>,
     capacity: usize,
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
 }
 
 #[derive(Debug)]
@@ -98,8 +107,8 @@ struct OpenRegion {
 
 impl OpenRegions {
     /// For so many buffers at a time.
-    pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> Self {
-        let (open, domain) = (HashMap::with_capacity(capacity), Rc::clone(domain));
+    pub(crate) fn new(domain: &Arc<Domain>, capacity: usize) -> Self {
+        let (open, domain) = (HashMap::with_capacity(capacity), Arc::clone(domain));
         Self { open, capacity, domain }
     }
 

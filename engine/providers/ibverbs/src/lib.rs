@@ -25,7 +25,7 @@
 //! | `rx` | messages in |
 //! | `events` | what else is reported of a connection |
 //! | `close` | how connections end |
-//! | `chores` | the time that a core gives to connections that come and go |
+//! | `errands` | a thread for the calls of set-up and end, which take long |
 //! | `presence` | a device that goes and comes back |
 //! | `cm` | listening, connection set-up |
 //! | `shared` | one listener for several shards |
@@ -44,7 +44,6 @@
 
 mod address;
 mod apart;
-mod chores;
 mod close;
 mod cm;
 mod config;
@@ -54,6 +53,7 @@ mod conn;
 mod counting;
 mod device;
 mod driver;
+mod errands;
 mod events;
 mod exposures;
 #[cfg(test)]

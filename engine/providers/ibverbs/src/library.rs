@@ -122,16 +122,25 @@ macro_rules! functions {
                     $($($name: apart!($name ($($argument),*) $($result)?),)*)* }
             }
 
-            /// A table of functions that succeed and do nothing.
+            /// A table of functions that succeed and do nothing, but for that of events, of which
+            /// there is none.
             #[cfg(test)]
             pub(crate) fn idle() -> Self {
-                Self { is_apart: false, ibv_reg_mr_iova2: None, $($($name: {
+                unsafe extern "C" fn no_event(
+                    _: *mut rdma_event_channel,
+                    _: *mut *mut rdma_cm_event,
+                ) -> c_int {
+                    -1
+                }
+                let mut idle = Self { is_apart: false, ibv_reg_mr_iova2: None, $($($name: {
                     unsafe extern "C" fn idle($(_: $argument),*) $(-> $result)? {
                         // SAFETY: results are numbers and pointers, of which zero is one.
                         $(unsafe { std::mem::zeroed::<$result>() })?
                     }
                     idle
-                },)*)* }
+                },)*)* };
+                idle.rdma_get_cm_event = no_event;
+                idle
             }
         }
     };

@@ -26,7 +26,12 @@ use crate::{
 use rustix::event::epoll;
 use stag_pools::Pool;
 use stag_verbs::{Qp, Time};
-use std::{cell::Cell, io, net::SocketAddr, rc::Rc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::AtomicU32},
+    time::Duration,
+};
 
 /// Pause between two looks for what is missing. It is short beside the time in which a driver
 /// resets its device, and long beside the calls that a look takes.
@@ -44,7 +49,7 @@ pub(crate) struct Lent {
 impl Lent {
     /// Makes them on `device`, for a configuration that fits it.
     pub(crate) fn new(
-        device: &Rc<Device>,
+        device: &Arc<Device>,
         config: &IbverbsConfig,
         depth: usize,
     ) -> io::Result<Self> {
@@ -68,7 +73,7 @@ impl Lent {
             receives,
             receives_each: limits.receives_each.unwrap_or(0),
             depth,
-            inline_max: Cell::new(config.inline_max),
+            inline_max: Arc::new(AtomicU32::new(config.inline_max)),
         };
         Ok(Self { queues, exposures, sinks })
     }
@@ -96,11 +101,12 @@ impl Presence {
 
 impl Ibverbs {
     /// Hears of the removal of the device that was found. Returns the device.
-    pub(crate) fn watch(&mut self, found: FoundDevice) -> io::Result<Rc<Device>> {
+    pub(crate) fn watch(&mut self, found: FoundDevice) -> io::Result<Arc<Device>> {
         let FoundDevice { device, id } = found;
         self.presence.watch = match id {
             Some(mut id) => {
-                id.set_context(WATCH);
+                // SAFETY: its channel is of this function's own until the next line.
+                unsafe { id.set_context(WATCH) };
                 id.migrate(&self.shared.channel)?;
                 Some(id)
             }
@@ -149,13 +155,13 @@ impl Ibverbs {
         if let Some(inbox) = &self.inbox {
             inbox.set_device(None);
             while let Some(request) = inbox.take(0) {
-                request.id.reject(&[]);
+                self.shared.errands.reject(Arc::new(request.id), Vec::new());
             }
         }
         // The kernel waits for identifiers, too.
         self.presence.watch = None;
         self.listeners.iter_mut().for_each(|listener| listener.lose());
-        self.parting.clear();
+        self.leave_parting();
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };
             self.with(Qp(key), lose);
@@ -169,11 +175,11 @@ impl Ibverbs {
     pub(crate) fn give_back(&mut self) {
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };
-            if self.conns.get_mut(key).is_some_and(|conn| conn.pair.is_some()) {
+            if self.conns.get_mut(key).is_some_and(|conn| conn.pair.is_some() || conn.errands > 0) {
                 return;
             }
         }
-        self.parting.clear();
+        self.leave_parting();
         (self.shared.exposures, self.shared.sinks) = (None, None);
         // Queues go before the memory that they may reach.
         self.shared.queues = None;

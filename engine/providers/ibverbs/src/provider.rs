@@ -112,23 +112,21 @@ impl Provider for Ibverbs {
         if private_data.len() > self.shared.config.limits.private_data_len {
             return Err(Refusal::Malformed);
         }
-        let accepted = self.chore(|provider| {
-            provider.with(qp, |conn, shared| {
-                if conn.state != IbverbsState::AwaitAnswer {
-                    return Err(Refusal::Gone);
-                }
-                if shared.taken >= shared.config.limits.connections {
-                    turn_away(conn, shared, &[]);
-                    return Err(Refusal::Gone);
-                }
-                shared.waiting -= 1;
-                shared.taken += 1;
-                conn.is_taken = true;
-                if let Err(error) = cm::accept(conn, shared, private_data) {
-                    end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
-                }
-                Ok(())
-            })
+        let accepted = self.with(qp, |conn, shared| {
+            if conn.state != IbverbsState::AwaitAnswer {
+                return Err(Refusal::Gone);
+            }
+            if shared.taken >= shared.config.limits.connections {
+                turn_away(conn, shared, &[]);
+                return Err(Refusal::Gone);
+            }
+            shared.waiting -= 1;
+            shared.taken += 1;
+            conn.is_taken = true;
+            if let Err(error) = cm::accept(conn, shared, private_data) {
+                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
+            }
+            Ok(())
         });
         accepted.unwrap_or(Err(Refusal::Gone))
     }
@@ -151,9 +149,7 @@ impl Provider for Ibverbs {
                 shared.timed.push(conn.qp);
                 close::ring(conn, shared);
             } else if conn.is_live() {
-                if conn.state == IbverbsState::AwaitAnswer {
-                    conn.id.iter().for_each(|id| id.reject(&[]));
-                }
+                close::reject(conn, shared, &[]);
                 end(conn, shared, Cause::Local);
             }
         });
@@ -294,8 +290,6 @@ impl Provider for Ibverbs {
 
 /// Rejects the peer of a connect request.
 fn turn_away(conn: &mut IbverbsConn, shared: &mut IbverbsShared, private_data: &[u8]) {
-    if let Some(id) = &conn.id {
-        id.reject(private_data);
-    }
+    close::reject(conn, shared, private_data);
     end(conn, shared, Cause::Local);
 }

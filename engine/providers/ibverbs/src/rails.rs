@@ -11,7 +11,7 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     ptr,
-    rc::Rc,
+    sync::Arc,
     time::Duration,
 };
 
@@ -68,7 +68,7 @@ fn add(found: &mut Vec<Rail>, device: String, address: IpAddr) {
 ///
 /// # Errors
 /// The sentence about what is missing: the kernel's part, devices, or the address of one.
-pub(crate) fn address_here(library: &'static Library) -> io::Result<(IpAddr, Rc<Device>)> {
+pub(crate) fn address_here(library: &'static Library) -> io::Result<(IpAddr, Arc<Device>)> {
     for at in addresses_here()? {
         let through = rdmacm::device_through(library, Through::Local(at), Duration::ZERO);
         if let Ok(found) = through {

@@ -1,6 +1,7 @@
 //! The connection manager: identifiers, what they are asked to do, and what they report. Nothing
 //! here waits, but for [`device_through`], which runs before a shard has connections, and
-//! [`Id::migrate`] for another shard that acknowledges an event at that moment.
+//! [`Id::migrate`] and the end of an identifier for a thread that acknowledges an event at that
+//! moment.
 
 use crate::sys::{
     ibv_qp_attr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
@@ -20,7 +21,6 @@ use std::{
     net::{IpAddr, SocketAddr},
     os::fd::BorrowedFd,
     ptr,
-    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -41,7 +41,13 @@ pub(crate) struct Event {
     pub(crate) private_data: Vec<u8>,
     /// Reads that the peer lets us have under way, and that it wants to have.
     pub(crate) reads: ReadDepths,
+    /// The name of its device, of a connect request and of a way that was found.
+    pub(crate) device: Option<String>,
 }
+
+// SAFETY: the identifier is a name here. The one that is new has no other owner, and librdmacm
+// leaves open which thread it belongs to.
+unsafe impl Send for Event {}
 
 /// Channel that delivers the events of all identifiers of a shard.
 #[derive(Debug)]
@@ -119,8 +125,15 @@ impl Channel {
         // SAFETY: an identifier with an event that is not acknowledged is there.
         let context = unsafe { (*asked).context }.addr() as u64;
         let reads = ReadDepths { served: param.responder_resources, asked: param.initiator_depth };
-        let event =
-            Event { id: event.id, context, kind, status: event.status, private_data, reads };
+        let has_device = matches!(
+            kind,
+            rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST
+                | rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED
+        );
+        // SAFETY: as above.
+        let device = if has_device { unsafe { device_of(event.id) } } else { None };
+        let status = event.status;
+        let event = Event { id: event.id, context, kind, status, private_data, reads, device };
         // SAFETY: it was given above, and is acknowledged once.
         unsafe { (self.library.rdma_ack_cm_event)(raw) };
         Some(event)
@@ -150,6 +163,10 @@ pub(crate) struct Id {
 // share. Of its fields, the owner alone reads the addresses and the device, and the context is
 // written when no other thread's channel has an event of it (`migrate`).
 unsafe impl Send for Id {}
+// SAFETY: as above. Its shard and the shard's thread of errands share it; the errands are done in
+// an order, and the shard reads no field that one of them writes at that moment: addresses and
+// device come with events.
+unsafe impl Sync for Id {}
 
 /// Numbers of RDMA Reads of one side of a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -230,8 +247,12 @@ impl Id {
         })
     }
 
-    pub(crate) fn set_context(&mut self, context: u64) {
-        // SAFETY: the identifier is there; only this thread's [`Channel::next`] reads it.
+    /// Has its events say `context`.
+    ///
+    /// # Safety
+    /// No other thread reads events of its channel meanwhile.
+    pub(crate) unsafe fn set_context(&self, context: u64) {
+        // SAFETY: the identifier is there; the caller's promise is about its only reader.
         unsafe { (*self.raw).context = ptr::without_provenance_mut(context as usize) };
     }
 
@@ -253,9 +274,7 @@ impl Id {
     /// The name of the device it goes through, once that is known.
     pub(crate) fn device_name(&self) -> Option<String> {
         // SAFETY: the identifier is there.
-        let context = unsafe { (*self.raw).verbs };
-        // SAFETY: librdmacm keeps it open as long as the identifier.
-        (!context.is_null()).then(|| unsafe { name_of(context) })
+        unsafe { device_of(self.raw) }
     }
 
     /// Has librdmacm give up its device, which was removed.
@@ -268,7 +287,7 @@ impl Id {
         }
     }
 
-    fn device(&self) -> io::Result<Option<Rc<Device>>> {
+    fn device(&self) -> io::Result<Option<Arc<Device>>> {
         // SAFETY: the identifier is there.
         let context = unsafe { (*self.raw).verbs };
         if context.is_null() {
@@ -378,6 +397,17 @@ impl Drop for Id {
     }
 }
 
+/// The name of an identifier's device, once that is known.
+///
+/// # Safety
+/// The identifier is there.
+unsafe fn device_of(id: *mut rdma_cm_id) -> Option<String> {
+    // SAFETY: the caller's promise.
+    let context = unsafe { (*id).verbs };
+    // SAFETY: librdmacm keeps it open as long as the identifier.
+    (!context.is_null()).then(|| unsafe { name_of(context) })
+}
+
 fn millis(duration: Duration) -> c_int {
     c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX)
 }
@@ -385,7 +415,7 @@ fn millis(duration: Duration) -> c_int {
 /// A device, and an identifier that is bound to it, if it was found by an address.
 #[derive(Debug)]
 pub(crate) struct FoundDevice {
-    pub(crate) device: Rc<Device>,
+    pub(crate) device: Arc<Device>,
     pub(crate) id: Option<Id>,
 }
 
@@ -447,10 +477,14 @@ fn id_toward(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::os::fd::IntoRawFd;
 
-    /// A channel of a library that does nothing.
+    /// A channel of a library that does nothing, which reports nothing.
     pub(crate) fn channel(library: &'static Library) -> Arc<Channel> {
-        Arc::new(Channel { library, raw: ptr::null_mut(), is_nonblocking: true })
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+        let raw = Box::leak(Box::new(rdma_event_channel { fd: fd.into_raw_fd() }));
+        Arc::new(Channel { library, raw, is_nonblocking: true })
     }
 
     /// An identifier of that library.

@@ -38,9 +38,6 @@ impl Ibverbs {
             let qp = qp.filter(|_| completion.status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
             return self.put_back(buf, qp, completion.status);
         };
-        if conn.settled_at <= shared.now {
-            self.chores.note_work();
-        }
         let mut invalidated = None;
         if completion.wc_flags & shared.about.invalidation_flags != 0 {
             let key = RemoteKey(completion.invalidated_rkey);

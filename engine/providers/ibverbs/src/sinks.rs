@@ -22,12 +22,12 @@ use crate::{
 };
 use stag_pools::{Buf, Class, Pool};
 use stag_verbs::Qp;
-use std::{cell::Cell, io, rc::Rc};
+use std::{cell::Cell, io, rc::Rc, sync::Arc};
 
 /// Places for Reads, and who waits for one.
 #[derive(Debug)]
 pub(crate) struct ReadSinks {
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
     pool: Pool,
     /// Places in which no Read is under way, the one idle for longest first.
     idle: Vec<SinkPlace>,
@@ -70,13 +70,13 @@ pub(crate) struct SinkLanding {
 }
 
 impl ReadSinks {
-    pub(crate) fn new(domain: &Rc<Domain>, classes: &[Class]) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, classes: &[Class]) -> io::Result<Self> {
         let pool = Pool::new(classes)?;
         let (_, len) = pool.span();
         memory::check(len)?;
         let places = classes.iter().map(|class| class.count).sum();
         Ok(Self {
-            domain: Rc::clone(domain),
+            domain: Arc::clone(domain),
             pool,
             idle: Vec::with_capacity(places),
             starved: Vec::new(),

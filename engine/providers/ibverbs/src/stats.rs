@@ -23,7 +23,7 @@ pub struct IbverbsStats {
     pub receive_chains: u64,
     /// Receives that failed and were posted again.
     pub receives_failed: u64,
-    /// Looks at the connection manager and at the device: a few system calls each.
+    /// Looks at what other shards and the device report: a few system calls each.
     pub looks: u64,
     /// Times a port went down, or its address changed.
     pub port_events: u64,

@@ -9,13 +9,13 @@
 //! wrong guess ends the connection of whoever guesses, and a right one opens nothing to it, because
 //! a window is bound to one connection.
 
-use crate::device::{Domain, MemoryWindow};
+use crate::device::{Domain, MadeAgain, MemoryWindow};
 use stag_pools::{Exposed, Fenced, RemoteKey, Scope};
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasher, RandomState},
     io,
-    rc::Rc,
+    sync::Arc,
 };
 
 /// All windows of one shard.
@@ -28,16 +28,22 @@ pub(crate) struct DeviceWindows {
     by_index: HashMap<u32, u32>,
     variants: Variants,
     lot: Lot,
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
 }
 
 #[derive(Debug)]
 struct DeviceWindowEntry {
-    /// None: it could not be made again.
+    /// None: it is being made again, or could not be.
     window: Option<MemoryWindow>,
     /// Place of its last key in the order of variants.
     turn: u8,
     bound: Option<BoundWindow>,
+}
+
+impl DeviceWindowEntry {
+    fn is_of(&self, scope: Scope) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.scope == scope)
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +109,7 @@ impl Variants {
 
 impl DeviceWindows {
     /// `capacity` windows. Fails when the device gives fewer.
-    pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, capacity: usize) -> io::Result<Self> {
         let mut windows = Self::empty(domain, capacity);
         for index in 0..capacity {
             windows.make(index)?;
@@ -112,7 +118,7 @@ impl DeviceWindows {
         Ok(windows)
     }
 
-    fn empty(domain: &Rc<Domain>, capacity: usize) -> Self {
+    fn empty(domain: &Arc<Domain>, capacity: usize) -> Self {
         let mut lot = Lot::default();
         let variants = Variants::new(&mut lot);
         Self {
@@ -123,7 +129,7 @@ impl DeviceWindows {
             by_index: HashMap::with_capacity(capacity),
             variants,
             lot,
-            domain: Rc::clone(domain),
+            domain: Arc::clone(domain),
         }
     }
 
@@ -223,32 +229,34 @@ impl DeviceWindows {
         unsafe { bound.exposed.fence(bound.key) }
     }
 
-    /// Frees every window of `scope`, whose queue pair has stopped, and makes new ones: their state
-    /// is not known. It takes system calls, as everything at the end of a connection does: no call
-    /// waits for it but those of other connections that are being polled at that moment. They have
-    /// to be freed before the queue pair, which bound ones hold. How many were freed, and how many
-    /// the device keeps: those stay bound, with their memory, and can be tried again.
-    pub(crate) fn close(&mut self, scope: Scope, mut fenced: impl FnMut(Fenced)) -> (u64, u64) {
-        let (mut freed, mut kept) = (0, 0);
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(index) else { break };
-            let Some(bound) = entry.bound.take_if(|bound| bound.scope == scope) else { continue };
-            if let Some(window) = entry.window.take() {
-                let at = window.key() >> VARIANT_BITS;
-                if let Err(window) = window.free() {
-                    (entry.window, entry.bound) = (Some(window), Some(bound));
-                    kept += 1;
-                    continue;
-                }
-                self.by_index.remove(&at);
+    /// Takes every window of `scope`, whose queue pair has stopped, to be freed and made again:
+    /// their state is not known. They have to be freed before the queue pair, which bound ones
+    /// hold.
+    pub(crate) fn withdraw(&mut self, scope: Scope) -> Vec<(u32, MemoryWindow)> {
+        let of_scope = (0..).zip(&mut self.entries).filter(|(_, entry)| entry.is_of(scope));
+        of_scope.filter_map(|(index, entry)| Some((index, entry.window.take()?))).collect()
+    }
+
+    /// Takes a window back that was withdrawn. The proof that its key is dead, unless the device
+    /// keeps the window: that one stays bound, with its memory, and can be withdrawn again.
+    pub(crate) fn restore(&mut self, index: u32, window: MadeAgain) -> Option<Fenced> {
+        let place = index as usize;
+        let entry = self.entries.get_mut(place).expect("it was withdrawn from there");
+        let window = match window {
+            MadeAgain::Freed(window) => window,
+            MadeAgain::Kept(kept) => {
+                entry.window = Some(kept);
+                return None;
             }
-            // SAFETY: the window is freed: the device knows its key no more.
-            fenced(unsafe { bound.exposed.fence(bound.key) });
-            freed += 1;
-            // When the device has none left, there is one window fewer.
-            let _ = self.make(index);
+        };
+        let bound = entry.bound.take().expect("a window that is withdrawn is bound");
+        self.by_index.remove(&(bound.key.0 >> VARIANT_BITS));
+        // When the device has none left, there is one window fewer.
+        if let Some(window) = window {
+            self.put(place, window);
         }
-        (freed, kept)
+        // SAFETY: the window is freed: the device knows its key no more.
+        Some(unsafe { bound.exposed.fence(bound.key) })
     }
 
     /// Windows a peer can use.
@@ -342,11 +350,18 @@ mod tests {
         let (key, _) = (windows.bind(Scope(1), exposed()), windows.bind(Scope(2), exposed()));
         ANSWER.store(libc::EBUSY, Ordering::Relaxed);
         let mut fenced = Vec::new();
-        assert_eq!(windows.close(Scope(1), |proof| fenced.push(proof)), (0, 1));
-        assert_eq!((fenced.len(), windows.in_use(), pool.taken()), (0, 2, 2));
+        let mut close = |windows: &mut DeviceWindows| {
+            let withdrawn = windows.withdraw(Scope(1));
+            assert_eq!(withdrawn.len(), 1);
+            for (index, window) in withdrawn {
+                fenced.extend(windows.restore(index, window.make_again()));
+            }
+            fenced.pop()
+        };
+        assert!(close(&mut windows).is_none());
+        assert_eq!((windows.in_use(), pool.taken()), (2, 2));
         ANSWER.store(0, Ordering::Relaxed);
-        assert_eq!(windows.close(Scope(1), |proof| fenced.push(proof)), (1, 0));
-        assert_eq!(fenced.pop().map(|proof| proof.key()), Some(key));
+        assert_eq!(close(&mut windows).map(|proof| proof.key()), Some(key));
         assert_eq!((windows.in_use(), pool.taken()), (1, 1));
         // At the end of the shard nothing aborts, and what a peer may still reach is not given to
         // anybody.

@@ -153,7 +153,7 @@ pub const RDMA_DEVICES: &[Metric] = &[
     Metric::counter(
         "stag_verbs_looks_total",
         "rdma.looks",
-        "Looks at the connection manager and at the device.",
+        "Looks at what other shards and the device report.",
     ),
     Metric::counter(
         "stag_verbs_receive_chains_total",

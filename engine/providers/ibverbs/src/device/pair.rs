@@ -7,24 +7,32 @@ use crate::sys::{
     ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use libc::c_int;
-use std::{cell::Cell, io, mem::MaybeUninit, ptr, rc::Rc};
+use std::{
+    io,
+    mem::MaybeUninit,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 /// Fewer octets than these are not asked for: no message is as short.
 const INLINE_MIN: u32 = 32;
 
 /// Objects that all queue pairs of a shard share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queues {
-    pub(crate) domain: Rc<Domain>,
-    pub(crate) completions: Rc<Completions>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) completions: Arc<Completions>,
     /// None: each queue pair has [`receives_each`](Self::receives_each) of its own.
-    pub(crate) receives: Option<Rc<SharedQueue>>,
+    pub(crate) receives: Option<Arc<SharedQueue>>,
     pub(crate) receives_each: usize,
     /// Work requests that a send queue holds.
     pub(crate) depth: usize,
     /// Octets of the longest message that is asked to travel in its work request; fewer once the
     /// device has refused as many.
-    pub(crate) inline_max: Cell<u32>,
+    pub(crate) inline_max: Arc<AtomicU32>,
 }
 
 /// A queue pair.
@@ -34,17 +42,23 @@ pub(crate) struct QueuePair {
     raw: *mut ibv_qp,
     /// Octets of the longest message that travels in its work request.
     pub(crate) inline_max: u32,
-    _completions: Rc<Completions>,
-    _receives: Option<Rc<SharedQueue>>,
-    domain: Rc<Domain>,
+    _completions: Arc<Completions>,
+    _receives: Option<Arc<SharedQueue>>,
+    domain: Arc<Domain>,
 }
+
+// SAFETY: libibverbs lets any thread call for a queue pair, and several at a time. It is destroyed
+// once, by its last owner.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above; the fields do not change.
+unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// A queue pair whose asynchronous events say `context`. The device says what it takes inline
     /// by refusing more, which the first queue pair finds out for all.
     pub(crate) fn new(queues: &Queues, context: u64) -> io::Result<Self> {
         let library = queues.domain.device.library;
-        let mut inline = queues.inline_max.get();
+        let mut inline = queues.inline_max.load(Ordering::Relaxed);
         let own = if queues.receives.is_none() { queues.receives_each } else { 0 };
         loop {
             let mut init = ibv_qp_init_attr {
@@ -65,14 +79,14 @@ impl QueuePair {
             // SAFETY: the domain and the queues are there.
             match made(unsafe { (library.ibv_create_qp)(queues.domain.raw, &raw mut init) }) {
                 Ok(raw) => {
-                    queues.inline_max.set(inline);
+                    queues.inline_max.store(inline, Ordering::Relaxed);
                     return Ok(Self {
                         library,
                         raw,
                         inline_max: init.cap.max_inline_data.min(inline),
-                        _completions: Rc::clone(&queues.completions),
+                        _completions: Arc::clone(&queues.completions),
                         _receives: queues.receives.clone(),
-                        domain: Rc::clone(&queues.domain),
+                        domain: Arc::clone(&queues.domain),
                     });
                 }
                 Err(error) if inline == 0 => {
@@ -206,9 +220,9 @@ pub(crate) mod tests {
             library: queues.domain.device.library,
             raw: Box::leak(Box::new(raw)),
             inline_max: 0,
-            _completions: Rc::clone(&queues.completions),
+            _completions: Arc::clone(&queues.completions),
             _receives: queues.receives.clone(),
-            domain: Rc::clone(&queues.domain),
+            domain: Arc::clone(&queues.domain),
         }
     }
 

@@ -9,19 +9,25 @@ use std::{
     io,
     os::fd::{BorrowedFd, RawFd},
     ptr,
-    rc::Rc,
+    sync::Arc,
 };
 
 /// A shard's completion queue, and what wakes it up.
 #[derive(Debug)]
 pub(crate) struct Completions {
-    pub(super) device: Rc<Device>,
+    pub(super) device: Arc<Device>,
     pub(super) raw: *mut ibv_cq,
     pub(super) channel: *mut ibv_comp_channel,
 }
 
+// SAFETY: libibverbs lets any thread call for a completion queue and its channel. Completions are
+// polled by the shard's thread alone, for the others have only what queue pairs hold of this.
+unsafe impl Send for Completions {}
+// SAFETY: as above; the fields do not change.
+unsafe impl Sync for Completions {}
+
 impl Completions {
-    pub(crate) fn new(device: &Rc<Device>, capacity: usize) -> io::Result<Rc<Self>> {
+    pub(crate) fn new(device: &Arc<Device>, capacity: usize) -> io::Result<Arc<Self>> {
         let library = device.library;
         // SAFETY: the context is open.
         let channel = made(unsafe { (library.ibv_create_comp_channel)(device.raw) })
@@ -38,9 +44,9 @@ impl Completions {
                 return Err(device.failed("ibv_create_cq", error));
             }
         };
-        let queue = Self { device: Rc::clone(device), raw, channel };
+        let queue = Self { device: Arc::clone(device), raw, channel };
         set_nonblocking(queue.channel_fd())?;
-        Ok(Rc::new(queue))
+        Ok(Arc::new(queue))
     }
 
     fn channel_fd(&self) -> RawFd {
@@ -93,7 +99,7 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        // SAFETY: queue pairs hold an `Rc` of this, and every event was acknowledged.
+        // SAFETY: queue pairs hold an `Arc` of this, and every event was acknowledged.
         unsafe { (self.device.library.ibv_destroy_cq)(self.raw) };
         // SAFETY: its only queue is gone.
         unsafe { (self.device.library.ibv_destroy_comp_channel)(self.channel) };
@@ -103,12 +109,17 @@ impl Drop for Completions {
 /// A shard's receives, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct SharedQueue {
-    pub(super) domain: Rc<Domain>,
+    pub(super) domain: Arc<Domain>,
     pub(super) raw: *mut ibv_srq,
 }
 
+// SAFETY: libibverbs lets any thread call for a shared receive queue, and several at a time.
+unsafe impl Send for SharedQueue {}
+// SAFETY: as above; the fields do not change.
+unsafe impl Sync for SharedQueue {}
+
 impl SharedQueue {
-    pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> io::Result<Rc<Self>> {
+    pub(crate) fn new(domain: &Arc<Domain>, capacity: usize) -> io::Result<Arc<Self>> {
         let max_wr = u32::try_from(capacity).unwrap_or(u32::MAX);
         let attr = ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
@@ -116,7 +127,7 @@ impl SharedQueue {
         let raw =
             made(unsafe { (domain.device.library.ibv_create_srq)(domain.raw, &raw mut init) })
                 .map_err(|error| domain.device.failed("ibv_create_srq", error))?;
-        Ok(Rc::new(Self { domain: Rc::clone(domain), raw }))
+        Ok(Arc::new(Self { domain: Arc::clone(domain), raw }))
     }
 
     /// Gives the queue more receives, with one doorbell. On failure: how many were taken, and why
@@ -140,7 +151,7 @@ impl SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
-        // SAFETY: queue pairs hold an `Rc` of this, so none uses it.
+        // SAFETY: queue pairs hold an `Arc` of this, so none uses it.
         unsafe { (self.domain.device.library.ibv_destroy_srq)(self.raw) };
     }
 }

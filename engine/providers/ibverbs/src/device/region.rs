@@ -6,14 +6,14 @@ use stag_pools::{Access, Buf, Pool, PoolId};
 use std::{
     io,
     ptr::{self, NonNull},
-    rc::Rc,
+    sync::Arc,
 };
 
 /// Memory of a pool that the device knows: all of it, for our own use and for windows, with a
 /// permanent remote key that opens nothing; or one place where a Read lands.
 #[derive(Debug)]
 pub(crate) struct MemoryRegion {
-    domain: Rc<Domain>,
+    domain: Arc<Domain>,
     /// Null: it was given back.
     raw: *mut ibv_mr,
     pub(crate) id: PoolId,
@@ -26,7 +26,7 @@ pub(crate) struct MemoryRegion {
 
 impl MemoryRegion {
     /// A pool of the shard.
-    pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>, pool: &Pool) -> io::Result<Self> {
         // RFC 8166 §8.1.2: no right for a peer is in it; those come with windows.
         let mut access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         if domain.device.about.has_windows {
@@ -36,7 +36,7 @@ impl MemoryRegion {
     }
 
     /// The place of `buf`, in which a peer may write: a Read lands there.
-    pub(crate) fn of_sink(domain: &Rc<Domain>, pool: &Pool, buf: &Buf) -> io::Result<Self> {
+    pub(crate) fn of_sink(domain: &Arc<Domain>, pool: &Pool, buf: &Buf) -> io::Result<Self> {
         let access =
             ibv_access_flags::IBV_ACCESS_LOCAL_WRITE | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
         let (at, len) = (buf.place().at, buf.capacity());
@@ -46,7 +46,7 @@ impl MemoryRegion {
 
     /// Octets of a pool that peers of the domain may reach in this way.
     pub(crate) fn of_span(
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         pool: &Pool,
         at: usize,
         len: usize,
@@ -70,7 +70,7 @@ impl MemoryRegion {
     }
 
     fn with(
-        domain: &Rc<Domain>,
+        domain: &Arc<Domain>,
         pool: &Pool,
         at: usize,
         len: usize,
@@ -85,7 +85,7 @@ impl MemoryRegion {
         let raw = made(raw)?;
         // SAFETY: it was just made.
         let lkey = unsafe { (*raw).lkey };
-        let domain = Rc::clone(domain);
+        let domain = Arc::clone(domain);
         Ok(Self { domain, raw, id: pool.id(), base, len, lkey, _pool: pool.clone() })
     }
 

@@ -3,10 +3,7 @@
 use super::*;
 use crate::sys::{ibv_mr, ibv_mw};
 use libc::c_void;
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicI32, Ordering},
-};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The device's answer when a window or a queue pair is to be given back.
 pub(crate) static ANSWER: AtomicI32 = AtomicI32::new(0);
@@ -40,7 +37,7 @@ unsafe extern "C" fn reg_mr(_: *mut ibv_pd, _: *mut c_void, _: usize, _: c_int) 
 }
 
 /// A device that does nothing, and gives back what it lent as [`ANSWER`] says.
-pub(crate) fn device() -> Rc<Device> {
+pub(crate) fn device() -> Arc<Device> {
     let library = Library {
         ibv_destroy_qp: destroy_qp,
         ibv_dereg_mr: dereg_mr,
@@ -63,39 +60,39 @@ pub(crate) fn device() -> Rc<Device> {
         wants_sinks: true,
         is_soft: false,
     };
-    Rc::new(Device { library: Box::leak(Box::new(library)), raw: ptr::null_mut(), about })
+    Arc::new(Device { library: Box::leak(Box::new(library)), raw: ptr::null_mut(), about })
 }
 
 /// A domain that has no more windows.
-pub(crate) fn domain() -> Rc<Domain> {
+pub(crate) fn domain() -> Arc<Domain> {
     let (context, mut raw) = (zeroed::<ibv_context>(), zeroed::<ibv_pd>());
     raw.context = Box::leak(Box::new(context));
-    Rc::new(Domain { device: device(), raw: Box::leak(Box::new(raw)) })
+    Arc::new(Domain { device: device(), raw: Box::leak(Box::new(raw)) })
 }
 
-pub(crate) fn queues(domain: &Rc<Domain>) -> Queues {
-    let device = Rc::clone(&domain.device);
+pub(crate) fn queues(domain: &Arc<Domain>) -> Queues {
+    let device = Arc::clone(&domain.device);
     Queues {
-        domain: Rc::clone(domain),
-        completions: Rc::new(Completions {
+        domain: Arc::clone(domain),
+        completions: Arc::new(Completions {
             device,
             raw: ptr::null_mut(),
             channel: ptr::null_mut(),
         }),
-        receives: Some(Rc::new(SharedQueue { domain: Rc::clone(domain), raw: ptr::null_mut() })),
+        receives: Some(Arc::new(SharedQueue { domain: Arc::clone(domain), raw: ptr::null_mut() })),
         receives_each: 0,
         depth: 8,
-        inline_max: Cell::new(0),
+        inline_max: Arc::default(),
     }
 }
 
 /// A window of such a device, with the key `key`.
-pub(crate) fn window(domain: &Rc<Domain>, key: u32) -> MemoryWindow {
+pub(crate) fn window(domain: &Arc<Domain>, key: u32) -> MemoryWindow {
     let (mut context, mut raw) = (zeroed::<ibv_context>(), zeroed::<ibv_mw>());
     context.ops.dealloc_mw = Some(dealloc_mw);
     raw.context = Box::leak(Box::new(context));
     raw.rkey = key;
-    MemoryWindow { domain: Rc::clone(domain), raw: Box::leak(Box::new(raw)) }
+    MemoryWindow { domain: Arc::clone(domain), raw: Box::leak(Box::new(raw)) }
 }
 
 #[test]

@@ -2,24 +2,36 @@
 
 use super::{Domain, is_gone, made};
 use crate::sys::{ibv_mw, ibv_mw_type};
-use std::{io, ptr, rc::Rc};
+use std::{io, ptr, sync::Arc};
 
 /// A type-2 memory window.
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
-    pub(super) domain: Rc<Domain>,
+    pub(super) domain: Arc<Domain>,
     /// Null: it was given back.
     pub(super) raw: *mut ibv_mw,
 }
 
+// SAFETY: libibverbs lets any thread call for a window; it has one owner at a time.
+unsafe impl Send for MemoryWindow {}
+
+/// A window that was to be freed and made again.
+#[derive(Debug)]
+pub(crate) enum MadeAgain {
+    /// It is free, and there is another one, unless the device has none left.
+    Freed(Option<MemoryWindow>),
+    /// The device keeps it: its key may still open what it was bound to.
+    Kept(MemoryWindow),
+}
+
 impl MemoryWindow {
-    pub(crate) fn new(domain: &Rc<Domain>) -> io::Result<Self> {
+    pub(crate) fn new(domain: &Arc<Domain>) -> io::Result<Self> {
         // RFC 5042 §6.1.1 [5042-8]: an STag limited to one stream is refused on others
         // SAFETY: the domain is there.
         let raw = unsafe { domain.device.library.alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
         let raw = made(raw.ok_or(io::ErrorKind::Unsupported)?)
             .map_err(|error| domain.device.failed("ibv_alloc_mw", error))?;
-        Ok(Self { domain: Rc::clone(domain), raw })
+        Ok(Self { domain: Arc::clone(domain), raw })
     }
 
     /// The key it was bound with last.
@@ -49,6 +61,17 @@ impl MemoryWindow {
         }
         self.raw = ptr::null_mut();
         Ok(())
+    }
+}
+
+impl MemoryWindow {
+    /// Frees it and makes another one.
+    pub(crate) fn make_again(self) -> MadeAgain {
+        let domain = Arc::clone(&self.domain);
+        match self.free() {
+            Ok(()) => MadeAgain::Freed(Self::new(&domain).ok()),
+            Err(kept) => MadeAgain::Kept(kept),
+        }
     }
 }
 

@@ -25,6 +25,7 @@ mod costs;
 mod crowds;
 mod data;
 mod dial;
+mod early_ends;
 mod objects;
 mod pairs;
 mod rails;
@@ -120,6 +121,29 @@ thread_local! {
     static CALL_TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
+thread_local! {
+    /// Calls of this thread stand for those of another one.
+    static IS_OFF_CORE: Cell<bool> = const { Cell::new(false) };
+}
+
+thread_local! {
+    /// Errands that may be done.
+    static ERRANDS: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Takes one of the errands that may be done. False: none may.
+pub(crate) fn may_do_errand() -> bool {
+    let left = ERRANDS.get().checked_sub(1);
+    left.inspect(|left| ERRANDS.set(*left)).is_some()
+}
+
+/// Makes calls that a thread of their own makes elsewhere: they take none of this one's time.
+pub(crate) fn off_core(act: impl FnOnce()) {
+    IS_OFF_CORE.set(true);
+    act();
+    IS_OFF_CORE.set(false);
+}
+
 /// The time of this thread, in which nothing but system calls takes any.
 pub(crate) fn clock() -> Duration {
     CLOCK.get()
@@ -128,7 +152,9 @@ pub(crate) fn clock() -> Duration {
 /// A call that writes to a descriptor: made by the thread that opened it, as the kernel wants it
 /// of credentials.
 fn system_call() {
-    CLOCK.set(CLOCK.get() + CALL_TIME.get());
+    if !IS_OFF_CORE.get() {
+        CLOCK.set(CLOCK.get() + CALL_TIME.get());
+    }
     let caller = std::thread::current().id();
     with(|host| assert_eq!(*host.opener.get_or_insert(caller), caller, "changed credentials"));
 }
