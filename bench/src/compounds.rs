@@ -3,7 +3,7 @@
 
 use crate::counted::measured;
 use stag_engine::{
-    App, Call, Cause, Config, Cx, Outcome, PeerId, Request as CallRequest, Shard, Token,
+    App, Call, Cause, Config, Cx, Outcome, PeerId, Request as CallRequest, Room, Shard, Token,
     clock::Clock,
 };
 use stag_iwarp::{Iwarp, IwarpConfig};
@@ -126,11 +126,8 @@ impl Asker {
         let Some(peer) = self.peer else { return };
         while let Some(slot) = self.idle.pop() {
             let message = self.message(cx, question, slot);
-            let result = question.reads.then(|| {
-                let mut result = cx.take(LEN).expect("there is memory for every call");
-                result.extend(LEN);
-                result
-            });
+            let result =
+                question.reads.then(|| cx.room(LEN).expect("there is memory for every call"));
             cx.call(peer, call(message, result, Token(slot as u64)));
         }
     }
@@ -400,7 +397,7 @@ fn compound(writer: &mut Writer<'_>, requests: &[Request<'_>]) -> Result<(), NoR
     requests.iter().try_for_each(|request| request.emit(writer))
 }
 
-fn call(message: Buf, result: Option<Buf>, token: Token) -> CallRequest {
+fn call(message: Buf, result: Option<Room>, token: Token) -> CallRequest {
     let timeout = Duration::from_secs(60);
     CallRequest { message, item: None, reply_max: 1_024, result, timeout, token }
 }

@@ -8,6 +8,7 @@ pub(crate) use crate::cx::Action;
 pub use crate::{
     cx::{Cx, Over, Parted},
     fault::CallFault,
+    room::Room,
 };
 
 #[cfg(doc)]
@@ -175,8 +176,8 @@ pub struct Request {
     pub item: Option<RequestItem>,
     /// Octets of the longest RPC reply message without its item.
     pub reply_max: usize,
-    /// The buffer for the DDP-eligible result: its content is as long as the longest result.
-    pub result: Option<Buf>,
+    /// The room for the DDP-eligible result, as long as the longest result ([`Cx::room`]).
+    pub result: Option<Room>,
     /// The time that the reply may take, reconnections included. After it the connection is closed:
     /// a call never goes out twice on the same one.
     pub timeout: Duration,
@@ -264,10 +265,10 @@ pub struct Outcome<'a> {
     /// The argument's buffer. None when a call over TCP ended while a part of it was still being
     /// sent.
     pub item: Option<Buf>,
-    /// The result's buffer. Its content is what came in the Write chunk; empty when the result came
+    /// The result's room. Its content is what came in the Write chunk; empty when the result came
     /// inline. With several [rooms](ResultRooms) each is at its place, up to the last octet that
     /// came.
-    pub result: Option<Buf>,
+    pub result: Option<Room>,
     /// Octets that came in each of several [rooms](ResultRooms); empty for any other call.
     pub written: &'a [u32],
 }

@@ -9,6 +9,7 @@ use crate::{
     core::Core,
     peer::Link,
     requester::{NextCall, WrittenCall},
+    room::Room,
     short_send::SendsShort,
     stages::Stages,
     turns::TurnHolder,
@@ -111,6 +112,14 @@ impl Cx<'_> {
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
         self.core.take_for_app(len)
+    }
+
+    /// Room for a result of up to `len` octets of a call of ours.
+    #[inline]
+    pub fn room(&self, len: usize) -> Option<Room> {
+        let mut room = self.core.room_for_app(len)?;
+        room.extend(len);
+        Some(Room(room))
     }
 
     /// As [`take`](Self::take), for a call of this peer that waited: as if the app looked at it.

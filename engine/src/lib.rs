@@ -61,6 +61,7 @@ mod peers;
 mod receives;
 mod requester;
 mod responder;
+mod room;
 mod shard;
 mod short_send;
 mod spare;
@@ -84,6 +85,7 @@ pub use item::{
     ExtentLists, Extents, ExtentsFull, ItemLists, ItemsFull, MoreItems, PlacedItem, Pulled,
 };
 pub use options::{HEALTH_MAX, OptionFault};
+pub use room::Room;
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;
 pub use stag_tls as tls;

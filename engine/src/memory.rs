@@ -88,6 +88,17 @@ impl Memory {
         self.pool.take(len)
     }
 
+    /// The same for a peer to write, and for us to read.
+    #[inline]
+    pub(crate) fn take_room(&self, len: usize) -> Option<Buf> {
+        self.pool.take_room(len)
+    }
+
+    /// The same, as far as it is for peers.
+    pub(crate) fn lend_room(&self, len: usize, lane: Lane) -> Option<Buf> {
+        self.pool.take_room(self.lendable(len, lane)?)
+    }
+
     /// An empty buffer for a peer.
     pub(crate) fn lend(&self, len: usize, lane: Lane) -> Option<Buf> {
         self.pool.take(self.lendable(len, lane)?)

@@ -114,8 +114,7 @@ fn ask(cx: &mut Cx<'_>, peer: PeerId, rooms: &[u32], items: &[u32]) {
     let len = writer.len();
     message.extend(len);
     let total = rooms.iter().sum::<u32>() as usize;
-    let mut result = cx.take(total.max(1)).unwrap();
-    result.extend(total);
+    let result = cx.room(total).unwrap();
     let inline: usize = items.iter().skip(rooms.len()).map(|len| padded(*len as usize)).sum();
     let request = Request {
         message,

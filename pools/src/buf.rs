@@ -2,7 +2,7 @@
 
 use crate::{
     extent::Extent,
-    pool::{PoolInner, PoolPlace, SlotId},
+    pool::{PoolInner, PoolPlace, SlotId, Writer},
     window::{Access, Exposed},
 };
 use std::{
@@ -147,14 +147,30 @@ impl Buf {
         Exposed::new(self, span, access)
     }
 
-    /// The same, for a device: it does not tell what a peer wrote, so all that a peer may write is
-    /// zero before. An earlier owner's octets would otherwise be shown to whoever believes a peer
-    /// that claims to have written them.
+    /// The same, for a device: it does not tell what a peer wrote, so what a peer may write is zero
+    /// before, or was written by `writer`. An earlier owner's octets would otherwise be shown to
+    /// whoever believes a peer that claims to have written them. Returns how many octets were
+    /// cleared, too.
     ///
     /// # Panics
     /// When `span` is not inside the content.
-    pub fn expose_cleared(self, span: Range<usize>, access: Access) -> Exposed {
-        Exposed::new_cleared(self, span, access)
+    pub fn expose_cleared(
+        self,
+        span: Range<usize>,
+        access: Access,
+        writer: Writer,
+    ) -> (Exposed, usize) {
+        let place = self.start as usize + span.start..self.start as usize + span.end;
+        let known = match access {
+            Access::RemoteWrite => self.pool.mark(self.slot, writer, place),
+            Access::RemoteRead => 0,
+        };
+        Exposed::new_cleared(self, span, access, known)
+    }
+
+    /// Forgets which peer wrote its octets ([`Pool::take_room`](crate::Pool::take_room)).
+    pub fn forget_writer(&self) {
+        self.pool.forget_writer(self.slot);
     }
 
     /// Forgets the slot without giving it back.

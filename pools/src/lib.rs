@@ -60,6 +60,6 @@ pub use buf::Buf;
 pub use copy::copy_octets;
 pub use crc::{RunningCrc, crc32c, crc32c_copied};
 pub use extent::Extent;
-pub use pool::{Pool, PoolId, PoolPlace};
+pub use pool::{Pool, PoolId, PoolPlace, Writer};
 pub use table::Table;
 pub use window::{Access, AccessViolation, Exposed, Fenced, RemoteKey, Scope, Window, Windows};

@@ -8,6 +8,7 @@ use crate::{
 use std::{
     cell::Cell,
     io,
+    ops::Range,
     os::fd::BorrowedFd,
     ptr::NonNull,
     rc::Rc,
@@ -55,6 +56,24 @@ struct Slots {
     left: Cell<u32>,
     /// Extents that share each slot; 0 while the slot is free or owned by one `Buf`.
     shares: Box<[Cell<u32>]>,
+    /// The content of each slot, where slots are longer than [`UNMARKED_LEN`].
+    marks: Box<[Cell<Mark>]>,
+}
+
+/// Slots up to this length are cleared sooner than their content is known.
+const UNMARKED_LEN: usize = 4_096;
+
+/// Names the peers that may be shown what one of them wrote: they are one host's service, or one
+/// connection's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writer(pub u64);
+
+/// The origin of a slot's first octets.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    writer: u64,
+    /// So many were written by it, or are zero.
+    len: u32,
 }
 
 /// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot
@@ -130,6 +149,9 @@ impl Pool {
             free: (0..count).rev().map(Cell::new).collect(),
             left: Cell::new(count),
             shares: (0..count).map(|_| Cell::new(0)).collect(),
+            marks: (0..if slot_len > UNMARKED_LEN { count } else { 0 })
+                .map(|_| Cell::default())
+                .collect(),
         });
         let classes = slots.collect();
         Ok(Self(Rc::new(PoolInner { id, arena, classes })))
@@ -138,10 +160,25 @@ impl Pool {
     /// An empty buffer that can hold at least `len` octets, from the smallest class that has one.
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
+        self.take_as(len, true)
+    }
+
+    /// The same, for a peer to write ([`Buf::expose_cleared`]): if that peer wrote there before, it
+    /// may find that again. Its owner puts nothing there that the peer's reader may not see.
+    #[inline]
+    pub fn take_room(&self, len: usize) -> Option<Buf> {
+        self.take_as(len, false)
+    }
+
+    #[inline]
+    fn take_as(&self, len: usize, is_forgotten: bool) -> Option<Buf> {
         for (class, slots) in self.0.classes.iter().enumerate() {
             if slots.slot_len >= len
                 && let Some(index) = slots.pop()
             {
+                if is_forgotten && let Some(mark) = slots.marks.get(index as usize) {
+                    mark.set(Mark::default());
+                }
                 let slot = SlotId::new(class, index);
                 return Some(Buf::adopt(
                     Rc::clone(&self.0),
@@ -269,6 +306,28 @@ impl PoolInner {
             .shares
             .get(slot.index())
             .expect("slots are made by `take`, from the free list")
+    }
+
+    /// Notes that `writer` is to write the octets `span` of `slot`. Returns how many of them, from
+    /// the first one on, hold nothing of anybody else; the others are to be cleared.
+    pub(crate) fn mark(&self, slot: SlotId, writer: Writer, span: Range<usize>) -> usize {
+        let Some(mark) = self.slots(slot).marks.get(slot.index()) else { return 0 };
+        let Mark { writer: before, len } = mark.get();
+        // Octets in front of the span are not cleared, so they stay unknown.
+        if span.start > 0 {
+            mark.set(Mark::default());
+            return 0;
+        }
+        let known = if before == writer.0 { len } else { 0 };
+        mark.set(Mark { writer: writer.0, len: known.max(span.end as u32) });
+        known as usize
+    }
+
+    /// Forgets the origin of the octets of `slot`.
+    pub(crate) fn forget_writer(&self, slot: SlotId) {
+        if let Some(mark) = self.slots(slot).marks.get(slot.index()) {
+            mark.set(Mark::default());
+        }
     }
 
     /// Gives `slot` back. The caller was its only holder and forgets it.

@@ -80,13 +80,22 @@ impl Exposed {
         Self { buf: std::mem::ManuallyDrop::new(buf), span, access, filled: 0, is_doubtful: false }
     }
 
-    /// The same; what a peer may write is zero when it is opened.
-    pub(crate) fn new_cleared(buf: Buf, span: Range<usize>, access: Access) -> Self {
+    /// The same; all but the first `known` octets of what a peer may write is cleared. Returns how
+    /// many octets that were.
+    pub(crate) fn new_cleared(
+        buf: Buf,
+        span: Range<usize>,
+        access: Access,
+        known: usize,
+    ) -> (Self, usize) {
         let mut exposed = Self::new(buf, span, access);
-        if access == Access::RemoteWrite {
-            exposed.fill_to(exposed.len());
+        if access == Access::RemoteRead {
+            return (exposed, 0);
         }
-        exposed
+        exposed.filled = known.min(exposed.len());
+        let cleared = exposed.len() - exposed.filled;
+        exposed.fill_to(exposed.len());
+        (exposed, cleared)
     }
 
     /// Clears what lies between the filled front and octet `end` of the span, and counts it as

@@ -90,8 +90,7 @@ impl Lap {
         let mut request = request(cx, LAP, token, write)?;
         request.reply_max = ReplyHeader::REFUSAL_LEN_MAX + 8;
         if len > 0 {
-            let mut result = cx.take(len)?;
-            result.extend(len);
+            let result = cx.room(len)?;
             let (position, octets) = (request.message.len(), copy(cx, part(self.at, len)?)?);
             (request.item, request.result) = (Some(RequestItem { position, octets }), Some(result));
         }

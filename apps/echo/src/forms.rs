@@ -7,9 +7,8 @@
 
 use crate::{ECHO, ECHO_MAX, PLACES, PULL, PUSH, copy, part, request_of};
 use stag_engine::{
-    App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Shard, Token, stats::Forms,
+    App, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Room, Shard, Token, stats::Forms,
 };
-use stag_pools::Buf;
 use stag_protocol::{
     rpc::{self, Accepted, ReplyHeader},
     rpcrdma::form::Form,
@@ -102,15 +101,13 @@ impl FormCall {
         if self.returns() && self.reply == Form::Long {
             request.reply_max += padded(self.len);
         } else if self.returns() {
-            let mut room = cx.take(self.len)?;
-            room.extend(self.len);
-            request.result = Some(room);
+            request.result = Some(cx.room(self.len)?);
         }
         Some(request)
     }
 
     /// Compares the results of a reply with the octets from `place` of the stream.
-    fn judge(&self, place: u32, reply: &[u8], result: Option<&Buf>) -> Result<(), FormFault> {
+    fn judge(&self, place: u32, reply: &[u8], result: Option<&Room>) -> Result<(), FormFault> {
         let pieces = [Piece::Inline(reply), Piece::Chunk(result.map_or(&[], |result| result))];
         let mut results = Reader::over(&pieces);
         let garbled = |_: xdr::Error| FormFault::Garbled;

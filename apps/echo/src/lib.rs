@@ -17,7 +17,7 @@ pub use driver::Driver;
 pub use twin::Twin;
 
 use stag_engine::{
-    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem,
+    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Room,
     ShortRequest, Token, stages::service,
 };
 use stag_pools::{Buf, Extent};
@@ -274,7 +274,7 @@ pub struct Done {
     /// As the call was made with.
     pub token: Token,
     /// The echo, or why there is none.
-    pub echo: Result<Option<Buf>, CallFault>,
+    pub echo: Result<Option<Room>, CallFault>,
 }
 
 /// The calling side. It keeps outcomes in order of arrival.
@@ -304,8 +304,7 @@ impl Caller {
         };
         let position = request.message.len();
         let Some(item) = copy(cx, octets) else { return false };
-        let Some(mut result) = cx.take(octets.len()) else { return false };
-        result.extend(octets.len());
+        let Some(result) = cx.room(octets.len()) else { return false };
         request.item = Some(RequestItem { position, octets: item });
         request.result = Some(result);
         cx.call(peer, request);
@@ -343,7 +342,7 @@ impl Caller {
 }
 
 /// The echo in a reply: it came in a Write chunk, or inline.
-fn echo(reply: &[u8], result: Option<Buf>) -> Option<Option<Buf>> {
+fn echo(reply: &[u8], result: Option<Room>) -> Option<Option<Room>> {
     let mut reader = Reader::new(reply);
     let header = ReplyHeader::parse(&mut reader).ok()?;
     if header.outcome != stag_protocol::rpc::Outcome::accepted(Accepted::Success) {
@@ -353,8 +352,9 @@ fn echo(reply: &[u8], result: Option<Buf>) -> Option<Option<Buf>> {
     let len = reader.u32().ok()? as usize;
     if result.len() != len || reader.remaining() > 0 {
         let inline = reader.fixed(len).ok()?;
-        result.reset(0);
-        result.append(inline).ok()?;
+        if !result.replace(inline) {
+            return None;
+        }
     }
     reader.finish().ok()?;
     Some(Some(result))

@@ -122,7 +122,7 @@ fn call(cx: &mut Cx<'_>, peer: PeerId, token: Token, len: usize) {
         message,
         item: Some(RequestItem { position, octets: filled(cx) }),
         reply_max: ReplyHeader::REFUSAL_LEN_MAX,
-        result: Some(filled(cx)),
+        result: Some(cx.room(len).unwrap()),
         timeout: Duration::from_secs(1_000),
         token,
     };

@@ -6,7 +6,8 @@ use crate::{
     reply::copy,
 };
 use stag_engine::{
-    CallFault, Cx, Outcome, PeerId, Request, RequestItem, ShortRequest, Token, config::INLINE_LEN,
+    CallFault, Cx, Outcome, PeerId, Request, RequestItem, Room, ShortRequest, Token,
+    config::INLINE_LEN,
 };
 use stag_protocol::{
     rpc::{self, Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid},
@@ -164,13 +165,11 @@ pub(crate) fn make<'v, P: Procedure>(
 }
 
 /// Room for an item of a reply; none for one without.
-pub(crate) fn room_for_item(cx: &Cx<'_>, len: usize) -> Result<Option<stag_pools::Buf>, CallFault> {
+pub(crate) fn room_for_item(cx: &Cx<'_>, len: usize) -> Result<Option<Room>, CallFault> {
     if len == 0 {
         return Ok(None);
     }
-    let mut room = cx.take(len).ok_or(CallFault::Limit)?;
-    room.extend(len);
-    Ok(Some(room))
+    cx.room(len).map(Some).ok_or(CallFault::Limit)
 }
 
 /// Reads the header of a reply (RFC 5531 §9): `reader` is at the results behind it.

@@ -89,7 +89,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let long = plan.form() == Form::Long;
         let reply_room = match plan.reply {
             ReplyOffer::ReplyChunk(len) => {
-                Some(self.core.memory.take(len as usize).ok_or(CallFault::Limit)?)
+                Some(self.core.memory.take_room(len as usize).ok_or(CallFault::Limit)?)
             }
             ReplyOffer::Nothing | ReplyOffer::WriteChunk(_) => None,
         };

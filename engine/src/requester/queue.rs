@@ -9,6 +9,7 @@ use crate::{
     config::Config,
     core::Core,
     peer::Peer,
+    room::Room,
     shard::Shard,
 };
 use stag_pools::table::Walk;
@@ -52,7 +53,7 @@ impl Core {
             if let Some(RequestItem { position, octets }) = item {
                 (offers.position, offers.item) = (Some(position), Some(octets));
             }
-            (offers.result, offers.rooms) = (result, rooms);
+            (offers.result, offers.rooms) = (result.map(|room| room.0), rooms);
             offers
         });
         calls.insert_next(key, || Outbound {
@@ -109,7 +110,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Outbound { token, offers, .. } = call;
         let (item, result) = match offers {
             Some(mut offers) => {
-                let back = (offers.item.take(), offers.result.take());
+                let back = (offers.item.take(), offers.result.take().map(Room));
                 self.core.requester.spare.give(offers);
                 back
             }

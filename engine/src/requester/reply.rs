@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
+    room::Room,
     shard::Shard,
     work::Work,
 };
@@ -240,6 +241,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             self.core.requester.spare.give(offers);
         }
+        let result = result.map(Room);
         let outcome = Outcome { token, peer, reply, item, result, written };
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
         self.empty_outbox();

@@ -115,6 +115,14 @@ impl Core {
         }
     }
 
+    /// The same for a peer to write.
+    pub(crate) fn room_for_app(&self, len: usize) -> Option<Buf> {
+        match self.responder.serving {
+            Some(peer) if len > SMALL_MAX => self.memory.lend_room(len, self.lane(peer)),
+            _ => self.memory.take_room(len),
+        }
+    }
+
     /// An empty buffer, as far as this peer may have it.
     pub(crate) fn take_for_peer(&self, peer: PeerId, len: usize) -> Option<Buf> {
         match len > SMALL_MAX {

@@ -1,7 +1,7 @@
 //! An app that keeps what its calls end with, and calls of any shape.
 
 use super::{AtClient, config, pattern};
-use stag_engine::{App, Call, CallFault, Cx, Outcome, Request, RequestItem, Token};
+use stag_engine::{App, Call, CallFault, Cx, Outcome, Request, RequestItem, Room, Token};
 use stag_pools::Buf;
 use stag_protocol::rpcrdma::{ChunkLists, Header};
 use stag_sim::Port;
@@ -28,7 +28,11 @@ impl App for Keeper {
     fn on_reply(&mut self, _: &mut Cx<'_>, outcome: Outcome<'_>) {
         let reply = outcome.reply.map(<[u8]>::to_vec);
         let octets = |buf: Option<Buf>| buf.map(|buf| buf.to_vec());
-        self.0.push(Kept { reply, item: octets(outcome.item), result: octets(outcome.result) });
+        self.0.push(Kept {
+            reply,
+            item: octets(outcome.item),
+            result: octets(outcome.result.map(Room::into_buf)),
+        });
     }
 }
 
@@ -69,11 +73,7 @@ pub fn request(cx: &Cx<'_>, wanted: Wanted<'_>) -> Request {
         buf.append(octets).unwrap();
         RequestItem { position: head, octets: buf }
     });
-    let result = (result_max > 0).then(|| {
-        let mut buf = cx.take(result_max).unwrap();
-        buf.extend(result_max);
-        buf
-    });
+    let result = (result_max > 0).then(|| cx.room(result_max).unwrap());
     Request { message, item, reply_max, result, timeout: Duration::from_secs(10), token: Token(0) }
 }
 

@@ -1,7 +1,7 @@
 //! Windows open what was exposed, to whom it was, for as long as they are bound.
 
 use super::*;
-use crate::{Class, Pool};
+use crate::{Class, Pool, Writer};
 
 const A: Scope = Scope(1);
 const B: Scope = Scope(2);
@@ -88,7 +88,8 @@ fn what_is_opened_to_a_device_for_writing_is_zero_and_what_is_opened_for_reading
     for (access, content) in [(Access::RemoteWrite, [0; 8]), (Access::RemoteRead, [b'.'; 8])] {
         let mut buf = pool.take(64).unwrap();
         buf.append(&[b'.'; 32]).unwrap();
-        let exposed = buf.expose_cleared(8..16, access);
+        let (exposed, cleared) = buf.expose_cleared(8..16, access, Writer(1));
+        assert_eq!(cleared, if access == Access::RemoteWrite { 8 } else { 0 });
         // SAFETY: no peer could ever reach it.
         let fenced = unsafe { exposed.fence(RemoteKey(7)) };
         assert_eq!(fenced.filled(), if access == Access::RemoteWrite { 8 } else { 0 });
@@ -98,6 +99,40 @@ fn what_is_opened_to_a_device_for_writing_is_zero_and_what_is_opened_for_reading
             (&[b'.'; 8][..], &content[..], &[b'.'; 16][..])
         );
     }
+}
+
+/// Opens a slot's first octets to a writer, which writes `octets` to their beginning. Returns what
+/// is there afterwards, and how much was cleared.
+fn written(pool: &Pool, is_room: bool, len: usize, writer: u64, octets: &[u8]) -> (Vec<u8>, usize) {
+    let taken = if is_room { pool.take_room(len) } else { pool.take(len) };
+    let mut buf = taken.unwrap();
+    buf.extend(len);
+    let (exposed, cleared) = buf.expose_cleared(0..len, Access::RemoteWrite, Writer(writer));
+    // SAFETY: no peer can reach it: this writes in its place.
+    let mut buf = unsafe { exposed.fence(RemoteKey(7)) }.into_buf();
+    buf[..octets.len()].copy_from_slice(octets);
+    (buf.to_vec(), cleared)
+}
+
+#[test]
+fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_nobody_else() {
+    let pool = Pool::new(&[Class { slot_len: 8_192, count: 1 }]).unwrap();
+    let first = written(&pool, true, 5_000, 1, b"first of one");
+    assert_eq!((&first.0[..12], first.1), (&b"first of one"[..], 5_000));
+    // Its own again, and what is longer than before is cleared.
+    let second = written(&pool, true, 6_000, 1, b"second");
+    assert_eq!((&second.0[..12], second.1), (&b"secondof one"[..], 1_000));
+    let other = written(&pool, true, 4_000, 2, b"");
+    assert!(other.0.iter().all(|octet| *octet == 0) && other.1 == 4_000);
+    // The rest of what the first one wrote is not the second one's.
+    assert_eq!(written(&pool, true, 8_192, 2, b"").1, 4_192);
+    written(&pool, true, 8_192, 2, &[7; 8_192]);
+    assert_eq!(written(&pool, true, 100, 2, b"").1, 0);
+    assert_eq!(written(&pool, true, 8_192, 2, b"").1, 0);
+    // Another use in between, whatever it is, is forgotten by nobody.
+    drop(pool.take(1));
+    assert_eq!(written(&pool, true, 8_192, 2, b""), (vec![0; 8_192], 8_192));
+    assert_eq!(written(&pool, false, 8_192, 2, b"").1, 8_192);
 }
 
 #[test]

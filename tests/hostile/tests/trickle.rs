@@ -115,9 +115,8 @@ impl App for Caller {
 
 /// A call with room for a result. False when there is no memory for it.
 fn start(cx: &mut Cx<'_>, peer: PeerId, token: u64, timeout: Duration) -> bool {
-    let (Some(mut message), Some(mut room)) = (cx.message(100), cx.take(LEN)) else { return false };
+    let (Some(mut message), Some(room)) = (cx.message(100), cx.room(LEN)) else { return false };
     message.append(&call(0, NFS, 3, 6).0).unwrap();
-    room.extend(LEN);
     let (item, result, token) = (None, Some(room), Token(token));
     cx.call(peer, Request { message, item, reply_max: 100, result, timeout, token });
     true

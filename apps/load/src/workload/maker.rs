@@ -14,7 +14,7 @@ use stag_protocol::{
     rpc::{AuthSys, Credential},
     xdr::{Codec, NoRoom, Writer},
 };
-use stag_rpc::{Buf, CallError, RawCall};
+use stag_rpc::{CallError, RawCall};
 use std::{fmt::Write as _, time::Duration};
 
 /// Octets of the longest arguments of a call without their item: a handle, a name of ours, and
@@ -132,7 +132,7 @@ impl Maker {
                 let read = self.read.as_ref()?;
                 let message = read.message(cx, block * u64::from(len32))?;
                 let (reply_max, timeout) = (read.reply_max, self.timeout);
-                let (item, result) = (None, Some(room(cx, self.len)?));
+                let (item, result) = (None, Some(cx.room(self.len)?));
                 Some(Request { message, item, reply_max, result, timeout, token })
             }
             _ => {
@@ -256,15 +256,7 @@ fn bounded(call: RawCall<'_>) -> RawCall<'_> {
 }
 
 pub(super) fn with_result(cx: &Cx<'_>, request: Request, len: usize) -> Option<Request> {
-    Some(Request { result: Some(room(cx, len)?), ..request })
-}
-
-/// Room for a result of `len` octets.
-#[inline]
-fn room(cx: &Cx<'_>, len: usize) -> Option<Buf> {
-    let mut room = cx.take(len)?;
-    room.extend(len);
-    Some(room)
+    Some(Request { result: Some(cx.room(len)?), ..request })
 }
 
 pub(super) fn label(ask: Ask) -> Label {

@@ -227,17 +227,12 @@ impl<A: App<Report = GatewayReport>> OverFabric<A> {
 fn request(cx: &Cx<'_>, message: Message<'_>) -> Request {
     let mut octets = cx.message(message.octets.len()).unwrap();
     octets.append(message.octets).unwrap();
-    let buffer = |len: usize| cx.take(len).unwrap();
     let item = message.item.map(|item| {
-        let mut buf = buffer(item.len());
+        let mut buf = cx.take(item.len()).unwrap();
         buf.append(item).unwrap();
         RequestItem { position: message.octets.len(), octets: buf }
     });
-    let result = (message.result_max > 0).then(|| {
-        let mut buf = buffer(message.result_max);
-        buf.extend(message.result_max);
-        buf
-    });
+    let result = (message.result_max > 0).then(|| cx.room(message.result_max).unwrap());
     let reply_max = message.reply_max;
     Request {
         message: octets,

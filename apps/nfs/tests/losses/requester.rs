@@ -102,11 +102,7 @@ pub fn request(cx: &Cx<'_>, token: Token, call: &Call<'_>) -> Request {
         RequestItem { position, octets }
     });
     let len = result_len_max(&call);
-    let result = (len.item > 0).then(|| {
-        let mut result = cx.take(len.item).unwrap();
-        result.extend(len.item);
-        result
-    });
+    let result = (len.item > 0).then(|| cx.room(len.item).unwrap());
     let reply_max = (ReplyHeader::LEN + len.inline).max(ReplyHeader::REFUSAL_LEN_MAX);
     Request { message, item, reply_max, result, timeout: PATIENCE, token }
 }

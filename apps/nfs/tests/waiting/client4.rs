@@ -211,11 +211,7 @@ pub fn request(cx: &Cx<'_>, token: Token, requests: &[Request<'_>]) -> CallReque
         RequestItem { position, octets }
     });
     let is_read = requests.iter().any(|request| matches!(request, Request::Read(_)));
-    let result = is_read.then(|| {
-        let mut result = cx.take(RESULT_MAX).unwrap();
-        result.extend(RESULT_MAX);
-        result
-    });
+    let result = is_read.then(|| cx.room(RESULT_MAX).unwrap());
     let (reply_max, timeout) = (12_000, PATIENCE);
     CallRequest { message, item, reply_max, result, timeout, token }
 }

@@ -213,8 +213,7 @@ fn request(cx: &Cx<'_>, text: &[u8]) -> Option<Request> {
     message.extend(position);
     let mut octets = cx.take(text.len())?;
     octets.append(text).ok()?;
-    let mut room = cx.take(TEXT_MAX)?;
-    room.extend(TEXT_MAX);
+    let room = cx.room(TEXT_MAX)?;
     Some(Request {
         item: Some(RequestItem { position: message.len(), octets }),
         message,

@@ -15,8 +15,10 @@ use crate::{
 };
 use libc::c_int;
 use rustix::event::epoll;
+use stag_pools::Writer;
 use stag_verbs::{Cause, Event, FabricFault, LinkSettings, Qp};
 use std::{
+    hash::BuildHasher,
     io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -214,8 +216,10 @@ impl Ibverbs {
 
     /// Gives a connection its place and its name. None: there is no place.
     fn admit(&mut self, conn: IbverbsConn) -> Option<Qp> {
+        // One service may see again what it wrote by way of another connection. Zero is no writer.
+        let writer = Writer(self.writers.hash_one(conn.peer) | 1);
         let qp = Qp(self.conns.insert(Box::new(conn)).ok()?);
-        self.with(qp, |conn, _| conn.qp = qp);
+        self.with(qp, |conn, _| (conn.qp, conn.writer) = (qp, writer));
         self.shared.timed.push(qp);
         Some(qp)
     }

@@ -10,7 +10,7 @@ use crate::{
     sinks::{ReadSinks, SinkLanding},
     stats::IbverbsStats,
 };
-use stag_pools::{Buf, Fenced, Pool, PoolPlace, RemoteKey};
+use stag_pools::{Buf, Fenced, Pool, PoolPlace, RemoteKey, Writer};
 use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
 use std::{
     collections::{HashMap, VecDeque},
@@ -70,6 +70,8 @@ pub(crate) struct IbverbsConn {
     pub(crate) errands: u32,
     pub(crate) state: IbverbsState,
     pub(crate) peer: Option<SocketAddr>,
+    /// Names the service that writes into its windows.
+    pub(crate) writer: Writer,
     /// Private data that the peer sent during connection set-up.
     pub(crate) private_data: Vec<u8>,
     /// Private data for the peer, kept until they are sent.
@@ -128,6 +130,7 @@ impl IbverbsConn {
             errands: 0,
             state,
             peer: None,
+            writer: Writer(0),
             private_data: Vec::new(),
             ours: Vec::new(),
             reads: ReadDepths::default(),

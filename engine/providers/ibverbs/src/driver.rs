@@ -22,7 +22,9 @@ use stag_pools::{Pool, Table};
 use stag_verbs::{Event, Qp, Time};
 use std::{
     collections::{HashMap, VecDeque},
-    fmt, io,
+    fmt,
+    hash::RandomState,
+    io,
     os::fd::OwnedFd,
     sync::{Arc, atomic::Ordering},
 };
@@ -51,6 +53,8 @@ pub struct Ibverbs {
     pub(crate) look_at: Time,
     pub(crate) epoll: OwnedFd,
     pub(crate) presence: Presence,
+    /// Names who writes, by addresses.
+    pub(crate) writers: RandomState,
 }
 
 impl fmt::Debug for Ibverbs {
@@ -127,6 +131,7 @@ impl Ibverbs {
             look_at: now,
             epoll,
             presence: Presence::default(),
+            writers: RandomState::new(),
         };
         let device = provider.watch(found)?;
         provider.take_up(&device, lent)?;

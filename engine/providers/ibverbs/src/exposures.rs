@@ -11,7 +11,7 @@ use crate::{
     device::{Domain, MemoryRegion, MemoryWindow},
     windows::DeviceWindows,
 };
-use stag_pools::{Access, Buf, Exposed, Fenced, Pool, RemoteKey, Scope};
+use stag_pools::{Access, Buf, Exposed, Fenced, Pool, RemoteKey, Scope, Writer};
 use std::{collections::HashMap, io, ops::Range, sync::Arc};
 
 /// Windows or regions: one of both opens buffers on a device.
@@ -112,8 +112,8 @@ impl OpenRegions {
         Self { open, capacity, domain }
     }
 
-    /// Opens a span of the content of `buf`, which belongs to `pool`. It comes back when the
-    /// device registers no more.
+    /// Opens a span of the content of `buf`, which belongs to `pool`. Returns the key, and how many
+    /// octets were cleared. The buffer comes back when the device registers no more.
     pub(crate) fn open(
         &mut self,
         scope: Scope,
@@ -121,18 +121,19 @@ impl OpenRegions {
         buf: Buf,
         span: Range<usize>,
         access: Access,
-    ) -> Result<RemoteKey, Buf> {
+        writer: Writer,
+    ) -> Result<(RemoteKey, usize), Buf> {
         let at = buf.place().at + span.start;
         let region = match MemoryRegion::of_span(&self.domain, pool, at, span.len(), access) {
             Ok(region) if region.remote_key() != 0 => region,
             _ => return Err(buf),
         };
         let key = RemoteKey(region.remote_key());
-        let exposed = buf.expose_cleared(span, access);
+        let (exposed, cleared) = buf.expose_cleared(span, access, writer);
         let open = OpenRegion { scope, region, exposed, is_ending: false };
         let before = self.open.insert(key.0, open);
         assert!(before.is_none(), "a device gives a key to one region at a time");
-        Ok(key)
+        Ok((key, cleared))
     }
 
     /// Ends one. When the device keeps it, it stays.

@@ -181,7 +181,9 @@ impl Provider for Ibverbs {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
-        let IbverbsShared { exposures, regions, pools, .. } = &mut self.shared;
+        let conn = self.conns.get(qp.0).expect("it is established");
+        let writer = conn.writer;
+        let IbverbsShared { exposures, regions, pools, stats, .. } = &mut self.shared;
         let place = buf.place();
         let region = regions.iter().find(|region| region.id == place.pool);
         // Type-2 windows open at least one octet (InfiniBand o10-37.2.40). RFC 5042 §A [5042-24]
@@ -193,18 +195,22 @@ impl Provider for Ibverbs {
         let key = match exposures.as_mut().filter(|exposures| exposures.has_room()) {
             None => return Err(Refused { why, token: buf }),
             Some(Exposures::Windows(windows)) => {
+                let (exposed, cleared) = buf.expose_cleared(span, access, writer);
+                stats.cleared += cleared as u64;
                 // RFC 5042 §3 [5042-3]: streams do not trust each other: keys have one scope
-                let key = windows.bind(qp.scope(), buf.expose_cleared(span, access));
-                let conn = self.conns.get_mut(qp.0).expect("it is established");
-                conn.binds.push_back(Bind { before: conn.posted, key });
+                let key = windows.bind(qp.scope(), exposed);
+                self.with(qp, |conn, _| conn.binds.push_back(Bind { before: conn.posted, key }));
                 self.note_posted(qp);
                 key
             }
             Some(Exposures::Regions(open)) => {
                 let pool = pools.iter().find(|pool| pool.id() == place.pool);
                 let pool = pool.expect("a region's pool is there");
-                match open.open(qp.scope(), pool, buf, span, access) {
-                    Ok(key) => key,
+                match open.open(qp.scope(), pool, buf, span, access, writer) {
+                    Ok((key, cleared)) => {
+                        stats.cleared += cleared as u64;
+                        key
+                    }
                     Err(token) => return Err(Refused { why, token }),
                 }
             }

@@ -13,6 +13,8 @@ pub struct IbverbsStats {
     pub inline_sends: u64,
     /// Windows bound.
     pub binds: u64,
+    /// Octets that were cleared before a peer could write there.
+    pub cleared: u64,
     /// Windows that a peer invalidated.
     pub remote_invalidations: u64,
     /// Windows that were made again after the end of their connection.
@@ -51,6 +53,7 @@ impl IbverbsStats {
             ("work_requests", self.work_requests.into()),
             ("inline_sends", self.inline_sends.into()),
             ("binds", self.binds.into()),
+            ("cleared", self.cleared.into()),
             ("remote_invalidations", self.remote_invalidations.into()),
             ("windows_remade", self.windows_remade.into()),
             ("completions", self.completions.into()),

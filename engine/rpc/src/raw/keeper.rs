@@ -4,8 +4,7 @@ use crate::{
     app::CallEnds,
     call::{CallError, accepted},
 };
-use stag_engine::{CallFault, Cause, Health, OptionFault, Outcome, PeerId, Time, Token};
-use stag_pools::Buf;
+use stag_engine::{CallFault, Cause, Health, OptionFault, Outcome, PeerId, Room, Time, Token};
 use stag_protocol::xdr::{Piece, Reader};
 use std::collections::VecDeque;
 
@@ -18,7 +17,7 @@ pub struct FinishedCall {
     pub reply: Result<Vec<u8>, CallFault>,
     /// Content of the Write chunk; empty when the result came inline, none when no chunk was
     /// offered.
-    pub result: Option<Buf>,
+    pub result: Option<Room>,
 }
 
 impl FinishedCall {

@@ -135,6 +135,11 @@ pub const RDMA_DEVICES: &[Metric] = &[
     ),
     Metric::counter("stag_verbs_binds_total", "rdma.binds", "Windows bound."),
     Metric::counter(
+        "stag_verbs_cleared_octets_total",
+        "rdma.cleared",
+        "Octets cleared before a peer could write there.",
+    ),
+    Metric::counter(
         "stag_verbs_remote_invalidations_total",
         "rdma.remote_invalidations",
         "Windows that a peer invalidated.",

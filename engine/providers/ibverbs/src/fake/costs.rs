@@ -6,8 +6,12 @@ use super::{
     roles::{calling_end, end_of, full},
 };
 use crate::{RdmaAddress, Through, counting::allocations};
-use stag_echo::{Caller, Echo};
+use stag_echo::{
+    Caller, Echo,
+    forms::{FORMS, FormCall, FormCaller},
+};
 use stag_engine::{Config, Shard, Token};
+use stag_protocol::rpcrdma::form::Form;
 use stag_verbs::{Provider, Time};
 use std::net::SocketAddr;
 
@@ -65,6 +69,68 @@ fn a_call_allocates_nothing_on_any_adapter_in_either_role() {
     for adapter in ADAPTERS.into_iter().filter(|it| it.has_connections) {
         assert_eq!(count(adapter, full(&adapter)), 0, "{} serves", adapter.name);
         assert_eq!(count(full(&adapter), adapter), 0, "{} calls", adapter.name);
+    }
+}
+
+/// Octets that are cleared in each of six calls with a long reply in this form, which the caller
+/// makes at so many servers in turn.
+fn cleared(caller: Adapter, servers: usize, reply: Form) -> Vec<u64> {
+    let all = [vec![full(&caller); servers], vec![caller]].concat();
+    install(&all);
+    let admit = || Box::new(|_| true) as Box<_>;
+    let config = || Config { slots: [64, 8, 2], ..small() };
+    let mut ends: Vec<_> = (0..servers)
+        .map(|server| {
+            let device = end_of(&config(), Through::Local(address(server)), false).unwrap();
+            Shard::new(device, Echo::default(), config(), admit()).unwrap()
+        })
+        .collect();
+    let at: Vec<_> = (0..servers)
+        .map(|it| ends[it].listen(&RdmaAddress(SocketAddr::new(address(it), 0))).unwrap())
+        .collect();
+    let device = calling_end(Through::Toward(at[0].0), false);
+    let mut client = Shard::new(device, FormCaller::default(), config(), admit()).unwrap();
+    let mut now = Time(1);
+    let mut turn = |client: &mut Shard<_, FormCaller>| {
+        now = Time(now.0 + 100_000);
+        ends.iter_mut().for_each(|server| _ = server.pass(now));
+        client.pass(now);
+    };
+    for at in &at {
+        client.connect(at).unwrap();
+        (0..500).for_each(|_| turn(&mut client));
+    }
+    let peers = client.app().peers().to_vec();
+    assert_eq!(peers.len(), servers);
+    let is_asked = |form: &&FormCall| form.call == Form::Short && form.reply == reply;
+    let form = FORMS.iter().filter(is_asked).max_by_key(|form| form.len).unwrap();
+    (0..6)
+        .map(|call| {
+            let before = client.provider().stats().cleared;
+            let peer = peers[call % servers];
+            client.with_app(|app, cx| app.call(cx, peer, *form));
+            let end = loop {
+                turn(&mut client);
+                if let Some(end) = client.with_app(|app, _| app.take()) {
+                    break end;
+                }
+            };
+            assert_eq!(end, Ok(()));
+            client.provider().stats().cleared - before
+        })
+        .collect()
+}
+
+#[test]
+fn a_room_is_cleared_once_for_each_server_that_writes_there() {
+    for reply in [Form::Chunked, Form::Long] {
+        for adapter in ADAPTERS.into_iter().filter(|it| it.has_connections) {
+            let own = cleared(adapter, 1, reply);
+            assert!(own[0] > 900_000 && own[1..] == [0; 5], "{} {own:?}", adapter.name);
+        }
+        // What one server wrote is not shown to the reader of another.
+        let turns = cleared(ADAPTERS[0], 2, reply);
+        assert!(turns.iter().all(|octets| *octets == turns[0]), "{turns:?}");
     }
 }
 
