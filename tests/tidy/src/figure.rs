@@ -1,7 +1,8 @@
 //! The figures, one line each.
 
 use crate::{
-    SourceTree, comments, dependencies, functions, imports, lines, made_files, names, pages, types,
+    SourceTree, comments, dependencies, dialect, functions, imports, lines, made_files, names,
+    pages, types,
 };
 use serde::Serialize;
 
@@ -87,6 +88,7 @@ pub fn all(tree: &SourceTree) -> Vec<Figure> {
         names::lost(tree),
         pages::broken_links(tree),
     ];
+    figures.extend(dialect::all(tree));
     figures.extend(dependencies::all(tree));
     figures
 }

@@ -10,6 +10,7 @@
 
 pub mod comments;
 pub mod dependencies;
+pub mod dialect;
 pub mod figure;
 pub mod functions;
 pub mod imports;
