@@ -26,7 +26,7 @@ pub use world::World;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stag_pools::{Class, Pool};
-use stag_verbs::{Limits, Provider, Time};
+use stag_verbs::{Limits, Provider, Qp, Time};
 use std::{os::fd::BorrowedFd, time::Duration};
 use world::{A, B};
 
@@ -78,6 +78,14 @@ pub trait Fixture: Sized {
 
     /// Windows of `end` that a peer can use.
     fn windows_bound(&self, end: &Self::P) -> usize;
+
+    /// Returns true once the windows bound on `qp` are open to the peer. The contract puts a bind
+    /// ahead of later work only: a device may still be at it when [`Provider::ring`] returns, and
+    /// the suite uses keys without a message that brings them.
+    fn has_opened(&self, end: &Self::P, qp: Qp) -> bool {
+        let _ = (end, qp);
+        true
+    }
 
     /// Returns true if `fd` becomes readable within `patience`. Called only if
     /// [`Provider::wait_fd`] returns a descriptor.

@@ -245,7 +245,12 @@ impl<F: Fixture> World<F> {
         assert_eq!(known, None, "a bound key is not given out again");
         self.end(end).ring();
         self.pump();
+        self.until("a window is open", |w| w.has_opened(end, qp));
         window
+    }
+
+    fn has_opened(&self, end: usize, qp: Qp) -> bool {
+        self.fixture.has_opened(self.seats[end].end.as_ref().unwrap(), qp)
     }
 
     /// Polls every end until it has nothing more.

@@ -84,6 +84,14 @@ impl<const DEVICE: bool> Fixture for AnyFixture<DEVICE> {
     fn windows_bound(&self, end: &AnyProvider) -> usize {
         end.windows_bound()
     }
+
+    #[cfg(feature = "verbs")]
+    fn has_opened(&self, end: &AnyProvider, qp: stag_verbs::Qp) -> bool {
+        match end {
+            AnyProvider::Rdma(end) => end.is_drained(qp),
+            _ => true,
+        }
+    }
 }
 
 /// The cases, in the order of the suite, as they end.

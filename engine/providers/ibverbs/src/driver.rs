@@ -158,6 +158,13 @@ impl Ibverbs {
         self.shared.exposures.as_ref().map_or(0, Exposures::in_use)
     }
 
+    /// Returns true if the device has done all work that was posted on `qp`: windows bound there
+    /// are open to the peer.
+    pub fn is_drained(&self, qp: Qp) -> bool {
+        let conn = self.conns.get(qp.0);
+        conn.is_none_or(|conn| conn.binds.is_empty() && conn.flights.is_empty())
+    }
+
     /// Connections that exist for the engine, those being set up included.
     pub fn connections(&self) -> usize {
         self.shared.taken + self.shared.waiting

@@ -7,7 +7,7 @@
 use stag_conformance::Fixture;
 use stag_ibverbs::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_pools::{Access, Class, Pool};
-use stag_verbs::{Cause, Event, Limits, Memory, PeerAddress, Provider, Status, Tag, Time};
+use stag_verbs::{Cause, Event, Limits, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
 use std::{
     net::{IpAddr, SocketAddr},
     sync::OnceLock,
@@ -107,6 +107,10 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
 
     fn windows_bound(&self, end: &Ibverbs) -> usize {
         end.windows_bound()
+    }
+
+    fn has_opened(&self, end: &Ibverbs, qp: Qp) -> bool {
+        end.is_drained(qp)
     }
 
     fn skip(case: &str) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use super::{ADAPTERS, address, install};
 use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_conformance::{Fixture, needs_windows};
 use stag_pools::Pool;
-use stag_verbs::{Limits, Provider, Time};
+use stag_verbs::{Limits, Provider, Qp, Time};
 use std::{net::SocketAddr, sync::OnceLock, time::Instant};
 
 fn now() -> Time {
@@ -54,6 +54,10 @@ impl<const ADAPTER: usize, const SINKS: bool> Fixture for Fake<ADAPTER, SINKS> {
 
     fn windows_bound(&self, end: &Ibverbs) -> usize {
         end.windows_bound()
+    }
+
+    fn has_opened(&self, end: &Ibverbs, qp: Qp) -> bool {
+        end.is_drained(qp)
     }
 
     fn skip(case: &str) -> Option<&'static str> {
