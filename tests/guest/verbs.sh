@@ -22,11 +22,15 @@ device() {
   [ -e "/sys/class/infiniband/${1}0" ] || rdma link add "${1}0" type "$1" netdev eth0
 }
 
+# The mode of the servers that a part starts, and what the part's checks and servers are called: NAME of its first mode, NAME-privileged.
+SERVER_MODE=unprivileged NAME=''
+
 # The generic suite: its cases become checks.
 part_conformance() {
-  local line name why=''
-  device rxe || { not_ok conformance/device "there is no rxe"; return; }
-  STAG_RDMA_ADDRESS=$HERE timeout 900 /host/conformance --test-threads=1 --nocapture >/tmp/conformance.log 2>&1
+  local line name why='' apart=()
+  device rxe || { not_ok "$NAME/device" "there is no rxe"; return; }
+  [ "$SERVER_MODE" = unprivileged ] || apart=(STAG_RDMA_APART=yes)
+  env STAG_RDMA_ADDRESS="$HERE" "${apart[@]}" timeout 900 /host/conformance --test-threads=1 --nocapture >"/host/$NAME.log" 2>&1
   while read -r line; do
     case $line in
       "test result"*) ;;
@@ -37,34 +41,34 @@ part_conformance() {
       "skipped: "*) why=${line#skipped: "$name": } ;;
     esac
     case $line in
-      ok | *"... ok") if [ -z "$why" ]; then ok "conformance/$name"; else skip "conformance/$name" "$why"; fi ;;
-      FAILED | *"... FAILED") not_ok "conformance/$name" "see the log" ;;
+      ok | *"... ok") if [ -z "$why" ]; then ok "$NAME/$name"; else skip "$NAME/$name" "$why"; fi ;;
+      FAILED | *"... FAILED") not_ok "$NAME/$name" "see the log" ;;
     esac
-  done < <(tr -d '\r' </tmp/conformance.log)
-  grep -q '^test result: ok' /tmp/conformance.log || { tail -40 /tmp/conformance.log; not_ok conformance/result "the suite failed"; }
+  done < <(tr -d '\r' <"/host/$NAME.log")
+  grep -q '^test result: ok' "/host/$NAME.log" || { tail -40 "/host/$NAME.log"; not_ok "$NAME/result" "the suite failed"; }
 }
 
 # What first-light.sh checks here, unless the host says otherwise: every kind of chunk, both ways, and what depends on their edges.
 CHECKS_SERVE="list attributes_in_listing file_of_0 file_of_1023 file_of_1024 file_of_4095 file_of_4096 file_of_4097 file_of_65537 file_of_3000001
   direct_write direct_read direct_and_buffered append sparse rename symlink truncate copy_tree names unlinked_while_open stale_handle
   parallel_files random_direct remount nconnect"
-CHECKS_PRIVILEGED="list file_of_4097 file_of_65537 file_of_3000001 direct_write direct_read rename truncate names parallel_files remount"
 CHECKS_SIW="list file_of_1024 file_of_4097 file_of_65537 file_of_3000001 direct_write direct_read rename symlink random_direct"
 
-SERVER_PID='' SERVER_MODE=unprivileged
+SERVER_PID=''
 # start_server NAME [option…]: serves /srv/NAME on the device that is there, in SERVER_MODE.
 start_server() {
-  local name=$1 entry versions=()
+  local name=$1 entry versions=() squash=()
   shift
+  [ "$SERVER_MODE" = unprivileged ] || squash=(--squash none)
   ! grep -q '^VERSION=4' /host/settings.env || versions=(--nfs "3,4")
   mkdir -p "/srv/$name/many" /srv/readonly "/srv/state-$name"
   while read -r entry; do printf %s "$entry" >"/srv/$name/many/$entry"; done < <(/host/first-light.sh --names 2000)
   printf content >/srv/readonly/file
   /host/stag serve "/srv/$name" /srv/readonly:ro --mode "$SERVER_MODE" --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
-    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" "${versions[@]}" "$@" >"/host/$name.log" 2>&1 </dev/null &
+    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" "${squash[@]}" "${versions[@]}" "$@" >"/host/$name.log" 2>&1 </dev/null &
   SERVER_PID=$!
   for _ in $(seq 200); do
-    grep -q '^END' "/host/$name.log" && return
+    grep -q '^END' "/host/$name.log" 2>/dev/null && return
     kill -0 "$SERVER_PID" 2>/dev/null || break
     sleep 0.1
   done
@@ -87,6 +91,9 @@ count() {
   tr -d '[:space:]' <"/host/$1.json" | { grep -o "\"$2\":[0-9]*" || true; } | awk -F: '$NF > most { most = $NF } END { print most + 0 }'
 }
 
+# shards_of NAME: the connections of each shard, and of all.
+shards_of() { tr -d '[:space:]' <"/host/$1.json" | grep -o '"connections":{"fabric":[0-9]*' | cut -d: -f3 | tr '\n' ' '; }
+
 # mount_and_check NAME TYPE CHECKS: the kernel's client on the device of that type, and the list's checks.
 mount_and_check() {
   local name=$1 line log=/tmp/$1.log
@@ -105,53 +112,35 @@ mount_and_check() {
 
 part_serve() {
   local line needed chunks invalidations shards
-  device rxe || { not_ok serve/device "there is no rxe"; return; }
-  start_server serve --cores 2 || return
-  mount_and_check serve rxe "$CHECKS_SERVE"
-  stop_server serve
+  device rxe || { not_ok "$NAME/device" "there is no rxe"; return; }
+  start_server "$NAME" --cores 2 || return
+  mount_and_check "$NAME" rxe "$CHECKS_SERVE"
+  stop_server "$NAME"
   # One shard has the listener, and both have connections.
-  read -r -a shards < <(tr -d '[:space:]' </host/serve.json | grep -o '"connections":{"fabric":[0-9]*' | cut -d: -f3 | tr '\n' ' ')
-  echo "serve: connections by shard and in all: ${shards[*]}"
-  if [ "${shards[0]:-0}" -gt 0 ] && [ "${shards[1]:-0}" -gt 0 ]; then ok serve/two_cores; else not_ok serve/two_cores "${shards[*]}"; fi
-  invalidations=$(count serve remote_invalidations)
-  if [ "$invalidations" -gt 0 ]; then ok serve/remote_invalidations; else not_ok serve/remote_invalidations "there were none"; fi
+  read -r -a shards < <(shards_of "$NAME")
+  echo "$NAME: connections by shard and in all: ${shards[*]}"
+  if [ "${shards[0]:-0}" -gt 0 ] && [ "${shards[1]:-0}" -gt 0 ]; then ok "$NAME/two_cores"; else not_ok "$NAME/two_cores" "${shards[*]}"; fi
+  invalidations=$(count "$NAME" remote_invalidations)
+  if [ "$invalidations" -gt 0 ]; then ok "$NAME/remote_invalidations"; else not_ok "$NAME/remote_invalidations" "there were none"; fi
   # Of the largest mount: the kernel's client had to invalidate fewer keys by itself than it had calls with chunks.
-  line=$(grep '^XPRT ' /tmp/serve.log | head -1)
+  line=$(grep '^XPRT ' "/tmp/$NAME.log" | head -1)
   needed=$(sed -n 's/.* local_inv_needed=\([0-9]*\).*/\1/p' <<<"$line")
   chunks=$(sed -n 's/.* read_chunks=\([0-9]*\) write_chunks=\([0-9]*\) reply_chunks=\([0-9]*\).*/\1 \2 \3/p' <<<"$line" | awk '{ print $1 + $2 + $3 }')
-  echo "serve: our remote invalidations $invalidations; at the client $chunks chunks, local_inv_needed $needed"
+  echo "$NAME: our remote invalidations $invalidations; at the client $chunks chunks, local_inv_needed $needed"
   if [ "${needed:-x}" != x ] && [ "${chunks:-0}" -gt 0 ] && [ "$needed" -lt "$chunks" ]; then
-    ok serve/local_invalidations
+    ok "$NAME/local_invalidations"
   else
-    not_ok serve/local_invalidations "local_inv_needed=${needed:-?} of ${chunks:-?} chunks"
+    not_ok "$NAME/local_invalidations" "local_inv_needed=${needed:-?} of ${chunks:-?} chunks"
   fi
 }
 
-# A server that acts as its callers changes the credentials of its threads, and the kernel takes writes to devices from unchanged ones alone.
-part_privileged() {
-  local SERVER_MODE=privileged
-  device rxe || { not_ok privileged/device "there is no rxe"; return; }
-  start_server privileged --cores 2 --squash none || return
-  mount_and_check privileged rxe "$CHECKS_PRIVILEGED"
-  stop_server privileged
-  if [ "$(count privileged remote_invalidations)" -gt 0 ]; then ok privileged/remote_invalidations; else not_ok privileged/remote_invalidations "there were none"; fi
-}
-
 part_siw() {
-  siw_server unprivileged siw
-  siw_server privileged siw-privileged --squash none
-}
-
-# siw_server MODE NAME [option…]
-siw_server() {
-  local SERVER_MODE=$1 name=$2
-  shift 2
-  device siw || { not_ok "$name/device" "there is no siw"; return; }
+  device siw || { not_ok "$NAME/device" "there is no siw"; return; }
   ulimit -l unlimited # siw counts what root locks too
-  start_server "$name" "$@" || return
-  mount_and_check "$name" siw "$CHECKS_SIW"
-  stop_server "$name"
-  if [ "$(count "$name" remote_invalidations)" = 0 ]; then ok "$name/no_invalidations"; else not_ok "$name/no_invalidations" "a device without windows sent some"; fi
+  start_server "$NAME" || return
+  mount_and_check "$NAME" siw "$CHECKS_SIW"
+  stop_server "$NAME"
+  if [ "$(count "$NAME" remote_invalidations)" = 0 ]; then ok "$NAME/no_invalidations"; else not_ok "$NAME/no_invalidations" "a device without windows sent some"; fi
 }
 
 # `stag probe` meets itself on the device.
@@ -192,6 +181,8 @@ call_over() {
   # Every procedure, with what travels in chunks both ways.
   if why=$(timeout 240 /host/stag check "$url?mountport=20048" --entries 50 2>&1); then
     ok "$name/check"
+    # What a server may do one way or another.
+    grep '^        ' <<<"$why" | sed "s|^ *|$name/check: |"
   else
     not_ok "$name/check" "$(grep -E '^(FAILED|stag:)' <<<"$why" | head -3 | tr '\n' '|')"
   fi
@@ -247,51 +238,49 @@ is_not_ready() { ! is_ready "$1"; }
 # caller's calls are answered again, and nobody has more descriptors or locked memory than before.
 CYCLES=${CYCLES:-10}
 part_removal() {
-  # In the mode in which other threads make the calls to devices; the caller makes its own.
-  local SERVER_MODE=privileged
   local cycle began took longest=0 pids fds_before pins_before bench code
-  device rxe || { not_ok removal/device "there is no rxe"; return; }
-  start_server removal --squash none --cores 2 --metrics 127.0.0.1:9464 || return
+  device rxe || { not_ok "$NAME/device" "there is no rxe"; return; }
+  start_server "$NAME" --cores 2 --metrics 127.0.0.1:9464 || return
   local first=$SERVER_PID
-  /host/stag echo --listen "rdma://$HERE:20050" --clients "$HERE/32" >/host/removal-echo.log 2>&1 </dev/null &
+  /host/stag echo --listen "rdma://$HERE:20050" --clients "$HERE/32" >"/host/$NAME-echo.log" 2>&1 </dev/null &
   local echo=$!
-  within 30 grep -q '^END' /host/removal-echo.log || { kill "$first"; not_ok removal/echo "$(tail -3 /host/removal-echo.log | tr '\n' '|')"; return; }
+  within 30 grep -q '^END' "/host/$NAME-echo.log" || { kill "$first"; not_ok "$NAME/echo" "$(tail -3 "/host/$NAME-echo.log" | tr '\n' '|')"; return; }
   /host/stag bench "rdma://$HERE:20050" --workload echo --size 512 --depth 4 --cores 1 --duration 600 --reconnect --timeout 60 \
-    --json /host/removal.json >/host/removal-bench.log 2>&1 </dev/null &
+    --json "/host/$NAME.json" >"/host/$NAME-bench.log" 2>&1 </dev/null &
   bench=$!
   # It tells of each second once it is connected.
-  within 60 grep -q 'calls/s' /host/removal-bench.log || { kill "$first" "$echo"; not_ok removal/bench "$(tail -3 /host/removal-bench.log | tr '\n' '|')"; return; }
+  within 60 grep -q 'calls/s' "/host/$NAME-bench.log" || { kill "$first" "$echo"; not_ok "$NAME/bench" "$(tail -3 "/host/$NAME-bench.log" | tr '\n' '|')"; return; }
   pids="$first $echo $bench"
   fds_before=$(for pid in $pids; do descriptors "$pid"; done | xargs)
   pins_before=$(for pid in $pids; do pinned "$pid"; done | xargs)
   for cycle in $(seq "$CYCLES"); do
     began=$(date +%s%N)
-    timeout 120 rdma link delete rxe0 || { not_ok removal/delete "the kernel waited for two minutes in round $cycle"; break; }
+    timeout 120 rdma link delete rxe0 || { not_ok "$NAME/delete" "the kernel waited for two minutes in round $cycle"; break; }
     took=$((($(date +%s%N) - began) / 1000000))
     [ "$took" -le "$longest" ] || longest=$took
-    within 10 is_not_ready 9464 || not_ok removal/not_ready "the server says that it is ready without its device: $(cat /tmp/ready)"
+    within 10 is_not_ready 9464 || not_ok "$NAME/not_ready" "the server says that it is ready without its device: $(cat /tmp/ready)"
     rdma link add rxe0 type rxe netdev eth0
-    within 30 is_ready 9464 || { not_ok removal/ready "round $cycle: $(cat /tmp/ready)"; break; }
+    within 30 is_ready 9464 || { not_ok "$NAME/ready" "round $cycle: $(cat /tmp/ready)"; break; }
     sleep 3
   done
-  echo "removal: the longest of $CYCLES deletions took $longest ms"
-  [ "$longest" -lt 10000 ] && [ "$cycle" = "$CYCLES" ] && ok removal/delete
+  echo "$NAME: the longest of $CYCLES deletions took $longest ms"
+  [ "$longest" -lt 10000 ] && [ "$cycle" = "$CYCLES" ] && ok "$NAME/delete"
   sleep 5
-  if [ "$(for pid in $pids; do descriptors "$pid"; done | xargs)" = "$fds_before" ]; then ok removal/descriptors; else
-    not_ok removal/descriptors "$fds_before before, $(for pid in $pids; do descriptors "$pid"; done | xargs) now"; fi
-  if [ "$(for pid in $pids; do pinned "$pid"; done | xargs)" = "$pins_before" ]; then ok removal/locked_memory; else
-    not_ok removal/locked_memory "$pins_before KiB before, $(for pid in $pids; do pinned "$pid"; done | xargs) now"; fi
+  if [ "$(for pid in $pids; do descriptors "$pid"; done | xargs)" = "$fds_before" ]; then ok "$NAME/descriptors"; else
+    not_ok "$NAME/descriptors" "$fds_before before, $(for pid in $pids; do descriptors "$pid"; done | xargs) now"; fi
+  if [ "$(for pid in $pids; do pinned "$pid"; done | xargs)" = "$pins_before" ]; then ok "$NAME/locked_memory"; else
+    not_ok "$NAME/locked_memory" "$pins_before KiB before, $(for pid in $pids; do pinned "$pid"; done | xargs) now"; fi
   kill -INT "$bench"
   wait "$bench"; code=$?
-  tr -d '[:space:]' </host/removal.json | grep -o '"outages":\[[^]]*\]' | tr '{' '\n' | sed 's/^/removal: /'
-  if [ "$(grep -c '"lasted_s"' /host/removal.json)" -ge "$CYCLES" ]; then ok removal/calls_go_on; else
-    not_ok removal/calls_go_on "exit code $code: $(tail -3 /host/removal-bench.log | tr '\n' '|')"; fi
+  tr -d '[:space:]' <"/host/$NAME.json" | grep -o '"outages":\[[^]]*\]' | tr '{' '\n' | sed "s/^/$NAME: /"
+  if [ "$(grep -c '"lasted_s"' "/host/$NAME.json")" -ge "$CYCLES" ]; then ok "$NAME/calls_go_on"; else
+    not_ok "$NAME/calls_go_on" "exit code $code: $(tail -3 "/host/$NAME-bench.log" | tr '\n' '|')"; fi
   kill -TERM "$echo"; wait "$echo"
   # The kernel's client on the device that came last.
-  mount_and_check removal rxe "list file_of_65537 direct_write direct_read"
-  stop_server removal
-  if [ "$(count removal device_losses)" = $((2 * CYCLES)) ]; then ok removal/counted; else
-    not_ok removal/counted "$(count removal device_losses) losses of two shards in $CYCLES rounds"; fi
+  mount_and_check "$NAME" rxe "list file_of_65537 direct_write direct_read"
+  stop_server "$NAME"
+  if [ "$(count "$NAME" device_losses)" = $((2 * CYCLES)) ]; then ok "$NAME/counted"; else
+    not_ok "$NAME/counted" "$(count "$NAME" device_losses) losses of two shards in $CYCLES rounds"; fi
 }
 
 # Two devices in one server, a core for each: a mount of each, then one mount over both, whose transports the kernel's client finds to
@@ -299,18 +288,18 @@ part_removal() {
 OTHER=10.3.0.15
 part_rails() {
   local at why transports shards
-  device rxe || { not_ok rails/device "there is no rxe"; return; }
-  if ! modprobe -a dummy nfsv3 nfsv4 || ! ip link add rail1 type dummy; then skip rails/device "this kernel has no dummy interface"; return; fi
+  device rxe || { not_ok "$NAME/device" "there is no rxe"; return; }
+  if ! modprobe -a dummy nfsv3 nfsv4 || ! ip link add rail1 type dummy; then skip "$NAME/device" "this kernel has no dummy interface"; return; fi
   ip address add "$OTHER/24" dev rail1
   ip link set rail1 up
-  rdma link add rxe1 type rxe netdev rail1 || { not_ok rails/device "no second rxe"; return; }
-  start_server rails --listen "rdma://$OTHER:20049" --clients "$OTHER/32" --cores 2 --nfs 3,4 --metrics 127.0.0.1:9464 || return
+  rdma link add rxe1 type rxe netdev rail1 || { not_ok "$NAME/device" "no second rxe"; return; }
+  start_server "$NAME" --listen "rdma://$OTHER:20049" --clients "$OTHER/32" --cores 2 --nfs 3,4 --metrics 127.0.0.1:9464 || return
   mkdir -p /mnt/one /mnt/other
-  mount_rails() { timeout 60 mount -t nfs -o "rdma,port=20049,hard,$2" "$1:/rails" "$3" 2>&1; }
+  mount_rails() { timeout 60 mount -t nfs -o "rdma,port=20049,hard,$2" "$1:/$NAME" "$3" 2>&1; }
   for at in "$HERE" "$OTHER"; do
     for version in vers=4.2 vers=3,nolock,mountport=2049,mountproto=tcp,mountaddr=$HERE; do
       if why=$(mount_rails "$at" "$version" /mnt/one) && head -c 300000 /dev/urandom >/tmp/rail && cp /tmp/rail /mnt/one/rail &&
-        sync /mnt/one/rail && cmp /tmp/rail /srv/rails/rail; then ok "rails/$at/${version%%,*}"; else not_ok "rails/$at/${version%%,*}" "${why:0:300}"; fi
+        sync /mnt/one/rail && cmp /tmp/rail "/srv/$NAME/rail"; then ok "$NAME/$at/${version%%,*}"; else not_ok "$NAME/$at/${version%%,*}" "${why:0:300}"; fi
       umount -f /mnt/one
     done
   done
@@ -318,30 +307,36 @@ part_rails() {
     for _ in $(seq 20); do head -c 300000 /dev/urandom >"/mnt/one/trunk$_"; done
     sync /mnt/one
     transports=$(grep -A30 'mounted on /mnt/one ' /proc/self/mountstats | grep -c 'xprt:.*rdma')
-    if [ "$transports" = 2 ]; then ok rails/transports; else not_ok rails/transports "one mount has $transports transports"; fi
-    for _ in $(seq 20); do cmp "/mnt/one/trunk$_" "/srv/rails/trunk$_" || not_ok rails/trunk "file $_ differs"; done
+    if [ "$transports" = 2 ]; then ok "$NAME/transports"; else not_ok "$NAME/transports" "one mount has $transports transports"; fi
+    for _ in $(seq 20); do cmp "/mnt/one/trunk$_" "/srv/$NAME/trunk$_" || not_ok "$NAME/trunk" "file $_ differs"; done
     # One device is gone, and the server is ready over the other one.
-    timeout 120 rdma link delete rxe1 || not_ok rails/delete "the kernel waited for two minutes"
-    if why=$(timeout 60 /host/stag probe rdma 2>&1); then ok rails/one_is_left; else not_ok rails/one_is_left "${why:0:300}"; fi
-    if within 10 is_ready 9464; then not_ok rails/status "$(cat /tmp/ready)"; elif grep -q '^ready; shard' /tmp/ready; then ok rails/status; else
-      not_ok rails/status "$(cat /tmp/ready)"; fi
+    timeout 120 rdma link delete rxe1 || not_ok "$NAME/delete" "the kernel waited for two minutes"
+    if why=$(timeout 60 /host/stag probe rdma 2>&1); then ok "$NAME/one_is_left"; else not_ok "$NAME/one_is_left" "${why:0:300}"; fi
+    if within 10 is_ready 9464; then not_ok "$NAME/status" "$(cat /tmp/ready)"; elif grep -q '^ready; shard' /tmp/ready; then ok "$NAME/status"; else
+      not_ok "$NAME/status" "$(cat /tmp/ready)"; fi
     rdma link add rxe1 type rxe netdev rail1
-    within 30 is_ready 9464 || not_ok rails/back "$(cat /tmp/ready)"
+    within 30 is_ready 9464 || not_ok "$NAME/back" "$(cat /tmp/ready)"
     # Linux moves no call from one transport to another: those over the device that was gone wait until it is there.
-    if timeout 100 cp /tmp/rail /mnt/one/rail2 && timeout 60 sync /mnt/one/rail2 && cmp /tmp/rail /srv/rails/rail2; then ok rails/goes_on; else
-      not_ok rails/goes_on "no answer after the device came back"; fi
+    if timeout 100 cp /tmp/rail /mnt/one/rail2 && timeout 60 sync /mnt/one/rail2 && cmp /tmp/rail "/srv/$NAME/rail2"; then ok "$NAME/goes_on"; else
+      not_ok "$NAME/goes_on" "no answer after the device came back"; fi
     umount -f /mnt/other /mnt/one
   else
-    not_ok rails/trunk "${why:0:300}"
+    not_ok "$NAME/trunk" "${why:0:300}"
   fi
-  stop_server rails
-  read -r -a shards < <(tr -d '[:space:]' </host/rails.json | grep -o '"connections":{"fabric":[0-9]*' | cut -d: -f3 | tr '\n' ' ')
-  echo "rails: connections by shard and in all: ${shards[*]}"
-  if [ "${shards[0]:-0}" -gt 0 ] && [ "${shards[1]:-0}" -gt 0 ]; then ok rails/both; else not_ok rails/both "${shards[*]}"; fi
+  stop_server "$NAME"
+  read -r -a shards < <(shards_of "$NAME")
+  echo "$NAME: connections by shard and in all: ${shards[*]}"
+  if [ "${shards[0]:-0}" -gt 0 ] && [ "${shards[1]:-0}" -gt 0 ]; then ok "$NAME/both"; else not_ok "$NAME/both" "${shards[*]}"; fi
   rdma link delete rxe1
   ip link delete rail1
 }
 
-for part in $PARTS; do "part_$part"; done
+for part in $PARTS; do
+  NAME=${part%%:*} SERVER_MODE=unprivileged
+  if [ "${part#*:}" = privileged ]; then NAME+=-privileged SERVER_MODE=privileged; fi
+  begun=$SECONDS
+  "part_${part%%:*}"
+  echo "$NAME took $((SECONDS - begun)) s"
+done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ] && [ "$passed" -gt 0 ]

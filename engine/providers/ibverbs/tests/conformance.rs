@@ -1,6 +1,7 @@
 //! The generic suite of the contract on an RDMA device, every end in one thread. The device is the
 //! one with the address in `STAG_RDMA_ADDRESS`; without it, and where there is no RDMA, each case
-//! says so and passes (`tests/guest/verbs` runs it on rxe).
+//! says so and passes (`tests/guest/verbs` runs it on rxe). With `STAG_RDMA_APART` in the
+//! environment, the providers' calls are made as in a privileged server, by a thread of their own.
 #![cfg(feature = "verbs")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
@@ -55,6 +56,16 @@ fn place() -> Result<IpAddr, String> {
         .clone()
 }
 
+/// True if the providers' calls are to be made by a thread of their own.
+fn is_apart() -> bool {
+    std::env::var_os("STAG_RDMA_APART").is_some()
+}
+
+/// Settings of an end with these limits on the device with our address.
+fn config(limits: Limits, ip: IpAddr) -> IbverbsConfig {
+    IbverbsConfig { is_apart: is_apart(), ..IbverbsConfig::new(limits, Through::Local(ip), now()) }
+}
+
 fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);
@@ -82,11 +93,7 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
     }
 
     fn end(&mut self, limits: Limits, pool: &Pool) -> Ibverbs {
-        let config = IbverbsConfig {
-            spare: 0,
-            always_sinks: SINKS,
-            ..IbverbsConfig::new(limits, Through::Local(self.ip), now())
-        };
+        let config = IbverbsConfig { spare: 0, always_sinks: SINKS, ..config(limits, self.ip) };
         let mut end = Ibverbs::new(config).unwrap();
         end.register(pool).unwrap();
         end
@@ -189,7 +196,7 @@ fn a_window_that_a_stranger_invalidated_is_given_back() {
         ..LIMITS
     };
     let mut ends = [0, 1].map(|_| {
-        let mut end = Ibverbs::new(IbverbsConfig::new(limits, Through::Local(ip), now())).unwrap();
+        let mut end = Ibverbs::new(config(limits, ip)).unwrap();
         end.register(&pool).unwrap();
         (0..8).for_each(|_| end.post_receive(pool.take(4096).unwrap()).unwrap());
         end
@@ -250,6 +257,21 @@ fn a_window_that_a_stranger_invalidated_is_given_back() {
     assert_eq!(ends[1].windows_bound(), 0);
 }
 
+/// The thread of a privileged server's device calls exists if it is asked for, and only then.
+#[test]
+fn calls_are_made_by_the_thread_that_was_asked_for() {
+    let name = "calls_are_made_by_the_thread_that_was_asked_for";
+    let Ok(ip) = place() else {
+        println!("skipped: {name}: {}", place().unwrap_err());
+        return;
+    };
+    let _end = Ibverbs::new(config(LIMITS, ip)).unwrap();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+    let is_there = names.flatten().any(|name| name.trim_end() == "stag-verbs");
+    assert_eq!(is_there, is_apart());
+}
+
 /// Shards that share a port have peers in turn, wherever the listener is; and all of them when the
 /// others take no more.
 #[test]
@@ -264,8 +286,8 @@ fn shards_share_a_listener() {
         Limits { connections: 16, send_queue: 8, receives: 8, receive_len: 4096, ..LIMITS };
     // The last one is the peers'.
     let mut ends = [true, true, false].map(|shared_port| {
-        let config = IbverbsConfig::new(limits, Through::Local(ip), now());
-        let mut end = Ibverbs::new(IbverbsConfig { shared_port, ..config }).unwrap();
+        let config = IbverbsConfig { shared_port, ..config(limits, ip) };
+        let mut end = Ibverbs::new(config).unwrap();
         end.register(&pool).unwrap();
         (0..8).for_each(|_| end.post_receive(pool.take(4096).unwrap()).unwrap());
         end
