@@ -1,37 +1,36 @@
-//! Memory that one peer keeps from all others: each has a share of it, and octets have to move (RFC
-//! 8166 §8.1.4, RFC 5042 §6.4).
+//! Accounts of the memory that each peer holds: fair shares and minimum progress (RFC 8166 §8.1.4,
+//! RFC 5042 §6.4).
 //!
-//! A peer *holds* what waits for it: buffers that its Reads are to fill, replies that it has not
-//! taken, records whose end it has not sent. Holding costs credit, an octet for a microsecond one
-//! unit; octets that move earn it. A newcomer has none, and may hold [`FIRST_OCTETS`]; with credit
-//! a peer may hold more, up to its share, and it may use the part of the memory that is kept for
-//! those who have shown that they are fast. A peer that is deep in debt while others wait loses its
-//! connection, and so does one that barely moves at all.
+//! A peer *holds* the memory that waits for it: buffers that its Reads are to fill, replies that it
+//! has not taken, records whose end it has not sent. Holding costs one unit of credit per octet and
+//! microsecond; octets that move earn credit. A newcomer has none and may hold [`FIRST_OCTETS`].
+//! With credit a peer may hold more, up to its share, and may use the memory that is reserved for
+//! proven peers. A peer deep in debt loses its connection while others wait; so does one that
+//! barely moves any octets.
 
 use crate::config::{LARGE_LEN, MESSAGE_LEN};
 use stag_verbs::Time;
 use std::time::Duration;
 
-/// Items up to this long have message slots, of which there is one for every call: nobody holds too
-/// many of those.
+/// Items up to this length use message slots. There is one for every call, so no peer can hold too
+/// many.
 pub(crate) const SMALL_MAX: usize = MESSAGE_LEN;
-/// Octets that a peer may hold before any of its octets moved: those of the longest call and of its
-/// reply.
+/// Octets that a peer may hold before any of its octets have moved: the longest call and its reply.
 pub(crate) const FIRST_OCTETS: u64 = 2 * LARGE_LEN as u64;
-/// The time for which an octet that moved pays: a peer keeps its credit if each octet is held for
-/// less than this.
+/// Holding time that each moved octet pays for: a peer keeps its credit if it holds each octet for
+/// less.
 const PAID: Duration = Duration::from_secs(1);
-/// A peer may hold what its credit pays for during this time.
+/// A peer may hold as much as its credit pays for during this time.
 const AHEAD: Duration = Duration::from_millis(250);
-/// A peer is slow whose debt is what it holds, for this time; for less where more wait than there
-/// are buffers, down to [`GRACE_MIN`].
+/// A peer is slow when its debt exceeds the cost of its holdings for this time. The time is shorter
+/// when more peers wait than there are buffers, down to [`GRACE_MIN`].
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 pub(crate) const GRACE_MIN: Duration = Duration::from_millis(100);
-/// A peer that holds something has to move [`STALL_OCTETS`] in each such time, also while nobody
-/// waits.
+/// A peer that holds memory has to move [`STALL_OCTETS`] in each period of this length, even while
+/// no other peer waits.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// Octets that have to move before a peer is proven, or its share if that is less: more than the
-/// buffers of two kernels take while nobody reads.
+/// Octets that a peer has to move to be proven, or its share if that is less. More than the buffers
+/// of two kernels absorb without a reader.
 const PROOF: u64 = 16 << 20;
 /// 4 KiB per second; less if it holds less.
 const STALL_OCTETS: u64 = 4_096 * STALL_MAX.as_secs();
@@ -39,12 +38,12 @@ const STALL_OCTETS: u64 = 4_096 * STALL_MAX.as_secs();
 /// The memory that one connection holds, and the credit that it has earned.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// Octets of memory that nobody else can use before the peer does its part.
+    /// Octets of memory that other peers cannot use until this peer does its part.
     held: u64,
     /// Octet-microseconds, as of `settled_at`; negative in debt.
     credit: i64,
     settled_at: Time,
-    /// The stall that is being looked at: since when it holds something, and octets that have moved
+    /// Start of the current stall check: when the peer began to hold memory, and the octets moved
     /// since.
     since: Time,
     moved: u64,
@@ -63,7 +62,7 @@ impl Account {
         self.held
     }
 
-    /// Charges for what was held until `now`.
+    /// Charges for the octets held until `now`.
     pub(crate) fn settle(&mut self, now: Time) {
         let elapsed = as_micros(now.since(self.settled_at));
         if elapsed == 0 {
@@ -100,8 +99,8 @@ impl Account {
         self.held = octets;
     }
 
-    /// Pays for octets that went to the peer or came from it; credit beyond that for `share` is not
-    /// kept.
+    /// Credits the account for octets moved to or from the peer. Credit beyond the limit for
+    /// `share` is dropped.
     pub(crate) fn earn(&mut self, octets: u64, share: u64) {
         let most = as_units(share).saturating_mul(as_micros(AHEAD));
         let earned = as_units(octets).saturating_mul(as_micros(PAID));
@@ -110,8 +109,8 @@ impl Account {
         self.total = self.total.saturating_add(octets);
     }
 
-    /// Returns true for a peer that has shown that octets move: enough of them did, and it has
-    /// credit for a newcomer's share.
+    /// Returns true for a proven peer: enough octets have moved, and it has credit for a newcomer's
+    /// share.
     pub(crate) fn is_proven(&self, share: u64) -> bool {
         self.total >= PROOF.min(share)
             && self.credit >= as_units(FIRST_OCTETS).saturating_mul(as_micros(AHEAD))
@@ -125,7 +124,7 @@ impl Account {
         self.held == 0 || self.held.saturating_add(octets) <= most
     }
 
-    /// Returns true if octets move too slowly for what the peer holds, so that it may not stay
+    /// Returns true if octets move too slowly for the memory that the peer holds: it may not stay
     /// while others wait.
     pub(crate) fn is_slow(&self, grace: Duration) -> bool {
         let grace = as_units(self.held.max(LARGE_LEN as u64)).saturating_mul(as_micros(grace));
@@ -163,8 +162,8 @@ mod tests {
         Time(millis * 1_000_000)
     }
 
-    /// A peer that holds `held` octets all the time and moves `per_tick` every 10 ms, for so many
-    /// milliseconds.
+    /// Simulates a peer that holds `held` octets throughout and moves `per_tick` every 10 ms, for
+    /// the given milliseconds.
     fn moving(account: &mut Account, held: u64, per_tick: u64, millis: std::ops::Range<u64>) {
         account.hold_in_all(held, at(millis.start));
         for tick in millis.step_by(10) {

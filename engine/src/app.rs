@@ -1,8 +1,7 @@
-//! The application of a shard: a state machine that is told of calls, replies and peers.
+//! The application of a shard: a state machine that receives calls, replies and peer events.
 //!
-//! One app lives in one shard, on one core. It is never called from two places at once, never
-//! waits, and gives every answer and every call to its [`Cx`], which carries them out when the app
-//! returns.
+//! One app belongs to one shard, on one core. It is never called concurrently and never waits. It
+//! passes every answer and every call to its [`Cx`], which carries them out when the app returns.
 
 pub(crate) use crate::cx::Action;
 pub use crate::{
@@ -28,41 +27,41 @@ use stag_protocol::{
 use stag_verbs::{Cause, PeerAddress, Time};
 use std::time::Duration;
 
-/// One peer, over whatever fabric, for as long as its connection lives. One that is kept connected
-/// ([`Shard::keep_connected`](crate::Shard::keep_connected)), or that was adopted ([`Cx::adopt`]),
+/// One peer, over any transport, for the lifetime of its connection. A peer that is kept connected
+/// ([`Shard::keep_connected`](crate::Shard::keep_connected)) or was adopted ([`Cx::adopt`])
 /// outlives its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub(crate) Key);
 
 impl PeerId {
-    /// The place of the peer in its shard's table, and how often that was taken before.
+    /// The index of the peer in its shard's table, and the generation of that entry.
     pub const fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
-    /// The peer of these bits. One that is gone, or never was, names nobody.
+    /// The peer with these bits. If it is gone or never existed, the ID matches no peer.
     pub const fn from_bits(bits: u64) -> Self {
         Self(Key::from_bits(bits))
     }
 }
 
-/// The app's name of a client that comes back over another connection: whatever its upper layer
-/// knows it by, such as the client ID of NFS 4.
+/// The app's name for a client that may reconnect: an identifier of its upper layer, such as the
+/// client ID of NFS 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientName(pub u64);
 
-/// A peer that was turned away.
+/// A peer that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedPeer {
-    /// Its address. None where nobody could be accepted.
+    /// Its address. None if the connection could not even be accepted.
     pub from: Option<PeerAddress>,
-    /// The way by which it came.
+    /// The transport that it used.
     pub over: Over,
     /// The limit.
     pub limit: ConnectLimit,
 }
 
-/// A limit that turns peers away.
+/// A limit that causes peers to be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectLimit {
     /// Not even one receive is left for another connection.
@@ -73,12 +72,12 @@ pub enum ConnectLimit {
     Fabric,
     /// The process has no more descriptors, or the system no memory.
     Descriptors,
-    /// The shard takes nobody: it stops or drains.
+    /// The shard accepts no peers: it stops or drains.
     Stopping,
 }
 
 impl ConnectLimit {
-    /// The limit, and what to do about it.
+    /// The limit, and advice on raising it.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Receives => "no receive is left for another connection: add cores (--cores)",
@@ -90,14 +89,14 @@ impl ConnectLimit {
     }
 }
 
-/// The end of a drain, or of the same when a shard stops.
+/// The result of a drain, whether ordered or part of stopping the shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// The time from the order until everybody was disconnected.
+    /// The time from the order until all peers were disconnected.
     pub took: Duration,
     /// Calls that got no reply.
     pub unanswered: usize,
-    /// The time of [`Config::drain`](crate::Config::drain) was over before everything was done.
+    /// The time limit [`Config::drain`](crate::Config::drain) ended before all work was done.
     pub is_cut: bool,
 }
 
@@ -105,11 +104,11 @@ pub struct Drained {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub(crate) Key);
 
-/// A number of the app's own, which it finds again in the outcome of a call that it makes.
+/// The app's own number for a call that it makes, returned in the outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// A call that arrived whole: everything it named in Read chunks was pulled.
+/// A call that arrived completely, with its Read chunks pulled.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// Names the call in [`Cx::answer`], at once or later.
@@ -120,7 +119,7 @@ pub struct Call<'a> {
     pub from: PeerAddress,
     /// Transaction, program, version, procedure and credential.
     pub header: CallHeader<'a>,
-    /// Stands at the first octet of the arguments.
+    /// Positioned at the first octet of the arguments.
     pub arguments: xdr::Reader<'a>,
     /// The arguments that came in Read chunks, for an app that keeps them.
     pub pulled: Pulled<'a>,
@@ -129,14 +128,14 @@ pub struct Call<'a> {
 /// A reply to be sent.
 #[derive(Debug)]
 pub struct Answer {
-    /// The RPC reply message without its item, behind [`HEAD_ROOM`]; made by [`Cx::message`].
+    /// The RPC reply message without its item, after [`HEAD_ROOM`]; made by [`Cx::message`].
     pub message: Buf,
     /// The results that may travel in Write chunks.
     pub item: Option<AnswerItem>,
 }
 
-/// The DDP-eligible results of a reply (RFC 8166 §3.4.2): the first one, which nearly all replies
-/// that have any have alone, and those after it. Each has the Write chunk of its place.
+/// The DDP-eligible results of a reply (RFC 8166 §3.4.2): the first, which is nearly always the
+/// only one, and any further ones. Each goes to the Write chunk of the same index.
 #[derive(Debug)]
 pub struct AnswerItem {
     /// Octets of the message in front of the first item; its length word is the last four of them.
@@ -160,7 +159,7 @@ impl AnswerItem {
         std::iter::once((self.position, &self.octets)).chain(more)
     }
 
-    /// An item by its place.
+    /// An item by its index.
     pub(crate) fn octets_of(&self, place: usize) -> Option<&Extents> {
         self.iter().nth(place).map(|(_, octets)| octets)
     }
@@ -169,8 +168,8 @@ impl AnswerItem {
 /// A call to be made.
 #[derive(Debug)]
 pub struct Request {
-    /// The RPC call message without its item, behind [`HEAD_ROOM`]; made by [`Cx::message`]. The
-    /// engine puts the XID into its first word.
+    /// The RPC call message without its item, after [`HEAD_ROOM`]; made by [`Cx::message`]. The
+    /// engine writes the XID into its first word.
     pub message: Buf,
     /// The argument that may travel in a Read chunk.
     pub item: Option<RequestItem>,
@@ -178,16 +177,15 @@ pub struct Request {
     pub reply_max: usize,
     /// The room for the DDP-eligible result, as long as the longest result ([`Cx::room`]).
     pub result: Option<Room>,
-    /// The time that the reply may take, reconnections included. After it the connection is closed:
-    /// a call never goes out twice on the same one.
+    /// The time that the reply may take, reconnections included. When it expires the connection is
+    /// closed: a call is never repeated on the same connection.
     pub timeout: Duration,
-    /// Comes back with the outcome.
+    /// Returned with the outcome.
     pub token: Token,
 }
 
-/// The lengths of several rooms for results in one buffer, one after the other: each is a Write
-/// chunk of its own, for the DDP-eligible result of its place. [`Cx::call_for_results`] offers
-/// them.
+/// The lengths of several result rooms, stored one after the other in one buffer. Each is a Write
+/// chunk for the DDP-eligible result of the same index. [`Cx::call_for_results`] offers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultRooms {
     lens: [u32; ITEMS_MAX],
@@ -195,8 +193,8 @@ pub struct ResultRooms {
 }
 
 impl ResultRooms {
-    /// Rooms of these lengths; none when there are more than a message has Write chunks, or when
-    /// they are longer than a buffer can be.
+    /// Rooms of these lengths. None if there are more than a message has Write chunks, or if they
+    /// are longer than a buffer can be.
     pub fn new(lens: &[u32]) -> Option<Self> {
         let mut all = [0; ITEMS_MAX];
         all.get_mut(..lens.len())?.copy_from_slice(lens);
@@ -214,7 +212,7 @@ impl ResultRooms {
         self.lens().iter().map(|len| *len as usize).sum()
     }
 
-    /// The places of `written` octets at the beginning of each room.
+    /// The end offsets of `written` octets at the beginning of each room.
     pub(crate) fn ends<'a>(&'a self, written: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
         let mut at = 0;
         self.lens().iter().zip(written).filter_map(move |(len, written)| {
@@ -225,8 +223,8 @@ impl ResultRooms {
     }
 }
 
-/// A call to be made that is nothing but a few octets: nothing belongs to it that could travel in a
-/// chunk, and its longest reply fits inline.
+/// A short call: it has no argument or result that could travel in a chunk, and its longest reply
+/// fits inline.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortRequest<'a> {
     /// Program, procedure and credential; the engine chooses the XID.
@@ -253,27 +251,27 @@ pub struct RequestItem {
     pub octets: Buf,
 }
 
-/// The end of a call of ours. Every key that it had offered is dead.
+/// The end of a call of ours. All keys that it offered have been invalidated.
 #[derive(Debug)]
 pub struct Outcome<'a> {
     /// As in the request.
     pub token: Token,
     /// The peer that was called.
     pub peer: PeerId,
-    /// The RPC reply message, without what came by a Write chunk.
+    /// The RPC reply message, without the octets that came in a Write chunk.
     pub reply: Result<&'a [u8], CallFault>,
-    /// The argument's buffer. None when a call over TCP ended while a part of it was still being
-    /// sent.
+    /// The argument's buffer. None if a call over TCP ended while part of the buffer was still
+    /// being sent.
     pub item: Option<Buf>,
-    /// The result's room. Its content is what came in the Write chunk; empty when the result came
-    /// inline. With several [rooms](ResultRooms) each is at its place, up to the last octet that
-    /// came.
+    /// The result's room. It holds the octets that came in the Write chunk, and is empty when the
+    /// result came inline. With several [rooms](ResultRooms) each result is at the offset of its
+    /// room, and the buffer ends at the last octet received.
     pub result: Option<Room>,
     /// Octets that came in each of several [rooms](ResultRooms); empty for any other call.
     pub written: &'a [u32],
 }
 
-/// An application: it answers calls of peers, and hears of the ends of its own.
+/// An application: it answers calls of peers, and receives the outcomes of its own calls.
 ///
 /// A service that counts its calls, and a client of it:
 ///
@@ -386,35 +384,35 @@ pub trait App {
     /// The app's counters.
     type Report: Send + 'static;
 
-    /// The counters as they are.
+    /// The current counters.
     fn report(&self) -> Self::Report;
 
-    /// The counters, with what takes too long to tell each time: for those who ask by
+    /// The counters, including costly ones that are not collected each time: for
     /// [`Command::Detail`](crate::control::Command::Detail).
     fn detailed_report(&self) -> Self::Report {
         self.report()
     }
 
-    /// A peer calls: one that connected to us, or one to which we connected (RFC 8167). Answer by
-    /// [`Cx::answer`], in this call or later; a call that is never answered keeps its credit. An
-    /// app that serves nothing need not write this.
+    /// Handles a call of a peer, either one that connected to us or one to which we connected (RFC
+    /// 8167). Answer by [`Cx::answer`], in this call or later; an unanswered call keeps its credit.
+    /// An app without a service need not implement this.
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         cx.refuse(&call, Accepted::ProgUnavail);
     }
 
-    /// A peer calls procedure 0 of a program in nobody's name (AUTH_NONE), as who asks for no more
-    /// than a sign of life does (RFC 5531 §12.1). If the app returns true, the shard answers with
-    /// success, and that was all; else the call comes to [`on_call`](Self::on_call), as all others
-    /// do and as one of these may: an app answers it there, too. It is an app's choice: a `Call` is
-    /// long, and making one costs more than answering this.
+    /// Handles a call to procedure 0 with AUTH_NONE, as a ping uses it (RFC 5531 §12.1). If the app
+    /// returns true, the shard replies with success and the call is complete. Otherwise the call
+    /// goes to [`on_call`](Self::on_call); that can also happen without this method being asked, so
+    /// the app answers procedure 0 there as well. The method exists because a `Call` is long:
+    /// making one costs more than answering a ping.
     #[inline(always)]
     fn on_null(&mut self, _call: NullHeader) -> bool {
         false
     }
 
-    /// A buffer of the app's own for `len` octets of an argument that comes in a Read chunk, which
-    /// the app may then keep ([`Pulled::share`]). Asked for before the call is looked at; with none
-    /// the shard's memory serves.
+    /// Provides the app's own buffer for `len` octets of an argument in a Read chunk, which the app
+    /// may keep afterwards ([`Pulled::share`]). Called before the call is parsed. Without a buffer
+    /// the shard's memory is used.
     fn sink(&mut self, _len: usize) -> Option<Buf> {
         None
     }
@@ -426,42 +424,42 @@ pub trait App {
     fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _health: Result<Health, OptionFault>) {
     }
 
-    /// A connection to a peer stands. If we made it, the peer can be called; if the peer did, only
-    /// once [`Cx::ready`] says so.
+    /// A connection to a peer is established. If we connected, the peer can be called at once; if
+    /// the peer connected, only after [`Cx::ready`].
     fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {}
 
-    /// A peer is gone, and with it its calls that were not answered. Calls to a peer that is kept
-    /// connected, or was adopted, wait for the next connection; that a connection could not be made
-    /// is told here, too.
+    /// A peer is gone, and its unanswered calls with it. Calls to a peer that is kept connected or
+    /// was adopted wait for the next connection; a failed attempt to connect is reported here, too.
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _cause: Cause) {}
 
-    /// Somebody was turned away by a limit of the shard; who is not in the list of clients, the
-    /// [`Admission`](crate::Admission) tells.
+    /// A limit of the shard refused a connection. Clients that the access list refuses are reported
+    /// by the [`Admission`](crate::Admission).
     fn on_refused(&mut self, _cx: &mut Cx<'_>, _refused: RefusedPeer) {}
 
-    /// A connection over TCP got TLS, or failed to; or a peer calls without that could have it.
-    /// Nothing is told where there is no TLS (`Config::serve_tls`, `Config::call_tls`).
+    /// A connection over TCP negotiated TLS or failed to, or a peer that could have TLS calls
+    /// without it. Not called where TLS is not configured (`Config::serve_tls`,
+    /// `Config::call_tls`).
     fn on_security(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _security: &PeerSecurity) {}
 
-    /// The shard drained, or did so in order to stop: everybody is disconnected.
+    /// The shard has drained, on order or in order to stop: all peers are disconnected.
     fn on_drained(&mut self, _drained: Drained) {}
 
-    /// Returns true if [`on_pass_end`](Self::on_pass_end) is to be called in passes, too, in which
-    /// nothing happened: because other threads leave work for the app, or time alone brings it
-    /// some. An app without either spares its shard most of each pass that finds nothing; the time
-    /// of [`Cx::now`] outside of a pass is then that of the latest pass which found something.
+    /// Returns true if [`on_pass_end`](Self::on_pass_end) is to be called in idle passes, too,
+    /// because other threads or the passage of time leave work for the app. Without idle passes the
+    /// shard saves most of the cost of a pass that finds no event; [`Cx::now`] outside of a pass is
+    /// then the time of the latest pass that found one.
     fn wants_idle_passes(&self) -> bool {
         true
     }
 
-    /// The time at which a shard that sleeps is to make such a pass. Without one it makes a pass a
-    /// second at least. Asked for before each sleep.
+    /// The time at which a sleeping shard is to make an idle pass. Asked before each sleep; without
+    /// it the shard makes a pass at least once a second.
     fn idle_pass_at(&self) -> Option<Time> {
         None
     }
 
-    /// The pass is over, and nothing of what it produced has left a socket yet: the place to make
-    /// records durable together. A short reply over shared memory may be with its caller already;
-    /// an app that must not answer before a record is durable makes it durable before it answers.
+    /// Ends a pass, before any of its output has left a socket: the place to make records durable
+    /// together. A short reply over shared memory may have reached its caller already, so an app
+    /// that must not answer before a record is durable makes it durable before it answers.
     fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {}
 }

@@ -4,15 +4,15 @@ use rustix::time::{ClockId, clock_gettime};
 use stag_verbs::Time;
 
 /// Monotonic time since the clock was made.
-// Nanoseconds as they are: a pass begins with a look at the clock, of which the standard library's
-// way of taking two times from each other was half.
+// Stored as nanoseconds: every pass reads the clock, and subtracting two `Instant`s was half of
+// that cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     zero: u64,
 }
 
 impl Clock {
-    /// A clock that shows zero.
+    /// A clock that starts at zero.
     pub fn start() -> Self {
         Self { zero: nanoseconds() }
     }

@@ -1,4 +1,4 @@
-//! The sizes of a shard (DESIGN D14). Every table has its size from here.
+//! The sizes and limits of a shard (DESIGN D14). Every table takes its size from here.
 
 use crate::{
     requester::Outbound,
@@ -36,67 +36,66 @@ const _: () = assert!(36 + 8 * 8 + 4 + SEGMENTS_MAX * 16 <= HEAD_ROOM);
 /// The sizes of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The versions of RPC-over-RDMA that peers may speak which connect to us.
+    /// The versions of RPC-over-RDMA accepted from peers that connect to us.
     pub serve_versions: Versions,
-    /// The versions to try with peers to which we connect.
+    /// The versions to try with peers that we connect to.
     pub call_versions: Versions,
-    /// Calls one peer may have outstanding at most (RFC 8166 §3.3.1). A quarter of the receives is
-    /// a limit, too.
+    /// Maximum of outstanding calls per peer (RFC 8166 §3.3.1). A quarter of the receives is
+    /// another limit.
     pub grant: u32,
-    /// Calls a new peer may have outstanding at once.
+    /// Calls that a new peer may have outstanding.
     pub grant_first: u32,
-    /// Calls we have outstanding with one peer at most.
+    /// Maximum of our outstanding calls to one peer.
     pub calls_max: u32,
-    /// Calls we have outstanding at most with one peer that connected to us, once
-    /// [`Cx::ready`](crate::Cx::ready) said that it takes calls (RFC 8167 §4.1). Only then receives
-    /// are reserved for them. Zero: such calls end with
-    /// [`CallFault::Limit`](crate::CallFault::Limit).
+    /// Maximum of our outstanding reverse calls to one peer that connected to us (RFC 8167 §4.1).
+    /// Receives are reserved for them only after [`Cx::ready`](crate::Cx::ready). Zero: such calls
+    /// end with [`CallFault::Limit`](crate::CallFault::Limit).
     pub reverse_calls_max: u32,
-    /// Calls that a peer to which we connected may have outstanding (RFC 8167 §4.1). Zero: its
-    /// calls are not taken.
+    /// Reverse calls that a peer which we connected to may have outstanding (RFC 8167 §4.1). Zero:
+    /// its calls are not accepted.
     pub reverse_grant: u32,
-    /// The time for which a peer that was adopted ([`Cx::adopt`](crate::Cx::adopt)) is remembered
-    /// while it has neither a connection nor a call that waits for one.
+    /// The time for which an adopted peer ([`Cx::adopt`](crate::Cx::adopt)) is kept while it has
+    /// neither a connection nor a pending call.
     pub absence: Duration,
-    /// Receives of the shard, shared by its connections: the sum of all grants and of our own
-    /// outstanding calls stays below.
+    /// Receives of the shard, shared by its connections: an upper bound for the sum of all grants
+    /// and our own outstanding calls.
     pub receives: usize,
     /// Octets of one receive.
     pub receive_len: usize,
-    /// Peers at a time over the fabric; TCP connections have places of their own.
+    /// Maximum of peers over the fabric; TCP connections are counted separately.
     pub peers: usize,
-    /// TCP connections at a time; one more is closed.
+    /// Maximum of TCP connections; any further one is closed.
     pub streams: usize,
     /// The time within which the first call has to arrive on a TCP connection that a peer made.
-    /// `None`: a peer may be silent for as long as it likes, and keeps its place.
+    /// `None`: no limit; a silent peer keeps its place.
     pub first_call_within: Option<Duration>,
-    /// Has addresses of peers over TCP decide which of the shards that share a port gets them.
+    /// Steers TCP connections by the peer's address to one of the shards that share a port.
     pub steering: Option<Steering>,
-    /// Connect over TCP from a port below 1024, where this process may take one
+    /// Connect over TCP from a port below 1024, if this process may bind one
     /// ([`stag_verbs::source`]).
     pub reserved_port: bool,
-    /// Calls of peers at a time, on all connections.
+    /// Maximum of calls of peers in progress, on all connections.
     pub inbound: usize,
-    /// Calls of ours at a time, waiting ones included.
+    /// Maximum of our own calls, pending ones included.
     pub outbound: usize,
     /// Octets one call may bring in Read chunks, or in one TCP record.
     pub payload_max: u32,
     /// Message, medium and large slots.
     pub slots: [usize; 3],
-    /// Say while connecting what we take (RFC 8797). A peer that hears nothing sends and gets 1,024
-    /// octets inline, and no reply of either side invalidates keys. Nor do we speak version 2 then:
-    /// who says nothing is taken for an old peer.
+    /// Send our limits in the private data while connecting (RFC 8797). Without it, both directions
+    /// are limited to 1,024 octets inline, and replies do not invalidate keys. Version 2 is not
+    /// used either, since a peer that sends no private data is taken for version 1.
     pub private_data: bool,
     /// Policy for the use of Reply chunks.
     pub reply_policy: ReplyPolicy,
-    /// TLS for peers that connect over TCP (RFC 9289). None: who asks for it is told nothing of
-    /// it, as by a server that does not know TLS.
+    /// TLS for peers that connect over TCP (RFC 9289). None: a client that probes for TLS gets the
+    /// answer of a server without it.
     pub serve_tls: Option<Arc<ServerTls>>,
-    /// TLS for all connections that we make over TCP: a server without it is not called.
+    /// TLS for all connections that we make over TCP: servers without TLS are not called.
     pub call_tls: Option<Arc<ClientTls>>,
-    /// The time for which a core polls without work before it sleeps.
+    /// The time for which a core polls without finding work before it sleeps.
     pub spin: Spin,
-    /// Hears when the shard rests and works.
+    /// Is notified when the shard goes idle and when it works again.
     pub rest: Option<Arc<dyn RestListener>>,
     /// The time for which a stopping shard waits for calls in progress and for connections to
     /// close.
@@ -104,15 +103,15 @@ pub struct Config {
     /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a
     /// server remembers.
     pub xid_seed: u32,
-    /// Handle messages without chunks, and those with one chunk of one segment, by code of their
-    /// own. Off, they take the way of all others: to the same effect, at a higher cost. Tests
-    /// compare the two.
+    /// Handle messages without chunks, and those with one chunk of one segment, by the fast paths.
+    /// When false, they take the general path, with the same effect at a higher cost. Tests compare
+    /// the two.
     pub short_ways: bool,
     /// Selection of the peers' calls that are traced through their stages
     /// ([`stages`](crate::stages)).
     pub sampling: Sampling,
-    /// The clock that calls are measured by while several hosts have work, so that each has the
-    /// same share of the core's time. None: shares are counted in messages.
+    /// The clock that measures calls while several hosts have work, so that each gets an equal
+    /// share of the core's time. None: shares are counted in messages.
     pub meter: Option<Arc<dyn Meter>>,
 }
 
@@ -154,7 +153,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A shard for few peers and small memory, as tests and requesters need it.
+    /// A configuration for few peers and little memory, for tests and requesters.
     pub fn small() -> Self {
         Self {
             receives: 256,
@@ -166,7 +165,7 @@ impl Config {
         }
     }
 
-    /// The same, with what cannot be had together settled.
+    /// Resolves conflicting settings: without private data only version 1 is used.
     pub(crate) fn settled(self) -> Self {
         match self.private_data {
             true => self,
@@ -174,8 +173,8 @@ impl Config {
         }
     }
 
-    /// The same, for connections of which each has so many receives for itself. An eighth of them
-    /// is for messages beyond all promises: errors, and garbage.
+    /// The configuration for connections with `each` receives of their own. An eighth of them is
+    /// for messages beyond all grants: errors and garbage.
     pub(crate) fn within(self, each: Option<usize>) -> Self {
         let Some(each) = each.and_then(|each| u32::try_from(each).ok()) else { return self };
         let promised = each.saturating_sub(each / 8).max(2);
@@ -190,7 +189,7 @@ impl Config {
         }
     }
 
-    /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC
+    /// Receives for a peer that we connect to: for replies to our calls, and for its calls (RFC
     /// 8167 §4.3.1).
     pub(crate) const fn client_receives(&self) -> usize {
         // draft 002 §4.3.1 [bidir-11]: a client has receives for replies and reverse calls

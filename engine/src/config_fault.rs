@@ -1,18 +1,19 @@
-//! Mistakes in a configuration: a size that cannot be had together with another one.
+//! Configuration errors: a size that exceeds the limit that another size sets.
 
 use crate::{config::Config, requester::Outbound, work::Work};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX};
 use stag_verbs::Limits;
 use std::{error, fmt, io};
 
-/// Calls of ours at a time: each has two memory windows, of which a shard has 65,536.
+/// Maximum of our calls: each has two memory windows, of which a shard has 65,536.
 const OUTBOUND_MAX: usize = 32_768;
 /// Connections, and buffers of a class.
 const MEMBERS_MAX: usize = 1 << 20;
 /// Octets of a receive.
 const RECEIVE_LEN_MAX: usize = 1 << 20;
 
-/// A size of a [`Config`], or of the [`Limits`] of its provider, beyond what another one allows.
+/// A size of a [`Config`], or of the [`Limits`] of its provider, outside the range that another
+/// size allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigFault {
     /// The field, as `receives` or `limits.windows`.
@@ -21,16 +22,16 @@ pub struct ConfigFault {
     pub value: usize,
     /// The values that it may have.
     pub allowed: Allowed,
-    /// The rule behind that.
+    /// The rule that was broken.
     pub rule: &'static str,
 }
 
 /// The values that a size may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// This one, and all below.
+    /// This value or less.
     AtMost(usize),
-    /// This one, and all above.
+    /// This value or more.
     AtLeast(usize),
 }
 
@@ -92,12 +93,12 @@ impl Config {
         check("limits.send_queue", limits.send_queue, AtLeast(READS_MAX + 1), rule)
     }
 
-    /// Checks that the sizes agree with each other, and that there are no more of anything than a
-    /// shard can name.
+    /// Checks that the sizes agree with each other, and that no table is larger than a shard can
+    /// address.
     pub fn check_sizes(&self) -> Result<(), ConfigFault> {
         use Allowed::{AtLeast, AtMost};
         let check = ConfigFault::check;
-        // RFC 8166 §3.3.2: a peer that is told nothing sends so much.
+        // RFC 8166 §3.3.2: a peer without other information sends up to this size.
         let rule = "a receive takes the default inline threshold, 1,024 octets";
         check("receive_len", self.receive_len, AtLeast(1_024), rule)?;
         let rule = "a message of RPC-over-RDMA is far shorter";
@@ -136,7 +137,7 @@ mod tests {
             let served = (config.grant + config.reverse_calls_max) as usize;
             let called = config.client_receives();
             assert!(config.grant >= 1 && config.calls_max >= 1);
-            // Two at least: one call, and what may come beside it.
+            // At least two: one call, and one other message.
             assert!(served.max(called) <= each.max(2), "{each}: {served}, {called}");
         }
         let few = all.within(Some(32));

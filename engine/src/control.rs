@@ -1,5 +1,5 @@
-//! Commands of the control thread to shards (DESIGN D11): one word to look at and one descriptor to
-//! wake by.
+//! Commands of the control thread to shards (DESIGN D11): one atomic word to check and one
+//! descriptor to wake the shard.
 
 use crate::{app::PeerId, waiting::Spin};
 use rustix::{
@@ -16,14 +16,14 @@ use std::{
     time::Duration,
 };
 
-/// Orders that wait for one shard, at most.
+/// Maximum of orders pending for one shard.
 const ORDERS_MAX: usize = 64;
 
 /// A command to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Command {
-    /// Take no more peers, finish what is in progress, disconnect, return.
+    /// Accept no more peers, finish calls in progress, disconnect, return.
     Stop = 1,
     /// Send a snapshot of the counters.
     Snapshot = 2,
@@ -32,22 +32,22 @@ pub enum Command {
     /// Send a snapshot of the counters, with all peers, the latest watched calls and the details of
     /// the app.
     Detail = 8,
-    /// Take the orders that wait.
+    /// Take the pending orders.
     Obey = 16,
 }
 
-/// Something to do that takes more words than a [`Command`] has.
+/// An instruction with arguments, which a [`Command`] bit cannot carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// End the connection of this peer, for good.
+    /// End the connection of this peer permanently.
     Drop(PeerId),
-    /// Let calls in progress finish, end all connections, and take none until [`Order::Resume`].
+    /// Let calls in progress finish, end all connections, and accept none until [`Order::Resume`].
     Drain,
-    /// Take connections again.
+    /// Accept connections again.
     Resume,
-    /// Give calls in progress so long from here on, at a drain and at the end.
+    /// Set the time limit for calls in progress at a drain and at the end.
     SetDrain(Duration),
-    /// Poll without work for so long from here on, before a sleep.
+    /// Set the time of polling without work before a sleep.
     SetSpin(Spin),
 }
 
@@ -57,7 +57,7 @@ struct Shared {
     wake: OwnedFd,
 }
 
-/// The shard's end: it looks once per pass, which costs one load.
+/// The shard's end: it checks once per pass, at the cost of one load.
 #[derive(Debug)]
 pub struct Control<R> {
     shared: Arc<Shared>,
@@ -65,17 +65,17 @@ pub struct Control<R> {
     orders: Receiver<Order>,
 }
 
-/// The other end, for any number of threads that watch and command. The shard waits for none of
-/// them.
+/// The control end, shared by any number of threads that watch and command. The shard waits for
+/// none of them.
 #[derive(Debug)]
 pub struct Handle<R> {
     shared: Arc<Shared>,
-    /// Locked by the one who asks, until there is an answer.
+    /// Locked by the asking thread until the answer arrives.
     snapshots: Mutex<Receiver<R>>,
     orders: SyncSender<Order>,
 }
 
-/// A question to a shard that is not answered yet. Others who ask wait until it is dropped.
+/// A pending request for a snapshot. Other threads that ask wait until it is dropped.
 #[derive(Debug)]
 pub struct Question<'a, R>(MutexGuard<'a, Receiver<R>>);
 
@@ -98,18 +98,18 @@ pub fn pair<R>() -> std::io::Result<(Control<R>, Handle<R>)> {
     ))
 }
 
-/// Wakes a shard, from any thread: for apps that write to each other.
+/// Wakes a shard from any thread: for apps of several shards that exchange messages.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Shared>);
 
 impl Waker {
-    /// Makes the shard end its sleep and make a pass; one that does not sleep makes one anyway.
+    /// Ends the shard's sleep and causes a pass; an awake shard makes one anyway.
     pub fn wake(&self) {
         self.0.tell(Command::Look);
     }
 }
 
-/// The eventfd that ends the shard's sleep, for the system to ring: whatever adds to it causes a
+/// The eventfd that ends the shard's sleep, for use by the kernel: any addition to it causes a
 /// pass.
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -121,31 +121,31 @@ impl Shared {
     fn tell(&self, command: Command) {
         let before = self.commands.fetch_or(command as u32, Ordering::Release);
         if before & command as u32 != 0 {
-            // Whoever told it first wakes the shard, which has not looked since.
+            // The thread that set the bit first wakes the shard, which has not checked since.
             return;
         }
-        // A full counter wakes as well; nothing else can fail.
+        // A full counter wakes as well; no other failure is possible.
         let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
 
 impl<R> Handle<R> {
-    /// Tells the shard; wakes it if it sleeps.
+    /// Sends a command to the shard; wakes it if it sleeps.
     pub fn tell(&self, command: Command) {
         self.shared.tell(command);
     }
 
-    /// Asks the shard for a snapshot, by [`Command::Snapshot`] or [`Command::Detail`]. Several
-    /// shards that are asked before the first answer is waited for answer at the same time.
+    /// Requests a snapshot by [`Command::Snapshot`] or [`Command::Detail`]. To have several shards
+    /// answer at the same time, ask all of them before waiting for the first answer.
     pub fn ask(&self, command: Command) -> Question<'_, R> {
         let snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
-        // An answer that nobody waited for long enough is not the answer to this.
+        // Discard a late answer to an earlier request that timed out.
         while snapshots.try_recv().is_ok() {}
         self.shared.tell(command);
         Question(snapshots)
     }
 
-    /// Gives the shard an order. Returns false when too many wait, or the shard is gone.
+    /// Sends an order to the shard. Returns false if too many are pending, or if the shard is gone.
     pub fn order(&self, order: Order) -> bool {
         let is_taken = self.orders.try_send(order).is_ok();
         self.shared.tell(Command::Obey);
@@ -164,7 +164,7 @@ impl<R> Control<R> {
         Waker(Arc::clone(&self.shared))
     }
 
-    /// The commands that came since the last look, as bits of [`Command`].
+    /// The commands that arrived since the last check, as bits of [`Command`].
     pub(crate) fn look(&self) -> u32 {
         if self.shared.commands.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -172,20 +172,20 @@ impl<R> Control<R> {
         self.shared.commands.swap(0, Ordering::Acquire)
     }
 
-    /// Takes wake-ups back after a sleep. A command that was looked at between its bit and its
-    /// wake-up leaves one behind, which would end every later sleep at once.
+    /// Resets the eventfd after a sleep. If a command is taken between setting its bit and writing
+    /// the eventfd, a wake-up is left over, which would end every later sleep at once.
     pub(crate) fn awake(&self) {
         let mut counter = [0; 8];
-        // Nothing to read means that something else ended the sleep.
+        // Nothing to read means that another event ended the sleep.
         let _ = io::read(&self.shared.wake, &mut counter);
     }
 
     pub(crate) fn send(&self, snapshot: R) {
-        // Nobody listens any more: nobody misses it.
+        // The receiving thread is gone, so the snapshot can be dropped.
         let _ = self.snapshots.send(snapshot);
     }
 
-    /// The next order that waits.
+    /// The next pending order.
     pub(crate) fn next_order(&self) -> Option<Order> {
         self.orders.try_recv().ok()
     }

@@ -1,5 +1,5 @@
-//! The parts of a shard that are neither fabric nor app. Each part keeps its fields to its own
-//! folder or file.
+//! The shard's state without fabric and app: pools, peer and call tables, deferred work, counters.
+//! Each part keeps its fields private to its own folder or file.
 
 use crate::{
     app::{Drained, Parted},
@@ -20,11 +20,11 @@ use stag_protocol::{rpc::CallHeader, rpcrdma::ChunkLists};
 use stag_verbs::{Cause, Limits, PeerAddress, Time};
 use std::{io, time::Duration};
 
-/// Longest time between two passes that is charged to peers while something waits. Any more is not
-/// theirs.
+/// Longest interval between two passes that is charged to peers while something is deferred. Any
+/// excess is not the peers' fault.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
-/// Everything apps and transports share. Sized at start, allocates nothing afterwards.
+/// State that apps and transports share. Sized at start; allocates nothing afterwards.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Config,
@@ -34,39 +34,39 @@ pub(crate) struct Core {
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
     pub(crate) wishes: Wishes,
-    /// Lists of the message that is being looked at.
+    /// Chunk lists of the current message.
     pub(crate) lists: ChunkLists,
     /// Padding to push.
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
     pub(crate) ways: Ways,
-    /// Calls of peers that are watched.
+    /// Watched calls of peers.
     pub(crate) watch: Watch,
     pub(crate) deadlines: Deadlines,
     pub(crate) now: Time,
     pub(crate) stopping: bool,
-    /// Octets of items that this pass brought to apps.
+    /// Octets of items that this pass delivered to apps.
     pub(crate) moved: usize,
-    /// Counts of the latest connection that ended.
+    /// Counts of the connection that ended last.
     pub(crate) parted: Parted,
-    /// The end of the latest drain, until connections are taken again.
+    /// The result of the latest drain, until connections are accepted again.
     pub(crate) drained: Option<Drained>,
-    /// A pass is under way, so that `now` is the time.
+    /// A pass is running, so `now` is current.
     in_pass: bool,
     /// The app did work in this pass that no event shows.
     pub(crate) has_worked: bool,
-    /// Until the next event, deadline or wish a pass has nothing to do.
+    /// A pass has nothing to do until the next event, deadline or wish.
     pub(crate) is_quiet: bool,
-    /// Messages wait for the next pass.
+    /// Messages are put off to the next pass.
     pub(crate) has_put_off: bool,
-    /// The time that peers' calls take.
+    /// Time accounting of the peers' calls.
     pub(crate) turns: Turns,
-    /// The app has calls of peers that wait for their turn.
+    /// The app has put aside calls of peers, which wait for their turn.
     pub(crate) has_aside: bool,
 }
 
 impl Core {
-    /// The parts of a shard whose fabric has these limits; `make` makes each of its pools, and
+    /// The state of a shard whose fabric has these limits. `make` makes each of its pools, and
     /// fails as `mmap(2)` does.
     pub(crate) fn new(
         config: Config,
@@ -106,19 +106,19 @@ impl Core {
         })
     }
 
-    /// Returns true if a call or a reply waits for memory or for room.
+    /// Returns true if a call or a reply waits for memory or for room in a send queue.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
         self.responder.has_deferred() | self.requester.has_stuck()
     }
 
-    /// Notes that a call of a peer leaves a stage of its way.
+    /// Records that a call of a peer leaves a stage.
     #[inline]
     pub(crate) fn stamp(&mut self, call: Key, stage: Stage) {
         self.watch.stamp(call, stage, self.now);
     }
 
-    /// Notes that the header of a call of a peer was read: its way goes on, and it has a name.
+    /// Records that the header of a call of a peer was parsed, which also identifies the call.
     #[inline(always)]
     pub(crate) fn stamp_parsed(&mut self, call: Key, header: &CallHeader<'_>, from: PeerAddress) {
         self.watch.stamp_parsed(call, header, from, self.now);
@@ -127,7 +127,7 @@ impl Core {
     /// Begins a pass at `now`.
     #[inline]
     pub(crate) fn begin_pass(&mut self, now: Time) {
-        // Nanoseconds are compared as they are: this is done in every pass.
+        // Compares plain nanoseconds, because this runs in every pass.
         let late = now.0.saturating_sub(self.now.0) > LATE_MAX.as_nanos() as u64;
         if late | self.requester.has_unclocked() {
             self.catch_up(now, late);
@@ -152,7 +152,7 @@ impl Core {
     #[inline(never)]
     fn catch_up(&mut self, now: Time, late: bool) {
         self.clock_calls(now);
-        // While something waits nobody sleeps for so long.
+        // No shard sleeps for so long while work is deferred.
         if late && self.has_deferred() {
             self.forgive(now.since(self.now).saturating_sub(LATE_MAX));
         }
@@ -164,7 +164,7 @@ impl Core {
         self.in_pass = false;
     }
 
-    /// Returns true if a pass is under way, so that `now` is the time.
+    /// Returns true if a pass is running, so that `now` is current.
     #[inline]
     pub(crate) const fn is_in_pass(&self) -> bool {
         self.in_pass

@@ -23,7 +23,7 @@ use stag_protocol::{
 use stag_verbs::{PeerAddress, Time};
 use std::fmt;
 
-/// Over what a peer is connected.
+/// The transport of a peer's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// RPC over RDMA, on the shard's fabric.
@@ -32,18 +32,18 @@ pub enum Over {
     Tcp,
 }
 
-/// Counts of a connection that is over.
+/// Counts of a connection that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parted {
-    /// The peer's address, where the connection had a peer.
+    /// The peer's address, if the connection had a peer.
     pub from: Option<PeerAddress>,
     /// Calls of the peer that were not answered.
     pub calls: usize,
-    /// Octets that were pulled from it and pushed to it; over TCP all octets.
+    /// Octets pulled from it and pushed to it; over TCP all octets.
     pub octets: u64,
 }
 
-/// The actions of an app while it is told something.
+/// The interface to the shard that an app gets in each of its methods.
 pub struct Cx<'a> {
     pub(crate) core: &'a mut Core,
     fabric: &'a mut dyn SendsShort,
@@ -55,23 +55,23 @@ impl fmt::Debug for Cx<'_> {
     }
 }
 
-/// Something an app asked for.
+/// An action that an app requested.
 #[derive(Debug)]
 pub(crate) enum Action {
     Answer(CallId, Answer),
     Call(PeerId, Request, Option<ResultRooms>),
-    /// Have this call, which is among those of the requester, wait for its peer.
+    /// Queue this call, which is in the requester's table, until its peer can take it.
     Queue(Key),
-    /// Tell the app that a call is over that was not made.
+    /// Report to the app that a call ended without having been made.
     Fail(PeerId, Token, CallFault),
-    /// This peer has the connection that another one had.
+    /// This peer takes over the connection of another one.
     Moved(PeerId),
-    /// Send what waits for this peer.
+    /// Send the calls that wait for this peer.
     Start(PeerId),
     Cancel(PeerId, Token),
-    /// Ask this peer for an option.
+    /// Send this peer a request of an option.
     Ask(PeerId, Message),
-    /// End this peer's connection, but not the peer.
+    /// End this peer's connection, but keep the peer.
     EndConnection(PeerId),
     Disconnect(PeerId),
 }
@@ -93,7 +93,7 @@ impl Cx<'_> {
         self.core.watch.stages()
     }
 
-    /// The address of a peer, and the kind of its connection.
+    /// The address of a peer, and the transport of its connection.
     pub fn whereabouts(&self, peer: PeerId) -> Option<(PeerAddress, Over)> {
         let peer = self.core.peers.get(peer)?;
         let over = if matches!(peer.link, Link::Stream(_)) { Over::Tcp } else { Over::Fabric };
@@ -106,9 +106,8 @@ impl Cx<'_> {
         self.core.parted
     }
 
-    /// An empty buffer for at least `len` octets, from the smallest class that has one. While the
-    /// app looks at a call of a newcomer, the last quarter of the medium and large ones is not for
-    /// it.
+    /// An empty buffer for at least `len` octets, from the smallest class that has one. During a
+    /// call of a newcomer, the last quarter of the medium and large buffers is not available.
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
         self.core.take_for_app(len)
@@ -122,42 +121,42 @@ impl Cx<'_> {
         Some(Room(room))
     }
 
-    /// As [`take`](Self::take), for a call of this peer that waited: as if the app looked at it.
+    /// As [`take`](Self::take), for a deferred call of this peer: as during the call itself.
     pub fn take_for(&self, peer: PeerId, len: usize) -> Option<Buf> {
         self.core.take_for_peer(peer, len)
     }
 
-    /// Returns true once the call of this holder that the app carries out had the core for long
-    /// enough, while clients of other hosts have work: an app that can put it aside does so
-    /// ([`put_aside`](Self::put_aside)) and goes on in a later pass. Always false without
+    /// Returns true once the current call of this holder has used the core for long enough while
+    /// clients of other hosts have work. An app that can put the call aside does so
+    /// ([`put_aside`](Self::put_aside)) and continues it in a later pass. Always false without
     /// [`Config::meter`](crate::Config::meter).
     #[inline]
     pub fn is_turn_over(&mut self, holder: impl Into<TurnHolder>) -> bool {
         self.core.is_turn_over(holder.into())
     }
 
-    /// Notes that a call of this holder is put aside. No other call of a peer of this shard is
-    /// taken until [`take_turn`](Self::take_turn) has let it go on, for which the app asks in each
-    /// [`on_pass_end`](crate::App::on_pass_end).
+    /// Records that a call of this holder is put aside. If the holder is a peer of this shard, no
+    /// other call of it is taken until [`take_turn`](Self::take_turn) lets it continue; the app
+    /// asks for that in each [`on_pass_end`](crate::App::on_pass_end).
     pub fn put_aside(&mut self, holder: impl Into<TurnHolder>) {
         self.core.put_aside(holder.into());
     }
 
-    /// Returns true if a call of this holder goes on now that was put aside, or that another shard
-    /// has sent; then [`end_turn`](Self::end_turn) follows. A peer whose connection is gone has a
-    /// turn, too.
+    /// Returns true if a call of this holder that was put aside, or that another shard has sent,
+    /// may continue; [`end_turn`](Self::end_turn) must follow. A peer whose connection is gone gets
+    /// a turn, too.
     pub fn take_turn(&mut self, holder: impl Into<TurnHolder>) -> bool {
         self.core.take_turn(holder.into())
     }
 
-    /// Charges a holder for the time since [`take_turn`](Self::take_turn); or, for work that goes
-    /// on without a turn, since the latest charge or the beginning of
+    /// Charges a holder for the time since [`take_turn`](Self::take_turn). For work without a turn,
+    /// the time is counted from the latest charge or the beginning of
     /// [`on_pass_end`](crate::App::on_pass_end).
     pub fn end_turn(&mut self, holder: impl Into<TurnHolder>) {
         self.core.end_turn(holder.into());
     }
 
-    /// The app did work for others in this pass: the shard does not begin to rest.
+    /// Notes that the app did work in this pass: the shard does not go idle.
     pub const fn note_work(&mut self) {
         self.core.has_worked = true;
     }
@@ -170,7 +169,7 @@ impl Cx<'_> {
         Some(buf)
     }
 
-    /// Sends the reply to a call. When the caller is gone meanwhile, nothing happens.
+    /// Sends the reply to a call. Does nothing if the caller is gone.
     ///
     /// ```
     /// use stag_engine::{Answer, Call, Cx};
@@ -195,11 +194,11 @@ impl Cx<'_> {
         self.core.wishes.answer(call, answer);
     }
 
-    /// Answers a call by `header`, and results that `results` writes where they are sent from: a
-    /// reply to a call that arrived short leaves at once.
+    /// Answers a call by `header` and results; `results` writes them directly into the send buffer.
+    /// A reply to a call that arrived short is sent at once.
     ///
     /// # Errors
-    /// When header and results are longer than an inline message; nothing was done.
+    /// If header and results are longer than an inline message; nothing was done.
     ///
     /// ```
     /// use stag_engine::{Call, Cx};
@@ -226,9 +225,8 @@ impl Cx<'_> {
         Ok(())
     }
 
-    /// As [`answer_short`](Self::answer_short), for an app that has to hear of a lack of memory.
-    /// Returns false when there is none for a reply that cannot leave at once: the call is open
-    /// still.
+    /// As [`answer_short`](Self::answer_short), for an app that handles a lack of memory. Returns
+    /// false if there is none for a reply that cannot be sent at once: the call is still open.
     ///
     /// # Errors
     /// As [`answer_short`](Self::answer_short).
@@ -246,8 +244,8 @@ impl Cx<'_> {
         Ok(self.core.answer_at_once(self.fabric, call.0, len) || self.answer_written(call, len))
     }
 
-    /// Answers a call by the message that was written to the responder's room. Returns false
-    /// without memory for it.
+    /// Answers a call by the message in the responder's room. Returns false if there is no memory
+    /// for it.
     #[inline(never)]
     fn answer_written(&mut self, call: CallId, len: usize) -> bool {
         let message = self.message(len).and_then(|mut message| {
@@ -259,15 +257,15 @@ impl Cx<'_> {
         true
     }
 
-    /// Refuses a call without results, for an answer that needs none. Without memory for it the
-    /// caller's connection ends, which is made again, or may come back, as after any other end.
+    /// Refuses a call, by an answer without results. If there is no memory for it, the caller's
+    /// connection ends; it may be re-established, as after any other end.
     pub fn refuse(&mut self, call: &Call<'_>, why: Accepted) {
         self.refuse_by(call, call.header.reply(why));
     }
 
-    /// Denies a call whose credential is neither AUTH_NONE nor AUTH_SYS: AUTH_TOOWEAK, whatever the
-    /// procedure. Control messages of RPCSEC_GSS come with procedure 0. Returns false for all other
-    /// calls, which are still to be answered.
+    /// Denies a call with AUTH_TOOWEAK if its credential is neither AUTH_NONE nor AUTH_SYS,
+    /// whatever the procedure: control messages of RPCSEC_GSS use procedure 0. Returns false for
+    /// all other calls, which are still to be answered.
     pub fn deny_other_flavor(&mut self, call: &Call<'_>) -> bool {
         let is_other = matches!(call.header.credential, Credential::Other(_));
         if is_other {
@@ -297,7 +295,7 @@ impl Cx<'_> {
     /// connection: the call waits until [`ready`](Self::ready) was said of it, and on version 1 it
     /// ends with [`CallFault::TooLong`] unless it and its longest reply fit inline.
     ///
-    /// A call that finds nobody:
+    /// A call to an address without a server:
     ///
     /// ```
     /// use stag_echo::Caller;
@@ -349,15 +347,15 @@ impl Cx<'_> {
         {
             self.core.wishes.start(peer);
         }
-        // If it is over at once, that is told when the app has returned.
+        // If it fails at once, the outcome is reported after the app has returned.
         if let Some(request) = request {
             self.core.wishes.ask(Action::Call(peer, request, rooms));
         }
     }
 
-    /// Calls a peer as [`call`](Self::call) does, by a short message whose arguments `arguments`
-    /// writes where they are sent from. It leaves at once if it may; else it waits. Its token is
-    /// none of a call that has no outcome yet.
+    /// Calls a peer as [`call`](Self::call) does, by a short message; `arguments` writes directly
+    /// into the send buffer. The call is sent at once if possible, and queued otherwise. No pending
+    /// call may have the same token.
     ///
     /// # Errors
     /// When header and arguments do not fit [`ShortRequest::LEN_MAX`] octets; nothing was done.
@@ -380,7 +378,7 @@ impl Cx<'_> {
         let &ShortRequest { token, reply_max, timeout, .. } = request;
         // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
         let deadline = self.core.now + timeout;
-        // Made again for what is rare: the first one then lies in registers alone.
+        // Made again on the rare path, so that the first one stays in registers.
         let call = || WrittenCall { key, xid, len, token, reply_max, deadline };
         if !may_go || !self.core.call_at_once(self.fabric, peer, call()) {
             self.core.queue_written(peer, call());
@@ -394,32 +392,30 @@ impl Cx<'_> {
         self.core.ready(peer);
     }
 
-    /// Gives a peer that connected to us a name by which it is known again when it comes over
-    /// another connection, and returns the peer to call from here on: the one that got this name
-    /// first.
+    /// Gives a peer that connected to us a name by which it is recognized on a later connection.
+    /// Returns the peer to call from here on: the one that got this name first.
     ///
-    /// Calls to it survive its connections: those that wait when a connection is lost, or that have
-    /// no reply, wait for the next one that is adopted under this name, until their deadline; they
-    /// go out again with the same XID (RFC 8167 §5.4). A connection that had the name before is
-    /// closed. [`disconnect`](Self::disconnect) ends it. Over TCP, calls without a reply end with
-    /// their connection. A peer whose connection is gone stays who it is.
+    /// Calls to it survive its connections: queued calls, and those without a reply, wait for the
+    /// next connection that is adopted under this name, until their deadline. They are sent again
+    /// with the same XID (RFC 8167 §5.4). An older connection with this name is closed.
+    /// [`disconnect`](Self::disconnect) ends the peer. Over TCP, calls without a reply end with
+    /// their connection. A peer without a connection keeps its ID.
     ///
-    /// Whoever is given a name takes over the calls of whoever had it, and that one's connection
-    /// ends. So a name is never what a client merely claims, where clients do not trust each other:
-    /// the app gives it once its upper layer knows who that is, as NFS 4 does by a client ID with
-    /// its verifier and principal.
+    /// `name` must be authenticated: the newest connection inherits pending calls, and the old one
+    /// is closed. If clients do not trust each other, the app assigns it only after its upper layer
+    /// has verified the client, as NFS 4 does by a client ID with its verifier and principal.
     pub fn adopt(&mut self, peer: PeerId, name: ClientName) -> PeerId {
         self.core.adopt(peer, name)
     }
 
-    /// Gives up on a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no
-    /// longer reach its memory: at once when it was not sent, else with its reply, or when its
-    /// deadline ends the connection (DESIGN D9).
+    /// Cancels a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no longer
+    /// reach its memory: at once if it was not sent, otherwise with its reply, or when its deadline
+    /// ends the connection (DESIGN D9).
     pub fn cancel(&mut self, peer: PeerId, call: Token) {
         self.core.wishes.ask(Action::Cancel(peer, call));
     }
 
-    /// Ends a peer's connection, for good.
+    /// Ends a peer's connection permanently.
     pub fn disconnect(&mut self, peer: PeerId) {
         self.core.wishes.ask(Action::Disconnect(peer));
     }

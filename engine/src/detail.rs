@@ -1,5 +1,5 @@
-//! The peers of a shard and the latest calls that it watched, for those who ask for more than its
-//! counters.
+//! The peers of a shard and its latest watched calls: details beyond the counters
+//! (`Command::Detail`).
 
 use crate::{
     app::{App, Drained, Over, PeerId},
@@ -16,9 +16,9 @@ use std::time::Duration;
 pub struct Detail {
     /// The time of the latest pass.
     pub now: Time,
-    /// Connections are turned away, because the shard was told to drain.
+    /// Connections are refused, because the shard drains.
     pub is_draining: bool,
-    /// The end of the drain; none while it goes on, and where there was none.
+    /// The result of the drain; none while it runs, and if there was none.
     pub drained: Option<Drained>,
     /// Peers with a connection.
     pub peers: Vec<PeerState>,
@@ -29,7 +29,7 @@ pub struct Detail {
 /// One peer and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerState {
-    /// Its name in the shard, for as long as its connection lives.
+    /// Its ID in the shard, for the lifetime of its connection.
     pub id: PeerId,
     /// Its address.
     pub address: PeerAddress,
@@ -45,20 +45,20 @@ pub struct PeerState {
     pub oldest: Option<Duration>,
     /// The time since its latest call, over the fabric.
     pub silent: Duration,
-    /// Octets that were pulled from it and pushed to it; over TCP all octets.
+    /// Octets pulled from it and pushed to it; over TCP all octets.
     pub moved: u64,
-    /// Octets of the shard's memory that the peer keeps from others.
+    /// Octets of the shard's memory that the peer holds and others cannot use.
     pub held: u64,
 }
 
 /// One connection of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaState {
-    /// The version that both ends keep to, once it is settled.
+    /// The negotiated version, once it is known.
     pub version: Option<Version>,
     /// Credits that the peer's latest call asked for.
     pub requested: u32,
-    /// Credits that it has (RFC 8166 §3.3.1).
+    /// Credits that are granted to it (RFC 8166 §3.3.1).
     pub granted: u32,
     /// Credits that its calls in progress use.
     pub used: u32,
@@ -75,7 +75,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub fn detail(&self) -> Detail {
         let now = self.core.now;
         let mut peers = Vec::with_capacity(self.core.peers.len());
-        // By place among the peers: where it is in `peers`.
+        // By index of the peer: its index in `peers`.
         let mut place_of = vec![None; self.core.peers.capacity()];
         for (id, peer) in self.core.peers.iter().filter(|(_, peer)| peer.is_up()) {
             if let Some(place) = place_of.get_mut(id.0.index()) {

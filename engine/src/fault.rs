@@ -1,13 +1,13 @@
-//! The ways in which a call of ours ends without a reply.
+//! The reasons why a call of ours ends without a reply.
 
 use stag_protocol::rpcrdma::ErrorBody;
 use stag_verbs::Cause;
 use std::fmt;
 
-/// Cause for which a call has no reply.
+/// The reason why a call has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFault {
-    /// The connection ended; nobody knows whether the call was executed.
+    /// The connection ended; the call may or may not have been executed.
     Disconnected(Cause),
     /// No reply came in time; the connection is closed.
     TimedOut,
@@ -15,11 +15,11 @@ pub enum CallFault {
     Refused(ErrorBody),
     /// No such peer, or it is not established.
     NoPeer,
-    /// Too many calls wait already, or there is no memory for this one.
+    /// Too many calls are pending, or there is no memory for this one.
     Limit,
     /// The call cannot be expressed: it does not fit any form.
     TooLong,
-    /// [`Cx::cancel`](crate::Cx::cancel) was asked for; nobody knows whether the call was executed.
+    /// [`Cx::cancel`](crate::Cx::cancel) was called; the call may or may not have been executed.
     Cancelled,
 }
 

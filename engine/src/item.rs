@@ -1,11 +1,11 @@
-//! Items without a copy: octets of a reply that are in several places, several items of one reply,
-//! and octets of a call that an app may keep.
+//! Items without a copy: results in several extents, several items of one reply, and arguments of a
+//! call that an app may keep.
 
 use stag_pools::Extent;
 use stag_protocol::rpcrdma::responder::ITEMS_MAX;
 use std::{cell::RefCell, ops::Range, rc::Rc};
 
-/// Octets in up to [`Extents::MAX`] extents, one behind the other: an item of a reply.
+/// Octets in up to [`Extents::MAX`] extents, one after the other: an item of a reply.
 #[derive(Debug, Default)]
 pub struct Extents(List);
 
@@ -20,17 +20,17 @@ enum List {
     },
 }
 
-/// Lists for items of several extents. Each comes back when its item is sent, so there are as many
-/// as were in use at once, and nothing is allocated once they are there.
+/// Lists for items of several extents. Each is returned when its item has been sent, so nothing is
+/// allocated once there are as many as are in use at the same time.
 #[derive(Clone, Debug, Default)]
 pub struct ExtentLists(Rc<RefCell<Vec<Vec<Extent>>>>);
 
-/// No place is left for one more extent. It comes back.
+/// No space is left for one more extent, which is returned.
 #[derive(Debug)]
 pub struct ExtentsFull(pub Extent);
 
 impl ExtentLists {
-    /// `count` lists to begin with.
+    /// `count` lists initially.
     pub fn new(count: usize) -> Self {
         let list = |_| Vec::with_capacity(Extents::MAX);
         Self(Rc::new(RefCell::new((0..count).map(list).collect())))
@@ -63,11 +63,11 @@ impl Extents {
     /// Extents of one item: 1 MiB from anywhere in extents of 64 KiB.
     pub const MAX: usize = 17;
 
-    /// Adds an extent behind the others; an empty one is left out.
+    /// Appends an extent; an empty one is left out.
     ///
     /// # Errors
     ///
-    /// The extent comes back when there are [`Extents::MAX`] already, and when this was not taken
+    /// The extent is returned if there are [`Extents::MAX`] already, or if this item was not taken
     /// from [`ExtentLists`].
     pub fn push(&mut self, extent: Extent) -> Result<(), ExtentsFull> {
         match &mut self.0 {
@@ -80,7 +80,7 @@ impl Extents {
         }
     }
 
-    /// Octets of all of them.
+    /// The total length in octets.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -107,8 +107,8 @@ impl Extents {
         .iter()
     }
 
-    /// The octets `span` as parts of the extents that hold them, in order; those behind the last
-    /// octet are not there.
+    /// The octets `span` as parts of the extents that hold them, in order; a part of `span` past
+    /// the last octet is ignored.
     pub(crate) fn slices(&self, span: Range<usize>) -> impl Iterator<Item = Extent> {
         let mut at = 0;
         self.iter().filter_map(move |extent| {
@@ -152,17 +152,17 @@ pub struct MoreItems(Option<Box<ItemList>>);
 #[derive(Debug, Default)]
 struct ItemList {
     items: Vec<PlacedItem>,
-    /// The lists that it goes back to, while a reply has it.
+    /// The list pool that it returns to, while a reply has it.
     home: Option<ItemLists>,
 }
 
-/// Lists for replies with several items. Each comes back when its reply is sent, so nothing is
-/// allocated once there are as many as were in use at once.
+/// Lists for replies with several items. Each is returned when its reply has been sent, so nothing
+/// is allocated once there are as many as are in use at the same time.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::vec_box)] // A box goes to a reply and comes back, so that none is allocated again.
 pub struct ItemLists(Rc<RefCell<Vec<Box<ItemList>>>>);
 
-/// A reply has [`ITEMS_MAX`] items already. The octets of one more come back.
+/// The reply has [`ITEMS_MAX`] items already. The octets of the further item are returned.
 #[derive(Debug)]
 pub struct ItemsFull(pub Extents);
 
@@ -199,7 +199,7 @@ impl MoreItems {
     /// Adds an item after the others.
     ///
     /// # Errors
-    /// Its octets come back when the reply has [`ITEMS_MAX`] items, and when this was not taken
+    /// The octets are returned if the reply has [`ITEMS_MAX`] items, or if the list was not taken
     /// from [`ItemLists`].
     pub fn push(&mut self, item: PlacedItem) -> Result<(), ItemsFull> {
         match &mut self.0 {
@@ -211,7 +211,7 @@ impl MoreItems {
         }
     }
 
-    /// Forgets the items for which `keeps` is false.
+    /// Removes the items for which `keeps` is false.
     pub fn retain(&mut self, keeps: impl FnMut(&PlacedItem) -> bool) {
         if let Some(list) = &mut self.0 {
             list.items.retain(keeps);
@@ -240,21 +240,21 @@ impl<'a> IntoIterator for &'a MoreItems {
     }
 }
 
-/// The octets that a call named in Read chunks, in memory that was taken for it alone.
+/// The octets that a call named in Read chunks, in memory that was taken only for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pulled<'a>(pub(crate) &'a [Option<Extent>]);
 
 impl Pulled<'_> {
-    /// Octets that came so.
+    /// Octets that came in Read chunks.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().flatten().map(|extent| extent.len()).sum()
     }
 
-    /// The octets of an argument as an extent, so that they can be kept without a copy. None when
+    /// The octets of an argument as an extent, so that they can be kept without a copy. None if
     /// they came with the message.
     ///
     /// The extent holds a buffer of [`App::sink`](crate::App::sink), or one of the shard's, which
-    /// has to come back soon.
+    /// has to be returned soon.
     pub fn share(&self, octets: &[u8]) -> Option<Extent> {
         let wanted = octets.as_ptr_range();
         self.0.iter().flatten().find_map(|chunk| {

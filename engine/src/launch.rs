@@ -1,10 +1,10 @@
-//! Shards on cores of their own.
+//! Threads for shards, each pinned to a core of its own.
 
 pub use core_affinity::CoreId;
 use std::{fs, io, thread};
 
-/// The cores this process may use, in order. Ask before the first thread is pinned: a pinned thread
-/// sees its own core only.
+/// The cores this process may use, in order. Call this before the first thread is pinned: a pinned
+/// thread sees only its own core.
 pub fn cores() -> Vec<CoreId> {
     // `core_affinity` cannot pin to a core with a number of 1024 or more.
     core_affinity::get_core_ids()
@@ -14,8 +14,8 @@ pub fn cores() -> Vec<CoreId> {
         .collect()
 }
 
-/// The same cores with those for shards in front: for each shard the first one on the node that it
-/// wants ([`None`]: any) that no earlier shard has, or else the first one that is left.
+/// The same cores with those for shards in front. Each shard gets the first free core on its wanted
+/// node ([`None`]: any), or else the first free one.
 pub fn near(mut cores: Vec<CoreId>, wanted: &[Option<u32>]) -> Vec<CoreId> {
     if wanted.iter().all(Option::is_none) {
         return cores;
@@ -29,7 +29,7 @@ fn place(cores: &mut [CoreId], wanted: &[Option<u32>], node_of: impl Fn(CoreId) 
         let Some(rest) = cores.get_mut(seat..) else { return };
         let is_near = |core: &CoreId| wanted.is_none() || node_of(*core) == *wanted;
         if let Some(place) = rest.iter().position(is_near) {
-            // Those that are passed over keep their order.
+            // The cores that are skipped keep their order.
             if let Some(passed) = rest.get_mut(..=place) {
                 passed.rotate_right(1);
             }
@@ -44,11 +44,11 @@ fn node_of(core: usize) -> Option<u32> {
     entries.filter_map(name).find_map(|name| name.strip_prefix("node")?.parse().ok())
 }
 
-/// Starts a thread for one shard, pinned to `core` if there is one; `run` builds the shard there,
-/// so that its memory is near.
+/// Starts a thread for one shard, pinned to `core` if there is one. `run` builds the shard in that
+/// thread, so that its memory is on the same NUMA node.
 ///
-/// A core that cannot be pinned is not an error: the thread runs where the scheduler puts it, and
-/// `pinned` tells `run`.
+/// Failure to pin is not an error: the thread runs on any core, and `run` gets the result in
+/// `pinned`.
 pub fn spawn<T: Send + 'static>(
     name: String,
     core: Option<CoreId>,
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(placed(&[None, None]), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(placed(&[Some(1)]), [1, 0, 2, 3, 4, 5, 6, 7]);
         assert_eq!(placed(&[Some(1), Some(0), Some(1), None])[..4], [1, 0, 3, 2]);
-        // The node is full: the rest takes others.
+        // The node is full: the other shards get cores of the other node.
         assert_eq!(placed(&[Some(1); 6])[..6], [1, 3, 5, 7, 0, 2]);
         assert_eq!(placed(&[Some(7); 2])[..2], [0, 1]);
         assert_eq!(placed(&[Some(0); 20]).len(), 8);

@@ -2,11 +2,11 @@
 //! replies of an app.
 //!
 //! A [`Shard`] owns one [`Provider`](stag_verbs::Provider), one [`App`], its memory and its tables.
-//! Each turn of its loop, a *pass*, polls the fabric, carries calls of peers on (`responder`) and
-//! calls of ours (`requester`), looks at TCP connections (`stream`), lets the app finish, and rings
-//! the doorbells once.
+//! Each turn of its loop, a *pass*, polls the fabric, advances calls of peers (`responder`) and our
+//! own calls (`requester`), checks TCP connections (`stream`), lets the app finish, and rings the
+//! doorbells once.
 //!
-//! A server and a client of the echo app on the simulated fabric, whose time the caller moves on:
+//! A server and a client of the echo app on the simulated fabric, whose time the caller advances:
 //!
 //! ```
 //! use stag_echo::{Caller, Echo};

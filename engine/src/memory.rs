@@ -1,14 +1,14 @@
 //! A shard's buffers, and the part of them that peers may use.
 //!
-//! Three quarters of the medium and large slots are for everybody. The last quarter is for peers
-//! that have shown that octets move ([`Account::is_proven`](crate::account::Account::is_proven)): a
-//! crowd of newcomers that take their time does not take it.
+//! Three quarters of the medium and large slots are for all peers. The last quarter is for peers
+//! that have shown that octets move ([`Account::is_proven`](crate::account::Account::is_proven)),
+//! so that a crowd of slow newcomers cannot use up all memory.
 
 use crate::{account::SMALL_MAX, config::Config};
 use stag_pools::{Budget, Buf, Class, Pool};
 use std::io;
 
-/// One part in so many is kept for proven peers, and no peer holds more.
+/// One slot in `PARTS` is reserved for proven peers, and no peer holds more than such a part.
 const PARTS: usize = 4;
 
 /// The part of the memory that a peer may use.
@@ -16,7 +16,7 @@ const PARTS: usize = 4;
 pub(crate) enum Lane {
     /// All of it.
     Proven,
-    /// All but what is kept.
+    /// All but the reserved part.
     Newcomer,
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Memory {
     pool: Pool,
     /// Octets of medium and large slots that one peer may hold.
     share: u64,
-    /// For each class beyond [`SMALL_MAX`]: the length of its slots, and how many are kept.
+    /// For each class above [`SMALL_MAX`]: the length of its slots, and the number reserved.
     kept: [(usize, usize); 2],
     /// The number of slots in each of these classes.
     counts: [usize; 2],
     /// Octets of the longest slot.
     slot_max: usize,
-    /// One slot of that length, for records of servers that we connected to over TCP. Our calls may
-    /// hold every other buffer, and get it back by the reply that needs one.
+    /// One slot of that length, for records of TCP servers. Our calls may hold all other buffers,
+    /// and free them only by the reply that needs one.
     reply_room: Option<Pool>,
 }
 
@@ -62,8 +62,8 @@ impl Memory {
         self.slot_max
     }
 
-    /// Returns true if a peer could have buffers for all these lengths at once while nobody else
-    /// has any.
+    /// Returns true if a peer could have buffers for all these lengths at once while no other
+    /// buffer is in use.
     pub(crate) fn fits(&self, lens: impl Iterator<Item = usize>, lane: Lane) -> bool {
         let [(medium_len, mediums_kept), (large_len, larges_kept)] = self.kept;
         let [mediums, larges] = match lane {
@@ -81,20 +81,20 @@ impl Memory {
         needed[1] <= larges && needed[0] + needed[1] <= mediums + larges
     }
 
-    /// An empty buffer for at least `len` octets: for work of our own, and for calls whose length
-    /// is bounded elsewhere.
+    /// An empty buffer for at least `len` octets: for our own work, and for calls whose length is
+    /// limited elsewhere.
     #[inline]
     pub(crate) fn take(&self, len: usize) -> Option<Buf> {
         self.pool.take(len)
     }
 
-    /// The same for a peer to write, and for us to read.
+    /// As [`take`](Self::take), for a buffer that a peer writes and we read.
     #[inline]
     pub(crate) fn take_room(&self, len: usize) -> Option<Buf> {
         self.pool.take_room(len)
     }
 
-    /// The same, as far as it is for peers.
+    /// The same within the part of the memory that peers may use.
     pub(crate) fn lend_room(&self, len: usize, lane: Lane) -> Option<Buf> {
         self.pool.take_room(self.lendable(len, lane)?)
     }
@@ -104,7 +104,7 @@ impl Memory {
         self.pool.take(self.lendable(len, lane)?)
     }
 
-    /// Makes the room that replies over TCP always find, unless it is there.
+    /// Makes the slot that is reserved for replies over TCP, unless it exists.
     pub(crate) fn keep_reply_room(&mut self) -> io::Result<()> {
         if self.reply_room.is_none() {
             self.reply_room = Some(Pool::new(&[Class { slot_len: self.slot_max, count: 1 }])?);
@@ -112,7 +112,7 @@ impl Memory {
         Ok(())
     }
 
-    /// An empty buffer for a record of a server: any of the shard, or the one that is kept.
+    /// An empty buffer for a record of a server: any of the shard, or the reserved one.
     pub(crate) fn lend_to_reply(&self, len: usize) -> Option<Buf> {
         self.pool.take(len).or_else(|| self.reply_room.as_ref()?.take(len))
     }
@@ -122,8 +122,8 @@ impl Memory {
         self.lendable(len, lane).is_some()
     }
 
-    /// The length to ask the pool for when a peer needs `len` octets. A newcomer gets no buffer
-    /// that is kept, of whichever class.
+    /// The length to request from the pool when a peer needs `len` octets. A newcomer gets no
+    /// reserved buffer, of whichever class.
     fn lendable(&self, len: usize, lane: Lane) -> Option<usize> {
         if lane == Lane::Proven || len <= SMALL_MAX {
             return (self.pool.available(len) > 0).then_some(len);
@@ -143,13 +143,13 @@ impl Memory {
         lent.chain([SMALL_MAX]).find(|len| self.can_lend(*len, lane)).unwrap_or(0)
     }
 
-    /// Buffers beyond [`SMALL_MAX`] that nobody has.
+    /// Free buffers above [`SMALL_MAX`].
     pub(crate) fn available(&self) -> usize {
         let kept = self.reply_room.as_ref().map_or(0, |room| room.available(SMALL_MAX));
         self.pool.available(SMALL_MAX + 1) + kept
     }
 
-    /// Buffers that somebody has.
+    /// Buffers in use.
     pub(crate) fn taken(&self) -> usize {
         self.pool.taken() + self.reply_room.as_ref().map_or(0, Pool::taken)
     }

@@ -1,17 +1,17 @@
-//! Items in their place in a payload stream.
+//! Insertion of items at their position in a payload stream.
 
 use stag_pools::Buf;
 use stag_protocol::xdr::pad;
 
-/// Puts an item and its padding where they belong in the payload stream.
+/// Inserts an item and its padding at its position in the payload stream.
 ///
 /// # Panics
-/// When the message has no room for it: its sender compared the lengths with the inline threshold.
+/// If the message has no room for it: its sender compared the lengths with the inline threshold.
 pub(crate) fn insert_item(message: &mut Buf, position: usize, item: &[u8]) {
     insert_parts(message, position, std::iter::once(item));
 }
 
-/// [`insert_item`] of an item that lies in several places.
+/// [`insert_item`] of an item in several parts.
 pub(crate) fn insert_parts<'a>(
     message: &mut Buf,
     position: usize,

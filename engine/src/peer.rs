@@ -1,4 +1,4 @@
-//! One peer: the link to it, and a part of each role, which keeps its fields to its own folder.
+//! One peer: its link, and one part for each role, whose fields are private to that role's folder.
 
 use crate::{
     app::PeerId,
@@ -13,9 +13,9 @@ use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{Connection, Side};
 use stag_verbs::{PeerAddress, Qp, Time};
 
-/// One peer. The parts that each short call needs lie together: in a crowd none of them is in a
-/// cache when a call comes, and each line of memory that it touches is waited for. A call of ours
-/// takes the first line alone, one of the peer's that of its grant, too.
+/// One peer. The parts that each short call needs are adjacent: with many peers none of them is in
+/// a cache when a call comes, and each cache line costs a miss. A call of ours touches only the
+/// first line, a call of the peer also the line of its grant.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Peer {
@@ -24,43 +24,43 @@ pub(crate) struct Peer {
     pub(crate) link: Link,
     /// Our calls to this peer.
     pub(crate) calls: PeerCalls,
-    /// Requests of options, and the receives among the promised ones that they need.
+    /// Requests of options, and the number of promised receives that they need.
     pub(crate) options: PeerOptions,
-    /// The use that the peer makes of its grant.
+    /// The peer's use of its grant.
     pub(crate) grant: GrantUse,
     pub(crate) address: PeerAddress,
-    /// Its names and its connections, one after another.
+    /// Its names and its successive connections.
     pub(crate) life: Life,
     /// The peer's calls to us, and the memory that they hold.
     pub(crate) served: Served,
     /// Our side: client if we connected.
     pub(crate) side: Side,
-    /// Its connection's part of the pass under way.
+    /// Its connection's share of the current pass.
     pub(crate) share: PassShare,
-    /// The time that its calls took, while that is measured.
+    /// The time that its calls took, if that is measured.
     pub(crate) turn: TurnAccount,
 }
 
-/// The way to a peer.
+/// The connection to a peer, or the lack of one.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// A connection of the provider.
     Fabric(FabricLink),
-    /// None: it is tried again at this time.
+    /// No connection: the next attempt is at this time.
     Lost { retry_at: Time },
-    /// None since this time: the peer has to come back.
+    /// No connection since this time: the peer has to reconnect.
     Absent { since: Time },
     /// A TCP connection, by its key among the streams.
     Stream(Key),
 }
 
 /// A connection of the provider.
-// In this order: a line of memory has its name and all that short messages need of its state.
+// In this order, one cache line has its QP and all state that short messages need.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct FabricLink {
     pub(crate) qp: Qp,
-    /// There once the peer's private data is known.
+    /// Set once the peer's private data is known.
     pub(crate) state: Option<Connection>,
 }
 
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// The number of the line with octet `at` of `part`.
+    /// The index of the cache line with octet `at` of `part`.
     fn line<T>(part: &T, at: usize) -> usize {
         (std::ptr::from_ref(part).addr() + at) / 64
     }

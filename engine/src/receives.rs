@@ -1,19 +1,18 @@
-//! Receives: those that are posted, and those that are promised to connections (DESIGN D8).
+//! Receives: the posted ones, and the number promised to connections (DESIGN D8).
 
 use crate::{app::App, config::Config, shard::Shard};
 use stag_pools::{Budget, Buf, Pool};
 use stag_verbs::Provider;
 
-/// The receives of a shard. They have a pool of their own, so that nothing else can use them up.
+/// The receives of a shard, in a separate pool, so that no other use can exhaust them.
 #[derive(Debug)]
 pub(crate) struct Receives {
     pool: Pool,
-    /// Octets of each.
+    /// Octets of each receive.
     len: usize,
-    /// All of them.
+    /// The number of receives.
     count: usize,
-    /// Those promised to connections: for the calls that they were granted, and for the replies
-    /// that they may bring.
+    /// Receives promised to connections: for granted calls and for expected replies.
     promised: usize,
 }
 
@@ -21,12 +20,12 @@ impl Receives {
     /// Receives beyond every promise: for RDMA_ERROR messages and for garbage.
     const SLACK: usize = 8;
 
-    /// The receives of `pool`, which was made for those of `config`.
+    /// The receives of `pool`, which was made with the sizes of `config`.
     pub(crate) const fn new(pool: Pool, config: &Config) -> Self {
         Self { pool, len: config.receive_len, count: config.receives, promised: 0 }
     }
 
-    /// All receives.
+    /// The number of receives.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
@@ -36,7 +35,7 @@ impl Receives {
         self.promised
     }
 
-    /// Receives that are promised to nobody.
+    /// Receives that are not promised.
     pub(crate) const fn free(&self) -> usize {
         self.count.saturating_sub(self.promised + Self::SLACK)
     }
@@ -61,7 +60,7 @@ impl Receives {
         self.pool.taken()
     }
 
-    /// Returns true if those taken do not cover all promises.
+    /// Returns true if the taken receives do not cover all promises.
     pub(crate) fn are_short(&self) -> bool {
         self.taken() < self.promised
     }
@@ -72,17 +71,17 @@ impl Receives {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Gives a receive back to the fabric at once, when its message is done with.
+    /// Returns a receive to the fabric once its message is handled.
     #[inline(always)]
     pub(crate) fn repost(&mut self, receive: Buf) {
-        // A receive without a place goes back to its pool, and is posted from there later.
+        // A receive that the fabric does not accept returns to its pool, and is posted later.
         drop(self.provider.post_receive(receive));
     }
 
-    /// Keeps every receive posted that no call holds, so that all promises are kept.
+    /// Keeps all receives posted that no call holds, so that all promises are covered.
     #[inline]
     pub(crate) fn replenish(&mut self) {
-        // Nearly always all of them are.
+        // Nearly always all are posted.
         if !self.core.receives.pool.is_empty() {
             self.post_receives();
         }
@@ -92,7 +91,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         );
     }
 
-    /// Posts every receive that nobody holds, as far as the fabric takes them.
+    /// Posts all receives in the pool, as far as the fabric accepts them.
     #[inline(never)]
     fn post_receives(&mut self) {
         // draft 002 §4.3.1 [bidir-12] what was promised is posted

@@ -1,4 +1,4 @@
-//! Memory in which a called peer puts a result.
+//! Buffers for the results of calls, written by the called peer.
 
 use stag_pools::Buf;
 use std::ops::Deref;
@@ -6,21 +6,21 @@ use std::ops::Deref;
 /// Memory for a peer to write, and for the app that called it to read; made by
 /// [`Cx::room`](crate::Cx::room).
 ///
-/// A device does not tell what a peer wrote. So that no octet of an earlier owner is taken for the
-/// peer's, a room is cleared before a device opens it, but for what the same peer wrote there
-/// before. For that the app can only read it.
+/// A device does not report how much a peer wrote. So that data of an earlier owner is never taken
+/// for the peer's, a room is cleared before a device exposes it, except for octets that the same
+/// peer wrote there before. For this reason the app can only read it.
 #[derive(Debug)]
 pub struct Room(pub(crate) Buf);
 
 impl Room {
-    /// An ordinary buffer with the same content.
+    /// Returns an ordinary buffer with the same content.
     pub fn into_buf(self) -> Buf {
         self.0.forget_writer();
         self.0
     }
 
-    /// Puts `octets` in place of its content: those of a result that came inline. False, and
-    /// nothing is changed, when there is no room for them.
+    /// Replaces the content by `octets`, for a result that came inline. Returns false, and changes
+    /// nothing, if they do not fit.
     pub fn replace(&mut self, octets: &[u8]) -> bool {
         if octets.len() > self.0.capacity() {
             return false;

@@ -1,5 +1,5 @@
-//! One shard: a fabric, an app, and everything between them. Each role adds its part in its folder,
-//! and `pass` is the loop that joins them.
+//! A shard: one fabric, one app, and all state between them. Each role adds its methods in its own
+//! folder, and `pass` is the loop that calls them.
 
 use crate::{
     app::{App, Cx, PeerId},
@@ -21,7 +21,7 @@ use std::{
 /// Decides whether a peer may connect.
 pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
 
-/// A fabric, an app and everything between them, on one core.
+/// A fabric, an app and all state between them, on one core.
 ///
 /// ```
 /// use stag_echo::Echo;
@@ -35,7 +35,7 @@ pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
 /// server.listen(&Port(7))?;
 /// assert!(!server.pass(Time(0)), "nobody calls");
 ///
-/// // A provider that holds fewer receives than the shard wants:
+/// // A provider that holds fewer receives than the shard needs:
 /// let end = fabric.end("small", Config { receives: 8, ..config.clone() }.limits(64));
 /// let error = Shard::new(end, Echo::default(), config, Box::new(|_| true)).unwrap_err();
 /// let fault = error.get_ref().and_then(|error| error.downcast_ref::<ConfigFault>());
@@ -49,10 +49,10 @@ pub struct Shard<P: Provider, A: App> {
     pub(crate) core: Core,
     pub(crate) streams: Streams,
     pub(crate) admission: Admission,
-    /// The same over TCP, if it differs.
+    /// The admission of TCP clients, if it differs.
     pub(crate) stream_admission: Option<Admission>,
     pub(crate) private_data: SidedPrivateData,
-    /// The address of each peer that is kept connected, by its place among the peers.
+    /// The address of each peer that is kept connected, by index of the peer.
     pub(crate) targets: Box<[Option<P::Address>]>,
     /// Room for the message that a look finds.
     pub(crate) front: Box<[u8]>,
@@ -67,9 +67,9 @@ impl<P: Provider, A: App> fmt::Debug for Shard<P, A> {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// A shard with its memory taken and its receives posted. Fails as `mmap(2)` and
+    /// Makes a shard, with its memory allocated and its receives posted. Fails as `mmap(2)` and
     /// `epoll_create(2)` do, and with a [`ConfigFault`](crate::ConfigFault) of the kind
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) when the provider cannot hold what `config`
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the provider cannot hold what `config`
     /// promises ([`Config::check`]).
     pub fn new(mut provider: P, app: A, config: Config, admission: Admission) -> io::Result<Self> {
         let config = config.settled();
@@ -102,32 +102,32 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(shard)
     }
 
-    /// Makes a pool of the app's own known to the fabric, before it serves anybody: a device
-    /// reaches nothing else. Fails as [`Provider::register`] does.
+    /// Registers a pool of the app's own with the fabric, before the shard serves any peer: a
+    /// device can access only registered memory. Fails as [`Provider::register`] does.
     pub fn register(&mut self, pool: &Pool) -> io::Result<()> {
         self.provider.register(pool)
     }
 
-    /// Waits for peers of the fabric at `at`; returns the address in use.
+    /// Listens for peers of the fabric at `at`; returns the address in use.
     pub fn listen(&mut self, at: &P::Address) -> Result<P::Address, FabricFault> {
         self.core.is_quiet = false;
         self.provider.listen(at)
     }
 
-    /// Decides by `admission` who may connect over TCP, instead of as over the fabric.
+    /// Uses `admission`, instead of the one of the fabric, for clients over TCP.
     pub fn admit_streams_by(&mut self, admission: Admission) {
         self.stream_admission = Some(admission);
     }
 
-    /// Waits for callers over TCP at `at`; returns the address in use. `shared` lets several shards
-    /// wait at one address.
+    /// Listens for TCP clients at `at`; returns the address in use. With `shared`, several shards
+    /// can listen at one address.
     pub fn listen_tcp(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
         self.core.is_quiet = false;
         self.streams.listen(at, shared, self.core.config.steering.as_ref())
     }
 
-    /// Waits for callers over TCP by a socket that listens and never blocks, as a service manager
-    /// passes it; returns its address.
+    /// Listens for TCP clients on a non-blocking listening socket, as a service manager passes it;
+    /// returns its address.
     pub fn listen_tcp_by(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
         self.core.is_quiet = false;
         self.streams.listen_by(listener)
@@ -138,15 +138,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         &self.app
     }
 
-    /// The app and what it can do, from outside of a pass.
+    /// Runs a function with the app and its actions, outside of a pass.
     pub fn with_app<R>(&mut self, run: impl FnOnce(&mut A, &mut Cx<'_>) -> R) -> R {
         let result = run(&mut self.app, &mut Cx::new(&mut self.core, &mut self.provider));
         self.empty_outbox();
         result
     }
 
-    /// The same at `now`, which is not earlier than the latest pass: calls that the app makes count
-    /// their time from then on, and leave before this returns.
+    /// The same at `now`, which is not earlier than the latest pass: the deadlines of calls that
+    /// the app makes count from then on, and the calls are sent before this returns.
     pub fn with_app_at<R>(&mut self, now: Time, run: impl FnOnce(&mut A, &mut Cx<'_>) -> R) -> R {
         self.core.begin_pass(now);
         let result = self.with_app(run);
@@ -165,29 +165,28 @@ impl<P: Provider, A: App> Shard<P, A> {
         [self.core.memory.budget(), self.core.receives.budget()]
     }
 
-    /// Buffers that somebody holds, receives posted excepted. Zero when nothing is in progress.
+    /// Buffers in use, posted receives excepted. Zero if nothing is in progress.
     pub fn buffers_in_use(&self) -> usize {
         self.core.memory.taken() + self.core.receives.taken() - self.provider.receives_posted()
     }
 
-    /// Receives that one connection gets, at most: what was configured, or fewer where the device
-    /// has no more for each.
+    /// Maximum of receives for one connection: the configured number, or fewer if the device limits
+    /// them.
     pub const fn grant_max(&self) -> u32 {
         self.core.config.grant
     }
 
-    /// Calls that are not over: of peers, and of ours.
+    /// Calls that have not ended: of peers, and of ours.
     pub fn calls_in_progress(&self) -> (usize, usize) {
         (self.core.responder.len(), self.core.requester.len())
     }
 
-    /// Receives promised to connections that live: grants, and replies to our own calls.
+    /// Receives promised to live connections: for grants, and for replies to our own calls.
     pub const fn receives_promised(&self) -> usize {
         self.core.receives.promised()
     }
 
-    /// The version of RPC-over-RDMA that a peer's connection keeps to, once that is settled. None
-    /// over TCP.
+    /// The version of RPC-over-RDMA of a peer's connection, once it is negotiated. None over TCP.
     pub fn version(&self, peer: PeerId) -> Option<Version> {
         match &self.core.peers.get(peer)?.link {
             Link::Fabric(FabricLink { state: Some(connection), .. }) => connection.version(),
@@ -195,8 +194,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Messages that went a [short way](crate::config::Config::short_ways), both ways. Counted
-    /// where assertions are on.
+    /// Messages that took a [fast path](crate::config::Config::short_ways), in both directions.
+    /// Counted only with debug assertions.
     #[cfg(debug_assertions)]
     pub const fn short_ways_taken(&self) -> u64 {
         self.core.ways.taken()
@@ -214,7 +213,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Our private data: as the client of a connection, and as its server.
+/// Our private data, as client and as server of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SidedPrivateData {
     client: PrivateData,
@@ -235,8 +234,8 @@ impl SidedPrivateData {
         Self {
             // draft 001 §2.1 [reminv-8]: remote invalidation is announced exactly if borne
             client: of(limits.bears_invalidation),
-            // A server's replies invalidate. In its own calls it names keys only where it has
-            // windows, and a device that lends windows bears it.
+            // A server's replies invalidate. Its own calls offer keys only if it has windows, and a
+            // device with windows accepts invalidation.
             server: of(limits.sends_invalidation),
         }
     }

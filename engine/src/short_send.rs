@@ -1,11 +1,10 @@
-//! Sends of short messages, calls and replies alike: those without chunks, behind a header of a few
-//! words.
+//! Sends of short messages, calls and replies: no chunks, a header of a few words.
 
 use stag_pools::Buf;
 use stag_protocol::rpcrdma::{Connection, MessageType, Xid, short};
 use stag_verbs::{Provider, Qp};
 
-/// The header of a short message, and the connection that it leaves by.
+/// The header fields of a short message, and its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortSend {
     pub(crate) qp: Qp,
@@ -13,11 +12,11 @@ pub(crate) struct ShortSend {
     pub(crate) xid: Xid,
 }
 
-/// Sends `message` behind a short header, if its connection has short messages and the fabric takes
-/// a copy of it at once. A call is left as it was, for it may go out again, and so is a reply that
-/// was not sent.
-// The length of the header is a constant in each of the two ways: that spares thirty instructions
-// for each message.
+/// Sends `message` after a short header, if its connection has short messages and the fabric
+/// accepts a copy at once. A call is left unchanged, because it may be sent again; so is a reply
+/// that was not sent.
+// The length of the header is a constant in both paths, which saves thirty instructions for each
+// message.
 #[inline(always)]
 pub(crate) fn send_short<P: Provider>(
     provider: &mut P,
@@ -32,7 +31,7 @@ pub(crate) fn send_short<P: Provider>(
     }
 }
 
-/// The same, behind a header that says the direction of its message.
+/// The same, after a header that includes the direction of its message.
 #[inline(never)]
 fn send_directed<P: Provider>(
     provider: &mut P,
@@ -62,10 +61,11 @@ fn send_behind<P: Provider, const LEN: usize>(
     sent
 }
 
-/// Octets in front of a message that is written where it is sent from: the longest short header.
+/// Octets in front of a message that is written directly into the send buffer: the longest short
+/// header.
 pub(crate) const SHORT_ROOM: usize = short::DIRECTED_LEN;
 
-/// The fabric, for messages that leave as soon as an app has written them.
+/// The fabric, for messages that are sent as soon as an app has written them.
 pub(crate) trait SendsShort {
     /// Sends a copy of `message`, as [`Provider::send_inline`] does.
     fn send(&mut self, qp: Qp, message: &[u8]) -> bool;
@@ -78,8 +78,8 @@ impl<P: Provider> SendsShort for P {
     }
 }
 
-/// Sends the message behind the first [`SHORT_ROOM`] of `octets` with a short header in front of
-/// it, if its connection has short messages and the fabric takes a copy of it at once.
+/// Sends the message after the first [`SHORT_ROOM`] of `octets`, with a short header in front, if
+/// its connection has short messages and the fabric accepts a copy at once.
 #[inline(always)]
 pub(crate) fn send_written<S: SendsShort + ?Sized>(
     fabric: &mut S,

@@ -1,6 +1,6 @@
-//! Boxes for what only some calls have.
+//! A pool of boxes for data that only some calls have.
 
-/// Boxes that are in no use, as many as can be in use at once.
+/// Unused boxes, up to the number that can be in use at the same time.
 #[derive(Debug)]
 pub(crate) struct Spare<T>(Vec<Box<T>>);
 

@@ -1,4 +1,4 @@
-//! The counters of a shard. Plain numbers, written by one core; a snapshot is a copy.
+//! Counters of a shard: plain numbers, written by one core. A snapshot is a copy.
 
 use crate::{
     detail::Detail,
@@ -20,13 +20,13 @@ pub struct Stats {
     pub requester: Requester,
     /// As responder, over TCP.
     pub stream: StreamStats,
-    /// Breaches of peers, by rule.
+    /// Protocol violations of peers, by rule.
     pub peer_faults: BTreeMap<String, u64>,
     /// Ends of connections, by cause.
     pub disconnects: BTreeMap<String, u64>,
-    /// Times that a limit made somebody wait or turned somebody away.
+    /// Number of times that a limit delayed or refused a peer.
     pub limits: Limits,
-    /// Turns of the loop, and how often the core slept.
+    /// Passes of the loop, and the number of sleeps.
     pub passes: Passes,
 }
 
@@ -35,7 +35,7 @@ pub struct Stats {
 pub struct Snapshot<R> {
     /// The shard.
     pub engine: Stats,
-    /// The fabric: its scheme, and what it counts.
+    /// The fabric: its scheme, and its counters.
     #[serde(skip)]
     pub fabric: (&'static str, Count),
     /// The time of calls, by stage.
@@ -44,7 +44,7 @@ pub struct Snapshot<R> {
     /// The time of calls, by procedure and stage.
     #[serde(skip)]
     pub procedures: Procedures,
-    /// Peers and calls, if they were asked for.
+    /// Peers and calls, if they were requested.
     #[serde(skip)]
     pub detail: Option<Box<Detail>>,
     /// The app.
@@ -58,9 +58,9 @@ pub struct Connections {
     pub fabric: u64,
     /// Accepted over TCP.
     pub tcp: u64,
-    /// Turned away, because the address is not allowed or the shard is stopping.
+    /// Refused, because the address is not allowed or the shard is stopping.
     pub refused: u64,
-    /// Connections that are up.
+    /// Established connections.
     pub live: u64,
 }
 
@@ -119,9 +119,9 @@ pub struct Forms {
 /// Messages by direction (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Directions {
-    /// Of who connected.
+    /// From the end that connected.
     pub forward: u64,
-    /// Of who was connected to.
+    /// From the end that accepted.
     pub reverse: u64,
 }
 
@@ -169,9 +169,9 @@ pub struct Responder {
     pub replies: Forms,
     /// RDMA_ERROR messages sent.
     pub errors: u64,
-    /// Those that named our versions: ERR_VERS.
+    /// Of these, ERR_VERS errors.
     pub version_errors: u64,
-    /// Options that peers asked for.
+    /// Options that peers requested.
     pub options: u64,
     /// The chunks that calls offered.
     pub chunks: Chunks,
@@ -200,12 +200,12 @@ pub struct Requester {
     pub replies: Forms,
     /// RDMA_ERROR messages received.
     pub errors: u64,
-    /// Those that named the peer's versions: ERR_VERS.
+    /// Of these, ERR_VERS errors.
     pub version_errors: u64,
-    /// Peers that did not answer the first message of version 2 in time, and are called by version
-    /// 1.
+    /// Peers that did not answer the first message of version 2 in time, and are called with
+    /// version 1.
     pub version_silences: u64,
-    /// Options that we asked for.
+    /// Options that we requested.
     pub options: u64,
     /// The chunks that our calls offered.
     pub chunks: Chunks,
@@ -218,7 +218,7 @@ pub struct Requester {
     /// Replies whose Write chunk came back unused: a failure, an empty result, or a responder that
     /// does not reduce.
     pub write_chunks_unused: u64,
-    /// Octets that replies claimed in chunks and nobody wrote: apps see zeros there.
+    /// Octets that replies claimed in chunks but that were not written: apps read zeros there.
     pub unwritten: u64,
     /// Calls whose deadline passed.
     pub timeouts: u64,
@@ -239,37 +239,37 @@ pub struct StreamStats {
     pub receives: u64,
     /// System calls that sent.
     pub sends: u64,
-    /// System calls that looked at all connections.
+    /// System calls that checked all connections.
     pub looks: u64,
-    /// System calls that changed the events that a connection is watched for.
+    /// System calls that changed the events that epoll reports for a connection.
     pub watches: u64,
-    /// Connections that ended because no call arrived on them in time, or others needed their
-    /// places before one did.
+    /// Connections that were closed because no call arrived on them in time, or because a newcomer
+    /// needed their place before.
     pub silent: u64,
-    /// TLS sessions that stood.
+    /// TLS sessions established.
     pub tls_sessions: u64,
-    /// Those of them that the kernel took over.
+    /// Of these, sessions that the kernel took over.
     pub tls_kernel_sessions: u64,
-    /// Connections that ended because they got no TLS session, or broke its rules.
+    /// Connections that ended because a TLS session failed, or violated its rules.
     pub tls_failures: u64,
-    /// Calls denied because they came without TLS, or asked for it where they may not.
+    /// Calls denied because they came without TLS, or requested it where that is not allowed.
     pub tls_refusals: u64,
 }
 
-/// Limits that were met.
+/// Limits that were reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// Connections refused because not even a grant of one fitted the receives.
     pub receives: u64,
     /// Idle peers disconnected so that others could connect.
     pub idle_disconnected: u64,
-    /// Connections ended because the fabric took fewer receives than were promised.
+    /// Connections ended because the fabric accepted fewer receives than were promised.
     pub promises: u64,
     /// Connections refused because the peer table is full.
     pub peers: u64,
     /// Connections ended because their peer held memory and made no progress.
     pub stalled: u64,
-    /// Connections ended because their peer held memory, moved too little for that, and others
+    /// Connections ended because their peer held memory and moved too little for it while others
     /// waited.
     pub slow: u64,
     /// Calls that waited for memory.
@@ -282,7 +282,7 @@ pub struct Limits {
     pub calls: u64,
 }
 
-/// Turns of the loop.
+/// Passes of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Passes {
     /// All.
@@ -291,12 +291,12 @@ pub struct Passes {
     pub sleeps: u64,
 }
 
-/// Counts rare events by what they are, without a map: few kinds, compared one by one.
+/// Counts rare events by kind, without a map: few kinds, compared one by one.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally<T>(Vec<(T, u64)>);
 
 impl<T: PartialEq + Copy> Tally<T> {
-    /// Kinds beyond this are counted with one of the same variant, else with the last one.
+    /// Further kinds are counted with one of the same variant, or with the last one.
     const KINDS: usize = 64;
 
     pub(crate) fn new() -> Self {
@@ -327,7 +327,7 @@ impl<T: PartialEq + Copy> Tally<T> {
     }
 }
 
-/// The counters as they are kept.
+/// The counters in their working form.
 #[derive(Clone, Debug)]
 pub(crate) struct Counters {
     pub(crate) stats: Stats,
@@ -348,7 +348,7 @@ impl Counters {
     }
 }
 
-/// The name of an enumeration's variant in its debug form, without what it carries.
+/// The name of an enumeration's variant in its debug form, without its fields.
 fn variant(debug: &str) -> String {
     debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }

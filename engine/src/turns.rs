@@ -1,16 +1,17 @@
 //! Turns: shares of a core, measured in time.
 //!
-//! Calls cost between a microsecond and milliseconds: equal numbers of calls are no equal shares.
-//! While peers of more than one host have work, the time of each call is charged to its connection
-//! ([`Meter`]), once for each active connection of the same host. A connection whose account is
-//! more than [`LEAD`] above the lowest one waits: its messages stay where they are until the others
-//! had as much. While it waits and the core is idle, because the others have not sent their next
-//! call yet, the idle time is charged to those others, and after [`GRACE`] they are not waited for.
+//! Calls cost between a microsecond and milliseconds, so equal numbers of calls are not equal
+//! shares. While peers of more than one host have work, the time of each call is charged to its
+//! connection ([`Meter`]), multiplied by the number of active connections of the same host. A
+//! connection whose account is more than [`LEAD`] above the lowest one waits: its messages stay
+//! queued until the others have had as much. If the core is idle while it waits, because the others
+//! have not sent their next call yet, the idle time is charged to the others. After [`GRACE`] they
+//! are no longer waited for.
 //!
-//! A call that arrived at another shard, and is carried out here, is charged to its host as well
+//! A call that arrived at another shard, but is executed here, is charged to its host as well
 //! (`remote`).
 //!
-//! With one host nothing is measured. Tables have a place for each peer, and no call allocates.
+//! With one host nothing is measured. Tables have an entry for each peer, and no call allocates.
 
 mod remote;
 mod table;
@@ -24,25 +25,25 @@ use stag_protocol::rpcrdma::Side;
 use stag_verbs::{PeerAddress, Qp, Time};
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-/// Time that a connection may be ahead of the one that had least.
+/// Time in nanoseconds that a connection may be ahead of the one with the least.
 const LEAD: u64 = 100_000;
-/// Time for which one call has the core, where it can be continued later.
+/// Time for which one call may use the core, if it can be continued later.
 const SLICE: Duration = Duration::from_micros(100);
-/// Time after its latest call for which a connection is waited for, if it called again within that
-/// time before.
+/// Time after its latest call for which a connection is waited for, if its previous gap was
+/// shorter.
 const GRACE: Duration = Duration::from_micros(200);
-/// Passes for which it is waited for at least: a pass may take longer than the time.
+/// Minimum number of passes for which it is waited for: a pass may take longer than the time.
 const GRACE_PASSES: u64 = 4;
-/// Time for which calls go on being measured after several hosts had work.
+/// Time for which calls are still measured after several hosts had work.
 const LINGER: Duration = Duration::from_millis(10);
-/// Calls of one connection between two looks at the clock while nothing is measured, and the time
+/// Calls of one connection between two reads of the clock while nothing is measured, and the time
 /// of a pass after which its other calls wait for the next one.
 const LOOK_EVERY: u32 = 8;
 const LONG: Duration = Duration::from_millis(1);
-/// The most that one call is charged: more is a pause of the host.
+/// The most that one call is charged: any more is a pause of the host.
 const COST_MAX: Duration = Duration::from_millis(100);
 
-/// A clock that calls are measured by, with the zero of the times given to
+/// The clock that measures calls, with the same zero as the times given to
 /// [`Shard::pass`](crate::Shard::pass).
 pub trait Meter: fmt::Debug + Send + Sync {
     /// The time.
@@ -55,13 +56,13 @@ impl Meter for crate::clock::Clock {
     }
 }
 
-/// A client, as shares are concerned.
+/// A client host: the unit of fair shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientHost {
     Ip(IpAddr),
     /// A user of this host.
     User(u32),
-    /// A connection of a simulated fabric is its own host; of this shard, or of another one.
+    /// A connection of a simulated fabric is its own host, at this shard or another one.
     Peer(PeerId),
     Remote(u16, PeerId),
 }
@@ -79,29 +80,29 @@ impl ClientHost {
 /// The account that a call is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payer {
-    /// The account of a connection, or that of connections that come and go if it is gone.
+    /// The account of a connection, or the shared account of short-lived connections if it is gone.
     Peer(PeerId),
-    /// The account of connections that come and go.
+    /// The shared account of short-lived connections.
     Passers,
-    /// The account at this place of [`Remotes`].
+    /// The account at this index of [`Remotes`].
     Remote(usize),
 }
 
 /// The account of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TurnAccount {
-    /// Nanoseconds that it had, from the base of all accounts.
+    /// Nanoseconds that it used, from the base of all accounts.
     spent: u64,
     /// The time and the number of the pass in which it was served last.
     served_at: Time,
     served_in: u64,
     /// The pass in which it last had to wait; 0 once it was served.
     waits_in: u64,
-    /// The pass in which a call of it was last put aside by the app; 0 once that goes on.
+    /// The pass in which the app last put a call of it aside; 0 once that call continues.
     aside_in: u64,
     /// It called again soon after its latest reply.
     is_brisk: bool,
-    /// The place of its host, while it is among the active ones.
+    /// The index of its host, while it is active.
     host: Option<u32>,
 }
 
@@ -110,7 +111,7 @@ impl TurnAccount {
         now.since(self.served_at) <= GRACE || pass.saturating_sub(self.served_in) <= GRACE_PASSES
     }
 
-    /// Returns true if work of it waits.
+    /// Returns true if it has waiting work.
     const fn has_work(&self, pass: u64) -> bool {
         let latest = if self.waits_in > self.aside_in { self.waits_in } else { self.aside_in };
         latest > 0 && latest + 1 >= pass
@@ -122,21 +123,21 @@ impl TurnAccount {
     }
 }
 
-/// An account whose calls had work of late, and the place of its host.
+/// An account with recent work, and the index of its host.
 #[derive(Clone, Copy, Debug)]
 struct ActivePayer {
     payer: Payer,
     host: u32,
 }
 
-/// A host and the number of its active accounts; with none the place is free.
+/// A host and the number of its active accounts; the entry is free if that is zero.
 #[derive(Clone, Copy, Debug)]
 struct ActiveHost {
     host: ClientHost,
     connections: u32,
 }
 
-/// See the module.
+/// The accounts of a shard; see the module.
 #[derive(Debug)]
 pub(crate) struct Turns {
     meter: Option<Arc<dyn Meter>>,
@@ -146,29 +147,29 @@ pub(crate) struct Turns {
     count: usize,
     /// The connection that was served last while nothing was measured.
     latest: Option<PeerId>,
-    /// The same over the fabric, as each message is asked.
+    /// The same over the fabric, checked for each message.
     latest_qp: Option<Qp>,
-    /// The same of hosts of other shards.
+    /// The same for hosts of other shards.
     latest_remote: Option<usize>,
     /// Calls are measured.
     is_metered: bool,
     metered_until: Time,
-    /// The lowest account of those that are waited for.
+    /// The lowest account of all connections that are waited for.
     floor: u64,
-    /// Time up to which all is charged.
+    /// Time up to which everything is charged.
     mark: Time,
-    /// Start of the latest pass that was measured, and whether anything was charged since.
+    /// Start of the latest measured pass, and a flag that something was charged since.
     begun: Time,
     has_served: bool,
-    /// The account of connections that come and go: what it takes to make and to end one, and
-    /// calls whose connection is gone.
+    /// The account of short-lived connections: the cost of making and ending one, and calls whose
+    /// connection is gone.
     passers: TurnAccount,
     remotes: Remotes,
 }
 
 impl Core {
-    /// Notes a call of a peer while nothing is measured: with calls of several hosts, all are
-    /// measured from here on.
+    /// Records a call of a peer while nothing is measured: once several hosts call, all calls are
+    /// measured.
     #[inline(always)]
     pub(crate) fn note_caller(&mut self, peer: PeerId) {
         if self.turns.latest != Some(peer) {
@@ -176,7 +177,7 @@ impl Core {
         }
     }
 
-    /// The same of a message of the fabric.
+    /// The same for a message of the fabric.
     #[inline(always)]
     pub(crate) fn note_caller_at(&mut self, qp: Qp) {
         if self.turns.latest_qp != Some(qp) {
@@ -218,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Notes that a payer has work.
+    /// Records that a payer has work.
     fn hear(&mut self, payer: Payer) {
         let (now, pass) = (self.now, self.counters.stats.passes.total);
         if self.turns.known(&self.peers, payer).is_none() {
@@ -232,14 +233,14 @@ impl Core {
         self.activate(payer);
     }
 
-    /// Takes a payer among the active ones.
+    /// Adds a payer to the active ones.
     fn activate(&mut self, payer: Payer) {
         let known = self.turns.known(&self.peers, payer);
         if known.is_none_or(|account| account.host.is_some()) {
             return;
         }
         if self.turns.active.len() == self.turns.active.capacity() {
-            // Some of them are gone: there is a place for each.
+            // Some of them are gone: there is an entry for each.
             let (now, pass) = (self.now, self.counters.stats.passes.total);
             self.turns.review(&mut self.peers, now, pass);
         }
@@ -269,8 +270,8 @@ impl Core {
         turns.mark = turns.clock();
     }
 
-    /// Returns true if calls of this peer that came have to wait: it had more time than others
-    /// which have work, or a call of it was put aside and goes first.
+    /// Returns true if newly arrived calls of this peer have to wait: it used more time than others
+    /// that have work, or a call of it was put aside and goes first.
     #[inline]
     pub(crate) fn must_wait(&mut self, peer: PeerId) -> bool {
         self.turns.is_metered && self.judge(Payer::Peer(peer), true)
@@ -280,7 +281,7 @@ impl Core {
     #[inline(never)]
     fn judge(&mut self, payer: Payer, is_new: bool) -> bool {
         let (floor, pass) = (self.turns.floor, self.counters.stats.passes.total);
-        // One that comes back has the account that it left.
+        // A returning payer has the account that it left.
         self.activate(payer);
         let account = self.turns.account(&mut self.peers, payer);
         let must_wait = account.spent > floor + LEAD || is_new && account.has_aside(pass);
@@ -291,7 +292,7 @@ impl Core {
         must_wait
     }
 
-    /// Returns true if no connection is taken in this pass: connections that came and went had more
+    /// Returns true if no connection is accepted in this pass: short-lived connections used more
     /// time than others that have work.
     pub(crate) fn must_passers_wait(&mut self) -> bool {
         if !self.turns.is_metered {
@@ -302,7 +303,7 @@ impl Core {
         must_wait
     }
 
-    /// Charges connections that come and go for the time since the latest charge.
+    /// Charges short-lived connections for the time since the latest charge.
     pub(crate) fn charge_passers(&mut self) {
         if self.turns.is_metered {
             self.charge_time(Payer::Passers);
@@ -324,7 +325,7 @@ impl Core {
         if let Payer::Peer(peer) = payer
             && self.peers.get(peer).is_some_and(is_ours)
         {
-            // What a server answers us is charged to no client.
+            // The cost of a server's replies to us is charged to no client.
             self.turns.mark = now;
             return;
         }
@@ -336,14 +337,14 @@ impl Core {
         let least = self.turns.floor.saturating_sub(LEAD);
         let account = self.turns.account(&mut self.peers, payer);
         account.waits_in = 0;
-        // Time that was not used is not kept.
+        // Unused time is not saved up.
         account.spent = account.spent.max(least);
         account.spent = account.spent.saturating_add(cost.saturating_mul(weight));
     }
 
-    /// Returns true if `count` calls of one connection, one after another, have had the core for so
-    /// long that others are to be looked at, though none is known to have work. Only one call in
-    /// [`LOOK_EVERY`] looks at the clock.
+    /// Returns true if `count` consecutive calls of one connection have used the core for so long
+    /// that others are to be checked, although none is known to have work. Only one call in
+    /// [`LOOK_EVERY`] reads the clock.
     #[inline]
     pub(crate) fn has_taken_long(&self, count: u32) -> bool {
         count > 0
@@ -351,8 +352,8 @@ impl Core {
             && self.turns.meter.as_ref().is_some_and(|meter| meter.now().since(self.now) >= LONG)
     }
 
-    /// Returns true once the call of this holder that the app looks at had the core for long
-    /// enough, while others have work; or the holder had more time than others before.
+    /// Returns true once the call of this holder that the app serves has used the core for long
+    /// enough while others have work, or if the holder used more time than others before.
     #[inline]
     pub(crate) fn is_turn_over(&mut self, holder: TurnHolder) -> bool {
         self.turns.is_metered && self.has_had_enough(holder)
@@ -365,7 +366,7 @@ impl Core {
         is_long || self.turns.account(&mut self.peers, payer).spent > most
     }
 
-    /// Begins work that is charged by what follows: time until now is charged to no client.
+    /// Begins work that is charged afterwards: time until now is charged to no client.
     #[inline]
     pub(crate) fn begin_work(&mut self) {
         if self.turns.is_metered {
@@ -373,7 +374,7 @@ impl Core {
         }
     }
 
-    /// Notes that the app has put a call aside, and asks for its turn.
+    /// Records that the app has put a call aside, which then needs a turn.
     pub(crate) fn put_aside(&mut self, holder: TurnHolder) {
         let pass = self.counters.stats.passes.total;
         let payer = self.payer_of(holder);
@@ -391,8 +392,8 @@ impl Core {
         }
         let must_wait = match (self.turns.is_metered, payer) {
             (true, _) => self.judge(payer, false),
-            // Others are looked at before more calls of another shard, though none is known to
-            // have work.
+            // Others are checked before more calls of another shard, although none is known to have
+            // work.
             (false, Payer::Remote(_)) => self.turns.clock().since(self.now) >= LONG,
             (false, _) => false,
         };

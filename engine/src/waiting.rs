@@ -8,18 +8,18 @@ use std::{fmt, sync::Arc, time::Duration};
 pub enum Spin {
     /// Always this long.
     For(Duration),
-    /// As long as the gaps between arrivals make it worth while: at most
-    /// [`LEARNED_MAX`](Self::LEARNED_MAX), and hardly at all where arrivals are far apart.
+    /// Adapted to the gaps between arrivals: at most [`LEARNED_MAX`](Self::LEARNED_MAX), and hardly
+    /// at all if arrivals are far apart.
     Learned,
 }
 
 impl Spin {
-    /// Longest time that is learned.
+    /// Longest adapted time.
     pub const LEARNED_MAX: Duration = Duration::from_micros(1 << (GAPS - 2));
 }
 
-/// Hears when a shard has slept for [`REST_AFTER`], and when it works again. Called on the shard's
-/// thread.
+/// Is notified when a shard has slept for [`REST_AFTER`], and when it works again. Called on the
+/// shard's thread.
 pub trait RestListener: fmt::Debug + Send + Sync {
     /// The shard works: at its start, and after a rest.
     fn on_work(&self);
@@ -31,28 +31,28 @@ pub trait RestListener: fmt::Debug + Send + Sync {
 /// Sleep after which a shard rests.
 pub const REST_AFTER: Duration = Duration::from_millis(50);
 
-/// Classes of gaps: class `n` ends at 2^n microseconds, the last one has no end.
+/// Classes of gaps: class `n` ends at 2^n microseconds, the last one is unbounded.
 const GAPS: usize = 14;
-/// Polling that one wake-up costs, in microseconds: the system's own time, and the time by which
-/// the call that ends a sleep is late. Polling beyond it costs more than the sleep would have.
+/// Cost of one wake-up in microseconds of polling: the system's own time, and the delay of the call
+/// that ends a sleep. Polling for longer costs more than the sleep would have.
 const WAKE_UP: u64 = 500;
-/// Gaps after which the time is learned anew.
+/// Gaps after which the time is adapted again.
 const LESSON: u32 = 16;
 /// Gaps after which older ones count half.
 const MEMORY: u32 = 256;
-/// Time until the first lesson, as long as the usual fixed one.
+/// Time until the first adaptation, as long as the usual fixed one.
 const UNLEARNED: Duration = Duration::from_micros(100);
-/// Class of the shortest time that is learned, 4 µs: shorter ones end before a pass does.
+/// Class of the shortest adapted time, 4 µs: shorter ones end before a pass does.
 const SHORTEST: usize = 2;
 
-/// Decides when a shard that finds no work sleeps.
+/// Decides when a shard without work sleeps.
 #[derive(Debug)]
 pub(crate) struct Patience {
     spin: Duration,
     learned: Option<Learned>,
-    /// Polling without work began then, or a sleep ended.
+    /// Start of polling without work, or end of a sleep.
     since: Time,
-    /// A sleep ended because its time was over: no reason to poll.
+    /// The latest sleep ended by timeout, which is no reason to poll.
     timed_out: bool,
 }
 
@@ -65,7 +65,7 @@ impl Patience {
         Self { spin, learned, since: now, timed_out: false }
     }
 
-    /// Notes a pass at `now` that found work.
+    /// Records a pass at `now` that found work.
     #[inline]
     pub(crate) fn note_work(&mut self, now: Time) {
         if let Some(learned) = &mut self.learned
@@ -77,7 +77,7 @@ impl Patience {
         self.timed_out = false;
     }
 
-    /// Notes a pass at `now` that found none. Returns true if it is time to sleep.
+    /// Records a pass at `now` that found none. Returns true if it is time to sleep.
     #[inline]
     pub(crate) fn is_over(&mut self, now: Time) -> bool {
         if let Some(learned) = &mut self.learned {
@@ -86,14 +86,14 @@ impl Patience {
         self.timed_out || now.since(self.since) >= self.spin
     }
 
-    /// Notes the end of a sleep at `now`.
+    /// Records the end of a sleep at `now`.
     pub(crate) const fn note_woken(&mut self, now: Time, timed_out: bool) {
         self.since = now;
         self.timed_out = timed_out;
     }
 }
 
-/// The state that a shard's listener was told last.
+/// The state that was last reported to a shard's listener.
 #[derive(Debug)]
 pub(crate) struct Rest {
     listener: Option<Arc<dyn RestListener>>,
@@ -101,25 +101,26 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// A shard that works.
+    /// Starts in the working state.
     pub(crate) fn new(listener: Option<Arc<dyn RestListener>>) -> Self {
         listener.iter().for_each(|listener| listener.on_work());
         Self { listener, is_resting: false }
     }
 
-    /// The length of a sleep that ends in a rest; none where nobody listens, and in a rest.
+    /// The length of a sleep after which rest is reported; none without a listener, and while
+    /// resting.
     pub(crate) fn first_sleep(&self) -> Option<Duration> {
         self.listener.as_ref().filter(|_| !self.is_resting).map(|_| REST_AFTER)
     }
 
-    /// The shard rests.
+    /// Reports that the shard rests.
     pub(crate) fn rest(&mut self) {
         if !std::mem::replace(&mut self.is_resting, true) {
             self.listener.iter().for_each(|listener| listener.on_rest());
         }
     }
 
-    /// The shard works.
+    /// Reports that the shard works.
     #[inline]
     pub(crate) fn work(&mut self) {
         if std::mem::take(&mut self.is_resting) {
@@ -134,15 +135,15 @@ impl Drop for Rest {
     }
 }
 
-/// Gaps between arrivals, and what they teach.
+/// Statistics of the gaps between arrivals.
 #[derive(Debug)]
 struct Learned {
-    /// The latest work.
+    /// The time of the latest work.
     worked: Time,
-    /// A pass found nothing behind it.
+    /// A pass after it found nothing.
     is_idle: bool,
     gaps: [u32; GAPS],
-    /// Gaps in the classes, and since the latest lesson.
+    /// Gaps in the classes, and since the latest adaptation.
     total: u32,
     fresh: u32,
 }
@@ -152,12 +153,12 @@ impl Learned {
         Self { worked: now, is_idle: false, gaps: [0; GAPS], total: 0, fresh: 0 }
     }
 
-    /// Notes work at `now`; returns the time to poll when there is a new one.
+    /// Records work at `now`; returns the time to poll if it has changed.
     #[inline]
     fn note_work(&mut self, now: Time) -> Option<Duration> {
         let gap = now.since(self.worked);
         self.worked = now;
-        // Passes that follow each other with work have no gap between them.
+        // Consecutive passes with work have no gap between them.
         std::mem::take(&mut self.is_idle).then(|| self.note_gap(gap)).flatten()
     }
 
@@ -180,16 +181,16 @@ impl Learned {
         Some(best)
     }
 
-    /// The class at whose end polling costs least: what is polled in all gaps, and a wake-up for
-    /// each gap that is longer.
+    /// The class whose end is the cheapest limit: polling in all gaps, plus a wake-up for each
+    /// longer gap.
     fn best(&self) -> usize {
         (SHORTEST..GAPS - 1).min_by_key(|class| self.cost(*class)).unwrap_or(SHORTEST)
     }
 
-    /// The cost, in quarters of microseconds, of polling to the end of `until`.
+    /// The cost, in quarters of microseconds, of polling to the end of class `until`.
     fn cost(&self, until: usize) -> u64 {
         let of = |(class, count): (usize, &u32)| {
-            // Gaps of a class lie in its upper half, so that three quarters of its end stand for
+            // Gaps of a class are in its upper half, so that three quarters of its end represent
             // them.
             let each = if class <= until { 3 << class } else { 4 * ((1 << until) + WAKE_UP) };
             each * u64::from(*count)
@@ -239,7 +240,8 @@ mod tests {
         assert_eq!(Rest::new(None).first_sleep(), None);
     }
 
-    /// Work at the ends of these gaps, in microseconds, with a pass that finds nothing in each.
+    /// Simulates work at the ends of these gaps, in microseconds, with a pass that finds nothing in
+    /// each.
     fn learn(patience: &mut Patience, gaps: impl IntoIterator<Item = u64>) {
         for gap in gaps {
             let now = Time(patience.since.0 + gap * MICROSECOND);
@@ -248,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Gaps of an open loop with this mean, by a fixed seed.
+    /// Gaps of an open loop with this mean, from a fixed seed.
     fn poisson(mean: f64, count: usize) -> Vec<u64> {
         let mut seed = 1_u64;
         let gap = |_| {

@@ -1,14 +1,14 @@
-//! The short ways of messages: code of their own for those without chunks (`short`), and for calls
-//! with one chunk of one segment (`one_chunk`).
+//! Selection of the fast paths: for messages without chunks (`short`), and for calls with one chunk
+//! of one segment (`one_chunk`).
 
 use stag_protocol::rpcrdma::{Connection, Setup, Versions};
 
-/// The choice between the short ways and that of all messages.
+/// The choice between the fast paths and the general path.
 #[derive(Debug)]
 pub(crate) struct Ways {
-    /// A message takes the short way where it can.
+    /// Messages take a fast path if they can.
     are_short: bool,
-    /// Messages that took it.
+    /// Messages that took one.
     #[cfg(debug_assertions)]
     taken: u64,
 }
@@ -22,19 +22,19 @@ impl Ways {
         }
     }
 
-    /// Returns true if a message takes the short way where it can.
+    /// Returns true if messages take a fast path if they can.
     #[inline(always)]
     pub(crate) const fn are_short(&self) -> bool {
         self.are_short
     }
 
-    /// A fresh connection, on which messages without chunks are short where they may be.
+    /// A new connection, whose messages without chunks take the short path if enabled.
     pub(crate) fn connection(&self, setup: Setup, versions: Versions) -> Connection {
         let connection = Connection::speaking(setup, versions);
         if self.are_short { connection } else { connection.without_short() }
     }
 
-    /// Notes that a message takes a short way. Costs nothing where assertions are off.
+    /// Records that a message takes a fast path. Costs nothing without debug assertions.
     #[inline(always)]
     pub(crate) const fn note_short(&mut self) {
         debug_assert!(self.are_short, "a message takes the short way although it is off");
@@ -44,7 +44,7 @@ impl Ways {
         }
     }
 
-    /// Messages that took a short way.
+    /// Messages that took a fast path.
     #[cfg(debug_assertions)]
     pub(crate) const fn taken(&self) -> u64 {
         self.taken

@@ -7,7 +7,7 @@ use stag_verbs::Tag;
 /// The purpose of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// A Send or an RDMA Write whose completion nobody waits for.
+    /// A Send or an RDMA Write whose completion is ignored.
     Untracked,
     /// The Send of a call of ours.
     Call(Key),
@@ -15,15 +15,15 @@ pub(crate) enum Work {
     Invalidation(Key),
     /// An RDMA Read for a call of a peer.
     Read(Key),
-    /// The Send of a reply, or the last RDMA Write of its item, that keeps long buffers until it
-    /// has left.
+    /// The Send of a reply, or the last RDMA Write of its item, that holds long buffers until it
+    /// completes.
     BulkReply(Bulk),
 }
 
 impl Work {
-    /// Calls that a table may hold: the place of each fits a tag beside the kind of the work.
+    /// Maximum size of a call table: each index fits a tag together with the kind of the work.
     pub(crate) const PLACES_MAX: usize = 1 << Self::KIND_AT;
-    /// The kind stands in the upper bits of the lower half, where a key has its place; the upper
+    /// The kind is stored in the upper bits of the lower half, which holds a key's index; the upper
     /// half is the key's generation.
     const KIND_AT: u32 = 29;
     const KIND_MASK: u64 = 0b111 << Self::KIND_AT;

@@ -1,15 +1,15 @@
-//! The reasons why requests of options have no answer.
+//! The reasons why requests of options get no answer.
 
 use stag_protocol::rpcrdma::option::NoOption;
 use stag_verbs::Cause;
 use std::{error, fmt};
 
-/// The reason why a request of an option has no answer.
+/// The reason why a request of an option got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionFault {
     /// No such peer, or it has no connection.
     NoPeer,
-    /// The option cannot be used with it, or not at this moment.
+    /// The option cannot be used with this peer, or not at this moment.
     Option(NoOption),
     /// No receive for the answer, no memory, or no room in the send queue.
     Limit,

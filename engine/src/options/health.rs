@@ -13,10 +13,10 @@ use std::time::Duration;
 pub const HEALTH_MAX: Duration = Duration::from_secs(10);
 
 impl Cx<'_> {
-    /// Asks a peer about our calls: how many it grants, and how many it took and did not answer
-    /// yet. [`App::on_health`] hears of it, once. Only with peers that speak version 2, one at a
-    /// time; the first time it takes a credit, later it works though none is free
-    /// (`docs/options/health.md`).
+    /// Asks a peer for the state of our calls: the number that it grants, and the number that it
+    /// received and has not answered. [`App::on_health`] gets the answer once. Only with peers that
+    /// speak version 2, one request at a time. The first request takes a credit; later ones work
+    /// without a free credit (`docs/options/health.md`).
     pub fn ask_health(&mut self, peer: PeerId) {
         let request = Message::Health(Exchange::Request(health::Request));
         self.core.wishes.ask(Action::Ask(peer, request));
@@ -24,7 +24,7 @@ impl Cx<'_> {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Tells the app the health of a peer, or why it is not known.
+    /// Reports the health of a peer to the app, or why it is not known.
     pub(super) fn tell_health(&mut self, peer: PeerId, answer: Result<Message, OptionFault>) {
         let health = match answer {
             Ok(Message::Health(Exchange::Reply(health))) => Ok(health),

@@ -1,7 +1,7 @@
-//! Options of version 2, from both ends: requests to a peer, and replies to its requests.
+//! Options of version 2, for both roles: our requests to a peer, and replies to its requests.
 //!
-//! All options are sent, answered and timed here. The file of one has only what the app asks for
-//! and hears of it; it is named here by its module and by its arm of `Shard::tell_answer`.
+//! All options are sent, answered and timed here. The file of an option has only its interface to
+//! the app; it is named here by its module and by its arm of `Shard::tell_answer`.
 
 mod fault;
 mod health;
@@ -27,7 +27,7 @@ use stag_verbs::{Cause, Provider, Time};
 /// The options of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct PeerOptions {
-    /// Receives that all of them need.
+    /// Receives that all of its options need.
     receives: usize,
     lanes: [PeerOption; OptionName::ALL.len()],
 }
@@ -37,7 +37,7 @@ pub(crate) struct PeerOptions {
 struct PeerOption {
     /// The time of our own request, until it is answered.
     asked_at: Option<Time>,
-    /// The peer's request, while there is no room for the answer.
+    /// The peer's request, until there is room for the answer.
     request: Option<(Xid, Message)>,
 }
 
@@ -47,13 +47,13 @@ impl PeerOptions {
         self.receives
     }
 
-    /// The number of requests of the peer that wait for room.
+    /// The number of the peer's requests that wait for room.
     pub(crate) fn waiting(&self) -> usize {
         self.lanes.iter().filter(|lane| lane.request.is_some()).count()
     }
 
-    /// Forgets what belonged to a connection that is over, but for our own requests; returns the
-    /// receives that are free.
+    /// Clears the state of a connection that has ended, except our own requests; returns the number
+    /// of freed receives.
     pub(crate) fn forget(&mut self) -> usize {
         self.lanes.iter_mut().for_each(|lane| lane.request = None);
         std::mem::take(&mut self.receives)
@@ -65,7 +65,7 @@ impl PeerOptions {
 }
 
 impl Core {
-    /// Reserves the receives that options of this peer need. Returns false when there is none left.
+    /// Reserves the receives that options of this peer need. Returns false if there are too few.
     fn reserve_options(&mut self, peer: PeerId) -> bool {
         let free = self.receives.free();
         let Some(entry) = self.peers.get_mut(peer) else { return false };
@@ -84,7 +84,8 @@ impl Core {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Asks a peer for an option; the app hears of the answer, or of why there is none.
+    /// Sends a peer a request of an option. The app gets the answer, or the reason why there is
+    /// none.
     pub(crate) fn ask(&mut self, peer: PeerId, request: &Message) {
         let peer = self.core.peers.known_as(peer);
         if let Err(fault) = self.try_ask(peer, request) {
@@ -112,12 +113,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         octets.extend(len.expect("a message buffer holds an option"));
         entry.options.lane(request.option()).asked_at = Some(now);
         self.core.counters.stats.requester.options += 1;
-        // Refused means that the connection is dying: its end tells the app.
+        // A refused post means that the connection is dying; its end is reported to the app.
         let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);
         Ok(())
     }
 
-    /// Takes a message of an option.
+    /// Handles a message of an option.
     pub(crate) fn handle_option(&mut self, peer: PeerId, xid: Xid, message: Message) {
         let option = message.option();
         if !message.is_request() {
@@ -130,13 +131,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.answer_options(peer);
     }
 
-    /// Takes the refusal of a request of ours.
+    /// Handles the refusal of a request of ours.
     pub(crate) fn handle_option_refused(&mut self, peer: PeerId, option: OptionName) {
         self.end_asking(peer, option, Err(OptionFault::Option(NoOption::Refused)));
     }
 
-    /// Answers the requests of a peer, as soon as there is room and memory for that: a peer is
-    /// asked most while it is busy.
+    /// Answers the requests of a peer as soon as there is room and memory: requests come mostly
+    /// while the peer is busy.
     pub(crate) fn answer_options(&mut self, peer: PeerId) {
         for option in OptionName::ALL {
             self.answer_option(peer, *option);
@@ -169,11 +170,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         let answer = connection.answer_option(&request);
         let len = connection.emit_option(xid, &answer, octets.spare_mut());
         octets.extend(len.expect("a message buffer holds an option"));
-        // Refused means that the connection is dying.
+        // A refused post means that the connection is dying.
         let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);
     }
 
-    /// Ends a request of ours: an answer came, or will not come. It may have given a credit back.
+    /// Ends a request of ours, with or without an answer. That may have freed a credit.
     fn end_asking(
         &mut self,
         peer: PeerId,
@@ -187,7 +188,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends all requests of ours to a peer, for its connection is over.
+    /// Ends all our requests to a peer whose connection has ended.
     pub(crate) fn end_all_asking(&mut self, peer: PeerId, cause: Cause) {
         for option in OptionName::ALL {
             self.end_asking(peer, *option, Err(OptionFault::Disconnected(cause)));
@@ -205,7 +206,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Closes connections whose peer was asked and does not answer.
+    /// Closes connections whose peer does not answer a request in time.
     pub(crate) fn end_unanswered(&mut self) {
         let now = self.core.now;
         let mut walk = Walk::default();

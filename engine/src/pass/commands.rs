@@ -1,4 +1,4 @@
-//! Commands and orders of the control thread (DESIGN D11): carried out between two passes.
+//! Commands and orders of the control thread (DESIGN D11), carried out between two passes.
 
 use crate::{
     app::{App, Drained},
@@ -9,11 +9,11 @@ use crate::{
 use stag_verbs::{Provider, Time};
 use std::{ops::ControlFlow, thread, time::Duration};
 
-/// The time that a stopping shard waits for callers over TCP to close.
+/// The time that a stopping shard waits for TCP clients to close.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Does what `commands`, bits of [`Command`], say. Breaks when the shard is to return.
+    /// Carries out `commands`, bits of [`Command`]. Breaks if the shard is to return.
     #[cold]
     #[inline(never)]
     pub(super) fn obey(
@@ -25,7 +25,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let is_told = |command: Command| commands & command as u32 != 0;
         self.answer_watchers(control, commands);
         if is_told(Command::Look) {
-            // The app has mail, also one whose idle passes are not made.
+            // The app has mail, even if it requests no idle passes.
             self.core.is_quiet = false;
         }
         if is_told(Command::Obey) {
@@ -49,7 +49,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         ControlFlow::Continue(())
     }
 
-    /// Sends the snapshots that `commands` ask for.
+    /// Sends the snapshots that `commands` request.
     fn answer_watchers(&self, control: &Control<Snapshot<A::Report>>, commands: u32) {
         if commands & Command::Snapshot as u32 != 0 {
             control.send(self.snapshot());
@@ -60,14 +60,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes no more peers and no more calls, lets those in progress finish for a while, sends what
-    /// was answered, and disconnects everybody. The listeners stay, and turn callers away.
+    /// Accepts no more peers and calls, lets calls in progress finish for a limited time, sends
+    /// their replies, and disconnects all peers. The listeners stay, and refuse connections.
     fn drain(
         &mut self,
         control: &Control<Snapshot<A::Report>>,
         now: &impl Fn() -> Time,
     ) -> ControlFlow<()> {
-        // It did, and whoever asks again wants to know how that went.
+        // Already drained; the requester of another drain gets the earlier result.
         if self.core.drained.is_some() {
             return ControlFlow::Continue(());
         }
@@ -83,7 +83,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         ControlFlow::Continue(())
     }
 
-    /// Answers those who ask while the shard drains; returns the commands that came.
+    /// Answers snapshot requests while the shard drains; returns the commands that came.
     fn watch_meanwhile(&mut self, control: &Control<Snapshot<A::Report>>) -> u32 {
         let commands = control.look();
         if commands != 0 {
@@ -92,14 +92,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         commands
     }
 
-    /// Takes peers and calls again.
+    /// Accepts peers and calls again.
     fn admit_again(&mut self) {
         (self.core.stopping, self.core.drained) = (false, None);
         self.streams.pause(false);
         self.core.is_quiet = false;
     }
 
-    /// As [`drain`](Self::drain), for good: nobody is listened to any more.
+    /// As [`drain`](Self::drain), permanently: the listeners are closed.
     fn stop(&mut self, now: &impl Fn() -> Time) {
         self.core.stopping = true;
         self.provider.stop_listening();
@@ -107,7 +107,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.wind_down(now, |_| {});
     }
 
-    /// Finishes calls, ends all connections, and tells the app how that went; `meanwhile` is done
+    /// Finishes calls, ends all connections, and reports the result to the app; `meanwhile` runs
     /// between passes.
     fn wind_down(&mut self, now: &impl Fn() -> Time, mut meanwhile: impl FnMut(&mut Self)) {
         let began = now();
@@ -120,8 +120,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.app.on_drained(drained);
     }
 
-    /// Makes passes until the calls in progress are answered and the answers sent, but not for too
-    /// long; `meanwhile` is done between them. Returns true if nothing is left to do.
+    /// Makes passes until all calls in progress are answered and the answers sent, or the time
+    /// limit ends; `meanwhile` runs between them. Returns true if nothing is left to do.
     fn finish_calls(
         &mut self,
         now: &impl Fn() -> Time,
@@ -142,7 +142,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         now: &impl Fn() -> Time,
         meanwhile: &mut impl FnMut(&mut Self),
     ) -> bool {
-        // Callers over TCP see the end behind their last reply; they close, or a moment passes.
+        // TCP clients see the end of stream after their last reply; wait briefly for them to close.
         self.streams.say_end();
         let until = now() + self.core.config.drain.min(FAREWELL);
         while !self.streams.is_empty() && now() < until {

@@ -1,10 +1,11 @@
-//! A pass that finds many events, of several connections: from then on none has more of it than
-//! half of the messages that it may have on their way, and the rest waits for the next pass. A peer
-//! that sends more calls than it was granted, while each of them is answered at once, would else be
-//! served at the cost of those that keep to their grants.
+//! Fair shares of a pass that finds many events of several connections.
 //!
-//! While calls are measured (`turns`), all messages of a pass are judged so, and those of a
-//! connection that had more time than others wait, too.
+//! From `FEW_EVENTS` on, each connection is served at most half of the messages that it may have in
+//! flight; the rest waits for the next pass. Otherwise a peer that sends more calls than its grant,
+//! each answered at once, would be served at the cost of peers that keep to theirs.
+//!
+//! While calls are measured (`turns`), this applies to all messages of a pass, and messages of a
+//! connection that has used more time than others wait, too.
 
 use super::EVENTS_PER_PASS;
 use crate::{app::App, shard::Shard};
@@ -12,35 +13,36 @@ use stag_protocol::rpcrdma::{PeerFault, Side};
 use stag_verbs::{Event, Look, Looked, Provider, Qp, Time};
 use std::collections::VecDeque;
 
-/// Events of a pass that are taken as they come, whoever sent them: nobody has to wait for so few.
+/// Events of a pass that are handled in order of arrival, whatever their connection: so few delay
+/// no peer.
 pub(super) const FEW_EVENTS: usize = 32;
-/// Messages of a connection that are handled in what then follows, while others have some, too: a
-/// half of those that it may have on their way, and no fewer than this.
+/// Least share of a connection in the rest of the pass, in messages, while others have some, too.
+/// The share is half of the messages that it may have in flight, and at least this number.
 const SHARE_MIN: usize = 8;
-/// Stands in a share for the number of messages that wait, once its connection is ending.
+/// Value of `PassShare::put_off` once its connection is ending.
 const ENDING: u32 = u32::MAX;
 
 /// Messages that wait for a later pass, in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     put_off: VecDeque<Event>,
-    /// The connection that all messages are of which were judged in the pass.
+    /// The connection of all messages that were judged in the pass so far.
     sole: Option<Qp>,
-    /// There were messages of several.
+    /// There were messages of several connections.
     is_mixed: bool,
 }
 
-/// The part that a connection has of a crowded pass.
+/// The share of a connection in a crowded pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PassShare {
-    /// Number of the pass that `taken` is of.
+    /// Number of the pass that `taken` counts.
     pass: u64,
     taken: u32,
-    /// Its messages that wait; [`ENDING`] once no other is taken.
+    /// Its messages that wait; [`ENDING`] once no more are accepted.
     put_off: u32,
 }
 
-/// Facts that a message is judged by.
+/// The facts that decide about a message.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     /// Number of the pass.
@@ -49,23 +51,23 @@ struct Asked {
     is_mixed: bool,
     /// Receives that are promised to the sender.
     promised: usize,
-    /// The sender had more time than others.
+    /// The sender has used more time than others.
     must_wait: bool,
 }
 
-/// The moment at which a message is handled.
+/// The time at which a message is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Now,
     Later,
-    /// Never, and its sender's connection ends: more wait than it may have outstanding.
+    /// Never, and its sender's connection ends: more messages wait than it may have outstanding.
     Never,
     /// Never, as its sender's connection is ending.
     Dropped,
 }
 
 impl Crowd {
-    /// Room for as many messages as there are receives: each that waits keeps one.
+    /// Room for as many messages as there are receives: each message that waits keeps one.
     pub(crate) fn new(receives: usize) -> Self {
         Self { put_off: VecDeque::with_capacity(receives), sole: None, is_mixed: false }
     }
@@ -75,7 +77,7 @@ impl Crowd {
         (self.sole, self.is_mixed) = (None, false);
     }
 
-    /// Notes a message of a connection. Returns true if there were some of others.
+    /// Records the connection of a message. Returns true if there were messages of others.
     fn note(&mut self, qp: Qp) -> bool {
         self.is_mixed |= *self.sole.get_or_insert(qp) != qp;
         self.is_mixed
@@ -83,8 +85,8 @@ impl Crowd {
 }
 
 impl PassShare {
-    /// Takes one more message in pass number `pass`. False if that is more than the share of a
-    /// connection that is not alone, and to which so many receives are promised.
+    /// Takes one more message in pass number `pass`. Returns false if it exceeds the share of a
+    /// connection that is not alone and has `promised` receives.
     fn take(&mut self, pass: u64, is_mixed: bool, promised: usize) -> bool {
         if self.pass != pass {
             (self.pass, self.taken) = (pass, 0);
@@ -94,8 +96,8 @@ impl PassShare {
         has_one
     }
 
-    /// Judges a message that comes in pass number `pass`. The messages of a connection stay in
-    /// their order.
+    /// Judges a message that arrives in pass number `pass`. The messages of a connection stay in
+    /// order.
     fn judge(&mut self, Asked { pass, is_mixed, promised, must_wait }: Asked) -> Turn {
         if self.put_off == 0 && !must_wait && self.take(pass, is_mixed, promised) {
             return Turn::Now;
@@ -125,9 +127,9 @@ impl PassShare {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Begins a pass while messages of earlier ones wait, or calls are measured: handles messages
-    /// with a turn, then what the first look found. Such a pass is crowded, whatever else comes.
-    /// Returns the number of messages.
+    /// Begins a pass while messages of earlier ones wait, or calls are measured: handles the
+    /// waiting messages whose turn it is, then the result of the first look. Such a pass counts as
+    /// crowded. Returns the number of messages.
     #[inline(never)]
     pub(super) fn take_put_off(&mut self, front: &[u8], found: Looked) -> usize {
         self.crowd.begin();
@@ -136,7 +138,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(event) = self.crowd.put_off.pop_front() else { break };
             let Event::Received { qp, .. } = &event else { continue };
             let has_room = !self.has_moved_enough();
-            // None: its connection ended, and nobody waits for an answer.
+            // None: its connection has ended, and no answer is needed.
             let Some((share, asked)) = self.share_of(*qp) else { continue };
             let turn = match has_room {
                 true => share.judge_again(asked),
@@ -156,7 +158,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         events
     }
 
-    /// Goes on with a pass that has had so many events. How many it then has had.
+    /// Continues a pass that has handled `events` events; returns the new number.
     #[inline(never)]
     pub(super) fn take_crowd(&mut self, front: &mut [u8], now: Time, mut events: usize) -> usize {
         if !self.core.has_put_off {
@@ -190,7 +192,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    // Apart from the calls in the loop of passes with few events, which they stay a part of.
+    // Kept out of line, so that the loop of passes with few events stays inlined.
     #[inline(never)]
     fn handle_one_of_crowd(&mut self, event: Event) {
         let peer = self.core.peers.of_qp(event.qp());
@@ -224,7 +226,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Does not handle a message now.
+    /// Puts a message off, or drops it.
     #[cold]
     fn set_aside(&mut self, turn: Turn, event: Event) {
         match (turn, &event) {
@@ -247,9 +249,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// The share of a connection, and what its message is judged by: among that the receives that
-    /// are promised to it, as many as may be on their way from it. None for connections that we
-    /// made ourselves.
+    /// The share of a connection, and the facts that decide about its message. The receives
+    /// promised to a connection are the number of messages that it may have in flight. None for
+    /// connections that we made ourselves.
     fn share_of(&mut self, qp: Qp) -> Option<(&mut PassShare, Asked)> {
         let pass = self.core.counters.stats.passes.total;
         let is_mixed = self.crowd.note(qp);
@@ -261,7 +263,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         is_server.then_some((&mut entry.share, Asked { pass, is_mixed, promised, must_wait }))
     }
 
-    /// Ends the connection of a peer that has more messages on their way than it may.
+    /// Ends the connection of a peer with more messages in flight than it may have.
     #[cold]
     fn end_flooder(&mut self, qp: Qp) {
         // RFC 5042 §6.4.3.1 [5042-14]: no peer takes more than its fair share of receives
@@ -287,7 +289,7 @@ mod tests {
         }
         let turns: Vec<_> = (0..2).map(|_| share.judge(in_pass(1))).collect();
         assert_eq!(turns, [Turn::Later; 2]);
-        // Those that came first go first, so the others wait, too.
+        // Earlier messages go first, so later ones wait, too.
         assert_eq!(share.judge_again(in_pass(1)), Turn::Later);
         assert_eq!(share.judge_again(in_pass(2)), Turn::Now);
         assert_eq!(share.judge(in_pass(2)), Turn::Later);

@@ -1,4 +1,4 @@
-//! Messages and completions of the fabric, each given to the role that it is for (hop 6).
+//! Messages and completions of the fabric, dispatched to the requester or the responder (hop 6).
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
@@ -24,7 +24,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Handles an event that is no message.
+    /// Handles an event other than a message.
     #[inline(never)]
     fn handle_other(&mut self, event: Event) {
         match event {
@@ -50,14 +50,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             (Work::Call(key), Memory::Buf(message)) => self.handle_call_sent(key, message),
             (Work::Read(key), Memory::Buf(sink)) => self.handle_pulled(qp, key, status, sink),
-            // A reply that was sent gives its buffer back by being dropped.
+            // Dropping the buffer of a sent reply returns it to the pool.
             (Work::Untracked | Work::Invalidation(_), Memory::Buf(_)) => {}
-            // An extent was given back already, and a flushed invalidation proves nothing.
+            // An extent was returned already, and a flushed invalidation proves nothing.
             (_, Memory::Shared | Memory::Bound) => {}
         }
     }
 
-    /// Takes a message that a look found.
+    /// Handles a message that a look found.
     #[inline(always)]
     pub(super) fn handle_looked_at(&mut self, qp: Qp, message: &[u8]) {
         if !self.handle_short(qp, message) {
@@ -65,7 +65,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes a message that a look found and that is not short.
+    /// Handles a message that a look found and that is not short.
     #[inline(never)]
     fn keep_looked_at(&mut self, qp: Qp, message: &[u8]) {
         if let Some(receive) = self.receive_of_look(qp, message) {
@@ -73,7 +73,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// A receive with the message that a look found. Without one the connection ends.
+    /// Copies the message that a look found to a receive. Without a free one the connection ends.
     pub(super) fn receive_of_look(&mut self, qp: Qp, message: &[u8]) -> Option<Buf> {
         let receive = self.provider.take_receive();
         debug_assert!(receive.is_some(), "a look needs a receive that is posted");
@@ -86,7 +86,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         Some(receive)
     }
 
-    /// Takes a message: the short way if it is a call or a reply without chunks, else any other.
+    /// Handles a message: by the short path if it is a call or a reply without chunks.
     #[inline(always)]
     fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
         if invalidated.is_none() && self.handle_short(qp, &buf) {
@@ -95,8 +95,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.handle_any(qp, buf, invalidated);
     }
 
-    /// Takes a call or a reply without chunks. Returns false if the message is anything else:
-    /// nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
+    /// Handles a call or a reply without chunks. Returns false for any other message: nothing was
+    /// done, and [`handle_any`](Self::handle_any) has to judge it.
     #[inline]
     fn handle_short(&mut self, qp: Qp, message: &[u8]) -> bool {
         let Self { core, provider, app, .. } = self;
@@ -112,7 +112,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             ShortMessage::Call { xid, credits } => {
                 ways.note_short();
                 entry.grant.note_call(credits, *now);
-                // Not begun while we stop, as in `handle_any`.
+                // No call is begun while the shard stops, as in `handle_any`.
                 if !*stopping {
                     let versions = &mut counters.stats.responder.versions;
                     versions.count_short(state.short(), state.side().serves());
@@ -167,7 +167,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         true
     }
 
-    /// Tells the app that a call without chunks is over, and sends what waited for its credit.
+    /// Reports the end of a call without chunks to the app, and sends what waited for its credit.
     #[inline(always)]
     fn tell_replied(&mut self, outcome: Outcome<'_>, waits: Option<PeerId>) {
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
@@ -177,7 +177,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes a message of any kind.
+    /// Handles a message of any kind.
     #[inline(never)]
     fn handle_any(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
         let Some((peer, entry)) = self.core.peers.of_qp_mut(qp) else { return };
@@ -197,16 +197,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.handle_incoming(peer, qp, incoming, buf);
         if awaits_version {
-            // Calls in the reverse direction may have waited for that alone.
+            // Reverse calls may have waited for this alone.
             self.start_waiting(peer);
         }
     }
 
-    /// Takes a message that is no reply.
+    /// Handles a message that is not a reply.
     fn handle_incoming(&mut self, peer: PeerId, qp: Qp, incoming: Incoming, buf: Buf) {
         match incoming {
-            // Not begun, so that the caller may safely ask the next server; the connection ends in
-            // a moment.
+            // Not begun, so that the caller may safely try another server; the connection is about
+            // to end.
             Incoming::Call { .. } if self.core.stopping => {}
             Incoming::Call { header, payload_at, direction } => {
                 let version = self

@@ -1,4 +1,4 @@
-//! The loop: a pass, and its life from start to stop.
+//! The loop of a shard: one pass, and the loop's start, sleep and stop.
 
 mod commands;
 mod crowd;
@@ -23,22 +23,22 @@ use rustix::{
 use stag_verbs::{Event, Look, Looked, Provider, Time};
 use std::{io, time::Duration};
 
-/// Events handled before the rest of a pass gets its turn.
+/// Events handled before the rest of a pass runs.
 const EVENTS_PER_PASS: usize = 256;
-/// Octets of items brought to apps before the rest of a pass gets its turn: what apps do about them
-/// leaves, and the peer is busy, while the next ones are copied.
+/// Octets of items delivered to apps before the rest of a pass runs: the apps' output is sent, so
+/// that the peer can work while the next items are copied.
 const MOVED_PER_PASS: usize = 64 << 10;
-/// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
+/// Longest time between two checks of deadlines; a check happens earlier if one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Longest sleep while something waits for memory or for room in a queue.
 const DEFERRED_MAX: Duration = Duration::from_millis(1);
-/// Longest sleep: a bound on the damage of a wake-up that was missed.
+/// Longest sleep: limits the damage of a missed wake-up.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The times at which a shard looks at what time alone changes.
+/// The times of the next checks that depend on time alone.
 #[derive(Debug)]
 pub(crate) struct Deadlines {
-    /// Deadlines of calls and attempts to connect, the first one or earlier.
+    /// Deadlines of calls and of attempts to connect: the first one, or earlier.
     expiry: Time,
     /// Peers that make no progress.
     stall: Time,
@@ -49,7 +49,7 @@ impl Deadlines {
         Self { expiry: Time(0), stall: Time(0) }
     }
 
-    /// Looks at deadlines at `at`, or earlier.
+    /// Schedules a check of deadlines at `at` or earlier.
     #[inline]
     pub(crate) fn no_later(&mut self, at: Time) {
         self.expiry = self.expiry.min(at);
@@ -60,7 +60,7 @@ impl Deadlines {
         now >= self.next()
     }
 
-    /// The time of the next look at deadlines.
+    /// The time of the next check.
     #[inline]
     fn next(&self) -> Time {
         self.expiry.min(self.stall)
@@ -70,7 +70,7 @@ impl Deadlines {
         self.expiry
     }
 
-    /// Returns true when it is time to look at deadlines; the next look is planned then.
+    /// Returns true if it is time to check deadlines, and schedules the next check.
     fn take_expiry(&mut self, now: Time) -> bool {
         let is_due = now >= self.expiry;
         if is_due {
@@ -79,7 +79,7 @@ impl Deadlines {
         is_due
     }
 
-    /// Returns true when it is time to look at peers that make no progress.
+    /// Returns true if it is time to check for peers that make no progress.
     fn take_stall(&mut self, now: Time) -> bool {
         let is_due = now >= self.stall;
         if is_due {
@@ -90,13 +90,13 @@ impl Deadlines {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Makes one turn: everything that can be done without waiting. Returns true when there was
+    /// Makes one pass: everything that can be done without waiting. Returns true if there was
     /// something to do.
     #[inline]
     pub fn pass(&mut self, now: Time) -> bool {
         self.core.counters.stats.passes.total += 1;
         let found = self.provider.look(now, &mut self.front);
-        // Most passes of a shard that waits end here.
+        // Most passes of an idle shard end here.
         let is_idle = found.is_nothing() && self.core.is_quiet_at(now);
         if is_idle && !self.app.wants_idle_passes() {
             return false;
@@ -104,7 +104,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.pass_on(now, found)
     }
 
-    /// Does what the first look of a pass found, and everything else that can be done.
+    /// Handles the result of the first look of a pass, and everything else that can be done.
     fn pass_on(&mut self, now: Time, found: Looked) -> bool {
         self.core.begin_pass(now);
         let events = self.take_events(now, found);
@@ -121,7 +121,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if expired || has_streams {
             self.empty_outbox();
         }
-        // Last, so that whatever the pass produced leaves before the core may sleep.
+        // Last, so that all output of the pass is sent before the core may sleep.
         self.ring();
         self.core.end_pass();
         let has_waiting = self.core.has_put_off | self.core.has_aside;
@@ -136,11 +136,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.watch.ring(self.core.now);
     }
 
-    /// Takes what has arrived, from `found` on, until the rest of the pass has its turn. Returns
-    /// the number of events.
+    /// Handles arrived events, starting with `found`, up to the limits of a pass. Returns the
+    /// number of events.
     #[inline]
     fn take_events(&mut self, now: Time, found: Looked) -> usize {
-        // Out of the shard while the app looks at what lies in it.
+        // Moved out of the shard while the app reads its content.
         let mut front = std::mem::take(&mut self.front);
         let is_crowded = self.core.has_put_off | self.core.turns.are_metered();
         let mut events = match is_crowded {
@@ -148,7 +148,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             true => self.take_put_off(&front, found),
         };
         if is_crowded {
-            // What waits, however much it is, keeps nothing from being looked at.
+            // Waiting messages, whatever their number, do not prevent a look at new ones.
             events += self.take_crowd(&mut front, now, 0);
         } else if events >= FEW_EVENTS {
             events = self.take_crowd(&mut front, now, events);
@@ -191,13 +191,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// True once apps have got so many octets of items that the rest of the pass has its turn.
+    /// Returns true once apps have received enough octets of items for one pass.
     #[inline]
     const fn has_moved_enough(&self) -> bool {
         self.core.moved >= MOVED_PER_PASS
     }
 
-    /// Runs until told to stop. Spins while there is work, then sleeps (DESIGN D10).
+    /// Runs until ordered to stop. Spins while there is work, then sleeps (DESIGN D10).
     pub fn run(
         &mut self,
         control: &Control<Snapshot<A::Report>>,
@@ -217,8 +217,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 std::hint::spin_loop();
             }
             let commands = control.look();
-            // Mail may have come behind the pass, and whoever put it in may have left waking to
-            // somebody else.
+            // Mail may have arrived after the pass; its sender may have skipped the wake-up because
+            // another one was pending.
             let has_mail = commands & Command::Look as u32 != 0;
             if commands != 0 {
                 if self.obey(control, commands, &now).is_break() {
@@ -239,7 +239,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Sleeps until there is work, or until time makes some. A sleep that lasts is a rest.
+    /// Sleeps until there is work, or until a deadline. A long sleep is reported as rest.
     fn sleep(
         &mut self,
         sleeper: &Sleeper,
@@ -260,21 +260,20 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(woken)
     }
 
-    /// Has the fabric and the TCP connections wake the shard from here on. False when there is work
-    /// already.
+    /// Makes the fabric and the TCP connections wake the shard from here on. Returns false if there
+    /// is work already.
     fn arm(&mut self) -> bool {
         self.streams.prepare_sleep();
         self.provider.arm()
     }
 
     fn sleep_for(&self, now: Time) -> Duration {
-        // Calls that wait for memory or for room are tried again soon, whatever frees it.
+        // Calls that wait for memory or for room are retried soon, since no event announces it.
         let longest = if self.core.has_deferred() { DEFERRED_MAX } else { SLEEP_MAX };
         self.wake_at().map_or(longest, |at| at.since(now).min(longest))
     }
 
-    /// Looks at deadlines and at connections to be made again, when the first of them is due.
-    /// Returns true then.
+    /// Checks deadlines and retries connections if the first of them is due. Returns true then.
     #[inline]
     fn expire(&mut self) -> bool {
         let is_due = self.core.deadlines.are_due(self.core.now);
@@ -295,7 +294,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.end_unanswered();
             self.core.forget_dead_marks();
         }
-        // The deadline of whatever begins later brings the next look forward.
+        // Deadlines added later move the next check forward.
         if self.core.deadlines.take_expiry(self.core.now) && !idle {
             self.expire_calls();
             self.end_silent();
@@ -315,21 +314,21 @@ impl<P: Provider, A: App> Shard<P, A> {
 /// Cause of the end of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Woken {
-    /// Nothing came.
+    /// Nothing arrived.
     ByTime,
-    /// Work came.
+    /// Work arrived.
     ByWork,
-    /// The control channel, which has a wake-up to be taken back.
+    /// The control channel, whose wake-up has to be reset.
     ByControl,
 }
 
-/// Everything a shard waits for, in one descriptor.
+/// All event sources of a shard, in one descriptor.
 struct Sleeper {
     epoll: OwnedFd,
 }
 
 impl Sleeper {
-    /// The sources of events: work that came, and the control channel.
+    /// The sources of events: work, and the control channel.
     const WORK: u64 = 0;
     const CONTROL: u64 = 1;
 
@@ -351,7 +350,7 @@ impl Sleeper {
         Ok(Self { epoll })
     }
 
-    /// Sleeps for no longer than `longest`.
+    /// Sleeps for at most `longest`.
     fn sleep(&self, longest: Duration) -> io::Result<Woken> {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
@@ -361,7 +360,7 @@ impl Sleeper {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(Self::WORK),
         };
-        // Of every descriptor, so that none hides another one.
+        // One entry for each descriptor, so that none hides another one.
         let mut events = [nothing; 3];
         match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
             Ok(0) => Ok(Woken::ByTime),

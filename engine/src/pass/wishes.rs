@@ -1,4 +1,4 @@
-//! The wishes of the app, and how they are carried out.
+//! The actions that the app requested, and their execution.
 
 use crate::{
     app::{Action, Answer, App, CallId, PeerId},
@@ -8,20 +8,20 @@ use stag_pools::Buf;
 use stag_verbs::Provider;
 use std::collections::VecDeque;
 
-/// Everything that the app asked for and did not get yet, in this order.
+/// All requests of the app that are not carried out yet, in this order.
 #[derive(Debug)]
 pub(crate) struct Wishes {
-    /// An answer that is nothing but a message.
+    /// An answer that consists of a message only.
     answered: Option<(CallId, Buf)>,
-    /// The peer of fresh calls.
+    /// The peer of new calls.
     to_start: Option<PeerId>,
     outbox: VecDeque<Action>,
-    /// One of these is there: asked several times for each call.
+    /// True if any of them is set: checked several times for each call.
     any: bool,
 }
 
 impl Wishes {
-    /// Room for so many wishes before anything is allocated.
+    /// Room for `capacity` requests before anything is allocated.
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             answered: None,
@@ -36,13 +36,13 @@ impl Wishes {
         !self.any
     }
 
-    /// Adds a wish behind all others.
+    /// Adds a request after all others.
     pub(crate) fn ask(&mut self, action: Action) {
         self.outbox.push_back(action);
         self.any = true;
     }
 
-    /// Adds an answer. Most calls are answered at once, and nothing else is asked for.
+    /// Adds an answer. Most calls are answered at once, without any other request.
     #[inline]
     pub(crate) fn answer(&mut self, call: CallId, answer: Answer) {
         if answer.item.is_some() || !self.is_empty() {
@@ -53,21 +53,21 @@ impl Wishes {
         self.any = true;
     }
 
-    /// Returns true if a call to this peer may be queued at once, for nothing that was asked for
-    /// before goes first.
+    /// Returns true if a call to this peer may be queued at once, because no earlier request has to
+    /// go first.
     #[inline]
     pub(crate) fn may_queue(&self, peer: PeerId) -> bool {
         self.outbox.is_empty() && self.to_start.is_none_or(|known| known == peer)
     }
 
-    /// Notes the peer of a call that was queued at once.
+    /// Records the peer of a call that was queued at once.
     #[inline]
     pub(crate) const fn start(&mut self, peer: PeerId) {
         self.to_start = Some(peer);
         self.any = true;
     }
 
-    /// Takes an answer that is nothing but a message.
+    /// Takes an answer that consists of a message only.
     #[inline]
     pub(crate) fn take_answered(&mut self) -> Option<(CallId, Buf)> {
         let answered = self.answered.take();
@@ -75,14 +75,14 @@ impl Wishes {
         answered
     }
 
-    /// Takes the peer of fresh calls.
+    /// Takes the peer of new calls.
     fn take_to_start(&mut self) -> Option<PeerId> {
         let peer = self.to_start.take();
         self.any = self.answered.is_some() | !self.outbox.is_empty();
         peer
     }
 
-    /// Takes the first of all others.
+    /// Takes the first of all other requests.
     fn take_first(&mut self) -> Option<Action> {
         let first = self.outbox.pop_front();
         self.any = self.answered.is_some() | self.to_start.is_some() | !self.outbox.is_empty();
@@ -91,10 +91,10 @@ impl Wishes {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Does everything that the app asks for, until it asks for nothing more.
+    /// Carries out all requests of the app, until it makes no more.
     #[inline]
     pub(crate) fn empty_outbox(&mut self) {
-        // Most of the time it asks for nothing, and this is asked several times for each call.
+        // Mostly there are none, and this is checked several times for each call.
         if !self.core.wishes.is_empty() {
             self.do_actions();
         }

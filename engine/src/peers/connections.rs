@@ -1,4 +1,4 @@
-//! The connections of peers: their beginning, their end, and the next one.
+//! The connections of peers: accept, establish, lose, reconnect.
 
 use crate::{
     app::{App, ConnectLimit, Cx, Over, Parted, PeerId, RefusedPeer},
@@ -10,12 +10,12 @@ use stag_protocol::rpcrdma::{Dialects, PrivateData, Setup, Side};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
 use std::time::Duration;
 
-/// Octets that we say while connecting, at most.
+/// Maximum of octets of private data that we send while connecting.
 const SAID_LEN: usize = PrivateData::LEN + Dialects::LEN;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may
-    /// be made at once.
+    /// be made before that.
     pub fn connect(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
         self.core.is_quiet = false;
         let wanted = self.core.config.client_receives();
@@ -27,9 +27,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             .expect("there was room for a peer"))
     }
 
-    /// Connects to a server, and again whenever the connection is lost: at once, then after 50 ms
-    /// doubling to 5 s. Calls that have no reply by then go out again with the same XID and fresh
-    /// keys. [`Cx::disconnect`] ends it.
+    /// Connects to a server, and reconnects whenever the connection is lost: at once, then after 50
+    /// ms doubling to 5 s. Calls without a reply are sent again with the same XID and fresh keys.
+    /// [`Cx::disconnect`] ends it.
     pub fn keep_connected(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
         self.core.is_quiet = false;
         let wanted = self.core.config.client_receives();
@@ -65,7 +65,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.provider.connect(to, said)
     }
 
-    /// Writes our private data to `octets`: those of RFC 8797, and what we announce besides.
+    /// Writes our private data to `octets`: the data of RFC 8797, and the further features that we
+    /// announce.
     fn say<'a>(&self, side: Side, dialects: Dialects, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
         if !self.core.config.private_data {
             return &[];
@@ -78,7 +79,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             .unwrap_or_default()
     }
 
-    /// Makes lost connections again whose time has come.
+    /// Retries lost connections that are due.
     pub(crate) fn retry_connections(&mut self) {
         let mut walk = Walk::default();
         while self.core.peers.has_lost()
@@ -95,7 +96,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Makes a lost connection again, when its time has come.
+    /// Retries a lost connection if it is due.
     pub(crate) fn retry_connection(&mut self, peer: PeerId) {
         let now = self.core.now;
         let due = |entry: &Peer| matches!(entry.link, Link::Lost { retry_at } if retry_at <= now);
@@ -117,7 +118,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Plans the next attempt to connect.
+    /// Schedules the next attempt to connect.
     fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
         let Some(attempts) = self
             .core
@@ -137,7 +138,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.app.on_peer_down(&mut Cx::new(&mut self.core, &mut self.provider), peer, cause);
     }
 
-    /// A connection is taken when a grant of one fits the receives (DESIGN D8).
+    /// Accepts a connection if a grant of one fits the receives (DESIGN D8).
     pub(crate) fn handle_connect_request(&mut self, qp: Qp) {
         let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
         let stats = &mut self.core.counters.stats;
@@ -171,11 +172,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.make_room();
         }
         let mut private_data = [0; SAID_LEN];
-        // A client that announces nothing reads nothing but RFC 8797's eight octets.
+        // A client that announces nothing reads only RFC 8797's eight octets.
         let announced = Dialects { directed: dialects.directed && versions.dialects().directed };
         let said = self.say(Side::Server, announced, &mut private_data);
         if self.provider.accept(qp, said).is_err() {
-            // The provider has no place for it: an idle peer makes one, for when it comes again.
+            // The provider has no place for it: disconnect an idle peer, so that a retry succeeds.
             self.core.counters.stats.limits.peers += 1;
             self.tell_refused(Some(address), Over::Fabric, ConnectLimit::Fabric);
             self.make_room();
@@ -186,7 +187,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Tells the app of somebody who was turned away by a limit.
+    /// Reports to the app a connection that a limit refused.
     #[cold]
     pub(crate) fn tell_refused(
         &mut self,
@@ -198,8 +199,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.app.on_refused(&mut Cx::new(&mut self.core, &mut self.provider), refused);
     }
 
-    /// Tells the app of somebody who was turned away because the shard takes nobody. One who is
-    /// not in the list of clients the admission tells.
+    /// Reports to the app a connection that was refused because the shard stops or drains. Refusals
+    /// by the access list are reported by the admission.
     #[cold]
     pub(crate) fn tell_stopping(&mut self, from: PeerAddress, over: Over) {
         if self.core.stopping {
@@ -234,18 +235,18 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// The connection is over.
+    /// Handles the end of a connection.
     pub(crate) fn handle_disconnected(&mut self, qp: Qp, cause: Cause) {
         let Some(peer) = self.core.peers.of_qp(qp) else { return };
         self.core.peers.forget_qp(qp);
         self.handle_connection_end(peer, cause);
     }
 
-    /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be
-    /// another one.
+    /// Handles the loss of a peer's connection. Its calls end; our calls to it end, too, unless
+    /// there will be another connection.
     pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
-        // Our own reason, if there is one, is known neither to the fabric nor to the socket.
+        // If the shard ended the connection, the fabric or socket does not have the reason.
         let cause = entry.take_ending().unwrap_or(cause);
         if let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link {
             entry.life.memory.handle_lost(connection, since_start(self.core.now));
@@ -271,7 +272,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         entry.link = Link::Lost { retry_at: Time(u64::MAX) };
         self.core.peers.lost += 1;
-        // The app may end the peer when it hears of calls that are over.
+        // The app may end the peer when it gets the outcomes of ended calls.
         self.take_calls_back(peer, peer);
         self.postpone_connection(peer, cause);
         self.empty_outbox();
@@ -289,7 +290,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.empty_outbox();
     }
 
-    /// Forgets the calls of a peer that came over the connection which is over.
+    /// Drops the calls of a peer that came over the connection which has ended.
     fn drop_calls_from(&mut self, peer: PeerId) {
         self.core.forget_calls_from(peer);
         if let Some(entry) = self.core.peers.get_mut(peer) {
@@ -320,13 +321,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         Some(id)
     }
 
-    /// True if a caller over TCP may connect.
+    /// Returns true if a client may connect over TCP.
     pub(crate) fn admits_stream(&self, address: PeerAddress) -> bool {
         let admission = self.stream_admission.as_ref().unwrap_or(&self.admission);
         !self.core.stopping && admission(address)
     }
 
-    /// Starts to end a connection; the rest happens when it has ended.
+    /// Starts to end a connection; the rest happens once it has ended.
     pub(crate) fn disconnect(&mut self, peer: PeerId) {
         match self.core.peers.get(peer).map(|peer| &peer.link) {
             Some(Link::Fabric(FabricLink { qp, .. })) => self.provider.disconnect(*qp),
@@ -335,7 +336,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends a peer for good: its connection is not made again.
+    /// Ends a peer permanently: its connection is not re-established.
     pub(crate) fn end_peer(&mut self, peer: PeerId) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         (entry.life.kept, entry.life.name) = (false, None);
@@ -350,9 +351,9 @@ impl<P: Provider, A: App> Shard<P, A> {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Gives peers up that do not answer the first message of version 2: on the next connection
-    /// their calls go out by version 1. Only those are that are connected again: others have
-    /// nothing to fall back to.
+    /// Disconnects peers that do not answer the first message of version 2: on the next connection
+    /// their calls use version 1. Only peers that will be reconnected: others have nothing to fall
+    /// back to.
     pub(crate) fn end_silent(&mut self) {
         let mut walk = Walk::default();
         while let Some((peer, entry)) = self.core.peers.next(&mut walk) {

@@ -2,11 +2,11 @@
 //! grants follow use.
 //!
 //! A connection is accepted when a grant of one fits. Using up a grant doubles it with the next
-//! reply, capped by the peer's request and a quarter of all receives, while another quarter is
-//! promised to nobody. When receives are short, grants above the fair share are halved with each
-//! round. When nothing is left for a newcomer, the peer that has been idle for longest loses its
-//! connection. When the fabric takes fewer receives than are promised, the peers with the most lose
-//! theirs.
+//! reply, capped by the peer's request and a quarter of all receives; another quarter stays
+//! unpromised. When receives are short, grants above the fair share are halved with each round.
+//! When nothing is left for a newcomer, the peer that has been idle for longest loses its
+//! connection. When the fabric accepts fewer receives than are promised, the peers with the most
+//! lose theirs.
 
 use crate::{
     app::{App, PeerId},
@@ -18,16 +18,16 @@ use stag_protocol::rpcrdma::{Credits, Side};
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
-/// A peer may be disconnected for a newcomer's sake only after it has been idle for this long.
+/// A peer may be disconnected in favour of a newcomer only after it has been idle for this long.
 const IDLE_MIN: Duration = Duration::from_secs(10);
 
-/// The use that one peer makes of its grant.
+/// One peer's use of its grant.
 #[derive(Debug)]
 pub(crate) struct GrantUse {
-    /// Credits that its latest call asked for, and the time of that call.
+    /// Credits that its latest call requested, and the time of that call.
     wanted: u32,
     called_at: Time,
-    /// Replies since its grant was looked at.
+    /// Replies since the grant was last adapted.
     replies: u32,
 }
 
@@ -43,20 +43,20 @@ impl GrantUse {
         Self { wanted: 0, called_at: now, replies: 0 }
     }
 
-    /// Notes a call of the peer, which asks for so many credits.
+    /// Records a call of the peer and the credits that it requests.
     #[inline]
     pub(crate) const fn note_call(&mut self, credits: Credits, now: Time) {
         (self.wanted, self.called_at) = (credits.0, now);
     }
 
-    /// Returns true if the next reply uses a grant of `granted` up: it is then looked at. A peer
-    /// that has one credit and wants no more keeps it whatever happens.
+    /// Returns true if the next reply uses up a grant of `granted`, so that the grant is to be
+    /// adapted. A peer that has one credit and requests no more always keeps it.
     #[inline]
     pub(crate) const fn is_used_up(&self, granted: u32) -> bool {
         self.replies >= granted.saturating_sub(1) && (granted > 1 || self.wanted > 1)
     }
 
-    /// Credits that its latest call asked for, and the time of that call.
+    /// Credits that its latest call requested, and the time of that call.
     pub(crate) const fn latest(&self) -> LatestCall {
         LatestCall { wanted: self.wanted, called_at: self.called_at }
     }
@@ -67,25 +67,25 @@ impl GrantUse {
         self.replies = self.replies.saturating_add(1);
     }
 
-    /// Begins to count again.
+    /// Restarts the count.
     pub(super) const fn forget_replies(&mut self) {
         self.replies = 0;
     }
 }
 
-/// The facts for a decision about one grant.
+/// The inputs for a decision about one grant.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
-    /// As it is.
+    /// The current grant.
     granted: u32,
-    /// The credits that the peer asked for in its latest call.
+    /// The credits that the peer requested in its latest call.
     wanted: u32,
     /// The limit of every grant.
     max: u32,
-    /// Receives for growth: those promised to nobody, beyond what is kept for newcomers. None left
-    /// means that they are short.
+    /// Receives available for growth: unpromised ones beyond the reserve for newcomers. Zero means
+    /// that receives are short.
     free: u32,
-    /// Receives for each peer if all had the same.
+    /// Receives for each peer if all had equal shares.
     fair: u32,
 }
 
@@ -109,15 +109,15 @@ impl Grant {
 }
 
 impl Core {
-    /// The grant for a new connection; none when not even one call fits. It takes a small part of
-    /// what is there: more may come.
+    /// The grant for a new connection; none if not even one call fits. It is a small part of the
+    /// free receives, since more connections may follow.
     pub(crate) fn first_grant(&self) -> Option<u32> {
         let part = u32::try_from(self.receives.free() / 8).unwrap_or(u32::MAX);
         let first = self.config.grant_first.min(self.config.grant).min(part).max(1);
         self.receives.fits(first as usize).then_some(first)
     }
 
-    /// Looks at a peer's grant, before a reply tells it that pushes so many octets.
+    /// Adapts a peer's grant before a reply that announces it and pushes `pushed` octets.
     pub(crate) fn adapt_grant(&mut self, peer: PeerId, pushed: u64) {
         let whole = |receives: usize| u32::try_from(receives).unwrap_or(u32::MAX);
         let quarter = self.receives.count() / 4;
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// Brings the receives promised to a peer in line with the messages that its connection may
+    /// Adjusts the receives promised to a peer to the number of messages that its connection may
     /// bring.
     pub(crate) fn settle_receives(&mut self, peer: PeerId) {
         let Some(entry) = self.peers.get_mut(peer) else { return };
@@ -171,7 +171,7 @@ impl Core {
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Disconnects the peer that has been idle for longest, if there is one, so that a newcomer
-    /// finds room when it comes again.
+    /// finds room when it retries.
     pub(crate) fn make_room(&mut self) {
         let now = self.core.now;
         let idle = |calls: u32, last: Time| calls == 0 && now.since(last) >= IDLE_MIN;

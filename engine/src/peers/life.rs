@@ -1,4 +1,4 @@
-//! The names of a peer, and its connections one after another.
+//! The lifetime of a peer: its names and its successive connections.
 
 use crate::{
     app::{ClientName, PeerId},
@@ -7,21 +7,21 @@ use crate::{
 use stag_protocol::rpcrdma::{PeerMemory, Side};
 use stag_verbs::Cause;
 
-/// The part of a peer that each call asks for.
+/// The fields of a peer that each call reads.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    /// Connections tried in vain since the last reply.
+    /// Failed attempts to connect since the last reply.
     pub(super) attempts: u32,
-    /// The peer takes calls (RFC 8167 §6): always, when we connected.
+    /// The peer accepts calls (RFC 8167 §6): always, if we connected.
     pub(super) ready: bool,
     /// It has a successor.
     is_succeeded: bool,
-    /// Calls may wait for it: the queue has to be looked at.
+    /// Calls may wait for it: the queue has to be checked.
     may_wait: bool,
 }
 
 impl Standing {
-    /// The standing of a peer that begins.
+    /// The initial standing of a peer.
     pub(crate) const fn new(side: Side) -> Self {
         let ready = matches!(side, Side::Client);
         Self { attempts: 0, ready, is_succeeded: false, may_wait: false }
@@ -31,25 +31,25 @@ impl Standing {
 /// The part of a peer that outlives its connections.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// The peer outlives its connections: it is connected again, or may come back.
+    /// The peer outlives its connections: we reconnect, or it may come back.
     pub(super) kept: bool,
     /// The name that the app gave it.
     pub(super) name: Option<ClientName>,
-    /// The peer that has this one's name and gets its calls when its connection has ended: the same
-    /// client, over another connection.
+    /// The peer that took over this one's name, and gets its calls when its connection has ended:
+    /// the same client, over another connection.
     pub(super) successor: Option<PeerId>,
-    /// Its versions, from one connection to the next.
+    /// Its versions, remembered across connections.
     pub(super) memory: PeerMemory,
     /// Receives that are promised to this connection.
     pub(super) promised: usize,
-    /// Our reason to end its connection, if that is to be told.
+    /// Our reason for ending its connection, if it is to be reported.
     pub(super) ending: Option<Cause>,
-    /// The app was told of this peer.
+    /// The app has been notified of this peer.
     pub(super) up: bool,
 }
 
 impl Life {
-    /// The life of a peer that begins.
+    /// The initial state of a peer.
     pub(crate) fn new() -> Self {
         Self {
             kept: false,
@@ -69,24 +69,24 @@ impl Life {
 }
 
 impl Peer {
-    /// Returns true if the peer takes calls.
+    /// Returns true if the peer accepts calls.
     #[inline]
     pub(crate) const fn is_ready(&self) -> bool {
         self.standing.ready
     }
 
-    /// The peer as the app knows it, which is `own` unless its name went to another connection.
+    /// The ID by which the app knows the peer: `own` unless its name went to another connection.
     #[inline]
     pub(crate) fn known_as(&self, own: PeerId) -> PeerId {
         if self.standing.is_succeeded { self.life.successor.unwrap_or(own) } else { own }
     }
 
-    /// The name of this peer, and its calls, go to `successor`.
+    /// Transfers the name of this peer, and its calls, to `successor`.
     pub(super) const fn give_way(&mut self, successor: PeerId) {
         (self.life.successor, self.standing.is_succeeded) = (Some(successor), true);
     }
 
-    /// Notes that calls wait for the peer.
+    /// Records that calls wait for the peer.
     #[inline]
     pub(crate) const fn note_waiting(&mut self) {
         self.standing.may_wait = true;
@@ -101,23 +101,23 @@ impl Peer {
         }
     }
 
-    /// Returns true if a call goes out to this very peer without waiting for another one.
+    /// Returns true if a call can be sent to this peer without waiting for another call.
     #[inline]
     pub(crate) fn takes_calls_at_once(&mut self) -> bool {
         self.standing.ready && !self.standing.is_succeeded && !self.has_waiting()
     }
 
-    /// Notes that the app was told of this peer.
+    /// Records that the app has been notified of this peer.
     pub(crate) const fn set_up(&mut self) {
         self.life.up = true;
     }
 
-    /// Returns true if the app was told of this peer.
+    /// Returns true if the app has been notified of this peer.
     pub(crate) const fn is_up(&self) -> bool {
         self.life.up
     }
 
-    /// Notes a reply of the peer: its connection works.
+    /// Records a reply of the peer: its connection works.
     #[inline]
     pub(crate) const fn note_reply(&mut self) {
         self.standing.attempts = 0;
@@ -128,17 +128,17 @@ impl Peer {
         self.life.ending.is_some()
     }
 
-    /// Notes our reason to end its connection.
+    /// Records our reason for ending its connection.
     pub(crate) const fn end_because(&mut self, cause: Cause) {
         self.life.ending = Some(cause);
     }
 
-    /// Our reason to end the connection that is over.
+    /// Takes our reason for ending the connection that is over.
     pub(super) const fn take_ending(&mut self) -> Option<Cause> {
         self.life.ending.take()
     }
 
-    /// Exchanges everything that belongs to the connection, not to the peer.
+    /// Exchanges all state that belongs to the connection and not to the peer.
     pub(super) fn exchange_connection(&mut self, with: &mut Self) {
         use std::mem::swap;
         swap(&mut self.link, &mut with.link);

@@ -1,4 +1,4 @@
-//! Peers: their connections, their names, and the calls that they may have outstanding.
+//! Peers: their connections, their names, and their grants.
 
 mod connections;
 mod grants;
@@ -24,17 +24,17 @@ use std::time::Duration;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The place of no peer.
+/// The index of no peer.
 const NOBODY: u32 = u32::MAX;
 
 /// All peers of a shard.
 #[derive(Debug)]
 pub(crate) struct Peers {
     table: Table<Peer, Line>,
-    /// The place of the peer behind each place of the provider's connection table, or a stale one:
-    /// the peer there knows its connection. Sixteen of them are in a line of memory.
+    /// The peer's index for each index of the provider's connection table. It may be stale: the
+    /// peer's link is compared. Sixteen entries share a cache line.
     by_qp: Vec<u32>,
-    /// Peers whose connection is to be made again.
+    /// Peers whose connection is to be re-established.
     lost: usize,
     /// Peers that may come back.
     absent: usize,
@@ -42,8 +42,8 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Room for so many peers, on a fabric with so many connections; `seed` makes the pauses
-    /// between attempts to connect differ.
+    /// Room for `places` peers, on a fabric with `connections` connections; `seed` varies the
+    /// pauses between attempts to connect.
     pub(crate) fn new(places: usize, connections: usize, seed: u32) -> Self {
         Self {
             table: Table::new(places),
@@ -75,7 +75,7 @@ impl Peers {
         }
     }
 
-    /// The peer behind a connection of the provider.
+    /// The peer of a connection of the provider.
     #[inline]
     pub(crate) fn of_qp(&self, qp: Qp) -> Option<PeerId> {
         let place = *self.by_qp.get(qp.0.index())? as usize;
@@ -85,7 +85,7 @@ impl Peers {
         }
     }
 
-    /// The peer behind a connection of the provider, to be changed.
+    /// The same, mutably.
     #[inline(always)]
     pub(crate) fn of_qp_mut(&mut self, qp: Qp) -> Option<(PeerId, &mut Peer)> {
         let place = *self.by_qp.get(qp.0.index())? as usize;
@@ -94,7 +94,7 @@ impl Peers {
         is_it.then_some((PeerId(key), entry))
     }
 
-    /// The successor of a peer whose name went to another connection; else the peer itself.
+    /// The successor of a peer whose name went to another connection; otherwise the peer itself.
     #[inline]
     pub(crate) fn known_as(&self, peer: PeerId) -> PeerId {
         self.get(peer).map_or(peer, |entry| entry.known_as(peer))
@@ -121,19 +121,19 @@ impl Peers {
         self.table.is_empty()
     }
 
-    /// Places for peers.
+    /// The maximum number of peers.
     pub(crate) fn capacity(&self) -> usize {
         self.table.capacity()
     }
 
-    /// Returns true if a connection is to be made again.
+    /// Returns true if a connection is to be re-established.
     pub(crate) const fn has_lost(&self) -> bool {
         self.lost > 0
     }
 
-    /// Notes the peer behind a connection. A provider may number its connections beyond those it
-    /// can have at once, because some are still ending; the table grows then, at a connection's
-    /// start and never on a call's way.
+    /// Records the peer of a connection. A provider may use indices beyond its maximum of
+    /// connections, because some are still ending. The table then grows at a connection's start,
+    /// never while a call is handled.
     fn name_qp(&mut self, qp: Qp, peer: PeerId) {
         let place = qp.0.index();
         if place >= self.by_qp.len() {
@@ -144,21 +144,21 @@ impl Peers {
         }
     }
 
-    /// Notes the peer behind the connection that a link has in the fabric.
+    /// Records the peer of a link's fabric connection.
     fn name_link(&mut self, peer: PeerId) {
         if let Some(&Peer { link: Link::Fabric(FabricLink { qp, .. }), .. }) = self.get(peer) {
             self.name_qp(qp, peer);
         }
     }
 
-    /// Forgets the peer behind a connection that is over.
+    /// Clears the entry of a connection that has ended.
     fn forget_qp(&mut self, qp: Qp) {
         if let Some(entry) = self.by_qp.get_mut(qp.0.index()) {
             *entry = NOBODY;
         }
     }
 
-    /// The earliest time at which a connection is to be made again.
+    /// The earliest time at which a connection is to be retried.
     pub(crate) fn retry_at(&self) -> Option<Time> {
         let retry_at = |peer: &Peer| match peer.link {
             Link::Lost { retry_at } => Some(retry_at),
@@ -167,8 +167,8 @@ impl Peers {
         self.table.iter().filter_map(|(_, peer)| retry_at(peer)).min()
     }
 
-    /// The pause before attempt `attempts` to connect: none, then 50 ms doubling to 5 s, a quarter
-    /// of it by chance, so that clients of one server do not come back together.
+    /// The pause before attempt `attempts` to connect: none, then 50 ms doubling to 5 s. A quarter
+    /// of it is random, so that clients of one server do not reconnect together.
     fn pause(&mut self, attempts: u32) -> Duration {
         let Some(doublings) = attempts.checked_sub(1) else { return Duration::ZERO };
         let pause = PAUSE_MIN.saturating_mul(1 << doublings.min(7)).min(PAUSE_MAX);

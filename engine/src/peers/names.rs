@@ -1,12 +1,10 @@
-//! Peers that connected to us and are called by us (RFC 8167): readiness for calls, names, and
-//! successors.
+//! Reverse calls (RFC 8167) to peers that connected to us: readiness, names, and successors.
 //!
 //! A server cannot connect to its client. A client that the app adopted under a name keeps its
-//! [`PeerId`] without a connection: [`Link::Absent`]. When the client comes back it is another peer
-//! at first; once the app adopts that one under the same name, the two exchange everything that
-//! belongs to a connection. The second peer then has the earlier connection, if there is one, and
-//! hands the calls that were under way there over to its successor, the first peer, when that
-//! connection has ended.
+//! [`PeerId`] without a connection: [`Link::Absent`]. When the client comes back it is a new peer
+//! at first. Once the app adopts that one under the same name, the two peers exchange all state
+//! that belongs to a connection. The second peer then has the earlier connection, if there is one.
+//! When that has ended, the calls in flight on it go to the successor, the first peer.
 
 use crate::{
     app::{Action, App, ClientName, Cx, PeerId},
@@ -25,7 +23,7 @@ impl Core {
             && !matches!(entry.link, Link::Absent { .. })
         {
             entry.standing.ready = true;
-            // Its calls wait for receives then.
+            // The calls then wait for receives.
             self.counters.stats.limits.receives += u64::from(self.receives.free() == 0);
             self.wishes.ask(Action::Start(peer));
         }
@@ -42,7 +40,7 @@ impl Core {
         if let Some(successor) = entry.life.successor {
             return successor; // It lost its name already to another connection.
         }
-        // Who has no connection any more takes none from another one.
+        // A peer without a connection has none to exchange.
         if entry.side == Side::Client || !entry.life.up || known == Some(peer) {
             return peer;
         }
@@ -59,7 +57,7 @@ impl Core {
         }
     }
 
-    /// `known` gets the connection of `peer`, which gets the one that `known` had, to end it.
+    /// Gives `known` the connection of `peer`, and `peer` the old one of `known`, to end it.
     fn exchange_connections(&mut self, known: PeerId, peer: PeerId) {
         let spare = Peer::new(Side::Server, Link::Absent { since: self.now }, self.now);
         let Some(entry) = self.peers.get_mut(peer) else { return };
@@ -96,8 +94,8 @@ impl Core {
         }
     }
 
-    /// Reserves receives for calls to a peer that connected to us, as many as there are up to what
-    /// is configured, and allows as many calls (DESIGN D8). False when there is none.
+    /// Reserves receives for calls to a peer that connected to us, up to the configured number, and
+    /// allows that number of calls (DESIGN D8). Returns false if no receive is free.
     pub(crate) fn allow_calls(&mut self, peer: PeerId) -> bool {
         let Some((_, connection)) = self.peers.connection(peer) else { return false };
         if connection.calls().is_some() {
@@ -115,7 +113,7 @@ impl Core {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Tells a TCP connection whose it is, and answers the requests of the peer that wait.
+    /// Updates the owner of a TCP connection, and answers the peer's pending requests.
     pub(crate) fn note_move(&mut self, peer: PeerId) {
         if let Some(Link::Stream(stream)) = self.core.peers.get(peer).map(|entry| &entry.link) {
             self.streams.name(*stream, peer);
@@ -123,7 +121,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.answer_options(peer);
     }
 
-    /// The connection of an adopted peer is gone: it may come back.
+    /// Handles the loss of an adopted peer's connection: it may come back.
     pub(crate) fn await_return(&mut self, peer: PeerId, cause: Cause) {
         let since = self.core.now;
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
@@ -131,15 +129,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.receives.release(std::mem::take(&mut entry.life.promised));
         self.core.peers.absent += 1;
         self.take_calls_back(peer, peer);
-        // The app may have ended the peer, or found it again, when it heard of calls that are over.
+        // The app may have ended the peer, or found it again, while it got the outcomes of ended
+        // calls.
         if matches!(self.core.peers.get(peer), Some(Peer { link: Link::Absent { .. }, .. })) {
             self.app.on_peer_down(&mut Cx::new(&mut self.core, &mut self.provider), peer, cause);
         }
         self.empty_outbox();
     }
 
-    /// Hands the calls of a peer over to its successor, for the connection is gone that it had
-    /// before: they go out again.
+    /// Hands the calls of a peer, whose earlier connection is gone, over to its successor, which
+    /// sends them again.
     pub(super) fn hand_calls_over(&mut self, peer: PeerId, successor: PeerId, cause: Cause) {
         if self.core.peers.get(successor).is_some() {
             self.take_calls_back(peer, successor);
@@ -153,7 +152,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(successor);
     }
 
-    /// Forgets peers that were absent for too long and whom nobody calls.
+    /// Removes peers that were absent for too long and have no pending calls.
     pub(crate) fn forget_absent(&mut self) {
         if self.core.peers.absent == 0 {
             return;
@@ -169,7 +168,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Makes a place in the table of peers, if one is only kept for somebody who may come back.
+    /// Frees an entry of the peer table that is kept for an absent peer, if there is one.
     pub(crate) fn forget_one_absent(&mut self) {
         let absent = self.core.peers.iter().filter_map(|(peer, entry)| match entry.link {
             Link::Absent { since } => Some((since, peer)),

@@ -1,4 +1,4 @@
-//! Calls of ours in whatever form fits, with their windows: hops 2 to 5.
+//! Calls of ours in any form, with their windows: hops 2 to 5.
 
 use super::{
     outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
@@ -23,11 +23,11 @@ use stag_protocol::{
 use stag_verbs::{Provider, Qp, Refused};
 use std::time::Duration;
 
-/// Time that the answer to the first message of version 2 may take, if the call has four times as
-/// long. A peer that drops what it does not understand says nothing, and the call is to be answered
-/// by version 1 before its deadline.
+/// Time limit for the answer to the first message of version 2, if the call has four times as long.
+/// A peer that drops unknown messages does not answer, and version 1 has to be tried before the
+/// call's deadline.
 const VERSION_MAX: Duration = Duration::from_secs(2);
-/// Segments that a chunk of ours has: each lies in one buffer.
+/// Segments in each chunk of ours: a chunk is in one buffer.
 // RFC 8267 §6.4.2 [8267-10]: one segment a chunk stays below the limits of NFSv4
 const SEGMENTS: usize = 1;
 
@@ -40,7 +40,7 @@ struct LongMessage {
     header_only: Buf,
 }
 
-/// A buffer of a call that its peer is to reach.
+/// A buffer of a call that the peer is to access.
 #[derive(Debug)]
 struct Exposure {
     buf: Buf,
@@ -60,7 +60,7 @@ impl Role {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hops 2 to 5: form, windows, header, Send. An error means that nothing was sent and nothing
+    /// Hops 2 to 5: form, windows, header, Send. After an error nothing was sent and nothing
     /// exposed.
     pub(super) fn send_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
         if self.send_one_chunk(key, peer, qp) {
@@ -69,7 +69,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.send_any_call(key, peer, qp)
     }
 
-    /// The same, whatever its form.
+    /// The same for any form.
     #[inline(never)]
     fn send_any_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
         let call = self.core.requester.calls.get(key).ok_or(CallFault::Limit)?;
@@ -79,7 +79,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (_, connection) = self.core.peers.connection(peer).ok_or(CallFault::NoPeer)?;
         let path = connection.path(SEGMENTS);
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
-        // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
+        // RFC 8167 §5.3: no peer is required to support chunks in the reverse direction.
         let is_inline = plan == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
         // DESIGN D1: a static key is for responders only, so a fabric without windows offers
         // nothing.
@@ -95,7 +95,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let long = if long { Some(self.long_message(key, sizes.call, xid)?) } else { None };
 
-        // From here on the call is under way.
+        // From here on the call is in flight.
         let call = self.core.requester.calls.get_mut(key).ok_or(CallFault::Limit)?;
         call.state = OutboundState::AwaitReply;
         call.xid = Some(xid);
@@ -128,7 +128,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(LongMessage { whole, header_only })
     }
 
-    /// Hop 3, for the reply: opens the room for it.
+    /// Hop 3 for the reply: exposes the room for it.
     fn offer_reply(&mut self, key: Key, qp: Qp, plan: &CallPlan, reply_room: Option<Buf>) {
         let offers = self.core.requester.calls.get_mut(key).and_then(|call| call.offers.as_mut());
         let rooms = offers.as_ref().and_then(|offers| offers.rooms);
@@ -172,7 +172,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         debug_assert!(pushed.is_ok(), "empty lists take a segment for each room");
     }
 
-    /// Hop 3, for the call: opens what travels in chunks; returns what to send behind the header.
+    /// Hop 3 for the call: exposes the parts that travel in chunks; returns the buffer to send
+    /// after the header.
     fn offer_call(
         &mut self,
         key: Key,
@@ -224,8 +225,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Binds a window. When the connection is dying the buffer goes back to its role at once, and
-    /// the call waits for its end.
+    /// Binds a window. If the connection is dying, the buffer is stored back in the call at once,
+    /// and the call waits for the end of the connection.
     fn expose(&mut self, key: Key, qp: Qp, exposure: Exposure) -> Option<Segment> {
         let Exposure { buf, len, role } = exposure;
         let call = self.core.requester.calls.get_mut(key).expect("the call is being sent");
@@ -254,7 +255,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Hops 4 and 5: the header in front, and away.
+    /// Hops 4 and 5: prepends the header, and sends.
     fn emit_call(&mut self, key: Key, qp: Qp, xid: Xid, plan: &CallPlan, mut message: Buf) {
         let core = &mut self.core;
         let lists = core.requester.offered.get_mut(key.index()).expect("one for each place");
@@ -265,7 +266,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let body = if plan.form() == Form::Long { Body::NoMsg } else { Body::Msg };
         if body == Body::NoMsg && lists.is_empty() {
-            // Its window was refused: the connection is dying, and its end takes the call back.
+            // Its window was refused: the connection is dying, and its end recovers the call.
             return;
         }
         let header = connection.call_header(xid, body);
@@ -301,13 +302,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Err(Refused { token, .. }) =
             self.provider.post_send(qp, Work::Call(key).tag(), message, None)
         {
-            // The connection is dying: its end takes the call back.
+            // The connection is dying: its end recovers the call.
             self.handle_call_sent(key, token);
         }
     }
 
-    /// Takes a call's message back that was sent. It is kept until the reply: the call may have to
-    /// go out again.
+    /// Stores the message of a sent call. It is kept until the reply, because the call may be sent
+    /// again.
     pub(crate) fn handle_call_sent(&mut self, key: Key, mut message: Buf) {
         let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| !call.sent.long)
         else {
@@ -324,7 +325,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Adds a Write chunk for each room of a segment.
+/// Adds a Write chunk for each result room in a segment.
 fn offer_rooms(
     lists: &mut ChunkLists,
     segment: Segment,
@@ -348,7 +349,7 @@ fn count(forms: &mut Forms, form: Form) {
     } += 1;
 }
 
-/// Takes an item out that [`insert_item`] put in.
+/// Removes an item that [`insert_item`] inserted.
 fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
     let len = message.len();
     if inserted > 0 && position + inserted <= len {

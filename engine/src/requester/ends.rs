@@ -1,4 +1,4 @@
-//! Calls of ours that get no reply: those that go out again, and those that are over.
+//! Calls of ours without a reply: sent again, failed or expired.
 
 use super::outbound::{Outbound, OutboundState, ReplyMemory};
 use crate::{
@@ -11,7 +11,7 @@ use stag_verbs::{Cause, Provider};
 use std::collections::VecDeque;
 
 impl Outbound {
-    /// Drops the room for a long reply: a call that goes again gets another one.
+    /// Drops the room for a long reply: a call that is sent again gets another one.
     fn drop_reply_room(&mut self) {
         if let Some(offers) = &mut self.offers {
             offers.reply_room = None;
@@ -37,8 +37,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.go_again_if_whole(key);
     }
 
-    /// Puts a call first that goes again, once everything it had posted and exposed is back. Until
-    /// then it keeps the only credit.
+    /// Queues a call first for sending it again, once all its posted and exposed buffers are back.
+    /// Until then it keeps the only credit.
     pub(super) fn go_again_if_whole(&mut self, key: Key) {
         let whole = |call: &Outbound| call.is_fenced() && call.has_message();
         let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| whole(call)) else {
@@ -60,9 +60,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// Has the calls to `peer`, whose connection is gone with everything that they had posted or
-    /// exposed, wait for the next connection of `successor`: the same peer, unless that came back
-    /// already.
+    /// Requeues the calls to `peer`, whose connection is gone with everything that they had posted
+    /// or exposed. They wait for the next connection of `successor`, which is `peer` itself unless
+    /// the client has already come back as another peer.
     pub(crate) fn take_calls_back(&mut self, peer: PeerId, successor: PeerId) {
         let mut again = VecDeque::new();
         let mut walk = Walk::default();
@@ -89,7 +89,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             self.finish_if_fenced(key);
         }
-        // The oldest goes first, as it did before.
+        // The oldest goes first, as before.
         again.make_contiguous().sort_unstable_by_key(|(xid, _)| xid.map(|xid| xid.0));
         if let Some(entry) = self.core.peers.get_mut(successor) {
             while let Some((_, key)) = again.pop_back() {
@@ -98,7 +98,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends the calls to a peer whose connection is gone, and every window of it came back.
+    /// Fails the calls to a peer whose connection is gone; all their windows are fenced.
     pub(crate) fn fail_calls_of(&mut self, peer: PeerId, cause: Cause) {
         let mut walk = Walk::default();
         while let Some((key, call)) = walk.next(&mut self.core.requester.calls) {
@@ -115,8 +115,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends the calls whose deadline passed: at once where they were not sent, else with their
-    /// connection, which never carries them again (DESIGN D9).
+    /// Ends calls past their deadline: unsent ones at once, others by closing their connection,
+    /// which never carries them again (DESIGN D9).
     pub(crate) fn expire_calls(&mut self) {
         let mut walk = Walk::default();
         while let Some((key, call)) = walk.next(&mut self.core.requester.calls) {

@@ -1,10 +1,10 @@
-//! Judges a reply to a call of ours brought by RDMA Write, before an app sees it (RFC 8166 §4.2.1;
-//! DESIGN D2, D7).
+//! Checks of replies that RDMA Write brought, before the app reads them (RFC 8166 §4.2.1; DESIGN
+//! D2, D7).
 
 use super::outbound::{Outbound, OutboundState, ReplyMemory};
 use stag_protocol::rpcrdma::{PeerFault, requester};
 
-/// Clears the octets that a reply claims behind the `filled` ones that can be a reply's; returns
+/// Clears the octets that a reply claims past the `filled` ones that can belong to a reply; returns
 /// their number.
 pub(super) fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
     let unwritten = octets.get_mut(filled..).unwrap_or_default();
@@ -13,9 +13,9 @@ pub(super) fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
 }
 
 impl Outbound {
-    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. Anything but
-    /// the reply to this call leaves it waiting for the end of the connection. Octets that nobody
-    /// wrote are cleared, and counted in `unwritten`.
+    /// Checks the content of the Reply chunk, once the peer can no longer reach it. Unless it is
+    /// the reply to this call, the call waits for the end of the connection. Octets that were not
+    /// written are cleared, and counted in `unwritten`.
     #[inline]
     pub(super) fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
         let (Some(offers), Some(xid), false) = (&mut self.offers, self.xid, self.cancelled) else {

@@ -1,8 +1,8 @@
-//! Calls of ours: how they wait, go out, and end.
+//! Calls of ours: queued, sent, completed.
 //!
-//! `start` sends the calls of a peer in order and decides for each whether it goes the short way
-//! (`short`: no chunks, a header of a few words), that of `one_chunk` (one segment), or any other
-//! (`chunked`). `reply` takes what comes back, `ends` everything that ends a call without a reply.
+//! `start` sends the calls of a peer in order, and chooses the path of each: `short` (no chunks, a
+//! header of a few words), `one_chunk` (one segment), or `chunked` (all others). `reply` handles
+//! replies, `ends` every end of a call without a reply.
 
 mod chunked;
 mod ends;
@@ -34,43 +34,43 @@ use written::{WRITTEN_ROOM, WrittenRoom};
 #[derive(Debug)]
 pub(crate) struct Requester {
     calls: Table<Outbound>,
-    /// The chunks that each call of ours offered, by place in `calls`.
+    /// The chunks that each call of ours offered, by index in `calls`.
     offered: Box<[ChunkLists]>,
-    /// The messages of calls that were written where they are sent from, by place in `calls`.
+    /// The messages of calls that are written directly into the send buffer, by index in `calls`.
     written: Box<[WrittenRoom]>,
-    /// Work requests that a connection may have pending.
+    /// Maximum of pending work requests on a connection.
     send_queue: usize,
-    /// Places for the parts that only calls with chunks have.
+    /// Spare boxes for the parts that only calls with chunks have.
     spare: Spare<CallChunks>,
     xids: Xids,
-    /// Calls that were made outside of a pass: their deadline was counted from the latest one,
-    /// which may be long over, and the next one counts it from its own time.
+    /// Calls that were made outside of a pass. Their deadline was counted from the latest pass,
+    /// which may be long past; the next pass recounts it from its own time.
     unclocked: Vec<Key>,
-    /// One of them may have a peer whose version is not settled.
+    /// One of them may have a peer whose version is not negotiated yet.
     is_settling: bool,
-    /// Peers with calls that wait for room in a send queue, or for receives; or with a request of
+    /// Peers with calls that wait for room in a send queue, or for receives, or with a request of
     /// an option.
     stuck: VecDeque<PeerId>,
 }
 
-/// The XIDs of calls of ours, each of which leads back to the place of its call.
+/// The XIDs of calls of ours. Each encodes the index of its call.
 #[derive(Debug)]
 struct Xids {
-    /// Counts the XIDs; those in use at a time differ in it.
+    /// Counts the XIDs; concurrent calls differ in it.
     latest: u32,
-    /// Bits of an XID that name the place.
+    /// The number of XID bits that hold the index.
     place_bits: u32,
 }
 
 impl Xids {
-    /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
+    /// A fresh XID that encodes `place` (RFC 8166 §4.2.1).
     #[inline]
     const fn fresh(&mut self, place: usize) -> Xid {
         self.latest = self.latest.wrapping_add(1);
         Xid(self.latest << self.place_bits | place as u32)
     }
 
-    /// The place to which an XID leads back, if it is one of ours.
+    /// The index that an XID encodes, if it is one of ours.
     #[inline]
     const fn place(&self, xid: Xid) -> usize {
         (xid.0 & ((1 << self.place_bits) - 1)) as usize
@@ -80,10 +80,10 @@ impl Xids {
 /// Our calls to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCalls {
-    /// Calls that wait for a credit, or for the connection. Each that is put in is
+    /// Calls that wait for a credit, or for the connection. Each addition is
     /// [noted](Peer::note_waiting).
     waiting: VecDeque<Key>,
-    /// The peer is among [`Requester::stuck`].
+    /// The peer is in [`Requester::stuck`].
     stuck: bool,
     /// The deadline of the answer to the first message of version 2.
     version_by: Option<Time>,
@@ -101,25 +101,25 @@ impl PeerCalls {
         self.version_by
     }
 
-    /// Ends that deadline.
+    /// Clears that deadline.
     pub(crate) const fn forget_version(&mut self) {
         self.version_by = None;
     }
 
-    /// Takes over the calls that wait for another connection of the same client.
+    /// Takes over the waiting calls of another connection of the same client.
     pub(crate) fn take_over(&mut self, other: &mut Self) {
         self.waiting.append(&mut other.waiting);
     }
 }
 
 impl Peer {
-    /// Has a call wait behind all others.
+    /// Queues a call after all others.
     fn wait_last(&mut self, call: Key) {
         self.calls.waiting.push_back(call);
         self.note_waiting();
     }
 
-    /// Has a call wait in front of all others.
+    /// Queues a call before all others.
     fn wait_first(&mut self, call: Key) {
         self.calls.waiting.push_front(call);
         self.note_waiting();
@@ -132,7 +132,7 @@ impl Requester {
     pub(crate) fn new(config: &Config, send_queue: usize) -> Self {
         Self {
             calls: Table::new(config.outbound),
-            // Memory that the system gives when it is written to: few places are ever used.
+            // The system provides this memory when it is first written: few entries are ever used.
             written: vec![WRITTEN_ROOM; config.outbound].into_boxed_slice(),
             send_queue,
             offered: (0..config.outbound).map(|_| ChunkLists::new()).collect(),
@@ -147,7 +147,7 @@ impl Requester {
         }
     }
 
-    /// Calls that are not over.
+    /// Calls that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -169,12 +169,12 @@ impl Requester {
         !self.stuck.is_empty()
     }
 
-    /// Returns true if a call of ours is for this peer.
+    /// Returns true if there is a call to this peer.
     pub(crate) fn has_calls_to(&self, peer: PeerId) -> bool {
         self.calls.iter().any(|(_, call)| call.peer == peer)
     }
 
-    /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
+    /// A fresh XID that encodes `place` (RFC 8166 §4.2.1).
     #[inline]
     pub(crate) fn xid(&mut self, place: usize) -> Xid {
         self.xids.fresh(place)
@@ -189,8 +189,8 @@ impl Requester {
         is_it.then_some((key, call))
     }
 
-    /// Takes a call out that is over. All but what the app hears of it is given back where it lies:
-    /// an entry is long.
+    /// Removes an ended call. Everything but the app's part of the outcome is freed in place,
+    /// because an entry is long.
     #[inline]
     fn take(&mut self, key: Key) -> Option<EndedCall> {
         let call = self.calls.get_mut(key)?;
@@ -201,8 +201,8 @@ impl Requester {
         Some(EndedCall { peer, token, cancelled, offers })
     }
 
-    /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call
-    /// had.
+    /// Stores a fenced window's buffer in the call of `peer` that had bound it. None if there is no
+    /// such call.
     fn deposit(&mut self, peer: PeerId, mut fenced: Fenced) -> Option<Key> {
         for (key, call) in self.calls.iter_mut().filter(|(_, call)| call.peer == peer) {
             match call.fence(fenced) {
@@ -213,8 +213,8 @@ impl Requester {
         None
     }
 
-    /// Gives the calls that are tied to a connection the peer that has it now; those that wait for
-    /// one are all for `known`.
+    /// Reassigns the calls that are tied to a connection to the peer that has it after the
+    /// exchange; calls that wait for a connection all go to `known`.
     pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
         for (_, call) in self.calls.iter_mut() {
             if call.peer == other {
@@ -227,7 +227,7 @@ impl Requester {
 }
 
 impl Core {
-    /// Notes a call that is made outside of a pass.
+    /// Records a call that is made outside of a pass.
     #[inline]
     fn note_unclocked(&mut self, key: Key) {
         if self.is_in_pass() {
@@ -236,14 +236,15 @@ impl Core {
         self.is_quiet = false;
         let Requester { unclocked, calls, .. } = &mut self.requester;
         if unclocked.len() == unclocked.capacity() {
-            // Those that were given up since the latest pass; there is a place for every other one.
+            // Calls that have ended since the latest pass are removed; there is an entry for each
+            // other one.
             unclocked.retain(|key| calls.get(*key).is_some());
         }
         unclocked.push(key);
     }
 
-    /// Counts the time of calls that were made since the latest pass from this one, which begins at
-    /// `now`.
+    /// Counts the deadlines of calls that were made since the latest pass from this one, which
+    /// begins at `now`.
     #[inline]
     pub(crate) fn clock_calls(&mut self, now: Time) {
         let passed = now.since(self.now);

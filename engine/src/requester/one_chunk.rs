@@ -1,5 +1,5 @@
-//! Calls of ours with one chunk of one segment: room for a result, as the READ of NFS has, or an
-//! argument, as its WRITE has. To the same effect as `chunked`, without its plan.
+//! Calls of ours with one chunk of one segment: room for a result, as for an NFS READ, or an
+//! argument, as of a WRITE. A fast path with the same effect as `chunked`.
 
 use super::{
     Requester,
@@ -26,7 +26,7 @@ enum PlannedChunk {
 }
 
 impl PlannedChunk {
-    /// None: the call has no chunk, or another one.
+    /// None: the call has no chunk, or a different one.
     fn of(call: &Outbound, layout: &Layout) -> Option<Self> {
         let (message, offers) = (call.message.as_ref()?, call.offers.as_ref()?);
         match &**offers {
@@ -54,7 +54,7 @@ impl PlannedChunk {
 }
 
 impl CallChunks {
-    /// The place of the memory that a window of this role opens.
+    /// The buffer that a window of this role exposes.
     const fn memory(&mut self, role: Role) -> &mut Option<Buf> {
         match role {
             Role::Item => &mut self.item,
@@ -65,7 +65,7 @@ impl CallChunks {
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hops 2 to 5 of a call with one chunk of one segment, over a connection whose version is
-    /// settled. Returns false when nothing was done.
+    /// negotiated. Returns false if nothing was done.
     #[inline]
     pub(super) fn send_one_chunk(&mut self, key: Key, peer: PeerId, qp: Qp) -> bool {
         let core = &mut self.core;
@@ -79,7 +79,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
             return false;
         };
-        // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
+        // RFC 8167 §5.3: no peer is required to support chunks in the reverse direction.
         if !connection.calls_with_chunks() || self.provider.limits().windows == 0 {
             return false;
         }
@@ -89,7 +89,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         core.ways.note_short();
         lists.clear_chunks();
         let Some(segment) = open(&mut self.provider, qp, call, chunk.role()) else {
-            // The connection is dying: its end takes the call back.
+            // The connection is dying: its end recovers the call.
             return true;
         };
         match chunk {
@@ -126,15 +126,15 @@ impl<P: Provider, A: App> Shard<P, A> {
             && let Err(Refused { token, .. }) =
                 self.provider.post_send(qp, Work::Call(key).tag(), message, None)
         {
-            // The connection is dying: its end takes the call back.
+            // The connection is dying: its end recovers the call.
             self.handle_call_sent(key, token);
         }
         true
     }
 }
 
-/// Binds the only window of a call, over all octets of its memory. None: the memory is back at its
-/// place, and the connection ends.
+/// Binds the only window of a call, over all octets of its memory. None: the memory is stored back
+/// in the call, and the connection ends.
 #[inline]
 fn open<P: Provider>(provider: &mut P, qp: Qp, call: &mut Outbound, role: Role) -> Option<Segment> {
     let offers = call.offers.as_mut()?;

@@ -1,4 +1,4 @@
-//! One call of ours.
+//! The state of one call of ours.
 
 use crate::{
     app::{CallFault, PeerId, ResultRooms, Token},
@@ -8,34 +8,34 @@ use stag_pools::{Buf, Extent, Fenced, RemoteKey};
 use stag_protocol::rpcrdma::{Xid, responder::ITEMS_MAX};
 use stag_verbs::{Cause, FabricFault, Time};
 
-/// A call of ours. Its message, item and result are here, except while the provider has them.
+/// A call of ours, with its message, item and result, except while the provider has them.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(super) peer: PeerId,
     pub(super) token: Token,
-    /// Chosen when it is sent for the first time, or when it is written where it is sent from; the
-    /// same when it is sent again (RFC 8166 §4.2.1).
+    /// Chosen when the call is sent for the first time, or when it is written directly into the
+    /// send buffer; the same when it is sent again (RFC 8166 §4.2.1).
     pub(super) xid: Option<Xid>,
     pub(super) deadline: Time,
     pub(super) state: OutboundState,
-    /// The app gave the call up.
+    /// The app cancelled the call.
     pub(super) cancelled: bool,
-    /// The RPC message; away from the Send until its completion. None of a call that was written
-    /// where it is sent from.
+    /// The RPC message; the provider holds it from the Send until its completion. None for a call
+    /// that was written directly into the send buffer.
     pub(super) message: Option<Buf>,
-    /// Octets of such a message; zero if there is none.
+    /// Octets of such a written message; zero if there is none.
     pub(super) written: u16,
     pub(super) sent: Sent,
     pub(super) reply_max: usize,
-    /// Only for a call with an item, or with room for a result or for a long reply, or that ended
-    /// before the app hears of it.
+    /// Only for a call with an item, or with room for a result or a long reply, or one that has
+    /// ended but is not reported to the app yet.
     pub(super) offers: Option<Box<CallChunks>>,
 }
 
-// It is moved when it begins and when it ends.
+// An entry is moved when a call begins and when it ends.
 const _: () = assert!(size_of::<Outbound>() <= 128);
 
-/// A call of ours that is over, as far as the app hears of it.
+/// An ended call: the parts that the app gets.
 #[derive(Debug)]
 pub(super) struct EndedCall {
     pub(super) peer: PeerId,
@@ -53,7 +53,7 @@ pub(crate) struct CallChunks {
     /// The item while it is sent over TCP.
     pub(super) shared: Option<Extent>,
     pub(super) result: Option<Buf>,
-    /// The rooms in it, each a Write chunk, if there are several.
+    /// The result rooms in it, each a Write chunk, if there are several.
     pub(super) rooms: Option<ResultRooms>,
     /// Windows that are not fenced yet.
     pub(super) windows: [Option<OpenWindow>; Outbound::WINDOWS],
@@ -62,16 +62,16 @@ pub(crate) struct CallChunks {
     pub(super) written: usize,
     /// The same for each of several Write chunks.
     pub(super) written_each: [u32; ITEMS_MAX],
-    /// Octets at the front of the result's room, and of the reply's, that are not an earlier
-    /// owner's ([`Fenced::filled`]).
+    /// Octets at the beginning of the result's room, and of the reply's, that hold no data of an
+    /// earlier owner ([`Fenced::filled`]).
     pub(super) result_filled: usize,
     pub(super) reply_filled: usize,
     pub(super) reply: Option<ReplyMemory>,
 }
 
 impl CallChunks {
-    /// Notes the octets that came in each of several Write chunks, and returns the number of those
-    /// in which nothing came.
+    /// Records the octets that came in each of several Write chunks, and returns the number of
+    /// chunks without any.
     pub(super) fn note_written(&mut self, rooms: ResultRooms, written: &[u64]) -> u64 {
         let mut unused = 0;
         for (to, from) in self.written_each.iter_mut().zip(written) {
@@ -83,14 +83,14 @@ impl CallChunks {
     }
 }
 
-/// The changes to the message that is being sent.
+/// The changes made to the message while it is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     /// Octets of transport header in front of it.
     pub(super) header_len: u32,
     /// Octets of the item, with its padding, that were inserted.
     pub(super) inserted: u32,
-    /// The message travels in a chunk; what is sent is a header alone.
+    /// The message travels in a chunk; only a header is sent.
     pub(super) long: bool,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct OpenWindow {
     pub(super) role: Role,
 }
 
-/// The content of a window of a call.
+/// The role of a window of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The argument.
@@ -117,11 +117,11 @@ pub(super) enum Role {
 /// The end of a call of ours.
 #[derive(Debug)]
 pub(super) enum ReplyMemory {
-    /// The RPC message stands behind the header of a receive.
+    /// The RPC message follows the header in a receive.
     Inline { message: Buf, payload_at: usize },
-    /// It is in the reply room: this many octets.
+    /// The RPC message is in the reply room, with this many octets.
     Room(usize),
-    /// There is none.
+    /// There is no reply.
     Fault(CallFault),
 }
 
@@ -136,8 +136,8 @@ pub(super) enum OutboundState {
     AwaitFence,
     /// The last window's fence, and its own message, to go out again on the same connection.
     AwaitWhole,
-    /// The end of the connection, for its reply cannot be used and its keys are dead. It goes again
-    /// over the next one, if any.
+    /// The end of the connection, because the reply is unusable and the keys are dead. The call is
+    /// sent again over the next connection, if any.
     AwaitNext,
     /// The end of the connection, because its deadline passed.
     AwaitEnd,
@@ -147,8 +147,7 @@ impl Outbound {
     /// An argument or a whole message, and room for a result or for a reply.
     pub(crate) const WINDOWS: usize = 2;
 
-    /// Puts a fenced window's buffer where it belongs. It comes back when the call has no such
-    /// window.
+    /// Stores a fenced window's buffer in its place. It is returned if the call has no such window.
     pub(super) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {
         let (key, filled, is_doubtful) = (fenced.key(), fenced.filled(), fenced.is_doubtful());
         let Some(offers) = &mut self.offers else { return Err(fenced) };
@@ -159,14 +158,14 @@ impl Outbound {
         };
         let buf = fenced.into_buf();
         if is_doubtful && offers.reply.is_some() {
-            // The reply was there before its window ended; whatever it says of the content, that is
-            // not what the peer wrote.
+            // The reply came before its window ended. The content may not be what the peer wrote,
+            // whatever the reply says.
             let fault = CallFault::Disconnected(Cause::Fabric(FabricFault::Lost));
             offers.reply = Some(ReplyMemory::Fault(fault));
         }
         match role {
             Role::Item => offers.item = Some(buf),
-            // A copy: the message itself stayed here.
+            // A copy: the message itself is still in the call.
             Role::Message => drop(buf),
             Role::Result => (offers.result, offers.result_filled) = (Some(buf), filled),
             Role::ReplyRoom => (offers.reply_room, offers.reply_filled) = (Some(buf), filled),
@@ -174,12 +173,12 @@ impl Outbound {
         Ok(())
     }
 
-    /// Returns true if the message is here, so that it can be sent again.
+    /// Returns true if the message is present, so that it can be sent again.
     pub(super) const fn has_message(&self) -> bool {
         self.message.is_some() || self.written > 0
     }
 
-    /// Octets of the message, if it is here.
+    /// Octets of the message, if it is present.
     #[inline]
     pub(super) fn message_len(&self) -> Option<usize> {
         match self.written {
@@ -193,13 +192,13 @@ impl Outbound {
         self.offers.as_ref().is_none_or(|offers| offers.windows.iter().all(Option::is_none))
     }
 
-    /// Returns true if it is known how the call ended.
+    /// Returns true if the outcome of the call is known.
     #[inline]
     pub(super) fn has_ended(&self) -> bool {
         self.offers.as_ref().is_some_and(|offers| offers.reply.is_some())
     }
 
-    /// Notes the end of the call, if it is not known.
+    /// Records the outcome of the call, unless it has one.
     pub(super) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<CallChunks>) {
         self.offers.get_or_insert_with(|| spare.take()).reply.get_or_insert(reply);
     }
@@ -215,8 +214,8 @@ mod tests {
     use super::*;
     use stag_pools::{Access, Class, Pool, Scope, Windows, table::Key};
 
-    /// A call with one window for its result, that has its reply; and the window as it comes back
-    /// when its connection ends, its content in doubt or not.
+    /// A call that has a window for its result and its reply, and the window after its connection
+    /// ended, with its content in doubt or not.
     fn replied(is_doubtful: bool) -> (Outbound, Fenced) {
         let scope = Scope(1);
         let mut windows = Windows::new(1, [1; 32]);

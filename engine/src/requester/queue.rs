@@ -1,4 +1,4 @@
-//! Calls of ours that wait: for a credit, for a connection, or for room (hop 1).
+//! Calls of ours that wait for a credit, a connection or send queue room (hop 1).
 
 use super::{
     Requester,
@@ -17,7 +17,7 @@ use stag_protocol::rpcrdma::Side;
 use stag_verbs::Provider;
 
 impl Core {
-    /// Finds out if one more call to `peer` may wait, which has `own` places already.
+    /// Checks that one more call to `peer`, which already holds `own` entries, may wait.
     #[inline]
     pub(super) fn make_place(&mut self, peer: PeerId, own: usize) -> Result<(), CallFault> {
         let Self { peers, requester: Requester { calls, .. }, config, .. } = self;
@@ -32,7 +32,7 @@ impl Core {
         if is_full { Err(CallFault::Limit) } else { Ok(()) }
     }
 
-    /// Hop 1: takes a call of the app into the queue of its peer.
+    /// Hop 1: adds a call of the app to the queue of its peer.
     pub(crate) fn queue_call(
         &mut self,
         peer: PeerId,
@@ -76,9 +76,9 @@ impl Core {
     }
 }
 
-/// The most calls that wait for one peer, of `free` places for more. Calls to a client that may
-/// stay away leave room for calls to others: half of what is left, so that however many clients
-/// stay away, one more finds a place.
+/// Maximum of calls that wait for one peer, when `free` entries are free. Calls to a client that
+/// may stay away leave half of the free entries to calls to others, so that one more call always
+/// finds an entry.
 fn waiting_max(config: &Config, side: Side, free: usize) -> usize {
     match side {
         Side::Client => config.outbound,
@@ -89,7 +89,7 @@ fn waiting_max(config: &Config, side: Side, free: usize) -> usize {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Takes a call from the app. It goes out as soon as there is a credit for it.
+    /// Takes a call from the app, to be sent as soon as there is a credit for it.
     pub(crate) fn call(&mut self, peer: PeerId, request: Request, rooms: Option<ResultRooms>) {
         let mut request = Some(request);
         match (self.core.queue_call(peer, &mut request, rooms), request) {
@@ -103,8 +103,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Tells the app that a call is over that was not sent. Its room for a result comes back as it
-    /// was.
+    /// Reports the end of an unsent call to the app, and returns its room for a result unchanged.
     pub(super) fn give_back(&mut self, call: Outbound, fault: CallFault) {
         let peer = self.core.peers.known_as(call.peer);
         let Outbound { token, offers, .. } = call;
@@ -120,8 +119,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
     }
 
-    /// Gives up on a call (DESIGN D9): one that is under way keeps its memory until the peer cannot
-    /// reach it.
+    /// Cancels a call (DESIGN D9): a sent one keeps its memory until the peer cannot reach it.
     pub(crate) fn cancel(&mut self, peer: PeerId, token: Token) {
         let mut walk = Walk::default();
         while let Some((key, call)) = walk.next(&mut self.core.requester.calls) {
@@ -138,8 +136,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Looks at the calls that wait for this peer again in the next pass: nothing else may tell
-    /// that there is room.
+    /// Retries the waiting calls of this peer in the next pass: no event may announce that there is
+    /// room.
     pub(crate) fn retry_soon(&mut self, peer: PeerId) {
         if let Some(entry) = self.core.peers.get_mut(peer)
             && !std::mem::replace(&mut entry.calls.stuck, true)
@@ -148,8 +146,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Tries to send the calls and answers that found no room. Returns true when something was
-    /// sent.
+    /// Tries to send the calls and answers that found no room. Returns true if something was sent.
     #[inline(never)]
     pub(crate) fn retry_stuck(&mut self) -> bool {
         let mut sent = false;

@@ -10,7 +10,7 @@ use stag_protocol::rpcrdma::Xid;
 use stag_verbs::Provider;
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends a call over TCP: everything inline, the item from where it lies.
+    /// Sends a call over TCP: everything inline, the item without a copy.
     pub(super) fn send_call_by_stream(&mut self, key: Key, stream: Key) {
         let xid = self.core.requester.xid(key.index());
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
@@ -25,7 +25,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.streams.send_call(stream, message, item, &self.core.zeros);
     }
 
-    /// Takes a reply that came over TCP.
+    /// Handles a reply that came over TCP.
     pub(crate) fn handle_record(&mut self, peer: PeerId, xid: Xid, record: &[u8]) {
         // RFC 5531 §9 [5531-14]: a reply without a call of its XID is dropped
         if let Some((key, _)) = self.core.requester.by_xid(peer, xid)

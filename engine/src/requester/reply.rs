@@ -18,17 +18,17 @@ use stag_protocol::rpcrdma::{
 };
 use stag_verbs::{Provider, Qp};
 
-/// A reply as it arrived; its chunks are in [`Core::lists`](crate::core::Core::lists).
+/// A received reply; its chunks are in [`Core::lists`](crate::core::Core::lists).
 #[derive(Debug)]
 pub(crate) struct ReplyMessage {
     pub(crate) header: Header,
-    /// The place of the RPC message in `octets`.
+    /// The offset of the RPC message in `octets`.
     pub(crate) payload_at: usize,
     pub(crate) octets: Buf,
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hop 10: takes a reply, whatever its call offered.
+    /// Hop 10: handles a reply, whatever its call offered.
     #[inline(never)]
     pub(crate) fn handle_reply(
         &mut self,
@@ -60,7 +60,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Compares a reply with what its call offered, and keeps it.
+    /// Checks a reply against the call's offers, and keeps it.
     fn judge_reply(
         &mut self,
         key: Key,
@@ -97,7 +97,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     1;
                 ReplyMemory::Inline { message: octets, payload_at }
             }
-            // The content of a Reply chunk is judged when it can be read.
+            // The content of a Reply chunk is checked once it can be read.
             ReplyPayload::ReplyChunk(len) => {
                 stats.replies.long += 1;
                 ReplyMemory::Room(usize::try_from(len).unwrap_or(0))
@@ -125,15 +125,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends the connection of a peer that invalidated a key by a message that is not the reply of
+    /// Ends the connection of a peer that invalidated a key by a message other than the reply to
     /// its call (DESIGN D9).
     pub(crate) fn handle_stray_invalidation(&mut self, peer: PeerId, fenced: Fenced) {
         self.core.requester.deposit(peer, fenced);
         self.disconnect(peer);
     }
 
-    /// Ends a call that the responder is done with: its credit is free, and every key that is left
-    /// is invalidated before the app hears of the reply (RFC 8166 §4.4.1).
+    /// Ends a call that the responder has completed: its credit is free, and all remaining keys are
+    /// invalidated before the app gets the reply (RFC 8166 §4.4.1).
     fn end_call(&mut self, key: Key, peer: PeerId) {
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
         call.state = OutboundState::AwaitFence;
@@ -167,7 +167,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes a fenced window of ours back.
+    /// Handles a fenced window of ours.
     pub(crate) fn handle_fenced(&mut self, qp: Qp, fenced: Fenced) {
         let Some(peer) = self.core.peers.of_qp(qp) else { return };
         if let Some(call) = self.core.requester.deposit(peer, fenced) {
@@ -175,7 +175,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Tells the app, once every key of a finished call is dead.
+    /// Reports the outcome to the app, once all keys of an ended call are dead.
     pub(super) fn finish_if_fenced(&mut self, key: Key) {
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
         if call.state == OutboundState::AwaitWhole {
@@ -216,7 +216,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.tell(call, octets);
     }
 
-    /// Tells the app of an outcome.
+    /// Reports an outcome to the app.
     pub(super) fn tell(&mut self, call: EndedCall, reply: Result<&[u8], CallFault>) {
         let EndedCall { peer, token, offers, .. } = call;
         let peer = self.core.peers.known_as(peer);
@@ -224,8 +224,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let each;
         let mut written = &[][..];
         if let Some(mut offers) = offers {
-            // What was sent over TCP is ours alone again, unless a part of it still waits to be
-            // sent.
+            // A buffer sent over TCP is ours alone again, unless part of it still waits to be sent.
             let shared = offers.shared.take();
             item = offers.item.take().or_else(|| shared?.try_into_buf().ok());
             result = offers.result.take();

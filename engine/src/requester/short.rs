@@ -1,4 +1,4 @@
-//! Calls of ours without chunks, with the header of a few words: most calls.
+//! Calls of ours without chunks, with a header of a few words: most calls take this path.
 
 use super::{
     Requester,
@@ -14,8 +14,8 @@ use stag_protocol::rpcrdma::{Connection, MessageType, Xid};
 use stag_verbs::{Provider, Qp};
 
 impl Outbound {
-    /// Returns true if this call and its longest reply fit inline on `connection`, and nothing else
-    /// belongs to it.
+    /// Returns true if this call and its longest reply fit inline on `connection`, and it has no
+    /// other parts.
     #[inline]
     pub(super) fn is_short(&self, connection: &Connection) -> bool {
         let Some(len) = self.message_len() else { return false };
@@ -23,8 +23,8 @@ impl Outbound {
     }
 }
 
-/// Sends a [short](Outbound::is_short) call, with `fresh` for an XID if it has none, and if the
-/// fabric takes it at once. Then its message stays here.
+/// Sends a [short](Outbound::is_short) call if the fabric accepts it at once, with XID `fresh` if
+/// it has none. Its message then stays in the call.
 #[inline(always)]
 pub(super) fn send<P: Provider>(
     provider: &mut P,
@@ -41,7 +41,7 @@ pub(super) fn send<P: Provider>(
             set_xid(message, xid);
             send_short(provider, connection, send, message)
         }
-        // It has its XID since it was written.
+        // It has had its XID since it was written.
         None => {
             let octets = written.get_mut(..SHORT_ROOM + usize::from(call.written));
             let octets = octets.unwrap_or_default();
@@ -57,17 +57,17 @@ pub(super) fn send<P: Provider>(
 /// The call that a reply without chunks is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Replied {
-    /// This one, and it is over: there is no window to fence.
+    /// This call, which has ended: there is no window to fence.
     Over { token: Token, cancelled: bool },
-    /// One whose reply has to be judged by what it offered.
+    /// A call whose reply has to be checked against its offers.
     Chunked,
     /// None of ours.
     Unknown,
 }
 
 impl Requester {
-    /// Hop 10: ends the call of `peer` that a reply without chunks is for. Its buffer goes first:
-    /// the next call takes it.
+    /// Hop 10: ends the call of `peer` that a reply without chunks is for. Its buffer is freed
+    /// first, for reuse by the next call.
     #[inline]
     pub(crate) fn end_short(&mut self, peer: PeerId, xid: Xid) -> Replied {
         let Some((key, call)) = self.by_xid(peer, xid) else { return Replied::Unknown };
@@ -75,7 +75,7 @@ impl Requester {
             return Replied::Chunked;
         }
         let &mut Outbound { token, cancelled, .. } = call;
-        // The rest of it is words.
+        // All other fields are plain words.
         call.message = None;
         self.calls.forget(key);
         Replied::Over { token, cancelled }

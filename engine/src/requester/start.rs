@@ -1,4 +1,4 @@
-//! Calls of ours begin: the way of each is decided here.
+//! Start of calls of ours: chooses the path of each.
 
 use super::{
     outbound::{Outbound, OutboundState},
@@ -15,24 +15,24 @@ use stag_verbs::{Provider, Qp};
 
 /// Work requests of one call: its windows and its Send.
 const WORK: usize = Outbound::WINDOWS + 1;
-/// Work requests of a usual reply: Writes of an item and of its rest, and the Send; and the Read
-/// that may come first.
+/// Work requests of a usual reply: Writes of an item and of its rest, the Send, and the Read that
+/// may come first.
 const REPLY_WORK: usize = 4;
 
-/// The outcome of looking at the first call that waits for a peer.
+/// The result of trying to start the first waiting call of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// It went out, or is over: the next one has its turn.
+    /// It was sent, or has ended: the next one follows.
     Next,
     /// It waits: for a credit or for the connection.
     Wait,
-    /// It waits for room, or for receives, which no event announces.
+    /// It waits for room or for receives, which no event announces.
     Retry,
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends the calls that wait, in order, while there are credits and room (hop 2). A call goes
-    /// the short way if it can.
+    /// Sends the waiting calls in order, while there are credits and room (hop 2). A call takes the
+    /// short path if it can.
     pub(crate) fn start_waiting(&mut self, peer: PeerId) {
         let send_queue = self.provider.limits().send_queue;
         loop {
@@ -81,7 +81,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Sends the first call that waits for a peer, in whatever form fits.
+    /// Sends the first waiting call of a peer, in any form.
     #[inline(never)]
     fn start_any(&mut self, peer: PeerId, send_queue: usize) -> Start {
         let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
@@ -141,8 +141,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Places in the send queue that are not given away: every window that is out may need an
-/// invalidation of ours.
+/// Reserved entries of the send queue: every open window may need an invalidation of ours.
 #[inline]
 pub(crate) fn room_kept(connection: &Connection) -> usize {
     let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
@@ -152,15 +151,15 @@ pub(crate) fn room_kept(connection: &Connection) -> usize {
 /// Returns true if [`room_needed`] is not above the whole send queue.
 #[inline(always)]
 pub(super) fn has_room(connection: &Connection, send_queue: usize) -> bool {
-    // An upper bound, which is simpler, tells most of the time.
+    // A simpler upper bound, which decides most cases.
     let windows = connection.calls().map_or(0, |credits| credits.in_flight() as usize);
     WORK + windows * Outbound::WINDOWS + send_queue / 4 <= send_queue
         || room_needed(connection, send_queue) <= send_queue
 }
 
-/// Places in the send queue that have to be free for one more call of ours. It leaves some to
-/// replies: a reply for which a peer waits may be what our calls wait for. So a call that takes no
-/// place is not sent either where the whole queue has fewer.
+/// Entries of the send queue that have to be free for one more call of ours. Some are left to
+/// replies, because our calls may depend on a reply for which the peer waits. If the whole queue
+/// has fewer entries, even a call that takes none is not sent.
 #[inline(never)]
 fn room_needed(connection: &Connection, send_queue: usize) -> usize {
     let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);

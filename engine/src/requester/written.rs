@@ -1,6 +1,6 @@
-//! Calls of ours that are written where they are sent from: short ones, which an app makes by
-//! [`Cx::call_short`](crate::Cx::call_short). Nearly all leave before that returns. Their octets
-//! stay until the reply, because a call may go out again.
+//! Short calls that are written directly into the send buffer
+//! ([`Cx::call_short`](crate::Cx::call_short)). Nearly all are sent before that returns. Their
+//! octets stay until the reply, because a call may be sent again.
 
 use super::{
     Requester,
@@ -19,15 +19,15 @@ use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{MessageType, Xid};
 use stag_verbs::{Provider, Time};
 
-/// Octets of the longest message that is written so: a call of a UNIX user with a few groups, and
-/// with a handle and a name, fits.
+/// Octets of the longest message that is written so: a call of a UNIX user with a few groups, with
+/// a handle and a name, fits.
 pub(crate) const WRITTEN_MAX: usize = 476;
-/// Room for such a message, behind room for its header.
+/// Room for such a message, after room for its header.
 pub(super) type WrittenRoom = [u8; SHORT_ROOM + WRITTEN_MAX];
-/// Without a message.
+/// The room without a message.
 pub(super) const WRITTEN_ROOM: WrittenRoom = [0; SHORT_ROOM + WRITTEN_MAX];
 
-/// The next place, for a call whose message is being written.
+/// The next free entry, for a call whose message is being written.
 #[derive(Debug)]
 pub(crate) struct NextCall<'a> {
     pub(crate) key: Key,
@@ -36,10 +36,10 @@ pub(crate) struct NextCall<'a> {
     pub(crate) room: &'a mut [u8],
 }
 
-/// A call whose message is in the room of the next place.
+/// A call whose message is in the room of the next entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenCall {
-    /// That place.
+    /// That entry.
     pub(crate) key: Key,
     pub(crate) xid: Xid,
     /// Octets of the message.
@@ -50,7 +50,7 @@ pub(crate) struct WrittenCall {
 }
 
 impl Requester {
-    /// The place of the next call; `None` when all are taken.
+    /// The entry for the next call; `None` if all are taken.
     #[inline]
     pub(crate) fn next_call(&mut self) -> Option<NextCall<'_>> {
         let key = self.calls.next_key()?;
@@ -59,7 +59,7 @@ impl Requester {
         Some(NextCall { key, xid, room })
     }
 
-    /// Gives the written call its place.
+    /// Stores the written call in its entry.
     #[inline(always)]
     fn insert_written(&mut self, peer: PeerId, written: WrittenCall, state: OutboundState) {
         let WrittenCall { key, xid, len, token, reply_max, deadline } = written;
@@ -81,7 +81,7 @@ impl Requester {
 
 impl Core {
     /// Sends the call at once, if there is a connection and a credit for it, and no other call
-    /// waits for them. Returns false when nothing was done.
+    /// waits for them. Returns false if nothing was done.
     #[inline(always)]
     pub(crate) fn call_at_once(
         &mut self,
@@ -122,14 +122,14 @@ impl Core {
         true
     }
 
-    /// Has the deadline of a written call kept.
+    /// Registers the deadline of a written call.
     #[inline]
     fn note_written(&mut self, call: WrittenCall) {
         self.note_unclocked(call.key);
         self.deadlines.no_later(call.deadline);
     }
 
-    /// Has the written call wait, behind everything that the app asked for before.
+    /// Queues the written call, after everything that the app requested before.
     #[inline(never)]
     pub(crate) fn queue_written(&mut self, peer: PeerId, call: WrittenCall) {
         let may_queue = self.wishes.may_queue(peer);
@@ -147,8 +147,8 @@ impl Core {
         }
     }
 
-    /// Moves a message that was written where it is sent from into a buffer, for a call that has to
-    /// go another way. Returns false when there is no memory for it.
+    /// Moves a message out of its send buffer into a pool buffer, for a call that takes another
+    /// path. Returns false if there is no memory for it.
     pub(super) fn lift(&mut self, key: Key) -> bool {
         let Requester { calls, written, .. } = &mut self.requester;
         let Some(call) = calls.get_mut(key).filter(|call| call.written > 0) else { return true };
@@ -166,11 +166,11 @@ impl Core {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Has a call that has its place wait for its peer, and sends it if it may go.
+    /// Queues a call that has its entry, and sends it if possible.
     pub(crate) fn queue(&mut self, key: Key) {
         let Some(call) = self.core.requester.calls.get(key) else { return };
         let peer = call.peer;
-        // Those that were asked for in between may have taken what this one counted on.
+        // Calls requested in between may have taken the capacity that this one relied on.
         if let Err(fault) = self.core.make_place(peer, 1) {
             if let Some(call) = self.core.requester.calls.remove(key) {
                 self.give_back(call, fault);
@@ -183,7 +183,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// Tells the app that a call was not made.
+    /// Reports to the app that a call was not made.
     pub(crate) fn fail(&mut self, peer: PeerId, token: Token, fault: CallFault) {
         let peer = self.core.peers.known_as(peer);
         let outcome =

@@ -1,4 +1,4 @@
-//! Replies to calls of peers: the way of each is decided here (hop 10).
+//! Replies to calls of peers: chooses the path of each (hop 10).
 
 use super::inbound::InboundState;
 use crate::{
@@ -46,8 +46,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Sends a reply that is nothing but a message. It goes the short way if its call had no
-    /// chunks, it fits inline, and the fabric takes it as a copy.
+    /// Sends a reply that consists of a message only. It takes the short path if its call had no
+    /// chunks, it fits inline, and the fabric accepts it as a copy.
     #[inline]
     pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
         self.core.stamp(id.0, Stage::App);

@@ -1,4 +1,4 @@
-//! The memory of long replies.
+//! Accounting of the memory of long replies.
 
 use crate::{
     account::SMALL_MAX,
@@ -6,13 +6,13 @@ use crate::{
     item::Extents,
 };
 
-/// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that
+/// The memory that a reply occupies beyond its message until it is sent, packed in the 32 bits that
 /// [`Work`](crate::work::Work) has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bulk {
-    /// Pages of [`Bulk::PAGE`] octets in buffers that nobody else can use until then.
+    /// Pages of [`Bulk::PAGE`] octets in buffers that are in use until then.
     held: u16,
-    /// Lines of [`Bulk::LINE`] octets that the peer gets.
+    /// Lines of [`Bulk::LINE`] octets that are pushed to the peer.
     pushed: u16,
 }
 
@@ -90,7 +90,7 @@ impl Bulk {
     }
 }
 
-/// Octets of a buffer that count.
+/// The capacity of a buffer, if it is long enough to count.
 const fn long(capacity: usize) -> u64 {
     if capacity > SMALL_MAX { capacity as u64 } else { 0 }
 }
@@ -112,7 +112,7 @@ mod tests {
             Answer { message, item: None }
         };
         assert_eq!(Bulk::of(&answer(SMALL_MAX, 1_000)), None);
-        // A short reply in a long buffer earns its octets, and a long one nearly all.
+        // A short reply in a long buffer earns only its own octets; a long one earns nearly all.
         for len in [64, 1_024, LARGE_LEN] {
             let bulk = Bulk::of(&answer(LARGE_LEN, len)).unwrap();
             assert_eq!(Bulk::from_bits(bulk.to_bits()), bulk);

@@ -1,4 +1,4 @@
-//! Calls of peers of any form: their place, and their way to the app (hop 7).
+//! Calls of peers of any form: their table entry, and their path to the app (hop 7).
 
 use super::inbound::{Inbound, InboundState, Missing};
 use crate::{
@@ -18,11 +18,11 @@ use stag_protocol::{
 };
 use stag_verbs::{Provider, Qp};
 
-/// Octets of the longest reply to a call that no app could understand.
+/// Octets of the longest reply to a call that is not passed to an app.
 const REFUSAL_LEN: usize = 64;
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Gives a call a place, and pulls the chunks that it names.
+    /// Gives a call an entry, and pulls the chunks that it names.
     pub(crate) fn begin_call(
         &mut self,
         sender: Sender,
@@ -61,7 +61,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         core.watch.begin(key, core.now);
         if goes_on {
-            // Inline, and the transaction was compared when it arrived.
+            // Inline, and the XID was compared when it arrived.
             let payload = message.get(payload_at..).unwrap_or_default();
             self.hand_over(key, sender, Reader::new(payload), Pulled::default());
             return self.repost(message);
@@ -76,8 +76,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.pull_or_wait(peer, key);
     }
 
-    /// Pulls the chunks of a call that has just arrived, behind those calls of its peer that wait
-    /// already.
+    /// Pulls the chunks of a call that has just arrived, or queues it after deferred calls of its
+    /// peer.
     fn pull_or_wait(&mut self, peer: PeerId, key: Key) {
         let missing = match self.core.first_deferred(peer) {
             Some(_) => None,
@@ -97,8 +97,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.await_missing(peer, missing);
     }
 
-    /// Ends the connection of a call without a place. The table has one for every receive, so only
-    /// a peer above its grant gets here.
+    /// Ends the connection of a call without an entry. The table has one for every receive, so only
+    /// a peer that exceeds its grant gets here.
     #[cold]
     pub(super) fn refuse_place(&mut self, qp: Qp) {
         self.core.counters.stats.limits.calls += 1;
@@ -115,8 +115,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.send_error(qp, &reply);
     }
 
-    /// Gives a whole RPC message to the app, or answers it when it is no call that an app could
-    /// understand.
+    /// Passes a complete RPC message to the app, or answers it if it is not a call that an app
+    /// could understand.
     pub(crate) fn hand_over(
         &mut self,
         key: Key,
@@ -138,14 +138,13 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.watch.forget(key);
                 self.answer_refusal(key, peer, &reply);
             }
-            // Nobody can be answered, and the credit cannot be given back by an answer: the
-            // connection ends.
+            // No reply is possible, so none can return the credit: the connection ends.
             Err(Refusal::Discard) => self.disconnect(peer),
         }
         self.empty_outbox();
     }
 
-    /// Answers a call that no app sees, because of its credential.
+    /// Denies a call because of its credential, without passing it to the app.
     pub(crate) fn deny(&mut self, key: Key, peer: PeerId, xid: Xid, status: AuthStatus) {
         let outcome = Outcome::Denied(Denied::AuthError(status));
         self.answer_refusal(key, peer, &ReplyHeader { xid, outcome });
@@ -170,8 +169,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Octets of memory, in one buffer of at most `slot_max`, that the reply to a call may take which
-/// offers these chunks; 0 if a message slot takes it.
+/// Octets of memory, in one buffer of at most `slot_max`, that the reply to a call with these
+/// chunks may take; 0 if a message slot suffices.
 fn expected_reply(lists: &ChunkLists, slot_max: usize) -> u64 {
     let writes = lists.writes().flat_map(|chunk| chunk.segments.iter());
     let all = writes.chain(lists.reply().into_iter().flat_map(|chunk| chunk.segments.iter()));

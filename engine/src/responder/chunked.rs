@@ -25,25 +25,25 @@ pub(super) struct Answered {
     pub(super) peer: PeerId,
     pub(super) qp: Qp,
     pub(super) xid: Xid,
-    /// Its lists, if it has none of its own.
+    /// Empty lists, if it has none of its own.
     empty: Option<&'static ChunkLists>,
 }
 
-/// A reply whose chunks are written. Its lists are [`Responder::returned`](super::Responder).
+/// A reply whose chunks are pushed. Its lists are [`Responder::returned`](super::Responder).
 #[derive(Debug)]
 pub(super) struct WrittenReply {
     pub(super) header: Header,
     pub(super) header_len: usize,
-    /// The octets behind the header.
+    /// The octets after the header.
     pub(super) message: Buf,
     pub(super) invalidate: Option<RemoteKey>,
-    /// Long buffers that are kept until its Send has left.
+    /// Long buffers that are kept until its Send completes.
     pub(super) bulk: Option<Bulk>,
-    /// Some of them are in RDMA Writes, behind which it has to complete.
+    /// Some of them are in RDMA Writes, so its completion has to follow theirs.
     pub(super) is_behind: bool,
 }
 
-/// The way of a reply that can be sent.
+/// The plan of a reply that can be sent.
 #[derive(Debug)]
 struct PlannedReply {
     plan: ReplyPlan,
@@ -56,15 +56,14 @@ struct PlannedReply {
 /// The memory that the parts of a reply are pushed from.
 #[derive(Clone, Copy, Debug)]
 struct Sources<'a> {
-    /// The RPC message, when it travels in a chunk.
+    /// The RPC message, if it travels in a chunk.
     payload: Option<&'a Extent>,
     item: Option<&'a AnswerItem>,
     zeros: &'a Extent,
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no
-    /// room for it.
+    /// Sends a reply in any form. It is returned if the send queue or the pool has no room for it.
     pub(super) fn answer_fabric(&mut self, key: Key, answer: Answer) -> Result<(), Answer> {
         let core = &mut self.core;
         let Some(call) = core.responder.calls.get(key) else { return Ok(()) };
@@ -97,7 +96,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let pushes = if plan.has_pushes() { count_writes(&plan, returned, &answer) } else { 0 };
         if pushes + kept >= self.provider.limits().send_queue {
-            // It would never fit: an error is all that can be sent (RFC 8166 §4.5.4).
+            // It would never fit: only an error can be sent (RFC 8166 §4.5.4).
             return self.refuse_reply(call, &answer, PeerFault::TooManySegments);
         }
         let long = plan.procedure == Procedure::NoMsg;
@@ -110,13 +109,13 @@ impl<P: Provider, A: App> Shard<P, A> {
             lengths.map(u64::from).sum()
         };
         let pushed = if pushes > 0 { octets() } else { 0 };
-        // The reply goes out: it tells the grant.
+        // The reply will be sent, and announces the grant.
         core.adapt_grant(peer, pushed);
         self.send_reply(call, PlannedReply { plan, pushes, header_only }, answer);
         Ok(())
     }
 
-    /// Answers a call by RDMA_ERROR, for its reply cannot be expressed.
+    /// Answers a call by RDMA_ERROR, because its reply cannot be expressed.
     #[cold]
     pub(super) fn refuse_reply(
         &mut self,
@@ -169,7 +168,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.send_written(call, reply);
     }
 
-    /// Sends a reply behind the Writes of its chunks.
+    /// Sends a reply after the Writes of its chunks.
     pub(super) fn send_written(&mut self, call: Answered, reply: WrittenReply) {
         let Answered { key, peer, qp, .. } = call;
         let WrittenReply { header, header_len, mut message, invalidate, bulk, is_behind } = reply;
@@ -194,7 +193,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// The message that is sent, and the one that travels in a chunk, if there is one.
+/// Returns the message that is sent, and the one that travels in a chunk, if any.
 fn lay_out(
     mut message: Buf,
     item: Option<&AnswerItem>,
@@ -239,7 +238,7 @@ impl Sources<'_> {
     }
 }
 
-/// RDMA Writes that take a reply's parts to their chunks.
+/// Counts the RDMA Writes that push a reply's parts to their chunks.
 fn count_writes(plan: &ReplyPlan, returned: &ChunkLists, answer: &Answer) -> usize {
     let octets = |place| answer.item.as_ref().and_then(|item| item.octets_of(place));
     let writes = plan.pushes(returned).map(|push| match push.part {
@@ -263,8 +262,8 @@ fn push_one<P: Provider>(
     provider.post_write(qp, Work::Untracked.tag(), source, remote(target))
 }
 
-/// Pushes extents one behind the other: together they are as long as `target`. The last Write is
-/// `last`, the others nobody waits for.
+/// Pushes extents one after the other: together they are as long as `target`. The last Write is
+/// `last`; the completions of the others are ignored.
 pub(super) fn push_all<P: Provider>(
     provider: &mut P,
     qp: Qp,
@@ -276,7 +275,7 @@ pub(super) fn push_all<P: Provider>(
         let len = source.len() as u32;
         let work = if len == target.length { last } else { Work::Untracked };
         provider.post_write(qp, work.tag(), source, remote(Segment { length: len, ..target }))?;
-        // The end of the segment does not wrap: it was checked when it was parsed.
+        // The end of the segment does not wrap: that was checked when it was parsed.
         target.offset += u64::from(len);
         target.length -= len;
     }
@@ -284,7 +283,7 @@ pub(super) fn push_all<P: Provider>(
     Ok(())
 }
 
-/// The parts of a reply, as they are planned.
+/// The lengths of the parts of a reply, for its plan.
 fn parts_of(answer: &Answer) -> ReplyParts {
     let mut parts = ReplyParts::new(answer.message.len() as u32);
     for (position, octets) in answer.item.iter().flat_map(AnswerItem::iter) {

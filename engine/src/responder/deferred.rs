@@ -1,4 +1,4 @@
-//! Replies, errors and calls that wait for memory or room; and the end of peers that hold memory
+//! Replies, errors and calls that wait for memory or room, and the end of peers that hold memory
 //! for too long.
 
 use super::{
@@ -19,28 +19,29 @@ use stag_protocol::rpcrdma::Side;
 use stag_verbs::{Cause, Provider, Qp};
 use std::time::Duration;
 
-/// The interval at which every waiting peer gets its turn, though no event gave it one.
+/// The interval at which every waiting peer is retried, even without an event.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Peers of one line that are served together, in case one needs less than those before it.
+/// Maximum of peers of one line that are served in one go, in case one needs less than those before
+/// it.
 const LOOK_MAX: usize = 32;
-/// For how long a peer may stand in line before slow ones lose what they hold.
+/// The time that a peer may wait in line before slow peers are disconnected.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// For how long a call may wait when its peer does nothing, or there is no memory for it.
+/// The time that a call may wait if its peer makes no progress, or if there is no memory for it.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The long buffers that a call needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryNeed {
-    /// Octets of the longest one for its chunks.
+    /// Octets of the longest buffer for its chunks.
     pub(super) longest: usize,
-    /// Octets of all of them.
+    /// Octets of all buffers for its chunks.
     pub(super) pulled: u64,
     /// Octets that its reply may take.
     pub(super) expected: u64,
 }
 
 impl Core {
-    /// Checks that a call with this need of memory may go on.
+    /// Checks that a call with this need of memory may continue.
     pub(super) fn admit(
         &mut self,
         peer: PeerId,
@@ -57,7 +58,7 @@ impl Core {
             return Err(Missing::Share);
         }
         let lane = self.lane(peer);
-        // What is longer than every buffer has to go to the app's own memory.
+        // An item longer than every buffer has to go to the app's own memory.
         let longest = longest.max(expected as usize).min(self.memory.slot_max());
         if !is_first && self.is_awaited(lane) || !self.memory.can_lend(longest, lane) {
             return Err(Missing::Memory(longest));
@@ -65,15 +66,15 @@ impl Core {
         Ok(())
     }
 
-    /// Returns true if a call that is whole may go to the app, which may need `expected` octets for
-    /// its reply.
+    /// Returns true if a complete call may go to the app, which may need `expected` octets for its
+    /// reply.
     pub(crate) fn may_answer(&mut self, peer: PeerId, expected: u64) -> bool {
         expected == 0
             || self.first_deferred(peer).is_none()
                 && self.admit(peer, MemoryNeed { longest: 0, pulled: 0, expected }, false).is_ok()
     }
 
-    /// Charges a peer for the memory of a reply, until the reply has left.
+    /// Charges a peer for the memory of a reply until the reply has been sent.
     pub(crate) fn hold_reply(&mut self, peer: PeerId, answer: &Answer) {
         if let Some((bulk, entry)) = Bulk::of(answer).zip(self.peers.get_mut(peer)) {
             entry.served.account.hold(bulk.held(), self.now);
@@ -87,7 +88,7 @@ impl Core {
         }
     }
 
-    /// Ends [`hold_reply`](Self::hold_reply) for a reply that has left, and pays for its octets.
+    /// Ends [`hold_reply`](Self::hold_reply) for a sent reply, and credits its octets.
     pub(crate) fn end_bulk(&mut self, peer: PeerId, bulk: Bulk) {
         let (now, share) = (self.now, self.memory.share());
         if let Some(entry) = self.peers.get_mut(peer) {
@@ -108,14 +109,14 @@ impl Core {
         self.responder.replies.push_back(Unsent { call, answer, held });
     }
 
-    /// Gives back the memory of a long reply that has left.
+    /// Releases the memory of a long reply that has been sent.
     pub(crate) fn handle_bulk_sent(&mut self, qp: Qp, bulk: Bulk) {
         if let Some(peer) = self.peers.of_qp(qp) {
             self.end_bulk(peer, bulk);
         }
     }
 
-    /// Notes the obstacle of the first waiting call of a peer.
+    /// Records the obstacle of the first waiting call of a peer.
     pub(crate) fn await_missing(&mut self, peer: PeerId, missing: Option<Missing>) {
         let wait = match missing {
             Some(Missing::Memory(len)) => Wait::Memory(len),
@@ -132,8 +133,8 @@ impl Core {
         })
     }
 
-    /// Gives a peer its turn, for work has ended on its connection and its send queue may have
-    /// room.
+    /// Gives a peer its turn, because work has completed on its connection and its send queue may
+    /// have room.
     pub(crate) fn note_room(&mut self, qp: Qp) {
         self.responder.has_room = true;
         if let Some(peer) = self.peers.of_qp(qp) {
@@ -143,8 +144,8 @@ impl Core {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so
-    /// that a peer which takes nothing holds up nobody else.
+    /// Retries deferred work. Replies go first, because they free memory, and each independently,
+    /// so that a peer which accepts nothing delays no other.
     #[inline(never)]
     pub(crate) fn retry_deferred(&mut self) -> bool {
         let is_due = self.core.now >= self.core.responder.next_look;
@@ -194,9 +195,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         progress
     }
 
-    /// Serves the first peers of a line, in order. Behind a peer that finds no buffer, only those
-    /// are served that need shorter ones, and replies to calls of ours, which have a buffer of
-    /// their own.
+    /// Serves the first peers of a line, in order. After a peer that finds no buffer, only peers
+    /// that need shorter ones are served, and replies to our calls, which have a buffer of their
+    /// own.
     fn serve_lane(&mut self, lane: Lane) -> bool {
         let (mut progress, mut shortest, mut at) = (false, usize::MAX, 0);
         while at < LOOK_MAX
@@ -208,7 +209,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if self.core.awaited_len(peer) < shortest || self.core.is_tcp_server(peer) {
                 progress |= self.serve(peer, true);
             }
-            // A peer that goes on leaves the line.
+            // A peer that continues leaves the line.
             if self.core.responder.line.lane(lane).get(at) == Some(&peer) {
                 shortest = shortest.min(self.core.awaited_len(peer));
                 at += 1;
@@ -217,7 +218,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         progress
     }
 
-    /// Goes on with what a peer has waiting: one call, or its record. True if it did.
+    /// Continues the waiting work of a peer: one call, or its record. Returns true if that was
+    /// possible.
     fn serve(&mut self, peer: PeerId, is_first: bool) -> bool {
         let Some(call) = self.core.first_deferred(peer) else {
             let is_stream = matches!(
@@ -231,14 +233,15 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.core.set_wait(peer, Wait::Nothing);
             return is_stream;
         };
-        // Before it goes on, for then it may be over, and its connection may be another peer's.
+        // Before the call continues, because afterwards it may be over, and its connection may
+        // belong to another peer.
         let waits_since = self.core.advance(peer);
         if let Err(missing) = self.pull(call, is_first) {
             self.core.put_back(peer, call, waits_since);
             self.core.await_missing(peer, Some(missing));
             return false;
         }
-        // Others have their turn first.
+        // Other peers have their turn first.
         let rest = self.core.first_deferred(peer).is_some();
         self.core.set_wait(peer, Wait::Nothing);
         if rest {
@@ -247,8 +250,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         true
     }
 
-    /// Ends the connections of peers that are slow, if somebody has waited for memory for a while:
-    /// as many as there are waiting.
+    /// Ends the connections of slow peers, up to the number of waiting ones, if some peer has
+    /// waited for memory for a while.
     fn end_slow(&mut self) {
         if self.core.longest_wait().is_none_or(|wait| wait < PATIENCE) {
             return;
@@ -288,7 +291,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends a connection, and remembers why.
+    /// Ends a connection, and records the reason.
     fn end_because(&mut self, peer: PeerId, cause: Cause) {
         if let Some(entry) = self.core.peers.get_mut(peer) {
             entry.end_because(cause);
@@ -297,5 +300,5 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-// What a message slot takes is never waited for in line, and never counted.
+// Memory that fits a message slot is never waited for in line, and never counted.
 const _: () = assert!(SMALL_MAX >= crate::config::INLINE_LEN);

@@ -5,8 +5,8 @@ use stag_protocol::rpcrdma::{self, ErrorBody, ErrorReply};
 use stag_verbs::{Provider, Qp, Refusal, Refused};
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends an RDMA_ERROR: the call must not stay open (RFC 8166 §4.5.4). The message waits for
-    /// memory and for room as replies do.
+    /// Sends an RDMA_ERROR, because the call must not stay open (RFC 8166 §4.5.4). The message
+    /// waits for memory and for room as replies do.
     pub(crate) fn send_error(&mut self, qp: Qp, reply: &ErrorReply) {
         let Some(mut message) = self.core.header_message() else {
             return self.keep_error(qp, reply);
@@ -26,8 +26,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Has an RDMA_ERROR wait. There is a place for every call; only a peer that gets more than one
-    /// for a call finds none.
+    /// Queues an RDMA_ERROR. There is an entry for every call; only a peer that gets more than one
+    /// error for a call finds none.
     fn keep_error(&mut self, qp: Qp, reply: &ErrorReply) {
         if self.core.responder.errors.len() == self.core.responder.errors.capacity() {
             return self.provider.disconnect(qp);

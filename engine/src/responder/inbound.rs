@@ -1,29 +1,30 @@
-//! One call of a peer.
+//! The state of one call of a peer.
 
 use crate::app::{Answer, PeerId};
 use stag_pools::{Buf, table::Key};
 use stag_protocol::rpcrdma::{Body, Credits, Header, Xid, chunk::READS_MAX, responder::Pull};
 use stag_verbs::Time;
 
-/// A call of a peer. Short, for most calls are over as soon as they arrived: the parts that only
-/// some have are elsewhere.
+/// A call of a peer. It is small, because most calls end in the pass that they arrive in; parts
+/// that only some calls need are stored elsewhere.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub(super) peer: PeerId,
     pub(super) xid: Xid,
     pub(super) state: InboundState,
-    /// Its header named something in [`Responder::lists`](super::Responder).
+    /// Its header named chunks in [`Responder::lists`](super::Responder).
     pub(super) has_lists: bool,
-    /// Time of the pass in which it came.
+    /// Time of the pass that received it.
     pub(super) came_at: Time,
-    /// Until it is dispatched, and only if there is something to pull.
+    /// Until it is dispatched, and only if there are chunks to pull.
     pub(super) fabric: Option<Box<FabricCall>>,
 }
 
-/// A call without chunks that the app is looking at. If it is answered at once, it needs no place.
+/// A call without chunks that the app is serving. If it is answered at once, it needs no table
+/// entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreshCall {
-    /// Its name: the next key of the table.
+    /// Its ID: the next key of the table.
     pub(super) key: Key,
     pub(super) peer: PeerId,
     pub(super) xid: Xid,
@@ -36,13 +37,13 @@ pub(super) struct FabricCall {
     pub(super) payload_at: usize,
     pub(super) message: Option<Buf>,
     pub(super) pull: Pull,
-    /// The octets that were pulled, by place in `pull.chunks()`.
+    /// The pulled octets, by index in `pull.chunks()`.
     pub(super) chunks: [Option<Buf>; READS_MAX],
-    /// Reads done.
+    /// Completed Reads.
     pub(super) pulled: usize,
     /// Time of arrival.
     pub(super) since: Time,
-    /// Octets of memory that the peer holds while its Reads are under way.
+    /// Octets of memory that the peer holds while its Reads are in flight.
     pub(super) held: u64,
     /// Octets of memory that its reply may take.
     pub(super) expected: u64,
@@ -53,7 +54,7 @@ pub(super) struct FabricCall {
 pub(super) struct Unsent {
     pub(super) call: Key,
     pub(super) answer: Answer,
-    /// Octets that its peer holds because it waits, beyond what every reply of its size holds.
+    /// Octets that its peer is charged because the reply waits, beyond the charge for its size.
     pub(super) held: u64,
 }
 
@@ -62,21 +63,20 @@ pub(super) struct Unsent {
 pub(super) enum InboundState {
     /// Memory or send queue room for its Reads, or its peer's share for its reply.
     AwaitSink,
-    /// The peer's memory.
+    /// The octets of the peer's memory that its Reads pull.
     AwaitPull,
     /// The app.
     AwaitAnswer,
-    /// Room in the send queue for its reply, which is among the
-    /// [`Responder::replies`](super::Responder).
+    /// Room in the send queue for its reply, which is in [`Responder::replies`](super::Responder).
     AwaitRoom,
 }
 
-/// The obstacle of a call.
+/// The reason why a call cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// A buffer of the shard, for at least this many octets.
     Memory(usize),
-    /// More buffers at once than there are for such a peer.
+    /// More buffers at once than such a peer can ever have.
     Buffers,
     /// Room in its connection's share of the memory.
     Share,
@@ -85,7 +85,7 @@ pub(crate) enum Missing {
 }
 
 impl Default for FabricCall {
-    /// Of no call.
+    /// Used before any call.
     fn default() -> Self {
         let header = Header { xid: Xid(0), credits: Credits(0), body: Body::Msg };
         let chunks = [const { None }; READS_MAX];

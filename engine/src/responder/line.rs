@@ -1,10 +1,10 @@
-//! Calls of peers that wait for memory or room, and in which order they go on.
+//! Order of calls of peers that wait for memory or room.
 //!
-//! A peer's calls wait behind one another, so that it waits for one thing at a time. Peers whose
-//! first call waits for memory stand in one of two lines, proven ones and newcomers. A buffer goes
-//! to the first peer of a line, which then goes to its end if it has more calls. All other peers
-//! wait for something of their own (room in their send queue, or in their share), and are served
-//! when a piece of their work has ended.
+//! The calls of one peer are queued one after the other, so that each peer waits for one thing at a
+//! time. Peers whose first call waits for memory are in one of two lines: proven peers, or
+//! newcomers. A buffer goes to the first peer of a line, which then moves to the end if it has more
+//! calls. All other peers wait for work of their own (room in their send queue, or in their share),
+//! and are served when some of that work has completed.
 
 use crate::{account::SMALL_MAX, app::PeerId, core::Core, memory::Lane, peer::Peer};
 use stag_pools::{
@@ -14,37 +14,37 @@ use stag_pools::{
 use stag_verbs::Time;
 use std::{collections::VecDeque, time::Duration};
 
-/// The obstacle of a peer whose calls, or whose record, cannot go on.
+/// The obstacle of a peer whose calls or record cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Nothing waits.
     Nothing,
     /// Its turn, later in this pass or in the next one.
     Turn,
-    /// The end of work of its own: a Read, a reply, a Send.
+    /// The completion of its own work: a Read, a reply, a Send.
     Itself,
-    /// A buffer of the shard for at least so many octets.
+    /// A buffer of the shard for at least this number of octets.
     Memory(usize),
 }
 
 /// All peers that wait.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// The call that waits behind each place of `inbound`.
+    /// For each entry of `inbound`, the next waiting call of its peer.
     behind: Box<[Option<Key>]>,
-    /// Peers that wait for memory, in order: proven ones, and newcomers. Each stands in one of
-    /// them, once.
+    /// Peers that wait for memory, in order: proven ones, and newcomers. Each peer is in one line,
+    /// once.
     lanes: [VecDeque<PeerId>; 2],
-    /// Peers that are to be looked at.
+    /// Peers to be served next.
     turns: VecDeque<PeerId>,
-    /// Peers that wait for anything.
+    /// Number of peers that wait for anything.
     count: usize,
-    /// Free buffers when those in the lines were looked at.
+    /// Number of free buffers when the lines were last served.
     pub(crate) seen: usize,
 }
 
 impl Line {
-    /// For so many calls of so many peers.
+    /// A line for `calls` calls of `peers` peers.
     pub(crate) fn new(calls: usize, peers: usize) -> Self {
         let lane = || VecDeque::with_capacity(peers);
         Self {
@@ -56,13 +56,13 @@ impl Line {
         }
     }
 
-    /// Returns true if nobody waits.
+    /// Returns true if no peer waits.
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Peers of this part of the memory that wait for a buffer.
+    /// Peers of this lane that wait for a buffer.
     pub(crate) const fn lane(&mut self, lane: Lane) -> &mut VecDeque<PeerId> {
         let [proven, newcomers] = &mut self.lanes;
         match lane {
@@ -71,7 +71,7 @@ impl Line {
         }
     }
 
-    /// Takes a peer out of the line in which it stands, if any.
+    /// Removes a peer from its line, if it is in one.
     pub(crate) fn leave(&mut self, peer: PeerId) {
         for lane in &mut self.lanes {
             if let Some(at) = lane.iter().position(|other| *other == peer) {
@@ -81,7 +81,7 @@ impl Line {
         }
     }
 
-    /// Peers that stand in a line.
+    /// Number of peers in the lines.
     pub(crate) fn waiting(&self) -> usize {
         self.lanes.iter().map(VecDeque::len).sum()
     }
@@ -91,7 +91,7 @@ impl Line {
         self.turns.pop_front()
     }
 
-    /// Peers whose turn it is.
+    /// Number of peers whose turn it is.
     pub(crate) fn turns(&self) -> usize {
         self.turns.len()
     }
@@ -106,7 +106,7 @@ impl Core {
         if is_proven { Lane::Proven } else { Lane::Newcomer }
     }
 
-    /// An empty buffer for the app, as far as the peer may have it whose call it is looking at.
+    /// An empty buffer for the app, within the limits of the peer whose call it is serving.
     #[inline]
     pub(crate) fn take_for_app(&self, len: usize) -> Option<Buf> {
         match self.responder.serving {
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    /// An empty buffer, as far as this peer may have it.
+    /// An empty buffer, within the limits of this peer.
     pub(crate) fn take_for_peer(&self, peer: PeerId, len: usize) -> Option<Buf> {
         match len > SMALL_MAX {
             true => self.memory.lend(len, self.lane(peer)),
@@ -131,7 +131,7 @@ impl Core {
         }
     }
 
-    /// Returns true if somebody waits for this part of the memory.
+    /// Returns true if a peer waits for this part of the memory.
     pub(crate) fn is_awaited(&self, lane: Lane) -> bool {
         let [proven, newcomers] = &self.responder.line.lanes;
         match lane {
@@ -140,7 +140,7 @@ impl Core {
         }
     }
 
-    /// Puts a call behind all others of its peer that wait.
+    /// Queues a call after all other waiting calls of its peer.
     pub(crate) fn defer(&mut self, peer: PeerId, call: Key) {
         let Some(entry) = self.peers.get_mut(peer) else { return };
         if let Some(place) = self.responder.line.behind.get_mut(call.index()) {
@@ -157,12 +157,12 @@ impl Core {
         };
     }
 
-    /// The first call of a peer that waits.
+    /// The first waiting call of a peer.
     pub(crate) fn first_deferred(&self, peer: PeerId) -> Option<Key> {
         self.peers.get(peer)?.served.deferred.map(|(first, _)| first)
     }
 
-    /// Takes the first waiting call of a peer from its queue. Returns since when it waited.
+    /// Removes the first waiting call of a peer from its queue; returns the start of its wait.
     pub(crate) fn advance(&mut self, peer: PeerId) -> Time {
         let Some(entry) = self.peers.get_mut(peer) else { return self.now };
         if let Some((first, last)) = entry.served.deferred {
@@ -172,7 +172,7 @@ impl Core {
         std::mem::replace(&mut entry.served.waits_since, self.now)
     }
 
-    /// Undoes [`advance`](Self::advance) for a call that cannot go on.
+    /// Undoes [`advance`](Self::advance) for a call that cannot continue.
     pub(crate) fn put_back(&mut self, peer: PeerId, call: Key, waits_since: Time) {
         let Some(entry) = self.peers.get_mut(peer) else { return };
         if let Some(place) = self.responder.line.behind.get_mut(call.index()) {
@@ -182,7 +182,7 @@ impl Core {
         entry.served.waits_since = waits_since;
     }
 
-    /// Octets of the buffer for which a peer stands in line.
+    /// Octets of the buffer that a peer waits for in line.
     pub(crate) fn awaited_len(&self, peer: PeerId) -> usize {
         match self.peers.get(peer).map(|entry| entry.served.wait) {
             Some(Wait::Memory(len)) => len,
@@ -190,9 +190,9 @@ impl Core {
         }
     }
 
-    /// Moves a peer to the end of the other line when its credit has changed: in the proven line, a
-    /// peer that may no longer use the kept buffers would block those that may. Returns true if it
-    /// moved.
+    /// Moves a peer to the end of the other line if its credit has changed: in the proven line, a
+    /// peer that may no longer use the reserved buffers would block peers that may. Returns true if
+    /// it moved.
     pub(crate) fn change_lane(&mut self, peer: PeerId, from: Lane) -> bool {
         let now = self.now;
         if let Some(entry) = self.peers.get_mut(peer) {
@@ -207,7 +207,7 @@ impl Core {
         true
     }
 
-    /// Notes the obstacle of a peer.
+    /// Records the obstacle of a peer.
     pub(crate) fn set_wait(&mut self, peer: PeerId, wait: Wait) {
         let (now, lane) = (self.now, self.lane(peer));
         let Some(entry) = self.peers.get_mut(peer) else { return };
@@ -232,7 +232,8 @@ impl Core {
         }
     }
 
-    /// Gives a peer that waits for work of its own its turn, for some of that work has ended.
+    /// Gives a peer that waits for work of its own its turn, because some of that work has
+    /// completed.
     #[inline]
     pub(crate) fn wake(&mut self, peer: PeerId) {
         if self.peers.get(peer).is_some_and(|entry| entry.served.wait == Wait::Itself) {
@@ -240,8 +241,7 @@ impl Core {
         }
     }
 
-    /// Has a peer wait anew that exchanged its connection with another one: the lines know peers by
-    /// their names.
+    /// Requeues a peer that exchanged its connection with another one: the lines hold peer IDs.
     pub(crate) fn wait_anew(&mut self, peer: PeerId) {
         self.responder.line.leave(peer);
         if self.peers.get(peer).is_some_and(|entry| entry.served.wait != Wait::Nothing) {
@@ -260,7 +260,8 @@ impl Core {
         }
     }
 
-    /// Charges nobody for the next `time`: this shard was busy with something else, or did not run.
+    /// Excludes the next `time` from all charges: the shard was busy with other work, or did not
+    /// run.
     #[cold]
     pub(crate) fn forgive(&mut self, time: Duration) {
         for (_, entry) in self.peers.iter_mut() {
@@ -269,7 +270,7 @@ impl Core {
         }
     }
 
-    /// The longest time that a peer has stood in a line.
+    /// The longest time that a peer has been in a line.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
         let in_line = |peer: &Peer| {
             matches!(peer.served.wait, Wait::Memory(_)).then_some(peer.served.waits_since)

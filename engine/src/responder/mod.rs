@@ -1,9 +1,9 @@
-//! Calls of peers: how they are taken, pulled and answered.
+//! Calls of peers: accept, pull, answer.
 //!
-//! A call without chunks and a reply that fits inline go the short way (`short`), one with one
-//! chunk of one segment that of `one_chunk`. `calls` takes any other call, `pull` its Read chunks,
-//! and `chunked` sends any other reply; `answers` decides the way of a reply. Calls and replies for
-//! which memory or room is missing wait in `line` and `deferred`.
+//! A call without chunks and a reply that fits inline take the short path (`short`), one with one
+//! chunk of one segment that of `one_chunk`. `calls` handles all other calls, `pull` their Read
+//! chunks, and `chunked` sends all other replies; `answers` chooses the path of a reply. Calls and
+//! replies that lack memory or room wait in `line` and `deferred`.
 
 mod answers;
 mod bulk;
@@ -39,28 +39,29 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct Responder {
     calls: Table<Inbound>,
-    /// The chunk lists of each place in `calls`: apart, so that a call without chunks moves none.
+    /// The chunk lists of each entry of `calls`: separate, so that a call without chunks moves
+    /// none.
     lists: Box<[ChunkLists]>,
-    /// Places for the parts that only calls with chunks have.
+    /// Spare boxes for the parts that only calls with chunks have.
     spare: Spare<FabricCall>,
-    /// Calls of peers that wait for memory to be pulled into, or for their reply.
+    /// Calls of peers that wait for memory to pull into, or for their reply.
     line: Line,
-    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before
-    /// `line`: they free memory.
+    /// Calls of peers whose reply waits for room in a send queue or for memory. They are retried
+    /// before `line`, because they free memory.
     replies: VecDeque<Unsent>,
-    /// RDMA_ERROR messages that wait for the same.
+    /// RDMA_ERROR messages that wait in the same way.
     errors: VecDeque<(Qp, ErrorReply)>,
-    /// Work ended for which those replies and messages may wait.
+    /// Work has completed that those replies and messages may wait for.
     has_room: bool,
     /// Lists of the reply that is being built.
     returned: ChunkLists,
-    /// The caller of the call that the app is looking at.
+    /// The caller of the call that the app is serving.
     serving: Option<PeerId>,
-    /// That call, if it came short, has no place among the calls yet, and was not answered.
+    /// That call, if it arrived short, has no table entry yet, and is unanswered.
     fresh: Option<FreshCall>,
-    /// Room for a reply that is written where it is sent from, behind room for its header.
+    /// Room for a reply that is written directly into the send buffer, after room for its header.
     written: Box<[u8]>,
-    /// The time to look at those that wait for memory or room, whatever happened to them.
+    /// The time at which waiting peers are retried, even without an event.
     next_look: Time,
 }
 
@@ -69,15 +70,15 @@ pub(crate) struct Responder {
 pub(crate) struct Served {
     /// Buffers that its Reads are to fill.
     pulling: usize,
-    /// Memory that its connection keeps from others.
+    /// Memory that its connection holds and others cannot use.
     account: Account,
     /// Octets that have moved on its connection.
     moved: u64,
-    /// The first and the last of its calls that wait for memory or room, which [`Line`] joins.
+    /// The first and the last of its calls that wait for memory or room, linked by [`Line`].
     deferred: Option<(Key, Key)>,
     /// The event that the first of them waits for.
     wait: Wait,
-    /// The beginning of that wait.
+    /// The start of that wait.
     waits_since: Time,
 }
 
@@ -101,18 +102,18 @@ impl Served {
         }
     }
 
-    /// Octets of our memory that the peer keeps from others, and octets that have moved.
+    /// Octets of our memory that the peer holds, and octets that have moved.
     pub(crate) const fn octets(&self) -> HeldAndMoved {
         HeldAndMoved { held: self.account.held(), moved: self.moved }
     }
 
-    /// Counts octets that went to the peer or came from it, but for those of messages inline.
+    /// Counts octets moved to or from the peer, except those of inline messages.
     #[inline]
     pub(crate) const fn count_octets(&mut self, octets: u64) {
         self.moved = self.moved.wrapping_add(octets);
     }
 
-    /// Memory that the peer's connection keeps from others.
+    /// The account of the memory that the peer's connection holds.
     pub(crate) const fn account(&mut self) -> &mut Account {
         &mut self.account
     }
@@ -137,19 +138,19 @@ impl Responder {
         }
     }
 
-    /// Room for a reply that is written where it is sent from.
+    /// Room for a reply that is written directly into the send buffer.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [u8] {
         self.written.get_mut(SHORT_ROOM..).unwrap_or_default()
     }
 
-    /// The peer of a call that is not answered.
+    /// The peer of an unanswered call.
     pub(crate) fn caller(&self, call: Key) -> Option<PeerId> {
         let fresh = self.fresh.filter(|fresh| fresh.key == call);
         fresh.map(|fresh| fresh.peer).or_else(|| Some(self.calls.get(call)?.peer))
     }
 
-    /// Calls that are not over.
+    /// Calls that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }
@@ -161,21 +162,21 @@ impl Responder {
     /// Returns true if a call or a reply waits for memory or for room.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        // Without a branch for each: this is asked in every pass.
+        // Without a branch for each, because this is checked in every pass.
         !(self.replies.is_empty() & self.errors.is_empty() & self.line.is_empty())
     }
 
-    /// Takes a call that came whole. None when there is no place for it.
+    /// Adds a call that arrived completely. None if the table is full.
     pub(crate) fn begin_whole(&mut self, peer: PeerId, xid: Xid, now: Time) -> Option<Key> {
         self.calls.insert(Inbound::whole(peer, xid, now)).ok()
     }
 
-    /// The peer and the time of arrival of each call that is not over.
+    /// The peer and the time of arrival of each call that has not ended.
     pub(crate) fn in_progress(&self) -> impl Iterator<Item = (PeerId, Time)> {
         self.calls.iter().map(|(_, call)| (call.peer, call.came_at))
     }
 
-    /// Forgets a call that is over, one way or another.
+    /// Removes a call that has ended, with or without an answer.
     #[inline]
     fn forget(&mut self, key: Key) {
         if let Some(Inbound { fabric: Some(fabric), .. }) = self.calls.remove(key) {
@@ -183,8 +184,8 @@ impl Responder {
         }
     }
 
-    /// The chunk lists of a call, and those of the reply that is being built. `empty` are the lists
-    /// of a call that has none of its own.
+    /// The chunk lists of a call, and those of the reply that is being built. `empty` is used for a
+    /// call that has no lists of its own.
     fn lists_and_returned(
         &mut self,
         key: Key,
@@ -194,7 +195,7 @@ impl Responder {
         (empty.unwrap_or_else(own), &mut self.returned)
     }
 
-    /// Gives calls the peer that has their connection now.
+    /// Assigns calls to the peer that now has their connection.
     pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
         let calls = self.calls.iter_mut().map(|(_, call)| &mut call.peer);
         let fresh = self.fresh.iter_mut().map(|fresh| &mut fresh.peer);
@@ -209,7 +210,7 @@ impl Responder {
 }
 
 impl Core {
-    /// Forgets the calls of a peer, and what they held, for its connection is over.
+    /// Removes the calls of a peer whose connection has ended, and all that they held.
     pub(crate) fn forget_calls_from(&mut self, peer: PeerId) {
         let Responder { calls, spare, .. } = &mut self.responder;
         calls.retain(|_, call| {
@@ -232,7 +233,7 @@ impl Core {
         }
     }
 
-    /// Forgets marks of calls that are gone.
+    /// Removes trace marks of calls that are gone.
     pub(crate) fn forget_dead_marks(&mut self) {
         self.watch.forget_dead(&self.responder.calls);
     }

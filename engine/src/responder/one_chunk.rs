@@ -1,5 +1,5 @@
-//! Calls with one chunk of one segment, as the READ and the WRITE of NFS have, and their replies:
-//! most of those that are not short. To the same effect as `chunked`, without its plan.
+//! Calls with one chunk of one segment, as of NFS READ and WRITE, and their replies: most calls
+//! that are not short. A fast path with the same effect as `chunked`.
 
 use super::{
     bulk::Bulk,
@@ -27,12 +27,12 @@ use stag_verbs::{Provider, Qp};
 pub(super) enum OneChunk {
     /// A Write chunk: this segment.
     Write(Segment),
-    /// A Read chunk. The call has no room for an item of its reply.
+    /// A Read chunk. The call offers no Write chunk for a result.
     Read,
 }
 
 impl OneChunk {
-    /// None: the call has other chunks, or the reply an item that goes inline.
+    /// None: the call has other chunks, or the reply has an item that goes inline.
     #[inline]
     pub(super) fn of(lists: &ChunkLists, answer: &Answer) -> Option<Self> {
         match lists.only_write() {
@@ -43,7 +43,7 @@ impl OneChunk {
         }
     }
 
-    /// Makes `returned` the lists of a reply before anything is written, as
+    /// Sets `returned` to the lists of a reply before anything is pushed, as
     /// [`ChunkLists::return_unused`] does.
     fn return_unused(self, call: &ChunkLists, returned: &mut ChunkLists) {
         match self {
@@ -58,8 +58,8 @@ impl OneChunk {
 }
 
 impl OneChunk {
-    /// Fills the lists of a reply with an item, and a message that goes into `room` octets after
-    /// its header; as [`responder::plan_reply`] does.
+    /// Fills in the lists of a reply with an item, and a message for which `room` octets are left
+    /// after its header, as [`responder::plan_reply`] does.
     fn plan(
         self,
         item: u32,
@@ -75,8 +75,8 @@ impl OneChunk {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Gives a call a place whose only chunk is a Write chunk of one segment, and hands it over:
-    /// its transaction was compared, and there is memory for its reply.
+    /// Gives a call whose only chunk is a Write chunk of one segment an entry, and passes it to the
+    /// app. Its XID was compared, and there is memory for its reply.
     pub(super) fn begin_with_room(
         &mut self,
         sender: Sender,
@@ -104,7 +104,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.repost(message);
     }
 
-    /// Sends the reply to a call with one chunk of one segment. It comes back when the send queue
+    /// Sends the reply to a call with one chunk of one segment. It is returned if the send queue
     /// has no room for it.
     pub(super) fn answer_one_chunk(
         &mut self,
@@ -128,21 +128,21 @@ impl<P: Provider, A: App> Shard<P, A> {
         let pushes = if item_len > 0 { count_parts(&answer) } else { 0 };
         let kept = room_kept(connection);
         if pushes + kept >= self.provider.limits().send_queue {
-            // It would never fit: an error is all that can be sent (RFC 8166 §4.5.4).
+            // It would never fit: only an error can be sent (RFC 8166 §4.5.4).
             return self.refuse_reply(call, &answer, PeerFault::TooManySegments);
         }
         if self.provider.send_room(qp) < pushes + 1 + kept {
             return Err(answer);
         }
-        // The reply goes out: it tells the grant.
+        // The reply will be sent, and announces the grant.
         core.adapt_grant(peer, u64::from(item_len));
         let stats = &mut core.counters.stats.responder;
         *if item_len > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
         stats.remote_invalidations += u64::from(invalidate.is_some());
         stats.writes += pushes as u64;
         stats.pushed += u64::from(item_len);
-        // Each part is kept until the work that has it is done: the Send may leave at once, while a
-        // slow peer has the Writes' memory still to fetch.
+        // Each part is kept until its own work completes: the Send may complete at once, while a
+        // slow peer has yet to take the data of the Writes.
         let (bulk, pushed) = match pushes {
             0 => (Bulk::of(&answer), None),
             _ => (Bulk::of_message(&answer), Bulk::of_items(&answer)),
@@ -170,12 +170,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Octets of the item of a reply that has one at most.
+/// Octets of the item of a reply that has at most one.
 fn item_len(answer: &Answer) -> u32 {
     answer.item.as_ref().map_or(0, |item| item.octets.len()) as u32
 }
 
-/// RDMA Writes that take the item of a reply to one segment.
+/// Counts the RDMA Writes that push the item of a reply to one segment.
 fn count_parts(answer: &Answer) -> usize {
     let parts = answer.item.iter().flat_map(|item| &item.octets);
     parts.filter(|part| !part.is_empty()).count()
@@ -189,8 +189,8 @@ mod tests {
         responder::{ReplyParts, ReplyPolicy, plan_reply},
     };
 
-    /// Plans the reply with `item` octets in its item and `rest` beside it, both ways. Returns true
-    /// if it can be sent.
+    /// Plans the reply with `item` octets in its item and `rest` other octets, by both paths.
+    /// Returns true if it can be sent.
     fn compare(call: &ChunkLists, offer: OneChunk, item: u32, rest: u32) -> bool {
         let parts = ReplyParts::with_item(rest, item, 8);
         let threshold = InlineSize::at_most(4096).threshold(InlineSize::at_most(4096));

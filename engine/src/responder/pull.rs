@@ -26,26 +26,26 @@ use stag_protocol::{
 };
 use stag_verbs::{Provider, Qp, Refusal as PostRefusal, Refused, RemoteSpan, Status};
 
-/// One peer's Reads hold at most this part of the large buffers.
+/// One peer's Reads may hold at most one part in `PULL_SHARE` of the large buffers.
 const PULL_SHARE: usize = 4;
 
-/// A segment as the provider has it.
+/// Converts a segment to the provider's type.
 pub(super) const fn remote(segment: Segment) -> RemoteSpan {
     RemoteSpan { key: RemoteKey(segment.handle), offset: segment.offset, len: segment.length }
 }
 
-/// Buffers for the chunks of a call, by their place.
+/// Buffers for the chunks of a call, by index.
 #[derive(Debug)]
 struct Sinks {
     buffers: [Option<Buf>; READS_MAX],
-    /// Octets of the long ones, which the peer holds while its Reads are under way.
+    /// Octets of the long ones, which the peer holds while its Reads are in flight.
     held: u64,
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hop 8: asks for every chunk of a call, or for none when something is missing for one of
-    /// them. A call that names none goes to the app once there is memory for its reply. `is_first`:
-    /// it is its peer's turn among those that wait for memory.
+    /// Hop 8: posts the Reads for all chunks of a call, or for none if memory or room is missing. A
+    /// call without Read chunks goes to the app once there is memory for its reply. `is_first`
+    /// means that its peer has its turn among the peers that wait for memory.
     pub(super) fn pull(&mut self, key: Key, is_first: bool) -> Result<(), Missing> {
         let Some(call) = self.core.responder.calls.get(key) else { return Ok(()) };
         let (peer, Some(fabric)) = (call.peer, &call.fabric) else { return Ok(()) };
@@ -105,8 +105,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(held)
     }
 
-    /// Keeps a call out of the line that needs more buffers than its peer can ever have: it would
-    /// block those behind it.
+    /// Keeps a call that needs more buffers than its peer can ever have out of the line, where it
+    /// would block the calls after it.
     fn judge(&self, key: Key, lane: Lane, missing: Missing) -> Missing {
         let fabric = self.core.responder.calls.get(key).and_then(|call| call.fabric.as_ref());
         let lens =
@@ -114,7 +114,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.memory.fits(lens, lane) { missing } else { Missing::Buffers }
     }
 
-    /// Asks for every chunk of a call that has its buffers.
+    /// Posts the Reads for all chunks of a call that has its buffers.
     fn post_reads(&mut self, peer: PeerId, qp: Qp, key: Key, sinks: Sinks) {
         let Sinks { buffers, held } = sinks;
         let core = &mut self.core;
@@ -145,9 +145,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         if refused == Some(PostRefusal::Malformed) {
-            // This connection carries no Reads, for its peer allows none: the call can never be
-            // whole. Any other refusal means that the connection is dying, and its end removes the
-            // call.
+            // This connection allows no Reads, so the call can never be completed. Any other
+            // refusal means that the connection is dying, and its end removes the call.
             entry.served.pulling -= reads;
             entry.served.account.let_go(held, core.now);
             self.core.responder.forget(key);
@@ -155,7 +154,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes a Read that ended. Reads of one call end in the order of its chunks.
+    /// Handles a completed Read. Reads of one call complete in the order of its chunks.
     pub(crate) fn handle_pulled(&mut self, qp: Qp, key: Key, status: Status, sink: Buf) {
         let Some(fabric) =
             self.core.responder.calls.get_mut(key).and_then(|call| call.fabric.as_mut())
@@ -185,7 +184,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Hop 9: hands a call over that was pulled.
+    /// Hop 9: passes a pulled call to the app.
     fn dispatch(&mut self, key: Key) {
         let Some(call) = self.core.responder.calls.get_mut(key) else { return };
         call.state = InboundState::AwaitAnswer;
@@ -193,7 +192,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(mut fabric) = call.fabric.take() else { return };
         if let Some(entry) = self.core.peers.get_mut(peer) {
             entry.served.pulling = entry.served.pulling.saturating_sub(fabric.pulled);
-            // From here on it is in our hands.
+            // From here on we hold the memory, not the peer.
             entry.served.account.let_go(fabric.held, self.core.now);
         }
         self.core.wake(peer);
@@ -223,7 +222,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Octets of the longest buffer that the chunks of a call need, and of all long ones together.
+/// Octets of the longest buffer that the chunks of a call need, and the sum of all long ones.
 fn needed(chunks: &[PullChunk]) -> (usize, u64) {
     let lens = || chunks.iter().map(|chunk| chunk.len as usize).filter(|len| *len > SMALL_MAX);
     (lens().max().unwrap_or(0), lens().map(|len| len as u64).sum())

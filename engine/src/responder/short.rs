@@ -1,4 +1,4 @@
-//! Calls of peers and replies without chunks, with the header of a few words: most of both.
+//! Calls of peers and replies without chunks, with a header of a few words: most calls and replies.
 
 use super::{
     Responder,
@@ -22,8 +22,8 @@ use stag_protocol::{
 use stag_verbs::{PeerAddress, Provider, Qp};
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Answers a call of procedure 0 in nobody's name, which the app wants answered, the way all
-    /// replies can take: it could not leave at once.
+    /// Answers a NULL call with AUTH_NONE, which the app accepted, by the general path, because the
+    /// reply could not be sent at once.
     #[inline(never)]
     pub(crate) fn answer_null(&mut self, peer: PeerId, qp: Qp, header: NullHeader) {
         if let Some(key) = self.begin_fresh(peer, qp, header.xid) {
@@ -35,7 +35,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Hands a call without chunks to the app. Its transaction was compared.
+    /// Passes a call without chunks to the app. Its XID was compared.
     #[inline]
     pub(crate) fn begin_short_call(&mut self, sender: Sender, qp: Qp, xid: Xid, payload: &[u8]) {
         if let Some(key) = self.begin_fresh(sender.peer, qp, xid) {
@@ -44,7 +44,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Has the app serve a call without chunks by its whole header.
-    // By itself: such a header is long, and what a NULL call has is a few words.
+    // Out of line: a full header is large, while a NULL call needs only a few words.
     #[inline(never)]
     fn serve_short(&mut self, key: Key, sender: Sender, payload: &[u8]) {
         let mut reader = Reader::new(payload);
@@ -57,8 +57,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Gives a call without chunks its name, and no place: most are answered before they need one.
-    /// None when there is none.
+    /// Gives a call without chunks an ID but no table entry: most are answered before they need
+    /// one. None if the table is full.
     #[inline(always)]
     fn begin_fresh(&mut self, peer: PeerId, qp: Qp, xid: Xid) -> Option<Key> {
         self.core.counters.stats.responder.calls.short += 1;
@@ -71,7 +71,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         Some(key)
     }
 
-    /// Has the app serve a call that has a name and no place.
+    /// Has the app serve a call that has an ID but no table entry.
     #[inline(always)]
     fn serve_fresh(
         &mut self,
@@ -89,7 +89,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.end_fresh();
     }
 
-    /// The app has looked at a call that has a name and no place.
+    /// Ends the app's work on a call that has an ID but no table entry.
     #[inline(always)]
     fn end_fresh(&mut self) {
         self.core.responder.serving = None;
@@ -104,7 +104,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.empty_outbox();
     }
 
-    /// Gives the fresh call the place that its name promises.
+    /// Inserts the fresh call in the entry that its ID names.
     #[inline]
     fn keep_fresh(&mut self) {
         let Some(FreshCall { key, peer, xid }) = self.core.responder.fresh.take() else { return };
@@ -112,8 +112,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         debug_assert_eq!(kept.ok(), Some(key), "nothing takes a place while the app looks");
     }
 
-    /// Sends a reply without chunks, with the header of a few words, if the fabric takes it at
-    /// once. Returns false when nothing was done.
+    /// Sends a reply without chunks, with a header of a few words, if the fabric accepts it at
+    /// once. Returns false if nothing was done.
     #[inline]
     pub(super) fn answer_short(&mut self, key: Key, message: &mut Buf) -> bool {
         let core = &mut self.core;
@@ -129,7 +129,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
-        // A grant that may change is looked at where all replies are sent.
+        // A grant that may change is adapted on the general path.
         if adapts && entry.grant.is_used_up(granted)
             || !connection.short().fits_reply(message.len())
         {
@@ -158,9 +158,9 @@ impl<P: Provider, A: App> Shard<P, A> {
 }
 
 impl Core {
-    /// Sends the reply of `len` octets that was written to the responder's room, if it answers the
-    /// call that the app is looking at, and that came short; if it fits inline; and if the fabric
-    /// takes it at once. Returns false when nothing was done.
+    /// Sends the reply of `len` octets in the responder's room, if it answers the short call that
+    /// the app is serving, if it fits inline, and if the fabric accepts it at once. Returns false
+    /// if nothing was done.
     #[inline(always)]
     pub(crate) fn answer_at_once(
         &mut self,
@@ -169,7 +169,8 @@ impl Core {
         len: usize,
     ) -> bool {
         let Self { responder, peers, counters, ways, .. } = self;
-        // By its parts: all of it would be read at once, and was just written by parts.
+        // Field by field: reading all of it at once would stall, since it was just written field by
+        // field.
         let Some(FreshCall { key, peer, xid }) = &responder.fresh else { return false };
         let (key, peer, xid) = (*key, *peer, *xid);
         if key != call {
@@ -192,8 +193,8 @@ impl Core {
 }
 
 impl Responder {
-    /// Answers a call of procedure 0 with success, if its reply fits inline, and if the fabric
-    /// takes it at once. None when nothing was done; else true if no receive is owed.
+    /// Answers a NULL call with success, if its reply fits inline and the fabric accepts it at
+    /// once. None if nothing was done; otherwise true if no receive is owed.
     #[inline(always)]
     pub(crate) fn answer_null_at_once(
         &mut self,
@@ -207,8 +208,8 @@ impl Responder {
         self.send_written(fabric, entry, header.xid, len)
     }
 
-    /// Sends the reply of `len` octets in [`room`](Self::room), if it fits inline, and if the
-    /// fabric takes it at once. None when nothing was done; else true if no receive is owed.
+    /// Sends the reply of `len` octets in [`room`](Self::room), if it fits inline and the fabric
+    /// accepts it at once. None if nothing was done; otherwise true if no receive is owed.
     #[inline(always)]
     fn send_written(
         &mut self,
@@ -222,7 +223,7 @@ impl Responder {
         };
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
-        // A grant that may change is looked at where all replies are sent.
+        // A grant that may change is adapted on the general path.
         if adapts && entry.grant.is_used_up(granted) || !connection.short().fits_reply(len) {
             return None;
         }

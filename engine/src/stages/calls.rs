@@ -1,11 +1,11 @@
-//! The latest calls that were watched, each with the time that it spent in every stage.
+//! The latest watched calls, each with its time in every stage.
 
 use super::Stage;
 use stag_protocol::rpc::CallHeader;
 use stag_verbs::{PeerAddress, Time};
 use std::time::Duration;
 
-/// The name of a call: program, version and procedure (RFC 5531 §9), transaction, and caller.
+/// Identification of a call: program, version and procedure (RFC 5531 §9), XID, and caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallName {
     /// Program.
@@ -14,7 +14,7 @@ pub struct CallName {
     pub version: u32,
     /// Procedure.
     pub procedure: u32,
-    /// Transaction.
+    /// XID.
     pub xid: u32,
     /// The caller's address.
     pub from: PeerAddress,
@@ -32,18 +32,18 @@ impl CallName {
 /// A call that was watched from its message to its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchedCall {
-    /// None for a call whose header nobody could read.
+    /// None for a call with an unreadable header.
     pub name: Option<CallName>,
-    /// The pass that found its message.
+    /// The time of the pass that found its message.
     pub came_at: Time,
-    /// By stage, in nanoseconds.
+    /// Time by stage, in nanoseconds.
     spent: [u64; Stage::ALL.len()],
     /// A bit for each stage that it went through.
     stages: u8,
 }
 
 impl WatchedCall {
-    /// A call that spent so many nanoseconds in each stage whose bit is in `stages`.
+    /// A call that spent these nanoseconds in each stage whose bit is set in `stages`.
     pub(super) const fn new(
         name: Option<CallName>,
         came_at: Time,
@@ -65,17 +65,17 @@ impl WatchedCall {
     }
 }
 
-/// The latest watched calls: each new one takes the place of the oldest.
+/// The latest watched calls: each new one replaces the oldest.
 #[derive(Debug)]
 pub(super) struct LatestCalls {
     calls: Vec<WatchedCall>,
     count: usize,
-    /// Place of the oldest, once all places are taken.
+    /// Index of the oldest, once all entries are used.
     next: usize,
 }
 
 impl LatestCalls {
-    /// Calls that a shard remembers.
+    /// Number of calls that a shard keeps.
     pub(super) const COUNT: usize = 256;
 
     /// Room for `count` calls.

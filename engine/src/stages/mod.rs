@@ -1,9 +1,9 @@
 //! The time of a call by stages: recv, parse, pull, app, emit, push, send.
 //!
-//! One call in so many is watched on its way through a shard that answers ([`Sampling`]). The time
-//! between two of its stamps is that of one stage, so that the stages of a call add up to its time
-//! in the shard. Only what is watched reads the clock. Anybody may be let to ask for the histograms
-//! by RPC ([`service`]).
+//! One call in a configured number ([`Sampling`]) is watched on its path through the shard that
+//! answers it. The time between two of its stamps belongs to one stage, so the stages of a call add
+//! up to its time in the shard. Only watched calls read the clock. Clients may be allowed to fetch
+//! the histograms by RPC ([`service`]).
 
 mod calls;
 mod procedures;
@@ -17,11 +17,12 @@ pub(crate) use watch::Watch;
 use crate::clock::Clock;
 use hdrhistogram::Histogram;
 
-/// A part of a call's way through the shard that answers it.
+/// A section of a call's path through the shard that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// From the beginning of the pass that found the message, or the end of the record over TCP, to
-    /// its turn. A header without chunks is read by one look, which is part of this.
+    /// the start of its handling. A header without chunks is parsed by the look itself, which is
+    /// part of this stage.
     Recv,
     /// The transport header and the header of the call were validated.
     Parse,
@@ -33,13 +34,13 @@ pub enum Stage {
     Emit,
     /// The RDMA Writes of the reply were posted.
     Push,
-    /// From its Send to the doorbell at the end of the pass; over TCP, until the socket was given
-    /// what it takes. Waiting for room in the send queue is included.
+    /// From its Send to the doorbell at the end of the pass; over TCP, to the write to the socket.
+    /// Waiting for room in the send queue is included.
     Send,
 }
 
 impl Stage {
-    /// All of them, in the order of a call's way.
+    /// All stages, in the order of a call's path.
     pub const ALL: [Self; 7] =
         [Self::Recv, Self::Parse, Self::Pull, Self::App, Self::Emit, Self::Push, Self::Send];
 
@@ -60,15 +61,14 @@ impl Stage {
 /// Selection of calls to trace, and the clock for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampling {
-    /// One call in so many; 0: none.
+    /// One call in `every` is watched; 0: none.
     pub every: u32,
-    /// The clock whose time the shard's passes are given. None where time is virtual: it stands
-    /// still during a pass.
+    /// The clock of the times that the shard's passes get. None with virtual time, which does not
+    /// advance during a pass.
     pub clock: Option<Clock>,
-    /// The shard's number among those of its process, which whoever asks several shards tells them
-    /// apart by.
+    /// The shard's number in its process, which distinguishes the answers of several shards.
     pub shard: u32,
-    /// Programs whose procedures are told apart; all others are taken together.
+    /// Programs whose procedures are counted separately; all others are counted together.
     pub programs: &'static [WatchedProgram],
 }
 
@@ -77,9 +77,9 @@ impl Sampling {
     pub const EVERY: u32 = 64;
 }
 
-/// The longest time that is told apart from longer ones, in nanoseconds.
+/// The longest time that is distinguished from longer ones, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
-/// Significant digits of a time: a histogram has 30 KiB.
+/// Significant digits of a time: a histogram takes 30 KiB.
 const DIGITS: u8 = 2;
 
 /// The times of watched calls, by stage.
@@ -87,7 +87,7 @@ const DIGITS: u8 = 2;
 pub struct Stages {
     every: u32,
     shard: u32,
-    /// None when nothing is watched.
+    /// None if nothing is watched.
     times: Option<Box<[Histogram<u64>; Stage::ALL.len()]>>,
 }
 
@@ -100,7 +100,7 @@ impl Stages {
         Self { every, shard, times: (every > 0).then(|| Box::new(Stage::ALL.map(empty))) }
     }
 
-    /// One call in so many is watched; 0: none.
+    /// One call in this number is watched; 0: none.
     pub const fn every(&self) -> u32 {
         self.every
     }
@@ -110,18 +110,18 @@ impl Stages {
         self.shard
     }
 
-    /// Calls that were watched from their message to their reply.
+    /// Number of calls that were watched from their message to their reply.
     pub fn calls(&self) -> u64 {
         self.times(Stage::Recv).map_or(0, Histogram::len)
     }
 
-    /// The times in `stage`, in nanoseconds: of each watched call that went through it. None when
+    /// The times in `stage` of all watched calls that went through it, in nanoseconds. None if
     /// nothing is watched.
     pub fn times(&self, stage: Stage) -> Option<&Histogram<u64>> {
         self.times.as_ref()?.get(stage as usize)
     }
 
-    /// Each stage with its times, in the order of a call's way; none when nothing is watched.
+    /// Each stage with its times, in the order of a call's path; none if nothing is watched.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, &Histogram<u64>)> {
         Stage::ALL.into_iter().filter_map(|stage| Some((stage, self.times(stage)?)))
     }
@@ -132,7 +132,7 @@ impl Stages {
         }
     }
 
-    /// Adds what another shard counted.
+    /// Adds the counts of another shard.
     pub fn add(&mut self, other: &Self) {
         if self.times.is_none() {
             return *self = other.clone();
@@ -145,7 +145,7 @@ impl Stages {
         }
     }
 
-    /// The times since `earlier`. None when that is not of the same shard, or not earlier.
+    /// The times since `earlier`. None if that is from another shard, or is not earlier.
     pub fn since(mut self, earlier: &Self) -> Option<Self> {
         if (self.every, self.shard) != (earlier.every, earlier.shard) {
             return None;

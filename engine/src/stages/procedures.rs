@@ -2,7 +2,7 @@
 
 use super::{Stage, WatchedCall};
 
-/// A program whose procedures are told apart.
+/// A program whose procedures are counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchedProgram {
     /// Number of the program (RFC 5531 §9).
@@ -13,11 +13,11 @@ pub struct WatchedProgram {
     pub procedures: u32,
 }
 
-/// Times, counted by powers of two of nanoseconds, each divided by four.
+/// A histogram of times, with four buckets for each power of two of nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeBuckets {
     counts: [u64; Self::COUNT],
-    /// Nanoseconds of all together.
+    /// Sum of all times, in nanoseconds.
     sum: u64,
 }
 
@@ -28,7 +28,7 @@ impl Default for TimeBuckets {
 }
 
 impl TimeBuckets {
-    /// The first bucket takes times below 2⁸ ns, the last one those of 2³⁶ ns (69 s) and more.
+    /// The first bucket counts times below 2⁸ ns, the last one times of 2³⁶ ns (69 s) and more.
     const FIRST: u32 = 8;
     const LAST: u32 = 36;
     const COUNT: usize = 4 * (Self::LAST - Self::FIRST) as usize + 2;
@@ -51,7 +51,7 @@ impl TimeBuckets {
         self.sum = self.sum.saturating_add(nanos);
     }
 
-    /// Adds what another shard counted.
+    /// Adds the counts of another shard.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count = count.saturating_add(*more);
@@ -64,24 +64,24 @@ impl TimeBuckets {
         self.counts.iter().sum()
     }
 
-    /// True without times.
+    /// Returns true if there are no times.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Nanoseconds of all times together.
+    /// Sum of all times, in nanoseconds.
     pub const fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The times below `2^power` nanoseconds, `power` from 8 to 36.
+    /// The number of times below `2^power` nanoseconds, `power` from 8 to 36.
     pub fn below(&self, power: u32) -> u64 {
         let buckets = 1 + 4 * power.clamp(Self::FIRST, Self::LAST).saturating_sub(Self::FIRST);
         self.counts.iter().take(buckets as usize).sum()
     }
 
-    /// The nanoseconds that `hundredths` in a hundred of all times do not exceed, rounded up to the
-    /// end of a bucket: by less than a fifth. None without times, or when the last bucket has it.
+    /// The nanoseconds that `hundredths` percent of all times do not exceed, rounded up to the end
+    /// of a bucket: by less than a fifth. None without times, or if it is in the last bucket.
     pub fn percentile(&self, hundredths: u64) -> Option<u64> {
         let wanted = (self.len().checked_mul(hundredths)?).div_ceil(100).max(1);
         let mut seen = 0;
@@ -92,7 +92,7 @@ impl TimeBuckets {
         Self::end(place)
     }
 
-    /// End of the bucket at `place`, in nanoseconds. None for the last one, which has none.
+    /// End of the bucket at `place`, in nanoseconds. None for the last one, which is unbounded.
     fn end(place: usize) -> Option<u64> {
         let Some(place) = place.checked_sub(1) else { return Some(1 << Self::FIRST) };
         let place = u32::try_from(place).ok().filter(|place| *place < 4 * (36 - 8))?;
@@ -104,12 +104,12 @@ impl TimeBuckets {
 /// The times of the calls of one procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureTimes {
-    /// The program and its version, and the procedure. None for all other programs together, and
-    /// for procedures that a program does not have.
+    /// The program, its version, and the procedure. None for all other programs together, and for
+    /// unknown procedures.
     pub name: Option<(u32, u32, u32)>,
     /// From message to reply.
     pub total: TimeBuckets,
-    /// By stage, in the order of [`Stage::ALL`]; of calls that went through it.
+    /// By stage, in the order of [`Stage::ALL`], for calls that went through it.
     pub stages: [TimeBuckets; Stage::ALL.len()],
 }
 
@@ -143,11 +143,11 @@ fn nanos(time: std::time::Duration) -> u64 {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Procedures {
     programs: &'static [WatchedProgram],
-    /// One for each procedure of the programs, and one for all others.
+    /// One entry for each procedure of the programs, and one for all others.
     times: Vec<ProcedureTimes>,
 }
 
-/// A copy has those that were called, which are few.
+/// A copy has only the procedures that were called, which are few.
 impl Clone for Procedures {
     fn clone(&self) -> Self {
         let called = self.times.iter().filter(|times| !times.total.is_empty());
@@ -185,12 +185,12 @@ impl Procedures {
         }
     }
 
-    /// Those that were called, in the order of their programs.
+    /// The procedures that were called, in the order of their programs.
     pub fn iter(&self) -> impl Iterator<Item = &ProcedureTimes> {
         self.times.iter().filter(|times| !times.total.is_empty())
     }
 
-    /// Adds what another shard counted.
+    /// Adds the counts of another shard.
     pub fn add(&mut self, other: &Self) {
         for more in other.iter() {
             match self.times.iter_mut().find(|known| known.name == more.name) {

@@ -1,5 +1,4 @@
-//! The stages of a shard, for whoever asks: an ONC RPC program that an app may serve beside its
-//! own.
+//! An ONC RPC program that returns the stages of a shard; an app may serve it next to its own.
 //!
 //! It has NULL and [`ASK`], which takes nothing and returns `opaque<>`, DDP-eligible. In it, all
 //! big-endian:
@@ -9,8 +8,9 @@
 //! { unsigned int count; { unsigned hyper nanos; unsigned hyper calls; } times[count]; } stages[7];
 //! ```
 //!
-//! Each stage of [`Stage::ALL`] lists the times that calls spent in it, and how many. Nothing can
-//! be changed, and nothing is said of who called or of what; how busy the server is can be seen.
+//! Each stage of [`Stage::ALL`] lists the times that calls spent in it, and their counts. The
+//! program changes nothing, and reveals neither callers nor procedures; it does reveal the server's
+//! load.
 
 use super::{Stage, Stages};
 use crate::app::{Answer, AnswerItem, Call, Cx};
@@ -31,20 +31,19 @@ pub const VERSION: u32 = 1;
 pub const NULL: u32 = 0;
 /// Returns the histograms of the shard that answers.
 pub const ASK: u32 = 1;
-/// Octets that are returned at most.
+/// Maximum length of the result in octets.
 pub const LEN_MAX: usize = 8 + Stage::ALL.len() * (4 + TIMES_MAX * 16);
 
-/// Times that a histogram tells apart, at most.
+/// Maximum of distinct times in a histogram.
 const TIMES_MAX: usize = 4_096;
 
-/// Calls that a shard has watched at most, for whoever asks it: nine years of a million in a
-/// second.
+/// Maximum of calls that a shard can report: nine years of a million per second.
 const CALLS_MAX: u64 = 1 << 48;
 
 const _: () = assert!(LEN_MAX <= crate::config::ITEM_MAX);
 
-/// Answers a call of the program. False when it is one of another program, which the app answers
-/// itself.
+/// Answers a call of the program. Returns false for a call of another program, which the app
+/// answers itself.
 pub fn answer(cx: &mut Cx<'_>, call: &Call<'_>) -> bool {
     let header = &call.header;
     if header.program != PROGRAM {
@@ -97,7 +96,7 @@ fn reply(cx: &mut Cx<'_>, call: &Call<'_>, item: Option<Buf>) {
     }
 }
 
-/// Octets of `stages`.
+/// Length of the encoded `stages` in octets.
 fn len(stages: &Stages) -> usize {
     let times = stages.iter().map(|(_, times)| times.iter_recorded().count());
     8 + Stage::ALL.len() * 4 + times.sum::<usize>() * 16
@@ -119,15 +118,15 @@ fn emit(stages: &Stages, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
     Ok(())
 }
 
-/// The answer of a shard. An error when it is cut short, or says more calls than a server answers:
-/// their sum over many shards must not wrap.
+/// Parses the answer of a shard. Fails if it is truncated, or if it has more calls than a server
+/// answers: their sum over many shards must not wrap.
 pub fn parse(octets: &[u8]) -> Result<Stages, Error> {
     let mut reader = Reader::new(octets);
     let [shard, every] = reader.words()?;
     let mut stages = Stages::new(every, shard);
     for stage in Stage::ALL {
         let mut all = 0_u64;
-        // As many as there are octets for.
+        // The loop is limited by the octets that there are.
         for _ in 0..reader.u32()? {
             let (nanos, calls) = (reader.u64()?, reader.u64()?);
             all = all.checked_add(calls).filter(|all| *all <= CALLS_MAX).ok_or(Error::BadValue)?;
@@ -187,7 +186,7 @@ mod tests {
         }
         let mut sum = said([CALLS_MAX - 1, 1]).unwrap();
         assert_eq!(sum.calls(), CALLS_MAX);
-        // As many shards as a run has connections.
+        // The number of shards matches the connections of a run.
         (0..12).for_each(|_| sum.add(&sum.clone()));
         assert_eq!(sum.calls(), CALLS_MAX << 12);
         assert!(sum.times(Stage::Recv).unwrap().value_at_quantile(0.5) >= 60_000_000_000);

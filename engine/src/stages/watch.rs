@@ -1,5 +1,5 @@
-//! The calls that are watched, by their place in the table of calls: apart from it, because few
-//! are.
+//! Watched calls, by index in the table of calls. Stored separately, because only few calls are
+//! watched.
 
 use super::{CallName, Procedures, Sampling, Stage, Stages, WatchedCall, calls::LatestCalls};
 use crate::clock::Clock;
@@ -7,16 +7,16 @@ use stag_pools::table::{Key, Table};
 use stag_protocol::rpc::CallHeader;
 use stag_verbs::{PeerAddress, Time};
 
-/// Watches one call in so many. A call that is not watched costs a comparison at each stamp, and
+/// Watches one call in a configured number. An unwatched call costs a comparison at each stamp, and
 /// reads no clock.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Calls until one is watched, that one included.
+    /// Calls up to and including the next watched one.
     until: u32,
-    /// Calls that are watched and have no reply yet; too many while some of them are gone (see
+    /// Watched calls without a reply yet. The count is too high while some of them are gone (see
     /// [`Self::forget_dead`]).
     live: u32,
-    /// Time at which the message of the call was looked at.
+    /// Time at which the shard began to parse the call's message.
     seen: Time,
     clock: Option<Clock>,
     marks: Box<[Option<Mark>]>,
@@ -27,17 +27,17 @@ pub(crate) struct Watch {
     latest: LatestCalls,
 }
 
-/// A call that is watched.
+/// The marks of a watched call.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     key: Key,
-    /// Its program and procedure, once its header was read.
+    /// Its program and procedure, once its header was parsed.
     name: Option<CallName>,
     /// Time of its arrival.
     came_at: Time,
     /// Its last stamp.
     at: Time,
-    /// By stage, in nanoseconds.
+    /// Time by stage, in nanoseconds.
     spent: [u64; Stage::ALL.len()],
     /// A bit for each stage that it went through.
     stages: u8,
@@ -55,7 +55,7 @@ impl Mark {
 }
 
 impl Watch {
-    /// For a table of `places`.
+    /// Marks for a table of `places` entries.
     pub(crate) fn new(sampling: Sampling, places: usize) -> Self {
         let Sampling { every, clock, shard, programs } = sampling;
         let places = if every > 0 { places } else { 0 };
@@ -90,7 +90,8 @@ impl Watch {
         self.clock.as_ref().map_or(now, Clock::now)
     }
 
-    /// A message is looked at that may be a call, and whose header takes a while to read.
+    /// Notes the start of parsing a message that may be a call, and whose header takes a while to
+    /// parse.
     #[inline]
     pub(crate) fn see(&mut self, now: Time) {
         if self.until == 1 {
@@ -104,17 +105,17 @@ impl Watch {
         self.seen = self.time(now);
     }
 
-    /// A call that was [seen](Self::see) has its place.
+    /// Notes that a call that was [seen](Self::see) has its entry.
     #[inline]
     pub(crate) fn begin(&mut self, key: Key, now: Time) {
-        // One that is never zero where nobody is watched, but once in four thousand million calls.
+        // If nothing is watched, this reaches zero only once in four billion calls.
         self.until = self.until.wrapping_sub(1);
         if self.until == 0 {
             self.begin_watched(key, now);
         }
     }
 
-    /// A call has its place whose header was read by one look.
+    /// Notes the entry of a call whose header was parsed by the look itself.
     #[inline]
     pub(crate) fn begin_at_once(&mut self, key: Key, now: Time) {
         self.until = self.until.wrapping_sub(1);
@@ -138,23 +139,23 @@ impl Watch {
         let spent = [0; Stage::ALL.len()];
         let mut mark = Mark { key, name: None, came_at: now, at: now, spent, stages: 0 };
         mark.stamp(Stage::Recv, self.seen);
-        // The place may still be that of a call that is gone.
+        // The entry may still hold the mark of a call that is gone.
         self.live += u32::from(place.replace(mark).is_none());
     }
 
-    /// Returns true if the next call is to be watched, for which it needs a place.
+    /// Returns true if the next call is to be watched, for which it needs an entry.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.until == 1
     }
 
-    /// Passes over a call that is not [due](Self::is_due), and that was answered without a place.
+    /// Skips a call that is not [due](Self::is_due), and that was answered without an entry.
     #[inline]
     pub(crate) const fn skip(&mut self) {
         self.until = self.until.wrapping_sub(1);
     }
 
-    /// A call leaves `stage`.
+    /// Notes that a call leaves `stage`.
     #[inline]
     pub(crate) fn stamp(&mut self, key: Key, stage: Stage, now: Time) {
         if self.live > 0 {
@@ -172,8 +173,9 @@ impl Watch {
         }
     }
 
-    /// A call's header was read: it leaves [`Stage::Parse`], and has a name from here on.
-    // By a name of its own: the header stays in registers.
+    /// Notes that a call's header was parsed: the call leaves [`Stage::Parse`], and is identified
+    /// from here on.
+    // A separate function, so that the header stays in registers.
     #[inline(always)]
     pub(crate) fn stamp_parsed(
         &mut self,
@@ -197,7 +199,7 @@ impl Watch {
         }
     }
 
-    /// A call's reply is built, and leaves with the next doorbell.
+    /// Notes that a call's reply is built, and is sent with the next doorbell.
     #[inline]
     pub(crate) fn post(&mut self, key: Key, now: Time) {
         if self.live > 0 {
@@ -211,14 +213,14 @@ impl Watch {
         let at = self.time(now);
         let Some(mut mark) = self.take(key) else { return };
         mark.stamp(Stage::Emit, at);
-        // More replies in one pass than there are places, as they may come over TCP: those beyond
-        // are not counted.
+        // Over TCP, one pass may produce more replies than there are entries; the excess is not
+        // counted.
         if self.posted.len() < self.posted.capacity() {
             self.posted.push(mark);
         }
     }
 
-    /// Ends the calls whose replies left with the doorbell.
+    /// Ends the calls whose replies were sent with the doorbell.
     #[inline]
     pub(crate) fn ring(&mut self, now: Time) {
         if !self.posted.is_empty() {
@@ -252,12 +254,12 @@ impl Watch {
         Some(mark)
     }
 
-    /// A call is answered without the app, or not at all: it does not count.
+    /// Drops the mark of a call that is answered without the app, or not at all.
     pub(crate) fn forget(&mut self, key: Key) {
         let _ = self.take(key);
     }
 
-    /// Forgets the calls that are no longer in `table`: their connection ended.
+    /// Drops the marks of calls that are no longer in `table`, because their connection ended.
     pub(crate) fn forget_dead<T>(&mut self, table: &Table<T>) {
         if self.live == 0 {
             return;

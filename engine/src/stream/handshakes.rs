@@ -1,9 +1,9 @@
-//! Turns of TLS handshakes: their share of a core, and the order of the connections that wait.
+//! Scheduling of TLS handshakes: their share of a core, and the order of the waiting connections.
 //!
-//! A step of a handshake may cost a signature, near a millisecond, during which the shard serves no
-//! call. So a pass makes one step at most. After it, while calls are served, the next one waits for
-//! [`SHARE`] times the processor time that the step took. The turn goes to the address whose steps
-//! took least: one that connects again and again delays itself.
+//! A step of a handshake may cost a signature, nearly a millisecond, during which the shard serves
+//! no call. So a pass makes at most one step. After it, while calls are served, the next step waits
+//! for [`SHARE`] times the processor time that the step took. The turn goes to the address whose
+//! steps took least: a client that connects again and again delays itself.
 
 use rustix::time::{ClockId, clock_gettime};
 use stag_pools::table::Key;
@@ -14,32 +14,33 @@ use std::{
     time::Duration,
 };
 
-/// Handshakes have one part in so many of a core's time while calls are served.
+/// Handshakes get one part in `SHARE` of a core's time while calls are served.
 pub(super) const SHARE: u32 = 16;
-/// The time without calls after which handshakes have all of the core.
+/// The time without calls after which handshakes may use all of the core.
 const QUIET: Duration = Duration::from_millis(20);
-/// The least that one step counts for: where the clock of processor time ticks a hundred times a
-/// second, most steps take none by it, and would never wait.
+/// The minimum that one step counts for. Where the clock of processor time ticks a hundred times a
+/// second, most steps measure zero, and would never wait.
 pub(super) const COST_MIN: Duration = Duration::from_micros(50);
-/// The most that one step counts for.
+/// The maximum that one step counts for.
 const COST_MAX: Duration = Duration::from_millis(100);
 
-/// Connections whose handshake goes on in turn.
+/// Connections whose handshakes proceed in turn.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     /// Connections that have something to read, each once, and their addresses.
     line: VecDeque<(Key, IpAddr)>,
-    /// The longest that the line gets: one place for each connection.
+    /// Maximum length of the line: one entry for each connection.
     most: usize,
     /// The connection whose turn it is.
     turn: Option<(Key, IpAddr)>,
-    /// Processor time that steps of each address took, from the same base.
+    /// Processor time of each address's steps, from the same base.
     spent: HashMap<IpAddr, Duration>,
     /// Starting value of an address without steps: the time of the address that was served last.
     base: Duration,
     /// The time of the next turn while calls are served.
     next_at: Time,
-    /// The time of the latest pass that served calls of others; `calls` is their number then.
+    /// The time of the latest pass that served calls of others; `calls` is their number at that
+    /// time.
     busy_at: Option<Time>,
     calls: u64,
     /// Calls that asked for TLS.
@@ -62,22 +63,22 @@ impl Handshakes {
         }
     }
 
-    /// The first handshake of several begins when `calls` were served.
+    /// Starts the first of several handshakes, when `calls` had been served.
     pub(super) const fn begin(&mut self, calls: u64) {
         self.calls = calls;
     }
 
-    /// Notes a call that asks for TLS.
+    /// Counts a call that requests TLS.
     pub(super) const fn note_probe(&mut self) {
         self.probes += 1;
     }
 
-    /// Calls that asked for TLS.
+    /// Calls that requested TLS.
     pub(super) const fn probes(&self) -> u64 {
         self.probes
     }
 
-    /// Notes the calls served up to this pass: `calls` over TCP, and `is_fabric_busy` for others.
+    /// Records the calls served up to this pass: `calls` over TCP, and `is_fabric_busy` for others.
     pub(super) fn note_calls(&mut self, now: Time, calls: u64, is_fabric_busy: bool) {
         if std::mem::replace(&mut self.calls, calls) != calls || is_fabric_busy {
             self.busy_at = Some(now);
@@ -89,7 +90,7 @@ impl Handshakes {
         self.turn.is_some_and(|(turn, _)| turn == key)
     }
 
-    /// Puts a connection in the line; `is_live` finds the connections that are still there.
+    /// Puts a connection in the line; `is_live` recognizes connections that still exist.
     pub(super) fn wait(&mut self, key: Key, from: IpAddr, is_live: impl Fn(Key) -> bool) {
         if self.line.len() >= self.most {
             self.line.retain(|(key, _)| is_live(*key));
@@ -118,7 +119,7 @@ impl Handshakes {
         self.turn.map(|(key, _)| key)
     }
 
-    /// Ends a turn, whose step took `cost`.
+    /// Ends a turn whose step took `cost`.
     pub(super) fn end_turn(&mut self, now: Time, cost: Duration) {
         let Some((_, from)) = self.turn.take() else { return };
         let cost = cost.min(COST_MAX);
@@ -138,7 +139,7 @@ impl Handshakes {
     }
 }
 
-/// Processor time of this thread: what a step costs, however many threads share its core.
+/// Processor time of this thread: the cost of a step, whatever else runs on its core.
 pub(super) fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
@@ -158,8 +159,8 @@ mod tests {
         IpAddr::from([127, 0, 0, last])
     }
 
-    /// Runs passes of 10 µs for a second of virtual time beside so many calls a pass: the time that
-    /// steps took. As many connections wait as there are turns.
+    /// Runs passes of 10 µs for a second of virtual time, with `calls_each` calls per pass; returns
+    /// the time that steps took. There are as many waiting connections as turns.
     fn second_of_handshakes(calls_each: u64) -> Duration {
         let mut handshakes = Handshakes::new(8);
         let (mut now, mut calls, mut taken) = (Time(0), 0, Duration::ZERO);

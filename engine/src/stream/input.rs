@@ -1,4 +1,4 @@
-//! Records of TCP connections whose octets arrive one after another.
+//! Records of TCP connections that arrive in parts.
 
 use super::{
     Look,
@@ -15,7 +15,7 @@ use crate::{
 use stag_pools::{Buf, table::Key};
 use stag_verbs::{Cause, FabricFault, Provider};
 
-/// The memory that the records of one peer come to lie in.
+/// The memory for the records of one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     pub(super) memory: &'a Memory,
@@ -25,8 +25,8 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// A buffer for octets that were read already: there was one when they were read, and if it
-    /// went to a call among them, what is kept for others serves.
+    /// A buffer for octets that were already read. One was free when they were read; if a call
+    /// among them took it, the memory reserved for others is used.
     pub(super) fn borrow(self, len: usize) -> Option<Buf> {
         match self.is_server {
             true => self.memory.lend_to_reply(len),
@@ -35,8 +35,8 @@ impl Source<'_> {
     }
 }
 
-/// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a
-/// longer one: a peer that announces much and sends little holds little.
+/// Keeps part of a record until the rest arrives. A record that outgrows its buffer moves to a
+/// longer one, so that a peer that announces much and sends little holds little.
 pub(super) fn gather(
     stream: &mut Stream,
     source: Source<'_>,
@@ -58,11 +58,11 @@ pub(super) fn gather(
     record.append(octets).map_err(|_| exhausted)
 }
 
-// Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a
+// Memory of records and replies, charged to the peer's account (RFC 5531 §11 sets no limit to a
 // record).
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Octets that may be read from a connection, so that there is memory for them whatever they
-    /// are. Fails when its record needs a longer buffer, for which the connection then waits.
+    /// Octets that may be read from a connection, so that there is memory for any content. Fails if
+    /// its record needs a longer buffer, which the connection then waits for.
     pub(super) fn room_to_read(&mut self, key: Key) -> Result<usize, Look> {
         let lane = self.lane_of(key);
         let stream = self.streams.connections.get_mut(key).ok_or(Look::Empty)?;
@@ -78,7 +78,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         if wanted > self.core.memory.slot_max() {
             return Err(Look::Closed(Cause::Fabric(FabricFault::Exhausted)));
         }
-        // A reply stands in no line: those in it may wait for memory of the call that it ends.
+        // A reply is not queued in a line: the calls in it may wait for memory of the call that the
+        // reply ends.
         let is_served = stream.role != Role::Responder || !self.core.is_awaited(lane);
         if is_served && self.lengthen_record(peer).is_ok() {
             let record =
@@ -91,8 +92,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         Err(Look::Empty)
     }
 
-    /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the
-    /// octets that it waits for when there is none.
+    /// Moves the record of a TCP connection to the longer buffer that it waits for. Fails with the
+    /// needed octets if there is none.
     pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> Result<(), usize> {
         let Some(Link::Stream(key)) = self.core.peers.get(peer).map(|entry| &entry.link) else {
             return Ok(());
@@ -117,8 +118,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// The part of the memory that serves a connection. Replies to our own calls are not for others
-    /// to delay.
+    /// The part of the memory that serves a connection. Replies to our own calls must not be
+    /// delayed by other peers.
     pub(super) fn lane_of(&self, key: Key) -> Lane {
         match self.streams.connections.get(key) {
             Some(Stream { role: Role::Responder, peer: Some(peer), .. }) => self.core.lane(*peer),
@@ -126,21 +127,23 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Brings the account of a connection's peer to what it holds and to what moved.
+    /// Updates the account of a connection's peer with the octets that it holds and that have
+    /// moved.
     pub(super) fn settle_stream(&mut self, key: Key) {
         let (now, share) = (self.core.now, self.core.memory.share());
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
         let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else {
             return;
         };
-        // First, for what moved before the peer began to hold something shows nothing about that.
+        // First, because octets moved before the peer began to hold memory say nothing about that
+        // memory.
         let moved = std::mem::take(&mut stream.moved);
         entry.served.count_octets(moved);
         let account = entry.served.account();
         account.settle(now);
         account.earn(moved, share);
         account.hold_in_all(stream.held(), now);
-        // A record alone is never too much: only reading ends it.
+        // A record alone never exceeds the share: only reading can complete it.
         let is_over_share = stream.is_refused() && !account.allows(0, share);
         if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
             self.core.counters.stats.limits.share += u64::from(is_over_share);

@@ -1,6 +1,5 @@
-//! TLS sessions that the kernel took over (`stag_tls::KernelTls`). Their sockets are read and
-//! written as those without TLS; what is special are records that are not data, and the number of
-//! octets that one key may protect.
+//! Kernel TLS sessions (`stag_tls::KernelTls`). Their sockets are read and written like those
+//! without TLS, except for control records, and for the limit of octets that one key may protect.
 
 use super::{Look, table::Stream};
 use crate::{app::App, shard::Shard};
@@ -10,11 +9,11 @@ use stag_tls::{ALERT, CLOSE_NOTIFY, KernelTls, Secured, TlsError};
 use stag_verbs::{Cause, Provider};
 use std::io;
 
-/// Octets of a record that is not data, as far as they are looked at: alerts have two.
+/// Octets of a control record that are read: alerts have two.
 const CONTROL_LEN: usize = 64;
-/// The cost of protecting one record, of what a key may protect, in octets.
+/// The cost of one record, in octets, against the limit of its key.
 const RECORD_COST: u64 = 32;
-/// Octets of a whole record.
+/// Octets of a full record.
 const RECORD_LEN: u64 = 1 << 14;
 
 /// The session of a connection, in the kernel.
@@ -26,7 +25,7 @@ pub(super) struct KernelSession {
 }
 
 impl KernelSession {
-    /// Counts octets that were sent. False: the key may protect no more.
+    /// Counts sent octets. Returns false if the key may protect no more.
     fn spend(&mut self, sent: usize) -> bool {
         let sent = sent as u64;
         let cost = sent.saturating_add((sent / RECORD_LEN + 1) * RECORD_COST);
@@ -36,13 +35,13 @@ impl KernelSession {
 }
 
 impl Stream {
-    /// True if its calls travel inside a session that stands, or is about to.
+    /// Returns true if its calls travel inside a session that is established, or about to be.
     pub(super) const fn is_secured(&self) -> bool {
         self.tls.is_some() || self.kernel_tls.is_some()
     }
 
-    /// Octets were sent. A connection whose key may protect no more is read no more: what was
-    /// called is answered, and whoever called calls again over the next one.
+    /// Counts sent octets. Once its key may protect no more, a connection is not read any further:
+    /// received calls are answered, and the client reconnects for others.
     pub(super) fn note_sent(&mut self, sent: usize) {
         self.moved += sent as u64;
         if let Some(session) = &mut self.kernel_tls
@@ -52,14 +51,14 @@ impl Stream {
         }
     }
 
-    /// The cause of an end that neither a fault nor we ourselves brought: the peer's, unless the
-    /// key of its session may protect no more.
+    /// The cause of an end without a fault and without our own action: the peer's, unless the key
+    /// of its session is used up.
     pub(super) fn quiet_end(&self) -> Cause {
         let is_spent = self.kernel_tls.as_ref().is_some_and(|session| session.left == 0);
         if is_spent { Cause::Tls } else { Cause::Peer }
     }
 
-    /// Tells the peer of a session in the kernel that nothing more comes, if the socket takes it.
+    /// Sends a closure alert to the peer of a kernel session, if the socket accepts it.
     // RFC 9289 §5.1.1 [9289-25]: a closure alert ends the session
     pub(super) fn close_kernel_session(&self) {
         if let Some(session) = &self.kernel_tls {
@@ -69,7 +68,7 @@ impl Stream {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hands a session that stands over to the kernel, where that is wanted.
+    /// Hands an established session over to the kernel, where that is configured.
     pub(super) fn hand_session_over(
         &mut self,
         key: Key,
@@ -78,7 +77,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let tls = self.core.config.serve_tls.as_ref();
         let Some(kernel) = tls.and_then(|tls| tls.kernel()) else { return Ok(()) };
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
-        // Octets that are in the session already stay there, and it with them.
+        // If octets are still buffered in the session, it stays in this process.
         let Some(tls) = stream.tls.take_if(|tls| tls.is_empty()) else { return Ok(()) };
         let taken = tls.into_keys().and_then(|keys| {
             let taken = kernel.take_over(stream.socket.as_fd(), &keys);
@@ -96,7 +95,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// A read failed: of a session in the kernel that may be a record which is not data.
+    /// Handles a failed read: with a kernel session, that may be a control record.
     #[cold]
     #[inline(never)]
     pub(super) fn handle_read_fault(&mut self, key: Key, error: &io::Error) -> Look {
@@ -129,7 +128,7 @@ mod tests {
     use rustix::fd::BorrowedFd;
     use stag_tls::SessionKeys;
 
-    /// A kernel that is asked for nothing but a limit.
+    /// A kernel of which only the limit is used.
     #[derive(Debug)]
     struct Idle;
 
@@ -150,7 +149,7 @@ mod tests {
     #[test]
     fn a_key_protects_so_many_octets_and_records_and_no_more() {
         let session = |left| KernelSession { kernel: &Idle, left };
-        // RFC 8446 §5.5: 2^24.5 whole records, of 2^14 octets.
+        // RFC 8446 §5.5: 2^24.5 full records, of 2^14 octets.
         assert_eq!(Idle.octets_max(), (1 << 24) * RECORD_LEN);
         let mut few = session(400);
         assert!(few.spend(100) && few.spend(100) && few.spend(100));

@@ -1,9 +1,9 @@
-//! Looks at the sockets: how often, and at which of them.
+//! Polling of the sockets: its interval, and the choice between epoll and a single socket.
 //!
-//! A connection that is busy alone is asked itself whether octets arrived. To have epoll say so
-//! takes a system call more for each record, and a callback in the sender's time when the sender is
-//! on this host. So epoll does not watch such a connection for octets until another one has some,
-//! it falls silent, or the shard is about to sleep.
+//! If only one connection is busy, its socket is read directly. Using epoll would take one more
+//! system call for each record, and a callback in the sender's time if the sender is on this host.
+//! So epoll does not watch such a connection for input until another one has some, it falls silent,
+//! or the shard is about to sleep.
 
 use super::{
     LISTENER,
@@ -15,18 +15,17 @@ use stag_pools::table::Key;
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
-/// Looks in a row that find octets on one connection only, before it is hot.
+/// Consecutive looks that find octets on the same connection only, after which it is hot.
 const STREAK: u32 = 16;
-/// Times that it is asked between two looks at all connections.
+/// Times that it is read directly between two looks at all connections.
 const ASKS: u32 = 4;
-/// The time after octets moved for which sockets are looked at in every pass, and for which a hot
+/// The time after octets moved during which sockets are checked in every pass, and for which a hot
 /// connection may be silent.
 const LINGER: Duration = Duration::from_micros(200);
-/// The interval at which sockets are looked at while they are quiet and no reply is waited for
-/// (DESIGN D16).
+/// The interval between checks of quiet sockets while no reply is awaited (DESIGN D16).
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
-/// The interval at which sockets on which octets moved of late, but none now, are looked at while
-/// the fabric is busy: its callers pay for each look.
+/// The interval between checks of sockets with recent but no current activity while the fabric is
+/// busy: its callers pay for each check.
 const LOOK_INTERVAL_BUSY: Duration = Duration::from_micros(5);
 
 /// The next look, and the connection that is hot or about to be.
@@ -34,31 +33,31 @@ const LOOK_INTERVAL_BUSY: Duration = Duration::from_micros(5);
 pub(super) struct Looks {
     /// The time of the next look.
     at: Time,
-    /// The sockets are quiet from then on.
+    /// The sockets count as quiet from then on.
     quiet_at: Time,
-    /// The only connection with octets at the latest look; `streak` counts how many times in a row.
+    /// The only connection with octets at the latest look; `streak` counts the consecutive times.
     latest: Option<Key>,
     streak: u32,
-    /// Times to ask it before the next look at all.
+    /// Direct reads left before the next look at all connections.
     asks: u32,
 }
 
-/// The rest of a shard, as far as looks depend on it.
+/// The inputs from the rest of a shard.
 #[derive(Clone, Copy, Debug)]
 struct Surroundings {
-    /// The fabric brought something in this pass.
+    /// The fabric had events in this pass.
     is_fabric_busy: bool,
-    /// A reply is waited for.
+    /// A reply is awaited.
     is_waiting: bool,
 }
 
 impl Looks {
-    /// Octets moved, or are about to: the next pass looks.
+    /// Notes that octets moved, or are about to: the next pass looks.
     pub(super) fn note_moved(&mut self, now: Time) {
         (self.at, self.quiet_at) = (now, now + LINGER);
     }
 
-    /// Plans the look that follows one without octets.
+    /// Schedules the look that follows one without octets.
     fn plan(&mut self, now: Time, around: Surroundings) {
         self.at = if around.is_waiting {
             now
@@ -73,7 +72,7 @@ impl Looks {
 }
 
 impl Streams {
-    /// Notes that epoll says of `key` that octets arrived.
+    /// Notes that epoll reported input on `key`.
     fn note_ready(&mut self, key: Key) {
         if self.looks.latest == Some(key) {
             self.looks.streak = self.looks.streak.saturating_add(1);
@@ -86,7 +85,7 @@ impl Streams {
         }
     }
 
-    /// Has epoll leave the octets of a connection to be asked for, or watch for them again.
+    /// Stops or restarts epoll's watch for input on a connection.
     fn heat(&mut self, key: Key, is_hot: bool) {
         if let Some(stream) = self.connections.get_mut(key) {
             stream.is_hot = is_hot && stream.role != Role::Connecting;
@@ -94,7 +93,7 @@ impl Streams {
         }
     }
 
-    /// Lets epoll watch the connection again that is hot.
+    /// Re-arms epoll for the hot connection.
     fn cool(&mut self) {
         let latest = self.looks.latest.take();
         (self.looks.streak, self.looks.asks) = (0, 0);
@@ -109,7 +108,7 @@ impl Streams {
         self.looks.at = Time(0);
     }
 
-    /// Returns the connection that is hot, unless it is time to look at all.
+    /// Returns the connection that is hot, unless it is time to look at all connections.
     fn next_asked(&mut self) -> Option<Key> {
         let key = self.looks.latest?;
         self.connections.get(key).filter(|stream| stream.is_hot && stream.is_read())?;
@@ -121,7 +120,7 @@ impl Streams {
         Some(key)
     }
 
-    /// Fills `ready` with the connections that have something. False when there are none.
+    /// Fills `ready` with the connections that have events. Returns false if there are none.
     fn look_at_all(&mut self) -> bool {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.ready.clear();
@@ -132,19 +131,19 @@ impl Streams {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Accepts, reads and hands over what arrived over TCP. True when something did.
-    /// `is_fabric_busy` says that the fabric had events in this pass.
+    /// Accepts connections, and reads and dispatches what arrived over TCP. Returns true if there
+    /// was anything. `is_fabric_busy` means that the fabric had events in this pass.
     #[inline(never)]
     pub(crate) fn poll_streams(&mut self, now: Time, is_fabric_busy: bool) -> bool {
         self.end_slow_handshakes(now);
         self.end_silent_streams(now);
-        // What was made since the latest pass leaves before anything is looked for.
+        // Output made since the latest pass is sent before anything is read.
         let sent = !self.streams.unsent.is_empty() && self.flush_streams();
         let mut resumed = false;
         if let Some(key) = self.streams.next_handshake(now, is_fabric_busy) {
             resumed = true;
             self.read_stream(key);
-            // Where nothing could be read: the turn is over all the same.
+            // Even if nothing could be read, the turn is over.
             self.streams.handshakes.end_turn(now, Duration::ZERO);
         }
         for _ in 0..self.streams.resumable.len() {
@@ -167,14 +166,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             if now >= self.streams.looks.quiet_at {
                 self.streams.cool();
             }
-            // Whoever waits for a reply looks in every pass.
+            // While a reply is awaited, every pass looks.
             let is_waiting = self.streams.has_called && !self.core.requester.is_empty();
             self.streams.looks.plan(now, Surroundings { is_fabric_busy, is_waiting });
         }
         sent || resumed || found
     }
 
-    /// Looks at all connections and the listener. True when there was something.
+    /// Looks at all connections and the listener. Returns true if there was an event.
     fn look_at_streams(&mut self, now: Time) -> bool {
         if !self.streams.look_at_all() {
             return false;
@@ -246,7 +245,7 @@ mod tests {
         (streams, key, other)
     }
 
-    /// Returns true if the streams' descriptor wakes somebody within so long.
+    /// Returns true if the streams' descriptor becomes readable within `limit`.
     fn wakes(streams: &Streams, limit: Timespec) -> bool {
         let fd = streams.wait_fd();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap() > 0
@@ -258,7 +257,7 @@ mod tests {
         (0..=STREAK).for_each(|_| streams.note_ready(key));
         assert!(streams.connections.get(key).unwrap().is_hot);
         other.write_all(&[0; 4]).unwrap();
-        // Octets that nobody watches for and nobody asked for yet.
+        // Octets that epoll does not watch for, and that were not read yet.
         assert!(!wakes(&streams, Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
         streams.prepare_sleep();
         assert!(!streams.connections.get(key).unwrap().is_hot);

@@ -1,11 +1,10 @@
 //! RPC over TCP into the same app (DESIGN D16; RFC 5531 §11).
 //!
-//! It goes both ways: whoever connected, both ends may call. A record says by itself whether it is
-//! a call or a reply.
+//! Both ends may call, whichever of them connected: each record is marked as a call or a reply.
 //!
-//! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed
-//! over where it lies; a longer one is gathered in a buffer of the pool. Replies leave by gathering
-//! writes, at most once per pass and connection.
+//! Sockets are read into one staging buffer of the shard. A record that arrives completely is
+//! handled in place; a longer one is gathered in a buffer of the pool. Replies are sent by
+//! gathering writes, at most once per pass and connection.
 
 mod handshakes;
 mod input;
@@ -46,32 +45,32 @@ use std::{
 
 /// Octets read at a time, for all connections together.
 const STAGING_LEN: usize = 256 << 10;
-/// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a
-/// caller that does not take its replies must not hold the buffers of everybody.
+/// Parts, and octets, of replies waiting to be sent, above which a connection is not read: a client
+/// that does not take its replies must not hold all buffers.
 const OUTPUT_MAX: usize = 128;
 const OUTPUT_OCTETS_MAX: usize = 4 << 20;
-/// One part in so many of the message slots may be parts of replies that wait to be sent, on all
+/// At most one part in `OUTPUT_PART` of the message slots may hold parts of waiting replies, on all
 /// connections together.
 const OUTPUT_PART: usize = 4;
 /// Parts of replies sent at once.
 const GATHER: usize = 64;
-/// Calls of one connection in progress before it is no longer read.
+/// Calls in progress of one connection above which it is not read.
 const CALLS_MAX: u32 = 128;
-/// The time for which the listener rests when the process has no descriptor left.
+/// The time for which the listener pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections taken per pass.
+/// Connections accepted per pass.
 const ACCEPTS_PER_PASS: usize = 16;
 /// Reads of one connection per pass, so that one cannot starve the others.
 const READS_PER_PASS: usize = 4;
 
-/// Stands for the listener where a connection has its key.
+/// The epoll data of the listener, in place of a connection's key.
 const LISTENER: u64 = u64::MAX;
 
-/// The outcome of one look at a socket.
+/// The result of one look at a socket.
 enum Look {
-    /// Something came, and there may be more.
+    /// Octets came, and there may be more.
     More,
-    /// Something came, and nothing is behind it.
+    /// Octets came, and there are no more.
     Last,
     /// Nothing came, or nothing may be read.
     Empty,
@@ -128,7 +127,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls
-    /// may be made at once, and work as over the fabric, but that items always travel inline.
+    /// may be made before that. They work as over the fabric, except that items always travel
+    /// inline.
     pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<PeerId, FabricFault> {
         self.core.memory.keep_reply_room().map_err(|error| FabricFault::from(&error))?;
         self.core.is_quiet = false;
@@ -151,7 +151,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if stream.role != Role::Connecting || stream.tls.is_some() {
             self.read_stream(key);
             self.streams.queue(key);
-            // Nothing can be sent any more: whoever is owed a reply is gone.
+            // Nothing can be sent any more: no reply can reach the peer.
             if flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
                 self.end_stream(key, Cause::Fabric(FabricFault::Lost));
             }
@@ -170,7 +170,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// A connection that we made can be called on.
+    /// Makes a connection that we made available for calls.
     fn begin_to_call(&mut self, key: Key) {
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
         stream.role = Role::Requester;
@@ -185,7 +185,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// Reads what arrived on a connection. True when anything did.
+    /// Reads the input of a connection. Returns true if there was any.
     fn read_stream(&mut self, key: Key) -> bool {
         let mut staging = std::mem::take(&mut self.streams.staging);
         let mut found = false;
@@ -209,8 +209,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         found
     }
 
-    /// Returns true if no more calls of a connection are taken in this pass: its peer had more time
-    /// than others that have work.
+    /// Returns true if no more calls of a connection are taken in this pass: its peer used more
+    /// time than others that have work.
     fn must_wait(&mut self, key: Key) -> bool {
         if !self.core.turns.are_metered() || self.streams.is_stopping {
             return false;
@@ -230,8 +230,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Has a connection wait for its turn. It is looked at in each pass, for what was read of it,
-    /// and what arrived already, brings no event.
+    /// Has a connection wait for its turn. It is checked in each pass, because octets that were
+    /// read or have arrived already cause no event.
     fn put_off_stream(&mut self, key: Key) {
         if let Some(stream) = self.streams.connections.get_mut(key) {
             stream.is_put_off = true;
@@ -241,7 +241,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.streams.queue(key);
     }
 
-    /// Goes on with a connection that can, or keeps it for the next pass.
+    /// Continues a connection that can continue, or keeps it for the next pass.
     fn resume_or_wait(&mut self, key: Key) {
         if self.must_wait(key) {
             return self.streams.resumable.push_back(key);
@@ -249,14 +249,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
         stream.is_resumable = false;
         if std::mem::take(&mut stream.is_put_off) {
-            // Its socket is watched again, whatever it brings.
+            // Its socket is watched again, even if it has no input.
             self.streams.queue(key);
         }
         self.resume(key);
         self.charge_stream(key);
     }
 
-    /// Goes on with what was read before.
+    /// Continues with octets that were read before.
     fn resume(&mut self, key: Key) {
         let Some(mut pending) =
             self.streams.connections.get_mut(key).and_then(|stream| stream.pending.take())
@@ -270,7 +270,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Err(cause) = taken {
             self.end_stream(key, cause);
         } else if rest > 0 {
-            // In the same buffer: there may be no other one.
+            // In the same buffer, because there may be no other one.
             pending.trim_front(pending.len() - rest);
             if let Some(stream) = self.streams.connections.get_mut(key) {
                 stream.pending = Some(pending);
@@ -313,7 +313,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.take_input(key, staging.get(..len).unwrap_or_default(), len == staging.len())
     }
 
-    /// The peer sends nothing more. Who called is still answered.
+    /// Handles the end of the peer's input. Its pending calls are still answered.
     fn end_of_input(&mut self, key: Key) -> Look {
         match self.streams.connections.get_mut(key) {
             Some(stream) if stream.role == Role::Responder => {
@@ -324,7 +324,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes what was read; `whole` says that there may be more.
+    /// Handles octets that were read; `whole` means that there may be more.
     fn take_input(&mut self, key: Key, mut input: &[u8], whole: bool) -> Look {
         let is_responder = |stream: &Stream| stream.role == Role::Responder;
         if self.streams.is_stopping && self.streams.connections.get(key).is_some_and(is_responder) {
@@ -338,7 +338,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Keeps what was read and cannot be looked at yet.
+    /// Keeps octets that were read and cannot be handled yet.
     fn keep_pending(&mut self, key: Key, input: &[u8]) -> Result<(), Cause> {
         let lane = self.lane_of(key);
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
@@ -354,7 +354,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// Cuts the stream into records and hands each over when it is whole. Something is left when no
+    /// Cuts the stream into records and handles each complete one. Octets are left over when no
     /// more calls are taken.
     fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
         let mut count = 0;
@@ -372,14 +372,14 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return Ok(());
             }
             if !input.is_empty() && (self.must_wait(key) || self.core.has_taken_long(count)) {
-                // The rest is kept, and goes on like what a connection that is full has left.
+                // The rest is kept, and is continued like the rest of a full connection.
                 return Ok(());
             }
             let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
             match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
                 record::Step::More => return Ok(()),
                 record::Step::Copy { octets, at } => {
-                    // A record that is whole in the staging buffer is handed over where it lies.
+                    // A record that is complete in the staging buffer is handled in place.
                     let mut ahead = stream.assembler.clone();
                     let mut rest = *input;
                     if at == 0
@@ -420,8 +420,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.handle_record(peer, xid, record);
                 return Ok(());
             }
-            // Nobody can be answered without an XID, and nobody here calls or serves: no RPC is
-            // spoken.
+            // Not a call that we serve, nor a reply that we may await: the peer does not speak RPC,
+            // and without an XID it cannot be answered.
             _ => return Err(Cause::Handshake),
         };
         let security = self.secure_call(key, xid, record)?;
@@ -430,8 +430,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         if stream.calls >= CALLS_MAX {
-            // Only who connected gets here: it goes on reading, for replies, and a server has to
-            // know a limit by itself.
+            // Only a peer that we connected to gets here: it is read on, for replies, and a server
+            // has to respect a limit by itself.
             self.core.counters.stats.limits.calls += 1;
             return Err(Cause::Local);
         }
@@ -453,7 +453,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// Sends what the pass produced. True when something was sent.
+    /// Sends the output of the pass. Returns true if anything was sent.
     #[inline(never)]
     pub(crate) fn flush_streams(&mut self) -> bool {
         let mut sent = false;
@@ -493,7 +493,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(peer) = stream.peer {
             self.handle_connection_end(peer, cause);
         }
-        // What it did before, too, if that was not charged yet: no other client did.
+        // Including its earlier time, if that was not charged yet: no other client caused it.
         self.core.charge_passers();
     }
 }

@@ -1,4 +1,4 @@
-//! Records that wait to be sent on TCP connections, as parts that a gathering write takes together.
+//! Output records of TCP connections, as parts for gathering writes.
 
 use super::{
     GATHER, OUTPUT_MAX,
@@ -18,9 +18,9 @@ use std::io::{self, IoSlice, Write};
 #[derive(Debug)]
 pub(super) struct Part {
     octets: Octets,
-    /// Octets of the buffer that comes back with it.
+    /// Octets of the buffer that is freed with it.
     memory: usize,
-    /// The last part of a reply: with it a call of the peer is over.
+    /// The last part of a reply: with it a call of the peer ends.
     ends_call: bool,
 }
 
@@ -61,7 +61,7 @@ impl Streams {
         }
     }
 
-    /// Queues a record: a call or a reply, with its items and their padding in their places.
+    /// Queues a record: a call or a reply, with its items and their padding at their positions.
     pub(super) fn queue_record<'a, Item: IntoIterator<Item = &'a Extent> + Copy>(
         &mut self,
         key: Key,
@@ -117,8 +117,8 @@ impl Streams {
         self.queue_record(key, message, items.into_iter(), zeros);
     }
 
-    /// Parts that one connection may have waiting before no more of its calls are taken: what all
-    /// have together must not be all message slots.
+    /// Waiting parts that one connection may have before no more of its calls are taken: all
+    /// connections together must not hold all message slots.
     pub(super) fn fair_output(&self) -> usize {
         if self.parts < self.crowd {
             OUTPUT_MAX
@@ -127,7 +127,8 @@ impl Streams {
         }
     }
 
-    /// Sends what one connection has, as far as its socket takes it. False when it is broken.
+    /// Sends the output of one connection, as far as its socket accepts it. Returns false if the
+    /// connection is broken.
     pub(super) fn flush(&mut self, key: Key) -> bool {
         let Some(stream) = self.connections.get_mut(key) else { return false };
         let before = stream.output.len();
@@ -150,7 +151,7 @@ impl Streams {
             let count = stream.output.len().min(GATHER);
             stats.sends += 1;
             let sent = match slices.get(..count).unwrap_or_default() {
-                // What lies in one piece needs no list.
+                // A single piece needs no list.
                 [only] => (&stream.socket).write(only),
                 slices => (&stream.socket).write_vectored(slices),
             };
@@ -168,7 +169,7 @@ impl Streams {
         true
     }
 
-    /// Drops what was sent.
+    /// Drops octets that were sent.
     pub(super) fn forget(stream: &mut Stream, sent: usize) {
         stream.sent += sent;
         while let Some(first) = stream.output.front() {

@@ -1,5 +1,5 @@
-//! The probe for TLS and its reply, as octets (RFC 9289 §4.1), and the response to calls with and
-//! without TLS.
+//! Wire format of the probe for TLS and its reply (RFC 9289 §4.1), and the decision about calls
+//! with and without TLS.
 
 use stag_protocol::{
     rpc::{
@@ -12,22 +12,22 @@ use stag_tls::TlsProbe;
 
 /// The body of the verifier in the reply to a probe (RFC 9289 §4.1).
 const STARTTLS: &[u8] = b"STARTTLS";
-/// Octets of a probe, and of a reply to one, with the record's mark.
+/// Octets of a probe, and of its reply, including the record mark.
 pub(super) const PROBE_MAX: usize = 64;
-/// The XID of a probe: nothing else is under way.
+/// The XID of a probe: no other call is pending.
 const PROBE_XID: Xid = Xid(0);
 
-/// Response to a call, for its security.
+/// The decision about a call, by its security.
 #[derive(Debug)]
 pub(super) enum CallSecurity {
     /// It goes to the app.
     Pass,
     Deny(AuthStatus),
-    /// It asks for TLS, and no app sees it.
+    /// It requests TLS, and does not go to the app.
     Start,
 }
 
-/// The call that asks for TLS, as a record; returns its length.
+/// Emits the call that requests TLS, as a record; returns its length.
 pub(super) fn emit_probe(octets: &mut [u8; PROBE_MAX], probe: TlsProbe) -> usize {
     let TlsProbe { program, version } = probe;
     // RFC 9289 §4.1 [9289-4]: the probe's credential and verifier are empty
@@ -37,7 +37,7 @@ pub(super) fn emit_probe(octets: &mut [u8; PROBE_MAX], probe: TlsProbe) -> usize
     frame(octets, |writer| call.emit(writer).is_ok())
 }
 
-/// The reply that promises TLS, as a record; returns its length.
+/// Emits the reply that promises TLS, as a record; returns its length.
 pub(super) fn emit_reply(octets: &mut [u8; PROBE_MAX], xid: Xid) -> usize {
     // RFC 9289 §4.1 [9289-8]: the reply is accepted, and its verifier says STARTTLS
     let verifier = Auth { flavor: flavor::NONE, body: STARTTLS };
@@ -49,7 +49,7 @@ pub(super) fn emit_reply(octets: &mut [u8; PROBE_MAX], xid: Xid) -> usize {
 /// Reason for which a server has no TLS.
 pub(super) const NO_TLS: &str = "the server offers no TLS";
 
-/// A record around what `emit` writes; returns its length.
+/// Emits a record around the output of `emit`; returns its length.
 fn frame(octets: &mut [u8; PROBE_MAX], emit: impl FnOnce(&mut Writer<'_>) -> bool) -> usize {
     let Some((mark, message)) = octets.split_first_chunk_mut() else { return 0 };
     let mut writer = Writer::new(message);
@@ -61,8 +61,8 @@ fn frame(octets: &mut [u8; PROBE_MAX], emit: impl FnOnce(&mut Writer<'_>) -> boo
     len + record::Fragment::LEN
 }
 
-/// Judges a call by its security. A message that is no call of RPC version 2 gets its answer
-/// elsewhere, and no app sees it.
+/// Decides about a call by its security. A message that is not a call of RPC version 2 is answered
+/// elsewhere, and does not go to the app.
 pub(super) fn judge(record: &[u8], is_secured: bool, is_required: bool) -> CallSecurity {
     let mut reader = Reader::new(record);
     let Ok([_, _, _, _, _, procedure, credential, len]) = reader.words() else {
@@ -84,7 +84,7 @@ pub(super) fn judge(record: &[u8], is_secured: bool, is_required: bool) -> CallS
     }
 }
 
-/// Judges the reply to a probe. None while octets are missing.
+/// Checks the reply to a probe. None while octets are missing.
 pub(super) fn judge_reply(octets: &[u8]) -> Option<Result<(), &'static str>> {
     const NO_REPLY: &str = "the server's answer to the probe for TLS is none";
     let (mark, message) = octets.split_first_chunk()?;
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// A reply to a probe, as it is on the wire.
+    /// A reply to a probe, in wire format.
     fn reply(verifier: Auth<'_>, status: Accepted) -> Vec<u8> {
         let header =
             ReplyHeader { xid: PROBE_XID, outcome: Outcome::Accepted { verifier, status } };

@@ -1,10 +1,10 @@
-//! TCP connections without a first call: it is due within a time
-//! ([`Config::first_call_within`](crate::Config::first_call_within)). Until all of it has arrived,
-//! the connection makes room for a newcomer when all places are taken.
+//! TCP connections without a first call, which is due within a time limit
+//! ([`Config::first_call_within`](crate::Config::first_call_within)). Until it has arrived
+//! completely, the connection may be closed in favour of a newcomer when all places are taken.
 //!
 //! A call that has begun to arrive gets the same time again, and once more for each [`PROGRESS`]
-//! octets that came meanwhile. A long first call over a slow link is served; a peer that sends an
-//! octet now and then keeps no place.
+//! octets that come meanwhile. So a long first call over a slow link is served, but a peer that
+//! sends an octet now and then keeps no place.
 
 use super::{ACCEPTS_PER_PASS, table::Streams};
 use crate::{app::App, shard::Shard};
@@ -12,15 +12,15 @@ use stag_pools::table::Key;
 use stag_verbs::{Cause, Provider, Time};
 use std::{collections::VecDeque, time::Duration};
 
-/// Octets of a first call for which a connection gets more time.
+/// Octets of a first call that gain the connection more time.
 const PROGRESS: usize = 16 << 10;
 
-/// Connections in the order in which they were taken, each with the time at which its first call
+/// Connections in the order in which they were accepted, each with the time at which its first call
 /// is due. Some of them may be gone or have called.
 #[derive(Debug)]
 pub(super) struct SilentPeers {
     line: VecDeque<(Key, Time)>,
-    /// Length of the line above which it is cleaned: one place for each connection.
+    /// Length of the line above which it is pruned: one entry for each connection.
     most: usize,
     within: Option<Duration>,
 }
@@ -31,7 +31,7 @@ impl SilentPeers {
         Self { line: VecDeque::new(), most, within }
     }
 
-    /// Adds a connection that was just taken. `is_silent` recognizes those without a call.
+    /// Adds a connection that was just accepted. `is_silent` recognizes connections without a call.
     pub(super) fn add(&mut self, key: Key, now: Time, is_silent: impl Fn(Key) -> bool) {
         let Some(within) = self.within else { return };
         if self.line.len() >= self.most {
@@ -46,7 +46,7 @@ impl SilentPeers {
     }
 
     /// Takes the connection that has been silent for the longest time, if its call was due at
-    /// `until`. `None` for the time takes it in any case.
+    /// `until`. With `None` it is taken in any case.
     fn next(&mut self, until: Option<Time>, is_silent: impl Fn(Key) -> bool) -> Option<Key> {
         loop {
             let (key, due) = *self.line.front()?;
@@ -62,15 +62,15 @@ impl SilentPeers {
 }
 
 impl Streams {
-    /// Notes a connection that was just taken.
+    /// Registers a connection that was just accepted.
     pub(super) fn await_first_call(&mut self, key: Key, now: Time) {
         let connections = &self.connections;
         let is_silent = |key| connections.get(key).is_some_and(|stream| stream.is_silent());
         self.silent.add(key, now, is_silent);
     }
 
-    /// Gives a connection whose first call goes on more time, also one that waits for us. Returns
-    /// false for others.
+    /// Gives a connection whose first call makes progress more time, or one that waits for us.
+    /// Returns false for others.
     fn prolong_first_call(&mut self, key: Key, now: Time) -> bool {
         let Some(stream) = self.connections.get_mut(key).filter(|it| it.is_silent()) else {
             return false;
@@ -93,7 +93,7 @@ impl Streams {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Ends connections whose first call is overdue: a few in each pass.
+    /// Ends connections whose first call is overdue, a few in each pass.
     pub(super) fn end_silent_streams(&mut self, now: Time) {
         for _ in 0..ACCEPTS_PER_PASS {
             if self.streams.silent.due_at().is_none_or(|due| now < due) {
@@ -107,8 +107,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Makes room for a newcomer when all places are taken, at the cost of the connection that has
-    /// been silent for the longest time.
+    /// Makes room for a newcomer when all places are taken, by closing the connection that has been
+    /// silent for the longest time.
     pub(super) fn make_room_for_stream(&mut self) {
         for _ in 0..ACCEPTS_PER_PASS {
             if self.streams.connections.len() < self.streams.connections.capacity() {
@@ -120,8 +120,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends a connection without a call. It was read, for octets that arrived while this shard was
-    /// busy count.
+    /// Ends a connection without a call. The caller has read it before, because octets that arrived
+    /// while this shard was busy count.
     fn end_if_silent(&mut self, key: Key) {
         if self.streams.connections.get(key).is_some_and(|stream| stream.is_silent()) {
             self.streams.stats.silent += 1;

@@ -1,4 +1,4 @@
-//! Sockets as they are made: options that count before a connection exists, and those of each.
+//! Socket creation and options: for listeners, for outgoing and for accepted connections.
 
 use rustix::{
     fd::AsFd,
@@ -12,30 +12,29 @@ use std::{
 
 /// Connections waiting in the kernel for our accept.
 const BACKLOG: i32 = 128;
-/// Sockets that never block, and that no program we start inherits.
+/// Sockets are non-blocking, and not inherited by programs that we start.
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 const fn family(of: SocketAddr) -> AddressFamily {
     if of.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
-/// Asks for the congestion control that does least on the way between two loopback addresses.
-/// Nothing is lost or shared there, and an algorithm that paces delays what is sent. Every Linux
-/// has this one; without it nothing is wrong. Pacing begins with the connection, so this is asked
-/// before.
+/// Sets the cheapest congestion control for connections between two loopback addresses. Loopback
+/// does not lose packets, and an algorithm that paces delays them. Every Linux has this one; a
+/// failure is harmless. Pacing begins with the connection, so this is set before.
 fn calm(socket: impl AsFd, address: SocketAddr) {
     if address.ip().to_canonical().is_loopback() {
         let _ = sockopt::set_tcp_congestion(socket, "reno");
     }
 }
 
-/// Waits for callers at `at`. `shared` lets several sockets wait there.
+/// Listens at `at`. With `shared`, several sockets can listen there.
 pub(super) fn listening(at: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, shared)?;
     if at.is_ipv6() {
-        // `[::]` is every address of this host, of both families, whatever the system's default.
+        // `[::]` means every address of this host, of both families, whatever the system's default.
         sockopt::set_ipv6_v6only(&socket, !at.ip().is_unspecified())?;
     }
     calm(&socket, at);
@@ -44,8 +43,8 @@ pub(super) fn listening(at: SocketAddr, shared: bool) -> io::Result<TcpListener>
     Ok(TcpListener::from(socket))
 }
 
-/// Starts to connect, from a reserved port if `reserved` is set. The socket becomes writable when
-/// it is decided.
+/// Starts to connect, from a reserved port if `reserved` is set. The socket becomes writable once
+/// the connection is established or has failed.
 pub(super) fn connecting(to: SocketAddr, reserved: bool) -> io::Result<TcpStream> {
     let socket = source::connect(to, reserved, |from| {
         let socket = socket_with(family(to), SocketType::STREAM, FLAGS, None)?;
@@ -62,14 +61,14 @@ pub(super) fn connecting(to: SocketAddr, reserved: bool) -> io::Result<TcpStream
     Ok(TcpStream::from(socket))
 }
 
-/// No delay for short records; a peer that is gone is noticed.
+/// Sends short records without delay; detects a peer that is gone.
 pub(super) fn tune(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// Does for a connection that was accepted from `peer` what its listener could not know.
+/// Sets the options of a connection accepted from `peer` that its listener could not set.
 pub(super) fn tune_accepted(socket: &TcpStream, peer: SocketAddr) {
     calm(socket, peer);
 }

@@ -1,4 +1,4 @@
-//! The TCP connections of a shard, and what waits to be sent on them.
+//! The TCP connections of a shard, and their state.
 
 use super::{
     ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
@@ -32,11 +32,11 @@ pub(crate) struct Streams {
     pub(super) listener: Option<TcpListener>,
     pub(super) connections: Table<Stream>,
     pub(super) staging: Vec<u8>,
-    /// Room for ciphertext; none where there is no TLS.
+    /// Room for ciphertext; empty without TLS.
     pub(super) cipher: Vec<u8>,
-    /// Nobody who connects is called, or answered, without TLS.
+    /// Clients are not answered, or called, without TLS.
     requires_tls: bool,
-    /// The time at which a handshake may take too long, while there are handshakes.
+    /// The earliest timeout of a handshake, while there are handshakes.
     pub(super) secure_at: Option<Time>,
     /// Handshakes that wait for their turn.
     pub(super) handshakes: Handshakes,
@@ -44,17 +44,18 @@ pub(crate) struct Streams {
     pub(super) silent: SilentPeers,
     /// Connections with something to send.
     pub(super) unsent: VecDeque<Key>,
-    /// Connections that can go on with calls that were read already, or whose turn may have come.
+    /// Connections that can continue with calls that were already read, or whose turn may have
+    /// come.
     pub(super) resumable: VecDeque<Key>,
     pub(super) ready: Vec<epoll::Event>,
     pub(super) looks: Looks,
-    /// We connected to somebody, whose replies we may wait for.
+    /// We have made connections, and may wait for replies.
     pub(super) has_called: bool,
     pub(super) accept_at: Option<Time>,
-    /// The latest `accept` failed for want of descriptors or memory, which nobody was told yet.
+    /// The latest `accept` failed for want of descriptors or memory, which is not reported yet.
     pub(super) is_short: bool,
     pub(super) is_stopping: bool,
-    /// Parts that wait to be sent, on all connections, and how many of them are a crowd.
+    /// Parts that wait to be sent, on all connections, and the number above which each is limited.
     pub(super) parts: usize,
     pub(super) crowd: usize,
     pub(crate) stats: StreamStats,
@@ -66,17 +67,17 @@ pub(super) struct Stream {
     pub(super) peer: Option<PeerId>,
     pub(super) assembler: record::Assembler,
     pub(super) record: Option<Buf>,
-    /// Octets that were read and not looked at, because too many replies wait.
+    /// Octets that were read but not handled, because too many replies wait.
     pub(super) pending: Option<Buf>,
     pub(super) output: VecDeque<Part>,
     pub(super) output_octets: usize,
-    /// Octets of the buffers that those parts keep.
+    /// Octets of the buffers that those parts hold.
     pub(super) output_memory: usize,
-    /// Octets of the buffer for which its record waits; 0 when it waits for none.
+    /// Octets of the buffer that its record waits for; 0 if it does not wait.
     pub(super) wanted: usize,
     /// Its peer holds its share of the memory.
     pub(super) is_over_share: bool,
-    /// Octets that moved in either direction since its peer's account was looked at.
+    /// Octets moved in either direction since its peer's account was settled.
     pub(super) moved: u64,
     /// Octets of the first part that were sent.
     pub(super) sent: usize,
@@ -85,45 +86,45 @@ pub(super) struct Stream {
     pub(super) own_calls: u32,
     /// It is in `unsent`.
     pub(super) queued: bool,
-    /// It is not read, because its peer had more time than others.
+    /// It is not read, because its peer used more time than others.
     pub(super) is_put_off: bool,
     /// It is in `resumable`.
     pub(super) is_resumable: bool,
-    /// The events that it waits for, and those that epoll watches.
+    /// The events that it waits for, and the events that epoll watches.
     pub(super) interest: epoll::EventFlags,
     pub(super) watched: epoll::EventFlags,
-    /// It is asked itself whether octets arrived.
+    /// Its socket is read directly, without epoll.
     pub(super) is_hot: bool,
     pub(super) role: Role,
     /// TLS, from the probe on, in this process.
     pub(super) tls: Option<Box<StreamTls>>,
     /// TLS in the kernel, once that took the session over.
     pub(super) kernel_tls: Option<Box<KernelSession>>,
-    /// Its first record was whole.
+    /// Its first record has arrived completely.
     pub(super) has_called: bool,
-    /// Octets of the first record with which it gets more time for the rest.
+    /// Octets of the first record at which it gets more time for the rest.
     pub(super) first_due: usize,
-    /// The app was told that it has no TLS.
+    /// The app was notified that it has no TLS.
     pub(super) is_clear_told: bool,
-    /// The peer sends nothing more. Its calls are still answered.
+    /// The peer has closed its side. Its calls are still answered.
     pub(super) ended: bool,
     pub(super) dead: bool,
 }
 
-/// The end that connected.
+/// Our role: which end connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The peer.
     Responder,
     /// We are connecting.
     Connecting,
-    /// We did.
+    /// We connected.
     Requester,
 }
 
 impl Stream {
-    /// True if no more of its calls are taken for the moment; `fair` is how many parts it may have
-    /// waiting.
+    /// Returns true if no more of its calls are taken for the moment; `fair` is the number of parts
+    /// that it may have waiting.
     pub(super) fn is_full(&self, fair: usize) -> bool {
         self.is_clogged()
             || self.is_over_share
@@ -136,22 +137,22 @@ impl Stream {
         self.role == Role::Responder && !self.has_called && self.own_calls == 0
     }
 
-    /// Returns true if enough waits to be sent.
+    /// Returns true if too much output waits to be sent.
     pub(super) fn is_clogged(&self) -> bool {
         self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX
     }
 
-    /// Returns true if nothing can happen on it any more.
+    /// Returns true if the connection is finished.
     pub(super) fn is_over(&self) -> bool {
         self.dead || self.ended && !self.has_output() && self.calls == 0 && self.pending.is_none()
     }
 
-    /// Returns true if something waits to be sent, now or once it may be.
+    /// Returns true if output waits to be sent, now or later.
     pub(super) fn has_output(&self) -> bool {
         !self.output.is_empty() || self.wants_send()
     }
 
-    /// Returns true if the socket took less than there is to send.
+    /// Returns true if the socket accepted less than there is to send.
     pub(super) fn is_refused(&self) -> bool {
         self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT)
     }
@@ -161,9 +162,9 @@ impl Stream {
         self.interest.contains(epoll::EventFlags::IN)
     }
 
-    /// Octets of our memory that wait for the peer: to take what it was not sent yet, and with it
-    /// what was read behind that, or to send the rest of a record. What waits for our app or for
-    /// memory of ours, or was never offered to the socket, is not the peer's fault.
+    /// Octets of our memory that wait for the peer: unsent output that it does not take, together
+    /// with input read after that, or a record that it has not completed. Memory that waits for our
+    /// app or for memory of ours, or was never offered to the socket, is not the peer's fault.
     pub(super) fn held(&self) -> u64 {
         let is_refused = self.is_refused();
         let is_read = self.is_read();
@@ -177,7 +178,7 @@ impl Stream {
 }
 
 impl Streams {
-    /// Room for the connections of such a shard.
+    /// Room for the connections of a shard with this configuration.
     pub(crate) fn new(config: &Config) -> io::Result<Self> {
         let (connections, [messages, ..]) = (config.streams, config.slots);
         let has_tls = config.serve_tls.is_some() || config.call_tls.is_some();
@@ -216,7 +217,7 @@ impl Streams {
         self.listen_by(listener)
     }
 
-    /// Waits for callers by a socket that listens and never blocks.
+    /// Listens on a non-blocking listening socket.
     pub(crate) fn listen_by(&mut self, listener: TcpListener) -> io::Result<SocketAddr> {
         let at = listener.local_addr()?;
         epoll::add(
@@ -229,13 +230,13 @@ impl Streams {
         Ok(at)
     }
 
-    /// Takes no more callers and no more calls.
+    /// Accepts no more connections and no more calls.
     pub(crate) fn stop(&mut self) {
         self.listener = None;
         self.is_stopping = true;
     }
 
-    /// Takes no more calls, or takes them again; the listener stays.
+    /// Pauses or resumes taking calls; the listener stays.
     pub(crate) const fn pause(&mut self, pauses: bool) {
         self.is_stopping = pauses;
     }
@@ -245,7 +246,7 @@ impl Streams {
         self.connections.iter().any(|(_, stream)| stream.has_output())
     }
 
-    /// Returns true if anything can happen here.
+    /// Returns true if there is any listener or connection.
     #[inline]
     pub(crate) fn are_in_use(&self) -> bool {
         self.listener.is_some() || !self.connections.is_empty()
@@ -256,11 +257,11 @@ impl Streams {
         self.connections.is_empty()
     }
 
-    /// Tells every caller that there will be no more replies.
+    /// Closes our side of all connections: no more replies will follow.
     pub(crate) fn say_end(&mut self) {
         for (_, stream) in self.connections.iter_mut() {
             stream.close_session();
-            // A connection that is broken already will be seen to be.
+            // A broken connection will be noticed elsewhere.
             let _ = stream.socket.shutdown(std::net::Shutdown::Write);
         }
     }
@@ -286,7 +287,7 @@ impl Streams {
         }
     }
 
-    /// Takes a waiting connection. None when there is none that can be taken.
+    /// Accepts a connection. None if there is none that can be accepted.
     pub(super) fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
         match self.listener.as_ref()?.accept() {
             Ok((socket, from)) => {
@@ -296,7 +297,7 @@ impl Streams {
             Err(error) => {
                 if error.kind() != io::ErrorKind::WouldBlock {
                     // No descriptor, no memory, or a peer that is gone already: the socket stays
-                    // readable, so rest.
+                    // readable, so pause.
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
                     self.is_short = matches!(
@@ -310,7 +311,7 @@ impl Streams {
         }
     }
 
-    /// Ends the listener's rest when its time has come.
+    /// Ends the listener's pause when it is due.
     pub(super) fn wake_listener(&mut self, now: Time) {
         if self.accept_at.is_some_and(|at| now >= at) {
             self.accept_at = None;
@@ -320,7 +321,7 @@ impl Streams {
 
     pub(super) fn watch_listener(&self, interest: epoll::EventFlags) {
         if let Some(listener) = &self.listener {
-            // It was added with the same descriptor: this cannot fail.
+            // It was added with the same descriptor, so this cannot fail.
             let _ =
                 epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), interest);
         }
@@ -339,7 +340,7 @@ impl Streams {
         role: Role,
     ) -> io::Result<Option<Key>> {
         socket::tune(&socket)?;
-        // A connection that is being made becomes writable when it stands, and when it failed.
+        // A connection becomes writable when it is established, and when it has failed.
         let interest =
             if role == Role::Connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
         let stream = Stream {
@@ -395,7 +396,7 @@ impl Streams {
     }
 
     /// Returns true if the peer of this connection takes one more call, of at most `most` at once.
-    /// A reply tells when not, or the connection's beginning.
+    /// Otherwise a reply, or the establishment of the connection, triggers the next attempt.
     pub(crate) fn takes_calls(&self, key: Key, most: u32) -> bool {
         let open = |stream: &Stream| {
             stream.role != Role::Connecting
@@ -406,12 +407,12 @@ impl Streams {
         self.connections.get(key).is_some_and(takes)
     }
 
-    /// Returns true if enough waits to be sent on this connection.
+    /// Returns true if too much output waits on this connection.
     pub(crate) fn is_clogged(&self, key: Key) -> bool {
         self.connections.get(key).is_some_and(Stream::is_clogged)
     }
 
-    /// The connection leads to this peer.
+    /// Sets the peer of the connection.
     pub(crate) fn name(&mut self, key: Key, peer: PeerId) {
         if let Some(stream) = self.connections.get_mut(key) {
             stream.peer = Some(peer);
@@ -425,8 +426,8 @@ impl Streams {
         Some(stream)
     }
 
-    /// Asks the kernel for what the connection waits for: calls unless it has too many, room when
-    /// there is output.
+    /// Sets the events that the connection waits for: input unless it has too many calls, and room
+    /// if there is output.
     pub(super) fn set_interest(&mut self, key: Key) {
         let fair = self.fair_output();
         let Some(stream) = self.connections.get_mut(key) else { return };
@@ -435,7 +436,7 @@ impl Streams {
             Some(_) => !stream.is_full(fair),
             None => stream.has_more() && !is_full && stream.wanted == 0 && !stream.awaits_turn(),
         };
-        // Whatever the socket says, it is asked again when its turn may have come.
+        // Whatever the socket reports, it is checked when its turn may have come.
         if (goes_on || stream.is_put_off) && !std::mem::replace(&mut stream.is_resumable, true) {
             self.resumable.push_back(key);
         }
@@ -449,7 +450,7 @@ impl Streams {
         self.watch(key);
     }
 
-    /// Has epoll watch a connection for what it waits for, but for octets that it is asked for.
+    /// Has epoll watch a connection for its events, except for input that is read directly.
     pub(super) fn watch(&mut self, key: Key) {
         let Some(stream) = self.connections.get_mut(key) else { return };
         let mut watched = stream.interest;

@@ -1,10 +1,10 @@
-//! TLS on a TCP connection (RFC 9289): the probe in the clear, the handshake, and sessions that
-//! stand.
+//! TLS on a TCP connection (RFC 9289): the probe in the clear, the handshake, and established
+//! sessions.
 //!
-//! A client asks by a call of NULL with the flavor AUTH_TLS. The reply, and the client's probe, are
-//! written to the socket at once, beside the output: nothing else may be under way then, and what
-//! is queued behind them leaves inside the session. Octets in the clear behind the probe end the
-//! connection: somebody on the way may have put them there.
+//! A client requests TLS by a call of NULL with the flavor AUTH_TLS. The probe and its reply are
+//! written to the socket directly, bypassing the output queue: no other call may be pending, and
+//! anything queued later is sent inside the session. Octets in the clear after the probe end the
+//! connection: an attacker on the path may have injected them.
 
 use super::{
     GATHER, Look,
@@ -29,58 +29,58 @@ use std::{
 
 /// Octets of ciphertext read at a time, for all connections together.
 pub(super) const CIPHER_LEN: usize = 64 << 10;
-/// The time that a handshake may take.
+/// The time limit of a handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// TLS of a connection, from the probe on.
 #[derive(Debug)]
 pub(super) struct StreamTls {
     session: TlsSession,
     step: TlsStep,
-    /// The time at which a session that does not stand is given up.
+    /// The time at which a session that is not established is abandoned.
     until: Time,
-    /// It has something to read, and waits since then for its turn.
+    /// Its handshake has something to read, and waits for its turn since then.
     waits_since: Option<Time>,
 }
 
-/// Step on the way to a session.
+/// Step of the negotiation.
 #[derive(Debug, PartialEq, Eq)]
 enum TlsStep {
-    /// We connected, and await the reply to our probe; so many of its octets came.
+    /// We connected, and await the reply to our probe; `len` of its octets have come.
     AwaitReply { octets: [u8; PROBE_MAX], len: usize },
-    /// Both sides prove what they have to.
+    /// The handshake is in progress.
     AwaitHandshake,
-    /// The session stands.
+    /// The session is established.
     Established,
 }
 
-/// Security of a connection over TCP, as [`App::on_security`] is told of it.
+/// Security of a connection over TCP, as reported to [`App::on_security`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerSecurity {
-    /// A peer that could have TLS calls without.
+    /// A peer that could have TLS calls without it.
     Clear,
-    /// A session stands.
+    /// A session is established.
     Secured(Secured),
-    /// No session could be had, and the connection ends.
+    /// No session could be established, and the connection ends.
     Failed(TlsError),
 }
 
 impl Stream {
-    /// True between the probe and the moment at which the session stands.
+    /// Returns true between the probe and the establishment of the session.
     pub(super) fn is_securing(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.step != TlsStep::Established)
     }
 
-    /// True if its handshake waits for its turn.
+    /// Returns true if its handshake waits for its turn.
     pub(super) fn awaits_turn(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.waits_since.is_some())
     }
 
-    /// True if the session has octets for which no event of the socket comes.
+    /// Returns true if the session has octets for which the socket raises no event.
     pub(super) fn has_more(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.session.has_more())
     }
 
-    /// True if something waits to be sent that may be.
+    /// Returns true if output waits to be sent and may be sent.
     pub(super) fn wants_send(&self) -> bool {
         match &self.tls {
             None => !self.output.is_empty(),
@@ -90,12 +90,12 @@ impl Stream {
         }
     }
 
-    /// Octets of ours that wait for the peer, encrypted, at most.
+    /// Upper bound of our encrypted octets that wait for the peer.
     pub(super) fn sealed(&self) -> usize {
         if self.tls.as_ref().is_some_and(|tls| tls.wants_send()) { SEALED_MAX } else { 0 }
     }
 
-    /// Tells the peer that nothing more comes, if the socket takes it.
+    /// Sends a closure alert, if the socket accepts it.
     pub(super) fn close_session(&mut self) {
         if let Some(tls) = &mut self.tls
             && tls.step == TlsStep::Established
@@ -108,12 +108,12 @@ impl Stream {
 }
 
 impl StreamTls {
-    /// True if the session has nothing that the peer or we did not get.
+    /// Returns true if the session has no octets left that the peer or we have not received.
     pub(super) fn is_empty(&self) -> bool {
         !self.session.wants_send() && !self.session.has_more()
     }
 
-    /// Ends the session here, so that somebody else goes on with it.
+    /// Ends the session here, so that the kernel can continue it.
     pub(super) fn into_keys(self) -> Result<SessionKeys, TlsError> {
         self.session.into_keys()
     }
@@ -125,8 +125,8 @@ impl StreamTls {
 }
 
 impl Streams {
-    /// Sends what one connection with TLS has, as far as its socket takes it. False when it is
-    /// broken.
+    /// Sends the output of one connection with TLS, as far as its socket accepts it. Returns false
+    /// if the connection is broken.
     pub(super) fn send_secured(stream: &mut Stream, stats: &mut StreamStats) -> bool {
         loop {
             let Some(tls) = &mut stream.tls else { return true };
@@ -161,7 +161,7 @@ impl Streams {
         }
     }
 
-    /// Gives a connection a session that is to stand soon.
+    /// Starts a session on a connection, with a time limit for its handshake.
     fn secure(&mut self, key: Key, session: TlsSession, step: TlsStep, now: Time) {
         let until = now + HANDSHAKE_TIME;
         if self.secure_at.is_none() {
@@ -190,8 +190,8 @@ impl Streams {
         self.set_interest(key);
     }
 
-    /// The connection whose handshake goes on in the pass that begins. The time that it waited for
-    /// us is not its own.
+    /// The connection whose handshake continues in this pass. The time that it waited for us is not
+    /// counted against it.
     pub(super) fn next_handshake(&mut self, now: Time, is_fabric_busy: bool) -> Option<Key> {
         self.secure_at?;
         let calls = self.calls_of_others();
@@ -207,12 +207,12 @@ impl Streams {
         Some(key)
     }
 
-    /// Takes the connections whose handshake takes too long, and plans the next look at them.
+    /// Takes the connections whose handshake takes too long, and schedules the next check.
     fn take_slow(&mut self, now: Time) -> Vec<Key> {
         let mut slow = Vec::new();
         let mut next: Option<Time> = None;
         for (key, stream) in self.connections.iter().filter(|(_, stream)| stream.is_securing()) {
-            // One that waits for its turn is looked at when it had it.
+            // A handshake that waits for its turn is checked after its turn.
             let until = |tls: &StreamTls| match tls.waits_since {
                 Some(_) => tls.until.max(now + HANDSHAKE_TIME),
                 None => tls.until,
@@ -230,8 +230,8 @@ impl Streams {
 
 // The server's side of a probe.
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Judges a call of a peer that connected over TCP by its security. A call that asks for TLS
-    /// was answered. Fails when the connection has to end.
+    /// Decides about a call of a TCP client by its security. A call that requests TLS was answered.
+    /// Fails if the connection has to end.
     pub(super) fn secure_call(
         &mut self,
         key: Key,
@@ -269,7 +269,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn start_session(&mut self, key: Key, xid: Xid) -> Result<(), Cause> {
         let Some(tls) = self.core.config.serve_tls.clone() else { return Ok(()) };
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
-        // A reply in the clear must not come behind the one that begins TLS.
+        // A reply in the clear must not follow the one that begins TLS.
         if stream.calls > 0 || !stream.output.is_empty() {
             return Err(self.fail_session(key, TlsError::from("a probe while calls are under way")));
         }
@@ -295,7 +295,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
 // The client's side of a probe.
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Asks a server to which we connected for TLS. False when TLS is not wanted.
+    /// Sends the probe for TLS to a server that we connected to. Returns false if TLS is not
+    /// configured.
     #[cold]
     #[inline(never)]
     pub(super) fn probe_tls(&mut self, key: Key) -> bool {
@@ -328,7 +329,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Reads the reply to our probe, which has to be all that comes.
+    /// Reads the reply to our probe, after which nothing else may come.
     fn read_probe_reply(&mut self, key: Key) -> Look {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
         let Some(tls) = &mut stream.tls else { return Look::Empty };
@@ -356,7 +357,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
 // Sessions.
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Reads what arrived on a connection with TLS, as `look_at_stream` does without.
+    /// Reads the input of a connection with TLS, as `look_at_stream` does without.
     pub(super) fn look_at_session(&mut self, key: Key, plain: &mut [u8]) -> Look {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
         let Some(tls) = &mut stream.tls else { return Look::Empty };
@@ -386,7 +387,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok(Err(error)) => return Look::Closed(Cause::Fabric((&error).into())),
             // RFC 9289 §4.2 [9289-17]: who proves nothing has no connection
             Err(error) => {
-                // An alert says why.
+                // An alert gives the reason.
                 let _ = tls.session.send(&mut &stream.socket);
                 return Look::Closed(self.fail_session(key, error));
             }
@@ -404,12 +405,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // A handshake has something to send.
         self.streams.queue(key);
-        // The rest of a handshake has another turn.
+        // The rest of a handshake gets another turn.
         let is_whole = intake.is_whole && !was_securing;
         self.take_input(key, plain.get(..intake.len).unwrap_or_default(), is_whole)
     }
 
-    /// A session stands: calls may be made on it.
+    /// Handles the establishment of a session: calls may be made on it.
     fn establish(&mut self, key: Key) -> Result<(), Cause> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         let Some(mut secured) = stream.tls.as_ref().map(|tls| tls.session.secured()) else {
@@ -436,13 +437,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// Ends the connection of a peer that sends something else than TLS behind the probe.
+    /// Ends the connection of a peer that sends anything but TLS after the probe.
     // RFC 9289 §5.1.1 [9289-26]: octets in the clear between probe and handshake are dropped
     pub(super) fn refuse_injected(&mut self, key: Key) -> Cause {
         self.fail_session(key, TlsError::from("octets in the clear came behind the probe for TLS"))
     }
 
-    /// Notes that a session cannot be had, and returns the cause of the connection's end.
+    /// Records that a session failed, and returns the cause of the connection's end.
     #[cold]
     #[inline(never)]
     pub(super) fn fail_session(&mut self, key: Key, error: TlsError) -> Cause {

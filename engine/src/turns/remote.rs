@@ -1,10 +1,10 @@
-//! Accounts of hosts whose calls arrived at other shards and are carried out here.
+//! Accounts of hosts whose calls arrived at other shards and are executed here.
 
 use super::{ClientHost, TurnAccount};
 use crate::app::PeerId;
 use stag_verbs::PeerAddress;
 
-/// A caller whose connection is another shard's.
+/// A caller whose connection belongs to another shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteCaller {
     /// Its address.
@@ -15,12 +15,12 @@ pub struct RemoteCaller {
     pub peer: PeerId,
 }
 
-/// The connection whose turn a call takes.
+/// The connection that a turn belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnHolder {
-    /// One of this shard.
+    /// A connection of this shard.
     Here(PeerId),
-    /// One of another shard, whose host has one account here.
+    /// A connection of another shard, whose host has one account here.
     Elsewhere(RemoteCaller),
 }
 
@@ -37,23 +37,23 @@ pub(super) struct RemoteHost {
     pub(super) account: TurnAccount,
 }
 
-/// The hosts whose calls came of late.
+/// The hosts with recent calls.
 #[derive(Debug)]
 pub(super) struct Remotes {
     hosts: Vec<RemoteHost>,
-    /// The account of further hosts while all places are taken.
+    /// The shared account of further hosts while all entries are in use.
     pub(super) others: TurnAccount,
 }
 
 impl Remotes {
-    /// Hosts with accounts of their own. The others have one together.
+    /// Hosts with accounts of their own. All others share one.
     pub(super) const MAX: usize = 64;
 
     pub(super) fn new() -> Self {
         Self { hosts: Vec::with_capacity(Self::MAX), others: TurnAccount::default() }
     }
 
-    /// The place of a caller's host, which may be taken from one without work.
+    /// The index of a caller's host, which may replace one without work.
     pub(super) fn place_of(&mut self, caller: RemoteCaller, pass: u64) -> usize {
         let simulated = ClientHost::Remote(caller.shard, caller.peer);
         let host = ClientHost::of(caller.from, simulated);
@@ -74,7 +74,7 @@ impl Remotes {
         idle.unwrap_or(Self::MAX)
     }
 
-    /// The host at a place; none of the others.
+    /// The host at an index; none for the shared account.
     pub(super) fn get(&self, place: usize) -> Option<RemoteHost> {
         self.hosts.get(place).copied()
     }

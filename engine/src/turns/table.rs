@@ -1,4 +1,4 @@
-//! The accounts of a shard: those of its connections, and of hosts of other shards.
+//! The accounts of a shard: of its connections, and of hosts of other shards.
 
 use super::{
     ActiveHost, ActivePayer, COST_MAX, ClientHost, Meter, Payer, Remotes, TurnAccount, Turns,
@@ -8,7 +8,7 @@ use stag_verbs::Time;
 use std::sync::Arc;
 
 impl Turns {
-    /// Accounts for so many peers.
+    /// Accounts for this number of peers.
     pub(crate) fn new(meter: Option<Arc<dyn Meter>>, peers: usize) -> Self {
         Self {
             meter,
@@ -64,7 +64,7 @@ impl Turns {
         }
     }
 
-    /// The accounts that several callers share. They are never among the active ones.
+    /// The accounts that several callers share. They are never active.
     pub(super) const fn shared(&self) -> [TurnAccount; 2] {
         [self.passers, self.remotes.others]
     }
@@ -80,7 +80,7 @@ impl Turns {
         }
     }
 
-    /// Takes an account among the active ones.
+    /// Adds an account to the active ones.
     pub(super) fn activate(&mut self, payer: Payer, host: ClientHost) -> u32 {
         let is_it = |known: &ActiveHost| known.connections > 0 && known.host == host;
         let free = |known: &ActiveHost| known.connections == 0;
@@ -104,14 +104,14 @@ impl Turns {
         }
     }
 
-    /// Active connections of a host, by each of which its time counts.
+    /// The number of active connections of a host, by which its time is multiplied.
     pub(super) fn weight(&self, host: Option<u32>) -> u64 {
         let known = host.and_then(|host| self.hosts.get(host as usize));
         known.map_or(1, |known| known.connections.max(1).into())
     }
 
-    /// Charges the idle time since the latest measured pass to the connections that it was spent
-    /// waiting for.
+    /// Charges the idle time since the latest measured pass to the connections that were waited
+    /// for.
     pub(super) fn charge_idle(&mut self, peers: &mut Peers, now: Time, pass: u64) {
         let idle = now.since(self.begun).min(COST_MAX).as_nanos() as u64;
         let awaited = |account: &TurnAccount| {
@@ -136,7 +136,7 @@ impl Turns {
         self.shared().iter().any(has_work) || accounts.any(|account| has_work(&account))
     }
 
-    /// Forgets connections that have had no work for a while, and finds the lowest account.
+    /// Removes connections that have had no work for a while, and finds the lowest account.
     pub(super) fn review(&mut self, peers: &mut Peers, now: Time, pass: u64) {
         let Self { active, hosts, count, remotes, .. } = self;
         let mut floor = None::<u64>;
