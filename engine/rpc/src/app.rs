@@ -1,5 +1,5 @@
-//! The app that a shard of this crate runs: programs on one side, a client's own calls on the
-//! other.
+//! The engine app of every shard of this crate: it routes incoming calls to programs, and outcomes
+//! to the client that made the calls.
 
 use crate::{
     call::{CLIENT_TOKEN, CallOutcome},
@@ -11,19 +11,19 @@ use stag_engine::{App, Call, Cause, Cx, Health, OptionFault, Outcome, PeerId, Ti
 use stag_protocol::rpc::Accepted;
 use std::{cell::Cell, rc::Rc};
 
-/// Hears how a client's own calls end.
+/// Receives the outcomes of a client's own calls.
 pub(crate) trait CallEnds {
-    /// A call whose token has [`CLIENT_TOKEN`] is over.
+    /// A call whose token has [`CLIENT_TOKEN`] has ended.
     fn on_reply(&mut self, now: Time, outcome: Outcome<'_>);
     fn on_peer_up(&mut self, now: Time, peer: PeerId);
     fn on_peer_down(&mut self, now: Time, peer: PeerId, cause: Cause);
     /// The health of a server that was asked for it.
     fn on_health(&mut self, _peer: PeerId, _health: Result<Health, OptionFault>) {}
-    /// Returns true if calls may be asked for elsewhere at any time.
+    /// Returns true if other threads may request calls at any time.
     fn wants_idle_passes(&self) -> bool {
         false
     }
-    /// The place to make calls that were asked for elsewhere.
+    /// Makes calls that other threads requested.
     fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {}
 }
 
@@ -34,7 +34,7 @@ impl CallEnds for () {
     fn on_peer_down(&mut self, _: Time, _: PeerId, _: Cause) {}
 }
 
-/// Programs, and the outcomes of a client's calls.
+/// Programs, and the receiver of a client's outcomes.
 #[derive(Debug)]
 pub(crate) struct Door<S, O> {
     pub(crate) programs: S,
@@ -44,7 +44,7 @@ pub(crate) struct Door<S, O> {
     panics: PanicCount,
 }
 
-/// Programs as an [`App`] of the engine, for whoever builds shards of his own.
+/// Wraps programs as an [`App`] of the engine, for code that builds its own shards.
 pub fn app(programs: impl Programs) -> impl App<Report = u64> {
     Door::new(programs, ())
 }
@@ -55,12 +55,12 @@ impl<S: Programs, O: CallEnds> Door<S, O> {
         Self { programs, outcomes, calls: 0, dropped, panics }
     }
 
-    /// Counts the panics of the programs there.
+    /// Uses `panics` as the counter of the programs' panics.
     pub(crate) fn count_panics(self, panics: PanicCount) -> Self {
         Self { panics, ..self }
     }
 
-    /// Panics of the programs.
+    /// The number of panics of the programs.
     pub(crate) fn panics(&self) -> u64 {
         self.panics.count()
     }
@@ -69,7 +69,7 @@ impl<S: Programs, O: CallEnds> Door<S, O> {
 impl<S: Programs, O: CallEnds> App for Door<S, O> {
     type Report = u64;
 
-    /// Calls that peers made.
+    /// The number of calls that peers made.
     fn report(&self) -> u64 {
         self.calls
     }

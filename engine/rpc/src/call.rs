@@ -1,4 +1,4 @@
-//! Calls: how one is written, how it ended, and where its results are.
+//! Typed calls: encoding, outcomes, and decoding of results.
 
 use crate::{
     codec::{Decoder, Encoder, XdrType},
@@ -15,7 +15,7 @@ use stag_protocol::{
 };
 use std::{fmt, time::Duration};
 
-/// Octets of the header with this credential, beside which the verifier is AUTH_NONE.
+/// Octets of a call header with this credential, when the verifier is AUTH_NONE.
 #[inline]
 pub(crate) fn header_len(credential: &Credential<'_>) -> usize {
     let body = match credential {
@@ -28,21 +28,21 @@ pub(crate) fn header_len(credential: &Credential<'_>) -> usize {
     40 + body
 }
 
-/// The bit of a token that says whose call it is: a client's own, or one that a service makes.
+/// The bit of a token that marks a client's own call; calls of a service have it clear.
 pub(crate) const CLIENT_TOKEN: u64 = 1 << 63;
 
-/// Why a call has no results.
+/// The reason why a call has no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
     /// No reply came, for this reason.
     Failed(CallFault),
-    /// The server took the call and did not carry it out.
+    /// The server received the call and did not execute it.
     Rejected(Accepted),
-    /// The server does not believe the caller.
+    /// The server rejected the caller's credential.
     Denied(Denied),
-    /// The reply is none of this procedure.
+    /// The reply does not match this procedure.
     Garbled(xdr::Error),
-    /// The arguments are longer than the call has room for: one of them than its type allows.
+    /// The arguments do not fit: one is longer than its type allows.
     TooLong,
 }
 
@@ -99,7 +99,7 @@ pub(crate) const fn header<P: Procedure>(credential: Credential<'_>) -> CallHead
     }
 }
 
-/// The arguments of a call of `P`, behind what `encoder` holds.
+/// Encodes the arguments of a call of `P` after the content of `encoder`.
 pub(crate) fn encode<'a, P: Procedure>(
     encoder: &mut Encoder<'_, 'a>,
     arguments: &ArgumentsOf<'a, P>,
@@ -108,8 +108,8 @@ pub(crate) fn encode<'a, P: Procedure>(
     P::Arguments::encode(arguments, encoder)
 }
 
-/// Returns true if a call without items goes by [`Cx::call_short`]: neither it nor its longest
-/// reply is too long for that.
+/// Returns true if a call without items is made by [`Cx::call_short`]: it and its longest reply are
+/// short enough.
 #[inline]
 pub(crate) const fn goes_short(len_max: usize, reply_max: usize) -> bool {
     len_max <= ShortRequest::LEN_MAX && reply_max <= INLINE_LEN
@@ -121,7 +121,7 @@ pub(crate) const fn reply_max<P: Procedure>() -> usize {
     if results > ReplyHeader::REFUSAL_LEN_MAX { results } else { ReplyHeader::REFUSAL_LEN_MAX }
 }
 
-/// A caller, and how long it waits for the outcome that carries its token.
+/// A caller's credential, timeout and token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTerms<'a> {
     pub(crate) credential: Credential<'a>,
@@ -129,7 +129,7 @@ pub(crate) struct CallTerms<'a> {
     pub(crate) token: Token,
 }
 
-/// Makes a call of `P`, written in place. A short one leaves at once if it may.
+/// Makes a call of `P`, written in place. A short one is sent at once if possible.
 pub(crate) fn make<'v, P: Procedure>(
     cx: &mut Cx<'_>,
     peer: PeerId,
@@ -164,7 +164,7 @@ pub(crate) fn make<'v, P: Procedure>(
     Ok(())
 }
 
-/// Room for an item of a reply; none for one without.
+/// Room for an item of a reply; none if it has no item.
 pub(crate) fn room_for_item(cx: &Cx<'_>, len: usize) -> Result<Option<Room>, CallFault> {
     if len == 0 {
         return Ok(None);
@@ -172,10 +172,10 @@ pub(crate) fn room_for_item(cx: &Cx<'_>, len: usize) -> Result<Option<Room>, Cal
     cx.room(len).map(Some).ok_or(CallFault::Limit)
 }
 
-/// Reads the header of a reply (RFC 5531 §9): `reader` is at the results behind it.
+/// Parses the header of a reply (RFC 5531 §9); `reader` is then at the results.
 ///
 /// # Errors
-/// It says that there are no results.
+/// If the header reports that there are no results.
 pub fn accepted(reader: &mut Reader<'_>) -> Result<(), CallError> {
     match ReplyHeader::parse(reader).map_err(CallError::Garbled)?.outcome {
         rpc::Outcome::Accepted { status: Accepted::Success, .. } => Ok(()),
@@ -184,17 +184,17 @@ pub fn accepted(reader: &mut Reader<'_>) -> Result<(), CallError> {
     }
 }
 
-/// The octets of a reply, whichever way they came.
+/// The octets of a reply, inline and in chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyOctets<'a> {
     /// The RPC reply message, which came inline or in a Reply chunk.
     pub(crate) message: &'a [u8],
-    /// The item that came in a Write chunk; empty when it came in the message.
+    /// The item that came in a Write chunk; empty if it came in the message.
     pub(crate) chunk: &'a [u8],
 }
 
 impl<'a> ReplyOctets<'a> {
-    /// Reads the header of a call that was carried out; returns the place of its results.
+    /// Parses the header of a successful reply; returns the offset of its results.
     pub(crate) fn results_at(self) -> Result<usize, CallError> {
         let mut reader = Reader::new(self.message);
         accepted(&mut reader)?;
@@ -218,13 +218,13 @@ impl<'a> ReplyOctets<'a> {
 }
 
 /// Calls a peer from inside a service. The outcome comes by `on_reply` of the service, exactly
-/// once; `token`, which is below 2^63, says whose it is.
+/// once. It carries `token`, which must be below 2^63.
 ///
 /// A peer that connected to this server is called over its own connection (RFC 8167); see
 /// [`Cx::ready`].
 ///
 /// # Errors
-/// There is no memory for the call, or an argument is too long. Then no outcome follows.
+/// If there is no memory for the call, or an argument is too long. Then no outcome follows.
 pub fn call<P: Procedure>(
     cx: &mut Cx<'_>,
     peer: PeerId,
@@ -245,7 +245,7 @@ impl<'a> CallOutcome<'a> {
         Self(outcome)
     }
 
-    /// As the call was made with.
+    /// The token that the call was made with.
     pub const fn token(&self) -> u64 {
         self.0.token.0
     }
@@ -255,10 +255,10 @@ impl<'a> CallOutcome<'a> {
         self.0.peer
     }
 
-    /// The results, if the call was one of `P`: whichever way their octets came.
+    /// The results, if the call was one of `P`, whether they came inline or in a chunk.
     ///
     /// # Errors
-    /// There are none.
+    /// If there are none.
     pub fn results<P: Procedure>(&self) -> Result<ResultsOf<'_, P>, CallError> {
         let chunk = self.0.result.as_deref().unwrap_or_default();
         ReplyOctets { message: self.0.reply?, chunk }.results::<P::Results>()

@@ -1,4 +1,4 @@
-//! The client that waits: its thread runs the passes of its shard until a reply is there.
+//! The blocking client: its thread runs the passes of its shard until the reply arrives.
 
 use crate::{
     call::{CallError, CallTerms, ReplyOctets, make},
@@ -12,10 +12,10 @@ use stag_fabrics::Endpoint;
 use stag_protocol::rpc::Credential;
 use std::{fmt, time::Duration};
 
-/// Time for which a client that is dropped waits for its connection to end in order.
+/// Time that a dropped client waits for its connection to close in order.
 const FAREWELL: Duration = Duration::from_millis(20);
 
-/// A client to be. Everything has a default.
+/// Configuration of a client. Everything has a default.
 pub struct ClientBuilder {
     pub(crate) config: Option<Config>,
     pub(crate) clock: Clock,
@@ -79,7 +79,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A client's sizes: its buffers, and calls at a time.
+/// A client's sizes: its buffers, and the maximum number of concurrent calls.
 pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
     let (outbound, receives) = (usize::from(calls), usize::from(calls) * 4);
     Config {
@@ -95,9 +95,9 @@ pub(crate) fn sizes(slots: [usize; 3], calls: u16) -> Config {
 }
 
 impl ClientBuilder {
-    /// The sizes of the client's shard. Default: 16 calls at a time, about 10 MB;
-    /// 256 calls, about 26 MB, of an asynchronous client, 16 of them with an item beyond 64 KiB
-    /// (`slots`). One more call fails with [`CallFault::Limit`].
+    /// The sizes of the client's shard. The default allows 16 concurrent calls, in about 10 MB; for
+    /// an asynchronous client 256 calls, in about 26 MB, 16 of them with an item beyond 64 KiB
+    /// (`slots`). Further calls fail with [`CallFault::Limit`].
     #[must_use]
     pub fn config(self, config: Config) -> Self {
         Self { config: Some(config), ..self }
@@ -115,16 +115,16 @@ impl ClientBuilder {
         Self { timeout, ..self }
     }
 
-    /// The user for whom calls are made. Default: nobody in particular (AUTH_NONE).
+    /// The user for whom calls are made. Default: anonymous (AUTH_NONE).
     #[must_use]
     pub fn credential(self, credential: Credential<'static>) -> Self {
         Self { credential, ..self }
     }
 
-    /// Makes a lost connection of a fabric again, and sends calls without a reply again with the
-    /// same XID. That is for servers that recognise a call which comes again, and for programs
-    /// whose calls may be carried out twice. Default: a call fails with its connection, and the
-    /// next one makes another.
+    /// Re-establishes a lost connection of a fabric, and sends calls without a reply again with the
+    /// same XID. Use it with servers that recognize a repeated call, or with programs whose calls
+    /// may be executed twice. Default: a call fails with its connection, and the next call connects
+    /// again.
     #[must_use]
     pub fn keep_connected(self) -> Self {
         Self { keep: true, ..self }
@@ -141,13 +141,13 @@ impl ClientBuilder {
     /// Connects to `url`, and waits until calls can be made.
     ///
     /// # Errors
-    /// It is no address, nobody serves there, or the system is short of something.
+    /// If the URL is invalid, no server listens there, or the system lacks a resource.
     pub fn connect(self, url: &str) -> Result<Client, SetupError> {
         let to = parse(url)?;
         let Self { config, clock, timeout, credential, keep, programs } = self;
         let programs = programs.unwrap_or_else(|| Box::new(()));
         let config = config.unwrap_or_else(|| sizes([128, 8, 8], 16));
-        // A connection over TCP is made once.
+        // A TCP connection is not re-established.
         let keep = keep && to.fabric().is_some();
         let raw = RawClient::serving(programs, to.fabric(), config, clock, timeout)?;
         let mut client = Client { raw, to, credential, keep, latest: None };
@@ -157,7 +157,7 @@ impl ClientBuilder {
 }
 
 impl Client {
-    /// A client to be.
+    /// Configures a client.
     pub fn builder() -> ClientBuilder {
         ClientBuilder {
             config: None,
@@ -181,8 +181,8 @@ impl Client {
     /// until the next call.
     ///
     /// # Errors
-    /// There are no results. After [`CallFault::Disconnected`] and [`CallFault::TimedOut`] nobody
-    /// knows if the call was carried out; the next call connects again.
+    /// If there are no results. After [`CallFault::Disconnected`] and [`CallFault::TimedOut`] the
+    /// call may or may not have been executed; the next call connects again.
     pub fn call<P: Procedure>(
         &mut self,
         arguments: ArgumentsOf<'_, P>,
@@ -190,7 +190,7 @@ impl Client {
         if let Some(latest) = self.latest.take() {
             self.raw.give(latest);
         }
-        // Nobody waits for a call that was given up; its memory may be the next one's.
+        // The outcomes of cancelled calls are not awaited; their memory may serve the next call.
         self.raw.drop_finished();
         self.connected().map_err(|fault| match fault {
             ConnectFault::Ended(cause) => CallFault::Disconnected(cause),
@@ -211,12 +211,12 @@ impl Client {
         ReplyOctets { message, chunk: finished.chunk() }.results::<P::Results>()
     }
 
-    /// Answers the server's calls for so long; returns at once when the connection ends.
+    /// Answers the server's calls for `time`; returns early if the connection ends.
     pub fn serve_for(&mut self, time: Duration) {
         self.raw.serve_for(time);
     }
 
-    /// Connects, unless there is a connection, or one that is kept is about to be made again.
+    /// Connects, unless there is a connection, or a kept one is about to be re-established.
     fn connected(&mut self) -> Result<(), ConnectFault> {
         if self.raw.is_up() || self.keep && self.raw.has_peer() {
             return Ok(());
@@ -241,8 +241,8 @@ macro_rules! clients {
         $(#[$meta:meta])*
         fn $procedure:ident($($argument:ident: $type:ty),*) -> $results:ty;
     )+) => {
-        /// A client that waits for each reply. It owns its connection, or borrows one that it
-        /// shares with clients of other programs.
+        /// A client that waits for each reply. It owns its connection, or borrows one that is
+        /// shared with clients of other programs.
         #[derive(Debug)]
         pub struct Client<C = $crate::Client>(C);
 
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use crate::{Bulk, Octets, Server, Text, XdrType, app};
 
-    /// A procedure with these arguments, of a program that nobody has.
+    /// A procedure with these arguments, of a program that no server has.
     struct Unknown<T>(T);
 
     impl<T: XdrType> Procedure for Unknown<T> {
@@ -303,7 +303,7 @@ mod tests {
         type Results = u32;
     }
 
-    /// Makes a call of `P` over `raw` and returns the buffers that it holds.
+    /// Makes a call of `P` over `raw` and returns the number of buffers that it holds.
     fn held<P: Procedure>(raw: &mut RawClient, arguments: ArgumentsOf<'_, P>) -> usize {
         let (credential, timeout) = (Credential::None, Duration::from_secs(20));
         let begun = raw.begin_by(|cx, peer, token| {

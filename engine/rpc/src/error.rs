@@ -1,46 +1,46 @@
-//! Reasons why a server or a client could not be made.
+//! Errors in the set-up of a server or a client.
 
 use stag_engine::{Cause, ConfigFault};
 use stag_verbs::FabricFault;
 use std::{error::Error, fmt, io};
 
-/// Why a server or a client could not be made.
+/// The reason why a server or a client could not be made.
 #[derive(Debug)]
 pub enum SetupError {
-    /// This is no address.
+    /// The URL is invalid.
     Url {
-        /// As it was given.
+        /// The text as given.
         url: String,
         /// The mistake in it.
         why: String,
     },
-    /// These sizes cannot be had together.
+    /// These sizes conflict.
     Size(ConfigFault),
-    /// The builder asks for something that cannot be had.
+    /// The builder requests an impossible combination.
     Config(&'static str),
-    /// There is no memory, no descriptor or no thread.
+    /// The system has no memory, descriptor or thread left.
     Os(io::Error),
     /// A shard ended by a panic, with this text.
     Panicked(String),
-    /// This address cannot be listened at.
+    /// Listening at this address failed.
     Listen {
         /// The address.
         url: String,
-        /// Why not.
+        /// The reason.
         fault: FabricFault,
     },
     /// The fabric could not even try to connect.
     Connect {
         /// The address.
         url: String,
-        /// Why not.
+        /// The reason.
         fault: FabricFault,
     },
-    /// No connection came about.
+    /// No connection was established.
     NotConnected {
         /// The address.
         url: String,
-        /// Why not; none when it took too long.
+        /// The reason; none if it took too long.
         cause: Option<Cause>,
     },
 }
@@ -75,7 +75,7 @@ impl fmt::Display for SetupError {
 
 const CONNECT_ADVICE: &str = "; start the server first, or correct the address";
 
-/// The way out when an address cannot be listened at.
+/// Advice for an address that cannot be listened at.
 const fn listen_advice(fault: FabricFault) -> &'static str {
     match fault {
         FabricFault::AddressInUse => "; stop the program that uses it, or choose another one",
@@ -88,7 +88,7 @@ const fn listen_advice(fault: FabricFault) -> &'static str {
     }
 }
 
-/// The way out when no connection comes about.
+/// Advice when no connection is established.
 const fn connection_advice(cause: Cause) -> &'static str {
     match cause {
         Cause::Fabric(_) => CONNECT_ADVICE,
@@ -113,8 +113,8 @@ impl From<ConfigFault> for SetupError {
     }
 }
 
-/// The error that ends a program. From `main` it is shown as a sentence, as `Box<dyn Error>` is
-/// not.
+/// The error that ends a program. As the error of `main` it is printed as a sentence, unlike
+/// `Box<dyn Error>`.
 ///
 /// ```no_run
 /// use stag_rpc::{Failure, Server};
@@ -138,7 +138,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// As [`Display`](fmt::Display): this is the form in which Rust shows the error of `main`.
+/// As [`Display`](fmt::Display): Rust prints the error of `main` in this form.
 impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)

@@ -1,7 +1,7 @@
 //! ONC RPC services and clients over RDMA, shared memory and TCP: the one crate that an app needs.
 //!
-//! A program is described once, by [`program!`]; from that come the trait that a service
-//! implements, the routing of calls to it, and typed clients. Nothing of it depends on the fabric:
+//! A program is described once, by [`program!`]. That generates the trait that a service
+//! implements, the routing of calls to it, and typed clients. None of them depends on the fabric:
 //! the same service answers over `iwarp://`, `shm://` and `tcp://`, and in examples over `sim://`,
 //! in virtual time.
 //!

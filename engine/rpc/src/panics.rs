@@ -1,6 +1,7 @@
-//! Panics of a program's methods: each ends its call and is counted, the shard goes on.
+//! Handling of panics in a program's methods: each ends its call and is counted, and the shard
+//! continues.
 //!
-//! The panic hook of the process prints where each of them was. A build with `panic = "abort"`
+//! The panic hook of the process prints where each panic occurred. A build with `panic = "abort"`
 //! ends at the first one.
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     },
 };
 
-/// The number of panics in the programs of a server or a client; its shards share it.
+/// The number of panics in the programs of a server or a client, shared by its shards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PanicCount(Arc<AtomicU64>);
 
@@ -22,10 +23,10 @@ impl PanicCount {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Runs code of the program. A panic in it is counted, logged with `place`, and gives `None`.
+    /// Runs code of the program. A panic in it is counted, logged with `place`, and returns `None`.
     #[inline]
     pub(crate) fn catch<T>(&self, place: impl fmt::Display, run: impl FnOnce() -> T) -> Option<T> {
-        // The program's state is as the panic left it, as with a mutex that ignores poison.
+        // The program's state stays as the panic left it, as with a mutex that ignores poison.
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(value) => Some(value),
             Err(panic) => {
@@ -35,8 +36,8 @@ impl PanicCount {
         }
     }
 
-    /// Counts a panic. The first is logged, the second, the fourth and so on: a peer that can cause
-    /// one can cause many.
+    /// Counts a panic. The first, second, fourth and so on is logged: a peer that can cause one can
+    /// cause many.
     #[cold]
     #[inline(never)]
     fn note(&self, place: &dyn fmt::Display, panic: Box<dyn Any + Send>) {
@@ -60,7 +61,7 @@ pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
     }
 }
 
-/// A procedure, as a log names it.
+/// A procedure, as it appears in a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CalledProcedure {
     pub(crate) program: u32,

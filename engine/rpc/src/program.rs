@@ -1,4 +1,4 @@
-//! Programs: the description of one, and the routing of calls to those that a server has.
+//! Programs: their description, and the routing of calls to them.
 
 use crate::{
     CallOutcome,
@@ -32,20 +32,20 @@ pub type ArgumentsOf<'a, P> = <<P as Procedure>::Arguments as XdrType>::Of<'a>;
 /// The value of the results of `P`.
 pub type ResultsOf<'a, P> = <<P as Procedure>::Results as XdrType>::Of<'a>;
 
-/// The programs that a server has: one, a tuple of them, or none: `()`.
+/// The programs of a server: one, a tuple of them, or none: `()`.
 ///
 /// [`program!`](crate::program) implements it for `Serve` of each program.
 pub trait Programs {
-    /// Returns true if this version of this program is here.
+    /// Returns true if this version of this program is served.
     fn serves(&self, program: u32, version: u32) -> bool;
 
-    /// The lowest and the highest version of this program that are here.
+    /// The lowest and the highest version of this program that are served.
     fn versions(&self, program: u32) -> Option<RangeInclusive<u32>>;
 
-    /// Answers a call of a version that is here.
+    /// Answers a call of a version that is served.
     fn answer(&mut self, call: IncomingCall<'_, '_>) -> Replied;
 
-    /// A call that was made by [`call`](crate::call) is over.
+    /// A call that was made by [`call`](crate::call) has ended.
     fn on_reply(&mut self, _cx: &mut Cx<'_>, _outcome: &CallOutcome<'_>) {}
 
     /// A peer is gone.
@@ -88,7 +88,7 @@ impl<P: Programs + ?Sized> Programs for Box<P> {
     }
 }
 
-/// The versions of both: a caller is told the lowest and the highest (RFC 5531 §9).
+/// The range of both: a caller gets the lowest and the highest version (RFC 5531 §9).
 fn joined(
     one: Option<RangeInclusive<u32>>,
     other: Option<RangeInclusive<u32>>,
@@ -101,8 +101,8 @@ fn joined(
     }
 }
 
-/// Two programs; more are pairs of pairs. Each hears of all outcomes, and tells its own by their
-/// tokens.
+/// Two programs; more are pairs of pairs. Each receives all outcomes, and recognizes its own by
+/// their tokens.
 impl<A: Programs, B: Programs> Programs for (A, B) {
     fn serves(&self, program: u32, version: u32) -> bool {
         self.0.serves(program, version) || self.1.serves(program, version)
@@ -131,12 +131,12 @@ impl<A: Programs, B: Programs> Programs for (A, B) {
     }
 }
 
-/// A call that arrived whole, on its way to its procedure.
+/// A call that arrived completely, to be passed to its procedure.
 #[derive(Debug)]
 pub struct IncomingCall<'c, 'k>(pub(crate) AnswerableCall<'c, 'k>);
 
 impl<'c, 'k> IncomingCall<'c, 'k> {
-    /// Names the call.
+    /// The ID of the call.
     pub const fn id(&self) -> CallId {
         self.0.call.id
     }
@@ -146,11 +146,11 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
         self.0.call.header.procedure
     }
 
-    /// The arguments of procedure `P` and the means to reply; GARBAGE_ARGS is answered to anything
-    /// else.
+    /// Decodes the arguments of procedure `P`, and returns them with the means to reply. Arguments
+    /// that do not decode are answered with GARBAGE_ARGS.
     ///
     /// # Errors
-    /// It was answered.
+    /// If the call was answered with GARBAGE_ARGS.
     pub fn decode<P: Procedure>(
         self,
     ) -> Result<(ArgumentsOf<'c, P>, Replier<'c, 'k, P::Results>), Replied> {
@@ -164,13 +164,13 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
         }
     }
 
-    /// The arguments as they came, for a program whose messages are read by code of its own.
+    /// The encoded arguments, for a program that decodes its messages by its own code.
     pub fn arguments(&self) -> Reader<'c> {
         self.0.call.arguments.clone()
     }
 
-    /// Replies with results that `write` puts into the message, of a few hundred octets. The caller
-    /// is told SYSTEM_ERR where there is no room for them.
+    /// Replies with results that `write` puts into the message, of a few hundred octets. If there
+    /// is no room for them, the caller gets SYSTEM_ERR.
     pub fn reply_with(self, write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Replied {
         let header = self.0.call.header.reply(Accepted::Success);
         match self.0.cx.answer_short(self.0.call.id, header, write) {
@@ -182,12 +182,12 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
         }
     }
 
-    /// Answers that the procedure was not carried out.
+    /// Replies that the procedure was not executed.
     pub fn refuse(self, why: Accepted) -> Replied {
         Replier::<()>::new(self.0).refuse(why)
     }
 
-    /// Finds the programs' answer: their own, or why there is none.
+    /// Routes the call to its program, or refuses it.
     pub(crate) fn route(self, programs: &mut impl Programs) -> Replied {
         let (program, version) = (self.0.call.header.program, self.0.call.header.version);
         match programs.serves(program, version) {
@@ -224,16 +224,16 @@ impl Procedure for Null {
 
 /// Describes a program once: its number, its version, and its procedures with their types.
 ///
-/// It defines a module with
+/// Defines a module with
 ///
 /// - `Service`, the trait that a server implements: one method for each procedure;
 /// - `Serve`, which makes [`Programs`] of a `Service`. It answers procedure 0 by itself, and
-///   `PROG_UNAVAIL`, `PROG_MISMATCH`, `PROC_UNAVAIL` and `GARBAGE_ARGS` where they are due;
+///   returns `PROG_UNAVAIL`, `PROG_MISMATCH`, `PROC_UNAVAIL` and `GARBAGE_ARGS` where they apply;
 /// - `Client` and `AsyncClient`, with the same methods for callers;
 /// - `procedures`, one type for each, to call a peer from inside a service;
 /// - `PROGRAM` and `VERSION`.
 ///
-/// Arguments and results are [`XdrType`]s. Those of type [`Bulk`](crate::Bulk), one in the
+/// Arguments and results are [`XdrType`]s. Values of type [`Bulk`](crate::Bulk), one in the
 /// arguments and one in the results, may travel in chunks.
 ///
 /// ```
@@ -318,7 +318,7 @@ macro_rules! program {
                     ) -> $crate::Replied;
                 )+
 
-                /// A call that this service made by `stag_rpc::call` is over.
+                /// A call that this service made by `stag_rpc::call` has ended.
                 fn on_reply(
                     &mut self,
                     _cx: &mut $crate::Cx<'_>,

@@ -14,7 +14,7 @@ use std::{
     rc::Rc,
 };
 
-/// Says that a call was answered, or will be: every way out of a procedure leads by one.
+/// Proof that a call was answered, or will be: every procedure has to return one.
 #[derive(Debug)]
 #[must_use = "it is the result of the procedure"]
 pub struct Replied(());
@@ -38,9 +38,9 @@ pub struct Replier<'c, 'k, T> {
 pub(crate) struct AnswerableCall<'c, 'k> {
     pub(crate) cx: &'c mut Cx<'k>,
     pub(crate) call: Call<'c>,
-    /// Takes the reply of a later answer that never came.
+    /// Receives the reply if a later answer is dropped.
     pub(crate) dropped: &'c Rc<DroppedReplies>,
-    /// Set once it was answered, or a later answer was promised.
+    /// Set once the call is answered, or a later answer is promised.
     pub(crate) is_settled: &'c Cell<bool>,
 }
 
@@ -59,18 +59,18 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
         self.incoming.call.from
     }
 
-    /// The user that the caller says it acts for.
+    /// The credential that the caller claims.
     pub const fn credential(&self) -> &Credential<'c> {
         &self.incoming.call.header.credential
     }
 
-    /// The octets of an argument that came in a Read chunk, to keep them without a copy. None when
-    /// they came with the message, and then a copy is short.
+    /// The octets of an argument that came in a Read chunk, to keep them without a copy. None if
+    /// they came inline; then they are few enough to copy.
     pub fn share(&self, octets: Octets<'_>) -> Option<Extent> {
         self.incoming.call.pulled.share(&octets)
     }
 
-    /// The context of the engine, for all else that an app can do.
+    /// The context of the engine, for all other actions of an app.
     pub const fn cx(&mut self) -> &mut Cx<'k> {
         self.incoming.cx
     }
@@ -80,8 +80,8 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
         self.write(|encoder| T::encode(&results, encoder))
     }
 
-    /// Replies with results that `write` puts into the message, in place. When they are longer than
-    /// type `T` allows, and when there is no memory for them, the caller is told SYSTEM_ERR.
+    /// Replies with results that `write` puts into the message, in place. If they are longer than
+    /// type `T` allows, or if there is no memory for them, the caller gets SYSTEM_ERR.
     pub fn write<'v>(
         self,
         write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>,
@@ -95,15 +95,15 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
         Replied(())
     }
 
-    /// Replies that the procedure was not carried out.
+    /// Replies that the procedure was not executed.
     pub fn refuse(self, why: Accepted) -> Replied {
         self.incoming.cx.refuse(&self.incoming.call, why);
         self.incoming.is_settled.set(true);
         Replied(())
     }
 
-    /// Replies later. Until a connection's first reply its client has one credit (RFC 8166 §3.3.1):
-    /// what that reply waits for comes over another connection.
+    /// Replies later. Until the first reply of a connection its client has one credit (RFC 8166
+    /// §3.3.1): calls that this reply depends on must come over another connection.
     pub fn later(self) -> (LaterReply<T>, Replied) {
         let owed = OwedReply::of(&self.incoming.call);
         let dropped = Some(Rc::clone(self.incoming.dropped));
@@ -112,12 +112,12 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
     }
 }
 
-/// A reply that is owed. Dropped, it tells the caller SYSTEM_ERR, so that no call keeps its credit
-/// for ever. It belongs to its shard, and stays on its thread.
+/// A reply that is owed. Dropping it sends SYSTEM_ERR to the caller, so that no call keeps its
+/// credit for ever. It belongs to its shard, and stays on that thread.
 #[must_use = "dropped, it tells the caller SYSTEM_ERR"]
 pub struct LaterReply<T> {
     owed: OwedReply,
-    /// Until it was answered.
+    /// Until the call is answered.
     dropped: Option<Rc<DroppedReplies>>,
     results: PhantomData<fn(T)>,
 }
@@ -134,8 +134,8 @@ impl<T> LaterReply<T> {
         self.owed.peer
     }
 
-    /// Replies that the procedure was not carried out. Without memory for that the caller's
-    /// connection ends: the call must not stay open.
+    /// Replies that the procedure was not executed. If there is no memory for that, the caller's
+    /// connection ends, because the call must not stay open.
     pub fn refuse(mut self, cx: &mut Cx<'_>, why: Accepted) {
         self.dropped = None;
         self.owed.refuse(cx, why);
@@ -143,7 +143,7 @@ impl<T> LaterReply<T> {
 }
 
 impl<T: XdrType> LaterReply<T> {
-    /// Replies with these results. When the caller is gone meanwhile, nothing happens.
+    /// Replies with these results. Does nothing if the caller is gone.
     pub fn send(self, cx: &mut Cx<'_>, results: T::Of<'_>) {
         self.write(cx, |encoder| T::encode(&results, encoder));
     }
@@ -197,17 +197,17 @@ impl OwedReply {
     }
 }
 
-/// Replies that a service promised for later and dropped.
+/// Later replies that a service dropped.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedReplies(RefCell<Vec<OwedReply>>);
 
 impl DroppedReplies {
-    /// Returns true if nobody is to be told.
+    /// Returns true if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    /// Tells every caller SYSTEM_ERR.
+    /// Sends SYSTEM_ERR to every caller.
     pub(crate) fn refuse_all(&self, cx: &mut Cx<'_>) {
         for owed in self.0.borrow_mut().drain(..) {
             owed.refuse(cx, Accepted::SystemErr);
@@ -215,10 +215,10 @@ impl DroppedReplies {
     }
 }
 
-/// Octets of the longest results that are written where they are sent from.
+/// Octets of the longest results that are written directly into the send buffer.
 const SHORT_MAX: usize = 512;
 
-/// Sends a reply with results of type `T`. None when there is no memory for it, or `write` found no
+/// Sends a reply with results of type `T`. None if there is no memory for it, or `write` found no
 /// room.
 #[inline]
 fn send_answer<'v, T: XdrType>(
@@ -235,7 +235,7 @@ fn send_answer<'v, T: XdrType>(
     Some(())
 }
 
-/// A reply with results of type `T`. None when there is no memory for it, or `write` found no room.
+/// A reply with results of type `T`. None if there is no memory for it, or `write` found no room.
 fn answer<'v, T: XdrType>(
     cx: &Cx<'_>,
     header: ReplyHeader<'_>,
@@ -255,7 +255,7 @@ fn answer<'v, T: XdrType>(
     Some(Answer { message, item })
 }
 
-/// The octets as they are sent: where they lie, or a copy in memory that the fabric knows.
+/// The octets in sendable form: the extent itself, or a copy in registered memory.
 fn extents(cx: &Cx<'_>, octets: Octets<'_>) -> Option<Extents> {
     match octets.extent() {
         Some(extent) => Some(extent.clone().into()),
@@ -263,7 +263,7 @@ fn extents(cx: &Cx<'_>, octets: Octets<'_>) -> Option<Extents> {
     }
 }
 
-/// A copy in memory that the fabric knows. None when there is none.
+/// A copy in registered memory. None if there is no memory.
 pub(crate) fn copy(cx: &Cx<'_>, octets: &[u8]) -> Option<Buf> {
     let mut copy = cx.take(octets.len())?;
     copy.append(octets).ok()?;

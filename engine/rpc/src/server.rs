@@ -1,4 +1,4 @@
-//! Servers: programs, at one or several URLs of one or several fabrics.
+//! Servers: programs, at one or more URLs of one or more fabrics.
 
 use crate::{
     app::Door,
@@ -21,13 +21,13 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Cores of a server, at most.
+/// Maximum of cores of a server.
 const CORES_MAX: usize = 1_024;
 
-/// Says which peers may connect; every shard asks it.
+/// Decides which peers may connect; called by every shard.
 type Admit = Arc<dyn Fn(PeerAddress) -> bool + Send + Sync>;
 
-/// A server to be. Everything but the URLs has a default.
+/// Configuration of a server. Everything but the URLs has a default.
 #[derive(Clone)]
 pub struct ServerBuilder {
     listen: Vec<String>,
@@ -43,7 +43,7 @@ impl fmt::Debug for ServerBuilder {
     }
 }
 
-/// A server that runs. Dropped, it stops.
+/// A running server. Dropping it stops the server.
 ///
 /// ```
 /// use stag_rpc::{Client, Config, PeerAddress, Server};
@@ -54,7 +54,7 @@ impl fmt::Debug for ServerBuilder {
 ///     .config(Config { peers: 8, ..Config::small() })
 ///     .admit(|peer| matches!(peer, PeerAddress::Simulated))
 ///     .serve(|| ())?;
-/// // It has no programs, and everybody may connect to ask for one.
+/// // It has no programs, and every client may connect to ask for one.
 /// assert!(Client::connect(&server.addresses()[0]).is_ok());
 /// server.stop()?;
 /// # Ok(())
@@ -64,12 +64,12 @@ impl fmt::Debug for ServerBuilder {
 pub struct Server {
     running: Vec<RunningShard>,
     addresses: Vec<String>,
-    /// Brings a word from each thread at its end.
+    /// Gets a message from each thread at its end.
     ends: mpsc::Receiver<()>,
     panics: PanicCount,
 }
 
-/// Reports the end of a shard's thread, also that by a panic.
+/// Reports the end of a shard's thread, even by a panic.
 struct EndReport(mpsc::Sender<()>);
 
 impl Drop for EndReport {
@@ -96,7 +96,7 @@ struct ShardOrders {
 }
 
 impl Server {
-    /// A server to be.
+    /// Configures a server.
     pub fn builder() -> ServerBuilder {
         ServerBuilder {
             listen: Vec::new(),
@@ -115,24 +115,25 @@ impl Server {
         }
     }
 
-    /// The URLs in use, in the order in which they were given: a port of 0 is one that was free.
+    /// The URLs in use, in the order in which they were given: a port of 0 is replaced by the
+    /// chosen one.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Panics of its programs' methods so far, and of the closure given to
-    /// [`admit`](ServerBuilder::admit). Such a method's caller gets SYSTEM_ERR, unless it was
-    /// answered before; the server goes on, with the program's state as the panic left it. The
-    /// first is logged to standard error, the second, the fourth and so on.
+    /// The number of panics so far of its programs' methods, and of the closure given to
+    /// [`admit`](ServerBuilder::admit). The caller of such a method gets SYSTEM_ERR, unless it was
+    /// already answered. The server continues, with the program's state as the panic left it. The
+    /// first, second, fourth panic and so on is logged to standard error.
     pub fn panics(&self) -> u64 {
         self.panics.count()
     }
 
-    /// Serves until the process ends. When one of its shards ends, whichever it is, the others stop
-    /// as by [`stop`](Self::stop).
+    /// Serves until the process ends. If any of its shards ends, the others stop as by
+    /// [`stop`](Self::stop).
     ///
     /// # Errors
-    /// A shard cannot go on: the system fails it, or it panicked.
+    /// If a shard cannot continue: the system fails it, or it panicked.
     pub fn wait(mut self) -> Result<(), SetupError> {
         // Without threads, in simulated time, there is no sender.
         let _ = self.ends.recv();
@@ -140,16 +141,16 @@ impl Server {
         self.join()
     }
 
-    /// Takes no more calls, answers those that are under way, and disconnects everybody.
+    /// Accepts no more calls, answers calls in progress, and disconnects all peers.
     ///
     /// # Errors
-    /// A shard could not go on.
+    /// If a shard could not continue.
     pub fn stop(mut self) -> Result<(), SetupError> {
         self.tell_to_stop();
         self.join()
     }
 
-    /// Notes the addresses in use of the URLs at these places.
+    /// Records the addresses in use of the URLs at these indices.
     fn note_addresses(&mut self, places: &[usize], bound: &[Endpoint]) {
         for (place, url) in places.iter().zip(bound) {
             if let Some(address) = self.addresses.get_mut(*place) {
@@ -191,7 +192,7 @@ impl Drop for Server {
             if let RunningShard::Thread { thread, .. } = running
                 && let Some(thread) = thread.take()
             {
-                // Nobody is left to hear how it ended.
+                // The server is being dropped, so the result is ignored.
                 let _ = thread.join();
             }
         }
@@ -199,9 +200,9 @@ impl Drop for Server {
 }
 
 impl ServerBuilder {
-    /// Listens at `url` as well: `iwarp://IP:PORT`, `shm:///PATH`, `tcp://IP:PORT`, `sim://NUMBER`,
-    /// or, with the default feature `verbs`, `rdma://IP:PORT`. Each fabric has shards of its own,
-    /// TCP joins the first.
+    /// Also listens at `url`: `iwarp://IP:PORT`, `shm:///PATH`, `tcp://IP:PORT`, `sim://NUMBER`,
+    /// or, with the default feature `verbs`, `rdma://IP:PORT`. Each fabric has shards of its own;
+    /// TCP shares those of the first.
     #[must_use]
     pub fn listen(mut self, url: &str) -> Self {
         self.listen.push(url.to_owned());
@@ -220,25 +221,26 @@ impl ServerBuilder {
         Self { clock, ..self }
     }
 
-    /// Takes only peers for which `admit` returns true. Default: everybody who reaches the address.
+    /// Accepts only peers for which `admit` returns true. Default: all peers that reach the
+    /// address.
     #[must_use]
     pub fn admit(self, admit: impl Fn(PeerAddress) -> bool + Send + Sync + 'static) -> Self {
         Self { admit: Arc::new(admit), ..self }
     }
 
-    /// Runs so many shards for each fabric, each pinned to a core of its own. Default: one, which
-    /// the system places.
+    /// Runs this number of shards for each fabric, each pinned to a core of its own. Default: one,
+    /// on a core of the system's choice.
     #[must_use]
     pub fn cores(self, cores: usize) -> Self {
         Self { cores: Some(cores), ..self }
     }
 
     /// Starts the server. `programs` makes the programs of each shard, on its thread: shards share
-    /// what it gives them, and nothing else.
+    /// only what it gives them.
     ///
     /// # Errors
-    /// An address is none or is taken, the sizes cannot be had together, or the system is short of
-    /// something. Then nothing runs.
+    /// If an address is invalid or in use, the sizes conflict, or the system lacks a resource. Then
+    /// nothing runs.
     pub fn serve<S: Programs + 'static>(
         self,
         programs: impl Fn() -> S + Clone + Send + 'static,
@@ -271,7 +273,8 @@ impl ServerBuilder {
                     }
                 };
                 server.running.push(running);
-                // The other shards of a port that was free listen where the first one does.
+                // If the port was chosen by the system, the other shards listen where the first one
+                // does.
                 if index == 0 {
                     server.note_addresses(&places, &bound);
                     at = bound;
@@ -281,7 +284,7 @@ impl ServerBuilder {
         Ok(server)
     }
 
-    /// Orders to shard `index` of `shards` that serve `at` together.
+    /// The orders to shard `index` of `shards` that serve `at` together.
     fn orders(
         &self,
         at: &[Endpoint],
@@ -299,7 +302,7 @@ impl ServerBuilder {
     }
 }
 
-/// Shards of each fabric, one for each core.
+/// The number of shards of each fabric, one for each core.
 const fn shards(cores: Option<usize>) -> Result<usize, SetupError> {
     match cores {
         None => Ok(1),
@@ -309,7 +312,7 @@ const fn shards(cores: Option<usize>) -> Result<usize, SetupError> {
     }
 }
 
-/// The places of URLs that one shard serves together. TCP goes with the first fabric.
+/// The indices of URLs that one shard serves together. TCP goes with the first fabric.
 fn by_fabric(urls: &[Endpoint]) -> Vec<Vec<usize>> {
     let is_fabric = |url: &&Endpoint| url.fabric().is_some();
     let mut groups: Vec<(&Endpoint, Vec<usize>)> = Vec::new();
@@ -329,7 +332,7 @@ fn by_fabric(urls: &[Endpoint]) -> Vec<Vec<usize>> {
 
 type BuiltShard<S> = (Box<dyn AnyShard<Door<S, ()>>>, Vec<Endpoint>);
 
-/// A shard that listens, and the addresses in use.
+/// Builds a listening shard; returns it with the addresses in use.
 fn build<S: Programs + 'static>(
     orders: &ShardOrders,
     programs: S,
@@ -361,7 +364,7 @@ fn start_thread<S: Programs + 'static>(
     programs: impl FnOnce() -> S + Send + 'static,
     end: EndReport,
 ) -> Result<(RunningShard, Vec<Endpoint>), SetupError> {
-    // Clients have equal shares of its time.
+    // Clients get equal shares of its time.
     orders.config.meter.get_or_insert_with(|| Arc::new(orders.clock));
     let (control, handle) = control::pair()?;
     let (tell, told) = mpsc::channel();
@@ -369,7 +372,7 @@ fn start_thread<S: Programs + 'static>(
         let _end = end;
         match build(&orders, programs()) {
             Ok((mut shard, bound)) => {
-                // The builder waits for it.
+                // The builder waits for this.
                 let _ = tell.send(Ok(bound));
                 shard.run(&control, orders.clock)
             }

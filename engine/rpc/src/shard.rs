@@ -1,4 +1,4 @@
-//! Shards of any fabric, behind one trait: the door does not know which fabric a URL names.
+//! One trait for shards of any fabric, whichever fabric a URL names.
 
 use crate::error::SetupError;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -13,22 +13,22 @@ use stag_protocol::rpcrdma::chunk::READS_MAX;
 use stag_verbs::{FabricFault, Provider};
 use std::io;
 
-/// Work requests that one connection may have pending.
+/// Maximum of pending work requests on one connection.
 const SEND_QUEUE: usize = 256;
 const _: () = assert!(SEND_QUEUE > READS_MAX, "the Reads of a call fit the send queue");
 
-/// Reads the URL of a server.
+/// Parses the URL of a server.
 pub(crate) fn parse(url: &str) -> Result<Endpoint, SetupError> {
     Endpoint::parse(url)
         .map_err(|why| SetupError::Url { url: url.to_owned(), why: why.to_string() })
 }
 
-/// Returns true for `sim://`, whose ends are all in one thread.
+/// Returns true for `sim://`, where all ends are in one thread.
 pub(crate) fn is_simulated(at: &Endpoint) -> bool {
     at.fabric().is_some_and(|at| at.info().is_simulated)
 }
 
-/// Returns true if no more than one shard can listen at `at`.
+/// Returns true if only one shard can listen at `at`.
 pub(crate) fn is_for_one_shard(at: &Endpoint) -> bool {
     at.fabric().is_some_and(|at| at.info().sharing == Sharing::Nobody)
 }
@@ -42,8 +42,8 @@ pub(crate) fn can_share_shard(one: &Endpoint, other: &Endpoint) -> bool {
     }
 }
 
-/// The address of shard `index`, of several that serve the same URL: on some fabrics each has one
-/// of its own.
+/// The address of shard `index`, of several that serve the same URL: on some fabrics each has its
+/// own address.
 pub(crate) fn of_shard(at: &Endpoint, index: usize) -> Result<Endpoint, SetupError> {
     match at {
         Endpoint::Fabric(fabric) => fabric
@@ -54,7 +54,7 @@ pub(crate) fn of_shard(at: &Endpoint, index: usize) -> Result<Endpoint, SetupErr
     }
 }
 
-/// The parts of a shard, beside its app.
+/// The parts of a shard, except its app.
 pub(crate) struct ShardParts {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
@@ -63,7 +63,7 @@ pub(crate) struct ShardParts {
     pub(crate) is_shared: bool,
 }
 
-/// The direction of a shard's connections.
+/// The purpose of a shard: to listen or to connect.
 pub(crate) enum Purpose<'a> {
     /// Peers connect to it at these addresses.
     Listen(&'a [Endpoint]),
@@ -84,7 +84,7 @@ impl Purpose<'_> {
 /// A shard of any fabric.
 pub(crate) trait AnyShard<A: App> {
     fn listen(&mut self, at: &Endpoint) -> Result<Endpoint, SetupError>;
-    /// Connects; again and again if the connection is to be kept.
+    /// Connects; repeatedly if the connection is to be kept.
     fn connect(&mut self, to: &Endpoint, keep: bool) -> Result<PeerId, SetupError>;
     fn pass(&mut self, now: Time) -> bool;
     fn wake_at(&self) -> Option<Time>;
@@ -140,7 +140,7 @@ impl<P: Fabric, A: App> AnyShard<A> for FabricShard<P, A> {
     }
 }
 
-/// A shard whose fabric `purpose` needs, with its memory taken.
+/// Makes a shard on the fabric that `purpose` needs, with its memory allocated.
 pub(crate) fn shard_for<A: App + 'static>(
     purpose: &Purpose<'_>,
     app: A,
@@ -150,7 +150,7 @@ pub(crate) fn shard_for<A: App + 'static>(
     let make = MakeShard { purpose, app, parts, settings };
     match purpose.fabric() {
         Some(at) => at.clone().visit(make),
-        // TCP needs a fabric beside it that costs nothing while nobody listens there.
+        // TCP needs some fabric; this one costs nothing while it is not used.
         None => {
             let fabric = <StreamsOnly as Open>::for_connecting(make.settings.clone(), None)?;
             make.around(fabric)
@@ -158,8 +158,8 @@ pub(crate) fn shard_for<A: App + 'static>(
     }
 }
 
-/// The settings of a fabric for a shard of these sizes, if a shard can have them. A server or a
-/// client of the door may get a message of any length: it has buffers of each class.
+/// The settings of a fabric for a shard of these sizes, if they are possible. A server or a client
+/// of this crate may get a message of any length, so it needs buffers of each class.
 pub(crate) fn settings(
     config: &Config,
     shared_port: bool,
@@ -176,7 +176,7 @@ pub(crate) fn settings(
     Ok(Settings { shared_port, reserved_port, ..settings })
 }
 
-/// Makes a shard of the fabric that is visited.
+/// Makes a shard of the visited fabric.
 struct MakeShard<'a, A> {
     purpose: &'a Purpose<'a>,
     app: A,
@@ -207,7 +207,7 @@ impl<A: App + 'static> FabricVisitor for MakeShard<'_, A> {
     }
 }
 
-/// Octets that nobody can foretell.
+/// Unpredictable octets.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], SetupError> {
     let mut octets = [0; N];
     getrandom(&mut octets, GetRandomFlags::empty()).map_err(io::Error::from)?;

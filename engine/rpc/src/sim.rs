@@ -1,5 +1,5 @@
 //! The simulated fabric of this thread, for examples and tests: servers and clients at `sim://`
-//! URLs run in one thread and in virtual time. A client that waits runs the passes of all servers.
+//! URLs run in one thread and in virtual time. A waiting client runs the passes of all servers.
 
 use crate::shard::AnyShard;
 use stag_engine::{App, Time};
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Step of time while nothing is due.
+/// Time step while nothing is due.
 const TICK: Duration = Duration::from_millis(1);
 
 trait PassShard {
@@ -43,7 +43,7 @@ pub(crate) fn now() -> Time {
     NOW.get()
 }
 
-/// Adds a server; returns its name, which no server of another thread has.
+/// Adds a server; returns its name, which is unique among all threads.
 pub(crate) fn add<A: App + 'static>(shard: Box<dyn AnyShard<A>>) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -53,14 +53,14 @@ pub(crate) fn add<A: App + 'static>(shard: Box<dyn AnyShard<A>>) -> u64 {
     name
 }
 
-/// Returns true if the server of this name is one of this thread.
+/// Returns true if the server of this name belongs to this thread.
 pub(crate) fn has(name: u64) -> bool {
     SERVERS.with_borrow(|servers| servers.iter().any(|(known, _)| *known == name))
 }
 
 /// Removes a server: its connections break.
 pub(crate) fn remove(name: u64) {
-    // It is dropped behind the borrow. While a thread ends there may be none to remove.
+    // It is dropped after the borrow. While a thread ends there may be none to remove.
     let removed = SERVERS.try_with(|servers| {
         let mut servers = servers.borrow_mut();
         let place = servers.iter().position(|(known, _)| *known == name)?;
@@ -69,15 +69,15 @@ pub(crate) fn remove(name: u64) {
     drop(removed);
 }
 
-/// Runs a pass of every server, and of `own`. When nothing happens, time goes on to what is due
-/// next.
+/// Runs a pass of every server, and of `own`. If none of them did work, time advances to the next
+/// due event.
 pub(crate) fn step(own: &mut dyn FnMut(Time) -> bool, own_wake_at: Option<Time>) -> bool {
     let now = NOW.get();
     let servers = SERVERS.with_borrow(Clone::clone);
     let mut worked = own(now);
     let mut next = own_wake_at;
     for (_, server) in &servers {
-        // A service that is a client itself, of a server in the same thread, is already at work.
+        // A service that is itself a client of a server in the same thread is already borrowed.
         if let Ok(mut server) = server.try_borrow_mut() {
             worked |= server.pass(now);
             next = next.into_iter().chain(server.wake_at()).min();

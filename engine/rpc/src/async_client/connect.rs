@@ -1,4 +1,4 @@
-//! The thread of an asynchronous client: how it begins, connects and ends.
+//! Start, connection and end of an asynchronous client's thread.
 
 use super::{
     AsyncClient,
@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// A shard that makes the calls of an asynchronous client. Dropped, it stops.
+/// A shard that makes the calls of an asynchronous client. Dropping it stops the shard.
 #[derive(Debug)]
 pub(super) struct AsyncShard {
     line: Arc<OrderLine>,
@@ -39,7 +39,7 @@ enum RunsOn {
         handle: Mutex<Handle<Snapshot<u64>>>,
         thread: Option<JoinHandle<()>>,
     },
-    /// This thread, in simulated time, by this name.
+    /// On this thread in simulated time, under this name.
     Simulated(u64),
 }
 
@@ -62,7 +62,7 @@ impl Drop for AsyncShard {
         match &mut self.on {
             RunsOn::Thread { handle, thread } => {
                 lock(handle).tell(Command::Stop);
-                // A future's waker may have dropped the last client on this very thread.
+                // A future's waker may have dropped the last client on the client's own thread.
                 if let Some(thread) = thread.take()
                     && thread.thread().id() != std::thread::current().id()
                 {
@@ -74,7 +74,7 @@ impl Drop for AsyncShard {
     }
 }
 
-/// Everything that a client's shard is made from.
+/// The parts that a client's shard is built from.
 struct AsyncSetup {
     to: Endpoint,
     config: Config,
@@ -106,7 +106,7 @@ impl AsyncSetup {
         let run = move || match self.shard() {
             Ok(mut shard) => {
                 let _ = tell.send(Ok(()));
-                // Its end fails every call that is left.
+                // Its end fails all remaining calls.
                 let _ = shard.run(&control, clock);
             }
             Err(error) => drop(tell.send(Err(error))),
@@ -118,7 +118,7 @@ impl AsyncSetup {
     }
 }
 
-/// Waits for a connection in simulated time, which passes for that. None when it takes too long.
+/// Waits for a connection while simulated time advances. None if it takes too long.
 fn wait_simulated(
     connected: &Receiver<Result<(), Cause>>,
     timeout: Duration,
@@ -138,11 +138,11 @@ fn wait_simulated(
 
 impl ClientBuilder {
     /// Connects to `url` with a thread of its own, and waits until calls can be made. At `sim://`
-    /// there is no thread: a future that is polled makes the simulated time pass, and stays in the
-    /// thread that made the client.
+    /// there is no thread: polling a future advances the simulated time, and the future stays on
+    /// the thread that made the client.
     ///
-    /// A lost connection fails its calls, and those made after it: then connect again, or
-    /// [keep connected](Self::keep_connected).
+    /// A lost connection fails its calls and all later ones: connect again, or [keep
+    /// connected](Self::keep_connected).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -1,4 +1,5 @@
-//! The line of orders to the thread of an asynchronous client, and the app that takes them there.
+//! The queue of orders to the thread of an asynchronous client, and the handler that carries them
+//! out there.
 
 use super::slot::{CallSlot, Completion, Order, lock};
 use crate::{
@@ -20,11 +21,11 @@ use std::{
     },
 };
 
-/// Orders on their way, and slots for more.
+/// Queued orders, and free slots.
 #[derive(Debug)]
 pub(super) struct OrderLine {
     orders: Mutex<OrderList>,
-    /// Slots that no call uses.
+    /// Unused slots.
     pub(super) free: Mutex<Vec<Arc<CallSlot>>>,
     calls: AtomicU64,
     /// Wakes the thread; none in simulated time.
@@ -44,12 +45,12 @@ impl OrderLine {
         Self { orders, free, calls: AtomicU64::new(0), waker }
     }
 
-    /// A number for one more call.
+    /// A number for the next call.
     pub(super) fn next_call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Adds an order. Behind the end of the thread it is dropped, which fails its call.
+    /// Adds an order. After the end of the thread it is dropped, which fails its call.
     pub(super) fn tell(&self, order: Order) {
         let refused = {
             let mut orders = lock(&self.orders);
@@ -68,14 +69,14 @@ impl OrderLine {
     }
 }
 
-/// Takes orders on the client's thread, and tells its calls how they ended.
+/// Carries out orders on the client's thread, and reports the outcomes of its calls.
 pub(super) struct OrderTaker {
     line: Arc<OrderLine>,
-    /// Orders that were taken and not carried out; its room is that of the line's list in turn.
+    /// Orders taken but not carried out; its allocation is swapped with that of the line's list.
     taken: Vec<Order>,
     calls: HashMap<Token, Completion>,
     peer: Option<PeerId>,
-    /// Says once if there is a connection.
+    /// Reports once that the connection is made or has failed.
     connected: Option<Sender<Result<(), Cause>>>,
 }
 
@@ -85,8 +86,8 @@ impl OrderTaker {
         Self { line, taken: Vec::new(), calls, peer: None, connected: Some(connected) }
     }
 
-    /// Makes a call. One `behind_cancel` waits for its turn, because the place that it may need is
-    /// free when the calls that were given up are.
+    /// Makes a call. With `behind_cancel`, the call is queued even if it is short, because the
+    /// entry that it may need is freed only when the cancelled calls are.
     fn call(&mut self, cx: &mut Cx<'_>, token: Token, completion: Completion, behind_cancel: bool) {
         let Some(peer) = self.peer else { return };
         let sent = match !behind_cancel && goes_at_once(&completion) {
@@ -102,7 +103,7 @@ impl OrderTaker {
     }
 }
 
-/// Returns true if the call that was ordered is a short one.
+/// Returns true if the ordered call is a short one.
 fn goes_at_once(completion: &Completion) -> bool {
     let state = completion.state();
     let order = &state.order;
@@ -114,7 +115,7 @@ fn goes_at_once(completion: &Completion) -> bool {
         })
 }
 
-/// Makes the short call that was ordered, which leaves at once if it may.
+/// Makes the ordered short call, which is sent at once if possible.
 fn send_short(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) -> Option<()> {
     let state = completion.state();
     let order = &state.order;
@@ -124,7 +125,7 @@ fn send_short(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completi
     cx.call_short(peer, &request, |to| to.fixed(arguments)).ok()
 }
 
-/// Makes the call that was ordered, in memory of the shard. None without memory for it.
+/// Makes the ordered call in memory of the shard. None if there is no memory for it.
 fn send(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) -> Option<()> {
     let state = completion.state();
     let order = &state.order;

@@ -1,9 +1,9 @@
-//! The client whose calls are futures. It needs no runtime: a thread of its own runs its shard,
-//! sends what other threads ask for, and wakes whoever waits for a reply.
+//! The asynchronous client: its calls are futures. It needs no runtime: a thread of its own runs
+//! its shard, sends the calls of other threads, and wakes the tasks that wait for replies.
 //!
-//! A future that is dropped before its reply came gives up its call. One that was not sent is never
-//! sent. One that was keeps its buffers until the server can no longer reach them (DESIGN D9):
-//! until its reply, or until its deadline, which ends the connection.
+//! Dropping a future before its reply cancels its call. An unsent call is never sent. A sent one
+//! keeps its buffers until the server can no longer reach them (DESIGN D9): until its reply, or
+//! until its deadline, which ends the connection.
 
 mod connect;
 mod line;
@@ -54,7 +54,7 @@ use std::{
 /// }
 ///
 /// async fn measure_both(client: &greeter::AsyncClient) -> Result<u32, CallError> {
-///     // Both calls are on their way at once.
+/// // Both calls are in flight at the same time.
 ///     let (hello, world) = (client.measure("hello"), client.measure("world!"));
 ///     Ok(hello.await?.results()? + world.await?.results()?)
 /// }
@@ -62,7 +62,7 @@ use std::{
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let server = Server::builder().listen("sim://0").serve(|| greeter::Serve(Greeter))?;
 /// let client = greeter::AsyncClient::connect(&server.addresses()[0])?;
-/// // Any executor does. At sim:// a future makes the time pass that it waits for.
+/// // Any executor works. At sim:// polling a future advances the time.
 /// let polled = pin!(measure_both(&client)).poll(&mut Context::from_waker(Waker::noop()));
 /// assert_eq!(polled, Poll::Ready(Ok(11)));
 /// # Ok(())
@@ -81,14 +81,14 @@ impl fmt::Debug for AsyncClient {
     }
 }
 
-/// A call that is under way: a future of its reply.
+/// A pending call: a future of its reply.
 #[must_use = "dropped, it gives up the call"]
 pub struct PendingCall<T> {
     running: Arc<AsyncShard>,
     token: Token,
-    /// Until the outcome was taken.
+    /// Until the outcome is taken.
     slot: Option<SlotHandle>,
-    /// Why there is nothing to wait for.
+    /// The error of a call that could not be made.
     failed: Option<CallError>,
     results: PhantomData<fn() -> T>,
 }
@@ -100,7 +100,7 @@ impl<T> fmt::Debug for PendingCall<T> {
 }
 
 impl<T> PendingCall<T> {
-    /// The end of the call; before it, `context` is woken when it comes.
+    /// The outcome of the call; until it comes, `context` is registered to be woken.
     fn poll_end(&self, context: &Context<'_>) -> Poll<Result<(), CallFault>> {
         let slot = self.slot.as_ref().expect("a future is not polled after it was ready");
         let is_known = {
@@ -113,7 +113,7 @@ impl<T> PendingCall<T> {
         if is_known {
             return Poll::Pending;
         }
-        // A waker is somebody else's code: no lock is held while one is cloned or dropped.
+        // A waker is foreign code: no lock is held while one is cloned or dropped.
         let waker = context.waker().clone();
         let mut state = slot.state();
         let ended = state.ended;
@@ -135,7 +135,7 @@ impl<T: XdrType> Future for PendingCall<T> {
         while polled.is_pending()
             && let Some(name) = self.running.simulated()
         {
-            // Nobody else runs its shard. In another thread there is nobody at all.
+            // No other code runs its shard. On another thread there is no shard of this name.
             polled = match sim::has(name) {
                 true => {
                     sim::step(&mut |_| false, None);
@@ -160,12 +160,12 @@ impl<T> Drop for PendingCall<T> {
     }
 }
 
-/// The reply to a call that was carried out, with results of type `T`.
+/// The reply to an executed call, with results of type `T`.
 pub struct AsyncReply<T> {
     octets: OwnedReply,
-    /// Of the results, in the message.
+    /// Offset of the results in the message.
     results_at: usize,
-    /// Takes the octets back, for the next call.
+    /// Takes the buffers back, for the next call.
     slot: Option<SlotHandle>,
     results: PhantomData<fn() -> T>,
 }
@@ -186,7 +186,7 @@ impl<T: XdrType> AsyncReply<T> {
     /// Decodes the results; they borrow from the reply.
     ///
     /// # Errors
-    /// The reply is none of this procedure.
+    /// If the reply does not match this procedure.
     pub fn results(&self) -> Result<T::Of<'_>, CallError> {
         self.octets().results_from::<T>(self.results_at)
     }
@@ -216,7 +216,7 @@ impl AsyncClient {
         crate::Client::builder().connect_async(url)
     }
 
-    /// Calls procedure `P`. The call is on its way at once; the future is for its reply.
+    /// Calls procedure `P`. The call is started at once; the future is for its reply.
     pub fn call<P: Procedure>(&self, arguments: ArgumentsOf<'_, P>) -> PendingCall<P::Results> {
         let line = self.running.line();
         let token = Token(CLIENT_TOKEN | line.next_call());
@@ -275,7 +275,7 @@ macro_rules! async_clients {
         pub struct AsyncClient($crate::AsyncClient);
 
         impl AsyncClient {
-            /// Connects to the server at `url`, and waits for that.
+            /// Connects to the server at `url`, and waits for the connection.
             ///
             /// # Errors
             /// As `stag_rpc::ClientBuilder::connect_async`.

@@ -1,5 +1,5 @@
-//! Slots of calls, between the threads that make calls and the thread that sends them. A slot is
-//! used again, with its buffers: no call allocates once there are as many slots as calls under way.
+//! Slots of calls, shared by the threads that make calls and the thread that sends them. Slots are
+//! reused with their buffers: no call allocates once there is a slot for each concurrent call.
 
 use super::line::OrderLine;
 use stag_engine::{CallFault, Token};
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// Locks, also behind a panic elsewhere: every change of these values is one step.
+/// Locks, even after a panic elsewhere: every change of these values is one step.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -26,34 +26,34 @@ pub(super) struct SlotState {
     pub(super) reply: OwnedReply,
     pub(super) ended: Option<Result<(), CallFault>>,
     pub(super) waker: Option<task::Waker>,
-    /// Handles of the slot; the last one puts it back.
+    /// Handles of the slot; the last one returns it.
     handles: u8,
 }
 
-/// A call as its thread is to send it.
+/// A call in the form in which its thread sends it.
 #[derive(Debug, Default)]
 pub(super) struct CallOrder {
     /// None before the first call.
     pub(super) header: Option<CallHeader<'static>>,
-    /// Room for the longest arguments so far; those of the call are `arguments_len` octets of it.
+    /// Room for the longest arguments so far; the current ones are `arguments_len` octets of it.
     pub(super) room: Vec<u8>,
     pub(super) arguments_len: usize,
     pub(super) item: Vec<u8>,
-    /// The place of the item among the arguments, if there is one.
+    /// The offset of the item in the arguments, if there is one.
     pub(super) item_at: Option<usize>,
     pub(super) reply_max: usize,
     pub(super) item_max: usize,
     pub(super) timeout: Duration,
 }
 
-/// The octets of a reply, outside of the shard's memory.
+/// The octets of a reply, copied out of the shard's memory.
 #[derive(Debug, Default)]
 pub(super) struct OwnedReply {
     pub(super) message: Vec<u8>,
     pub(super) chunk: Vec<u8>,
 }
 
-/// A slot, and the line that it goes back to.
+/// A slot, and the line that it returns to.
 #[derive(Debug)]
 struct SlotEnd {
     slot: Arc<CallSlot>,
@@ -65,8 +65,8 @@ impl SlotEnd {
         lock(&self.slot.0)
     }
 
-    /// Makes the last change of this end and lets go of the slot, in one step: the other end never
-    /// sees the change while this one still holds the slot. The end that is last puts it back.
+    /// Makes the last change of this end and releases the slot, in one step: the other end never
+    /// sees the change while this one still holds the slot. The last end returns it.
     fn leave(&self, last_change: impl FnOnce(&mut SlotState)) {
         let mut state = self.state();
         last_change(&mut state);
@@ -77,7 +77,7 @@ impl SlotEnd {
         state.ended = None;
         let waker = state.waker.take();
         drop(state);
-        // A waker is somebody else's code: no lock is held while it is dropped.
+        // A waker is foreign code: no lock is held while it is dropped.
         drop(waker);
         lock(&self.home.free).push(Arc::clone(&self.slot));
     }
@@ -88,7 +88,7 @@ impl SlotEnd {
 pub(super) struct SlotHandle(SlotEnd);
 
 impl SlotHandle {
-    /// Both ends of a slot that nobody uses.
+    /// Both ends of an unused slot.
     pub(super) fn pair(home: &Arc<OrderLine>) -> (Self, Completion) {
         let slot = lock(&home.free).pop().unwrap_or_default();
         lock(&slot.0).handles = 2;
@@ -108,8 +108,7 @@ impl Drop for SlotHandle {
     }
 }
 
-/// The thread's end of a call. Dropped, it ends the call, without an outcome because there is no
-/// connection.
+/// The thread's end of a call. Dropping it fails the call, because there is no connection.
 #[derive(Debug)]
 pub(super) struct Completion {
     end: SlotEnd,
@@ -121,7 +120,7 @@ impl Completion {
         self.end.state()
     }
 
-    /// Ends the call. `reply` fills the buffers of a reply that came.
+    /// Ends the call. `reply` fills the buffers of a received reply.
     pub(super) fn complete(
         mut self,
         ended: Result<(), CallFault>,
@@ -150,7 +149,7 @@ impl Drop for Completion {
 pub(super) enum Order {
     /// Makes a call.
     Call(Token, Completion),
-    /// Gives up a call.
+    /// Cancels a call.
     Cancel(Token),
 }
 
@@ -159,7 +158,7 @@ mod tests {
     use super::{Arc, Completion, Mutex, OrderLine, SlotHandle, lock};
     use std::task::{Wake, Waker};
 
-    /// Lets go of the caller's end as soon as it is woken, and makes a call at once.
+    /// Releases the caller's end as soon as it is woken, and makes a call at once.
     struct CallsAgain(Mutex<Option<SlotHandle>>);
 
     impl Wake for CallsAgain {

@@ -1,4 +1,4 @@
-//! Types of an app's own: structures and enumerations.
+//! Macros for an app's own XDR types: structures and enumerations.
 
 /// Defines a structure with an XDR form: its fields, in order (RFC 4506 §4.14).
 ///

@@ -1,8 +1,8 @@
 //! Types with an XDR form (RFC 4506), and the two ends of a message: [`Encoder`] and [`Decoder`].
 //!
-//! A *type* here is the name of an XDR type, such as [`Text<255>`](Text); its value borrows from
-//! the message where it can, so that nothing is allocated and nothing copied: a `Text<255>` is read
-//! as a `&str`. Numbers, booleans and structures of them are their own values.
+//! A *type* here is the name of an XDR type, such as [`Text<255>`](Text). Its value borrows from
+//! the message where possible, without allocation or copy: a `Text<255>` is read as a `&str`.
+//! Numbers, booleans and structures of them are their own values.
 
 #[macro_use]
 mod macros;
@@ -17,9 +17,9 @@ pub use sized::{Bulk, List, Opaque, Text};
 
 use stag_protocol::xdr::{Error, NoRoom, Reader, Writer, pad};
 
-/// An XDR type: its values, the length of the longest, and how they are read and written.
+/// An XDR type: its values, the maximum length, and its encoding.
 ///
-/// [`structure!`](crate::structure) and [`enumeration!`](crate::enumeration) make more of them.
+/// [`structure!`](crate::structure) and [`enumeration!`](crate::enumeration) define more of them.
 pub trait XdrType {
     /// A value; it may borrow from the message that it was read from.
     type Of<'a>;
@@ -30,20 +30,20 @@ pub trait XdrType {
     /// Items in it that may travel in a chunk. A message has room for one.
     const ITEMS: usize = 0;
 
-    /// Takes a value from the front of what `decoder` holds.
+    /// Decodes a value from the front of `decoder`.
     ///
     /// # Errors
-    /// The octets are not of this type.
+    /// If the octets do not encode this type.
     fn decode<'a>(decoder: &mut Decoder<'a>) -> Result<Self::Of<'a>, Error>;
 
-    /// Writes a value behind what `encoder` holds.
+    /// Encodes a value after the content of `encoder`.
     ///
     /// # Errors
-    /// The value is longer than its type allows, or than the room left.
+    /// If the value is longer than its type allows, or than the room left.
     fn encode<'a>(value: &Self::Of<'a>, encoder: &mut Encoder<'_, 'a>) -> Result<(), NoRoom>;
 }
 
-/// Writes a message in place, and counts where its item belongs.
+/// Encodes a message in place, and records the position of its item.
 #[derive(Debug)]
 pub struct Encoder<'b, 'a> {
     writer: Writer<'b>,
@@ -55,7 +55,7 @@ impl<'b, 'a> Encoder<'b, 'a> {
         Self { writer: Writer::new(room), item: None }
     }
 
-    /// The same, behind what `writer` holds, for values without an item.
+    /// The same, after the content of `writer`, for values without an item.
     pub(crate) fn behind(
         writer: &mut Writer<'b>,
         write: impl FnOnce(&mut Self) -> Result<(), NoRoom>,
@@ -67,7 +67,7 @@ impl<'b, 'a> Encoder<'b, 'a> {
         written
     }
 
-    /// Octets written, and the item with its position among them.
+    /// The number of octets written, and the item with its position in them.
     pub(crate) fn finish(self) -> (usize, Option<(usize, Octets<'a>)>) {
         (self.writer.len(), self.item)
     }
@@ -80,11 +80,11 @@ impl<'b, 'a> Encoder<'b, 'a> {
         T::encode(value, self)
     }
 
-    /// Adds an item that may travel in a chunk. Only its length is written: the octets follow when
-    /// it is known how they travel.
+    /// Adds an item that may travel in a chunk. Only its length is written: the octets follow once
+    /// the transport has decided how they travel.
     ///
     /// # Errors
-    /// The message has an item already, or no room for a length.
+    /// If the message has an item already, or no room for a length.
     pub fn item(&mut self, octets: Octets<'a>) -> Result<(), NoRoom> {
         if self.item.is_some() {
             return Err(NoRoom);
@@ -94,32 +94,32 @@ impl<'b, 'a> Encoder<'b, 'a> {
         Ok(())
     }
 
-    /// The writer itself, for forms that have no [`XdrType`].
+    /// The underlying writer, for encodings without an [`XdrType`].
     pub const fn writer(&mut self) -> &mut Writer<'b> {
         &mut self.writer
     }
 }
 
-/// Reads a message, whether its item came inline or in a chunk.
+/// Decodes a message, whether its item came inline or in a chunk.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     reader: Reader<'a>,
-    /// The content of a Write chunk that has not been read.
+    /// The unread content of a Write chunk.
     chunk: &'a [u8],
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads what `reader` is at.
+    /// Decodes the remaining octets of `reader`.
     pub const fn new(reader: Reader<'a>) -> Self {
         Self { reader, chunk: &[] }
     }
 
-    /// Reads `message`, whose item is `chunk` unless that is empty.
+    /// Decodes `message`, whose item is `chunk` unless that is empty.
     pub const fn with_chunk(message: &'a [u8], chunk: &'a [u8]) -> Self {
         Self { reader: Reader::new(message), chunk }
     }
 
-    /// Takes a value of type `T`.
+    /// Decodes a value of type `T`.
     ///
     /// # Errors
     /// As [`XdrType::decode`].
@@ -130,7 +130,7 @@ impl<'a> Decoder<'a> {
     /// Takes an item of at most `max` octets, from the chunk if it came in one.
     ///
     /// # Errors
-    /// It is longer, the message is cut short, or the chunk holds something else.
+    /// If it is longer, the message is truncated, or the chunk has other content.
     pub fn item(&mut self, max: usize) -> Result<&'a [u8], Error> {
         if self.chunk.is_empty() {
             return self.reader.item(max);
@@ -147,15 +147,15 @@ impl<'a> Decoder<'a> {
         Ok(item)
     }
 
-    /// The reader itself, for forms that have no [`XdrType`].
+    /// The underlying reader, for encodings without an [`XdrType`].
     pub const fn reader(&mut self) -> &mut Reader<'a> {
         &mut self.reader
     }
 
-    /// Ends reading.
+    /// Ends decoding.
     ///
     /// # Errors
-    /// Octets remain.
+    /// If octets remain.
     pub fn finish(self) -> Result<(), Error> {
         if self.chunk.is_empty() { self.reader.finish() } else { Err(Error::Misplaced) }
     }

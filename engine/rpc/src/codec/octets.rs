@@ -3,8 +3,7 @@
 use stag_pools::Extent;
 use std::{fmt, ops::Deref};
 
-/// The octets of an item. Written from a slice they are copied once; from an extent they are sent
-/// from where they lie.
+/// The octets of an item. A slice is copied once; an extent is sent without a copy.
 #[derive(Clone, Copy)]
 pub struct Octets<'a> {
     octets: &'a [u8],
@@ -12,7 +11,7 @@ pub struct Octets<'a> {
 }
 
 impl<'a> Octets<'a> {
-    /// The octets, for as long as the message lives.
+    /// The octets, with the lifetime of the message.
     pub const fn as_slice(self) -> &'a [u8] {
         self.octets
     }

@@ -1,4 +1,4 @@
-//! Types of a variable length, each with its longest: text, opaque data, items, arrays.
+//! XDR types of variable length with a maximum: text, opaque data, items, arrays.
 
 use super::{Decoder, Encoder, Octets, XdrType};
 use stag_protocol::xdr::{Error, NoRoom, padded};
@@ -11,8 +11,8 @@ pub enum Text<const MAX: usize> {}
 #[derive(Debug)]
 pub enum Opaque<const MAX: usize> {}
 
-/// `opaque<MAX>` that is DDP-eligible (RFC 8166 §3.4.2): read and written as [`Octets`]. Long ones
-/// travel in a chunk, by RDMA Read or Write, where the transport has such.
+/// `opaque<MAX>` that is DDP-eligible (RFC 8166 §3.4.2): read and written as [`Octets`]. Long
+/// values travel in a chunk, by RDMA Read or Write, if the transport has them.
 #[derive(Debug)]
 pub enum Bulk<const MAX: usize> {}
 
@@ -71,7 +71,7 @@ impl<T: XdrType, const MAX: usize> XdrType for List<T, MAX> {
         if len > MAX {
             return Err(Error::TooLong);
         }
-        // It grows with the elements that are there, not with the number that a peer says.
+        // Grows with the elements that are present, not with the count that a peer claims.
         let mut elements = Vec::new();
         for _ in 0..len {
             elements.push(T::decode(decoder)?);

@@ -1,4 +1,5 @@
-//! Types whose length is fixed: numbers, booleans, opaque data, what may be absent, and arguments.
+//! XDR types of fixed length (numbers, booleans, opaque data), optional values, and tuples of
+//! arguments.
 
 use super::{Decoder, Encoder, XdrType};
 use stag_protocol::xdr::{Codec, Error, NoRoom};
@@ -19,7 +20,7 @@ impl<T: XdrType> XdrType for Option<T> {
     }
 }
 
-/// Values that are their own type, by their [`Codec`] or by way of one.
+/// Types that are their own value, encoded by their [`Codec`] or through another type's.
 macro_rules! plain_value {
     ($($type:ty as $wire:ty: $len:expr, $from:expr, $into:expr;)+) => {$(
         impl XdrType for $type {
@@ -63,7 +64,7 @@ impl<const N: usize> XdrType for [u8; N] {
     }
 }
 
-/// Arguments, one behind the other.
+/// Arguments, one after the other.
 macro_rules! tuple {
     ($($($name:ident.$place:tt)+;)+) => {$(
         impl<$($name: XdrType),+> XdrType for ($($name,)+) {

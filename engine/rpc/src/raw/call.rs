@@ -1,4 +1,4 @@
-//! A call whose arguments other code writes, and how a client makes one.
+//! Untyped calls: their arguments are encoded by the caller's own code.
 
 use super::RawClient;
 use crate::{
@@ -13,7 +13,7 @@ use stag_protocol::{
 use stag_verbs::Provider;
 use std::time::Duration;
 
-/// A call as it is written by hand.
+/// The description of an untyped call.
 #[derive(Clone, Copy, Debug)]
 pub struct RawCall<'a> {
     /// The program's number.
@@ -30,13 +30,13 @@ pub struct RawCall<'a> {
     pub results_max: usize,
     /// Octets of the longest item in the results; 0 without one.
     pub item_max: usize,
-    /// The argument that may travel in a Read chunk. It is the last one, and its length is written
-    /// by whoever writes the arguments.
+    /// The argument that may travel in a Read chunk. It is the last argument; its length is written
+    /// together with the other arguments.
     pub item: Option<&'a [u8]>,
 }
 
 impl<'a> RawCall<'a> {
-    /// A call for nobody in particular, without arguments and results.
+    /// An anonymous call without arguments and results.
     pub const fn new(program: u32, version: u32, procedure: u32) -> Self {
         let credential = Credential::None;
         let (arguments_max, results_max, item_max) = (0, 0, 0);
@@ -56,8 +56,8 @@ impl<'a> RawCall<'a> {
     /// `timeout`, and its outcome carries `token`.
     ///
     /// # Errors
-    /// [`CallFault::Limit`] without memory for it, [`CallError::TooLong`] for arguments that are
-    /// longer than they say.
+    /// [`CallFault::Limit`] if there is no memory for it, [`CallError::TooLong`] if the arguments
+    /// exceed `arguments_max`.
     #[inline]
     pub fn write(
         &self,
@@ -82,19 +82,19 @@ impl<'a> RawCall<'a> {
         Ok(Request { message, item, reply_max: self.reply_max(), result, timeout, token })
     }
 
-    /// Returns true if the call is one for [`send_short`](Self::send_short): no item belongs to it
-    /// or to its reply, its longest message is short, and its longest reply goes inline.
+    /// Returns true if the call can use [`send_short`](Self::send_short): neither it nor its reply
+    /// has an item, its longest message is short, and its longest reply goes inline.
     #[inline]
     pub fn is_short(&self) -> bool {
         self.item.is_none() && self.item_max == 0 && goes_short(self.len_max(), self.reply_max())
     }
 
-    /// Makes a call that [is short](Self::is_short), in no memory of the shard: `emit` writes the
-    /// arguments where they are sent from ([`Cx::call_short`]).
+    /// Makes a call that [is short](Self::is_short), without memory of the shard: `emit` writes the
+    /// arguments directly into the send buffer ([`Cx::call_short`]).
     ///
     /// # Errors
-    /// [`CallError::TooLong`] for arguments that are longer than they say, and for a call that is
-    /// not short; then no outcome follows.
+    /// [`CallError::TooLong`] if the arguments exceed `arguments_max`, or if the call is not short;
+    /// then no outcome follows.
     #[inline]
     pub fn send_short(
         &self,
@@ -144,13 +144,13 @@ impl<'a> RawCall<'a> {
 }
 
 impl<P: Provider> RawClient<P> {
-    /// Makes a call that `make` writes, in memory of the shard; it carries the token that `make`
-    /// is given. Its outcome comes by [`next_finished`](Self::next_finished).
+    /// Makes a call that `make` writes in memory of the shard, with the token that `make` gets. Its
+    /// outcome comes by [`next_finished`](Self::next_finished).
     ///
     /// # Errors
-    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] when as many outcomes wait
-    /// to be taken as calls may be under way, and those of `make`. A call that is one too many ends
-    /// with [`CallFault::Limit`] as its outcome.
+    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] if the number of untaken
+    /// outcomes has reached the maximum of concurrent calls, and the errors of `make`. A call above
+    /// the maximum ends with [`CallFault::Limit`] as its outcome.
     pub fn begin(
         &mut self,
         make: impl FnOnce(&mut Cx<'_>, Token) -> Result<Request, CallError>,
@@ -162,7 +162,7 @@ impl<P: Provider> RawClient<P> {
         })
     }
 
-    /// Makes a call by `make`, which is given the peer and the call's token.
+    /// Makes a call by `make`, which gets the peer and the call's token.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -184,8 +184,8 @@ impl<P: Provider> RawClient<P> {
     /// [`next_finished`](Self::next_finished).
     ///
     /// # Errors
-    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] without memory for the
-    /// call or its outcome, [`CallError::TooLong`] for arguments that are longer than `call` says.
+    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] without memory for the call
+    /// or its outcome, [`CallError::TooLong`] if the arguments exceed the maximum in `call`.
     pub fn send(
         &mut self,
         call: &RawCall<'_>,

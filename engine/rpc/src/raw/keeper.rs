@@ -1,4 +1,4 @@
-//! Outcomes of calls, kept until somebody takes them, and the course of a connection.
+//! Outcomes of calls that wait to be taken, and the state of the connection.
 
 use crate::{
     app::CallEnds,
@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 /// Outcome of a call of a [`RawClient`](super::RawClient).
 #[derive(Debug)]
 pub struct FinishedCall {
-    /// As the call was made with.
+    /// The token that the call was made with.
     pub token: Token,
-    /// The RPC reply message without the item that came in a Write chunk, or why there is none.
+    /// The RPC reply message without the item that came in a Write chunk, or the reason why there
+    /// is none.
     pub reply: Result<Vec<u8>, CallFault>,
-    /// Content of the Write chunk; empty when the result came inline, none when no chunk was
-    /// offered.
+    /// Content of the Write chunk; empty if the result came inline, none if no chunk was offered.
     pub result: Option<Room>,
 }
 
@@ -26,10 +26,10 @@ impl FinishedCall {
         self.result.as_deref().unwrap_or_default()
     }
 
-    /// Gives the results to `read`, whichever way their octets came (RFC 5531 §9).
+    /// Passes the results to `read`, whether they came inline or in a chunk (RFC 5531 §9).
     ///
     /// # Errors
-    /// There are none, or `read` fails.
+    /// If there are none, or if `read` fails.
     pub fn read_results<T, E: From<CallError>>(
         &self,
         read: impl FnOnce(Reader<'_>) -> Result<T, E>,
@@ -42,10 +42,10 @@ impl FinishedCall {
     }
 }
 
-/// Losses and reconnections of a connection that is kept, in the shard's time.
+/// Losses and recoveries of a kept connection, in the shard's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Times that it was lost.
+    /// Number of losses.
     pub losses: u64,
     /// Time at which the last loss was noticed.
     pub lost_at: Option<Time>,
@@ -55,7 +55,7 @@ pub struct Recovery {
     pub answered_at: Option<Time>,
 }
 
-/// Keeps outcomes in order of arrival until somebody takes them.
+/// Keeps outcomes in order of arrival until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct CallKeeper {
     pub(super) done: VecDeque<FinishedCall>,
@@ -63,7 +63,7 @@ pub(crate) struct CallKeeper {
     pub(super) down: Option<(PeerId, Cause)>,
     pub(super) recovery: Recovery,
     pub(super) health: Option<(PeerId, Result<Health, OptionFault>)>,
-    /// Memory of replies that were looked at, for the next ones.
+    /// Buffers of replies that were taken, for reuse.
     pub(super) spare: Vec<Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! The client below the types: one connection, and calls that are written by hand, several under
-//! way at a time. The thread of its owner runs the passes of its shard.
+//! The untyped client: one connection, and several concurrent calls that are encoded by hand. The
+//! owner's thread runs the passes of its shard.
 
 mod call;
 mod keeper;
@@ -25,16 +25,17 @@ use stag_protocol::rpcrdma::Version;
 use stag_verbs::{FabricFault, Provider};
 use std::{fmt, net::SocketAddr, time::Duration};
 
-/// Time for which a core spins before it lets others run, and then before it sleeps between looks.
+/// Time for which a core spins before it yields, and time for which it yields before it sleeps
+/// between looks.
 const SPIN: Duration = Duration::from_micros(20);
 const YIELD: Duration = Duration::from_micros(500);
 const NAP: Duration = Duration::from_micros(50);
-/// Time for a connection that is given up to end.
+/// Time that an abandoned connection gets to end.
 const LEAVE: Duration = Duration::from_millis(100);
-/// Time for the engine to end a call by itself before the client gives it up.
+/// Time that the engine gets to end a call by itself before the client abandons it.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectFault {
     /// The fabric could not even try.
@@ -48,12 +49,12 @@ pub enum ConnectFault {
 /// The source of a client's time.
 enum TimeSource {
     Clock(Box<dyn FnMut() -> Time>),
-    /// The simulated fabric of this thread: a pass of the client is one of its servers, too.
+    /// The simulated fabric of this thread: a pass of the client also runs one of its servers.
     Simulated,
 }
 
-/// A client below the types: for programs whose messages are written and read by code of their own.
-/// Several calls may be under way; their outcomes come in the order of the replies.
+/// A client without types, for programs whose messages are encoded and decoded by their own code.
+/// Several calls may be pending; their outcomes come in the order of the replies.
 ///
 /// ```
 /// use stag_rpc::{CallError, RawCall, RawClient, Replied, Replier, Server, program};
@@ -82,7 +83,7 @@ enum TimeSource {
 /// let mut client = RawClient::connect_url(url, Config::small(), Clock::start(), timeout)?;
 /// let (arguments_max, results_max) = (4, 4);
 /// let call = RawCall { arguments_max, results_max, ..RawCall::new(doubler::PROGRAM, 1, 1) };
-/// // Both are under way at once.
+/// // Both are in flight at the same time.
 /// let first = client.send(&call, |writer| writer.u32(3))?;
 /// let second = client.send(&call, |writer| writer.u32(4))?;
 /// for (token, doubled) in [(first, 6), (second, 8)] {
@@ -101,7 +102,7 @@ pub struct RawClient<P: Provider = AnyProvider> {
     peer: Option<PeerId>,
     timeout: Duration,
     calls: u64,
-    /// Outcomes that wait to be taken at most: as many as calls may be under way.
+    /// Maximum of untaken outcomes: the maximum of concurrent calls.
     outcomes_max: usize,
 }
 
@@ -115,12 +116,12 @@ impl<P: Provider> fmt::Debug for RawClient<P> {
 }
 
 impl RawClient {
-    /// A client on the fabric of `at`, which calls over TCP too; without `at`, over TCP alone. It
-    /// is not connected. A call or a connection may take `timeout`. Its XIDs begin at random,
-    /// whatever `config` says.
+    /// A client on the fabric of `at`, which can also call over TCP; without `at`, only over TCP.
+    /// It is not connected. A call or a connection may take `timeout`. Its XIDs begin at a random
+    /// value, whatever `config` contains.
     ///
     /// # Errors
-    /// The sizes of `config` contradict each other, or the system is short of something.
+    /// If the sizes of `config` contradict each other, or the system lacks a resource.
     pub fn on_fabric(
         at: Option<&FabricAddress>,
         config: Config,
@@ -164,11 +165,11 @@ impl RawClient {
         Self::with(programs, fabric, config, timeout, time)
     }
 
-    /// Connects to `to`, and waits until calls can be made. An earlier connection is left first.
-    /// `keep` makes a lost connection of a fabric again; one over TCP is made once.
+    /// Connects to `to`, and waits until calls can be made. An earlier connection is closed first.
+    /// `keep` re-establishes a lost connection of a fabric; a TCP connection is made once.
     ///
     /// # Errors
-    /// There is no connection.
+    /// If there is no connection.
     pub fn connect_endpoint(&mut self, to: &Endpoint, keep: bool) -> Result<(), ConnectFault> {
         match to {
             Endpoint::Fabric(at) if keep => self.keep_connected(at),
@@ -179,7 +180,7 @@ impl RawClient {
 }
 
 impl ConnectFault {
-    /// The error of a client that cannot be made.
+    /// Converts the fault to the error of a client that cannot be made.
     pub(crate) fn at(self, to: &Endpoint) -> SetupError {
         let url = to.to_string();
         match self {
@@ -191,11 +192,11 @@ impl ConnectFault {
 }
 
 impl<P: Provider> RawClient<P> {
-    /// A client on `fabric`, which is not connected. `now` is its clock, asked once per pass: a
-    /// test may run the passes of its server in it.
+    /// A client on `fabric`, which is not connected. `now` is its clock, read once per pass: a test
+    /// may run the passes of its server in it.
     ///
     /// # Errors
-    /// As `mmap(2)` and `epoll_create(2)` fail, and when the fabric cannot hold what `config`
+    /// As `mmap(2)` and `epoll_create(2)` fail, and if the fabric cannot hold what `config`
     /// promises.
     pub fn new(
         fabric: P,
@@ -220,40 +221,40 @@ impl<P: Provider> RawClient<P> {
         Ok(Self { shard, time, peer: None, timeout, calls: 0, outcomes_max })
     }
 
-    /// Connects, and waits until calls can be made. An earlier connection is left first.
+    /// Connects, and waits until calls can be made. An earlier connection is closed first.
     ///
     /// # Errors
-    /// There is no connection.
+    /// If there is no connection.
     pub fn connect(&mut self, to: &P::Address) -> Result<(), ConnectFault> {
         self.disconnect();
         let peer = self.shard.connect(to).map_err(ConnectFault::Fabric)?;
         self.await_up(peer)
     }
 
-    /// Connects as [`connect`](Self::connect) does, and again whenever the connection is lost:
-    /// calls without a reply go out again with the same XID, until their time is over. The first
+    /// Connects as [`connect`](Self::connect) does, and reconnects whenever the connection is lost.
+    /// Calls without a reply are sent again with the same XID, until their deadline. The first
     /// connection has to succeed at once.
     ///
     /// # Errors
-    /// There is no connection.
+    /// If there is no connection.
     pub fn keep_connected(&mut self, to: &P::Address) -> Result<(), ConnectFault> {
         self.disconnect();
         let peer = self.shard.keep_connected(to).map_err(ConnectFault::Fabric)?;
         self.await_up(peer)
     }
 
-    /// Connects over TCP (RFC 5531 §11), once: items travel inline. An earlier connection is left
+    /// Connects over TCP (RFC 5531 §11), once: items travel inline. An earlier connection is closed
     /// first.
     ///
     /// # Errors
-    /// There is no connection.
+    /// If there is no connection.
     pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<(), ConnectFault> {
         self.disconnect();
         let peer = self.shard.connect_tcp(to).map_err(ConnectFault::Fabric)?;
         self.await_up(peer)
     }
 
-    /// Waits until `peer` can be called, and calls it from then on.
+    /// Waits until `peer` can be called, and uses it from then on.
     fn await_up(&mut self, peer: PeerId) -> Result<(), ConnectFault> {
         let connected = self.wait(self.timeout, |keeper| match (keeper.up, keeper.down) {
             (Some(up), _) if up == peer => Some(Ok(())),
@@ -263,13 +264,13 @@ impl<P: Provider> RawClient<P> {
         let connected = connected.unwrap_or(Err(ConnectFault::TimedOut));
         match connected {
             Ok(()) => self.peer = Some(peer),
-            // A peer that is to be kept would be tried again, and one that is slow has a place.
+            // A kept peer would be retried, and a slow one occupies a table entry.
             Err(_) => self.leave(peer),
         }
         connected
     }
 
-    /// Ends a connection that does not stand, and waits a little for its place.
+    /// Ends a connection that is not established, and waits briefly for its table entry.
     fn leave(&mut self, peer: PeerId) {
         self.shard.with_app(|door, cx| {
             door.outcomes.down = door.outcomes.down.filter(|(down, _)| *down != peer);
@@ -279,12 +280,12 @@ impl<P: Provider> RawClient<P> {
         let _ = self.wait(LEAVE, |keeper| is_gone(keeper.down).then_some(()));
     }
 
-    /// Disconnects in order, and waits for it.
+    /// Closes the connection in order, and waits for that.
     pub fn disconnect(&mut self) {
         self.disconnect_within(self.timeout.saturating_add(MARGIN));
     }
 
-    /// Disconnects in order, and waits for it no longer than `limit`.
+    /// Closes the connection in order, and waits for that no longer than `limit`.
     pub(crate) fn disconnect_within(&mut self, limit: Duration) {
         let Some(peer) = self.peer.take() else { return };
         if self.keeper().up != Some(peer) {
@@ -294,39 +295,39 @@ impl<P: Provider> RawClient<P> {
         let _ = self.wait(limit, |keeper| keeper.up.is_none().then_some(()));
     }
 
-    /// Returns true while the connection stands.
+    /// Returns true while the connection is established.
     pub fn is_up(&self) -> bool {
         self.peer.is_some() && self.keeper().up == self.peer
     }
 
-    /// Returns true after the first connection, until [`disconnect`](Self::disconnect): also while
-    /// one that is kept is made again.
+    /// Returns true after the first connection, until [`disconnect`](Self::disconnect), even while
+    /// a kept connection is re-established.
     pub const fn has_peer(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Serves `programs` to the server from now on, instead of those before.
+    /// Serves `programs` to the server from now on, in place of the earlier ones.
     pub fn serve(&mut self, programs: Box<dyn Programs>) {
         self.shard.with_app(|door, _| door.programs = programs);
     }
 
-    /// Answers the server's calls for so long; returns at once when the connection ends.
+    /// Answers the server's calls for `time`; returns early if the connection ends.
     pub fn serve_for(&mut self, time: Duration) {
         let peer = self.peer;
         self.wait(time, |keeper| (keeper.up != peer).then_some(()));
     }
 
-    /// Waits for the next outcome of a call, whichever it is.
+    /// Waits for the next outcome of any call.
     ///
     /// # Errors
-    /// [`CallFault::TimedOut`], when none comes in the time of a call.
+    /// [`CallFault::TimedOut`] if none comes within the time of a call.
     pub fn next_finished(&mut self) -> Result<FinishedCall, CallError> {
         let limit = self.timeout.saturating_add(MARGIN);
         let next = self.wait(limit, |keeper| keeper.done.pop_front());
         next.ok_or(CallError::Failed(CallFault::TimedOut))
     }
 
-    /// Waits for the next outcome of a call, or until `until` is true behind calls of the server:
+    /// Waits for the next outcome of a call, or until `until` is true after calls of the server;
     /// then there is none.
     ///
     /// # Errors
@@ -343,14 +344,14 @@ impl<P: Provider> RawClient<P> {
         next.ok_or(CallError::Failed(CallFault::TimedOut))
     }
 
-    /// Drops the outcomes that wait to be taken.
+    /// Drops all untaken outcomes.
     pub(crate) fn drop_finished(&mut self) {
         while let Some(finished) = self.shard.with_app(|door, _| door.outcomes.done.pop_front()) {
             self.give(finished);
         }
     }
 
-    /// Takes back the memory of an outcome, for the next one.
+    /// Takes the memory of an outcome for reuse.
     pub fn give(&mut self, finished: FinishedCall) {
         if let Ok(mut reply) = finished.reply {
             reply.clear();
@@ -358,10 +359,10 @@ impl<P: Provider> RawClient<P> {
         }
     }
 
-    /// Asks the server how it is.
+    /// Asks the server for its health.
     ///
     /// # Errors
-    /// It does not say it, not in time, or there is no connection.
+    /// If it does not answer, or not in time, or if there is no connection.
     pub fn health(&mut self) -> Result<Health, OptionFault> {
         let peer = self.peer.ok_or(OptionFault::NoPeer)?;
         self.shard.with_app(|door, cx| {
@@ -375,7 +376,7 @@ impl<P: Provider> RawClient<P> {
         health.unwrap_or(Err(OptionFault::TimedOut))
     }
 
-    /// Lets calls, and connections, take no longer than `timeout` from now on.
+    /// Limits the time of later calls and connections to `timeout`.
     pub fn limit_timeout(&mut self, timeout: Duration) {
         self.timeout = self.timeout.min(timeout);
     }
@@ -385,18 +386,17 @@ impl<P: Provider> RawClient<P> {
         self.timeout
     }
 
-    /// Why the last connection ended, or could not be made.
+    /// The reason why the last connection ended, or could not be made.
     pub fn cause(&self) -> Option<Cause> {
         self.keeper().down.map(|(_, cause)| cause)
     }
 
-    /// Returns the number of losses of the connection, and the course of the last recovery.
+    /// Returns the number of losses of the connection, and the times of the last recovery.
     pub fn recovery(&self) -> Recovery {
         self.keeper().recovery
     }
 
-    /// The version of RPC-over-RDMA that the connection keeps to; none over TCP, and before the
-    /// first reply.
+    /// The negotiated version of RPC-over-RDMA; none over TCP, and before the first reply.
     pub fn version(&self) -> Option<u32> {
         self.shard.version(self.peer?).map(Version::number)
     }
@@ -406,8 +406,8 @@ impl<P: Provider> RawClient<P> {
         self.calls
     }
 
-    /// Panics of the programs that it serves, as [`Server::panics`](crate::Server::panics) counts
-    /// them.
+    /// Panics of the programs that it serves, counted as by
+    /// [`Server::panics`](crate::Server::panics).
     pub fn panics(&self) -> u64 {
         self.shard.app().panics()
     }
@@ -417,17 +417,18 @@ impl<P: Provider> RawClient<P> {
         self.shard.snapshot()
     }
 
-    /// Buffers of the shard that are in use: none once every call is over and its outcome taken.
+    /// Buffers of the shard that are in use: none once every call has ended and its outcome was
+    /// taken.
     pub fn buffers_in_use(&self) -> usize {
         self.shard.buffers_in_use()
     }
 
-    /// Calls under way: those of the peer, and ours.
+    /// Calls in progress: of the peer, and ours.
     pub fn calls_in_progress(&self) -> (usize, usize) {
         self.shard.calls_in_progress()
     }
 
-    /// The time, as the shard sees it.
+    /// The time of the shard's clock.
     pub fn now(&mut self) -> Time {
         match &mut self.time {
             TimeSource::Clock(now) => now(),
@@ -439,20 +440,20 @@ impl<P: Provider> RawClient<P> {
         &self.shard.app().outcomes
     }
 
-    /// One pass at `now`; in simulated time one of every server, too.
+    /// Runs one pass at `now`; in simulated time also one of every server.
     fn pass(&mut self, now: Time) -> bool {
         match self.time {
             TimeSource::Clock(_) => self.shard.pass(now),
             TimeSource::Simulated => {
                 let wake_at = self.shard.wake_at();
                 sim::step(&mut |now| self.shard.pass(now), wake_at);
-                // Nobody is waited for.
+                // Always busy, because there is nothing to wait for.
                 true
             }
         }
     }
 
-    /// Runs passes until `look` finds what it looks for. None when that takes longer than `limit`.
+    /// Runs passes until `look` returns a result. None if that takes longer than `limit`.
     pub(crate) fn wait<T>(
         &mut self,
         limit: Duration,
