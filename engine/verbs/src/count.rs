@@ -1,4 +1,4 @@
-//! Counters of a provider, in a form that every watcher can show.
+//! Counters of a provider, as a tree of named numbers that any monitor can show.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 pub enum Count {
     /// One counter.
     Number(u64),
-    /// Counters that belong together, in the order to show them.
+    /// Related counters, in display order.
     Group(Vec<(Cow<'static, str>, Count)>),
 }
 

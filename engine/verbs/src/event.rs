@@ -6,13 +6,13 @@ use stag_pools::{Buf, Fenced};
 /// Event of a provider. Events of one connection come in order.
 #[derive(Debug)]
 pub enum Event {
-    /// A peer wants to connect: answer with [`Provider::accept`](crate::Provider::accept) or
+    /// A peer requests a connection: answer with [`Provider::accept`](crate::Provider::accept) or
     /// [`Provider::reject`](crate::Provider::reject).
     ConnectRequest {
-        /// The connection to be.
+        /// The requested connection.
         qp: Qp,
     },
-    /// The connection can be used; the peer's private data is there.
+    /// The connection can be used; the peer's private data is available.
     Established {
         /// The connection.
         qp: Qp,
@@ -26,36 +26,36 @@ pub enum Event {
         /// The window the peer invalidated with this message (RFC 5040 §5.1).
         invalidated: Option<Fenced>,
     },
-    /// Work ended.
+    /// A work request completed.
     Completed {
         /// On this connection.
         qp: Qp,
-        /// As posted.
+        /// The tag as posted.
         tag: Tag,
         /// Outcome of the work request.
         status: Status,
         /// Memory that the work request held.
         memory: Memory,
     },
-    /// A window ended with its connection.
+    /// A window was closed by the end of its connection.
     Unbound {
         /// The dying connection.
         qp: Qp,
         /// The proof and the buffer.
         fenced: Fenced,
     },
-    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing from the
-    /// next poll on, and is no other connection's name.
+    /// The connection is gone: no work is pending, and no window is bound. From the next poll on,
+    /// `qp` is invalid, and it is never reused for another connection.
     Disconnected {
-        /// The connection that was.
+        /// The former connection.
         qp: Qp,
-        /// Why it ended.
+        /// The reason why it ended.
         cause: Cause,
     },
 }
 
 impl Event {
-    /// The connection that it is of.
+    /// The connection of the event.
     pub const fn qp(&self) -> Qp {
         match self {
             Self::ConnectRequest { qp }

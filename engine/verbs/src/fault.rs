@@ -5,20 +5,20 @@ use std::{fmt, io};
 /// Outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// Completed.
     Success,
-    /// The connection died before it was done.
+    /// The connection died before completion.
     Flushed,
-    /// The peer refused the access (its key, its bounds or its rights); only Reads can be told
-    /// apart on iWARP.
+    /// The peer refused the access (its key, its bounds or its rights); on iWARP only Reads can
+    /// report this.
     RemoteAccess,
-    /// The peer could not do it.
+    /// The peer could not carry out the operation.
     RemoteOperation,
-    /// The fabric lost the connection while this was the oldest work pending.
+    /// The fabric lost the connection while this was the oldest pending work.
     Lost,
 }
 
-/// Why a work request was not taken.
+/// The reason why a work request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No such connection, or it is dying.
@@ -31,17 +31,17 @@ pub enum Refusal {
     NoWindow,
     /// No window of ours has this key.
     NoSuchKey,
-    /// The work request contradicts itself: a span outside of its buffer, a length that differs,
-    /// too many spans, too much private data.
+    /// The work request is inconsistent: a span outside of its buffer, a length that differs, too
+    /// many spans, too much private data.
     Malformed,
 }
 
-/// A work request that was not taken: it never completes.
+/// A refused work request: it never completes.
 #[derive(Debug)]
 pub struct Refused<T> {
-    /// Why.
+    /// The reason.
     pub why: Refusal,
-    /// The memory that was handed in.
+    /// The memory that was passed in.
     pub token: T,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Terminate {
 /// Fault below the engine: in the provider, the system or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricFault {
-    /// Nobody answers at that address.
+    /// No process listens at that address.
     Refused,
     /// The peer did not answer in time.
     TimedOut,
@@ -84,8 +84,7 @@ pub enum FabricFault {
     Lost,
     /// The RDMA device is gone: it was removed, or its driver resets it.
     DeviceLost,
-    /// The device cannot keep the memory that peers reach apart, and has connections to another
-    /// host.
+    /// The device cannot isolate the memory that peers access, and has connections to another host.
     NotIsolated,
     /// The address is in use already.
     AddressInUse,
@@ -95,7 +94,7 @@ pub enum FabricFault {
     Exhausted,
     /// Permission is missing.
     Denied,
-    /// The peer wrote what is no message of this fabric.
+    /// The peer sent octets that are not a message of this fabric.
     Corrupt,
     /// This verb failed, with the operating system's number.
     Verb(&'static str, i32),
@@ -115,8 +114,8 @@ pub struct VerbFault {
 }
 
 impl VerbFault {
-    /// The error of a verb, with its name and that of the device. Without a number of the
-    /// operating system it is one of our own and stays as it is.
+    /// Adds the name of the verb and of the device to an error. An error without an operating
+    /// system's number is one of our own and stays unchanged.
     pub fn name(verb: &'static str, device: &str, error: io::Error) -> io::Error {
         match error.raw_os_error() {
             Some(errno) => {
@@ -186,30 +185,30 @@ impl fmt::Display for FabricFault {
 
 impl std::error::Error for FabricFault {}
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// We ended it in order.
+    /// We closed it in order.
     Local,
-    /// We ended it: the peer held memory of ours, and its octets moved too slowly for that while
+    /// We closed it: the peer held memory of ours, and its octets moved too slowly for that while
     /// others waited.
     Slow,
-    /// We ended it: the peer held memory of ours, or something waited for it, and next to nothing
-    /// moved.
+    /// We closed it: the peer held memory of ours, or work was pending for it, and next to no
+    /// octets moved.
     Stalled,
-    /// The peer ended it in order.
+    /// The peer closed it in order.
     Peer,
-    /// The peer turned us away; its private data may say why.
+    /// The peer rejected the connection; its private data may give the reason.
     Rejected,
     /// The fabric failed.
     Fabric(FabricFault),
-    /// The peer broke a rule; it was told this, where the fabric has a way to tell.
+    /// The peer broke a rule; it was notified where the fabric allows that.
     PeerFault(Terminate),
-    /// The peer says that we broke a rule.
+    /// The peer reports that we broke a rule.
     Terminated(Terminate),
     /// The peer spoke another protocol while connecting.
     Handshake,
-    /// There was no TLS session, or the peer broke its rules.
+    /// No TLS session was established, or the peer broke its rules.
     Tls,
 }
 

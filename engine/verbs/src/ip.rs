@@ -1,20 +1,20 @@
-//! Addresses of IP networks as people write them: `IP:PORT`, `[IPV6]:PORT`, and with the scope that
-//! a link-local address of version 6 needs (RFC 4007 §11): `[fe80::1%eth0]:PORT`, in URLs also
-//! `[fe80::1%25eth0]:PORT` (RFC 6874 §2). Every option and URL with an address reads it here.
+//! Text form of IP socket addresses: `IP:PORT`, `[IPV6]:PORT`, and with the scope that a link-local
+//! address of version 6 needs (RFC 4007 §11): `[fe80::1%eth0]:PORT`, in URLs also
+//! `[fe80::1%25eth0]:PORT` (RFC 6874 §2). Every option and URL with an address is parsed here.
 
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs},
 };
 
-/// The reason why a text is no address that a socket can have.
+/// The reason why a text is not a valid socket address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressFault {
-    /// It has another form.
+    /// The syntax is wrong.
     Form,
-    /// This host has no interface of this name or number.
+    /// This host has no interface with this name or number.
     Interface(String),
-    /// A link-local address has no scope.
+    /// A link-local address without a scope.
     Scope(Ipv6Addr),
 }
 
@@ -34,10 +34,10 @@ impl fmt::Display for AddressFault {
 
 impl std::error::Error for AddressFault {}
 
-/// Reads `IP:PORT`, where an address of version 6 stands in brackets and may have a scope.
+/// Parses `IP:PORT`, where an address of version 6 is in brackets and may have a scope.
 ///
 /// # Errors
-/// The text has another form, or names an interface that is not there.
+/// If the syntax is wrong, or if the named interface does not exist.
 pub fn socket_address(text: &str) -> Result<SocketAddr, AddressFault> {
     match text.parse() {
         Ok(at) => with_scope(at),
@@ -51,7 +51,7 @@ pub fn socket_address(text: &str) -> Result<SocketAddr, AddressFault> {
     }
 }
 
-/// Reads an address without brackets, which may have a scope, and takes `port`.
+/// Parses an address without brackets, which may have a scope, and adds `port`.
 ///
 /// # Errors
 /// As [`socket_address`].
@@ -61,7 +61,7 @@ pub fn scoped(host: &str, port: u16) -> Result<SocketAddr, AddressFault> {
         return with_scope(SocketAddr::new(ip, port));
     };
     let ip: Ipv6Addr = ip.parse().map_err(|_| AddressFault::Form)?;
-    // As it stands first: a number may begin with 25, and so may a name.
+    // The unescaped form first: a number may begin with 25, and so may a name.
     let escaped = zone.strip_prefix("25").filter(|name| !name.is_empty());
     let mut names = [Some(zone), escaped].into_iter().flatten();
     names
@@ -69,9 +69,9 @@ pub fn scoped(host: &str, port: u16) -> Result<SocketAddr, AddressFault> {
         .ok_or_else(|| AddressFault::Interface(escaped.unwrap_or(zone).to_owned()))
 }
 
-/// The address with the scope of an interface; the system knows their names.
+/// Adds the scope of an interface to the address; the system resolves its name.
 fn interface(ip: Ipv6Addr, name: &str, port: u16) -> Option<SocketAddr> {
-    // Nothing but a name of an interface, so that no name server is asked for anything.
+    // Only valid interface names are accepted, so that no name server is queried.
     let is_name = |octet: u8| octet.is_ascii_graphic() && !b"/%:[]".contains(&octet);
     if name.is_empty() || name.len() > 15 || !name.bytes().all(is_name) {
         return None;
@@ -80,7 +80,7 @@ fn interface(ip: Ipv6Addr, name: &str, port: u16) -> Option<SocketAddr> {
     found.find(|at| matches!(at, SocketAddr::V6(at) if at.scope_id() != 0))
 }
 
-/// The address, unless it lacks a scope that it needs.
+/// Returns the address, unless it lacks a required scope.
 fn with_scope(at: SocketAddr) -> Result<SocketAddr, AddressFault> {
     match at {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 => {
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_scope_is_the_name_or_the_number_of_an_interface_and_may_be_escaped() {
-        // Every host has lo, and as its first interface.
+        // Every host has lo, as its first interface.
         for text in ["[fe80::1%lo]:7", "[fe80::1%25lo]:7", "[fe80::1%1]:7"] {
             assert_eq!(scope(text), 1, "{text}");
             let at = socket_address(text).unwrap();

@@ -1,35 +1,36 @@
-//! The provider contract: what the engine asks of a fabric (DESIGN D2, D3).
+//! The provider contract: the operations and promises that the engine requires of a fabric (DESIGN
+//! D2, D3).
 //!
-//! One [`Provider`] serves one shard on one thread. Memory moves into it with a work request and
-//! comes out with the event that ends the work; nothing else names memory, so safe code cannot
-//! invent a buffer. What every provider promises:
+//! One [`Provider`] serves one shard on one thread. Memory moves into it with a work request and is
+//! returned by the event that completes the work. There is no other way to name memory, so safe
+//! code cannot invent a buffer. Every provider promises:
 //!
-//! - Work posted to one [`Qp`] starts in order, and every work request that was not refused
-//!   completes exactly once, in order, also when the connection dies ([`Status::Flushed`]). A
-//!   [`Refused`] one gives its token back and never completes.
+//! - Work posted to one [`Qp`] starts in order. Every accepted work request completes exactly once,
+//!   in order, even if the connection dies ([`Status::Flushed`]). A [`Refused`] one returns its
+//!   token and never completes.
 //! - A Send's receive event comes after all earlier RDMA Writes of that sender are placed. A Send
-//!   or Write posted behind a Read may take effect before the Read's data was fetched.
-//! - Completion of a Send or a Write means that its memory may be used again, not that the peer has
-//!   it; completion of a Read means that the data is in its sink.
+//!   or Write posted after a Read may take effect before the Read's data was fetched.
+//! - Completion of a Send or a Write means that its memory may be reused, not that the peer has it;
+//!   completion of a Read means that the data is in its sink.
 //! - Receives belong to the shard, not to a connection: they stay posted when a connection dies. A
-//!   message that finds no receive posted waits in a bounded place, and other traffic of its
-//!   connection goes on.
-//! - A window is usable by the peer from the doorbell that rings it out. It ends in exactly one of:
-//!   the peer's Send With Invalidate ([`Event::Received`]), our local invalidation
+//!   message without a posted receive waits in a bounded place, and other traffic of its connection
+//!   continues.
+//! - A window is usable by the peer after the doorbell that announces it. It ends in exactly one
+//!   of: the peer's Send With Invalidate ([`Event::Received`]), our local invalidation
 //!   ([`Memory::Fenced`]), or the end of its connection ([`Event::Unbound`]). All three carry the
 //!   proof and the buffer.
-//! - The first error on a connection is advisory and the connection is dead: its pending work
-//!   completes flushed, its windows come back as `Unbound`, and [`Event::Disconnected`] is its last
-//!   event. The cause is in that event.
+//! - The first error on a connection is advisory, and the connection is dead: its pending work
+//!   completes flushed, its windows are returned as `Unbound`, and [`Event::Disconnected`] is its
+//!   last event, with the cause.
 //! - The side that connected sends the first message (iWARP: RFC 5044 §7.1.2); an accepted
 //!   connection is established for the acceptor when it can send, which may be only then.
-//! - Nothing posted leaves before [`Provider::ring`]; the engine rings once per pass (DESIGN D17).
+//! - Nothing posted is sent before [`Provider::ring`]; the engine rings once per pass (DESIGN D17).
 //!   Ending a connection rings for that connection.
-//! - What waits for a receive when its connection ends is dropped. The peer's invalidation of a key
-//!   whose local invalidation is pending kills the connection, so that each window ends once.
-//! - A connect to where nobody listens ends with [`FabricFault::Refused`].
-//! - A provider that is dropped breaks its connections and gives all memory back, windows' buffers
-//!   included.
+//! - Messages that wait for a receive when their connection ends are dropped. If the peer
+//!   invalidates a key whose local invalidation is pending, the connection is ended, so that each
+//!   window ends once.
+//! - A connect to an address without a listener ends with [`FabricFault::Refused`].
+//! - Dropping a provider breaks its connections and returns all memory, windows' buffers included.
 //!
 //! A provider's life, on a simulated fabric: listen, connect, post, ring, poll.
 //!
@@ -114,8 +115,8 @@ impl Qp {
     }
 }
 
-/// Tag by which a poster recognises its work in a completion. Providers carry it and do not look at
-/// it.
+/// Tag by which a poster recognizes its work in a completion. Providers carry it without
+/// interpreting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
@@ -133,19 +134,19 @@ pub struct RemoteSpan {
 /// Limits of a provider, fixed when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time, those being set up included.
+    /// Maximum of connections, including those in set-up.
     pub connections: usize,
-    /// Work requests one connection may have pending.
+    /// Maximum of pending work requests per connection.
     pub send_queue: usize,
-    /// Receives the shared queue holds.
+    /// Receives that the shared queue holds.
     pub receives: usize,
-    /// Receives that each connection has for itself, on a device whose connections share none: they
-    /// are among [`receives`](Self::receives), and no peer may be promised more.
+    /// Receives that each connection has for itself, on a device without a shared queue. They are
+    /// part of [`receives`](Self::receives), and no peer may be promised more.
     pub receives_each: Option<usize>,
     /// Octets of each receive: the longest message that may arrive.
     pub receive_len: usize,
-    /// Windows bound at a time. None on a device that has none: its shard answers, and its own
-    /// calls fit inline.
+    /// Maximum of bound windows. Zero on a device without windows: its shard only answers, and its
+    /// own calls have to fit inline.
     pub windows: usize,
     /// Remote spans one [`Provider::post_read`] may name.
     pub read_spans: usize,
@@ -162,9 +163,9 @@ pub struct Limits {
 pub enum PeerAddress {
     /// A host on an IP network.
     Ip(SocketAddr),
-    /// A process of this host, as the kernel vouches for it.
+    /// A process of this host, as reported by the kernel.
     Process {
-        /// Its number when it connected.
+        /// Its process ID when it connected.
         pid: u32,
         /// User that the process runs as.
         uid: u32,
@@ -174,9 +175,8 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// Returns true if both are of one host, for shares of what hosts compete for: the same IP
-    /// address, whatever the ports, or the same user of this host. Each simulated end is a host of
-    /// its own.
+    /// Returns true if both belong to one host, the unit of fair shares: the same IP address,
+    /// whatever the ports, or the same user of this host. Each simulated end is a host of its own.
     pub fn is_of_host(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Ip(one), Self::Ip(other)) => {
@@ -198,16 +198,16 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The memory a work request held.
+/// The memory that a work request held.
 #[derive(Debug)]
 pub enum Memory {
-    /// An RDMA Write: its extent was given back already.
+    /// An RDMA Write: its extent was returned already.
     Shared,
     /// A Send's message or a Read's sink.
     Buf(Buf),
     /// A local invalidation that succeeded: the window's buffer.
     Fenced(Fenced),
-    /// A local invalidation that was flushed proves nothing: the buffer comes with
+    /// A local invalidation that was flushed proves nothing: the buffer is returned with
     /// [`Event::Unbound`].
     Bound,
 }
@@ -215,36 +215,36 @@ pub enum Memory {
 /// Result of a [look](Provider::look).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// A message arrived, whole and without an invalidation.
+    /// A message arrived completely, without an invalidation.
     Message {
         /// From this connection.
         qp: Qp,
-        /// Its octets: so many, from the first one of the room that was given.
+        /// Its length: its octets begin at the start of `room`.
         len: usize,
     },
     /// Nothing has happened.
     Nothing,
-    /// Something that [`Provider::poll`] finds out; maybe nothing.
+    /// Any other event, or none: [`Provider::poll`] finds out.
     Other,
 }
 
-/// Result of a [look](Provider::look) in two words, so that it comes back in registers: an enum
-/// of three would be written to memory and read again, and such a read waits until all that was
-/// written before has left the core, the latest message in a ring of shared memory included.
+/// Result of a [look](Provider::look) in two words, so that it is returned in registers. An enum of
+/// three would be written to memory and read again; such a read waits until all earlier writes have
+/// left the core, including the latest message in a ring of shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked {
     qp: u64,
-    /// Octets of a message, below 2^32, and maybe [`LAST`](Self::LAST); or what else there is.
+    /// Length of a message, below 2^32, possibly with [`LAST`](Self::LAST); or another result.
     len: u64,
 }
 
 impl Looked {
     const NOTHING: u64 = u64::MAX;
     const OTHER: u64 = u64::MAX - 1;
-    /// Set beside the length of a message behind which the next look finds nothing.
+    /// Set with the length of a message after which the next look finds nothing.
     const LAST: u64 = 1 << 63;
 
-    /// The look that this is.
+    /// Decodes the result.
     #[inline(always)]
     pub fn look(self) -> Look {
         match self.len {
@@ -257,15 +257,15 @@ impl Looked {
         }
     }
 
-    /// A message with nothing behind it: another look before the next [ring](Provider::ring) would
-    /// find nothing, so there need not be one.
+    /// A message that is the last one: another look before the next [ring](Provider::ring) would
+    /// find nothing and can be skipped.
     #[inline(always)]
     pub fn last_message(qp: Qp, len: usize) -> Self {
         Self { qp: qp.0.to_bits(), len: len as u64 | Self::LAST }
     }
 
-    /// Returns true if another look before the next [ring](Provider::ring) would find nothing; to
-    /// be asked of messages.
+    /// Returns true if another look before the next [ring](Provider::ring) would find nothing. Only
+    /// valid for messages.
     #[inline(always)]
     pub const fn is_last(self) -> bool {
         self.len & Self::LAST != 0
@@ -295,7 +295,7 @@ impl PartialEq<Look> for Looked {
     }
 }
 
-/// A fabric, as one shard sees it.
+/// A fabric, as used by one shard.
 pub trait Provider {
     /// Address to listen on or to connect to.
     type Address: Clone + fmt::Debug + fmt::Display;
@@ -303,8 +303,8 @@ pub trait Provider {
     /// Scheme of the provider's addresses, and the name of its counters.
     const SCHEME: &'static str;
 
-    /// Returns the counters of the provider for observers. Not called on the path of a call: it may
-    /// allocate.
+    /// Returns the counters of the provider. It may allocate, so it is not called while a call is
+    /// handled.
     fn counts(&self) -> Count {
         Count::Group(Vec::new())
     }
@@ -312,14 +312,14 @@ pub trait Provider {
     /// Returns the limits of this provider.
     fn limits(&self) -> &Limits;
 
-    /// Returns the name that the host gives to the device behind this provider. None for a fabric
-    /// without a device.
+    /// Returns the host's name of the device that this provider uses. None for a fabric without a
+    /// device.
     fn device_name(&self) -> Option<&str> {
         None
     }
 
-    /// Sentences about what the device behind this provider lacks, and what follows from it, for
-    /// people who start a server.
+    /// Sentences about features that this provider's device lacks, and the consequences, for
+    /// administrators who start a server.
     fn notices(&self) -> Vec<String> {
         Vec::new()
     }
@@ -330,37 +330,37 @@ pub trait Provider {
         false
     }
 
-    /// Makes the memory of `pool` known, before the first connection and before anything of it is
-    /// posted: devices reach nothing else. Fails when there is not enough locked memory, or no room
-    /// for one more pool.
+    /// Registers the memory of `pool`, before the first connection and before any of it is posted:
+    /// devices access only registered memory. Fails if there is not enough locked memory, or no
+    /// room for another pool.
     fn register(&mut self, pool: &Pool) -> io::Result<()> {
         let _ = pool;
         Ok(())
     }
 
-    /// Waits for peers at `at`; returns the address in use (a port of 0 is chosen).
+    /// Listens for peers at `at`; returns the address in use (a port of 0 is chosen).
     fn listen(&mut self, at: &Self::Address) -> Result<Self::Address, FabricFault>;
 
-    /// Takes no more peers. Connections stay.
+    /// Accepts no more peers. Connections stay.
     fn stop_listening(&mut self);
 
     /// Starts to connect. `Established` or `Disconnected` follows. Fails with
-    /// [`FabricFault::Exhausted`] at [`Limits::connections`], and when there is more private data
+    /// [`FabricFault::Exhausted`] at [`Limits::connections`], and if there is more private data
     /// than [`Limits::private_data_len`].
     fn connect(&mut self, to: &Self::Address, private_data: &[u8]) -> Result<Qp, FabricFault>;
 
-    /// Takes the peer of a connect request. `Established` or `Disconnected` follows.
-    /// [`Refusal::Malformed`] when the private data is too long (the request can still be answered)
-    /// and when there is no request to answer. [`Refusal::Gone`] when the connection has ended
-    /// behind its request, and when there is no place for it.
+    /// Accepts the peer of a connect request. `Established` or `Disconnected` follows.
+    /// [`Refusal::Malformed`] if the private data is too long (the request can still be answered)
+    /// and if there is no request to answer. [`Refusal::Gone`] if the connection has ended after
+    /// its request, and if there is no place for it.
     fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal>;
 
-    /// Turns the peer of a connect request away. `Disconnected` follows. Private data beyond the
-    /// limit is cut off; without a request to answer nothing happens.
+    /// Rejects the peer of a connect request. `Disconnected` follows. Private data beyond the limit
+    /// is cut off; without a request to answer nothing happens.
     fn reject(&mut self, qp: Qp, private_data: &[u8]);
 
-    /// Ends a connection. What was posted before goes out if it can without waiting for the peer.
-    /// `Disconnected` follows.
+    /// Ends a connection. Work posted before is sent if that is possible without waiting for the
+    /// peer. `Disconnected` follows.
     fn disconnect(&mut self, qp: Qp);
 
     /// Private data that the peer sent during connection set-up; empty before they arrive, and if
@@ -372,16 +372,16 @@ pub trait Provider {
     /// Returns the address of the peer while the connection exists.
     fn peer_address(&self, qp: Qp) -> Option<PeerAddress>;
 
-    /// Gives the shared receive queue one more buffer; where connections share none, the connection
+    /// Posts one more buffer to the shared receive queue; without a shared queue, to the connection
     /// that has lacked one for longest, or a later one. Its content is replaced by the message,
-    /// from its first octet on. Comes back when the queue is full or the buffer is shorter than
-    /// [`Limits::receive_len`].
+    /// from the first octet on. The buffer is returned if the queue is full or if it is shorter
+    /// than [`Limits::receive_len`].
     fn post_receive(&mut self, buf: Buf) -> Result<(), Buf>;
 
     /// Receives that wait for a message.
     fn receives_posted(&self) -> usize;
 
-    /// Opens `span` of the content of `buf` to the peer of `qp`, ahead of everything posted later.
+    /// Exposes `span` of the content of `buf` to the peer of `qp`, before everything posted later.
     /// It has no completion of its own.
     fn bind(
         &mut self,
@@ -391,7 +391,7 @@ pub trait Provider {
         access: Access,
     ) -> Result<Window, Refused<Buf>>;
 
-    /// Sends the content of `message`, and makes the peer's key `invalidate` invalid there.
+    /// Sends the content of `message`, and invalidates the peer's key `invalidate` there.
     fn post_send(
         &mut self,
         qp: Qp,
@@ -400,20 +400,19 @@ pub trait Provider {
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>>;
 
-    /// Sends a copy of `message`, as [`post_send`](Self::post_send) would send it, if that can be
-    /// done at once: with nothing pending on the connection in front of it, with room where it
-    /// goes, and short enough to be copied (verbs call it inline data). True when it is on its way:
-    /// it leaves with the next [`ring`](Self::ring) at the latest, and there is no completion.
-    /// False when nothing was done, for whatever reason: post it, and hear that reason.
+    /// Sends a copy of `message`, as [`post_send`](Self::post_send) would, if that is possible at
+    /// once: no earlier work is pending on the connection, there is room, and the message is short
+    /// enough to be copied (inline data in verbs). Returns true if it was accepted: it is sent with
+    /// the next [`ring`](Self::ring) at the latest, and there is no completion. Returns false if
+    /// nothing was done, for whatever reason: posting it reports that reason.
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
         let _ = (qp, message, invalidate);
         false
     }
 
-    /// Writes `source` to the peer's memory. `to.len` is the length of `source`. Writes that are
-    /// posted one behind the other, to targets that follow each other under one key, may travel as
-    /// one message: each still completes by itself, but when the peer refuses one of them, those
-    /// beside it need not be in place.
+    /// Writes `source` to the peer's memory. `to.len` is the length of `source`. Consecutive Writes
+    /// to adjacent targets under one key may travel as one message: each still completes by itself,
+    /// but if the peer refuses one of them, the others need not be in place.
     fn post_write(
         &mut self,
         qp: Qp,
@@ -422,8 +421,8 @@ pub trait Provider {
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>>;
 
-    /// Reads the spans `from`, one behind the other, into the content of `sink` from octet `at` on.
-    /// One completion for all. Refused when the content of `sink` is too short or `from` has more
+    /// Reads the spans `from`, one after the other, into the content of `sink` from octet `at` on.
+    /// One completion for all. Refused if the content of `sink` is too short or `from` has more
     /// than [`Limits::read_spans`] elements.
     fn post_read(
         &mut self,
@@ -434,28 +433,28 @@ pub trait Provider {
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>>;
 
-    /// Makes our own window `key` invalid. Completes with [`Memory::Fenced`].
+    /// Invalidates our own window `key`. Completes with [`Memory::Fenced`].
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal>;
 
-    /// Work requests that can still be posted to `qp`; 0 when it is not established.
+    /// Work requests that can still be posted to `qp`; 0 if it is not established.
     fn send_room(&self, qp: Qp) -> usize;
 
     /// Rings the doorbells of everything posted since the last time.
     fn ring(&mut self);
 
-    /// Looks for what arrives most: a message that is nothing but its octets. They are copied to
-    /// `room`, which is at least [`Limits::receive_len`] octets long, and take no receive. A
-    /// message is told so only while a receive is posted: whoever keeps it takes that one
-    /// ([`take_receive`](Self::take_receive)). Each event is told once, by this or by
-    /// [`poll`](Self::poll), and in the same order; a look is as good as a poll for everything that
+    /// Looks for the most frequent event: a plain message. Its octets are copied to `room`, which
+    /// is at least [`Limits::receive_len`] octets long, and take no receive. A message is reported
+    /// in this way only while a receive is posted, so that the caller can take that one to keep it
+    /// ([`take_receive`](Self::take_receive)). Each event is reported once, by this or by
+    /// [`poll`](Self::poll), and in the same order. A look counts as a poll for everything that
     /// lasts until the next poll. Never waits. `now` never goes back.
     fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
         let _ = (now, room);
         Look::Other.into()
     }
 
-    /// Takes a receive back, empty, for a message that a [look](Self::look) told and that is to be
-    /// kept.
+    /// Takes an empty receive back from the queue, to keep a message that a [look](Self::look)
+    /// reported.
     fn take_receive(&mut self) -> Option<Buf> {
         None
     }
@@ -463,12 +462,12 @@ pub trait Provider {
     /// The next event, if there is one. Never waits. `now` never goes back.
     fn poll(&mut self, now: Time) -> Option<Event>;
 
-    /// Asks for [`wait_fd`](Self::wait_fd) to become readable at the next event. False when one is
-    /// there already: poll once more instead of sleeping.
+    /// Makes [`wait_fd`](Self::wait_fd) become readable at the next event. Returns false if there
+    /// is one already: poll once more instead of sleeping.
     fn arm(&mut self) -> bool;
 
-    /// Readable, after [`arm`](Self::arm), when there is something to poll. None: this provider
-    /// cannot be slept on.
+    /// Readable, after [`arm`](Self::arm), when there is an event to poll. None: this provider does
+    /// not support sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the time of the next poll if nothing arrives before: the earliest of this provider's

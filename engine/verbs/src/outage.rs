@@ -1,4 +1,4 @@
-//! Devices that cannot be reached at the moment, for those who watch a server.
+//! A table of devices that cannot be reached at the moment, for monitoring.
 
 use std::{
     collections::BTreeMap,
@@ -6,8 +6,8 @@ use std::{
 };
 
 /// The outages of a process: shards whose fabric reaches no peer at the moment, each with the
-/// reason. Providers [report](OutageReport::set) them, and any thread can ask or wait. A clone is
-/// another handle of the same.
+/// reason. Providers [report](OutageReport::set) them, and any thread can read or wait. Clones
+/// share the same table.
 #[derive(Clone, Debug, Default)]
 pub struct Outages(Arc<OutageBoard>);
 
@@ -22,17 +22,17 @@ struct OutageBoard {
 pub struct OutageTable {
     /// Reasons, by the number of the shard.
     pub by_shard: BTreeMap<usize, String>,
-    /// Changes so far.
+    /// Number of changes so far.
     pub changes: u64,
 }
 
 impl Outages {
-    /// The place at which shard number `shard` reports.
+    /// The handle by which shard number `shard` reports.
     pub fn of_shard(&self, shard: usize) -> OutageReport {
         OutageReport { outages: self.clone(), shard }
     }
 
-    /// The outages of this moment.
+    /// The current outages.
     pub fn now(&self) -> OutageTable {
         self.table().clone()
     }
@@ -51,8 +51,8 @@ impl Outages {
     }
 }
 
-/// The place at which one shard's provider reports that it reaches no peer. The default one has no
-/// readers.
+/// The handle by which one shard's provider reports that it reaches no peer. Reports to the default
+/// one are not read.
 #[derive(Clone, Debug, Default)]
 pub struct OutageReport {
     outages: Outages,
@@ -60,7 +60,7 @@ pub struct OutageReport {
 }
 
 impl OutageReport {
-    /// Reports the reason for which no peer is reached, or that the outage is over.
+    /// Reports the reason why no peer is reached, or the end of the outage.
     pub fn set(&self, reason: Option<String>) {
         let mut table = self.outages.table();
         let earlier = match &reason {

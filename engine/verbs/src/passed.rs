@@ -1,5 +1,5 @@
-//! Sockets that a service manager has bound, passed to this process by sd_listen_fds(3), and keeps
-//! open while no server runs: what connects meanwhile queues. Providers over TCP listen by them.
+//! Listening sockets passed by a service manager (sd_listen_fds(3)), which keeps them open while no
+//! server runs: connections then queue. Providers over TCP use them to listen.
 
 use std::{
     fmt, io,
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-/// Listening TCP sockets of a process, each with its address. Clones have the same ones.
+/// Listening TCP sockets of a process, each with its address. Clones share the sockets.
 #[derive(Clone, Default)]
 pub struct PassedListeners(Option<Arc<[(SocketAddr, TcpListener)]>>);
 
@@ -21,10 +21,10 @@ impl PassedListeners {
     /// No socket was passed.
     pub const NONE: Self = Self(None);
 
-    /// These sockets, which never block from here on.
+    /// Takes these sockets and makes them non-blocking.
     ///
     /// # Errors
-    /// When the system does not give the address of one.
+    /// If the system does not report the address of one.
     pub fn new(sockets: impl IntoIterator<Item = TcpListener>) -> io::Result<Self> {
         let with_address = |socket: TcpListener| {
             socket.set_nonblocking(true)?;
@@ -44,11 +44,11 @@ impl PassedListeners {
         self.addresses().any(|passed| passed == at)
     }
 
-    /// A descriptor of the socket for this address, if one was passed: all of its descriptors take
-    /// from the same queue.
+    /// A descriptor of the socket for this address, if one was passed. All of its descriptors
+    /// accept from the same queue.
     ///
     /// # Errors
-    /// When this process has no descriptor left.
+    /// If this process has no descriptor left.
     pub fn at(&self, at: SocketAddr) -> Option<io::Result<TcpListener>> {
         let mut all = self.0.iter().flat_map(|all| all.iter());
         all.find(|(passed, _)| *passed == at).map(|(_, socket)| socket.try_clone())
@@ -69,7 +69,7 @@ mod tests {
         drop(passed.at(at).unwrap().unwrap());
         let waits = TcpStream::connect(at).unwrap();
         let next = passed.at(at).unwrap().unwrap();
-        // Two shards listen by it, and one of them gets the connection.
+        // Two shards listen on it, and one of them gets the connection.
         let other = passed.clone().at(at).unwrap().unwrap();
         let (_, from) = next.accept().unwrap();
         assert_eq!(from, waits.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! The port that a connection comes from: any, or one below 1024, which only a privileged process
-//! may take.
+//! The source port of a connection: any, or one below 1024, which only a privileged process may
+//! bind.
 
 use std::{
     io::{self, ErrorKind},
@@ -10,21 +10,21 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Reserved ports that are taken: those of Linux's NFS client, above most services.
+/// The range of reserved ports to use: the one of Linux's NFS client, above most services.
 pub const RESERVED: RangeInclusive<u16> = 665..=1_023;
-/// The number of these.
+/// The size of this range.
 const COUNT: u16 = *RESERVED.end() - *RESERVED.start() + 1;
 
-/// True if only a privileged process of the peer's host can connect from `port`.
+/// Returns true if only a privileged process of the peer's host can connect from `port`.
 pub const fn is_reserved(port: u16) -> bool {
     port < 1_024
 }
 
-/// Connects to `to` by `connect`, which makes a socket, binds it to the address that it is given,
-/// and connects it.
+/// Connects to `to` by `connect`, which makes a socket, binds it to the given address, and connects
+/// it.
 ///
-/// With `reserved`, from a reserved port; from any where this process may take none, or none is
-/// left.
+/// With `reserved`, from a reserved port; from any port if this process may not bind one, or none
+/// is left.
 ///
 /// # Errors
 /// The last error of `connect`.
@@ -33,15 +33,15 @@ pub fn connect<T>(
     reserved: bool,
     mut connect: impl FnMut(Option<SocketAddr>) -> io::Result<T>,
 ) -> io::Result<T> {
-    /// The port at which the next connection of this process begins to look.
+    /// The offset at which the next connection of this process starts its search.
     static NEXT: AtomicU16 = AtomicU16::new(0);
     if reserved {
-        // Counted by itself from here on: other threads connect meanwhile, and each port is tried.
+        // Counted locally from here on: other threads connect meanwhile, and each port is tried.
         let first = first() + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
         for step in 0..COUNT {
             let from = any(to, *RESERVED.end() - (first + step) % COUNT);
             match connect(Some(from)) {
-                // Taken, or this very pair of addresses was in use a moment ago (TIME_WAIT).
+                // In use, or this very pair of addresses was in use a moment ago (TIME_WAIT).
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -49,7 +49,7 @@ pub fn connect<T>(
                     ) => {}
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => break,
                 connected => {
-                    // The next one begins behind those that were taken.
+                    // The next search starts after the ports in use.
                     NEXT.fetch_add(step, Ordering::Relaxed);
                     return connected;
                 }
@@ -59,13 +59,13 @@ pub fn connect<T>(
     connect(None)
 }
 
-/// Processes that follow each other begin at different ports.
+/// Varies the first port of successive processes.
 fn first() -> u16 {
     let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     ((u128::from(process::id()) * 31 + millis / 1_000) % u128::from(COUNT)) as u16
 }
 
-/// Port `port` of all our addresses of `to`'s family.
+/// Port `port` of the wildcard address of `to`'s family.
 fn any(to: SocketAddr, port: u16) -> SocketAddr {
     match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),

@@ -1,13 +1,13 @@
-//! A point in time, handed in by whoever owns the clock.
+//! A point in time, passed in by the owner of the clock.
 
 use std::{ops::Add, time::Duration};
 
-/// Nanoseconds since an origin the clock chose; monotonic.
+/// Nanoseconds since an origin that the clock chose; monotonic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Returns the time since `earlier`; zero if `earlier` is still to come.
+    /// Returns the time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,5 +1,5 @@
 //! Common parts of providers without a device: work requests and receives with the memory they
-//! hold, and the errors that a peer is told if it breaks a rule.
+//! hold, and the errors reported to a peer that breaks a rule.
 
 mod posting;
 mod queue;
@@ -13,11 +13,11 @@ use crate::{Layer, Qp, Refusal, Refused, RemoteSpan, Terminate};
 use stag_pools::{Access, AccessViolation, Buf, RemoteKey, Window, Windows};
 use std::ops::Range;
 
-/// Opens the octets `span` of `buf` to the peer of `qp`, as
+/// Exposes the octets `span` of `buf` to the peer of `qp`, as
 /// [`Provider::bind`](crate::Provider::bind) does.
 ///
 /// # Errors
-/// The buffer comes back when the span is not inside its content, and when all windows are bound.
+/// The buffer is returned if the span is not inside its content, and if all windows are bound.
 pub fn bind(
     windows: &mut Windows,
     qp: Qp,
@@ -45,7 +45,8 @@ pub fn is_bound(windows: &mut Windows, qp: Qp, key: RemoteKey) -> bool {
     !matches!(found, Some(AccessViolation::InvalidKey | AccessViolation::OtherScope))
 }
 
-/// No receive is posted, and none more may wait; or more Reads than were agreed on (RFC 5041 §7.2).
+/// No receive is posted, and no more messages may wait; or more Reads than were negotiated (RFC
+/// 5041 §7.2).
 pub const NO_BUFFER: Terminate = terminate(Layer::Ddp, 2, 2);
 /// The message is longer than a receive (RFC 5041 §7.2).
 pub const TOO_LONG: Terminate = terminate(Layer::Ddp, 2, 5);

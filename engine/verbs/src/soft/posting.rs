@@ -1,25 +1,25 @@
-//! Posting over queues: the checks of every work request, the same and in one order for all
-//! providers. Contradictions come first, then the connection's state, then room, then the peer.
+//! Validation of work requests, the same for all providers with queues. The order of the checks:
+//! contradictions, the connection's state, room, the peer.
 
 use super::{Op, Read, fits};
 use crate::{Provider, Qp, Refusal, Refused, RemoteSpan, Tag};
 use stag_pools::{Buf, Extent, RemoteKey};
 
-/// An established connection, for the time of one work request.
+/// An established connection, for one work request.
 pub trait Postable {
-    /// Work requests that its queue still takes.
+    /// Work requests that its queue still accepts.
     fn room(&self) -> usize;
 
-    /// False when its peer serves no Reads: one would never end.
+    /// Returns false if its peer serves no Reads: one would never complete.
     fn may_read(&self) -> bool {
         true
     }
 
-    /// Begins the local invalidation of `key`. False when that is no bound window of this
-    /// connection, or its invalidation was posted before.
+    /// Begins the local invalidation of `key`. Returns false if that is not a bound window of this
+    /// connection, or its invalidation was already posted.
     fn begin_invalidation(&mut self, key: RemoteKey) -> bool;
 
-    /// Queues `op`; a Read is of the spans `from`. There is room.
+    /// Queues `op`; a Read reads the spans `from`. There is room.
     fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]);
 }
 
@@ -49,7 +49,7 @@ pub trait Posting: Provider {
     /// Queues `token` as `op`.
     ///
     /// # Errors
-    /// The token comes back where there is no room.
+    /// The token is returned if there is no room.
     #[inline]
     fn enqueue<T>(
         &mut self,

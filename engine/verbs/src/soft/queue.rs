@@ -12,7 +12,7 @@ pub enum Op {
     Send {
         /// Its octets.
         message: Buf,
-        /// The peer's key that ends with it.
+        /// The peer's key that it invalidates.
         invalidate: Option<RemoteKey>,
     },
     /// RDMA Write.
@@ -40,14 +40,14 @@ pub struct Read {
     pub ask_at: usize,
     /// Offset in the sink for the next octet of an answer.
     pub fill_at: usize,
-    /// Spans that are not asked for yet; they are the front of the spans that are posted when this
-    /// is the next to begin.
+    /// Spans not requested yet. When this Read is the next to begin, they are the first of the
+    /// queued spans.
     pub unasked: usize,
-    /// Spans whose answer is not complete.
+    /// Spans with an incomplete answer.
     pub unanswered: usize,
 }
 
-/// One work request that is not reported.
+/// A work request whose completion is not reported yet.
 #[derive(Debug)]
 pub struct Work {
     tag: Tag,
@@ -55,22 +55,22 @@ pub struct Work {
     done: Option<(Status, Option<Memory>)>,
 }
 
-/// Work requests in the order they were posted, each named by its sequence number.
-// In this order: what every message asks for comes first, for one line of memory.
+/// Work requests in posting order, each identified by its sequence number.
+// In this order, the fields that every message needs share one cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SendQueue {
-    /// Sequence number of the oldest work request that is kept.
+    /// Sequence number of the oldest work request in the queue.
     first: u64,
-    /// Of the next one to begin.
+    /// Sequence number of the next one to begin.
     begun: u64,
-    /// Of the first one whose doorbell has not been rung.
+    /// Sequence number of the first one whose doorbell has not been rung.
     rung: u64,
-    /// Their memory is lent by the shard while there are any: most connections are idle.
+    /// Its memory is lent by the shard while there are any: most connections are idle.
     works: VecDeque<Work>,
     capacity: usize,
-    /// Spans of the Reads that are posted and not asked for, in order. Grows to what was pending at
-    /// one time.
+    /// Spans of posted Reads that are not requested yet, in order. Grows to the maximum that was
+    /// ever pending.
     spans: VecDeque<RemoteSpan>,
 }
 
@@ -87,16 +87,16 @@ impl SendQueue {
         }
     }
 
-    /// Takes memory for work requests from `spare`, as much as the limit allows to be pending.
+    /// Takes memory for work requests from `spare`, for as many as may be pending.
     pub fn borrow(&mut self, spare: &mut Vec<VecDeque<Work>>) {
         if self.works.capacity() == 0 {
             let works = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.capacity));
-            // There was none: nothing to be dropped.
+            // There was none, so there is nothing to drop.
             std::mem::forget(std::mem::replace(&mut self.works, works));
         }
     }
 
-    /// Gives that memory back, if nothing is pending.
+    /// Returns that memory, if nothing is pending.
     pub fn give_back(&mut self, spare: &mut Vec<VecDeque<Work>>) {
         if self.works.is_empty() && self.works.capacity() >= self.capacity {
             self.works.clear(); // back to its first places, which are in the cache
@@ -109,15 +109,15 @@ impl SendQueue {
         self.capacity - self.works.len()
     }
 
-    /// Returns true if no work is pending, so that work done at once is in order.
+    /// Returns true if no work is pending, so that work completed at once is in order.
     pub fn is_empty(&self) -> bool {
         self.works.is_empty()
     }
 
-    /// Adds a work request; a Read is of the spans `from`.
+    /// Adds a work request; a Read reads the spans `from`.
     ///
     /// # Panics
-    /// When there is no [`room`](Self::room): the caller looked.
+    /// If there is no [`room`](Self::room): the caller has to check.
     pub fn post(&mut self, tag: Tag, op: Op, from: &[RemoteSpan]) {
         assert!(self.room() > 0, "a full send queue refuses work before it is moved here");
         if !from.is_empty() {
@@ -126,11 +126,10 @@ impl SendQueue {
         self.works.push_back(Work { tag, op, done: None });
     }
 
-    /// Adds a work request that has begun already, as all before it have; returns its sequence
-    /// number.
+    /// Adds a work request that has begun already, like all before it; returns its sequence number.
     ///
     /// # Panics
-    /// When there is no [`room`](Self::room), or when other work waits: the caller looked.
+    /// If there is no [`room`](Self::room), or if other work waits: the caller has to check.
     pub fn post_begun(&mut self, tag: Tag, op: Op) -> u64 {
         assert!(self.has_begun_all(), "work begins in order");
         self.post(tag, op, &[]);
@@ -140,7 +139,7 @@ impl SendQueue {
         seq
     }
 
-    /// Everything posted may begin.
+    /// Lets all posted work begin.
     pub fn ring(&mut self) {
         self.rung = self.first + self.works.len() as u64;
     }
@@ -157,9 +156,9 @@ impl SendQueue {
     }
 
     /// The Writes from the next one on that one tagged message can carry: under one key, the target
-    /// of each begins where the one before ends. Returns their number and their octets: no more
-    /// than `most`, unless the first alone has more. Only work whose doorbell has been rung counts.
-    /// A Write of nothing goes alone, and so does one whose target wraps.
+    /// of each begins where the previous one ends. Returns their number and their octets: at most
+    /// `most`, unless the first alone has more. Only work whose doorbell has been rung counts. An
+    /// empty Write is sent alone, and so is one whose target wraps.
     pub fn contiguous_writes(&self, most: u32) -> (u64, u32) {
         let Some((_, Op::Write { to: first, .. })) = self.next() else { return (0, 0) };
         let end_of = |to: &RemoteSpan| to.offset.checked_add(u64::from(to.len));
@@ -179,27 +178,28 @@ impl SendQueue {
         (writes, len)
     }
 
-    /// Returns true if all posted work has begun, so that work which needs no place here may go at
-    /// once.
+    /// Returns true if all posted work has begun, so that work that needs no entry here may be sent
+    /// at once.
     pub fn has_begun_all(&self) -> bool {
         self.begun == self.first + self.works.len() as u64
     }
 
-    /// The span that the next Read Request asks for.
+    /// The span of the next Read Request.
     pub fn next_span(&self) -> Option<RemoteSpan> {
         self.spans.front().copied()
     }
 
-    /// The next work request has begun.
+    /// Marks the next work request as begun.
     pub fn begin(&mut self) {
         debug_assert!(self.begun < self.rung, "only rung work begins");
         self.begun += 1;
     }
 
-    /// One Read Request of the next work request has begun; with its last one the work request has.
+    /// Marks one Read Request of the next work request as begun; the last one begins the work
+    /// request.
     ///
     /// # Panics
-    /// When the next work request is no Read.
+    /// If the next work request is not a Read.
     pub fn begin_read(&mut self) {
         let span = self.spans.pop_front();
         if self.spans.is_empty() {
@@ -225,19 +225,19 @@ impl SendQueue {
         self.works.get(self.place(seq)).map(|work| &work.op)
     }
 
-    /// The same, to be changed.
+    /// The same, mutably.
     pub fn op_mut(&mut self, seq: u64) -> Option<&mut Op> {
         let place = self.place(seq);
         self.works.get_mut(place).map(|work| &mut work.op)
     }
 
-    /// Returns true if our own invalidation of `key` is posted and not done.
+    /// Returns true if our own invalidation of `key` is posted and not completed.
     pub fn is_invalidating(&self, key: RemoteKey) -> bool {
         let of_key = |work: &Work| matches!(work.op, Op::Invalidate { key: of } if of == key);
         self.works.range(self.place(self.begun)..).any(of_key)
     }
 
-    /// The octets that the Send or Write `seq` puts on the wire.
+    /// The octets that the Send or Write `seq` transmits.
     pub fn payload(&self, seq: u64) -> &[u8] {
         match self.op(seq) {
             Some(Op::Send { message, .. }) => message,
@@ -246,11 +246,11 @@ impl SendQueue {
         }
     }
 
-    /// The work request `seq` ended. What it holds is reported when everything before it ended,
-    /// too.
+    /// Completes the work request `seq`. It is reported, with the memory that it holds, once all
+    /// earlier ones are completed.
     ///
     /// # Panics
-    /// When it is not pending: work ends once.
+    /// If it is not pending: work completes once.
     pub fn complete(&mut self, seq: u64, status: Status, memory: Option<Memory>) {
         let place = self.place(seq);
         let work = self.works.get_mut(place).expect("work ends once");
@@ -278,9 +278,9 @@ impl SendQueue {
         Some(Event::Completed { qp, tag: work.tag, status, memory })
     }
 
-    /// Ends everything: what ended before the first failure as it did, that one with the status
-    /// `marked` has for it, and everything behind it flushed. `unbound` gets the windows that were
-    /// invalidated behind the failure.
+    /// Ends all work: requests completed before the first failure as they were, the failed one with
+    /// the status that `marked` has for it, and all later ones flushed. `unbound` gets the windows
+    /// that were invalidated after the failure.
     pub fn flush(
         &mut self,
         qp: Qp,

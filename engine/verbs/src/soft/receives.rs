@@ -4,22 +4,22 @@ use crate::{Event, Qp};
 use stag_pools::{Buf, Class, Fenced, Pool};
 use std::{collections::VecDeque, io};
 
-/// Receive in which an arriving message is assembled.
+/// The receive that an arriving message is assembled in.
 #[derive(Debug)]
 pub struct Landing {
     buf: Buf,
-    /// The message waits for a receive when it is whole.
+    /// The message has to wait for a receive once it is complete.
     is_parked: bool,
 }
 
 impl Landing {
-    /// Appends to the message. False when it gets longer than a receive may be.
+    /// Appends to the message. Returns false if it gets longer than a receive may be.
     pub fn append(&mut self, octets: &[u8], limit: usize) -> bool {
         self.append_with(octets.len(), limit, |to| to.copy_from_slice(octets))
     }
 
-    /// Appends `len` octets that `fill` writes. False, and nothing is written, when it gets longer
-    /// than a receive may be.
+    /// Appends `len` octets that `fill` writes. Returns false, without writing, if the message gets
+    /// longer than a receive may be.
     pub fn append_with(&mut self, len: usize, limit: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         let is_short = self.buf.len() + len <= limit;
         let Some(to) = self.buf.spare_mut().get_mut(..len).filter(|_| is_short) else {
@@ -32,7 +32,7 @@ impl Landing {
     }
 }
 
-/// A whole message without a receive.
+/// A complete message without a receive.
 #[derive(Debug)]
 struct Parked {
     qp: Qp,
@@ -43,21 +43,22 @@ struct Parked {
 /// The shared receive queue with its parking lot.
 #[derive(Debug)]
 pub struct Receives {
-    /// The receive posted last is used first: it is the warmest. What it held before is forgotten
-    /// then, not here: so a buffer that goes in and comes out at once is two whole copies.
+    /// The receive posted last is used first, because its cache lines are warmest. Its old content
+    /// is cleared on use, not on posting, so that posting and taking a buffer at once takes just
+    /// two copies.
     posted: Vec<Buf>,
     /// Receives that hold part of a message.
     landing: usize,
     capacity: usize,
     receive_len: usize,
-    /// Whole messages in the order they arrived.
+    /// Complete messages in order of arrival.
     waiting: VecDeque<Parked>,
     lot: Pool,
 }
 
 impl Receives {
-    /// A queue of at most `capacity` receives of `receive_len` octets, and as many places for
-    /// messages without one as `parking` says. Fails as [`Pool::new`] does.
+    /// A queue of at most `capacity` receives of `receive_len` octets, with `parking` places for
+    /// messages without one. Fails as [`Pool::new`] does.
     pub fn new(capacity: usize, receive_len: usize, parking: usize) -> io::Result<Self> {
         let lot = Pool::new(&[Class { slot_len: receive_len.max(1), count: parking.max(1) }])?;
         Ok(Self {
@@ -70,25 +71,25 @@ impl Receives {
         })
     }
 
-    /// Octets the longest message has.
+    /// Octets of the longest message.
     pub const fn receive_len(&self) -> usize {
         self.receive_len
     }
 
-    /// Receives that wait for a message or hold a part of one.
+    /// Receives that wait for a message or hold part of one.
     pub const fn posted(&self) -> usize {
         self.posted.len() + self.landing
     }
 
-    /// Messages that can begin to arrive before a connection must be kept waiting.
+    /// Messages that can begin to arrive before a connection has to wait.
     pub fn room(&self) -> usize {
         self.posted.len() + self.lot.available(1)
     }
 
-    /// Adds a receive. A message that waits takes it at once: the event to report.
+    /// Adds a receive. A waiting message takes it at once; then its event is returned.
     ///
     /// # Errors
-    /// It comes back when the queue is full or it is too short.
+    /// The buffer is returned if the queue is full or if it is too short.
     pub fn post(&mut self, buf: Buf) -> Result<Option<Event>, Buf> {
         if self.is_waited_for() {
             return self.check(buf).map(|buf| self.fill_waiting(buf));
@@ -105,7 +106,7 @@ impl Receives {
     /// Adds a receive that no message waits for.
     ///
     /// # Errors
-    /// It comes back when the queue is full or it is too short.
+    /// The buffer is returned if the queue is full or if it is too short.
     #[inline]
     pub fn add(&mut self, buf: Buf) -> Result<(), Buf> {
         debug_assert!(!self.is_waited_for(), "a message that waits goes first");
@@ -124,7 +125,7 @@ impl Receives {
         Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated))
     }
 
-    /// An empty receive for a message that is there as a whole; `None` when it has to
+    /// An empty receive for a message that has arrived completely; `None` if the message has to
     /// [`land`](Self::land) elsewhere.
     #[inline]
     pub fn take_ready(&mut self) -> Option<Buf> {
@@ -133,15 +134,15 @@ impl Receives {
         Some(buf)
     }
 
-    /// Returns true if a message can be told by a [look](crate::Provider::look): a receive is there
-    /// for it, and no earlier message waits for that one.
+    /// Returns true if a message can be reported by a [look](crate::Provider::look): there is a
+    /// receive for it, and no earlier message waits for one.
     #[inline]
     pub fn is_ready(&self) -> bool {
         !self.posted.is_empty() && self.waiting.is_empty()
     }
 
     /// Returns a receive for the next message of a connection; `None` if there is none, so that the
-    /// connection must wait.
+    /// connection has to wait.
     pub fn land(&mut self) -> Option<Landing> {
         if let Some(buf) = self.take_ready() {
             self.landing += 1;
@@ -151,7 +152,7 @@ impl Receives {
         Some(Landing { buf, is_parked: true })
     }
 
-    /// A message is whole: its event, or `None` when it waits for a receive.
+    /// Completes a message: returns its event, or `None` if it waits for a receive.
     pub fn landed(
         &mut self,
         qp: Qp,
@@ -173,8 +174,8 @@ impl Receives {
         }
     }
 
-    /// A connection died in the middle of a message: its receive is posted again. A message that
-    /// waits takes it at once: the event to report.
+    /// Abandons a message whose connection died: its receive is posted again. A waiting message
+    /// takes it at once; then its event is returned.
     pub fn abandon(&mut self, landing: Landing) -> Option<Event> {
         let Landing { buf, is_parked } = landing;
         if is_parked {
@@ -184,7 +185,8 @@ impl Receives {
         self.post(buf).expect("the receive had its place before")
     }
 
-    /// A connection died: its waiting messages go, `fenced` gets the windows they had invalidated.
+    /// Drops the waiting messages of a dead connection; `fenced` gets the windows that they had
+    /// invalidated.
     pub fn forget(&mut self, qp: Qp, mut fenced: impl FnMut(Fenced)) {
         self.waiting.retain_mut(|parked| {
             if parked.qp == qp
