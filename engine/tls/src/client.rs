@@ -1,4 +1,4 @@
-//! A client's side of TLS: whom it trusts, and how it proves itself (RFC 9289 §5.2.1).
+//! The client's side of TLS: trusted authorities, and its own certificate (RFC 9289 §5.2.1).
 
 use crate::{
     Current, PROTOCOL, TlsError, TlsIdentity, TlsSession, VERSIONS, cryptography,
@@ -11,19 +11,19 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The files of a client, and the name that it expects.
+/// The files of a client, and the expected name of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFiles {
     /// Authorities that may have signed the server's certificate.
     pub authorities: PathBuf,
-    /// The client's own certificate, for servers that ask for one.
+    /// The client's own certificate, for servers that request one.
     pub identity: Option<TlsIdentity>,
-    /// The name in the server's certificate; without it, the address that is called.
+    /// The name in the server's certificate; the default is the address that is called.
     pub server_name: Option<String>,
 }
 
-/// The program whose NULL asks a server for TLS: one that the server has, for it may answer others
-/// without a word of TLS.
+/// The program whose NULL procedure probes a server for TLS. The server has to have it, because a
+/// reply for an unknown program may come without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsProbe {
     /// Its number.
@@ -32,7 +32,8 @@ pub struct TlsProbe {
     pub version: u32,
 }
 
-/// TLS as a client demands it: a server that has none, or proves nothing, is not called.
+/// TLS for a client that requires it: a server without TLS, or without a valid certificate, is not
+/// called.
 #[derive(Debug)]
 pub struct ClientTls {
     config: Current<ClientConfig>,
@@ -42,10 +43,10 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// TLS by these files, which is asked for by `probe`.
+    /// Makes the configuration from these files; sessions are requested by `probe`.
     ///
     /// # Errors
-    /// A file cannot be read or is not what it should be, or the name is none.
+    /// If a file cannot be read or is invalid, or if the name is invalid.
     pub fn open(files: &ClientFiles, probe: TlsProbe) -> Result<Self, TlsError> {
         let name = |name: &String| {
             ServerName::try_from(name.clone())
@@ -56,7 +57,7 @@ impl ClientTls {
         Ok(Self { config, server_name, probe, fault: Mutex::new(None) })
     }
 
-    /// The call that asks for TLS.
+    /// The call that requests TLS.
     pub const fn probe(&self) -> TlsProbe {
         self.probe
     }
@@ -64,19 +65,19 @@ impl ClientTls {
     /// A session with the server at `to`, which has its first octets to send.
     ///
     /// # Errors
-    /// As `rustls` has it; none is known.
+    /// As `rustls` reports; none is known.
     pub fn session(&self, to: IpAddr) -> Result<TlsSession, TlsError> {
         // RFC 9289 §5.2.1 [9289-27]: the name or the address that is called is in the certificate
         let name = self.server_name.clone().unwrap_or_else(|| ServerName::from(to.to_canonical()));
         Ok(TlsSession::new(ClientConnection::new(self.config.get(), name)?.into()))
     }
 
-    /// Keeps the reason for which a session could not be had.
+    /// Records the reason why a session failed.
     pub fn note_fault(&self, fault: TlsError) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
     }
 
-    /// Takes the reason for which the latest session could not be had.
+    /// Takes the reason why the latest session failed.
     pub fn take_fault(&self) -> Option<TlsError> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -11,17 +11,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Octets of the longest file that is read: one with thousands of certificates.
+/// Octets of the longest file accepted: one with thousands of certificates.
 const FILE_MAX: u64 = 16 << 20;
-/// The permission of everybody to read.
+/// The read permission of other users.
 const READ_BY_OTHERS: u32 = 0o004;
 
-/// The files of one who proves an identity.
+/// The files of an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
-    /// His certificate, with those in between behind it.
+    /// The certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
-    /// The key to it.
+    /// Its private key.
     pub key: PathBuf,
 }
 
@@ -33,7 +33,7 @@ impl TlsIdentity {
         Ok((certificates(&self.certificate)?, key(&self.key)?))
     }
 
-    /// The error of files that do not belong together, or of a key of an unknown kind.
+    /// The error of a key that does not match its certificate, or is of an unknown kind.
     pub(crate) fn mismatch(&self, error: &rustls::Error) -> TlsError {
         let (certificate, key) = (self.certificate.display(), self.key.display());
         TlsError::new(format!(
@@ -58,7 +58,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(failed)
 }
 
-/// The certificates of a file, of which there is one at least.
+/// The certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let octets = read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&octets).collect();
@@ -75,7 +75,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-/// The first key of a file that nobody else can read.
+/// The first key of a file that other users cannot read.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let octets = read(path)?;
     let mode = fs::metadata(path).map_or(0, |facts| facts.permissions().mode());

@@ -1,38 +1,38 @@
-//! Sessions that the kernel takes over once they stand: from then on it writes and reads their
-//! records, and the socket is used as one without TLS.
+//! Kernel TLS: the kernel takes over an established session and reads and writes its records. The
+//! socket is then used like one without TLS.
 
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 use std::{fmt, io, os::fd::BorrowedFd};
 
 /// The type of a record that is an alert (RFC 8446 §5.1).
 pub const ALERT: u8 = 21;
-/// The alert that says that nothing more comes (RFC 8446 §6.1): a warning, of number 0.
+/// The alert that ends a session (RFC 8446 §6.1): a warning, of number 0.
 pub const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// TLS of the kernel. Its calls do not wait.
+/// The kernel's TLS. Its calls do not wait.
 pub trait KernelTls: fmt::Debug + Send + Sync {
-    /// Has the kernel do what `keys` are for on `socket`.
+    /// Makes the kernel use `keys` on `socket`.
     ///
     /// # Errors
-    /// As the system refuses it: the connection is of no use any more.
+    /// If the system refuses it: the connection is then unusable.
     fn take_over(&self, socket: BorrowedFd<'_>, keys: &SessionKeys) -> io::Result<()>;
 
-    /// Takes the record at which a read of `socket` failed by `EIO`, because it is not data;
-    /// returns its type and the number of its octets.
+    /// Receives the control record at which a read of `socket` failed with `EIO`; returns its type
+    /// and its length.
     ///
     /// # Errors
-    /// As the system has it.
+    /// As the system reports.
     fn receive(&self, socket: BorrowedFd<'_>, octets: &mut [u8]) -> io::Result<(u8, usize)>;
 
-    /// Sends a record of type `kind`, which is not data.
+    /// Sends a control record of type `kind`.
     ///
     /// # Errors
-    /// As the system has it.
+    /// As the system reports.
     fn send(&self, socket: BorrowedFd<'_>, kind: u8, octets: &[u8]) -> io::Result<()>;
 
-    /// Octets that one key may protect, those of records around them counted as 32 each. After so
-    /// many AES-GCM tells an observer something (RFC 8446 §5.5: 2^24.5 whole records; this is the
-    /// power of two below).
+    /// Octets that one key may protect, with 32 octets added for each record. Beyond it, AES-GCM
+    /// reveals information to an observer (RFC 8446 §5.5: 2^24.5 full records; this is the power of
+    /// two below).
     fn octets_max(&self) -> u64 {
         1 << 38
     }
@@ -49,14 +49,14 @@ impl fmt::Debug for SessionKeys {
     }
 }
 
-/// The key of one direction, for AES-GCM.
+/// The AES-GCM key of one direction.
 #[derive(Clone, Copy)]
 pub struct DirectionKey<'a> {
     /// 16 or 32 octets.
     pub key: &'a [u8],
     /// The initialisation vector (RFC 8446 §5.3).
     pub nonce: &'a [u8; 12],
-    /// The number of the next record.
+    /// The sequence number of the next record.
     pub sequence: u64,
 }
 
@@ -71,12 +71,12 @@ impl SessionKeys {
         Self { secrets }
     }
 
-    /// The key of what this side sends; none for another cipher than AES-GCM.
+    /// The key for sending; none for a cipher other than AES-GCM.
     pub fn sent(&self) -> Option<DirectionKey<'_>> {
         direction(self.secrets.tx.0, &self.secrets.tx.1)
     }
 
-    /// The key of what the peer sends; none for another cipher than AES-GCM.
+    /// The key for receiving; none for a cipher other than AES-GCM.
     pub fn received(&self) -> Option<DirectionKey<'_>> {
         direction(self.secrets.rx.0, &self.secrets.rx.1)
     }

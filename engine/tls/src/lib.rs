@@ -1,15 +1,15 @@
 //! RPC-with-TLS (RFC 9289): certificates from files, and the TLS session of one TCP connection.
 //!
-//! The one crate that knows `rustls`. It has no socket and no clock: [`TlsSession`] is handed
-//! whatever reads and writes, and says what it needs. When a session begins, which calls may travel
-//! without one, and how long a handshake may take, is the engine's (`engine/src/stream/tls.rs`).
+//! Only this crate uses `rustls`. It has no socket and no clock: the caller passes [`TlsSession`] a
+//! reader and a writer. The engine decides when a session begins, which calls may travel without
+//! one, and how long a handshake may take (`engine/src/stream/tls.rs`).
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `server.rs` | [`ServerTls`]: a server's certificate, and whom it asks for one |
-//! | `client.rs` | [`ClientTls`]: whom a client trusts, and its certificate |
+//! | `server.rs` | [`ServerTls`]: a server's certificate, and the authorities of its clients |
+//! | `client.rs` | [`ClientTls`]: a client's trusted authorities, and its certificate |
 //! | `session.rs` | [`TlsSession`]: octets in and out |
-//! | `names.rs` | names in a certificate, by which a renewed one is known |
+//! | `names.rs` | names in a certificate, which stay the same when it is renewed |
 //! | `kernel.rs` | [`KernelTls`]: sessions that the kernel takes over |
 //! | `files.rs` | PEM files |
 #![forbid(unsafe_code)]
@@ -34,15 +34,15 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// The protocol of RPC in ALPN (RFC 9289 §7.2).
+/// The ALPN identifier of RPC (RFC 9289 §7.2).
 pub const PROTOCOL: &[u8] = b"sunrpc";
 
-/// TLS that cannot be had, or a session that failed: a sentence.
+/// A failure of TLS set-up or of a session: a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError(String);
 
 impl TlsError {
-    /// One with this sentence.
+    /// An error with this sentence.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
@@ -77,7 +77,7 @@ fn cryptography() -> Arc<CryptoProvider> {
 // RFC 9289 §5 [9289-19]: no version of TLS before 1.3
 const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// A configuration that sessions begin with, until another one takes its place.
+/// The configuration of new sessions, which can be replaced.
 #[derive(Debug)]
 struct Current<C>(RwLock<Arc<C>>);
 
@@ -87,7 +87,7 @@ impl<C> Current<C> {
     }
 
     fn get(&self) -> Arc<C> {
-        // A panic elsewhere leaves a whole configuration behind: it is replaced in one step.
+        // A panic elsewhere leaves a valid configuration, which is replaced in one step.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 

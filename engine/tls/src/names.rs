@@ -1,5 +1,5 @@
-//! Names in a certificate (RFC 5280 §4.1): subject and alternative names, by which a peer is known
-//! also when its certificate was renewed. Called for certificates that were verified.
+//! Names in a certificate (RFC 5280 §4.1): subject and alternative names, which identify a peer
+//! even after its certificate is renewed. Called for certificates that were verified.
 
 use sha2::{Digest, Sha256};
 
@@ -11,10 +11,10 @@ const OBJECT_ID: u8 = 0x06;
 const OCTETS: u8 = 0x04;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
-/// The alternative names of a subject: 2.5.29.17.
+/// The OID of subject alternative names: 2.5.29.17.
 const ALTERNATIVE_NAMES: [u8; 3] = [0x55, 0x1d, 0x11];
 
-/// The hash of a certificate's names; of the whole certificate if it cannot be read.
+/// The hash of a certificate's names; of the whole certificate if it cannot be parsed.
 pub fn hash_of(certificate: &[u8]) -> NamesHash {
     let (subject, others) = names(certificate).unwrap_or((certificate, &[]));
     let mut hash = Sha256::new();
@@ -24,7 +24,7 @@ pub fn hash_of(certificate: &[u8]) -> NamesHash {
     hash.finalize().into()
 }
 
-/// Subject and alternative names, as they are encoded.
+/// The encoded subject and alternative names.
 fn names(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut outer = Elements(certificate);
     let mut signed = Elements(Elements(outer.take(SEQUENCE)?).take(SEQUENCE)?);
@@ -43,7 +43,7 @@ fn names(certificate: &[u8]) -> Option<(&[u8], &[u8])> {
             None => break &[][..],
         }
     };
-    // Without a name, the certificate itself counts.
+    // Without any name, the certificate itself is used.
     (!subject.is_empty() || !others.is_empty()).then_some((subject, others))
 }
 

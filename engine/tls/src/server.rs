@@ -1,4 +1,4 @@
-//! A server's side of TLS: its certificate, and whether clients have to show theirs (RFC 9289
+//! The server's side of TLS: its certificate, and the requirement of client certificates (RFC 9289
 //! §4.2).
 
 use crate::{
@@ -16,11 +16,12 @@ use std::{path::PathBuf, sync::Arc};
 pub struct ServerFiles {
     /// The server's certificate and its key.
     pub identity: TlsIdentity,
-    /// Authorities whose certificates clients have to show; none: clients show nothing.
+    /// Authorities whose certificates clients have to present; none: clients present no
+    /// certificate.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// TLS as a server offers it, for all of its shards.
+/// TLS as offered by a server, for all of its shards.
 #[derive(Debug)]
 pub struct ServerTls {
     files: ServerFiles,
@@ -30,15 +31,16 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// TLS by these files. `is_required` refuses all calls without it.
+    /// Makes the configuration from these files. With `is_required`, all calls without TLS are
+    /// refused.
     ///
     /// # Errors
-    /// A file cannot be read, or is not what it should be.
+    /// If a file cannot be read, or is invalid.
     pub fn open(files: ServerFiles, is_required: bool) -> Result<Self, TlsError> {
         Self::open_with(files, is_required, None)
     }
 
-    /// The same; `kernel` takes sessions over once they stand.
+    /// The same; `kernel` takes over established sessions.
     ///
     /// # Errors
     /// As [`ServerTls::open`].
@@ -51,8 +53,8 @@ impl ServerTls {
         Ok(Self { files, is_required, kernel, config })
     }
 
-    /// Reads the files again: sessions that begin afterwards have what is in them, those that stand
-    /// go on. Nothing changes when a file is bad.
+    /// Reads the files again for later sessions; established ones continue. Nothing changes if a
+    /// file is invalid.
     ///
     /// # Errors
     /// As [`ServerTls::open`].
@@ -61,9 +63,9 @@ impl ServerTls {
         Ok(())
     }
 
-    /// Takes up the content of the files of `other`: sessions that begin afterwards have it, those
-    /// that stand go on. Both have to agree in that TLS is required, in that clients show a
-    /// certificate, and in who takes sessions over: so much was told at the start.
+    /// Uses the configuration of `other` for later sessions; established ones continue. Both have
+    /// to agree on whether TLS is required, whether clients present a certificate, and whether the
+    /// kernel takes over sessions, because these were reported at the start.
     pub fn follow(&self, other: &Self) {
         debug_assert!(
             self.is_required == other.is_required
@@ -74,12 +76,12 @@ impl ServerTls {
         self.config.replace(other.config.get());
     }
 
-    /// True if calls without TLS are refused.
+    /// Returns true if calls without TLS are refused.
     pub const fn is_required(&self) -> bool {
         self.is_required
     }
 
-    /// True if clients have to show a certificate.
+    /// Returns true if clients have to present a certificate.
     pub const fn asks_for_certificates(&self) -> bool {
         self.files.client_authorities.is_some()
     }
@@ -87,13 +89,13 @@ impl ServerTls {
     /// A session that waits for its client.
     ///
     /// # Errors
-    /// As `rustls` has it; none is known.
+    /// As `rustls` reports; none is known.
     pub fn session(&self) -> Result<TlsSession, TlsError> {
         let session = TlsSession::new(ServerConnection::new(self.config.get())?.into());
         Ok(if self.kernel.is_some() { session.by_record() } else { session })
     }
 
-    /// The kernel, if it takes sessions over.
+    /// The kernel, if it takes over sessions.
     pub const fn kernel(&self) -> Option<&'static dyn KernelTls> {
         self.kernel
     }
@@ -103,7 +105,7 @@ fn config(files: &ServerFiles, for_kernel: bool) -> Result<ServerConfig, TlsErro
     let (certificates, key) = files.identity.read()?;
     let mut provider = cryptography();
     if for_kernel {
-        // What every kernel with TLS has.
+        // The ciphers that every kernel with TLS has.
         let gcm = [CipherSuite::TLS13_AES_256_GCM_SHA384, CipherSuite::TLS13_AES_128_GCM_SHA256];
         Arc::make_mut(&mut provider).cipher_suites.retain(|suite| gcm.contains(&suite.suite()));
     }
@@ -125,8 +127,8 @@ fn config(files: &ServerFiles, for_kernel: bool) -> Result<ServerConfig, TlsErro
         .map_err(|error| files.identity.mismatch(&error))?;
     // RFC 9289 §5 [9289-23]: the answer names sunrpc alone
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // No tickets: a kernel that took the session over knows no handshake message, and a session
-    // that is resumed would keep the authorities of the time when it began.
+    // No tickets: a kernel that took over the session does not handle handshake messages, and a
+    // resumed session would keep the authorities that were valid when it began.
     config.send_tls13_tickets = 0;
     config.enable_secret_extraction = for_kernel;
     config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -1,5 +1,5 @@
-//! The TLS session of one connection (RFC 8446): ciphertext of a socket becomes octets of the peer,
-//! and octets of ours become ciphertext.
+//! The TLS session of one connection (RFC 8446): decrypts octets read from a socket, and encrypts
+//! octets to send.
 
 use crate::{
     PROTOCOL, SessionKeys, TlsError,
@@ -13,50 +13,49 @@ use std::{
     io::{self, IoSlice, Read, Write},
 };
 
-/// Octets that a peer may send before the handshake is over: a chain of certificates, and more.
+/// Octets that a peer may send during the handshake: enough for a chain of certificates.
 pub const HANDSHAKE_MAX: usize = 128 << 10;
-/// Octets that are read at least, however few are wanted: what they bring beyond stays inside until
-/// it is wanted, which is never more than a record.
+/// Minimum size of a read, even if fewer octets are wanted. The surplus, never more than a record,
+/// stays in the session until it is wanted.
 const READ_MIN: usize = 4 << 10;
 
-/// Octets in front of a record's content, of which the last two say how long that is (RFC 8446
-/// §5.1).
+/// Octets in front of a record's content; the last two are its length (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
 
-/// Octets that are encrypted before they are sent, at most.
+/// Maximum of octets that are encrypted before they are sent.
 pub const SEALED_MAX: usize = 64 << 10;
 
 /// One session.
 pub struct TlsSession {
     connection: Connection,
-    /// Octets that the peer may still send before the handshake is over.
+    /// Octets that the peer may still send during the handshake.
     patience: usize,
-    /// Decrypted octets may be left that nobody had room for.
+    /// Decrypted octets may be left that the caller had no room for.
     may_have_more: bool,
-    /// The peer said that nothing more comes, and whether that was told.
+    /// The peer has closed the session, and the caller was notified of that.
     is_over: bool,
     is_end_told: bool,
-    /// The handshake is read record by record, so that nothing of what is behind it is.
+    /// The handshake is read record by record, so that nothing after it is read.
     records: Option<RecordEnd>,
 }
 
-/// The way to the end of a record.
+/// The distance to the end of a record.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecordEnd {
     header: [u8; HEADER_LEN],
-    /// Octets of the header that came.
+    /// Octets of the header that have arrived.
     came: usize,
-    /// Octets of the content that did not come, once the header did.
+    /// Octets of the content that are missing, once the header is complete.
     left: usize,
 }
 
 impl RecordEnd {
-    /// Octets that may be read without reading beyond a record.
+    /// Octets that may be read without reading past a record.
     const fn wanted(self) -> usize {
         if self.left > 0 { self.left } else { HEADER_LEN - self.came }
     }
 
-    /// So many octets were read as were wanted at most.
+    /// Counts octets that were read, at most the wanted number.
     fn note(&mut self, octets: &[u8]) {
         if self.left > 0 {
             self.left = self.left.saturating_sub(octets.len());
@@ -80,20 +79,20 @@ impl fmt::Debug for TlsSession {
     }
 }
 
-/// Octets that a look at a connection brought.
+/// The result of one read of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Intake {
     /// Octets of the peer.
     pub len: usize,
     /// Octets that were read from the socket.
     pub read: usize,
-    /// The socket was asked, and had all that was asked for: there may be more.
+    /// The socket was read and filled the whole request: there may be more.
     pub is_whole: bool,
-    /// The peer sends nothing more.
+    /// The peer has closed its side.
     pub is_over: bool,
 }
 
-/// Facts about a session that stands.
+/// Facts about an established session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secured {
     /// The cipher suite.
@@ -116,16 +115,16 @@ impl TlsSession {
         Self { connection, patience: HANDSHAKE_MAX, may_have_more, is_over, is_end_told, records }
     }
 
-    /// The same, but reads nothing of what is behind the handshake before that is over.
+    /// The same, but reads nothing past the handshake before that is complete.
     pub(crate) fn by_record(mut self) -> Self {
         self.records = Some(RecordEnd::default());
         self
     }
 
-    /// Ends the session here, so that somebody else goes on with it.
+    /// Ends the session here and returns its keys, so that the kernel can continue it.
     ///
     /// # Errors
-    /// It does not stand, or is not one that somebody else may take over.
+    /// If it is not established, or if it is a client's session.
     pub fn into_keys(self) -> Result<SessionKeys, TlsError> {
         match self.connection {
             Connection::Server(connection) => {
@@ -135,23 +134,23 @@ impl TlsSession {
         }
     }
 
-    /// True until both sides have proved what they have to.
+    /// Returns true until the handshake is complete.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// True if [`receive`](Self::receive) has something to give without the socket: whoever waits
-    /// for the socket alone would never hear of it.
+    /// Returns true if [`receive`](Self::receive) has a result without reading the socket, for
+    /// which no event of the socket comes.
     pub const fn has_more(&self) -> bool {
         self.may_have_more || self.is_over && !self.is_end_told
     }
 
-    /// Reads from a socket that does not block, once at most, into `plain`; `cipher` is room for
-    /// what is read. Octets that were read before and not wanted come first, and alone.
+    /// Reads at most once from a non-blocking socket into `plain`; `cipher` is room for the
+    /// ciphertext. Surplus octets of earlier reads are returned first, without a read.
     ///
     /// # Errors
-    /// The peer broke a rule of TLS, proved nothing, or sent too much before: the session is over,
-    /// and has something to send that tells the peer. An error of the socket is [`Ok`] inside.
+    /// If the peer broke a rule of TLS, failed to authenticate, or sent too much before: the
+    /// session is over, and has an alert to send. An error of the socket is inside [`Ok`].
     pub fn receive(
         &mut self,
         socket: &mut impl Read,
@@ -187,14 +186,14 @@ impl TlsSession {
         Ok(Ok(Intake { read, is_whole: read == wanted, ..self.intake(len) }))
     }
 
-    /// An intake of `len` octets. The end is told behind the last of them.
+    /// The result of a read of `len` octets. The end is reported after the last of them.
     const fn intake(&mut self, len: usize) -> Intake {
         let is_over = self.is_over && len == 0;
         self.is_end_told |= is_over;
         Intake { len, read: 0, is_whole: false, is_over }
     }
 
-    /// Decrypts `cipher`, and gives what fits `plain`.
+    /// Decrypts `cipher`, and returns what fits in `plain`.
     fn feed(&mut self, mut cipher: &[u8], plain: &mut [u8]) -> Result<usize, TlsError> {
         let mut len = 0;
         while !cipher.is_empty() && !self.is_over {
@@ -208,7 +207,7 @@ impl TlsSession {
         Ok(len)
     }
 
-    /// Gives octets of the peer that were decrypted.
+    /// Returns decrypted octets of the peer.
     fn take_plain(&mut self, plain: &mut [u8]) -> usize {
         let mut len = 0;
         self.may_have_more = true;
@@ -224,14 +223,14 @@ impl TlsSession {
         len
     }
 
-    /// Encrypts as much of `parts` as there is room for before something is sent; returns the
-    /// number of octets.
+    /// Encrypts as much of `parts` as fits before octets have to be sent; returns the number of
+    /// octets.
     pub fn encrypt(&mut self, parts: &[IoSlice<'_>]) -> usize {
-        // Only a session that is over takes none.
+        // Only a finished session accepts none.
         self.connection.writer().write_vectored(parts).unwrap_or(0)
     }
 
-    /// True if there is something to send.
+    /// Returns true if there are octets to send.
     pub fn wants_send(&self) -> bool {
         self.connection.wants_write()
     }
@@ -239,18 +238,18 @@ impl TlsSession {
     /// Sends once; returns the number of octets.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Errors of the socket.
     pub fn send(&mut self, socket: &mut impl Write) -> io::Result<usize> {
         self.connection.write_tls(socket)
     }
 
-    /// Has the peer told that nothing more comes.
+    /// Queues a closure alert for the peer.
     // RFC 9289 §5.1.1 [9289-25]: a closure alert ends the session
     pub fn close(&mut self) {
         self.connection.send_close_notify();
     }
 
-    /// Facts about the session, once it stands.
+    /// Facts about the session, once it is established.
     pub fn secured(&self) -> Secured {
         let suite = self.connection.negotiated_cipher_suite();
         let suite = suite.map_or_else(String::new, |suite| format!("{:?}", suite.suite()));

@@ -1,5 +1,5 @@
-//! Sessions between two ends in memory: octets in any portions, handshakes that fail, files that
-//! change.
+//! Tests of sessions between two ends in memory: octets in portions of any size, failing
+//! handshakes, changing files.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -16,10 +16,10 @@ use std::{
 };
 use support::Authority;
 
-/// Nobody answers it here.
+/// No server answers it here.
 const PROBE: TlsProbe = TlsProbe { program: 1, version: 1 };
 
-/// One direction between two ends, which gives so many octets at a time.
+/// One direction between two ends, which delivers `portion` octets at a time.
 struct Pipe {
     octets: VecDeque<u8>,
     portion: usize,
@@ -54,7 +54,7 @@ impl Write for Pipe {
     }
 }
 
-/// One end, what it receives, and what came.
+/// One end, its input, and the octets that it has decrypted.
 struct End {
     session: TlsSession,
     inbox: Pipe,
@@ -67,7 +67,7 @@ impl End {
         Self { session, inbox: Pipe::new(portion), came: Vec::new(), is_over: false }
     }
 
-    /// Sends to `other`, and takes `room` octets at a time of what came.
+    /// Sends to `other`, and receives the input, at most `room` octets at a time.
     fn turn(&mut self, other: &mut Pipe, room: usize) -> Result<(), TlsError> {
         while self.session.wants_send() {
             self.session.send(other).unwrap();
@@ -147,7 +147,7 @@ fn octets_for_which_there_is_no_room_are_told_of_and_kept() {
         let intake = server.session.receive(&mut server.inbox, &mut cipher, &mut plain).unwrap();
         (intake.unwrap().len, server.session.has_more())
     };
-    // The record comes in portions, and is decrypted once it is whole.
+    // The record comes in portions, and is decrypted once it is complete.
     let (mut first, mut portions) = (take(), 0);
     while first.0 == 0 {
         (first, portions) = (take(), portions + 1);
@@ -261,7 +261,7 @@ fn sessions_are_not_resumed() {
         turns(&mut client, &mut end, 1 << 16).unwrap();
         assert!(client.session.secured().certificate.is_some(), "each proves itself anew");
     }
-    // A ClientHello that offered a ticket, or early data behind it, would be longer.
+    // A ClientHello that offered a ticket, or early data after it, would be longer.
     assert!(lengths.iter().all(|len| *len == lengths[0]), "{lengths:?}");
 }
 

@@ -1,4 +1,4 @@
-//! A certification authority of a test's own, with its files in a directory that goes away.
+//! A test's own certification authority, with its files in a temporary directory.
 #![allow(dead_code)] // Each test takes what it needs.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -6,7 +6,7 @@ use stag_tls::{ClientFiles, ServerFiles, TlsIdentity};
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 use tempfile::TempDir;
 
-/// An authority, and the files of whom it certified.
+/// An authority, and the files of the certificates that it issued.
 pub struct Authority {
     pub directory: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -16,7 +16,7 @@ impl Authority {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        // Some take a certificate for self-signed whose subject is its issuer's.
+        // Some verifiers take a certificate for self-signed if its subject equals its issuer's.
         params.distinguished_name.push(DnType::CommonName, "authority of a test");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -30,7 +30,7 @@ impl Authority {
         self.directory.path().join("authority.pem")
     }
 
-    /// Certifies `names` (hosts and addresses), in the files `file`.
+    /// Issues a certificate for `names` (hosts and addresses), in the files `file`.
     pub fn certify(&self, file: &str, names: &[&str]) -> TlsIdentity {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let pair = KeyPair::generate().unwrap();
@@ -50,7 +50,7 @@ impl Authority {
         ServerFiles { identity, client_authorities: None }
     }
 
-    /// A client that trusts this authority and shows nothing.
+    /// A client that trusts this authority and presents no certificate.
     pub fn client(&self) -> ClientFiles {
         ClientFiles { authorities: self.certificate(), identity: None, server_name: None }
     }
