@@ -1,26 +1,26 @@
-//! Octets a second of copies, of CRC32c, and of both: in two passes and in one.
+//! Measures the throughput of copies, of CRC32c, and of both, in two passes and in one.
 //!
-//! `cargo run --release -p stag-iwarp --example checksums [STEP]`: the ways take turns, so that
-//! what else the host does meets all of them, and each shows the median of its rounds. A copy ends
-//! behind a header of 20 octets, as payload does in an FPDU. STEP (0 unless it is said) is how many
-//! octets behind the source, modulo 4,096, a copy begins.
+//! `cargo run --release -p stag-iwarp --example checksums [STEP]`: the variants take turns, so that
+//! other load of the host affects all of them, and each shows the median of its rounds. The target
+//! of a copy follows a header of 20 octets, as payload does in an FPDU. STEP (default 0) is the
+//! distance from the source to the target in octets, modulo 4,096.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use stag_pools::{RunningCrc, crc32c, crc32c_copied};
 use std::{hint::black_box, time::Instant};
 
-/// Lengths of payload that are measured.
+/// Measured lengths of payload.
 const LENGTHS: [usize; 8] = [64, 128, 256, 512, 1024, 4096, 8192, 65_536];
-/// Times that each way has its turn.
+/// Rounds of each variant.
 const ROUNDS: usize = 61;
-/// Octets of one turn.
+/// Octets of one round.
 const TURN: usize = 4 << 20;
-/// Page of memory: copies that are nearly a multiple of it apart may be slow.
+/// Page of memory: copies whose distance is nearly a multiple of it may be slow.
 const PAGE: usize = 4096;
-/// Octets of pieces that a copy is made of, where a copy at once is slow.
+/// Piece size of a copy in pieces, for distances at which a whole copy is slow.
 const PIECE: usize = 1024;
 
-/// One way to copy, or to check, or both.
+/// One variant: a copy, a check, or both.
 struct Way {
     name: &'static str,
     act: fn(&[u8], &mut [u8]) -> u32,
@@ -72,7 +72,7 @@ fn fused(from: &[u8], to: &mut [u8]) -> u32 {
     crc32c_copied(&[], from, to, &[]).unwrap()
 }
 
-/// The place in `octets` from which on `step` octets lie in front modulo a page.
+/// The index in `octets` whose address is `step` modulo a page.
 fn aligned(octets: &[u8], step: usize) -> usize {
     let at = octets.as_ptr().addr();
     (step + 2 * PAGE - at % PAGE) % PAGE

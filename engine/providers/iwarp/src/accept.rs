@@ -1,4 +1,5 @@
-//! Listening: sockets, peers taken in, and those whose MPA Request is not there yet.
+//! Listening: listening sockets, accepted peers, and half-open connections without a complete MPA
+//! Request.
 
 use crate::{
     Iwarp, IwarpAddress,
@@ -10,12 +11,12 @@ use stag_pools::table::Key;
 use stag_verbs::{FabricFault, Time};
 use std::{io, os::fd::OwnedFd};
 
-/// Addresses one shard listens at.
+/// Maximum of addresses that one shard listens at.
 pub(crate) const LISTENERS: usize = 16;
-/// Peers taken in from one listener before others have their turn.
+/// Peers accepted from one listener before others have their turn.
 const ACCEPTS: usize = 16;
-/// Listeners are told from connections by this half of their epoll id, which no connection's key
-/// has at the same time as an index that small: it would be its 2^32nd use of one place.
+/// Upper half of a listener's epoll ID, which distinguishes it from connections: a connection's key
+/// with so small an index would need 2^32 uses of one entry.
 pub(crate) const LISTENER_ID: u64 = (u32::MAX as u64) << 32;
 
 impl Iwarp {
@@ -75,9 +76,9 @@ impl Iwarp {
         self.settle(key);
     }
 
-    /// Makes place for a newcomer from `peer` among the half-open: a peer that means it sends its
-    /// Request at once, so the oldest ones are silent. A host with more than its share loses its
-    /// own, and cannot push others out.
+    /// Makes room for a newcomer from `peer` among the half-open connections. A well-behaved peer
+    /// sends its Request at once, so the oldest ones are silent. A host with more than its share
+    /// loses its own, and cannot push others out.
     fn shed_half_open(&mut self, peer: IwarpAddress) {
         if self.half_open.len() < self.shared.config.half_open {
             return;
@@ -95,13 +96,13 @@ impl Iwarp {
         }
     }
 
-    /// Descriptors ran out: peers wait in the kernel for a moment, or the listeners would be ready
-    /// all the time.
+    /// Pauses after descriptors ran out: peers wait in the kernel, and the listeners must not be
+    /// ready all the time.
     fn pause_accepting(&mut self) {
         self.shared.stats.accept_paused += 1;
         self.accept_at = Some(self.shared.now + self.shared.config.accept_pause);
         self.watch_listeners(Ready::empty());
-        // Looks are no end of the pause.
+        // Looks do not end the pause.
         self.quiet_until = Time(0);
     }
 
@@ -113,7 +114,7 @@ impl Iwarp {
     }
 }
 
-/// Descriptors that run out are a limit of ours.
+/// Converts an error; lack of descriptors is a limit of ours.
 pub(crate) fn fault(error: &io::Error) -> FabricFault {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => FabricFault::Exhausted,

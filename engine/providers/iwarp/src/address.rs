@@ -1,4 +1,4 @@
-//! Addresses of this fabric, as they are written.
+//! The text form of iWARP addresses.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 

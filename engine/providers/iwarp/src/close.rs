@@ -1,8 +1,8 @@
 //! The end of a connection: by a Terminate of either side, a FIN, a reset, or a request of this
 //! side.
 //!
-//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause
-//! last. The socket may live on for a moment so that no reset overtakes what was sent.
+//! Every end passes through [`end`]: work completes, windows are returned, and the engine gets the
+//! cause last. The socket may stay open for a while so that a reset does not overtake sent octets.
 
 use crate::{
     conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState, terminate},
@@ -17,10 +17,11 @@ use stag_protocol::iwarp::{
 use stag_verbs::soft::Landing;
 use stag_verbs::{Cause, Event, FabricFault, Status};
 
-/// Reads after a reset, each of at least one octet: what the peer sent before it ends long before.
+/// Reads after a reset, each of at least one octet: far more than are needed for octets that the
+/// peer sent before.
 const DRAIN_READS: usize = 64;
 
-/// The peer broke a rule: the Terminate is the last thing we send. The caller flushes.
+/// Handles a violation by the peer: the Terminate is the last thing we send. The caller flushes.
 pub(crate) fn violate(conn: &mut IwarpConn, shared: &mut IwarpShared, violation: Violation) {
     let Some(link) = &mut conn.link else { return };
     if link.transmit.terminate(&mut link.stream, &violation) {
@@ -34,7 +35,7 @@ pub(crate) fn violate(conn: &mut IwarpConn, shared: &mut IwarpShared, violation:
     conn.wants_flush = true;
 }
 
-/// The peer's Terminate arrived.
+/// Handles the peer's Terminate.
 pub(crate) fn terminated(conn: &mut IwarpConn, shared: &mut IwarpShared, message: &Terminated) {
     shared.stats.terminates_received.count(message.cause);
     if let Some(link) = &mut conn.link {
@@ -50,8 +51,8 @@ pub(crate) fn terminated(conn: &mut IwarpConn, shared: &mut IwarpShared, message
     conn.state = IwarpState::Dead;
 }
 
-/// Only a Read's responder speaks of RDMAP protection; when it does not say which Read, it is the
-/// oldest.
+/// Finds the Read that a Terminate is about: only a Read's responder reports RDMAP protection
+/// errors, and without further information it is the oldest Read.
 fn oldest_read(link: &IwarpLink, cause: rdmap::Terminate) -> Option<&OutstandingRead> {
     link.stream.outstanding_reads().next().filter(|_| is_access(cause))
 }
@@ -60,7 +61,7 @@ const fn is_access(cause: rdmap::Terminate) -> bool {
     cause.layer == 0 && cause.error_type == 1
 }
 
-/// The peer sent its FIN: nothing more can arrive.
+/// Handles the peer's FIN: nothing more can arrive.
 // RFC 5041 §6.2.1 [5041-34]: an orderly close of the peer is answered by one
 // RFC 5044 §8 [5044-55]: the end or loss of the TCP connection is reported
 pub(crate) fn finished(conn: &mut IwarpConn, shared: &mut IwarpShared) {
@@ -80,8 +81,8 @@ pub(crate) fn finished(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     conn.state = IwarpState::Dead;
 }
 
-/// The connection broke. What the peer sent before may still be there, a Terminate above all: that
-/// is the better cause.
+/// Handles a broken connection. Octets that the peer sent before may still be in the socket. A
+/// Terminate among them is the better cause.
 // RFC 5041 §3 [5041-2]: an accepted segment is transferred, or an error reported
 // RFC 5044 §8 [5044-55]: the end or loss of the TCP connection is reported
 pub(crate) fn broken(conn: &mut IwarpConn, shared: &mut IwarpShared, fault: FabricFault) {
@@ -105,7 +106,7 @@ pub(crate) fn broken(conn: &mut IwarpConn, shared: &mut IwarpShared, fault: Fabr
     conn.state = IwarpState::Dead;
 }
 
-/// Ends the connection and leaves the socket to itself for a moment, with our FIN sent.
+/// Ends the connection, sends our FIN, and keeps the socket open for a while.
 pub(crate) fn end_gently(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     // RFC 5040 §7 [5040-50]: an error ends the stream and closes its connection
     sock::finish(&conn.socket);
@@ -121,7 +122,7 @@ pub(crate) fn end_now(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cau
     conn.state = IwarpState::Dead;
 }
 
-/// Gives everything back and reports the end, once. The caller says what becomes of the socket.
+/// Returns all resources and reports the end, once. The caller decides what happens to the socket.
 fn end(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     if !conn.is_live() {
         return;
@@ -154,8 +155,8 @@ fn end(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     }
 }
 
-/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the
-/// fabric failed, says so.
+/// Completes pending work, in order. The Read that the peer refused, or the oldest work if the
+/// fabric failed, gets the matching status.
 fn flush_queue(
     link: IwarpLink,
     conn: &IwarpConn,

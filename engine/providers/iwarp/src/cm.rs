@@ -1,4 +1,4 @@
-//! Connection set-up: connecting, TCP, then MPA Request and Reply (RFC 5044 §7.1, RFC 6581).
+//! Connection set-up: TCP, then MPA Request and Reply (RFC 5044 §7.1, RFC 6581).
 
 use crate::{
     Iwarp, IwarpAddress,
@@ -51,7 +51,7 @@ impl Iwarp {
     }
 }
 
-/// TCP has decided about our connect.
+/// Handles the outcome of TCP's connect.
 pub(crate) fn tcp_ready(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     let IwarpState::AwaitTcp { initiator, request } = &conn.state else { return };
     if let Err(error) = sock::connected(&conn.socket) {
@@ -64,7 +64,7 @@ pub(crate) fn tcp_ready(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     send_frame(conn, shared, &request);
 }
 
-/// Frames go out with one call into an empty socket buffer; siw wants them whole.
+/// Sends a frame with one call into an empty socket buffer, because siw requires it in one piece.
 fn send_frame(conn: &mut IwarpConn, shared: &mut IwarpShared, frame: &[u8]) {
     shared.stats.marked_frames += u64::from(mpa::is_marked(frame));
     match sock::send(&conn.socket, &[IoSlice::new(frame)], false, &mut shared.stats) {
@@ -76,7 +76,7 @@ fn send_frame(conn: &mut IwarpConn, shared: &mut IwarpShared, frame: &[u8]) {
     }
 }
 
-/// Set-up octets arrived.
+/// Handles set-up octets.
 pub(crate) fn frame(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match conn.state {
         // RFC 5044 §7.1.2 [5044-46]: a responder waits for a whole, valid Request
@@ -84,7 +84,7 @@ pub(crate) fn frame(conn: &mut IwarpConn, shared: &mut IwarpShared) {
         // RFC 5044 §7.1.2 [5044-49]: an initiator sends no FPDU before a valid Reply
         IwarpState::AwaitReply { .. } => reply(conn, shared),
         _ => {
-            // The peer talks before it has our Reply.
+            // The peer sends before it has our Reply.
             shared.stats.handshakes.surplus += 1;
             close::end_now(conn, shared, Cause::Handshake);
         }
@@ -127,8 +127,8 @@ fn turn_away(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     answer_no(conn, shared, &[]);
 }
 
-/// Says no, and closes at once: a peer that awaits our Reply has nothing on its way that could make
-/// a reset of it, and those turned away hold no places.
+/// Rejects and closes at once. A peer that awaits our Reply has no octets in flight that could
+/// cause a reset, and rejected peers hold no places.
 fn answer_no(conn: &mut IwarpConn, shared: &mut IwarpShared, private_data: &[u8]) {
     if let Ok(Some(request)) = Request::parse(conn.input.content()) {
         let reply = request.reject(&shared.config.mpa(), private_data);
@@ -138,8 +138,8 @@ fn answer_no(conn: &mut IwarpConn, shared: &mut IwarpShared, private_data: &[u8]
     close::end_now(conn, shared, Cause::Local);
 }
 
-/// Sends the Reply. The connection is established with the initiator's first FPDU, which has to
-/// come in time.
+/// Sends the Reply. The connection is established with the initiator's first FPDU, which has a time
+/// limit.
 pub(crate) fn accept(
     conn: &mut IwarpConn,
     shared: &mut IwarpShared,
@@ -164,7 +164,7 @@ pub(crate) fn accept(
     Ok(())
 }
 
-/// Turns the peer away.
+/// Rejects the peer.
 pub(crate) fn reject(conn: &mut IwarpConn, shared: &mut IwarpShared, private_data: &[u8]) {
     let IwarpState::AwaitAnswer { .. } = conn.state else { return };
     debug_assert!(
@@ -197,7 +197,7 @@ fn reply(conn: &mut IwarpConn, shared: &mut IwarpShared) {
             }
             conn.wants_flush = true; // the indication
             shared.emit(Event::Established { qp: conn.qp });
-            // siw may send behind its Reply at once.
+            // siw may send directly after its Reply.
             rx::use_input(conn, shared);
         }
         Ok(Outcome::Rejected(..)) => {
@@ -215,13 +215,13 @@ fn reply(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     }
 }
 
-/// The peer's Reply is none.
+/// Handles an invalid Reply.
 fn refuse(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     shared.stats.handshakes.malformed += 1;
     close::end_now(conn, shared, Cause::Handshake);
 }
 
-/// Both sides agree: from here on octets are FPDUs.
+/// Completes the negotiation: from here on octets are FPDUs.
 fn start(conn: &mut IwarpConn, shared: &mut IwarpShared, negotiated: &Negotiated) {
     let config = &shared.config;
     let (size, mulpdu) = match config.fpdu_max {

@@ -7,35 +7,35 @@ use std::time::Duration;
 /// Length of FPDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FpduMax {
-    /// As long as the peer takes well: one TCP segment for adapters, the full length for software.
+    /// The best length for the peer: one TCP segment for adapters, the full length for software.
     Auto,
-    /// One TCP segment for everybody.
+    /// One TCP segment for all peers.
     Segment,
-    /// The full length for everybody.
+    /// The full length for all peers.
     Full,
-    /// This many octets of ULPDU, brought into the range of RFC 5044 §4.5.
+    /// This ULPDU length in octets, clamped to the range of RFC 5044 §4.5.
     Ulpdu(u16),
 }
 
-/// Most inbound, and most outbound, Reads of one connection: the places in its tables, which are
-/// most of the memory that an idle connection has. Reads beyond wait their turn; adapters have as
-/// many (RFC 6581 §9.1 lets the sides agree on fewer).
+/// Maximum of inbound, and of outbound, Reads of one connection: the size of its tables, which are
+/// most of the memory of an idle connection. Further Reads wait; adapters have the same limit (RFC
+/// 6581 §9.1 lets the sides agree on fewer).
 pub const READS_MAX: u16 = 32;
 
-// A peer that rounds up to a power of two (siw) does not go beyond what it was granted.
+// A peer that rounds up to a power of two (siw) does not exceed its grant.
 const _: () = assert!(READS_MAX.is_power_of_two());
 
 /// Settings of an [`Iwarp`](crate::Iwarp). [`IwarpConfig::new`] has defaults for all but the limits
 /// and the seed.
 #[derive(Clone, Debug)]
 pub struct IwarpConfig {
-    /// Limits of the provider. `private_data_len` is lowered to 248 (what every peer takes).
+    /// Limits of the provider. `private_data_len` is lowered to 248 (which every peer accepts).
     pub limits: Limits,
     /// Makes window keys unpredictable (RFC 5042 §6.4): take it from the operating system's
     /// generator.
     pub seed: [u8; 32],
-    /// Condition under which this side asks for CRCs. Only an administrator may turn them off (RFC
-    /// 5044 §4.4), and the peer may still insist.
+    /// Policy for requesting CRCs. Only an administrator may turn them off (RFC 5044 §4.4), and the
+    /// peer may still insist.
     pub crc: Crc,
     /// Inbound Reads of one connection: a power of two, at most [`READS_MAX`].
     pub ird: u16,
@@ -55,29 +55,29 @@ pub struct IwarpConfig {
     /// Time to keep reading after a Terminate or our FIN, so that the peer sees them before a
     /// reset.
     pub linger: Duration,
-    /// Time that octets may stay unacknowledged before TCP gives the peer up.
+    /// Time that octets may stay unacknowledged before TCP drops the connection.
     pub user_timeout: Duration,
     /// Time that a connection may be silent before TCP probes the peer.
     pub keepalive: Duration,
-    /// Time without accepting connections after descriptors ran out.
+    /// Pause in accepting connections after descriptors ran out.
     pub accept_pause: Duration,
-    /// Accepted TCP connections at a time whose MPA Request is not there yet. They take no place of
-    /// `connections`. When there is one more, the oldest is closed: among those of its own host, if
-    /// that has more than a quarter of them, else of all.
+    /// Maximum of accepted TCP connections without an MPA Request. They do not count against
+    /// `connections`. Another one displaces the oldest: of its own host, if that has more than a
+    /// quarter of them, otherwise of all.
     pub half_open: usize,
-    /// Peers beyond `connections` whose connect requests the engine hears nevertheless, so that it
-    /// can make room for the next attempt. It cannot accept them while all connections are taken:
-    /// they are rejected, as those beyond are unheard.
+    /// Peers beyond `connections` whose connect requests are still reported to the engine, so that
+    /// it can make room for the next attempt. It cannot accept them while all connections are
+    /// taken, so they are rejected; further ones are rejected without a report.
     pub spare: usize,
-    /// Messages that may wait for a receive, of all connections together.
+    /// Maximum of messages that wait for a receive, of all connections together.
     pub parking: usize,
-    /// Let several listeners share a port, the kernel choosing among them.
+    /// Let several listeners share a port; the kernel chooses among them.
     pub reuse_port: bool,
-    /// Has addresses of peers decide which of those listeners gets them.
+    /// Steers peers by address to one of those listeners.
     pub steering: Option<Steering>,
-    /// Sockets to listen by, in place of own ones.
+    /// Sockets to listen on, in place of our own.
     pub passed: PassedListeners,
-    /// Connect from a port below 1024, where this process may take one ([`stag_verbs::source`]).
+    /// Connect from a port below 1024, if this process may bind one ([`stag_verbs::source`]).
     pub reserved_port: bool,
     /// `SO_SNDBUF` in octets; `None` leaves it to the kernel's tuning.
     pub send_buffer: Option<usize>,

@@ -1,4 +1,4 @@
-//! One connection: its socket, its state, and what it shares with the others of its shard.
+//! One connection: its socket, its state, and the state shared with the others of its shard.
 
 use crate::{
     config::READS_MAX,
@@ -27,32 +27,34 @@ pub(crate) enum IwarpState {
     AwaitTcp { initiator: mpa::Initiator, request: Box<mpa::FrameOctets> },
     /// We connect: the Request is sent.
     AwaitReply { initiator: mpa::Initiator },
-    /// A peer connected: its Request is not whole.
+    /// A peer connected: its Request is incomplete.
     AwaitRequest,
     /// A peer connected: the engine has to accept or reject. The Request is at the start of the
     /// input.
     AwaitAnswer { request_len: usize },
     /// We accepted: nothing may be sent before the first FPDU (RFC 5044 §7.1.2).
     AwaitFpdu,
-    /// We connected to a siw, which may not look at its socket yet ([`crate::siw`]): both sides may
+    /// We connected to a siw, which may not read its socket yet ([`crate::siw`]): both sides may
     /// send. After `pause` it gets a nudge.
     AwaitSign { pause: Duration },
     /// Both sides may send.
     Established,
-    /// The last FPDU is a Terminate, which is not sent whole; then it ends by this cause.
+    /// The last FPDU is a Terminate that is not sent completely; then the connection ends by this
+    /// cause.
     AwaitTerminateSent { cause: Cause },
-    /// It ended for the engine. The socket reads on so that no reset overtakes what was sent.
+    /// Ended for the engine. The socket is still read, so that a reset does not overtake sent
+    /// octets.
     AwaitEnd,
     /// To be removed.
     Dead,
 }
 
-/// The stream with room for as many Reads as we ever negotiate.
+/// The stream, with room for the maximum of Reads that we negotiate.
 pub(crate) type Stream = stream::Stream<{ READS_MAX as usize }, { READS_MAX as usize }>;
 
 /// State of a connection after MPA set-up.
-// In this order: what each short message asks for lies together, and what a Send needs of the
-// stream begins it.
+// In this order, the fields that each short message needs are adjacent; the fields that a Send
+// needs are at the beginning of the stream.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct IwarpLink {
@@ -60,9 +62,9 @@ pub(crate) struct IwarpLink {
     pub(crate) queue: SendQueue,
     /// Check CRCs.
     pub(crate) crc: bool,
-    /// A Write or an answer has begun to arrive and has not ended.
+    /// A Write or an answer has begun to arrive and is incomplete.
     pub(crate) is_amid_tagged: bool,
-    /// Reads that end behind the next header, because an FPDU landed lately.
+    /// Reads still to be limited to end after the next header, because an FPDU landed recently.
     pub(crate) headers_first: u8,
     /// The peer serves at least one Read at a time.
     pub(crate) may_read: bool,
@@ -72,89 +74,89 @@ pub(crate) struct IwarpLink {
     /// The tagged FPDU whose payload lands as it arrives.
     pub(crate) arrival: Option<Arrival>,
     pub(crate) peer: rdmap::Peer,
-    /// The work request that the peer's Terminate is about.
+    /// The work request that the peer's Terminate refers to.
     pub(crate) blamed: Option<(u64, Status)>,
 }
 
 /// One connection.
-// In this order, and from the start of a line of memory on: what each short message asks for lies
-// together.
+// In this order, and aligned to a cache line, the fields that each short message needs are
+// adjacent.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct IwarpConn {
     pub(crate) qp: Qp,
     pub(crate) socket: OwnedFd,
-    /// The kernel took less than we have.
+    /// The kernel accepted less than we have.
     pub(crate) wants_out: bool,
-    /// A whole message is in the input and has nowhere to go.
+    /// A complete message is in the input and has no receive.
     pub(crate) is_stalled: bool,
-    /// It is asked for octets instead of watched for them ([`crate::hot`]).
+    /// It is read directly instead of watched by epoll ([`crate::hot`]).
     pub(crate) is_hot: bool,
-    /// It is in the list of those with unrung work.
+    /// It is in the list of connections with unrung work.
     pub(crate) is_posted: bool,
     pub(crate) link: Option<Box<IwarpLink>>,
     /// Octets that arrived and are not consumed: set-up frames, or the start of an FPDU.
     pub(crate) input: LentOctets,
-    /// FPDUs that wait for the kernel, whole or from where it stopped: copies of short messages,
-    /// before all others.
+    /// FPDUs that wait for the kernel, complete or in part: copies of short messages, before all
+    /// others.
     pub(crate) output: LentOctets,
-    /// Octets at the front of the output that the kernel has.
+    /// Octets at the front of the output that the kernel has accepted.
     pub(crate) output_sent: usize,
     pub(crate) state: IwarpState,
-    /// Something can be sent that no doorbell announces: an answer, a Terminate, a Read that waited
-    /// for the ORD.
+    /// There are FPDUs to send that no doorbell announces: an answer, a Terminate, a Read that
+    /// waited for the ORD.
     pub(crate) wants_flush: bool,
-    /// It is in the list of those that want a flush.
+    /// It is in the list of connections that need a flush.
     pub(crate) is_listed: bool,
-    /// The engine knows this connection and gets its events.
+    /// The connection was reported to the engine, which gets its events.
     pub(crate) is_known: bool,
     /// The engine has had its last event.
     pub(crate) is_over: bool,
     /// Events of the socket that epoll watches.
     pub(crate) interest: Ready,
-    /// Time at which to give up the awaited event.
+    /// Time limit of the awaited event.
     pub(crate) deadline: Option<Time>,
     pub(crate) private_data: Box<[u8]>,
     pub(crate) peer: SocketAddr,
 }
 
-/// Octets that arrived and are not used up, or that wait to be sent. Their memory is lent by the
-/// shard from the first octet to the last: connections that wait for nothing have none.
+/// Octets that arrived and are not consumed, or that wait to be sent. Their memory is lent by the
+/// shard from the first octet to the last: idle connections have none.
 #[derive(Debug, Default)]
 pub(crate) struct LentOctets {
-    /// All the room that there may be, or none.
+    /// The full buffer, or none.
     pub(crate) octets: Box<[u8]>,
     pub(crate) len: usize,
 }
 
-/// Memory that no connection has at the moment: as much as was lately needed at one time.
+/// Free buffers of the shard: the number that was recently needed at one time.
 #[derive(Debug)]
 pub(crate) struct Spares {
     /// Octets of each buffer.
     buffer_len: usize,
     free: Vec<Box<[u8]>>,
-    /// Buffers that connections have, and the most of them since the surplus was looked at.
+    /// Buffers that are lent, and their maximum since the surplus was last checked.
     lent: usize,
     most: usize,
-    /// Buffers that came back since then.
+    /// Buffers returned since then.
     returns: u32,
 }
 
 impl Spares {
-    /// Buffers to come back before those are freed that were not needed meanwhile.
+    /// Number of returned buffers after which the unneeded ones are freed.
     const EPOCH: u32 = 4_096;
-    /// Buffers that are kept anyhow.
+    /// Buffers that are always kept.
     const KEPT: usize = 8;
 
-    /// For at most `connections`, each of which has one buffer of `buffer_len` octets. Those that
-    /// are kept anyhow are there at once: no call is the first to need one.
+    /// For at most `connections`, each with one buffer of `buffer_len` octets. The buffers that are
+    /// always kept are allocated here, so that no call is the first to need one.
     pub(crate) fn new(connections: usize, buffer_len: usize) -> Self {
         let mut free = Vec::with_capacity(connections);
         free.resize_with(Self::KEPT.min(connections), || vec![0; buffer_len].into());
         Self { buffer_len, free, lent: 0, most: 0, returns: 0 }
     }
 
-    /// Takes memory back that nothing is in.
+    /// Takes an empty buffer back.
     pub(crate) fn take_back(&mut self, lent: &mut LentOctets) {
         if lent.len == 0 && !lent.octets.is_empty() {
             self.free.push(std::mem::take(&mut lent.octets));
@@ -166,7 +168,7 @@ impl Spares {
         }
     }
 
-    /// Gives memory to what has none.
+    /// Lends a buffer, unless there is one.
     pub(crate) fn lend(&mut self, lent: &mut LentOctets) {
         if lent.octets.is_empty() {
             let buffer_len = self.buffer_len;
@@ -176,7 +178,7 @@ impl Spares {
         }
     }
 
-    /// A crowd that read nothing may have needed much, once.
+    /// A crowd of connections may once have needed many buffers.
     #[cold]
     fn free_surplus(&mut self) {
         self.free.truncate((self.most - self.lent).max(Self::KEPT));
@@ -184,7 +186,7 @@ impl Spares {
     }
 }
 
-// A set-up frame, and whatever follows a Reply, fit where the longest FPDU fits.
+// A set-up frame, and the octets after a Reply, fit in a buffer for the longest FPDU.
 const _: () = assert!(mpa::FRAME_MAX < fpdu::FPDU_MAX);
 
 impl LentOctets {
@@ -192,7 +194,7 @@ impl LentOctets {
         self.octets.get(..self.len).expect("the content is inside the buffer")
     }
 
-    /// Forgets the first `count` octets.
+    /// Drops the first `count` octets.
     pub(crate) fn consume(&mut self, count: usize) {
         assert!(count <= self.len, "only what is there is consumed");
         if count == 0 {
@@ -230,8 +232,8 @@ impl IwarpConn {
         }
     }
 
-    /// Asks the processor for what a short message and its answer need of this connection, in front
-    /// of a system call that takes as long as that memory.
+    /// Prefetches the state that a short message and its answer need, before a system call that
+    /// takes as long as the memory access.
     #[inline]
     pub(crate) fn prefetch(&self) {
         const TO_STATE: usize = offset_of!(IwarpConn, wants_flush);
@@ -244,7 +246,7 @@ impl IwarpConn {
         }
     }
 
-    /// Work was posted to it: its key is in `posted`.
+    /// Records that work was posted, by adding its key to `posted`.
     pub(crate) fn note_posted(&mut self, posted: &mut Vec<Key>) {
         if !self.is_posted {
             self.is_posted = true;
@@ -280,8 +282,8 @@ impl IwarpConn {
         matches!(self.state, IwarpState::AwaitTerminateSent { .. })
     }
 
-    /// Returns true if the peer is between two messages, so that it may leave in order. Answers
-    /// that the peer owes do not matter here: they do not show how it left.
+    /// Returns true if the peer is between two messages, so that its end is an orderly one.
+    /// Outstanding answers of the peer do not count: they do not show how it left.
     pub(crate) fn is_clean(&self) -> bool {
         let is_between = |link: &IwarpLink| {
             link.landing.is_none() && link.arrival.is_none() && !link.is_amid_tagged
@@ -306,7 +308,7 @@ impl IwarpConn {
     }
 }
 
-/// The host behind an address, as far as an address tells: IPv6 gives a host a whole /64.
+/// Identifies the host of an address, as far as possible: a host on IPv6 has a whole /64.
 pub(crate) const fn host(address: SocketAddr) -> u64 {
     match address.ip().to_canonical() {
         IpAddr::V4(address) => address.to_bits() as u64,
@@ -323,7 +325,7 @@ pub(crate) enum ConnStanding {
     Waiting,
     /// [`Limits::connections`](stag_verbs::Limits::connections).
     Taken,
-    /// None: for the engine it has ended.
+    /// None: it has ended for the engine.
     Over,
 }
 
@@ -353,17 +355,17 @@ pub(crate) struct IwarpShared {
     pub(crate) config: crate::IwarpConfig,
     pub(crate) epoll: Epoll,
     pub(crate) census: Census,
-    /// Memory for inputs: each holds the longest FPDU.
+    /// Buffers for inputs: each holds the longest FPDU.
     pub(crate) spares: Spares,
-    /// Memory for outputs.
+    /// Buffers for outputs.
     pub(crate) output_spares: Spares,
-    /// Memory for work requests and for FPDUs that wait, of connections that have none.
+    /// Memory for work requests and waiting FPDUs, for connections that need it.
     pub(crate) spare_works: Vec<VecDeque<Work>>,
     pub(crate) spare_fpdus: Vec<VecDeque<Fpdu>>,
     pub(crate) windows: Windows,
     pub(crate) crc_losers: CrcLosers,
     pub(crate) receives: Receives,
-    /// [`rx::has_few_receives`](crate::rx::has_few_receives): it is asked before each read.
+    /// [`rx::has_few_receives`](crate::rx::has_few_receives), which is checked before each read.
     pub(crate) has_few_receives: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IwarpStats,
@@ -372,7 +374,7 @@ pub(crate) struct IwarpShared {
     /// Buffer in which FPDUs with markers are assembled.
     pub(crate) scratch: Vec<u8>,
     pub(crate) now: Time,
-    /// A receive or a parking place became free since stalled connections were last looked at.
+    /// A receive or a parking place has become free since stalled connections were last checked.
     pub(crate) may_resume: bool,
 }
 
@@ -386,7 +388,7 @@ impl IwarpShared {
 
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        // An event is long, and so is its absence: most looks find none.
+        // An event is large, and so is an empty option of it: most calls find none.
         let event = self.events.pop_front()?;
         if self.events.is_empty() {
             self.events.clear(); // back to its first places, which are in the cache
@@ -395,7 +397,7 @@ impl IwarpShared {
     }
 }
 
-/// The protocol's Terminate in the contract's words.
+/// Converts the protocol's Terminate to the contract's type.
 pub(crate) const fn terminate(cause: rdmap::Terminate) -> Terminate {
     let layer = match cause.layer {
         0 => Layer::Rdmap,

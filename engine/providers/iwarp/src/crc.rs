@@ -1,4 +1,4 @@
-//! CRC32c with whatever instructions this machine has.
+//! CRC32c by the fastest instructions of this machine.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use stag_pools::{RunningCrc, copy_octets, crc32c, crc32c_copied};
@@ -6,13 +6,13 @@ use stag_protocol::iwarp::fpdu::Crc32c;
 
 /// A running CRC32c.
 pub(crate) enum Crc {
-    /// By the processor's own instructions.
+    /// By the processor's CRC instructions.
     Own(RunningCrc),
-    /// By a library, for processors of which [`RunningCrc`] knows no instructions.
+    /// By a library, for processors without instructions that [`RunningCrc`] supports.
     Other(OtherCrc),
 }
 
-/// The state of a running CRC, alone: what computes with it is long.
+/// The state of a running CRC only: the library's own state is large.
 pub(crate) struct OtherCrc(u32);
 
 impl OtherCrc {

@@ -20,21 +20,20 @@ use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 /// Octets of the buffer for large reads.
 pub(crate) const STAGING: usize = 256 << 10;
-/// Events that come with a connection's end, beside those of its work and its windows; and with its
-/// beginning.
+/// Events of a connection's beginning and end, in addition to those of its work and its windows.
 const EVENTS_PER_CONNECTION: usize = 4;
 
 const _: () = assert!(STAGING >= 2 * fpdu::FPDU_MAX);
 
-/// The look for input that a poll has not had yet.
+/// The look for input that a poll still has to make.
 #[derive(Clone, Copy, Debug, Default)]
 enum NextLook {
     /// It has looked.
     #[default]
     None,
-    /// At the hot connection, or at all when their turn has come.
+    /// At the hot connection, or at all sockets if it is their turn.
     HotOrAll,
-    /// At all.
+    /// At all sockets.
     All,
 }
 
@@ -43,7 +42,7 @@ enum NextLook {
 pub struct Iwarp {
     pub(crate) conns: Table<Box<IwarpConn>>,
     pub(crate) shared: IwarpShared,
-    /// Those whose MPA Request is not there, the oldest first.
+    /// Connections without a complete MPA Request, the oldest first.
     pub(crate) half_open: VecDeque<Key>,
     pub(crate) listeners: Vec<OwnedFd>,
     /// Time to accept connections again after descriptors ran out.
@@ -52,34 +51,32 @@ pub struct Iwarp {
     next_deadline: Option<Time>,
     /// Connections with work whose doorbell has not been rung.
     pub(crate) posted: Vec<Key>,
-    /// Connections with something to send that needs no doorbell.
+    /// Connections with FPDUs to send that need no doorbell.
     answering: Vec<Key>,
-    /// Connections that are not read on until a message can wait again.
+    /// Connections that are not read until another message can wait.
     stalled: Vec<Key>,
     /// An event or a message was reported since the last look at the sockets.
     pub(crate) is_fruitful: bool,
-    /// Until this time nothing is left to be done, once all events are told, but to look whether
-    /// something arrived.
+    /// Until this time, once all events are reported, the only work is to look for input.
     pub(crate) quiet_until: Time,
     pub(crate) brought: Brought,
     pub(crate) hot: Hot,
-    /// The connection whose end was the last event: the engine may ask about it until it polls
-    /// again.
+    /// The connection whose end was the last event: the engine may query it until the next poll.
     ended: Option<Key>,
 }
 
 impl Iwarp {
-    /// A provider without connections. Fails when the kernel gives no epoll or no memory.
+    /// A provider without connections. Fails if the kernel provides no epoll or no memory.
     ///
     /// # Panics
-    /// When `limits` ask for more than 65,536 windows.
+    /// If `limits` request more than 65,536 windows.
     pub fn new(mut config: IwarpConfig) -> io::Result<Self> {
         let limits = &mut config.limits;
         limits.private_data_len = limits.private_data_len.min(mpa::PRIVATE_DATA_MAX);
         (limits.sends_invalidation, limits.bears_invalidation) = (true, true);
         let Limits { connections, send_queue, receives, receive_len, windows, .. } = *limits;
-        // Beside those the engine knows: set-ups that have not got that far, and ends that are not
-        // over.
+        // In addition to the engine's connections: set-ups that are not reported yet, and lingering
+        // ones.
         let places = connections * 2 + config.half_open + config.spare;
         let works = send_queue.saturating_mul(connections);
         let events = works.saturating_add(receives + windows + EVENTS_PER_CONNECTION * places);
@@ -130,17 +127,17 @@ impl Iwarp {
         self.shared.windows.bound()
     }
 
-    /// Connections that exist for the engine, those being set up included.
+    /// Connections that were reported to the engine, including those in set-up.
     pub fn connections(&self) -> usize {
         self.shared.census.waiting + self.shared.census.taken
     }
 
-    /// TCP connections whose MPA Request is not there yet.
+    /// TCP connections without a complete MPA Request.
     pub fn half_open(&self) -> usize {
         self.shared.census.half_open
     }
 
-    /// Gives a socket a place and has it watched.
+    /// Adds a socket to the table and to epoll.
     pub(crate) fn adopt(
         &mut self,
         socket: OwnedFd,
@@ -148,7 +145,7 @@ impl Iwarp {
         state: IwarpState,
     ) -> Option<&mut IwarpConn> {
         self.have_place();
-        // The key is known when the place is taken; the connection carries it.
+        // The key is known once the entry is taken; the connection stores it.
         let conn = Box::new(IwarpConn::new(Qp(Key::from_bits(0)), socket, peer.0, state));
         let key = self.conns.insert(conn).ok()?;
         let conn = self.conns.get_mut(key)?;
@@ -163,7 +160,8 @@ impl Iwarp {
         self.conns.get_mut(key).map(|conn| &mut **conn)
     }
 
-    /// Frees a place if all are in use: the oldest lingering connection that is over loses its own.
+    /// Frees an entry if all are in use, by removing the oldest lingering connection that has
+    /// ended.
     fn have_place(&mut self) {
         if self.conns.len() < self.conns.capacity() {
             return;
@@ -174,8 +172,7 @@ impl Iwarp {
         }
     }
 
-    /// Runs `act` on a connection, then brings lists, timers and epoll in line with what became of
-    /// it.
+    /// Runs `act` on a connection, then updates lists, timers and epoll for its new state.
     pub(crate) fn with<R>(
         &mut self,
         key: Key,
@@ -245,7 +242,7 @@ impl Iwarp {
             if self.conns.get_mut(key).is_some_and(|conn| tx::send_copies(conn, &mut self.shared)) {
                 continue; // the connection is as it was: there is nothing to settle
             }
-            // One that is found broken is read once more, to the shared buffer.
+            // A connection found broken is read once more, into the shared buffer.
             self.use_brought();
             self.with(key, |conn, shared| {
                 conn.is_posted = false;
@@ -260,7 +257,7 @@ impl Iwarp {
 
     /// Sends answers, Terminates and Reads that waited.
     fn answer_all(&mut self) {
-        // One that ends can let another go on, which is then at the end of this list.
+        // The end of one may let another continue, which is then at the end of this list.
         let mut place = 0;
         while let Some(key) = self.answering.get(place).copied() {
             place += 1;
@@ -274,7 +271,7 @@ impl Iwarp {
         self.answering.clear();
     }
 
-    /// Goes on with connections whose messages had nowhere to go.
+    /// Continues connections with messages that had no receive.
     fn resume_all(&mut self) {
         if !std::mem::take(&mut self.shared.may_resume) || self.stalled.is_empty() {
             return;
@@ -304,7 +301,7 @@ impl Iwarp {
             return self.poll_all(now, NextLook::HotOrAll);
         }
         self.shared.may_resume = false; // nobody is stalled
-        // A look that brought something is followed by a ring before the next one.
+        // After a look that found input, the engine rings before the next look.
         if std::mem::take(&mut self.is_fruitful) {
             return None;
         }
@@ -315,14 +312,13 @@ impl Iwarp {
         }
     }
 
-    /// Returns true if, once all events are told, nothing is left to do but to look whether
-    /// something arrived.
+    /// Returns true if, once all events are reported, the only work is to look for input.
     #[inline]
     pub(crate) fn is_quiet(&self, now: Time) -> bool {
         now < self.quiet_until
     }
 
-    /// Finds out until when it is quiet.
+    /// Updates the time until which it is quiet.
     fn note_quiet(&mut self) {
         let owes_nothing =
             self.ended.is_none() && self.answering.is_empty() && self.stalled.is_empty();
@@ -331,7 +327,7 @@ impl Iwarp {
             if is_quiet { self.next_deadline.unwrap_or(Time(u64::MAX)) } else { Time(0) };
     }
 
-    /// Does what is to be done until there is an event, and looks for input at most once.
+    /// Works until there is an event, and looks for input at most once.
     fn poll_all(&mut self, now: Time, mut next_look: NextLook) -> Option<Event> {
         if let Some(conn) = self.ended.take().and_then(|key| self.conns.get_mut(key)) {
             conn.is_over = true;
@@ -349,7 +345,7 @@ impl Iwarp {
             } else if !self.answering.is_empty() {
                 self.answer_all();
             } else if self.shared.events.is_empty()
-                // A look that brought something is followed by a ring before the next one.
+                // After a look that found input, the engine rings before the next look.
                 && (std::mem::take(&mut self.is_fruitful)
                     || !self.look(std::mem::take(&mut next_look)))
             {
@@ -368,7 +364,7 @@ impl Iwarp {
         event
     }
 
-    /// Looks whether something arrived.
+    /// Looks for input.
     fn look(&mut self, at: NextLook) -> bool {
         match at {
             NextLook::None => false,
@@ -377,13 +373,13 @@ impl Iwarp {
         }
     }
 
-    /// Looks which sockets are ready. True when there is one.
+    /// Looks for ready sockets. Returns true if there is one.
     pub(crate) fn look_at_all(&mut self) -> bool {
         let IwarpShared { epoll, stats, .. } = &mut self.shared;
         epoll.look(stats)
     }
 
-    /// Returns true if the next poll has nothing to do, as far as the kernel knows.
+    /// Returns true if the next poll has nothing to do, according to the kernel.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.use_brought();
         let only = self.hot.only();
@@ -424,7 +420,7 @@ impl Iwarp {
         });
     }
 
-    /// Gives up what has waited too long.
+    /// Handles expired deadlines.
     fn expire(&mut self, now: Time) {
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept_at = None;
@@ -436,7 +432,7 @@ impl Iwarp {
         self.next_deadline = None;
         for place in 0..self.conns.capacity() {
             let Some(key) = self.conns.key_at(place) else { continue };
-            // Also sets the earliest deadline of those that go on.
+            // Also sets the earliest deadline of the remaining ones.
             self.with(key, |conn, shared| {
                 if conn.deadline.is_some_and(|deadline| deadline <= now) {
                     give_up(conn, shared);
@@ -447,7 +443,7 @@ impl Iwarp {
 }
 
 impl Drop for Iwarp {
-    /// The sockets close, so nobody can reach a window any more: their buffers go back to their
+    /// Closes the sockets, so no peer can reach a window any more: their buffers return to their
     /// pool.
     fn drop(&mut self) {
         for (key, _) in self.conns.iter() {

@@ -1,11 +1,11 @@
-//! One connection that is busy alone is asked itself whether something arrived.
+//! The hot connection: if only one connection is busy, its socket is read directly.
 //!
-//! To have epoll say that it did takes a system call more for each message, and the peer's kernel,
-//! which is this one on loopback, more time for each of its sends. So epoll does not watch such a
-//! connection for octets until another one has some, or the shard is about to sleep.
+//! Using epoll would take one more system call for each message, and more time for each send in the
+//! peer's kernel, which on loopback is this one. So epoll does not watch such a connection for
+//! input until another one has some, or the shard is about to sleep.
 //!
-//! Whoever alone had something before a sleep is asked once behind it, before epoll is: a wake-up
-//! says only that somebody has something, and that is nearly always the same one.
+//! If only one connection had input before a sleep, it is read once after the sleep, before epoll
+//! is asked: a wake-up does not identify the connection, and it is nearly always the same one.
 
 use crate::{
     Iwarp,
@@ -15,31 +15,31 @@ use crate::{
 };
 use stag_pools::table::Key;
 
-/// Times in a row that it was the only one with something, before it is hot.
+/// Consecutive times that only this connection had input, after which it is hot.
 const STREAK: u32 = 16;
-/// Times that it is asked between two looks at all others.
+/// Direct reads between two looks at all others.
 const ASKS: u32 = 4;
 
 /// The connection that is hot, or about to be: the only one with input for several looks in a row.
 #[derive(Debug, Default)]
 pub(crate) struct Hot {
-    /// The only connection with input at the latest look; `streak` counts how many times in a row.
+    /// The only connection with input at the latest look; `streak` counts the consecutive times.
     latest: Option<Key>,
     streak: u32,
-    /// Times to ask it before the next look.
+    /// Direct reads left before the next look.
     asks: u32,
-    /// Another one had something since the latest sleep.
+    /// Another connection had input since the latest sleep.
     is_mixed: bool,
 }
 
 impl Hot {
-    /// Returns the connection to ask, if one is hot and it is not time to look at all others.
+    /// Returns the hot connection, if there is one and it is not time to look at all others.
     #[inline]
     pub(crate) fn ask(&mut self) -> Option<Key> {
         match self.asks.checked_sub(1) {
             Some(asks) => self.asks = asks,
             None => {
-                // The next time, if one is hot.
+                // For the next time, if one is hot.
                 self.asks = if self.streak >= STREAK { ASKS } else { 0 };
                 return None;
             }
@@ -47,19 +47,19 @@ impl Hot {
         self.latest
     }
 
-    /// The only connection that had something since the latest sleep.
+    /// The only connection that had input since the latest sleep.
     pub(crate) fn only(&self) -> Option<Key> {
         self.latest.filter(|_| !self.is_mixed)
     }
 
-    /// Has `latest` asked once, behind the sleep that begins.
+    /// Makes `latest` be read once after the sleep that begins.
     pub(crate) fn expect(&mut self, latest: Option<Key>) {
         *self = Self { latest, asks: u32::from(latest.is_some()), ..Self::default() };
     }
 }
 
 impl Iwarp {
-    /// Epoll says that `key` has something.
+    /// Notes that epoll reported input on `key`.
     pub(crate) fn note_ready(&mut self, key: Key) {
         if self.hot.latest == Some(key) {
             self.hot.streak = self.hot.streak.saturating_add(1);
@@ -79,7 +79,7 @@ impl Iwarp {
         }
     }
 
-    /// Nobody is hot any more.
+    /// Ends the hot state.
     #[cold]
     pub(crate) fn cool(&mut self) {
         let Some(key) = self.hot.latest.take() else { return };
@@ -92,8 +92,8 @@ impl Iwarp {
         }
     }
 
-    /// Asks whoever is hot, if it is not time to look at all others. Whether something arrived;
-    /// `None`: look. An answer that there is nothing costs one system call and little else.
+    /// Reads the hot connection, if it is not time to look at all others. Returns true if octets
+    /// arrived, and `None` if a look is due. Finding nothing costs one system call and little else.
     #[inline]
     pub(crate) fn ask_hot(&mut self) -> Option<bool> {
         let key = self.hot.ask()?;
@@ -112,7 +112,7 @@ impl Iwarp {
         Some(true)
     }
 
-    /// Out of line, so that an answer that there is nothing stays short.
+    /// Out of line, so that the path without input stays short.
     #[inline(never)]
     pub(crate) fn use_fetched(&mut self, key: Key, fetched: SocketResult) {
         self.with(key, |conn, shared| rx::use_fetched(conn, shared, fetched));

@@ -1,33 +1,33 @@
 //! A software RNIC: the provider contract over iWARP on TCP (DESIGN D4).
 //!
-//! It speaks real iWARP (RFC 5040, 5041, 5044, 6581), so a Linux kernel with siw or an iWARP
-//! adapter can be its peer. One [`Iwarp`] belongs to one shard and one thread: its sockets never
-//! block, one epoll watches them, and nothing is allocated once a connection stands.
+//! It speaks standard iWARP (RFC 5040, 5041, 5044, 6581), so a Linux kernel with siw or an iWARP
+//! adapter can be its peer. One [`Iwarp`] belongs to one shard and one thread: its sockets are
+//! non-blocking, one epoll watches them, and nothing is allocated once a connection is established.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `open` | providers made from addresses |
 //! | `provider` | the contract's calls |
 //! | `driver` | the provider: poll loop, doorbells, timers |
-//! | `hot` | a connection that is busy alone |
-//! | `look` | messages told without an event |
-//! | `accept` | listening, peers taken in |
+//! | `hot` | direct reads of the only busy connection |
+//! | `look` | messages reported without an event |
+//! | `accept` | listening, accepted peers |
 //! | `cm` | connection set-up: connecting, TCP, MPA Request and Reply |
 //! | `rx` | octets in: FPDUs, checks, placement |
 //! | `tx` | octets out: segments, CRCs, one system call for many FPDUs |
-//! | `close` | how connections end |
-//! | `siw` | what a Linux kernel needs that we connect to |
+//! | `close` | ends of connections |
+//! | `siw` | workarounds for a Linux kernel that we connect to |
 //! | `sock` | sockets and epoll |
 //!
 //! Promises beyond the contract: a peer's access is checked before its first octet is placed, and
-//! nothing that was placed counts before its CRC was right (docs/landing.md); a violation gets the
-//! Terminate that the RFCs name, and siw's way of writing a Terminate is understood. Completion of
-//! a Send or Write means that the kernel has the octets.
+//! placed octets count only after their CRC was verified (docs/landing.md). A violation gets the
+//! Terminate that the RFCs name, and siw's encoding of a Terminate is understood. Completion of a
+//! Send or Write means that the kernel has the octets.
 //!
-//! Peers that connect and say nothing keep nobody out: every stage of set-up has its deadline, the
-//! oldest half-open connection makes place for a newcomer, and those that have ended linger only
-//! while nobody needs their places. An idle connection has no memory for octets, work requests or
-//! FPDUs: the shard lends it while they wait.
+//! Silent peers cannot keep others out: every stage of set-up has its deadline, the oldest
+//! half-open connection makes room for a newcomer, and ended connections linger only while their
+//! entries are not needed. An idle connection has no memory for octets, work requests or FPDUs: the
+//! shard lends it while there are any.
 #![forbid(unsafe_code)]
 
 mod accept;

@@ -1,9 +1,9 @@
-//! Messages told by a look: straight from the shared buffer, without a receive and without an
+//! Messages reported by a look: directly from the shared buffer, without a receive and without an
 //! event.
 //!
-//! One read brings many FPDUs. A look takes the first one if it is the next Send of its connection
-//! and leaves the rest where it is, for the next look; whatever else is in front is left to the
-//! next poll, which uses all that the read brought. Until then nothing else is read.
+//! One read brings many FPDUs. A look takes the first one if it is the next Send of its connection,
+//! and leaves the rest in the buffer for the next look. Any other FPDU in front is left to the next
+//! poll, which uses everything that the read brought. Until then nothing else is read.
 
 use crate::{
     Iwarp,
@@ -15,28 +15,27 @@ use stag_pools::table::Key;
 use stag_verbs::{Look, Looked, Time};
 use std::ops::Range;
 
-/// Octets of one connection in the shared buffer that the latest read brought, and that nothing has
-/// used.
+/// Unused octets of one connection in the shared buffer, from the latest read.
 #[derive(Debug, Default)]
 pub(crate) struct Brought {
     from: Option<Key>,
     octets: Range<usize>,
 }
 
-/// Outcome of a read that a look makes.
+/// Result of a read that a look makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Brings {
-    /// Octets, in front of which there may be a message.
+    /// Octets, which may begin with a message.
     Octets,
     /// Nothing has arrived.
     Nothing,
-    /// Something that is for the next poll.
+    /// An event for the next poll.
     Other,
 }
 
 impl Iwarp {
-    /// A message, or nothing, as [`poll_once`](Self::poll_once) finds it out; everything else is
-    /// left to that.
+    /// Finds a message, or nothing, as [`poll_once`](Self::poll_once) does; everything else is left
+    /// to that.
     #[inline(always)]
     pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Looked {
         self.shared.now = now;
@@ -54,7 +53,7 @@ impl Iwarp {
         self.look_in_front(room).unwrap_or(Look::Other.into())
     }
 
-    /// The message in front of what was brought. `None` when that is for the poll.
+    /// The message in front of the octets read. `None` if they are for the poll.
     #[inline(always)]
     fn look_in_front(&mut self, room: &mut [u8]) -> Option<Looked> {
         let Self { conns, shared, brought, .. } = self;
@@ -71,7 +70,7 @@ impl Iwarp {
         }
         brought.octets.start += send.consumed;
         conn.took_next_send(stats, len);
-        // Before a ring nobody else is asked: the latest read was all that there is.
+        // Before a ring no other connection is read: the latest read brought everything there was.
         self.is_fruitful = !brought.octets.is_empty() || epoll.has_next();
         if self.is_fruitful {
             return Some(Look::Message { qp: conn.qp, len }.into());
@@ -79,10 +78,10 @@ impl Iwarp {
         Some(Looked::last_message(conn.qp, len))
     }
 
-    /// Reads what has arrived at the next connection that has something, without using it.
+    /// Reads the input of the next ready connection, without using it.
     #[inline(always)]
     fn bring(&mut self) -> Brings {
-        // Behind a look that brought something nobody is asked, and no turn is used up.
+        // After a look that found input nothing is read, and no turn is used up.
         if !self.is_fruitful
             && let Some(key) = self.hot.ask()
         {
@@ -91,11 +90,11 @@ impl Iwarp {
         self.bring_any()
     }
 
-    /// The same when it is not simply the turn of the connection that is hot.
+    /// The same if it is not simply the hot connection's turn.
     #[inline(never)]
     fn bring_any(&mut self) -> Brings {
         if !self.shared.epoll.has_next() {
-            // A look that brought something is followed by a ring before the next one.
+            // After a look that found input, the engine rings before the next look.
             if std::mem::take(&mut self.is_fruitful) || !self.look_at_all() {
                 return Brings::Nothing;
             }
@@ -103,7 +102,7 @@ impl Iwarp {
         self.bring_ready()
     }
 
-    /// The same of the connections that epoll found ready.
+    /// The same for the connections that epoll found ready.
     fn bring_ready(&mut self) -> Brings {
         while let Some((id, ready)) = self.shared.epoll.peek() {
             let key = Key::from_bits(id);
@@ -124,7 +123,7 @@ impl Iwarp {
         Brings::Nothing
     }
 
-    /// The same of this connection.
+    /// The same for this connection.
     #[inline(always)]
     fn bring_from(&mut self, key: Key) -> Brings {
         let Some(conn) = self.conns.get_mut(key) else { return Brings::Other };
@@ -144,8 +143,8 @@ impl Iwarp {
         }
     }
 
-    /// Uses what looks have left, as polls use what they read: before anything else is read.
-    /// Returns true if something was left.
+    /// Uses octets that looks have left, as polls do, before anything else is read. Returns true if
+    /// there were any.
     #[inline]
     pub(crate) fn use_brought(&mut self) -> bool {
         let is_left = !self.brought.octets.is_empty();

@@ -1,5 +1,5 @@
-//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and
-//! done at the next ring.
+//! The contract's calls: each request for a connection is checked here, queued, and carried out at
+//! the next ring.
 
 use crate::{
     Iwarp, IwarpAddress, close, cm,
@@ -15,13 +15,13 @@ use stag_verbs::{
 use std::{ops::Range, os::fd::BorrowedFd};
 
 impl Iwarp {
-    /// The connection that `qp` names for the engine.
+    /// The connection of `qp`, until the engine has handled its last event.
     fn named(&self, qp: Qp) -> Option<&IwarpConn> {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
     }
 }
 
-/// An established connection for one work request, and what it shares with others.
+/// An established connection for one work request, with the shared state that it needs.
 pub struct IwarpPosted<'a> {
     qp: Qp,
     link: &'a mut IwarpLink,
@@ -118,7 +118,7 @@ impl Provider for Iwarp {
     }
 
     fn disconnect(&mut self, qp: Qp) {
-        // What arrived before is told before.
+        // Input that arrived earlier is reported first.
         self.use_brought();
         self.with(qp.0, disconnect);
     }
@@ -256,7 +256,7 @@ impl Provider for Iwarp {
     }
 }
 
-/// Disconnects: sends posted work as far as the kernel takes it, and flushes the rest.
+/// Disconnects: sends posted work as far as the kernel accepts it, and flushes the rest.
 fn disconnect(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match conn.state {
         IwarpState::AwaitEnd | IwarpState::Dead | IwarpState::AwaitTerminateSent { .. } => return,
@@ -268,7 +268,7 @@ fn disconnect(conn: &mut IwarpConn, shared: &mut IwarpShared) {
         }
         _ => {}
     }
-    // Sending may have found out that the connection has ended by itself.
+    // Sending may have revealed that the connection has already ended.
     if conn.is_live() && !conn.is_terminating() {
         close::end_gently(conn, shared, Cause::Local);
     }

@@ -1,10 +1,10 @@
-//! Receiving: octets become FPDUs, FPDUs are checked (length, CRC, DDP, RDMAP, window) and only
-//! then placed; the payload of long tagged ones is placed as it arrives, and counts when the CRC
-//! was right ([`tagged`]).
+//! Receiving: octets become FPDUs, which are checked (length, CRC, DDP, RDMAP, window) and only
+//! then placed. The payload of long tagged FPDUs is placed as it arrives, and counts once the CRC
+//! was verified ([`tagged`]).
 //!
-//! Reads are large and go to a buffer that all connections share; what is left of an FPDU stays
-//! with its connection. A read never brings more Sends than there are receives and parking places,
-//! unless all that it brings has room in the connection's own buffer, where messages can wait.
+//! Reads are large and go to a buffer that all connections share; the rest of an incomplete FPDU
+//! stays with its connection. A read never brings more Sends than there are receives and parking
+//! places, unless all of its octets fit in the connection's own buffer, where messages can wait.
 
 mod next_send;
 mod place;
@@ -38,7 +38,7 @@ const SEND_FPDU_MIN: usize = fpdu::fpdu_len(ddp::UNTAGGED_LEN as u16);
 /// FPDUs that land before other connections have their turn.
 const LANDINGS: usize = STAGING / fpdu::FPDU_MAX + 1;
 
-/// Handles a socket that may have octets, or its end, for us.
+/// Handles a socket that may have octets for us, or has ended.
 pub(crate) fn readable(conn: &mut IwarpConn, shared: &mut IwarpShared, ready: Ready) {
     if conn.is_stalled {
         // It is not watched for octets, so both directions ended or it broke.
@@ -49,13 +49,13 @@ pub(crate) fn readable(conn: &mut IwarpConn, shared: &mut IwarpShared, ready: Re
     use_fetched(conn, shared, fetched);
 }
 
-/// Reads what has arrived, to where [`use_fetched`] expects it.
+/// Reads the input, to the place where [`use_fetched`] expects it.
 #[inline]
 pub(crate) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     if conn.is_between_fpdus() { fetch_between(conn, shared) } else { fetch_rest(conn, shared) }
 }
 
-/// Reads what has arrived at a connection that is between two FPDUs to the shared buffer.
+/// Reads the input of a connection that is between two FPDUs to the shared buffer.
 #[inline(always)]
 pub(crate) fn fetch_between(conn: &IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     let limit = large(shared);
@@ -64,8 +64,7 @@ pub(crate) fn fetch_between(conn: &IwarpConn, shared: &mut IwarpShared) -> Socke
     sock::receive(&conn.socket, room, stats)
 }
 
-/// Returns true if there are never more receives and parking places than the shortest read brings
-/// Sends.
+/// Returns true if receives and parking places can never outnumber the Sends of the shortest read.
 pub(crate) fn has_few_receives(config: &IwarpConfig) -> bool {
     let places = config.limits.receives.saturating_add(config.parking.max(1));
     places <= fpdu::FPDU_MAX / SEND_FPDU_MIN
@@ -81,7 +80,7 @@ fn large(shared: &IwarpShared) -> usize {
     sends.clamp(fpdu::FPDU_MAX, STAGING)
 }
 
-/// Reads what belongs to a frame or an FPDU of which a part is there, and what follows.
+/// Reads the rest of an incomplete frame or FPDU, and the octets after it.
 #[inline(never)]
 fn fetch_rest(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     if !conn.is_established() {
@@ -90,7 +89,7 @@ fn fetch_rest(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     match &conn.link {
         Some(link) if link.arrival.is_some() => tagged::fetch(conn, shared),
         Some(link) if link.headers_first > 0 => {
-            // Never more than the connection can keep of its own, should it have to wait.
+            // At most as much as the connection can keep itself, in case it has to wait.
             let limit = (conn.own_end() + tagged::HEAD).min(fpdu::FPDU_MAX);
             receive_staged(conn, shared, limit)
         }
@@ -101,8 +100,8 @@ fn fetch_rest(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     }
 }
 
-/// Uses what [`fetch`] has read, and reads on while one FPDU behind the other lands. Nothing is
-/// read that is not used.
+/// Uses the octets that [`fetch`] has read, and reads on while one FPDU after the other lands.
+/// Everything that is read is used.
 pub(crate) fn use_fetched(
     conn: &mut IwarpConn,
     shared: &mut IwarpShared,
@@ -124,7 +123,7 @@ pub(crate) fn use_fetched(
     }
 }
 
-/// Returns true if one FPDU has landed and the next lands, of which more is likely to be there.
+/// Returns true if one FPDU has landed and the next one lands, of which more has probably arrived.
 fn use_octets(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> bool {
     if !conn.is_established() {
         conn.input.len += octets;
@@ -141,11 +140,11 @@ fn use_octets(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> 
     if behind > 0 {
         use_staged(conn, shared, 0..behind);
     }
-    // A connection that ended reads no more: its Terminate goes first.
+    // A connection that ended is not read any more: its Terminate goes first.
     behind == tagged::HEAD && conn.is_established() && conn.is_landing()
 }
 
-/// Reads behind what the connection has already, which does not count yet.
+/// Reads after the connection's present input, without counting the new octets yet.
 pub(crate) fn receive_own(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     shared.spares.lend(&mut conn.input);
     let room = conn.input.octets.get_mut(conn.input.len..).unwrap_or_default();
@@ -155,7 +154,7 @@ pub(crate) fn receive_own(conn: &mut IwarpConn, shared: &mut IwarpShared) -> Soc
     sock::receive(&conn.socket, room, &mut shared.stats)
 }
 
-/// Uses what is in the connection's own buffer.
+/// Uses the octets in the connection's own buffer.
 pub(crate) fn use_input(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match conn.state {
         IwarpState::AwaitReply { .. }
@@ -176,9 +175,8 @@ pub(crate) fn use_input(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     }
 }
 
-/// Reads up to `limit` octets: first the rest of the FPDU that the connection holds a part of,
-/// where that is, and what follows to the shared buffer. So only the parts of one FPDU are ever
-/// moved.
+/// Reads up to `limit` octets: first the rest of the incomplete FPDU, into the connection's buffer,
+/// then the following octets into the shared buffer. So only the parts of one FPDU are ever moved.
 fn receive_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, limit: usize) -> SocketResult {
     let IwarpShared { staging, stats, .. } = shared;
     let end = conn.own_end();
@@ -187,7 +185,7 @@ fn receive_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, limit: usize) 
     sock::receive_two(&conn.socket, own, room, stats)
 }
 
-/// Uses these octets of the shared buffer, which follow what the connection holds.
+/// Uses these octets of the shared buffer, which follow the connection's own ones.
 pub(crate) fn use_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: Range<usize>) {
     let staging = std::mem::take(&mut shared.staging);
     let mut rest = staging.get(octets).expect("the kernel fills no more than the room");
@@ -203,7 +201,7 @@ pub(crate) fn use_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, octets:
     shared.staging = staging;
 }
 
-/// Keeps the start of an FPDU whose rest is to come, and what waits for a receive.
+/// Keeps the start of an incomplete FPDU, and messages that wait for a receive.
 fn keep(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &[u8]) {
     if !conn.is_established() || (!conn.is_stalled && begin_landing(conn, shared, rest)) {
         return;
@@ -219,7 +217,8 @@ fn keep(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &[u8]) {
     }
 }
 
-/// Begins to land the FPDU of which a part is there, in `rest` or held. False: it is to be kept.
+/// Begins to land the FPDU whose start is in `rest` or in the connection's buffer. Returns false if
+/// it has to be kept.
 fn begin_landing(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &[u8]) -> bool {
     if conn.input.len == 0 || !rest.is_empty() {
         return conn.input.len == 0 && tagged::begin(conn, shared, rest);
@@ -233,8 +232,7 @@ fn begin_landing(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &[u8]) ->
     lands
 }
 
-/// Completes the FPDU that the connection holds a part of from the start of `rest`, as far as that
-/// goes.
+/// Completes the FPDU in the connection's buffer from the start of `rest`, as far as possible.
 fn finish_held(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &mut &[u8]) {
     while conn.input.len > 0 {
         use_input(conn, shared);
@@ -257,7 +255,7 @@ fn finish_held(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &mut &[u8])
     }
 }
 
-/// Uses all whole FPDUs at the start of `octets`. Returns how many octets are used up.
+/// Uses all complete FPDUs at the start of `octets`. Returns the number of octets used.
 fn place_all(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> usize {
     let mut used = 0;
     while conn.is_established() {
@@ -297,7 +295,7 @@ fn place_all(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> u
     octets.len() // a connection that ends has no use for the rest
 }
 
-/// Places the FPDU at the start of `octets` if it is one of those that come most.
+/// Places the FPDU at the start of `octets` if it is of one of the most frequent kinds.
 #[inline]
 fn place_foreseen(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> Option<usize> {
     match octets.get(fpdu::LENGTH_LEN) {
@@ -355,8 +353,7 @@ fn handle_ulpdu(conn: &mut IwarpConn, shared: &mut IwarpShared, ulpdu: &[u8]) {
 }
 
 impl IwarpConn {
-    /// Octets that the FPDU at the start of the input has at least; as many as there are when the
-    /// input is empty.
+    /// Minimum length of the FPDU at the start of the input; 0 if the input is empty.
     fn needed(&self) -> usize {
         let crc = self.link.as_ref().is_some_and(|link| link.crc);
         match fpdu::parse::<Crc>(self.input.content(), crc) {
@@ -370,7 +367,7 @@ impl IwarpConn {
         self.link.as_ref().is_some_and(|link| link.arrival.is_some())
     }
 
-    /// Returns true if what it has can be read without being used at once.
+    /// Returns true if its input can be read without being used at once.
     #[inline]
     pub(crate) fn may_bring(&self) -> bool {
         !self.is_stalled && self.is_between_fpdus()
@@ -385,7 +382,7 @@ impl IwarpConn {
             && self.link.as_deref().is_some_and(is_free)
     }
 
-    /// Octets of its own buffer up to which the next read goes there.
+    /// Length of its own buffer up to which the next read fills it.
     fn own_end(&self) -> usize {
         if self.input.len == 0 {
             return 0;

@@ -1,16 +1,16 @@
 //! Workarounds for Linux' siw as acceptor (seen in Linux 6.1 and 6.12: `siw_cm.c`, `siw_qp_rx.c`).
 //!
-//! *It may not look.* As acceptor siw sends its Reply first and watches the socket for FPDUs
-//! afterwards. Those that arrive in between, our indication and first call, lie there until
-//! something else arrives: the call is never answered, and the connection is never established
-//! there, so that closing it stops that kernel (`BUG` in `iwcm.c`). So until the peer's first FPDU
-//! is there the indication is said again, after a pause that doubles: to a siw that looks already
-//! it is a Write of no octets.
+//! *It may not read its socket.* As acceptor siw sends its Reply first and watches the socket for
+//! FPDUs afterwards. FPDUs that arrive in between, our indication and first call, stay unread until
+//! more octets arrive. The call is never answered, and the connection is never established there,
+//! so that closing it crashes that kernel (`BUG` in `iwcm.c`). So the indication is repeated until
+//! the peer's first FPDU arrives, after a pause that doubles: for a siw that already reads, it is a
+//! Write of no octets.
 //!
 //! *It cannot check a CRC in two parts* ([`Crc::Auto`]). CRCs are the default, which only an
-//! administrator may change (RFC 5044 §4.4), and a Reply of siw does not tell what it would rather
-//! have. So the first connection has them, and those behind the one that siw ended because of a CRC
-//! ask for none.
+//! administrator may change (RFC 5044 §4.4), and a Reply of siw does not show its preference. So
+//! the first connection uses them, and connections after one that siw ended because of a CRC
+//! request none.
 
 use crate::{
     IwarpConfig,
@@ -22,21 +22,21 @@ use stag_protocol::iwarp::{
 };
 use std::{collections::VecDeque, net::SocketAddr, time::Duration};
 
-/// The time that siw gets before the first nudge: many times what it needs on an idle machine.
+/// The time before the first nudge: many times the time that siw needs on an idle machine.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The pause behind the last nudge. Ten seconds are over then, and no kernel has slept that long
-/// between two lines.
+/// The pause after the last nudge. Ten seconds have passed then, longer than any kernel is delayed
+/// between two instructions.
 const LAST_PAUSE: Duration = Duration::from_millis(5120);
-/// Peers that are remembered.
+/// Number of peers that are remembered.
 const CRC_LOSERS: usize = 16;
 
-/// A connection to siw is established for us.
+/// Waits for the first FPDU of a siw, whose connection is established for us.
 pub(crate) fn await_sign(conn: &mut IwarpConn, shared: &IwarpShared) {
     conn.state = IwarpState::AwaitSign { pause: FIRST_PAUSE };
     conn.deadline = Some(shared.now + FIRST_PAUSE);
 }
 
-/// `pause` is over and the peer has said nothing.
+/// Repeats the indication after a `pause` in which the peer was silent.
 pub(crate) fn nudge(conn: &mut IwarpConn, shared: &mut IwarpShared, pause: Duration) {
     if let Some(link) = &mut conn.link
         && link.transmit.repeat_rtr(&mut link.stream)
@@ -50,12 +50,12 @@ pub(crate) fn nudge(conn: &mut IwarpConn, shared: &mut IwarpShared, pause: Durat
     conn.deadline = goes_on.then(|| shared.now + pause);
 }
 
-/// Peers that have ended a connection because of a CRC: the last few.
+/// Peers that recently ended a connection because of a CRC.
 #[derive(Debug, Default)]
 pub(crate) struct CrcLosers(VecDeque<SocketAddr>);
 
 impl CrcLosers {
-    /// A Terminate of `peer` said `cause`.
+    /// Records a Terminate of `peer` with `cause`.
     pub(crate) fn note(&mut self, kind: Peer, cause: Terminate, peer: SocketAddr) {
         if kind != Peer::Siw || cause != Terminate::MPA_CRC || self.0.contains(&peer) {
             return;

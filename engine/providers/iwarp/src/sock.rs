@@ -24,23 +24,23 @@ const BACKLOG: i32 = 1024;
 /// Events one `epoll_wait` brings.
 const BATCH: usize = 128;
 
-/// A socket that never blocks.
+/// Makes a non-blocking socket.
 fn socket(family: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if family.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// Nothing is lost or shared on the way to a peer on this host, and what some algorithms of
-/// congestion control do about that, pacing above all, costs a third of the bandwidth. Every Linux
-/// has this one, which does least; without it nothing is wrong. It counts before the connection
-/// exists: what paces begins with it.
+/// Sets the cheapest congestion control for loopback. Loopback does not lose packets, and the
+/// measures of some algorithms, above all pacing, cost a third of the bandwidth. Every Linux has
+/// this one; a failure is harmless. It is set before the connection exists, because pacing begins
+/// with it.
 fn calm(socket: &OwnedFd, address: SocketAddr) {
     if address.ip().to_canonical().is_loopback() {
         let _ = sockopt::set_tcp_congestion(socket, "reno");
     }
 }
 
-/// Buffer sizes count before the connection exists: the window's scale is negotiated then.
+/// Buffer sizes are set before the connection exists: the window's scale is negotiated then.
 fn set_buffers(socket: &OwnedFd, config: &IwarpConfig) -> rustix::io::Result<()> {
     if let Some(octets) = config.send_buffer {
         sockopt::set_socket_send_buffer_size(socket, octets)?;
@@ -51,8 +51,8 @@ fn set_buffers(socket: &OwnedFd, config: &IwarpConfig) -> rustix::io::Result<()>
     Ok(())
 }
 
-/// Waits for peers at `at`, by the socket that was passed for it if there is one; returns the
-/// address in use.
+/// Listens at `at`, on the socket that was passed for it if there is one; returns the address in
+/// use.
 pub(crate) fn listen(at: SocketAddr, config: &IwarpConfig) -> io::Result<(OwnedFd, SocketAddr)> {
     if let Some(passed) = config.passed.at(at) {
         let listener = passed?.into();
@@ -66,7 +66,7 @@ pub(crate) fn listen(at: SocketAddr, config: &IwarpConfig) -> io::Result<(OwnedF
         sockopt::set_socket_reuseport(&listener, true)?;
     }
     if at.is_ipv6() {
-        // `[::]` is every address of this host, of both families, whatever the system's default.
+        // `[::]` means every address of this host, of both families, whatever the system's default.
         sockopt::set_ipv6_v6only(&listener, !at.ip().is_unspecified())?;
     }
     set_buffers(&listener, config)?;
@@ -78,7 +78,7 @@ pub(crate) fn listen(at: SocketAddr, config: &IwarpConfig) -> io::Result<(OwnedF
     Ok((listener, in_use))
 }
 
-/// Starts to connect; the socket becomes writable when it is decided.
+/// Starts to connect; the socket becomes writable once the connection is established or has failed.
 pub(crate) fn connect(to: SocketAddr, config: &IwarpConfig) -> io::Result<OwnedFd> {
     source::connect(to, config.reserved_port, |from| {
         let stream = socket(to)?;
@@ -98,19 +98,19 @@ pub(crate) fn connect(to: SocketAddr, config: &IwarpConfig) -> io::Result<OwnedF
 /// Returns the outcome of a connect that [`connect`] started.
 pub(crate) fn connected(stream: &OwnedFd) -> io::Result<()> {
     sockopt::socket_error(stream)??;
-    // Without an error the socket may still be on its way.
+    // Without an error the connection may still be in progress.
     net::getpeername(stream)?;
     Ok(())
 }
 
-/// The next peer that waits at `listener`.
+/// Accepts the next peer that waits at `listener`.
 pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
     let (stream, from) =
         net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
     Ok((stream, from.and_then(|from| SocketAddr::try_from(from).ok())))
 }
 
-/// No delay for small FPDUs; dead peers are noticed.
+/// Sends small FPDUs without delay; detects dead peers.
 pub(crate) fn tune(
     stream: &OwnedFd,
     peer: SocketAddr,
@@ -129,7 +129,7 @@ pub(crate) fn tune(
 /// timestamps.
 pub(crate) fn emss(stream: &OwnedFd, peer: SocketAddr) -> usize {
     const TCP: usize = 20 + 12;
-    /// MTU of Ethernet, used if the kernel does not tell one.
+    /// MTU of Ethernet, used if the kernel reports none.
     const ETHERNET: u32 = 1_500;
     let (mtu, ip) = match peer {
         SocketAddr::V4(_) => (sockopt::ip_mtu(stream), 20),
@@ -145,13 +145,13 @@ pub(crate) enum SocketResult {
     Octets(usize),
     /// Nothing: the kernel's buffer is full, or empty.
     WouldBlock,
-    /// The peer sends nothing any more.
+    /// The peer has closed its side.
     End,
     /// The connection broke.
     Broken(Errno),
 }
 
-/// Hands `pieces` to the kernel. `ends_here` keeps what follows out of the last segment
+/// Passes `pieces` to the kernel. `ends_here` keeps later octets out of the last segment
 /// (`MSG_EOR`).
 pub(crate) fn send(
     stream: &OwnedFd,
@@ -164,7 +164,7 @@ pub(crate) fn send(
     sent(stats, || net::sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags))
 }
 
-/// Hands octets that lie in one piece to the kernel, as [`send`] does.
+/// Passes contiguous octets to the kernel, as [`send`] does.
 pub(crate) fn send_one(
     stream: &OwnedFd,
     octets: &[u8],
@@ -190,7 +190,7 @@ fn sent(stats: &mut IwarpStats, send: impl Fn() -> rustix::io::Result<usize>) ->
     }
 }
 
-/// Fills `room`, which is not empty, with what has arrived.
+/// Fills `room`, which is not empty, with the input.
 #[inline(always)]
 pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut IwarpStats) -> SocketResult {
     debug_assert!(!room.is_empty(), "a receive without room would look like the end");
@@ -222,7 +222,7 @@ pub(crate) fn receive_two(
     receive_pieces(stream, &mut [IoSliceMut::new(first), IoSliceMut::new(second)], stats)
 }
 
-/// Fills `pieces`, one behind the other; some of them may be empty.
+/// Fills `pieces`, one after the other; some of them may be empty.
 pub(crate) fn receive_pieces(
     stream: &OwnedFd,
     pieces: &mut [IoSliceMut<'_>],
@@ -248,7 +248,7 @@ pub(crate) fn finish(stream: &OwnedFd) {
     let _ = net::shutdown(stream, net::Shutdown::Write);
 }
 
-/// All sockets of one shard, and those that were ready at the last look.
+/// All sockets of one shard, and the ready ones of the last look.
 pub(crate) struct Epoll {
     fd: OwnedFd,
     events: Vec<epoll::Event>,
@@ -282,7 +282,7 @@ impl Epoll {
         Ok(epoll::add(&self.fd, socket, epoll::EventData::new_u64(id), interest)?)
     }
 
-    /// Watches `socket`, which was added, for `interest` from here on.
+    /// Watches `socket`, which was added before, for `interest` from here on.
     pub(crate) fn modify(
         &self,
         socket: &OwnedFd,
@@ -295,7 +295,7 @@ impl Epoll {
         debug_assert!(modified.is_ok(), "a socket that was added can be modified: {modified:?}");
     }
 
-    /// Looks which sockets are ready, without waiting. True when there is one.
+    /// Looks for ready sockets, without waiting. Returns true if there is one.
     pub(crate) fn look(&mut self, stats: &mut IwarpStats) -> bool {
         debug_assert!(self.next == self.events.len(), "the last look was used up");
         stats.epoll_wait += 1;
@@ -315,14 +315,14 @@ impl Epoll {
         self.next < self.events.len()
     }
 
-    /// The next socket that was ready.
+    /// The next ready socket.
     pub(crate) fn next(&mut self) -> Option<(u64, Ready)> {
         let event = self.peek()?;
         self.next += 1;
         Some(event)
     }
 
-    /// The same, which stays the next.
+    /// The same, without taking it.
     pub(crate) fn peek(&self) -> Option<(u64, Ready)> {
         let event = self.events.get(self.next)?;
         // The event is packed: its fields are copied out.

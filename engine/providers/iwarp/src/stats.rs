@@ -1,13 +1,13 @@
-//! Counters of the provider. Nothing here is read by the code that counts.
+//! Counters of the provider. The provider itself never reads them.
 
 use stag_protocol::iwarp::rdmap;
 use stag_verbs::{Cause, Count};
 
-/// Terminates by what they say.
+/// Terminates by cause.
 #[derive(Clone, Copy, Debug)]
 pub struct Terminates {
     by_cause: [u64; rdmap::Terminate::ALL.len()],
-    /// Those without a name in the RFCs.
+    /// Terminates with a cause that the RFCs do not name.
     pub other: u64,
 }
 
@@ -23,12 +23,12 @@ impl Terminates {
         *place.and_then(|place| self.by_cause.get_mut(place)).unwrap_or(&mut self.other) += 1;
     }
 
-    /// Each cause that has a name, with its number.
+    /// Each named cause, with its count.
     pub fn iter(&self) -> impl Iterator<Item = (rdmap::Terminate, u64)> {
         rdmap::Terminate::ALL.iter().copied().zip(self.by_cause)
     }
 
-    /// Those that there were, by name.
+    /// The counts that are not zero, by name.
     fn counts(&self) -> Count {
         let named = self.iter().filter(|(_, count)| *count > 0);
         let named = named.map(|(cause, count)| (format!("{cause:?}").into(), count.into()));
@@ -36,31 +36,31 @@ impl Terminates {
         Count::Group(named.chain(other).collect())
     }
 
-    /// All of them.
+    /// The sum of all.
     pub fn total(&self) -> u64 {
         self.by_cause.iter().sum::<u64>() + self.other
     }
 }
 
-/// Connections that never came to be, by reason.
+/// Connections that failed in set-up, by reason.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Handshakes {
-    /// Octets that are no MPA frame, or a frame that breaks a rule.
+    /// Octets that are not an MPA frame, or a frame that breaks a rule.
     pub malformed: u64,
-    /// Octets behind an MPA Request.
+    /// Octets after an MPA Request.
     pub surplus: u64,
     /// The peer took too long: for its Request, its Reply, or its first message.
     pub timed_out: u64,
-    /// The peer left, or nobody answered.
+    /// The peer left, or did not answer.
     pub lost: u64,
     /// The peer refused.
     pub rejected: u64,
     /// Our own limit of connections: the newcomer was rejected.
     pub shed: u64,
     /// Our own limit of half-open connections: the oldest was closed for a newcomer, or the
-    /// newcomer when there was none.
+    /// newcomer if there was none.
     pub displaced: u64,
-    /// The peer's Reply asks for what we cannot give (RFC 6581 §9).
+    /// The peer's Reply requests more than we can grant (RFC 6581 §9).
     pub unsuitable: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct Disconnects {
     pub fabric: u64,
     /// The peer broke a rule.
     pub peer_fault: u64,
-    /// The peer says that we did.
+    /// The peer reported that we broke a rule.
     pub terminated: u64,
 }
 
@@ -97,29 +97,29 @@ impl Disconnects {
 /// Counters since the provider was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IwarpStats {
-    /// FPDUs the kernel took whole, and those copied for it.
+    /// FPDUs that the kernel accepted completely, and those copied for it.
     pub fpdus_out: u64,
-    /// FPDUs that arrived whole and with the right CRC.
+    /// FPDUs that arrived completely and with the right CRC.
     pub fpdus_in: u64,
-    /// Octets the kernel took, set-up included.
+    /// Octets that the kernel accepted, set-up included.
     pub octets_out: u64,
     /// Octets read, set-up included.
     pub octets_in: u64,
     /// Octets of payload copied into windows, sinks and receives: the one copy on the receiving
     /// side.
     pub octets_placed: u64,
-    /// Octets of payload that were read to windows and sinks: no copy at all.
+    /// Octets of payload read directly to windows and sinks, without a copy.
     pub octets_landed: u64,
-    /// Octets of FPDUs that came in parts and were copied to be in one place.
+    /// Octets of FPDUs that arrived in parts and were copied to be contiguous.
     pub octets_moved: u64,
-    /// Octets of payload copied before they were sent, because the peer asked for markers. None
+    /// Octets of payload copied before they were sent, because the peer requested markers. Zero
     /// otherwise.
     pub octets_gathered: u64,
     /// Octets of payload of short messages, which are copied to be sent.
     pub octets_copied: u64,
     /// `sendmsg` and `send` calls.
     pub sendmsg: u64,
-    /// Those that the kernel took in part or not at all.
+    /// Calls of which the kernel accepted only a part or nothing.
     pub sendmsg_short: u64,
     /// `recv` and `readv` calls.
     pub recv: u64,
@@ -127,7 +127,7 @@ pub struct IwarpStats {
     pub epoll_wait: u64,
     /// `epoll_ctl` calls.
     pub epoll_ctl: u64,
-    /// Times a siw was told again that it may begin, because nothing had come of it yet.
+    /// Indications repeated to a siw that had not answered yet.
     pub nudges: u64,
     /// FPDUs with a wrong CRC.
     pub crc_errors: u64,
@@ -137,26 +137,26 @@ pub struct IwarpStats {
     pub terminates_received: Terminates,
     /// Messages that had to wait for a receive.
     pub parked: u64,
-    /// Times a connection was not read on because no message of it could wait any more.
+    /// Times that reading a connection stopped because no more of its messages could wait.
     pub stalled: u64,
     /// TCP connections accepted.
     pub accepted: u64,
-    /// Times descriptors ran out while accepting.
+    /// Times that descriptors ran out while accepting.
     pub accept_paused: u64,
     /// Connections that were set up without CRCs.
     pub without_crc: u64,
-    /// Connections that were set up with FPDUs that may be longer than a TCP segment.
+    /// Connections whose FPDUs may be longer than a TCP segment.
     pub long_fpdus: u64,
-    /// MPA frames that left with a reserved bit set, by which software knows software.
+    /// MPA frames sent with a reserved bit set, by which software peers recognize each other.
     pub marked_frames: u64,
-    /// Connections that never came to be.
+    /// Connections that failed in set-up.
     pub handshakes: Handshakes,
-    /// Connections that ended, of those the engine knew.
+    /// Connections that ended after they were reported to the engine.
     pub disconnects: Disconnects,
 }
 
 impl IwarpStats {
-    /// All of them by name.
+    /// All counters by name.
     pub(crate) fn counts(&self) -> Count {
         let (handshakes, ends) = (&self.handshakes, &self.disconnects);
         Count::group([

@@ -1,10 +1,10 @@
-//! Sending: work requests and answers become FPDUs, many FPDUs become one system call.
+//! Sending: work requests and answers become FPDUs, and many FPDUs become one system call.
 //!
-//! A short message with nothing in front of it is copied: its FPDU goes to the connection's output,
-//! whole, as soon as it is posted, and leaves with the next doorbell. The rest takes two steps.
-//! *Filling* takes the next message, segments it, and closes each segment with its CRC: from there
-//! on its place in the stream is fixed. *Sending* gathers the FPDUs that wait, headers from here
-//! and payload from where it lies, and hands them to the kernel, which may take any number of
+//! A short message with nothing in front of it is copied: its complete FPDU goes to the
+//! connection's output as soon as it is posted, and is sent with the next doorbell. The rest takes
+//! two steps. *Filling* takes the next message, segments it, and closes each segment with its CRC;
+//! that fixes its position in the stream. *Sending* gathers the waiting FPDUs, with headers from
+//! here and payload from its source, and passes them to the kernel, which may accept any number of
 //! octets.
 
 mod copy;
@@ -34,12 +34,12 @@ pub(crate) use copy::OUTPUT_LEN;
 pub(crate) use fill::fault;
 use pieces::{Pieces, WorkPlace};
 
-/// FPDUs one system call sends.
+/// Maximum of FPDUs that one system call sends.
 const FPDUS: usize = 64;
-/// Octets at which no FPDU is added to a system call: they stay in the cache between the CRC's pass
-/// and the kernel's copy.
+/// Octets from which on no FPDU is added to a system call: they stay in the cache between the
+/// computation of the CRC and the kernel's copy.
 const BATCH: usize = 256 << 10;
-/// Octets one connection sends before others have their turn.
+/// Octets that one connection sends before others have their turn.
 const QUANTUM: usize = 1 << 20;
 /// Token of the Read that serves as ready-to-receive indication during set-up; its answer carries
 /// it.
@@ -47,7 +47,7 @@ pub(crate) const RTR_TOKEN: u64 = u64::MAX;
 
 const _: () = assert!(READS_MAX > 0);
 
-/// A message of which segments are still to be made.
+/// A message that is not completely segmented.
 #[derive(Debug)]
 struct Active {
     message: Message,
@@ -57,11 +57,11 @@ struct Active {
 /// Source of a message's payload.
 #[derive(Clone, Copy, Debug)]
 enum MessageSource {
-    /// A Send, or Writes to targets that follow each other: what is not segmented yet.
+    /// A Send, or Writes to adjacent targets: the place of the next octet to segment.
     Work(WorkPlace),
     /// The window that the peer reads.
     Window(ReadRequest),
-    /// It has none: a Read Request, the set-up's indication.
+    /// No payload: a Read Request, the set-up's indication.
     Nothing,
 }
 
@@ -69,7 +69,7 @@ enum MessageSource {
 #[derive(Clone, Copy, Debug)]
 enum FpduPayload {
     Nothing,
-    /// It may reach over several Writes.
+    /// It may span several Writes.
     Work {
         from: WorkPlace,
         len: usize,
@@ -88,33 +88,33 @@ pub(crate) struct Fpdu {
     framed: Framed,
     wire_len: usize,
     payload: FpduPayload,
-    /// Pieces of memory that its payload lies in.
+    /// Pieces of memory that hold its payload.
     pieces: usize,
     /// The Sends and Writes that end with it.
     ends: Range<u64>,
 }
 
 /// The sending half of a connection.
-// In this order: what short messages ask for comes first.
+// In this order, the fields that short messages need come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Transmit {
     framer: Framer,
     mulpdu: u16,
     has_markers: bool,
-    /// FPDUs must not share a TCP segment with what follows.
+    /// FPDUs must not share a TCP segment with later octets.
     ends_segments: bool,
     /// Its memory is lent by the shard while there are any.
     fpdus: VecDeque<Fpdu>,
     active: Option<Active>,
-    /// Octets of the first FPDU that the kernel has.
+    /// Octets of the first FPDU that the kernel has accepted.
     sent: usize,
-    /// Octets of all FPDUs that wait, `sent` included.
+    /// Octets of all waiting FPDUs, including `sent`.
     queued: usize,
     answers_in_a_row: u32,
 }
 
-/// Outcome of one send call to the kernel.
+/// Result of one send call to the kernel.
 enum SendResult {
     All,
     Part,
@@ -136,14 +136,14 @@ impl Transmit {
         }
     }
 
-    /// Takes memory for FPDUs from `spare`, as much as one system call needs.
+    /// Takes memory for FPDUs from `spare`, enough for one system call.
     fn borrow(&mut self, spare: &mut Vec<VecDeque<Fpdu>>) {
         if self.fpdus.capacity() == 0 {
             self.fpdus = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(FPDUS));
         }
     }
 
-    /// Gives that memory back, if nothing waits.
+    /// Returns that memory, if nothing waits.
     fn give_back(&mut self, spare: &mut Vec<VecDeque<Fpdu>>) {
         if self.fpdus.is_empty() && self.fpdus.capacity() >= FPDUS {
             self.fpdus.clear(); // back to its first places, which are in the cache
@@ -158,7 +158,7 @@ impl Transmit {
             .any(|fpdu| matches!(fpdu.payload, FpduPayload::Window { key: of, .. } if of == key))
     }
 
-    /// The indication that an initiator owes, before everything else (RFC 6581 §9.2).
+    /// Queues the indication that an initiator owes, before everything else (RFC 6581 §9.2).
     pub(crate) fn begin_rtr(&mut self, stream: &mut Stream) {
         debug_assert!(
             self.active.is_none() && self.fpdus.is_empty(),
@@ -169,7 +169,7 @@ impl Transmit {
             .map(|message| Active { message, source: MessageSource::Nothing });
     }
 
-    /// Says the indication once more, if nothing else is on its way. Whether it does.
+    /// Repeats the indication, unless something else is being sent. Returns true if it is queued.
     pub(crate) fn repeat_rtr(&mut self, stream: &mut Stream) -> bool {
         if self.active.is_some() || !self.fpdus.is_empty() {
             return false;
@@ -179,7 +179,8 @@ impl Transmit {
         self.active.is_some()
     }
 
-    /// Puts the Terminate behind the FPDUs that wait. False when one was sent or received before.
+    /// Queues the Terminate after the waiting FPDUs. Returns false if one was sent or received
+    /// before.
     pub(crate) fn terminate(&mut self, stream: &mut Stream, violation: &Violation) -> bool {
         self.active = None;
         let Some(mut message) = stream.begin_terminate(violation) else { return false };
@@ -188,7 +189,7 @@ impl Transmit {
         true
     }
 
-    /// Closes an FPDU, whose place in the stream is fixed from here on.
+    /// Closes an FPDU, which fixes its position in the stream.
     fn push(
         &mut self,
         header: SegmentHeader,
@@ -208,8 +209,8 @@ impl Transmit {
     }
 }
 
-/// Does all that a doorbell asks for when copies are all that was posted, and the kernel takes
-/// them. False when more is to be done.
+/// Handles a doorbell when only copies were posted, and the kernel accepts them. Returns false if
+/// there is more to do.
 #[inline]
 pub(crate) fn send_copies(conn: &mut IwarpConn, shared: &mut IwarpShared) -> bool {
     let is_quiet = |link: &IwarpLink| link.queue.has_begun_all() && link.is_quiet();
@@ -222,7 +223,7 @@ pub(crate) fn send_copies(conn: &mut IwarpConn, shared: &mut IwarpShared) -> boo
     true
 }
 
-/// Sends what may be sent and the kernel takes. Reports what is done.
+/// Sends as much as is allowed and the kernel accepts. Reports completed work.
 pub(crate) fn flush(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     let mut quantum = QUANTUM;
     conn.wants_out = false;
@@ -254,7 +255,7 @@ pub(crate) fn flush(conn: &mut IwarpConn, shared: &mut IwarpShared) {
             SendResult::Broken => return close::broken(conn, shared, FabricFault::Lost),
         }
         if quantum == 0 {
-            // The socket is still writable, so the next look at it goes on.
+            // The socket is still writable, so the next look at it continues.
             conn.wants_out = !link.transmit.fpdus.is_empty()
                 || link.transmit.active.is_some()
                 || link.has_more();
@@ -285,7 +286,7 @@ impl IwarpLink {
     }
 }
 
-/// Reports the work that ended, in order.
+/// Reports completed work, in order.
 pub(crate) fn report(link: &mut IwarpLink, qp: Qp, shared: &mut IwarpShared) {
     while let Some(event) = link.queue.poll(qp) {
         shared.emit(event);

@@ -1,4 +1,4 @@
-//! The generic suite of the contract over loopback: every end in one thread.
+//! The generic conformance suite of the contract over loopback: every end in one thread.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -22,7 +22,7 @@ impl Fixture for Loopback {
 
     fn end(&mut self, limits: Limits, _: &Pool) -> Iwarp {
         let seed = [self.run as u8 + 1; 32];
-        // The suite's engine makes no room for newcomers: nobody beyond the limit is asked about.
+        // The suite's engine makes no room for newcomers: peers beyond the limit are not reported.
         Iwarp::new(IwarpConfig { spare: 0, ..IwarpConfig::new(limits, seed, support::now()) })
             .unwrap()
     }

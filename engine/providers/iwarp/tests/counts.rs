@@ -1,4 +1,4 @@
-//! Costs of an operation once everything is warm: no heap allocation, and few system calls.
+//! Costs of an operation in the steady state: no heap allocation, and few system calls.
 //!
 //! One test only, because its allocator counts for the whole process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Counts what it passes on.
+/// Counts the allocations that it forwards.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -115,7 +115,7 @@ fn pump_until(a: &mut Side, b: &mut Side, done: impl Fn(&Side, &Side) -> bool) {
     }
 }
 
-/// `DEPTH` small messages one way and back, in one ring each.
+/// `DEPTH` small messages each way, in one ring each.
 fn ping_pong(a: &mut Side, b: &mut Side) {
     let (a_received, b_received) = (a.received, b.received);
     for side in [0, 1] {
@@ -136,7 +136,7 @@ fn ping_pong(a: &mut Side, b: &mut Side) {
     pump_until(a, b, |a, b| a.messages.len() == DEPTH && b.messages.len() == DEPTH);
 }
 
-/// A Write and a Read of `BULK` octets, then a Send behind them.
+/// A Write and a Read of `BULK` octets, then a Send after them.
 fn bulk(a: &mut Side, b: &mut Side, to: Window, from: Window, pool: &Pool) {
     let (received, completed) = (b.received, a.completed);
     let mut source = pool.take(BULK).unwrap();

@@ -40,7 +40,7 @@ fn an_acceptor_without_descriptors_rests_and_goes_on() {
     until([&mut end], |[end]| end.iwarp.stats().accepted == 1);
     assert_eq!(end.iwarp.half_open(), 1);
 
-    // Beside a message, which is all that looks tell from there on.
+    // Together with a message, which from there on is all that looks report.
     let mut caller = End::new(config());
     end.post_receives(8);
     let (calling, _) = join(&mut caller, &mut end, at);

@@ -1,4 +1,4 @@
-//! Two ends on the loopback device.
+//! Tests with two ends on the loopback device.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -125,7 +125,7 @@ fn one_that_is_busy_alone_is_asked_and_everybody_else_is_heard() {
     let quiet = join(&mut c, &mut b, at);
     for _ in 0..3 {
         (0..40).for_each(|_| round_trip(&mut a, &mut b, busy.0, busy.1));
-        // Four in five polls ask the one that is hot.
+        // Four in five polls read the hot connection directly.
         let before = *b.iwarp.stats();
         (0..100).for_each(|_| round_trip(&mut a, &mut b, busy.0, busy.1));
         let (asks, looks) =
@@ -161,7 +161,7 @@ fn one_that_is_busy_alone_wakes_a_sleeper_and_may_end() {
     a.iwarp.disconnect(qa);
     assert_eq!(a.next_end(qa), stag_verbs::Cause::Local);
     assert_eq!(b.next_end(qb), stag_verbs::Cause::Peer);
-    // Whoever comes next is served.
+    // The next client is served.
     let next = join(&mut a, &mut b, at);
     (0..40).for_each(|_| round_trip(&mut a, &mut b, next.0, next.1));
 }
@@ -226,7 +226,7 @@ fn several_shards_may_listen_at_one_port() {
     });
 }
 
-/// One side of the mixed traffic: what it waits for, by the tag of its work.
+/// One side of the mixed traffic: the work that it waits for, by tag.
 struct Mixed {
     end: End,
     qp: Qp,
@@ -240,7 +240,7 @@ impl Mixed {
         Self { end, qp, reads: HashMap::new(), completed: 0, received: 0 }
     }
 
-    /// Judges what happened: completions in order, Reads with the right octets, messages in order.
+    /// Checks the events: completions in order, Reads with the right octets, messages in order.
     fn judge(&mut self, content: &[u8]) {
         self.end.pump();
         while let Some(event) = self.end.events.pop_front() {
@@ -335,7 +335,7 @@ fn mixed_traffic(config: &IwarpConfig, seed: u64, operations: u64) {
         }
     }
     for (index, side) in sides.iter_mut().enumerate() {
-        // Every Write put there what was there before.
+        // Every Write wrote the octets that were there before.
         side.end
             .iwarp
             .post_local_invalidate(side.qp, Tag(side.completed), windows[index].1.key)
@@ -344,7 +344,7 @@ fn mixed_traffic(config: &IwarpConfig, seed: u64, operations: u64) {
         let Event::Completed { memory: Memory::Fenced(fenced), .. } = side.end.next() else {
             panic!("fenced")
         };
-        // What no Write covered is as it was, or cleared because a Write came behind it.
+        // Octets not covered by a Write are unchanged, or cleared because a later part was written.
         let octets = fenced.into_buf();
         let is_right =
             |at: usize| octets[at] == content[at] || !written[index][at] && octets[at] == 0;

@@ -1,5 +1,5 @@
-//! The message that nearly every connection receives most: a plain Send in one FPDU, the next of
-//! its queue, for which a receive is posted. All words of its header are known before it arrives.
+//! Fast path of the most frequent message: a plain Send in one FPDU, next in its queue, with a
+//! posted receive. All words of its header are known before it arrives.
 
 use crate::{
     conn::{IwarpConn, IwarpShared, IwarpState},
@@ -16,12 +16,12 @@ use stag_verbs::Event;
 /// Octets of the length field and an untagged header.
 const HEAD: usize = fpdu::LENGTH_LEN + ddp::UNTAGGED_LEN;
 
-/// The next Send, whole. Its CRC is not verified.
+/// The next Send, complete. Its CRC is not verified yet.
 pub(crate) struct NextSend<'a> {
     /// Its octets up to the CRC field.
     covered: &'a [u8],
     payload: &'a [u8],
-    /// The CRC field, if it counts.
+    /// The CRC field, if CRCs are used.
     sum: Option<u32>,
     /// Octets of its FPDU.
     pub(crate) consumed: usize,
@@ -34,8 +34,8 @@ impl NextSend<'_> {
         self.payload.len()
     }
 
-    /// Copies the message to `room`, which is as long. False when its CRC is wrong: then `room`
-    /// holds nothing that counts.
+    /// Copies the message to `room`, which has its length. Returns false if its CRC is wrong: then
+    /// the content of `room` must not be used.
     #[inline(always)]
     #[must_use]
     pub(crate) fn copy_to(&self, room: &mut [u8]) -> bool {
@@ -62,8 +62,8 @@ impl NextSend<'_> {
 }
 
 /// Finds the FPDU at the start of `octets` if it has the header of the next Send and fits a
-/// receive. `None` for every other FPDU: those are judged field by field, as one with a wrong CRC
-/// is.
+/// receive. `None` for every other FPDU; those are checked field by field, as is one with a wrong
+/// CRC.
 #[inline]
 pub(crate) fn next_send<'a>(
     conn: &IwarpConn,
@@ -114,7 +114,7 @@ pub(super) fn place(
 }
 
 impl IwarpConn {
-    /// The next Send, of `len` octets, is where it belongs.
+    /// Counts the next Send, of `len` octets, after it was placed.
     #[inline]
     pub(crate) fn took_next_send(&mut self, stats: &mut IwarpStats, len: usize) {
         if let Some(link) = &mut self.link {

@@ -1,4 +1,4 @@
-//! Payload to where it belongs: windows, receives, and the sinks of Reads.
+//! Placement of payload in windows, receives, and the sinks of Reads.
 
 use crate::{
     conn::{IwarpConn, IwarpLink, IwarpShared},
@@ -75,7 +75,7 @@ pub(super) fn place_send(
     Ok(())
 }
 
-/// The peer invalidates the window `key`, before its message can be seen (RFC 5040 §5.1).
+/// Handles the peer's invalidation of window `key`, before its message is visible (RFC 5040 §5.1).
 fn invalidate(
     link: &IwarpLink,
     scope: stag_pools::Scope,
@@ -84,7 +84,7 @@ fn invalidate(
 ) -> Result<Fenced, SendFault> {
     let key = RemoteKey(key);
     if link.transmit.carries(key) {
-        // The peer invalidates what it is reading itself, before the answer can be there.
+        // The peer invalidates a window that it is reading, before the answer can have arrived.
         return Err(SendFault::CannotInvalidate);
     }
     if link.queue.is_invalidating(key) {
@@ -128,7 +128,7 @@ pub(super) fn place_answer(
     answered(conn, shared, segment.token, len, is_last);
 }
 
-/// The sink of the Read `token` holds `len` octets more of its answer.
+/// Records that the sink of the Read `token` holds `len` more octets of its answer.
 pub(super) fn answered(
     conn: &mut IwarpConn,
     shared: &mut IwarpShared,

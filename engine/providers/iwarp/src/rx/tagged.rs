@@ -1,9 +1,9 @@
 //! Long tagged FPDUs, whose payload lands in its window or sink as it arrives (docs/landing.md).
 //!
-//! The header is read first, and judged: operation, STag, access, bounds, scope. From there on one
-//! read brings the rest of the payload to where it belongs, the trailer, and the next header. Then
-//! the CRC is taken over what landed. An FPDU that proves wrong ends the connection; until its CRC
-//! was right its window is not given back.
+//! The header is read first, and checked: operation, STag, access, bounds, scope. After that one
+//! read brings the rest of the payload directly to its place, the trailer, and the next header.
+//! Then the CRC of the landed octets is verified. An FPDU that proves wrong ends the connection;
+//! until its CRC was verified, its window is not returned.
 
 use super::answered;
 use crate::{
@@ -24,30 +24,30 @@ use std::io::IoSliceMut;
 
 /// Octets of the length field and a tagged header.
 pub(super) const HEAD: usize = fpdu::LENGTH_LEN + ddp::TAGGED_LEN;
-/// Octets of a payload that are still to come from which on it lands: fewer are copied.
+/// Minimum of missing payload octets for landing: fewer are copied.
 const LANDING_MIN: usize = 16 << 10;
-/// Reads behind a landed FPDU that bring one FPDU and a header each, before they become large
-/// again: what follows is likely to land, too.
+/// Reads after a landed FPDU that bring one FPDU and a header each, before they become large again:
+/// the following FPDUs are likely to land, too.
 const HEADERS_FIRST: u8 = 4;
 /// Octets of the longest padding, and of the CRC field.
 const TRAILER_MAX: usize = 3 + fpdu::CRC_LEN;
 
-/// A tagged FPDU of which the header was judged, and not all has arrived.
+/// A tagged FPDU whose header was checked, and which is incomplete.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// Length field and header as they came: the CRC covers them.
+    /// Length field and header as received: the CRC covers them.
     head: [u8; HEAD],
     header: Tagged,
     place: LandingPlace,
     /// Octets of its payload.
     len: usize,
-    /// Octets of payload and trailer that are there.
+    /// Octets of payload and trailer that have arrived.
     arrived: usize,
     trailer: [u8; TRAILER_MAX],
 }
 
-/// Begins to land the FPDU at the start of `octets`, of which they hold a part. False, and nothing
-/// is done, when it has to be there as a whole before it is judged.
+/// Begins to land the FPDU whose first part is in `octets`. Returns false, and does nothing, if it
+/// has to be complete before it is checked.
 pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> bool {
     let Some((head, part)) = octets.split_first_chunk::<HEAD>() else { return false };
     let (length, header) = head.split_at(fpdu::LENGTH_LEN);
@@ -77,7 +77,7 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
     true
 }
 
-/// Reads the rest of the FPDU to its place, and the header behind it to the shared buffer.
+/// Reads the rest of the FPDU to its place, and the header after it to the shared buffer.
 pub(super) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     let IwarpShared { windows, staging, stats, .. } = shared;
     let Some(IwarpLink { queue, arrival: Some(arrival), .. }) = conn.link.as_deref_mut() else {
@@ -92,8 +92,8 @@ pub(super) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketRes
     sock::receive_pieces(&conn.socket, pieces, stats)
 }
 
-/// Takes in the `octets` that [`fetch`] has read. Returns how many of them are in the shared
-/// buffer, behind the FPDU.
+/// Counts the `octets` that [`fetch`] has read. Returns the number of them that are in the shared
+/// buffer, after the FPDU.
 pub(super) fn landed(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> usize {
     let Some(arrival) = conn.link.as_mut().and_then(|link| link.arrival.as_mut()) else {
         return 0;
@@ -109,7 +109,7 @@ pub(super) fn landed(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usi
     octets - own
 }
 
-/// The FPDU is there as a whole: it counts if its CRC is right.
+/// Handles a complete FPDU: it counts if its CRC is right.
 fn finish(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     let Some(link) = &mut conn.link else { return };
     let Some(arrival) = &mut link.arrival else { return };
@@ -119,7 +119,7 @@ fn finish(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     // RFC 5044 §4.4, §7.1.1 [5044-21]: a CRC that the peer asked for is used to the end
     if link.crc && !arrival.is_right(payload) {
         shared.stats.crc_errors += 1;
-        // The arrival stays, and with it the window, until the connection is gone.
+        // The arrival stays, and the window with it, until the connection is gone.
         let violation = link.stream.refuse_fpdu(Terminate::MPA_CRC);
         return close::violate(conn, shared, violation);
     }
@@ -143,10 +143,10 @@ fn finish(conn: &mut IwarpConn, shared: &mut IwarpShared) {
 }
 
 impl Arrival {
-    /// The reason why there is room until the FPDU ends.
+    /// The reason why the room stays valid until the FPDU ends.
     const STAYS: &str = "a window stays bound, and a Read pending, while an FPDU lands there";
 
-    /// The octets at which the whole payload lands.
+    /// The memory for the whole payload.
     fn room<'a>(
         &self,
         queue: &'a mut SendQueue,
@@ -181,7 +181,7 @@ impl Arrival {
         self.len + fpdu::pad_len(ddp::TAGGED_LEN + self.len) + fpdu::CRC_LEN
     }
 
-    /// Returns true if the CRC field is that of head, `payload` and padding.
+    /// Returns true if the CRC field matches head, `payload` and padding.
     fn is_right(&self, payload: &[u8]) -> bool {
         let trailer = self.trailer.get(..self.end() - self.len).unwrap_or_default();
         let Some((pad, sum)) = trailer.split_last_chunk() else { return false };
@@ -194,20 +194,20 @@ impl Arrival {
 }
 
 impl IwarpLink {
-    /// The window in which an FPDU lands that is not known to be right.
+    /// The window in which an unverified FPDU lands.
     pub(crate) fn landing_window(&self) -> Option<RemoteKey> {
         let arrival = self.arrival.as_ref()?;
         (arrival.place == LandingPlace::Window).then_some(RemoteKey(arrival.header.stag))
     }
 
-    /// Returns true if an FPDU that is not known to be right lands in the window `key`.
+    /// Returns true if an unverified FPDU lands in the window `key`.
     pub(crate) fn lands_in(&self, key: RemoteKey) -> bool {
         self.landing_window() == Some(key)
     }
 
-    /// The window in which an FPDU lands is to end before it is known to be right: its buffer would
-    /// hold octets that nobody vouches for. The Terminate is the one that the whole FPDU would get
-    /// afterwards. Nothing when the stream has ended: then all windows end with the connection.
+    /// Handles the end of a window in which an unverified FPDU lands: its buffer would hold
+    /// unverified octets. The Terminate is the one that the whole FPDU would get afterwards. Does
+    /// nothing if the stream has ended: then all windows end with the connection.
     pub(crate) fn refuse_arrival(&mut self) -> Result<(), Violation> {
         match &self.arrival {
             Some(arrival) if !self.stream.is_ended() => {

@@ -1,5 +1,5 @@
-//! An RDMA Write of one segment, which changes nothing but its window: its header is compared, not
-//! judged field by field.
+//! Fast path of an RDMA Write in one segment, which changes only its window: its header is compared
+//! as a whole instead of field by field.
 
 use crate::{
     conn::{IwarpConn, IwarpShared, IwarpState},
@@ -12,8 +12,7 @@ use stag_protocol::iwarp::{
 };
 
 /// Places the FPDU at the start of `octets` if it is such a Write, and returns its length. `None`,
-/// with nothing changed, for every other FPDU, also for a wrong one: those are judged field by
-/// field.
+/// with nothing changed, for every other FPDU, valid or not; those are checked field by field.
 #[inline]
 pub(super) fn place(
     conn: &mut IwarpConn,

@@ -1,4 +1,5 @@
-//! Short messages with nothing in front of them: copied, and sent with the next doorbell.
+//! Fast path of short messages with nothing in front of them: copied, and sent with the next
+//! doorbell.
 
 use super::{SendResult, Transmit};
 use crate::{
@@ -10,17 +11,17 @@ use stag_pools::RemoteKey;
 use stag_protocol::iwarp::{ddp, fpdu, stream::Refused};
 use stag_verbs::RemoteSpan;
 
-/// Octets of the longest message that is copied to be sent: about what copying costs less than
-/// gathering does.
+/// Octets of the longest message that is copied: about the length up to which copying is cheaper
+/// than gathering.
 const COPIED_MAX: usize = 8 << 10;
-/// Octets of FPDUs that wait as copies for one doorbell: as many as one system call gathers.
+/// Octets of copied FPDUs that wait for one doorbell: as many as one system call gathers.
 pub(crate) const OUTPUT_LEN: usize = super::BATCH;
-/// Octets behind which no more copies wait for a peer that does not take what it has: it is not to
+/// Octets above which no more copies are queued for a peer that does not take them: it must not
 /// hold more of our memory than an FPDU's.
 const STUCK_LEN: usize = 64 << 10;
 
 impl IwarpConn {
-    /// Sends a copy of `message` with the next doorbell, if everything before it is on its way.
+    /// Sends a copy of `message` with the next doorbell, if everything before it is being sent.
     pub(crate) fn copy_send(
         &mut self,
         shared: &mut IwarpShared,
@@ -35,7 +36,7 @@ impl IwarpConn {
         })
     }
 
-    /// The same for a Write, whose completion follows at once: nothing before it may be pending.
+    /// The same for a Write, which completes at once: no earlier work may be pending.
     pub(crate) fn copy_write(
         &mut self,
         shared: &mut IwarpShared,
@@ -49,8 +50,8 @@ impl IwarpConn {
         self.copy(shared, source, |link, len| link.stream.write_at_once(len, to.key.0, to.offset))
     }
 
-    /// Returns true if one segment takes a ULPDU of `ulpdu_len`, and no work that is posted or
-    /// begun waits in front of it.
+    /// Returns true if one segment can carry a ULPDU of `ulpdu_len`, and no posted or begun work
+    /// waits in front of it.
     fn may_copy(&self, ulpdu_len: usize) -> bool {
         let Some(link) = self.link.as_deref().filter(|_| self.may_send()) else { return false };
         let Transmit { mulpdu, active, fpdus, has_markers, .. } = &link.transmit;
@@ -72,7 +73,7 @@ impl IwarpConn {
         let Some(link) = self.link.as_deref_mut() else { return false };
         let limit = if self.wants_out { STUCK_LEN } else { OUTPUT_LEN };
         let Some(room) = self.output.octets.get_mut(self.output.len..limit) else { return false };
-        // A header takes its number for good, so the room is looked at first.
+        // Building a header uses up its message number, so the room is checked first.
         if room.len() < fpdu::fpdu_len((N + payload.len()) as u16) {
             return false;
         }
@@ -85,7 +86,7 @@ impl IwarpConn {
         true
     }
 
-    /// Hands the output to the kernel, once.
+    /// Passes the output to the kernel, once.
     #[inline(always)]
     pub(super) fn send_output(&mut self, shared: &mut IwarpShared) -> SendResult {
         let ends_segments = self.link.as_ref().is_some_and(|link| link.transmit.ends_segments);
@@ -102,7 +103,7 @@ impl IwarpConn {
             return SendResult::Part;
         }
         (self.output.len, self.output_sent) = (0, 0);
-        // One that is busy alone needs it again in a moment; `cool` takes it back.
+        // A hot connection needs it again in a moment; `cool` takes it back.
         if !self.is_hot {
             output_spares.take_back(&mut self.output);
         }

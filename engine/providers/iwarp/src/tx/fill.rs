@@ -1,4 +1,4 @@
-//! Filling: the next message becomes FPDUs, whose places in the stream are fixed from there on.
+//! Filling: the next message is segmented into FPDUs, which fixes their positions in the stream.
 
 use super::{Active, FpduPayload, MessageSource, Pieces, QUANTUM, WorkPlace};
 use crate::conn::IwarpLink;
@@ -12,14 +12,14 @@ use stag_verbs::{
     soft::{Op, Read, SendQueue},
 };
 
-/// Answers to Reads between two messages of work requests, when both wait.
+/// Answers to Reads between two messages of work requests, if both wait.
 const ANSWERS_IN_A_ROW: u32 = 4;
-/// Octets of the longest message that several Writes make: answers to Reads, and invalidations,
-/// wait behind it.
+/// Octets of the longest message that joins several Writes: answers to Reads, and invalidations,
+/// have to wait for its end.
 const JOINED_MAX: u32 = QUANTUM as u32;
 
 impl IwarpLink {
-    /// Makes FPDUs of what may be sent, until a system call is full.
+    /// Makes FPDUs of everything that may be sent, until a system call is full.
     pub(super) fn fill(&mut self, scope: Scope, windows: &mut Windows) -> Result<(), Violation> {
         while !self.transmit.is_full() && self.complete_local_work(scope, windows)? {
             if self.transmit.active.is_none() && !self.begin_next() {
@@ -30,8 +30,8 @@ impl IwarpLink {
         Ok(())
     }
 
-    /// Begins the next message: answers first, but every few of them a work request that waits.
-    /// False: nothing may begin.
+    /// Begins the next message: answers first, but after a few of them a waiting work request.
+    /// Returns false if nothing may begin.
     fn begin_next(&mut self) -> bool {
         if self.transmit.answers_in_a_row < ANSWERS_IN_A_ROW && self.begin_answer() {
             self.transmit.answers_in_a_row += 1;
@@ -53,7 +53,7 @@ impl IwarpLink {
         self.transmit.active.is_some()
     }
 
-    /// Begins the next work request whose doorbell is rung, and the Writes behind it that the same
+    /// Begins the next work request whose doorbell was rung, and the following Writes that the same
     /// message can carry.
     fn begin_work(&mut self) -> bool {
         let Some((seq, op)) = self.queue.next() else { return false };
@@ -76,7 +76,7 @@ impl IwarpLink {
             }
             Op::Invalidate { .. } => unreachable!("silent work is done before anything begins"),
         };
-        // Reads beyond the ORD wait, and everything behind them (siw does the same).
+        // Reads beyond the ORD wait, and so does everything after them (siw does the same).
         let Ok(message) = message else { return false };
         match source {
             MessageSource::Nothing => self.queue.begin_read(),
@@ -86,10 +86,10 @@ impl IwarpLink {
         true
     }
 
-    /// Does the work whose turn it is and that sends nothing: local invalidations above all, also
-    /// in the middle of an answer: a peer that reads on gets a Terminate. False when one waits for
-    /// FPDUs that carry its window, or for the end of the stream. Errors: an FPDU lands in the
-    /// window that ends.
+    /// Completes work that is due and sends nothing: above all local invalidations, even in the
+    /// middle of an answer; a peer that reads on gets a Terminate. Returns false if an invalidation
+    /// waits for FPDUs that carry its window, or for the end of the stream. Fails if an FPDU lands
+    /// in the window that ends.
     fn complete_local_work(
         &mut self,
         scope: Scope,
@@ -124,7 +124,8 @@ impl IwarpLink {
         }
     }
 
-    /// Closes the next segment of the active message. Errors: the peer reads what it may not.
+    /// Closes the next segment of the active message. Fails if the peer reads memory that it may
+    /// not.
     fn add_segment(&mut self, scope: Scope, windows: &mut Windows) -> Result<(), Violation> {
         let Self { stream, queue, transmit, .. } = self;
         let Some(active) = &mut transmit.active else { return Ok(()) };
@@ -145,8 +146,8 @@ impl IwarpLink {
                 let request = *request;
                 let key = RemoteKey(request.header.source_stag);
                 let offset = request.header.source_to.wrapping_add(u64::from(segment.offset));
-                // The first segment's turn is the whole source's (RFC 5040 §7.2): nothing leaves of
-                // a Read that ends outside.
+                // The first segment is checked for the whole source (RFC 5040 §7.2): nothing is
+                // sent for a Read that ends outside.
                 let judged = if at == 0 { request.header.len as usize } else { len };
                 // RFC 5040 §5.2.1, §7.2 [5040-28]: the source of a Read is validated to its end
                 match windows.source(scope, key, offset, judged) {
@@ -171,8 +172,8 @@ impl IwarpLink {
     }
 }
 
-/// Builds the next Read Request of the work request `seq`. The sink's STag names the work request;
-/// peers cannot write to it, because windows are another table.
+/// Builds the next Read Request of the work request `seq`. The sink's STag identifies the work
+/// request; peers cannot write to it, because windows are in another table.
 fn read_header(seq: u64, read: &Read, queue: &SendQueue) -> ReadHeader {
     // RFC 5040 §5.2.1 [5040-26]: a Read Request names one buffer; more take more Requests
     let span = queue.next_span().expect("a Read that is not begun has spans");

@@ -1,4 +1,4 @@
-//! Sending: the FPDUs that wait are gathered from where they lie and handed to the kernel.
+//! Sending: gathers the waiting FPDUs from their sources and passes them to the kernel.
 
 use super::{FPDUS, Fpdu, FpduPayload, Pieces, SendResult, Transmit};
 use crate::{
@@ -11,17 +11,17 @@ use stag_protocol::iwarp::fpdu::Part;
 use stag_verbs::{Status, soft::SendQueue};
 use std::{io::IoSlice, iter::once, os::fd::OwnedFd};
 
-/// Pieces of memory one system call gathers: header, payload and trailer of each FPDU. More, where
-/// payload lies in several pieces, are for the next call.
+/// Pieces of memory that one system call gathers: header, payload and trailer of each FPDU. If
+/// payload is in several pieces, the excess is left to the next call.
 pub(super) const PIECES: usize = 3 * FPDUS;
-/// Pieces that most calls get along with: six FPDUs, one for each Write of 64 KiB and the reply
-/// behind them.
+/// Pieces that suffice for most calls: six FPDUs, one for each Write of 64 KiB and the reply after
+/// them.
 const FEW: usize = 24;
 
 const _: () = assert!(PIECES <= 1024, "the kernel's limit (UIO_MAXIOV)");
 
 impl IwarpLink {
-    /// Hands FPDUs that wait to the kernel, once.
+    /// Passes waiting FPDUs to the kernel, once.
     pub(super) fn send(
         &mut self,
         socket: &OwnedFd,
@@ -47,7 +47,7 @@ impl IwarpLink {
         SendResult::All
     }
 
-    /// Header, payload and trailer of each FPDU from where they lie.
+    /// Sends header, payload and trailer of each FPDU from their places in memory.
     fn send_gathered(
         &self,
         socket: &OwnedFd,
@@ -57,7 +57,7 @@ impl IwarpLink {
     ) -> (SocketResult, usize) {
         let (window, whole) = self.transmit.window_run(scope, windows);
         let pieces = self.transmit.fpdus.iter().take(whole).map(|fpdu| 2 + fpdu.pieces);
-        // Pieces that are not used cost as much as those that are.
+        // Unused pieces cost as much as used ones.
         if pieces.sum::<usize>() <= FEW {
             self.send_pieces::<FEW>(socket, &window, whole, stats)
         } else {
@@ -78,7 +78,7 @@ impl IwarpLink {
         (sock::send(socket, pieces, self.transmit.ends_segments, stats), offered)
     }
 
-    /// The pieces of the first `whole` FPDUs that the kernel does not have, and their number and
+    /// The pieces of the first `whole` FPDUs that the kernel does not have, with their number and
     /// octets.
     pub(super) fn gather<'a>(
         &'a self,
@@ -109,7 +109,7 @@ impl IwarpLink {
 }
 
 impl IwarpLink {
-    /// Markers lie every 512 octets: the FPDUs are put together in one piece.
+    /// Sends with markers, which come every 512 octets: the FPDUs are assembled in one buffer.
     fn send_marked(
         &self,
         socket: &OwnedFd,
@@ -146,7 +146,7 @@ impl IwarpLink {
         (sock::send(socket, &[IoSlice::new(rest)], self.transmit.ends_segments, stats), rest.len())
     }
 
-    /// The kernel took `octets` more: what is sent whole is done.
+    /// Handles that the kernel accepted `octets` more: completely sent work is done.
     pub(super) fn consume(&mut self, octets: usize, stats: &mut IwarpStats) {
         let Self { queue, transmit, .. } = self;
         transmit.sent += octets;
@@ -178,7 +178,7 @@ pub(super) struct WindowRun<'a> {
 }
 
 impl<'a> WindowRun<'a> {
-    /// The payload of `fpdu`, which is in this run when it comes from a window.
+    /// The payload of `fpdu`, which is in this run if it comes from a window.
     fn pieces(&self, fpdu: &Fpdu, queue: &'a SendQueue) -> Pieces<'a> {
         match fpdu.payload {
             FpduPayload::Nothing => Pieces::one(&[]),
@@ -193,8 +193,8 @@ impl<'a> WindowRun<'a> {
 }
 
 impl Transmit {
-    /// The octets of a window that the FPDUs waiting carry, and how many FPDUs can be sent with it:
-    /// a table of windows lends one window at a time.
+    /// The octets of a window that the waiting FPDUs carry, and the number of FPDUs that can be
+    /// sent with it: the table of windows lends one window at a time.
     pub(super) fn window_run<'w>(
         &self,
         scope: Scope,

@@ -1,20 +1,20 @@
-//! Payload where it lies: one message may carry the octets of several Writes.
+//! Payload in place: one message may carry the octets of several Writes.
 
 use stag_verbs::soft::SendQueue;
 use std::ops::Range;
 
-/// A place among the octets that work requests put on the wire.
+/// A position in the octets that work requests transmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WorkPlace {
     /// The work request.
     pub(super) seq: u64,
-    /// Octets of its payload in front of this place.
+    /// Octets of its payload before this position.
     pub(super) at: usize,
 }
 
 impl WorkPlace {
-    /// Moves on by the `len` octets of one segment. Returns the work requests whose last octet is
-    /// among them; one without payload ends with its empty segment.
+    /// Advances by the `len` octets of one segment. Returns the work requests whose last octet is
+    /// in it; one without payload ends with its empty segment.
     pub(super) fn advance(&mut self, queue: &SendQueue, mut len: usize) -> Range<u64> {
         let first = self.seq;
         loop {
@@ -37,7 +37,7 @@ impl WorkPlace {
 #[derive(Clone, Debug)]
 pub(super) struct Pieces<'a> {
     source: PieceSource<'a>,
-    /// Octets that are still to come.
+    /// Octets that are left.
     left: usize,
 }
 

@@ -1,4 +1,4 @@
-//! FPDUs as the kernel would get them, wherever it stops.
+//! Tests of the FPDUs that the kernel gets, for every point at which it may stop.
 
 use super::*;
 use crate::stats::IwarpStats;
@@ -54,7 +54,7 @@ fn buf(pool: &Pool, octets: &[u8]) -> Buf {
     buf
 }
 
-/// All octets that wait, as the kernel would get them.
+/// All waiting octets, as the kernel would get them.
 fn waiting(link: &IwarpLink, windows: &mut Windows) -> Vec<u8> {
     let (window, whole) = link.transmit.window_run(QP.scope(), windows);
     let mut pieces = [IoSlice::new(&[]); gather::PIECES];
@@ -116,7 +116,7 @@ fn a_send_goes_on_at_every_octet_where_the_kernel_stopped() {
             link.transmit.fpdus.front().filter(|fpdu| link.transmit.sent + 1 == fpdu.wire_len);
         let ends = ends.is_some_and(|fpdu| !fpdu.ends.is_empty());
         link.consume(1, &mut stats);
-        // Work is complete with the last octet that the kernel takes of it, not before.
+        // Work completes with the last octet that the kernel accepts of it, not before.
         let before = tags.len();
         while let Some(stag_verbs::Event::Completed { tag, status, .. }) = link.queue.poll(QP) {
             assert_eq!(status, Status::Success);
@@ -164,7 +164,7 @@ fn answers_leave_room_for_work_and_work_for_answers() {
     assert_eq!(order, "aaaawaaaawww");
 }
 
-/// Writes to `targets` (key, offset, octets), all rung, of octets that tell one from another.
+/// Writes to `targets` (key, offset, octets), all rung, with distinguishable octets.
 fn link_with_writes(targets: &[(u32, u64, usize)], mulpdu: u16) -> IwarpLink {
     let pool = Pool::new(&[Class { slot_len: 4096, count: 32 }]).unwrap();
     let mut link = link(mulpdu);
@@ -222,7 +222,7 @@ fn only_writes_to_targets_that_follow_each_other_are_one_message() {
 
 #[test]
 fn writes_of_one_message_complete_with_their_own_last_octets() {
-    // An FPDU has 186 octets of payload: it ends within a Write, with one, and behind several.
+    // An FPDU has 186 octets of payload: it ends within a Write, with one, and after several.
     let lens = [300, 1, 71, 186, 2, 500];
     let mut at = 1000;
     let targets = lens.map(|len| {

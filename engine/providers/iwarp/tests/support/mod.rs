@@ -32,7 +32,7 @@ pub fn now() -> Time {
     Time(1 + u64::try_from(start.elapsed().as_nanos()).unwrap())
 }
 
-/// With CRCs for everybody, so that a scripted peer of any kind has to get them right.
+/// With CRCs for all peers, so that every scripted peer has to compute them.
 pub fn config() -> IwarpConfig {
     IwarpConfig { crc: Crc::Always, ..IwarpConfig::new(LIMITS, [7; 32], now()) }
 }
@@ -41,12 +41,12 @@ pub fn localhost() -> IwarpAddress {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// Octets that differ from place to place.
+/// Octets that differ by index.
 pub fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ salt.wrapping_mul(197) ^ (i >> 8)) as u8).collect()
 }
 
-/// One provider with a pool and the events that nobody asked for yet.
+/// One provider with a pool and the events that the test has not taken yet.
 pub struct End {
     pub iwarp: Iwarp,
     pub pool: Pool,
@@ -81,14 +81,14 @@ impl End {
         }
     }
 
-    /// Polls until there is nothing more.
+    /// Polls until there are no more events.
     pub fn pump(&mut self) {
         while let Some(event) = self.ask() {
             self.events.push_back(event);
         }
     }
 
-    /// The next event, if there is one. A message that a look tells takes its receive then.
+    /// The next event, if there is one. A message that a look reports takes its receive then.
     fn ask(&mut self) -> Option<Event> {
         if !self.looks {
             return self.iwarp.poll(now());
@@ -106,7 +106,7 @@ impl End {
         }
     }
 
-    /// The next event of all, within [`PATIENCE`].
+    /// The next event of any kind, within [`PATIENCE`].
     pub fn next(&mut self) -> Event {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -26,8 +26,8 @@ fn windows() -> Windows {
 }
 
 impl Windows {
-    /// The peer sends `ulpdu` and is told `cause`; the DDP header comes back. No octet of a window
-    /// has changed.
+    /// The peer sends `ulpdu` and gets a Terminate with `cause` and the DDP header. No octet of a
+    /// window has changed.
     fn expect(mut self, ulpdu: &[u8], cause: &str) {
         self.peer.say(&mut self.end, &fpdu(ulpdu));
         let payload = self.peer.hear_terminate(&mut self.end, cause);
@@ -120,7 +120,7 @@ fn a_message_longer_than_a_receive_is_refused() {
     let mut w = windows();
     w.peer.say(&mut w.end, &fpdu(&Untagged { last: false, ..send_header(1) }.with(&longest)));
     w.expect(&Untagged { mo: LIMITS.receive_len as u32, ..send_header(1) }.with(b"x"), "1/2/05");
-    // What counts is what was promised, also where receives have more room.
+    // The promised length counts, even if receives have more room.
     let limits = Limits { receive_len: 4000, ..LIMITS };
     let (mut end, mut peer, qp) = accepted(IwarpConfig { limits, ..config() });
     peer.say(&mut end, &fpdu(&send(1, &[b'm'; 4000])));
@@ -253,7 +253,7 @@ fn each_segment_of_a_write_is_judged_by_itself() {
     w.peer.say(&mut w.end, &fpdu(&tagged(0, true, second.key.0, second.offset, b"WW")));
     w.peer.say(&mut w.end, &fpdu(&send_invalidate(1, w.write.key.0, b"")));
     w.peer.say(&mut w.end, &fpdu(&send_invalidate(2, second.key.0, b"")));
-    // What was there in front of a Write, and no Write covered, is cleared: it may be an earlier
+    // Earlier octets in front of a Write that no Write covered are cleared: they may be an earlier
     // owner's.
     for expected in [&b"....\0\0\0\0WW78...."[..], b"WWcond"] {
         let Event::Received { invalidated: Some(fenced), .. } = w.end.next() else {

@@ -78,7 +78,7 @@ fn a_disconnect_is_a_fin_behind_what_was_posted() {
     assert_eq!(end.next_end(qp), Cause::Local);
     let late = end.iwarp.post_send(qp, Tag(2), end.buf(b"too late"), None).unwrap_err();
     assert_eq!(late.why, Refusal::Gone);
-    // Octets of the peer on their way do not make our kernel reset.
+    // Octets of the peer in flight do not make our kernel reset.
     peer.say(&mut end, &fpdu(&send(1, b"too late")));
     assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"last words"));
     assert_eq!(peer.hear_all(&mut end), b"");
@@ -241,7 +241,7 @@ fn a_terminate_needs_no_receive() {
 
 #[test]
 fn events_that_nobody_has_asked_for_are_all_kept() {
-    // Far more than can be pending at one time: each doorbell sends what was posted, and the room
+    // Far more than can be pending at one time: each doorbell sends the posted work, and its room
     // is free again.
     let (mut end, mut peer, qp) = accepted(config());
     let source = end.buf(b"x").freeze();
@@ -349,7 +349,7 @@ fn what_follows_the_longest_fpdu_that_has_to_wait_is_not_read() {
     let (front, back) = longest.split_at(40_000);
     say(&mut end, &mut peer, &[rest, front].concat());
     assert_eq!(end.iwarp.stats().stalled, 0);
-    // Reads behind one that landed end behind the next header: one goes beyond the longest FPDU.
+    // Reads after one that landed end after the next header: one exceeds the longest FPDU.
     let behind = fpdu(&send(3, b"behind it"));
     std::io::Write::write_all(&mut peer.stream, &[back, &behind[..16]].concat()).unwrap();
     let deadline = std::time::Instant::now() + crate::support::PATIENCE;

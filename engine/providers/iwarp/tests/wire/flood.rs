@@ -1,4 +1,4 @@
-//! Peers that connect and say nothing, or not enough: they keep nobody else out [22, 92].
+//! Silent or incomplete peers cannot keep others out [22, 92].
 
 use crate::{
     peer::*,
@@ -15,7 +15,7 @@ fn request() -> Vec<u8> {
     frame(REQUEST, C | S, 2, &words(1, 1))
 }
 
-/// A peer whose Request `end` accepts, and that stays silent then.
+/// A peer whose Request `end` accepts, and that is silent afterwards.
 fn silent_behind_its_request(end: &mut End, at: IwarpAddress) -> (Peer, Qp) {
     let mut peer = Peer::connect(at);
     peer.say(end, &request());
@@ -35,7 +35,7 @@ fn connect_from(end: &mut End, host: u8, at: IwarpAddress) -> Peer {
     Peer::over(TcpStream::from(socket))
 }
 
-/// Returns true if `peer` is still connected after everything under way is handled.
+/// Returns true if `peer` is still connected after all pending input is handled.
 fn is_connected(end: &mut End, peer: &mut Peer) -> bool {
     end.pump();
     match std::io::Read::read(&mut peer.stream, &mut [0]) {
@@ -140,7 +140,7 @@ fn a_host_with_more_than_its_share_of_half_open_connections_loses_its_own() {
     let open = flood.iter_mut().map(|peer| is_connected(&mut end, peer)).collect::<Vec<_>>();
     assert_eq!(open.iter().filter(|open| **open).count(), 5);
     assert!(open[35..].iter().all(|open| *open), "its oldest went");
-    // Where every host has its share or less, the oldest of all goes.
+    // If no host has more than its share, the oldest of all is closed.
     let mut others: Vec<_> = (10..20).map(|host| connect_from(&mut end, host, at)).collect();
     assert_eq!(
         honest.iter_mut().filter_map(|peer| is_connected(&mut end, peer).then_some(())).count(),
@@ -186,7 +186,7 @@ fn the_engine_hears_of_newcomers_that_do_not_fit() {
     let (first, second) = (end.next_request(), end.next_request());
     assert!(is_rejected(&mut end, &mut late[2]), "one more than the spare places");
     assert!(end.events.is_empty());
-    // One gets what a guest leaves; the other cannot be accepted.
+    // One gets the place that a guest leaves; the other cannot be accepted.
     end.iwarp.disconnect(guests[0].1);
     assert_eq!(end.next_end(guests[0].1), Cause::Local);
     assert_eq!(end.iwarp.accept(first, b""), Ok(()));

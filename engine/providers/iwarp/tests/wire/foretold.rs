@@ -1,6 +1,6 @@
-//! The next Send is placed by one comparison of its header. A peer that sets a reserved bit, which
-//! nobody looks at (RFC 5041 §4.1), has every FPDU judged field by field: what the two of them say
-//! has to have the same effect, also on an end that looks before it polls.
+//! The next Send is placed by one comparison of its header. The FPDUs of a peer that sets a
+//! reserved bit, which is ignored (RFC 5041 §4.1), are checked field by field. The same input of
+//! both peers has to have the same effect, even on an end that looks before it polls.
 
 use crate::{
     peer::*,
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// A reserved bit of the DDP control octet.
 const RESERVED: u8 = 0x04;
 
-/// One of the ends, with the peer that speaks to it.
+/// One of the ends, with its peer.
 struct Foretold {
     end: End,
     peer: Peer,
@@ -41,8 +41,8 @@ impl Foretold {
         Self { end, peer, windows, mark, said, receives: Vec::new(), has_ended: false }
     }
 
-    /// Says `fpdus`, of which `spoil` flips a bit. Returns the events, as far as they are the same
-    /// for everybody.
+    /// Sends `fpdus`, of which `spoil` flips a bit. Returns the events, as far as they are the same
+    /// for all ends.
     fn hear(&mut self, ulpdus: &[Vec<u8>], spoil: Option<Spoil>) -> Vec<String> {
         let mut octets = Vec::new();
         for (place, ulpdu) in ulpdus.iter().enumerate() {
@@ -64,7 +64,7 @@ impl Foretold {
         self.settle()
     }
 
-    /// Waits until the end has read all that was said, and for its end if it says that it ends.
+    /// Waits until the end has read all input, and for its end if it reports one.
     fn settle(&mut self) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut heard = Vec::new();
@@ -101,7 +101,7 @@ impl Foretold {
         }
     }
 
-    /// Octets that the peer heard: answers, and a Terminate without the bits that differ in the
+    /// Octets that the peer received: answers, and a Terminate without the bits that differ in the
     /// header it carries.
     fn answers(&mut self) -> Vec<u8> {
         if !self.has_ended {
@@ -112,7 +112,7 @@ impl Foretold {
         octets
     }
 
-    /// Counters of what arrived and what became of it.
+    /// Counters of the received input and its handling.
     fn counts(&self) -> String {
         let stats = self.end.iwarp.stats();
         let sent: Vec<u64> = stats.terminates_sent.iter().map(|(_, count)| count).collect();
@@ -147,26 +147,27 @@ fn mask_terminate(octets: &mut [u8]) {
     }
 }
 
-/// One bit of one FPDU that is not what its sender meant.
+/// One bit of one FPDU that is flipped.
 #[derive(Clone, Copy)]
 struct Spoil {
     fpdu: usize,
     bit: usize,
-    /// The CRC is right all the same.
+    /// The CRC is right nevertheless.
     is_noticed_later: bool,
 }
 
 impl Spoil {
     fn flip(&self, octets: &mut [u8]) {
         let place = self.bit % (8 * octets.len());
-        // The length stays, so that all is read; the bit that tells the ends apart stays, too.
+        // The length stays, so that everything is read; so does the bit that distinguishes the
+        // ends.
         if place >= 16 && !(place / 8 == 2 && 1 << (place % 8) == RESERVED) {
             octets[place / 8] ^= 1 << (place % 8);
         }
     }
 }
 
-/// Some FPDUs, mostly Sends of which each is the next.
+/// Some FPDUs, mostly Sends, each of them the next.
 fn some_ulpdus(random: &mut Rng, msn: &mut u32, [_, write_to]: [Window; 2]) -> Vec<Vec<u8>> {
     let mut ulpdus = Vec::new();
     for _ in 0..1 + random.usize(..4) {
@@ -189,7 +190,7 @@ fn some_ulpdus(random: &mut Rng, msn: &mut u32, [_, write_to]: [Window; 2]) -> V
                 let (front, rest) = payload.split_at(part.min(100));
                 let to = write_to.offset;
                 let first = tagged(0, false, write_to.key.0, to, front);
-                // Now and then the message does not go on, or its rest lies outside.
+                // Now and then the message does not continue, or its rest is outside.
                 let goes_on = random.usize(..12) > 0;
                 let next = to + front.len() as u64;
                 let rest = write(write_to.key.0, next, &rest[..rest.len().min(201)]);
@@ -246,7 +247,7 @@ fn expect_same<T: PartialEq + std::fmt::Debug>([quick, rest @ ..]: [T; 4], round
     rest.iter().for_each(|other| assert_eq!(quick, *other, "round {round}"));
 }
 
-/// Posts the receives again that hold what was heard.
+/// Posts the receives of handled messages again.
 fn repost(foretold: &mut Foretold) {
     for buf in std::mem::take(&mut foretold.receives) {
         foretold.end.iwarp.post_receive(buf).unwrap();

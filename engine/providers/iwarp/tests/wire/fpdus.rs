@@ -133,8 +133,8 @@ fn what_is_copied_overtakes_nothing_and_is_overtaken_by_nothing() {
             Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag
         ));
     }
-    // A Read that waits for its answer does not hold up what is sent behind it, but a Write
-    // completes behind it.
+    // A Read that waits for its answer does not delay a message sent after it, but a Write
+    // completes after it.
     end.iwarp.post_read(qp, Tag(5), end.buf(&[0; 4]), 0, &[to(4)]).unwrap();
     assert!(!end.iwarp.send_inline(qp, b"four", None), "the Read's request waits in front");
     end.iwarp.ring();
@@ -168,7 +168,7 @@ fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
         end.iwarp.ring();
     }
     assert!((30..2000).contains(&said), "what waits has a limit: {said} messages");
-    // What does not fit is posted, and comes behind.
+    // A message that does not fit is posted, and comes afterwards.
     end.iwarp.post_send(qp, Tag(1), end.buf(b"behind"), None).unwrap();
     end.iwarp.ring();
     for msn in 0..said {
@@ -221,7 +221,7 @@ fn copies_that_wait_stay_whole_beside_answers_and_terminates() {
 
 #[test]
 fn nothing_is_copied_where_the_path_wants_another_form() {
-    // Longer than a segment, before the first FPDU, with markers, and to nobody.
+    // Longer than a segment, before the first FPDU, with markers, and without a connection.
     let (mut end, _peer, qp) = accepted(IwarpConfig { fpdu_max: FpduMax::Ulpdu(500), ..config() });
     assert!(end.iwarp.send_inline(qp, &[0; 500 - 18], None));
     assert!(!end.iwarp.send_inline(qp, &[0; 500 - 17], None));
@@ -419,8 +419,8 @@ fn fpdus_leave_whole_however_little_the_kernel_takes() {
         }
     }
     assert!(written == octets && sent == octets[..3000] && read == octets);
-    // Where exactly a send stops is the kernel's choice; a unit test of the sending half stops at
-    // every octet.
+    // The exact point at which a send stops is the kernel's choice; a unit test of the sending half
+    // stops at every octet.
     assert!(end.iwarp.stats().sendmsg_short >= 2, "{:?}", end.iwarp.stats());
     for tag in 1..=2 {
         let event = end.next();
@@ -458,16 +458,16 @@ fn a_peer_that_asks_for_markers_gets_them() {
     }
 }
 
-/// Takes markers out of a stream and checks them.
+/// Removes markers from a stream and checks them.
 struct Unmarked {
     /// Octets of the stream so far.
     at: usize,
-    /// Place in the stream at which the FPDU began.
+    /// Position in the stream at which the FPDU began.
     fpdu_at: usize,
 }
 
 impl Unmarked {
-    /// The next `len` octets that are no marker; `covered` gets the markers too.
+    /// The next `len` octets without markers; `covered` gets the markers too.
     fn octets(
         &mut self,
         peer: &mut Peer,

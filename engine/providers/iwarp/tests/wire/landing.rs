@@ -1,5 +1,5 @@
-//! Long tagged FPDUs, which land while they arrive (docs/landing.md): the same effect as those that
-//! are copied, and every abuse of what has landed too early.
+//! Long tagged FPDUs, which land while they arrive (docs/landing.md): the same effect as copied
+//! ones, and every abuse of octets that landed too early.
 
 use crate::{
     peer::*,
@@ -11,7 +11,7 @@ use stag_pools::{Access, Fenced, RemoteKey, Window};
 use stag_verbs::{Cause, Event, FabricFault, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 use std::time::Instant;
 
-/// Octets of the window, and of its buffer before and behind it.
+/// Octets of the window, and of its buffer before and after it.
 const LEN: usize = 100_000;
 const EDGE: usize = 8;
 /// Octets of a payload that lands.
@@ -23,7 +23,7 @@ struct Opened {
     peer: Peer,
     qp: Qp,
     window: Window,
-    /// The window came back doubtful.
+    /// The window was returned as doubtful.
     is_doubtful: bool,
 }
 
@@ -59,7 +59,7 @@ impl Opened {
         write(self.window.key.0, self.window.offset + at as u64, payload)
     }
 
-    /// Says `octets`, and waits until the end has read them.
+    /// Sends `octets`, and waits until the end has read them.
     fn say(&mut self, octets: &[u8]) {
         let said = self.end.iwarp.stats().octets_in + octets.len() as u64;
         let deadline = Instant::now() + crate::support::PATIENCE;
@@ -70,7 +70,7 @@ impl Opened {
         }
     }
 
-    /// Ends the window, which nobody writes to any more.
+    /// Ends the window, after the last write to it.
     fn fence(&mut self) -> Fenced {
         self.end.iwarp.post_local_invalidate(self.qp, Tag(7), self.window.key).unwrap();
         self.end.iwarp.ring();
@@ -80,8 +80,8 @@ impl Opened {
         }
     }
 
-    /// The peer is told `cause`; the window comes back because the connection ends, and nothing
-    /// else succeeds. Returns its buffer.
+    /// The peer gets a Terminate with `cause`; the window is returned because the connection ends,
+    /// and nothing else succeeds. Returns its buffer.
     fn expect(&mut self, cause: &str) -> Vec<u8> {
         self.peer.hear_terminate(&mut self.end, cause);
         let mut unbound = Vec::new();
@@ -165,7 +165,7 @@ fn writes_and_sends_of_all_lengths_follow_each_other_whatever_lands() {
     }
 }
 
-/// Gives the receives back that hold messages.
+/// Posts the receives of messages again.
 fn repost(w: &mut Opened) {
     while let Some(event) = w.end.events.pop_front() {
         let Event::Received { buf, .. } = event else { panic!("{event:?}") };
@@ -176,7 +176,7 @@ fn repost(w: &mut Opened) {
 #[test]
 fn one_wrong_bit_anywhere_ends_the_connection_and_the_window_with_it() {
     let payload = pattern(LONG, 2);
-    // The length field's own bits make another FPDU of it: those of fpdus.rs.
+    // The length field's own bits change the FPDU's length: those are tested in fpdus.rs.
     let header = 16..8 * 16;
     let mut random = Rng::with_seed(0xb17);
     let elsewhere = (0..60).map(|_| random.usize(8 * 16..8 * (16 + LONG)));
@@ -209,7 +209,7 @@ fn what_memory_or_the_stream_refuses_lands_nowhere() {
             let window = bind(&mut w.end, w.qp, Access::RemoteRead);
             write(window.key.0, window.offset, &payload)
         }),
-        // An answer that nobody asked for, and an operation in the wrong kind of header.
+        // An unsolicited answer, and an operation in the wrong kind of header.
         ("1/0/00", &|w| tagged(2, true, w.window.key.0, w.window.offset, &payload)),
         ("0/2/06", &|w| tagged(3, true, w.window.key.0, w.window.offset, &payload)),
     ];
@@ -259,7 +259,7 @@ fn a_window_that_we_end_while_something_lands_there_ends_the_connection() {
         let octets = fpdu(&w.write(0, &payload));
         w.say(&octets[..cut.min(20_000)]);
         w.say(&octets[cut.min(20_000)..cut]);
-        // Where nothing lands nothing is to be waited for.
+        // If nothing lands, the invalidation does not wait.
         w.end.iwarp.post_local_invalidate(w.qp, Tag(1), other.key).unwrap();
         w.end.iwarp.post_local_invalidate(w.qp, Tag(2), w.window.key).unwrap();
         w.end.iwarp.ring();
@@ -282,7 +282,7 @@ fn a_window_is_the_peers_to_end_once_its_fpdu_was_right() {
     let Event::Received { buf, invalidated: Some(fenced), .. } = w.end.next() else { panic!() };
     assert_eq!(&buf[..], b"done");
     assert!(fenced.into_buf()[..] == with(0, &payload));
-    // From here on nothing lands there, neither at once nor part by part.
+    // From here on nothing lands there, neither at once nor in parts.
     w.say(&octets[..20_000]);
     assert_eq!(w.landed() as usize, LONG + 16 - 5_000);
     w.peer.say(&mut w.end, &octets[20_000..]);
@@ -300,7 +300,7 @@ fn a_peer_that_leaves_amid_a_payload_leaves_nothing_that_counts() {
         let Opened { mut end, peer, qp, .. } = w;
         drop(peer);
         let Event::Unbound { fenced, .. } = end.next() else { panic!("the window ends") };
-        // What did not arrive is an earlier owner's still, and not counted.
+        // Octets that did not arrive are still an earlier owner's, and are not counted.
         assert_eq!(fenced.filled(), (sent - 16).min(LONG));
         assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost), "{sent} octets");
     }
@@ -343,7 +343,7 @@ fn an_empty_write_between_two_that_land_is_not_checked() {
     assert_eq!(w.end.iwarp.stats().fpdus_in, 1 + 5);
 }
 
-/// The end reads `LONG` and a bit from the peer, which has the request.
+/// The end reads `LONG` and a bit from the peer, which has received the request.
 fn reading() -> (Opened, u32, u64) {
     let mut w = opened();
     let span = RemoteSpan { key: RemoteKey(9), offset: 0, len: LONG as u32 + 100 };

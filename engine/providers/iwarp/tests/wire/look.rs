@@ -1,4 +1,4 @@
-//! Messages that a look tells: no receive, no event, in order with everything else.
+//! Messages that a look reports: no receive, no event, in order with everything else.
 
 use crate::{
     peer::*,
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lets `peer` say `octets` without the end reading them.
+/// Lets `peer` send `octets` without the end reading them.
 fn say_unheard(peer: &mut Peer, octets: &[u8]) {
     peer.stream.write_all(octets).unwrap();
 }
@@ -23,7 +23,7 @@ fn sends<const N: usize>(messages: [&[u8]; N]) -> Vec<u8> {
     numbered.flat_map(|(message, msn)| fpdu(&send(msn, message))).collect()
 }
 
-/// Looks until there is something.
+/// Looks until there is a result.
 fn look(end: &mut End) -> (Look, Vec<u8>) {
     let deadline = Instant::now() + PATIENCE;
     let mut room = vec![0; LIMITS.receive_len];
@@ -90,7 +90,7 @@ fn behind_a_sleep_the_connection_that_spoke_last_is_asked_before_epoll() {
     let sleep = |end: &mut End| while !end.iwarp.arm() {};
     say_unheard(&mut one, &fpdu(&send(1, b"one")));
     expect_looked_at(&mut end, first, b"one");
-    // Both spoke while they were joined: nobody is asked behind the first sleep.
+    // Both sent while they were joined: no connection is read directly after the first sleep.
     sleep(&mut end);
     say_unheard(&mut one, &fpdu(&send(2, b"two")));
     expect_looked_at(&mut end, first, b"two");
@@ -213,7 +213,7 @@ fn what_a_look_has_left_outlives_a_connection_that_breaks() {
     let [(mut peer, qp), (mut broken, lost)] = joined(&mut end, at);
     say_unheard(&mut peer, &sends([b"one", b"two"]));
     expect_looked_at(&mut end, qp, b"one");
-    // Its octets are read when a send finds out that it has gone.
+    // Its octets are read when a send finds that it has gone.
     say_unheard(&mut broken, &sends([b"last words, longer than those of the other"]));
     set_socket_linger(&broken.stream, Some(Duration::ZERO)).unwrap();
     drop(broken);

@@ -8,7 +8,7 @@ use stag_iwarp::{Crc, IwarpAddress, IwarpConfig};
 use stag_verbs::{Cause, Event, FabricFault, Provider, Refusal, Tag};
 use std::time::Duration;
 
-/// The end closes at once and without a word, and its engine hears nothing.
+/// The end closes at once and silently, and its engine gets no event.
 fn expect_silent_close(config: IwarpConfig, request: &[u8]) -> End {
     let never = 2 * PATIENCE;
     let (mut end, at) =

@@ -1,4 +1,4 @@
-//! Peers that send nonsense: whatever they send, the end lives, tells them so, and loses no memory.
+//! Peers that send random octets: the end survives, sends a Terminate, and loses no memory.
 
 use crate::{
     peer::*,
@@ -16,7 +16,7 @@ fn open_windows(end: &mut End, qp: Qp) -> [stag_pools::Window; 2] {
     })
 }
 
-/// One ULPDU of any kind that the state of the connection allows, more or less.
+/// One random ULPDU, roughly of a kind that the state of the connection allows.
 fn any_ulpdu(noise: &mut Rng, msn: &mut [u32; 2], windows: [stag_pools::Window; 2]) -> Vec<u8> {
     let [read, write_to] = windows;
     let len = noise.usize(..300);
@@ -70,7 +70,7 @@ fn damaged_segments_with_the_right_crc_do_no_harm() {
             if noise.usize(..8) == 0 {
                 ulpdu.truncate(noise.usize(..ulpdu.len()));
             }
-            // The end may have hung up by this time.
+            // The end may have closed by this time.
             if peer.stream.write_all(&fpdu(&ulpdu)).is_err() {
                 break;
             }
@@ -108,7 +108,7 @@ fn octets_without_any_sense_do_no_harm() {
     }
 }
 
-/// The connection ends, and all memory comes back but what messages carry.
+/// The connection ends, and all memory is returned except that of messages.
 fn expect_the_end(end: &mut End, of: Qp, round: usize) {
     let mut messages = 0;
     loop {

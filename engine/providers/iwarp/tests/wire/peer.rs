@@ -153,7 +153,7 @@ impl Peer {
         Self::over(TcpStream::connect(at.0).unwrap())
     }
 
-    /// The peer's window stays small and it takes `gulp` octets at a time.
+    /// Keeps the peer's window small, and reads `gulp` octets at a time.
     pub fn slow_down(&mut self, gulp: usize) {
         rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, 1).unwrap();
         self.gulp = gulp;
@@ -174,7 +174,7 @@ impl Peer {
         end.pump();
     }
 
-    /// Takes in what has arrived. False when there was nothing.
+    /// Reads the input. Returns false if there was none.
     fn listen(&mut self, end: &mut End) -> bool {
         end.pump();
         let mut room = [0; 65_536];
@@ -199,7 +199,7 @@ impl Peer {
         self.held.drain(..len).collect()
     }
 
-    /// Everything until the end hangs up.
+    /// Everything until the end closes.
     pub fn hear_all(&mut self, end: &mut End) -> Vec<u8> {
         let deadline = Instant::now() + PATIENCE;
         while !self.has_ended {
@@ -213,7 +213,7 @@ impl Peer {
         std::mem::take(&mut self.held)
     }
 
-    /// The end says nothing for a while.
+    /// Checks that the end sends nothing for a while.
     pub fn hear_nothing(&mut self, end: &mut End) {
         let until = Instant::now() + std::time::Duration::from_millis(30);
         while Instant::now() < until {
@@ -222,7 +222,7 @@ impl Peer {
         assert!(self.held.is_empty() && !self.has_ended, "{:02x?}", self.held);
     }
 
-    /// Lets some time pass; whether the end hangs up does not matter.
+    /// Lets some time pass, whether or not the end closes.
     pub fn hear_nothing_or_end(&mut self, end: &mut End) {
         let until = Instant::now() + std::time::Duration::from_millis(60);
         while Instant::now() < until {
@@ -238,7 +238,7 @@ impl Peer {
         ulpdu
     }
 
-    /// The next FPDU: its ULPDU, what the CRC covers, and the CRC field.
+    /// The next FPDU: its ULPDU, the octets that the CRC covers, and the CRC field.
     pub fn hear_fpdu(&mut self, end: &mut End) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
         let length = self.hear(end, 2);
         let len = usize::from(u16::from_be_bytes([length[0], length[1]]));
@@ -257,7 +257,7 @@ impl Peer {
         (header[16], header[17], self.hear(end, usize::from(len)))
     }
 
-    /// The end sends a Terminate that says `cause` ("L/E/C"), then its FIN and nothing else.
+    /// Checks that the end sends a Terminate with `cause` ("L/E/C"), then its FIN and nothing else.
     /// Returns the Terminate's payload.
     pub fn hear_terminate(&mut self, end: &mut End, cause: &str) -> Vec<u8> {
         let ulpdu = self.hear_ulpdu(end);
@@ -280,8 +280,7 @@ pub fn named(terminate: Terminate) -> String {
     terminate.to_string()
 }
 
-/// A connection of `end` that a peer of revision 2 with CRCs opened, and that has had its first
-/// FPDU.
+/// A connection of `end` that a peer of revision 2 with CRCs opened, after its first FPDU.
 pub fn accepted(config: IwarpConfig) -> (End, Peer, Qp) {
     accepted_by(config, &frame(REQUEST, C | S, 2, &words(128, 128)))
 }
@@ -306,7 +305,7 @@ pub fn answered(config: IwarpConfig, request: &[u8]) -> (End, Peer, Qp) {
     (end, peer, qp)
 }
 
-/// A connection that `end` asked for, its Request read.
+/// A connection that `end` requested, its Request read.
 pub fn asked(config: IwarpConfig) -> (End, Peer, Qp) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut end = End::new(config);
@@ -318,8 +317,8 @@ pub fn asked(config: IwarpConfig) -> (End, Peer, Qp) {
     (end, peer, qp)
 }
 
-/// The connection ended because of the peer, which was told `cause`; work and windows that ended
-/// with it are dropped.
+/// Checks that the connection ended because of the peer, which got `cause`; work and windows that
+/// ended with it are dropped.
 pub fn expect_fault(end: &mut End, of: Qp, cause: &str) {
     loop {
         match end.next() {
@@ -332,7 +331,7 @@ pub fn expect_fault(end: &mut End, of: Qp, cause: &str) {
     }
 }
 
-/// The peer hears the Terminate, the engine hears why.
+/// Checks that the peer gets the Terminate and the engine the cause.
 pub fn expect_terminate(end: &mut End, peer: &mut Peer, qp: Qp, cause: &str) -> Vec<u8> {
     let payload = peer.hear_terminate(end, cause);
     expect_fault(end, qp, cause);

@@ -8,7 +8,7 @@ use stag_iwarp::{FpduMax, IwarpConfig};
 use stag_pools::{Access, RemoteKey, Window};
 use stag_verbs::{Cause, Event, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 
-/// The peer sends `ulpdu` and is told `cause`. Returns the Terminate's payload.
+/// The peer sends `ulpdu` and gets a Terminate with `cause`. Returns the Terminate's payload.
 fn expect(ulpdu: &[u8], cause: &str) -> Vec<u8> {
     let (mut end, mut peer, qp) = accepted(config());
     peer.say(&mut end, &fpdu(ulpdu));
@@ -173,7 +173,7 @@ fn a_read_of_what_may_not_be_read_is_refused() {
 
 #[test]
 fn a_read_that_ends_outside_its_window_is_refused_before_its_first_octet() {
-    // It would take several segments, and the first of them lie inside.
+    // It would take several segments, and the first of them are inside.
     type Change = fn(&mut Ask);
     let changes: [(Change, &str); 3] = [
         (|ask| ask.len += 1, "0/1/01"),
@@ -193,7 +193,7 @@ fn a_read_that_ends_outside_its_window_is_refused_before_its_first_octet() {
 
 #[test]
 fn a_read_behind_an_invalidation_finds_nothing() {
-    // It is not looked at before everything in front of it is delivered.
+    // It is not checked before everything in front of it is delivered.
     let (mut end, mut peer, qp) = accepted(config());
     let window = bind(&mut end, qp, b"readable", Access::RemoteRead);
     let both =
@@ -395,7 +395,7 @@ fn a_window_that_ends_while_it_is_read_ends_the_read() {
 
 #[test]
 fn a_peer_that_invalidates_what_it_is_reading_breaks_a_rule() {
-    // Its answer is framed and half sent: the window stays until the FPDUs are out, and the
+    // Its answer is framed and half sent: the window stays until the FPDUs are sent, and the
     // invalidation is refused.
     let config = IwarpConfig { send_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(1000), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
@@ -511,7 +511,7 @@ fn a_terminate_is_heard_although_the_peer_resets_behind_it() {
     std::io::Write::write_all(&mut peer.stream, &fpdu(&terminate(&[0x11, 1, 0, 0]))).unwrap();
     drop(peer);
     std::thread::sleep(std::time::Duration::from_millis(5));
-    // Work of which nothing is read makes us send into the reset connection.
+    // Work that the peer does not read makes us send into the reset connection.
     end.iwarp.post_send(qp, Tag(2), end.buf(b"into the void"), None).unwrap();
     end.iwarp.ring();
     let cause = loop {

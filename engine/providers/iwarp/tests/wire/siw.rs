@@ -1,5 +1,5 @@
-//! A peer with the habits of Linux' siw: it echoes flags it does not know, its CRCs are off, its
-//! server sends behind the Reply, its Terminates have their bit fields swapped, and it closes with
+//! A peer with the habits of Linux' siw: it echoes unknown flags, its CRCs are off, its server
+//! sends directly after the Reply, its Terminates have their bit fields swapped, and it closes with
 //! octets unread.
 
 use crate::{
@@ -48,7 +48,7 @@ fn a_client_that_asks_for_no_crc_is_given_crcs_where_we_insist() {
     end.expect_established(qp);
     assert_eq!(&end.next_message(qp)[..], b"call");
     // Its memory is read and written: the answer comes in FPDUs longer than a segment, because it
-    // takes them.
+    // accepts them.
     let octets = pattern(60_000, 1);
     let to = RemoteSpan { key: RemoteKey(0x700), offset: 3 << 32, len: 60_000 };
     end.iwarp.post_write(qp, Tag(1), end.buf(&octets).freeze(), to).unwrap();
@@ -67,7 +67,7 @@ fn a_server_echoes_our_flags_and_sends_at_once() {
     let qp = end.iwarp.connect(&IwarpAddress(listener.local_addr().unwrap()), b"offer").unwrap();
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, data) = peer.hear_frame(&mut end, REQUEST);
-    // It answers Write alone when it is offered Write and Read, and Linux' server grants no Reads.
+    // It answers only Write if it is offered Write and Read, and Linux' server grants no Reads.
     let reply =
         frame(REPLY, flags, revision, &[&words(0x8000, 0x8000 | 32)[..], &data[4..]].concat());
     peer.say(&mut end, &[reply, fpdu(&send(1, b"eager"))].concat());
@@ -90,7 +90,7 @@ fn a_server_echoes_our_flags_and_sends_at_once() {
 
 #[test]
 fn its_terminates_are_read_with_their_fields_swapped() {
-    // Without flags only the peer's habits tell the forms apart.
+    // Without flags only the peer's habits distinguish the forms.
     for (payload, cause) in [
         (vec![0x02, 2, 0, 0], "2/0/02"),
         (vec![0x20, 6, 0, 0], "0/2/06"),
@@ -165,7 +165,7 @@ fn a_server_that_missed_our_first_octets_is_told_again_until_it_speaks() {
     let (mut peer, qp, _) = connected(&mut end, &listener);
     end.iwarp.post_send(qp, Tag(1), end.buf(b"call"), None).unwrap();
     end.iwarp.ring();
-    // siw watches the socket from the third of these on, and answers what it finds there from the
+    // siw watches the socket from the third of these on, and then answers everything from the
     // start.
     assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
     assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"call"));
@@ -196,7 +196,7 @@ fn nudges_come_less_and_less_often_and_come_to_an_end() {
     assert_eq!(pauses.len(), 9);
     assert!(pauses.iter().zip(&pauses[1..]).all(|(one, next)| *next == 2 * *one), "{pauses:?}");
     assert_eq!(end.iwarp.stats().nudges, 10);
-    // Nobody was given up for it.
+    // The connection was not dropped for it.
     peer.say(&mut end, &fpdu(&send(1, b"")));
     assert!(end.events.is_empty(), "{:?}", end.events);
     end.post_receives(1);
@@ -218,7 +218,7 @@ fn peers_that_are_not_siw_get_no_nudge() {
 
 #[test]
 fn a_server_that_lost_a_connection_by_a_crc_is_asked_for_none_the_next_time() {
-    // What it says, in its own form; whether the Request behind it asks for CRCs.
+    // The Terminate, in siw's form, and the expectation whether the next Request asks for CRCs.
     for (crc, payload, asks) in [
         (Crc::Auto, vec![0x02, 2, 0, 0], false),
         (Crc::Always, vec![0x02, 2, 0, 0], true),
@@ -235,7 +235,7 @@ fn a_server_that_lost_a_connection_by_a_crc_is_asked_for_none_the_next_time() {
         assert_eq!(flags & C != 0, asks);
         let (indication, _, crc) = peer.hear_fpdu(&mut end);
         assert_eq!((indication, crc == [0; 4]), (write(1, 0, b""), !asks));
-        // Another server is another matter.
+        // Another server is not affected.
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(connected(&mut end, &other).2 & C, C);
     }
