@@ -1,12 +1,12 @@
 //! The gateway: the app that answers MOUNT version 3 and NFS version 3 (RFC 1813) from a store,
 //! over any transport.
 //!
-//! It keeps nothing between two calls but its counters, and the replies that a client may ask for
-//! again ([`crate::drc`]): every call is answered before the next one is looked at, but for one
-//! whose client's replies are still with another shard, for a READ that a disk has to bring
-//! ([`crate::helpers`]), and for a call that the store has to wait for (`put_off`). Small results
-//! of procedures that change nothing are written where they are sent from. The message of any other
-//! reply is taken before the procedure runs, so that whatever was done can be answered.
+//! Between two calls it keeps only its counters and the replies that a client may ask for again
+//! ([`crate::drc`]). Each call is answered before the next one is looked at, with three exceptions:
+//! the replies of its client are still on another shard, a disk has to supply the data of a READ
+//! ([`crate::helpers`]), or the call waits for the store (`put_off`). Small results of procedures
+//! that change nothing are written in place in the send buffer. For any other reply, the message is
+//! reserved before the procedure runs, so that every change made can be answered.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Version 4 on several shards: one, the home, has all clients. The others carry out what looks at
-//! objects in sessions that it has lent them, and forward all else.
+//! Version 4 on several shards: one, the home, has all clients. The others execute compounds that
+//! look at objects in sessions that it has lent them, and forward all others.
 
 use stag_engine::{Answer, Call, Cx, Outcome, PeerId, PeerSecurity, Pulled, tls::Secured};
 use stag_protocol::{

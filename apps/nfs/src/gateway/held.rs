@@ -1,4 +1,4 @@
-//! Beginning calls in the store, and those that wait for a place ([`HeldCalls`](crate::held)).
+//! Start of calls in the store, and calls that wait for a place ([`HeldCalls`](crate::held)).
 
 use stag_engine::{Answer, Cx};
 use stag_pools::Extent;

@@ -1,4 +1,4 @@
-//! Memory of the shard that is lent with a call to whoever carries it out.
+//! Memory of the shard that is lent with a call to the thread or shard that executes it.
 
 use stag_engine::{Cx, config};
 use stag_nfs_os::{OctetsKeeper, RoomKeeper};

@@ -1,4 +1,5 @@
-//! Callers as the store sees them, and calls of MOUNT, the first of which says whom that admits.
+//! Callers as the store sees them, and MOUNT calls, whose first determines which callers are
+//! admitted.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Version 4 at the gateway: NULL and COMPOUND (RFC 8881 §16), and the waiting that compounds wish
+//! Version 4 at the gateway: NULL and COMPOUND (RFC 8881 §16), and the waits that compounds ask
 //! for.
 
 use stag_engine::{Answer, Call, Cx, Pulled};

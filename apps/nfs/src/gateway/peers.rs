@@ -1,4 +1,4 @@
-//! Connected peers of one shard: where they are, and what their connections prove.
+//! Connected peers of one shard: their addresses, and the identities their connections prove.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,16 +1,15 @@
-//! Calls that may wait: they are begun in the store, and answered when it is done with them.
+//! Calls that may wait: they are begun in the store, and answered when it completes them.
 //!
-//! **A call is under way once.** One that comes again meanwhile is not carried out: its caller
-//! takes the place of the first one. So a WRITE that hangs and is sent again never overtakes a
-//! newer one.
+//! **A call runs once.** A retransmission that arrives meanwhile is not executed: its caller takes
+//! the place of the first one. So a WRITE that hangs and is sent again never overtakes a newer one.
 //!
 //! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
-//! call that the store refuses gets it at once, and one that nobody has begun after
-//! [`UNSTARTED_MAX`], be it that the store has it or that it waits for a ticket (`held`). One that
-//! is under way and changes nothing gets it after [`HARMLESS_MAX`]; what it brings is thrown away
-//! when it comes. One that changes something is answered when the store answers, however long that
-//! takes: its client would send a new call with another XID, and find what the first one did, or be
-//! overtaken by it.
+//! call that the store refuses gets it at once. A call that has not started gets it after
+//! [`UNSTARTED_MAX`], while in the store's queue or waiting for a ticket (`held`). A call that has
+//! started and changes nothing gets it after [`HARMLESS_MAX`]; its result is discarded when it
+//! comes. A call that changes something is answered when the store answers, however long that
+//! takes: otherwise its client would send a new call with another XID, and find the change of the
+//! first one made, or be overtaken by it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! READs whose octets a disk has to bring: of version 3, and of compounds (`deferred`).
+//! READs whose data a disk has to supply: of version 3, and of compounds (`deferred`).
 
 use stag_engine::{Answer, Cx};
 use stag_protocol::{

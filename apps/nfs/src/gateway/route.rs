@@ -1,4 +1,4 @@
-//! From the header of a call to the procedure that it calls, and to who calls.
+//! Dispatch of a call header to its procedure, with its caller.
 
 use stag_engine::PeerAddress;
 use stag_protocol::{

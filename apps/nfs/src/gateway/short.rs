@@ -1,4 +1,4 @@
-//! Replies that are written where they are sent from.
+//! Replies that are written in place in the send buffer.
 
 use stag_engine::{Answer, CallId, Cx};
 use stag_protocol::{

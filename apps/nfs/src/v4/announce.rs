@@ -1,13 +1,14 @@
-//! Files that other shards hear of before one of them gets a delegation.
+//! Announcement of a file to all shards before a client gets a delegation of it (RFC 8881 §10.4).
 //!
-//! Every shard carries out changes at once where the presence filter says that nothing is in
-//! their way: those of version 3, and of names and attributes by version 4. So a file is shown in
-//! the filter first, and all shards are told by letter. One that has read the letter, and has no
-//! call under way that began before, asks the home about every change of that file from then on.
-//! Only when all have said so is a delegation given. A change by version 3 that the home has let
-//! through takes the file out again: a shard that is told anew has carried it out when it answers,
-//! because letters keep their order. So does RENAME or LINK of the file at the home: another shard
-//! may have looked the new name up before, and be about to change what it stands for.
+//! Every shard makes a change at once if the presence filter shows no conflict: changes of version
+//! 3, and changes of names and attributes by version 4. So the home first enters the file in the
+//! filter, then sends each shard a letter. Once a shard has read the letter and has finished the
+//! calls it had begun before, it asks the home about every change of that file. The delegation is
+//! granted after all shards have confirmed this. A change by version 3 that the home allows
+//! withdraws the file: when the shard confirms the next announcement it has made the change,
+//! because letters keep their order. RENAME and LINK of the file at the home withdraw it, too:
+//! another shard may have looked up the new name before and be about to change the object that it
+//! names.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -2,15 +2,15 @@
 //! §2.10.8.3, §18.34.3, §18.37.3). The interpreter of compounds and the operations on clients and
 //! sessions ask here.
 //!
-//! Clients ask for SP4_NONE, where the server judges no principal: any user of a host may call in
-//! any session of that host. An AUTH_SYS credential proves nothing either. So the *origin* of a
+//! Clients ask for SP4_NONE, where the server checks no principal: any user of a host may use any
+//! session of that host. An AUTH_SYS credential proves nothing either. So the *origin* of a
 //! connection decides, which is the host that it comes from: its address, or the names in the
-//! certificate that it has shown. A client has the origin that it was
-//! made from, and each that it has shown itself from since: EXCHANGE_ID by the same owner, verifier
-//! and principal, as a client sends it that has another address or tries whether it can trunk.
+//! certificate it presented. A client is recognised by the origin that it was created from, and by
+//! each origin it has used since: by an EXCHANGE_ID with the same owner, verifier and principal,
+//! which a client sends after its address has changed, or to test trunking.
 //!
-//! To all other origins, a session or a client ID does not exist. The first request over a
-//! connection associates it with its session, and no later one is judged again.
+//! For any other origin, a session or a client ID does not exist. The first request over a
+//! connection associates it with its session; later requests are not checked again.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
-//! Calls of version 3 beside clients of version 4: what these have open or hold delegations of is
-//! seen by both (RFC 8881 §8.2.3, §10.4.4).
+//! Conflicts of version 3 calls with state of version 4 clients: a version 3 call respects their
+//! opens and delegations (RFC 8881 §8.2.3, §10.4.4).
 //!
-//! A delegation in the way is recalled, and the caller asks again (NFS3ERR_JUKEBOX). What an open
-//! denies is NFS3ERR_ACCES. Version 3 has no locks here.
+//! A conflicting delegation is recalled, and the caller retries (NFS3ERR_JUKEBOX). Access that an
+//! open denies fails with NFS3ERR_ACCES. Version 3 has no locks here.
 
 use stag_engine::Time;
 use stag_protocol::nfs::v3::{Call, CreateHow, DirOpArgs, FileHandle, Name, Status};

@@ -1,5 +1,5 @@
-//! Callbacks: CB_SEQUENCE, and what it is for, over the connection of a session in the reverse
-//! direction (RFC 8881 §2.10.6, §20; RFC 8167).
+//! Callbacks: CB_SEQUENCE and the operation that follows it, over the connection of a session in
+//! the reverse direction (RFC 8881 §2.10.6, §20; RFC 8167).
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,5 +1,5 @@
-//! The calls that operations make to the store, as the caller of their compound. Each is answered
-//! at once, or from the operation's journal (`journal`), or has to be waited for (`waits`).
+//! Store calls that operations make with the credential of the compound's caller. Each is answered
+//! at once, answered from the operation's journal (`journal`), or waited for (`waits`).
 
 use stag_protocol::nfs::v3::{
     Access, AccessArgs, CommitArgs, FileHandle, FsInfo, FsStat, GetAttrArgs, PathConf, ReadArgs,

@@ -1,4 +1,4 @@
-//! The calls that operations of version 4 alone make to the store (RFC 7862, RFC 8276).
+//! Store calls that only operations of version 4 make (RFC 7862, RFC 8276).
 
 use stag_pools::Extent;
 use stag_protocol::nfs::{

@@ -1,10 +1,10 @@
-//! Changes that are under way in a store whose calls wait.
+//! Pending changes in a store whose calls may wait (RFC 8881 §10.4).
 //!
-//! A change recalls the delegations that it conflicts with before it is begun. One that is given
-//! while the change is under way, or whose OPEN looked at the file before the change and is
-//! answered behind it, would be of a file that changes under its holder (RFC 8881 §10.4). So
-//! changes are counted from the time at which a call has to wait until it is over, and OPEN gives
-//! no delegation of a file that one may have touched since the OPEN began.
+//! A change recalls the delegations that it conflicts with before it begins. A delegation granted
+//! while the change is pending would be of a file that changes under its holder. The same goes for
+//! an OPEN that looked at the file before the change and is answered after it. So each change is
+//! counted from the time its call has to wait until it is complete, and OPEN grants no delegation
+//! of a file that a change may have touched since the OPEN began.
 
 use super::{state::FileId, turn::Turn};
 use crate::store::{Store, StoreOperation};

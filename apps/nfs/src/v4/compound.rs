@@ -1,6 +1,6 @@
-//! COMPOUND (RFC 8881 §16.2): operations are read and carried out one after the other, and their
-//! results written behind each other, until one fails. One that has to wait puts its compound aside
-//! (`suspend`), and runs again when what it waits for is there (`journal`).
+//! COMPOUND (RFC 8881 §16.2): operations are parsed and executed one after the other, their results
+//! appended to the reply, until one fails. An operation that has to wait suspends its compound
+//! (`suspend`), and runs again after the event that it waits for (`journal`).
 
 use stag_engine::{Answer, Cx, Pulled};
 use stag_protocol::{

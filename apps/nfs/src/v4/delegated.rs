@@ -1,5 +1,5 @@
-//! Exports whose files may be delegated, and the file systems that are served for them: others
-//! after a directory, or a file system, has come to be at the path of an export.
+//! Exports whose files may be delegated, and the file systems that serve them. These change when
+//! another directory or file system is mounted at the path of an export.
 
 use crate::store::{ExportRoot, Store};
 

@@ -1,4 +1,4 @@
-//! Sessions as they are described to those who watch.
+//! Descriptions of sessions for monitoring.
 
 use stag_engine::PeerId;
 use stag_protocol::nfs::v4::SessionId;

@@ -1,4 +1,4 @@
-//! Facts that the home tells all shards, which look at them without a letter (`link`).
+//! Facts that the home shares with all shards, which read them without a letter (`link`).
 
 use std::sync::{
     Arc,

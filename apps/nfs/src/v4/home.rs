@@ -1,4 +1,4 @@
-//! The home's dealings with connections, its own and those of shards that forward to it (`link`).
+//! Dealings of the home with connections, its own and those of shards that forward to it (`link`).
 
 use stag_engine::{Answer, Cx, Token};
 use stag_pools::Buf;

@@ -1,4 +1,4 @@
-//! Incarnations of a client: the first session confirms one and ends the one before
+//! Incarnations of a client: the first session of a new one confirms it and ends the previous one
 //! (RFC 8881 §18.36.4).
 
 use stag_engine::Time;

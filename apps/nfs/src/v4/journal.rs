@@ -1,18 +1,18 @@
 //! The journal of an operation that may wait.
 //!
 //! An operation that has to wait ends with [`Stop::Wait`](super::turn::Stop::Wait), and its
-//! compound is put aside with a wish: what it waits for. When that is there, the operation runs
-//! again from its first line. Its journal then tells it what it was told before, in the same order,
-//! and then what it waited for: the store is asked each question once, and a change is made once.
-//! So an operation reads as if it never waited. Four rules make that right:
+//! compound is suspended with a wish, which names the event it waits for. After that event, the
+//! operation runs again from its first line. Its journal replays the earlier answers in the same
+//! order, then gives the new one: each question reaches the store once, and each change is made
+//! once. So the code of an operation reads as if it never waited. Four rules make that correct:
 //!
-//! - While there is a wish, nothing is asked and no state changes: an operation that goes on
-//!   although it has to wait does nothing. Its results, and the filehandles that it set, are those
+//! - While there is a wish, no question is asked and no state changes: an operation that continues
+//!   although it has to wait has no effect. Its results, and the filehandles that it set, are those
 //!   of its last run.
-//! - A check of state that passed is not made again: what was done behind it stays done.
-//! - Changes of state come behind the last question to the store.
-//! - What decides if a question is asked is the same in each run: the arguments, earlier answers,
-//!   and facts that the journal keeps.
+//! - A check of state that passed is not repeated: actions that relied on it stay done.
+//! - State changes only after the last question to the store.
+//! - The decision to ask a question depends only on data that is the same in each run: the
+//!   arguments, earlier answers, and facts that the journal keeps.
 
 use stag_engine::Time;
 use stag_pools::Extent;

@@ -1,5 +1,5 @@
-//! Compounds that are kept at the home: their session's slots are at another shard, and on their
-//! way back; or there was no memory; or other hosts have their turn.
+//! Compounds that wait at the home: another shard has the slots of their session and is returning
+//! them, memory was short, or other hosts have their turn.
 
 use stag_protocol::nfs::v4::{Compound, Request, SequenceArgs, SessionId};
 

@@ -1,4 +1,4 @@
-//! The letters themselves (`link`): all of it is owned, and copied once.
+//! The letters between shards (`link`): each owns its data, which is copied once.
 
 use std::sync::{
     Arc,

@@ -1,22 +1,22 @@
 //! Letters between the *home*, the shard that has all clients and state of version 4, and the
-//! shards that forward to it what arrives there.
+//! shards that forward calls to it.
 //!
 //! | letter | from | about |
 //! |---|---|---|
 //! | a compound | an arrival shard | a call of one of its connections |
-//! | a question | an arrival shard | a call of version 3 that state may be in the way of |
+//! | a question | an arrival shard | a call of version 3 that state may conflict with |
 //! | the end of a callback, of a connection | an arrival shard | its connections |
-//! | the reply of a compound, a verdict | the home | a letter before |
+//! | the reply of a compound, a verdict | the home | an earlier letter |
 //! | a callback, callbacks may come, disconnect | the home | a connection of the other shard |
 //! | a compound comes back | the home | one whose session's slots the other shard has got since |
 //!
-//! The letters of one shard to another arrive in their order. A box that is full is tried again in
-//! the next pass. An arrival shard has [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
-//! that nobody has answered, and as many compounds, with arguments of [`OCTETS_MAX`], that the home
-//! has not read: those of connections that are gone count there, so that nobody fills memory by
-//! coming and going while the home is busy. OPENs that the home ends (`split`) begin within these
-//! bounds, and may go beyond them by as many as a shard lets wait (`suspend`). All queues are
-//! bounded by that, by the slots of back channels, and by connections.
+//! Letters from one shard to another arrive in order. Sending to a full box is retried in the next
+//! pass. An arrival shard has at most [`FORWARDED_MAX`] compounds and [`QUESTIONS_MAX`] questions
+//! unanswered, and as many compounds, with arguments of [`OCTETS_MAX`], that the home has not read.
+//! Compounds of closed connections count there, so that reconnecting while the home is busy cannot
+//! fill memory. OPENs that the home completes (`split`) begin within these bounds, and may exceed
+//! them by the number that a shard lets wait (`suspend`). All queues are bounded by these limits,
+//! by the slots of back channels, and by connections.
 
 use std::{
     collections::{HashSet, VecDeque},

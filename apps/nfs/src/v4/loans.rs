@@ -1,15 +1,15 @@
-//! Sessions that the home lends to the shards that they are made at (`session`'s loans).
+//! Lending of sessions by the home to the shards on which they were created (`session`'s loans).
 //!
-//! A shard with a session's slots judges its requests, and keeps its replies. It carries out
-//! compounds that look at objects, or change names or attributes, and need no state, and those
-//! that read and write by a state that it was told of (`settled`). Of all others it begins the
-//! request, and the home carries them out as it does those of its own connections. A request that
-//! comes another way brings the slots back to the home: it waits until nothing is carried out in
-//! them, and finds the replies that they keep. The session stays at the home from then on, until
-//! its requests have come over connections of one other shard for a while: that one gets the slots
-//! as they are, and is told what the states of the client allow.
+//! A shard with a session's slots checks its requests and keeps its replies. It executes compounds
+//! that look at objects or change names or attributes and need no state, and those that read and
+//! write with a state that the home has shared (`settled`). For all others it begins the request
+//! and the home executes them like those of its own connections. A request that arrives another way
+//! brings the slots back to the home. It waits until no request is executing in them, and then
+//! finds the replies that they keep. The session stays at the home until its requests have come
+//! over connections of one other shard for a while: that shard then gets the slots as they are, and
+//! is sent the access that the client's states allow.
 //!
-//! | fact | told by | how |
+//! | fact | reported by | how |
 //! |---|---|---|
 //! | a request has renewed the lease | the shard | a number of the session, which the home reads |
 //! | flags of SEQUENCE | the home | a word of the session, once a second at least |

@@ -1,5 +1,5 @@
-//! Objects that filehandles of version 4 name: directories of the pseudo file system, and objects
-//! of the store (RFC 8881 §4).
+//! Objects that filehandles of version 4 refer to: directories of the pseudo file system, and
+//! objects of the store (RFC 8881 §4).
 
 use stag_protocol::nfs::{
     v3::FileHandle,

@@ -1,6 +1,6 @@
-//! Data of READs and READLINKs in replies that slots keep (RFC 8881 §2.10.6.1.3). Such a reply is
-//! one message with all data in it. Before it is sent the data are taken out, so that the Write
-//! chunk of each gets them (RFC 8267 §6.4.1): the first time, and when the call comes again.
+//! Data of READs and READLINKs in replies that slots keep (RFC 8881 §2.10.6.1.3). A kept reply is
+//! one message with all data in it. Before it is sent, for the first time or in answer to a retry,
+//! the data are taken out so that each goes to its Write chunk (RFC 8267 §6.4.1).
 
 use stag_engine::{AnswerItem, Cx, Extents, ItemLists, PlacedItem};
 use stag_pools::Buf;

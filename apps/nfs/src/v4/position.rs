@@ -1,4 +1,4 @@
-//! Places at which operations may stand in a compound (RFC 8881 §2.10.2).
+//! Positions at which operations may appear in a compound (RFC 8881 §2.10.2).
 
 use stag_protocol::nfs::v4::{Operation, Request, Status4};
 

@@ -1,4 +1,4 @@
-//! The part of a compound that a shard with its session's slots carries out itself (`loans`).
+//! The part of a compound that a shard with its session's slots executes itself (`loans`).
 
 use stag_protocol::nfs::{
     v3::FileHandle,

@@ -1,9 +1,9 @@
-//! Changes of client records that version 4 asks for, in their order, and what follows when each is
-//! stable (RFC 8881 §8.4.3).
+//! Queue of changes to client records for version 4, and the steps that follow when each is stable
+//! (RFC 8881 §8.4.3).
 //!
-//! One batch is under way at a time, and a batch that fails is tried again before anything behind
-//! it: so a client whose completion is not recorded is not forgotten by the end of the grace period
-//! behind it, and a record that was to be removed does not take a later one with it.
+//! One batch is outstanding at a time, and a failed batch is retried before any later one. So a
+//! client whose completion is not yet recorded is not forgotten when the grace period ends after
+//! it, and the removal of a record cannot take a later record with it.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,24 +1,24 @@
-//! Restarts: which clients may take back what they had before this one, what is recorded so that
-//! they may after the next, and the grace period (RFC 8881 §8.4.2, §8.4.3).
+//! Restart recovery: which clients may reclaim the state they had before this restart, the records
+//! that allow it after the next one, and the grace period (RFC 8881 §8.4.2, §8.4.3).
 //!
-//! | what is acknowledged | is behind this record |
+//! | acknowledged | once this is recorded |
 //! |---|---|
 //! | the first OPEN of a client, and the next after a lease without state | it may have state |
 //! | RECLAIM_COMPLETE of a client that has reclaimed state | it keeps that |
-//! | state that an expired client was in the way of | that client is forgotten |
-//! | an access that a revoked delegation was in the way of | its client may not reclaim |
+//! | state that conflicts with an expired client's | that client is forgotten |
+//! | an access that conflicts with a revoked delegation | its client may not reclaim |
 //! | the first delegation to write | there are some |
-//! | the first state behind the grace period | its end |
+//! | the first state after the grace period | its end |
 //!
-//! A shard waits for none of them: the reply of RECLAIM_COMPLETE is held, that OPEN is put aside
-//! before it changes anything, and others are NFS4ERR_DELAY until then. While the storage fails,
-//! RECLAIM_COMPLETE is answered, and OPEN is NFS4ERR_DELAY: no client gets what a restart would
-//! lose.
+//! A shard blocks on none of them: the reply of RECLAIM_COMPLETE is held, that first OPEN is
+//! suspended before it changes anything, and others are NFS4ERR_DELAY until then. While the storage
+//! fails, RECLAIM_COMPLETE is answered, and OPEN is NFS4ERR_DELAY: no client gets state that a
+//! restart would lose.
 //!
-//! A client without state has no record, so that no grace period waits for it: the record goes when
-//! it has had none for a lease. So does that of a client with state that has been silent for some
-//! leases; when it comes back in the same run, it is recorded again. An OPEN of a recorded client
-//! costs nothing.
+//! A client without state has no record, so that no grace period waits for it: the record is
+//! removed after a lease without state. So is the record of a client with state that has been
+//! silent for some leases; if it comes back in the same run, it is recorded again. An OPEN of a
+//! recorded client costs nothing.
 
 mod settled_records;
 

@@ -1,5 +1,5 @@
-//! Compounds that go on: when what they waited for is there, and over another connection when they
-//! are sent again (RFC 8881 §2.10.6.2).
+//! Resumption of suspended compounds: after the event they wait for, or over another connection
+//! when the client sends them again (RFC 8881 §2.10.6.2).
 
 use stag_engine::{Cx, Pulled};
 use stag_protocol::{

@@ -1,11 +1,11 @@
-//! READ and WRITE at the shard that has a client's sessions.
+//! READ and WRITE on the shard that has a client's sessions (RFC 8881 §8.2, §9.1).
 //!
-//! A client all of whose sessions are lent to one shard is *settled* there. Its opens, locks and
-//! delegations are at the home, as those of all clients. The home tells the shard what each of them
-//! allows before the reply leaves that grants it, and the shard judges READ and WRITE by that; what
-//! it was not told, the home judges. Before the home takes something from a client against its
-//! will, or lets it in another way, the shard forgets all that it was told of the client, carries
-//! out to the end what it has let through, and says so: the client is unsettled then.
+//! A client is *settled* on a shard if all its sessions are lent to that shard. Its opens, locks
+//! and delegations stay at the home, as for every client. Before the home sends a reply that grants
+//! one, it sends the shard the access that the state allows. The shard checks READ and WRITE
+//! against that, and asks the home about any state it has no entry for. Before the home revokes
+//! state of a client, or serves the client another way, the shard drops its entries for the client,
+//! completes the requests that it has admitted, and confirms: the client is unsettled then.
 
 use std::collections::HashMap;
 

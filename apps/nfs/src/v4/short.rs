@@ -1,10 +1,10 @@
-//! Compounds of SEQUENCE, PUTFH and GETATTR, which clients send more often than all others without
-//! data. Their results are written where they are sent from, as those of small procedures of
-//! version 3, and their slot is begun and ended in one step.
+//! Compounds of SEQUENCE, PUTFH and GETATTR, the most frequent ones without data. Their results are
+//! written in place in the send buffer, like those of small procedures of version 3, and their slot
+//! is begun and ended in one step.
 //!
 //! Only the usual case is answered here: a new request whose reply is not kept, about an object
-//! whose attributes are known at once. The interpreter (`compound`) answers all others, and answers
-//! these by the same octets.
+//! whose attributes are known at once. The interpreter (`compound`) answers all others, and would
+//! answer these with the same octets.
 
 use stag_engine::{Call, PeerId, Time};
 use stag_protocol::{

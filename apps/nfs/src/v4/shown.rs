@@ -1,6 +1,6 @@
-//! Locks of clients as programs of the host see them: the store has the strongest lock that clients
-//! have of each octet (`Store::show_lock`). It is told before a client is given a lock, and after
-//! one has gone.
+//! Clients' locks as local programs see them: the store has the strongest lock that clients have on
+//! each octet (`Store::show_lock`). It is updated before a client is granted a lock, and after a
+//! lock is released.
 
 use stag_engine::Time;
 use stag_protocol::nfs::{

@@ -1,15 +1,15 @@
-//! Compounds that two shards carry out: the one with the slots of their session, and the home.
+//! Compounds that two shards execute: the one with the slots of their session, and the home.
 //!
-//! The shard with the slots carries out an OPEN up to its first question about state: it looks its
-//! file up or makes it, asks what the caller may do, and pins the file. Then its compound waits,
-//! and the home carries the compound out up to the OPEN, whose journal has the answers of the store
-//! already (`journal`). So it makes no call to the store but to cut a file. Its reply takes the
-//! place of what was written so far, and the shard goes on with the operations behind. An OPEN that
-//! the store refuses is over at once. Where something behind the OPEN needs state, the home carries
-//! out that and all else.
+//! The shard with the slots executes an OPEN up to its first question about state: it looks up or
+//! creates the file, asks which access the caller has, and pins the file. Then its compound waits,
+//! and the home executes the compound up to the OPEN, with a journal that already has the store's
+//! answers (`journal`). So the home makes no store call except to truncate a file. Its reply
+//! replaces the results written so far, and the shard continues with the operations after the OPEN.
+//! An OPEN that the store refuses is complete at once. If a later operation needs state, the home
+//! executes it and all the rest.
 //!
-//! The home makes all checks of state that it makes of its own OPENs, and those that come first
-//! cannot fail any more as a rule: nobody may reclaim, and the client has completed its reclaims
+//! The home makes the same checks of state as for its own OPENs. The first of them normally cannot
+//! fail any more: no client may reclaim, and this one has completed its reclaims
 //! (`Borrowed::may_open`).
 
 use std::cell::Cell;

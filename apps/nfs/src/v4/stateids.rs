@@ -1,4 +1,4 @@
-//! The questions of operations to the tables of state (RFC 8881 §8.2).
+//! Queries of operations to the state tables (RFC 8881 §8.2).
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use stag_protocol::nfs::{

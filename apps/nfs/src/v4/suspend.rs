@@ -1,11 +1,10 @@
-//! Compounds that wait: a table of fixed size for each shard.
+//! Suspended compounds: a table of fixed size for each shard.
 //!
-//! A compound that waits holds its slot, whose reply has its cell already, its arguments, and the
-//! part of its reply that is written. Its client may lose the connection meanwhile: the compound
-//! goes on, and whoever sends it again over another connection takes the place of the first caller
-//! (RFC 8881 §2.10.6.2).
+//! A suspended compound holds its slot, whose reply has its cell already, its arguments, and the
+//! part of its reply that is written. It continues if its client loses the connection: a retry over
+//! another connection takes the place of the first caller (RFC 8881 §2.10.6.2).
 //!
-//! | what is full | what happens |
+//! | when this is full | the result is |
 //! |---|---|
 //! | the table, or the part of a client or a host | NFS4ERR_DELAY, before an effect |
 //! | the same, once a file was made or cut | the operation takes one of the reserved places |

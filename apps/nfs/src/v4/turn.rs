@@ -1,5 +1,4 @@
-//! A compound while it is carried out: its filehandles, caller, session, reply (RFC 8881
-//! §16.2.3).
+//! A running compound: its filehandles, caller, session and reply (RFC 8881 §16.2.3).
 
 use stag_engine::{Cx, ItemsFull, Pulled, Time};
 use stag_protocol::{

@@ -1,4 +1,4 @@
-//! Operations that have to wait: for the store, for octets that a disk brings, for delegations.
+//! Operations that have to wait: for the store, for data from a disk, for delegations.
 
 use stag_pools::Extent;
 use stag_protocol::nfs::{v3::FileHandle, v4::Status4};

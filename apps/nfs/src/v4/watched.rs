@@ -1,10 +1,11 @@
-//! Delegations in exports whose files programs of the host may change: to read alone, and of a file
-//! that the store watches (`Store::watch`).
+//! Delegations in exports whose files local programs may change, too: only for reading, and only of
+//! files that the store watches (`Store::watch`; RFC 8881 §10.4).
 //!
-//! A program that opens such a file for writing waits in the system; one that changes its names or
-//! attributes does not. In both cases the store tells, and the delegations are recalled. The system
-//! knows no clients: whoever is to write a file or lock it here waits like that program, the holder
-//! of the delegation included, until the store has stopped watching.
+//! The kernel blocks a program that opens such a file for writing, but not one that changes its
+//! names or attributes. The store reports both cases, and the delegations are recalled. The kernel
+//! does not distinguish clients: a client that is about to write or lock a watched file here waits
+//! like a local program, even if it holds the delegation itself, until the store has stopped
+//! watching.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The attributes that a stat() of Linux is made of: most calls of clients ask for these, and for
-//! no others. They are written by few steps, as each of them has a value of every object.
+//! The attributes from which Linux fills a stat(): most calls of clients ask for exactly these.
+//! Every object has a value for each of them, so they are written in few steps.
 
 use stag_protocol::{
     nfs::v4::STAT_ATTRIBUTES,

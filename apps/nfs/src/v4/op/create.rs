@@ -1,4 +1,4 @@
-//! CREATE (RFC 8881 §18.4): objects that are no regular files.
+//! CREATE (RFC 8881 §18.4): objects other than regular files.
 
 use stag_protocol::nfs::{
     v3::{DeviceNumber, FileKind},

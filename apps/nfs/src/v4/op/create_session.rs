@@ -1,7 +1,7 @@
 //! CREATE_SESSION (RFC 8881 §18.36).
 //!
-//! What Linux checks of the answer decides it: at least eight operations in the fore channel, and
-//! in the back channel the sizes that were asked for, no more and no less.
+//! Checks that Linux makes of the reply determine it: at least eight operations in the fore
+//! channel, and in the back channel exactly the sizes that were asked for.
 
 use stag_protocol::nfs::v4::{
     Answer, Array, CallbackSecurity, ChannelAttributes, CreateSessionArgs, CreateSessionOk,

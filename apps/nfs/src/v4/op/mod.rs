@@ -1,5 +1,5 @@
-//! The operations: each in a function that takes its arguments, does what they say, and writes the
-//! results behind those of the operation before (RFC 8881 §18).
+//! The operations: each is a function that parses its arguments, executes them, and appends its
+//! results to the reply (RFC 8881 §18).
 
 mod access;
 mod backchannel_ctl;

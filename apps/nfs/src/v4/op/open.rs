@@ -1,7 +1,8 @@
-//! OPEN (RFC 8881 §18.16): the name, the permission, then the state. Nothing that can be refused
-//! follows what cannot be undone, but for a conflict over a file that was just made. Before a file
-//! is made or cut, there is room for the open. Afterwards the OPEN waits, for other shards and for
-//! delegations, instead of failing with NFS4ERR_DELAY: its retry would find the file.
+//! OPEN (RFC 8881 §18.16): the name, the permission, then the state. After the first step that
+//! cannot be undone nothing can be refused, except for a conflict over a file that was just
+//! created. Before a file is created or truncated, there is room for the open. Afterwards the OPEN
+//! waits for other shards and for delegations instead of failing with NFS4ERR_DELAY: its retry
+//! would find the file.
 
 use stag_protocol::nfs::{
     v3::{Access, FileHandle, FileKind},

@@ -1,8 +1,8 @@
 //! The back channel of a session: its connection, and its slots (RFC 8881 §2.10.3.1, §2.10.6).
 //!
-//! A callback stays in its slot until its outcome is known. When a connection is lost meanwhile, it
-//! goes out again over the next one, in the same slot with the same sequence ID: it is executed
-//! once.
+//! A callback stays in its slot until its outcome is known. If the connection is lost before that,
+//! the callback is sent again over the next one, in the same slot with the same sequence ID, so
+//! that it is executed once.
 
 use stag_engine::Time;
 

@@ -1,6 +1,6 @@
-//! The connections that are associated with a session (RFC 8881 §2.10.3.1): it was made
-//! over them, they were bound to it, or they brought a SEQUENCE from an origin of its client.
-//! Requests over others are judged by their origin first.
+//! The connections that are associated with a session (RFC 8881 §2.10.3.1): it was created over
+//! them, they were bound to it, or they carried a SEQUENCE from an origin of its client. A request
+//! over any other connection is first checked by its origin.
 
 use super::BOUND_MAX;
 use crate::parked::PeerAt;

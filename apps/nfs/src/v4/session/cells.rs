@@ -1,5 +1,5 @@
-//! Memory for the replies that slots keep: one cell each, taken with the session, so that a reply
-//! that has to be cached never finds none (RFC 8881 §2.10.6.1).
+//! Memory for the replies that slots keep: one cell each, reserved with the session, so that a
+//! reply that must be cached always finds one (RFC 8881 §2.10.6.1).
 
 /// Octets of a cell: of the longest reply that is cached, from the status of its compound on.
 pub(in crate::v4) const CELL_LEN: usize = 2_048;

@@ -1,5 +1,5 @@
-//! The digest by which a retry is told from another request with its slot and sequence ID (RFC 8881
-//! §2.10.6.1.3.1).
+//! The digest that distinguishes a retry from another request with its slot and sequence ID (RFC
+//! 8881 §2.10.6.1.3.1).
 
 use std::hash::Hasher as _;
 

@@ -1,8 +1,8 @@
 //! Names that cannot be guessed (RFC 8881 §2.10.8.3): client IDs, session IDs and the tags of
 //! origins, made with a secret key of the server's run.
 //!
-//! Each ID ends with the place of its entry, so that it is found at once; all octets in front of
-//! the place come from SipHash-2-4 under the key.
+//! Each ID ends with the place of its entry, so that the lookup is direct; all octets before the
+//! place come from SipHash-2-4 under the key.
 //!
 //! A gateway of a cluster gives session IDs that the others recognise: 64 bits of hash, 32 that
 //! prove the cluster, 16 that name the gateway, and the place.

@@ -1,5 +1,5 @@
-//! Clients and sessions of one shard (RFC 8881 §2.4, §2.10): tables of fixed size, found by what
-//! the names of their entries say.
+//! Clients and sessions of one shard (RFC 8881 §2.4, §2.10): tables of fixed size, indexed by the
+//! place that each ID contains.
 //!
 //! A host has a quarter of each table at most.
 //!
@@ -11,8 +11,8 @@
 //! | slots with cells | [`SLOTS`], [`SLOTS_OF_SESSION`] of a session | fewer, or none |
 //!
 //! A host is an address, or a certificate. It gets a place while three times its own places are
-//! fewer than are free: the more hosts hold much, the less each of them has, and a newcomer finds
-//! room.
+//! fewer than are free: the more hosts hold many places, the fewer each can have, and a newcomer
+//! finds room.
 
 mod back;
 mod bound;

@@ -1,4 +1,4 @@
-//! Requests of slots: how SEQUENCE judges them, and what it says.
+//! Requests in slots: the facts by which SEQUENCE checks one, and its result.
 
 use stag_protocol::{nfs::v4::SessionId, xdr::Reader};
 

@@ -1,4 +1,4 @@
-//! Sessions, their slots and the replies that these keep (RFC 8881 §2.10).
+//! Sessions, their slots, and the replies that slots keep (RFC 8881 §2.10).
 
 mod loan;
 

@@ -1,5 +1,5 @@
-//! Attributes of files that a client has a write delegation of: CB_GETATTR (RFC 8881 §10.4.3,
-//! §20.1).
+//! Attributes of files with a write delegation, asked from its holder: CB_GETATTR (RFC 8881
+//! §10.4.3, §20.1).
 
 use super::{ClientKey, FileId, StateFault, StateKey, StateTables};
 use stag_protocol::nfs::v4::state::DelegationPhase;

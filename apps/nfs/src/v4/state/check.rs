@@ -1,5 +1,5 @@
-//! Stateids of operations: their validity, the access that they give to data, TEST_STATEID and
-//! FREE_STATEID (RFC 8881 §8.2, §18.38, §18.48).
+//! Checks of stateids: validity, the access to data that they allow, TEST_STATEID and FREE_STATEID
+//! (RFC 8881 §8.2, §18.38, §18.48).
 
 use super::entry::StateKind;
 use super::open::ShareConflict;

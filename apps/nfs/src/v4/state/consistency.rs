@@ -1,4 +1,4 @@
-//! The agreement of the tables with each other, for tests and for inputs that are made to harm.
+//! Consistency checks across the tables, for tests and fuzzing.
 
 use super::entry::{FileEntry, StateEntry, StateKind};
 use super::hosts::SharedTable;

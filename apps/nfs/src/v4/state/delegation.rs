@@ -1,4 +1,4 @@
-//! Delegations that OPEN gives, and their return (RFC 8881 §10.4, §18.6, §18.16).
+//! Grant of delegations by OPEN, and their return (RFC 8881 §10.4, §18.6, §18.16).
 
 use super::entry::{DelegationEntry, FileEntry, StateEntry, StateKind};
 use super::hosts::SharedTable;

@@ -1,4 +1,4 @@
-//! Entries of the tables: clients, states and files, with what names them.
+//! Entries of the tables: clients, states and files, with their keys.
 
 use super::hosts::HeldPlaces;
 use super::opens::FileOpens;

@@ -1,5 +1,5 @@
-//! Clients whose leases expired, in the order in which their state goes when a table is full
-//! (RFC 8881 §8.3). The order is kept: a refused operation walks over no table.
+//! Clients whose leases expired, in the order in which their state is removed when a table is full
+//! (RFC 8881 §8.3). The order is maintained: a refused operation scans no table.
 
 use super::entry::LeasePhase;
 use super::{ClientKey, StateTables};

@@ -1,5 +1,5 @@
 //! Clients and their leases: renewal, expiry, and the state of expired clients, which is kept until
-//! it is in somebody's way (RFC 8881 §8.3, §8.4.3).
+//! another client conflicts with it (RFC 8881 §8.3, §8.4.3).
 
 use super::entry::{ClientEntry, EntryRecord, LeasePhase};
 use super::hosts::SharedTable;

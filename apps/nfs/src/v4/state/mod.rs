@@ -1,10 +1,10 @@
 //! The state that clients of NFS 4.1 and 4.2 have at one shard: opens, byte-range locks,
 //! delegations, leases, and reclaims after a restart (RFC 8881 §8–§10).
 //!
-//! A library without I/O. [`StateTables`] takes what an operation asks for, and gives data or a
-//! [`StateFault`]; what has to be sent or recorded comes out of [`StateTables::poll_work`]. Time is
-//! an argument: milliseconds of a clock that never steps back. Sessions, filehandles and files are
-//! the caller's: a client is a [`ClientKey`] here, and a file a [`FileId`].
+//! A library without I/O. [`StateTables`] takes the requests of an operation, and returns data or a
+//! [`StateFault`]; callbacks to send and records to write come out of [`StateTables::poll_work`].
+//! Time is an argument: milliseconds of a clock that never steps back. Sessions, filehandles and
+//! files are the caller's: a client is a [`ClientKey`] here, and a file a [`FileId`].
 //!
 //! The checks of READ, WRITE and GETATTR ([`StateTables::check_io`],
 //! [`StateTables::check_attributes`]) allocate nothing. Every table has a size

@@ -1,5 +1,5 @@
-//! The opens of one file by their classes of access and denial: a conflict is found without a walk
-//! over all of them (RFC 8881 §9.7).
+//! The opens of one file by their share access and deny: a conflict is found without visiting all
+//! of them (RFC 8881 §9.7).
 
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::share;

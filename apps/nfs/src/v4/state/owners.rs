@@ -1,5 +1,5 @@
 //! Lock-owners and their lock states: the indexes by which LOCK, CLOSE and the end of a client find
-//! them without a walk over all that a file has.
+//! them without visiting all lock states of a file.
 
 use super::entry::{LockEntry, LockOwner, StateEntry, StateKind};
 use super::hosts::SharedTable;

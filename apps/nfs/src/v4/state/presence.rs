@@ -1,5 +1,5 @@
-//! A filter that tells other shards, and version 3, which files may have delegations or denials
-//! that an access without a stateid has to mind.
+//! A filter that shows other shards, and version 3, which files may have delegations or share
+//! denials that an access without a stateid has to respect.
 
 use super::{FileId, StateTables};
 use stag_pools::table::Key;

@@ -1,9 +1,9 @@
 //! Byte-range locks of one file: conflicts, splitting, joining, upgrades and downgrades (RFC 8881
 //! §9.1–§9.3, §18.10–§18.12).
 //!
-//! A lock replaces all that its owner had in its range, which may be thousands of ranges. So a
-//! change first trims the ranges at its two ends and adds its own. The ranges inside are obsolete
-//! from then on and go in [steps](FileLocks::sweep); until then they keep others out as before.
+//! A lock replaces all ranges of its owner within its own, which may be thousands. So a change
+//! first trims the ranges at its two ends and adds its own. The ranges inside are obsolete from
+//! then on and are removed in [steps](FileLocks::sweep); until then they conflict as before.
 
 use super::spans::{Span, SpanIndex};
 use crate::steps;

@@ -1,5 +1,5 @@
-//! Recall of delegations that are in somebody's way, and their revocation (RFC 8881
-//! §10.4.4–§10.4.6, §20.2, §20.6).
+//! Recall of conflicting delegations, and their revocation (RFC 8881 §10.4.4–§10.4.6, §20.2,
+//! §20.6).
 
 use super::entry::{DelegationEntry, StateKind};
 use super::hosts::SharedTable;

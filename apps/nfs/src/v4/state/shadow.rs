@@ -1,4 +1,4 @@
-//! The union of all locks of a file, by which a store shows them to local processes.
+//! The union of all locks of a file, by which a store exposes them to local processes.
 
 use super::{FileId, StateTables};
 use stag_protocol::nfs::v4::state::LockRange;

@@ -1,5 +1,5 @@
-//! Ranges of many owners, in the order of their first bytes, with the farthest last byte of each
-//! block of them: a range that overlaps another one is found without a walk over all.
+//! Ranges of many owners, sorted by first byte, with the farthest last byte of each block of them:
+//! a search for an overlapping range does not visit all of them.
 //!
 //! [`FileLocks`](super::ranges::FileLocks) has one index of the read locks of a file and one of its
 //! write locks.

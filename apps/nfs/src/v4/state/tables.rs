@@ -1,4 +1,4 @@
-//! The tables of a shard, and how clients, states and files get into them and out of them.
+//! The tables of a shard, and how clients, states and files enter and leave them.
 
 use super::entry::{ClientEntry, FileEntry, LockOwner, StateEntry, StateKind};
 use super::expired::ExpiredClients;

@@ -1,5 +1,5 @@
-//! Lock-owners that wait for a lock, and are told when it may be free (CB_NOTIFY_LOCK, RFC 8881
-//! §9.6, §20.11).
+//! Lock-owners that wait for a lock, and their notification when it may be free (CB_NOTIFY_LOCK,
+//! RFC 8881 §9.6, §20.11).
 
 use super::entry::{FileEntry, LeasePhase, StateKind};
 use super::hosts::SharedTable;

@@ -1,7 +1,7 @@
-//! Sessions whose slots another shard has. The home lends the slots of a session to the shard that
-//! it was made at: that shard judges its requests and keeps its replies, and carries out itself
-//! what needs no state. The home has all else of the session, and gets the slots back when a
-//! request comes another way.
+//! Sessions whose slots are lent to another shard. The home lends the slots of a session to the
+//! shard that it was created on: that shard checks its requests, keeps its replies, and executes
+//! compounds that need no state. The home keeps the rest of the session, and gets the slots back
+//! when a request arrives another way.
 
 use stag_protocol::nfs::v4::{
     ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4,

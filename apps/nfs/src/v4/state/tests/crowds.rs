@@ -1,5 +1,5 @@
-//! Crowded files: what one operation, or one pass, does for a file with thousands of ranges, opens
-//! and lock-owners is bounded.
+//! Crowded files: the work of one operation, or one pass, is bounded for a file with thousands of
+//! ranges, opens and lock-owners.
 
 use super::*;
 use crate::steps::within;

@@ -1,4 +1,4 @@
-//! Delegations: who gets one, who loses it, and attributes under one.
+//! Delegations: their grant, their recall, and attributes under one.
 
 use super::*;
 use stag_protocol::nfs::v4::state::RecallAnswer;

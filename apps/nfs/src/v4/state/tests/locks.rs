@@ -1,4 +1,4 @@
-//! Byte-range locks, those who wait for them, and their shadow.
+//! Byte-range locks, waiters for them, and their shadow.
 
 use super::*;
 use stag_protocol::nfs::v4::state::LockRange;

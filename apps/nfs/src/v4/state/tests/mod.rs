@@ -1,4 +1,4 @@
-//! Tests of the tables, by what clients do.
+//! Tests of the tables through operations of clients.
 
 mod crowds;
 mod delegations;

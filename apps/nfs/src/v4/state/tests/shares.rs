@@ -1,4 +1,4 @@
-//! Shares of hosts and clients: places that a host cannot take from others, whatever it does.
+//! Shares of hosts and clients: places that no host can take from others.
 
 use super::*;
 use crate::steps::within;

@@ -1,4 +1,4 @@
-//! Delegations of files that programs of the host change, too.
+//! Delegations of files that local programs change, too.
 
 use super::delegations::{OFFER, ask};
 use super::*;

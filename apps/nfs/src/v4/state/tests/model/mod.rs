@@ -1,4 +1,4 @@
-//! Three clients, two files, and operations that a seed decides: the tables beside a sequential
+//! Three clients, two files, and operations chosen by a seed: the tables against a sequential
 //! model, with expiries, late callbacks and restarts. A failing seed is the bug report.
 
 mod oracle;

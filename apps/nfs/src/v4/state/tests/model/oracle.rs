@@ -1,5 +1,5 @@
-//! The model: which opens, locks and delegations there are, as plain maps, and what the text says
-//! about the next one.
+//! The model: the current opens, locks and delegations as plain maps, and the outcome that RFC 8881
+//! requires of the next operation.
 
 use super::super::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! The tables beside the model: each step is one operation, whose answer both give.
+//! The tables and the model, compared: each step runs one operation on both and compares the
+//! answers.
 
 use super::super::*;
 use super::oracle::{CLIENTS, Expected, FILES, LockerName, OCTETS, OpenName, Oracle};
