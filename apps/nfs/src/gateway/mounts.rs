@@ -1,4 +1,4 @@
-//! Callers as the store sees them, and MOUNT calls, whose first determines which callers are
+//! Callers as the store sees them, and calls of MOUNT.
 //! admitted.
 
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use super::{Nfs4, letters::FromHome, state::FileId};
 /// Files that are announced at a time: the oldest make room.
 const FILES_MAX: usize = 4_096;
 
-/// Announced files, and what the shards have said.
+/// Announced files, and the confirmations of the shards.
 #[derive(Debug, Default)]
 pub(super) struct Announcements {
     /// With the number of the announcement.
@@ -28,14 +28,14 @@ pub(super) struct Announcements {
     sent: u64,
     /// There are files of the next one.
     has_new: bool,
-    /// The last announcement that each other shard has answered.
+    /// The last announcement that each other shard has confirmed.
     heard: Vec<u64>,
-    /// One that somebody has waited for in vain.
+    /// The last announcement sent when a wait for one timed out.
     late: u64,
 }
 
 impl Announcements {
-    /// Nobody has heard of anything; there are so many other shards.
+    /// No file announced, with `others` other shards.
     pub(super) fn new(others: usize) -> Self {
         Self { heard: vec![0; others], ..Self::default() }
     }
@@ -47,7 +47,7 @@ impl Announcements {
         Some(self.heard.iter().all(|heard| heard >= number))
     }
 
-    /// Adds a file to the next announcement. Returns one that made room for it.
+    /// Adds a file to the next announcement. Returns the file that it displaced, if any.
     fn add(&mut self, file: FileId) -> Option<FileId> {
         let number = self.sent.saturating_add(1);
         self.has_new = true;
@@ -61,12 +61,12 @@ impl Announcements {
         is_it.then(|| self.files.remove(&oldest)).map(|_| oldest)
     }
 
-    /// Takes a file out. False if it is not there.
+    /// Removes a file. Returns false if it was not announced.
     fn remove(&mut self, file: FileId) -> bool {
         self.files.remove(&file).is_some()
     }
 
-    /// The number of the announcement that is to be sent, once.
+    /// The number of the announcement to send, once.
     fn next(&mut self) -> Option<u64> {
         let has_new = std::mem::take(&mut self.has_new);
         has_new.then(|| {
@@ -75,7 +75,7 @@ impl Announcements {
         })
     }
 
-    /// A shard, counted from 1, has answered.
+    /// Notes the confirmation of a shard, counted from 1.
     fn hear(&mut self, shard: u16, number: u64) {
         let place = usize::from(shard).checked_sub(1);
         if let Some(heard) = place.and_then(|place| self.heard.get_mut(place)) {
@@ -85,22 +85,22 @@ impl Announcements {
 }
 
 impl Nfs4 {
-    /// Somebody has waited for an announcement for too long.
+    /// A wait for an announcement has timed out.
     pub(super) fn note_late_announcement(&mut self) {
         if let Some(link) = &mut self.link {
             link.announcements.late = link.announcements.sent;
         }
     }
 
-    /// Returns true while a shard owes the answer that was waited for in vain: it would be so
-    /// again.
+    /// Returns true while a shard has not confirmed the announcement whose wait timed out: another
+    /// wait would time out, too.
     pub(super) fn is_announcement_late(&self) -> bool {
         let all = self.link.as_ref().map(|link| &link.announcements);
         all.is_some_and(|all| all.heard.iter().any(|heard| *heard < all.late))
     }
 
-    /// Returns true if a file may get a delegation, as far as other shards are concerned. If not,
-    /// they are told of it, and it may be asked for again.
+    /// Returns true if other shards allow a delegation of a file. If not, the file is announced to
+    /// them, and the caller may ask again.
     pub(super) fn is_announced(&mut self, file: FileId) -> bool {
         let Some(link) = &mut self.link else { return true };
         if let Some(is_known) = link.announcements.is_known(file) {
@@ -113,8 +113,8 @@ impl Nfs4 {
         false
     }
 
-    /// A change of the file goes on at another shard: whoever wants a delegation waits until it is
-    /// done.
+    /// Withdraws the announcement of a file that another shard changes: a delegation has to wait
+    /// until the change is done.
     pub(super) fn withdraw(&mut self, file: FileId) {
         if let Some(link) = &mut self.link
             && link.announcements.remove(file)
@@ -123,8 +123,8 @@ impl Nfs4 {
         }
     }
 
-    /// Tells all shards of files that were added. Called when the filter shows them, and before any
-    /// other letter of this pass is sent.
+    /// Announces added files to all shards. Called once the filter shows them, and before any other
+    /// letter of this pass is sent.
     pub(super) fn announce(&mut self) {
         let Some(link) = &mut self.link else { return };
         if let Some(number) = link.announcements.next() {
@@ -134,7 +134,7 @@ impl Nfs4 {
         }
     }
 
-    /// A shard asks about every file of this announcement, and of those before.
+    /// A shard asks about every file of this announcement, and of earlier ones.
     pub(crate) fn take_announced(&mut self, shard: u16, number: u64) {
         if let Some(link) = &mut self.link {
             link.announcements.hear(shard, number);
@@ -165,7 +165,7 @@ mod tests {
         all.hear(0, 9);
         all.hear(2, 2);
         assert_eq!(all.is_known(FileId(2)), Some(true));
-        // One that is taken out is told anew, by a later number.
+        // A file that was taken out is announced again, with a later number.
         assert!(all.remove(FileId(2)) && !all.remove(FileId(2)));
         all.add(FileId(2));
         assert_eq!((all.is_known(FileId(2)), all.next()), (Some(false), Some(3)));

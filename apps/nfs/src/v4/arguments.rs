@@ -7,8 +7,8 @@ use stag_protocol::{
     xdr::{Piece, Reader},
 };
 
-/// Arguments in memory of their own. What was pulled from the caller's memory stays where it lies;
-/// what came with the message is copied.
+/// Arguments in memory of their own. Data pulled from the caller's memory stays in place; arguments
+/// from the message are copied.
 #[derive(Clone, Debug)]
 pub(super) struct KeptArguments {
     pieces: [Option<KeptPiece>; PIECES_MAX],
@@ -22,8 +22,8 @@ struct KeptPiece {
 }
 
 impl KeptArguments {
-    /// Keeps what a reader has in front of it. None when the shard has too little memory, and for
-    /// more pieces than a call can have.
+    /// Keeps the unread part of a reader. None when the shard has too little memory, and for more
+    /// pieces than a call can have.
     pub(super) fn of(cx: &Cx<'_>, arguments: &Reader<'_>, pulled: Pulled<'_>) -> Option<Self> {
         let mut kept = Self { pieces: [const { None }; PIECES_MAX] };
         let mut places = kept.pieces.iter_mut();
@@ -54,8 +54,8 @@ impl KeptArguments {
         pieces
     }
 
-    /// The kept form of `octets`, which lie in one of the pieces of `arguments`: those that are
-    /// kept here.
+    /// The kept form of `octets`, which are within one of the pieces of `arguments`, the arguments
+    /// that are kept here.
     pub(super) fn share(&self, arguments: &Reader<'_>, octets: &[u8]) -> Option<Extent> {
         let wanted = octets.as_ptr_range();
         arguments.pieces().zip(self.pieces.iter().flatten()).find_map(|(piece, kept)| {
@@ -68,7 +68,7 @@ impl KeptArguments {
         })
     }
 
-    /// Medium and large buffers that they lie in.
+    /// Number of medium and large buffers that they occupy.
     pub(super) fn buffers(&self) -> [usize; 2] {
         let lens = || self.pieces.iter().flatten().map(|kept| kept.octets.capacity());
         [

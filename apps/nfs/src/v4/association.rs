@@ -30,7 +30,7 @@ use crate::{
 
 /// Octets of an owner's name that are logged.
 const OWNER_MAX: usize = 128;
-/// Connections that are remembered for the session that they came with.
+/// Connections that are remembered with the session that they came with.
 const MOVED_MAX: usize = 64;
 
 /// An owner's name as it is logged.
@@ -49,7 +49,7 @@ impl Nfs4 {
         self.names.host(source.from, self.certificate(source))
     }
 
-    /// Its mark, for the record of a client with this verifier.
+    /// The mark of a call's origin, for the record of a client with this verifier.
     pub(super) fn mark(&self, verifier: &Verifier4, source: CallSource) -> OriginMark {
         mark_of(verifier, source.from, self.certificate(source))
     }
@@ -59,7 +59,7 @@ impl Nfs4 {
     }
 
     /// Associates a connection of this origin with a session, unless it is already. Returns false
-    /// for an origin that its client is not known by.
+    /// if the session's client has not used this origin.
     #[inline]
     pub(super) fn associate(&mut self, id: &SessionId, source: CallSource) -> bool {
         let at = Asker::of(source).at();
@@ -82,9 +82,9 @@ impl Nfs4 {
         is_known
     }
 
-    /// Judges whether a host may replace the client of an owner. A host that does not know its
-    /// verifier may be the same one, restarted with another address, or any other. It waits for the
-    /// lease of the client, which does not end while that is there.
+    /// Checks whether a host may replace the client of an owner. A host with another verifier may
+    /// be the same one, restarted with another address, or a different one. It waits until the
+    /// lease of the client ends, which does not happen while the client is active.
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
@@ -114,9 +114,9 @@ impl Nfs4 {
         Err(Status4::Delay)
     }
 
-    /// Reports two hosts of one name with one address, as those of a translated network. Each
-    /// is taken for the other one, restarted, and ends its state. No host has a verifier again that
-    /// it has replaced by another one, as Linux' is the time of its start.
+    /// Reports two hosts that share a name and an address, as behind address translation. Each is
+    /// taken for the other one after a restart, and ends its state. A host never returns to a
+    /// verifier that it has replaced, as Linux uses its start time.
     pub(super) fn note_rival(&mut self, new: &NewClient<'_>) {
         let Some(client) = self.clients.confirmed(new.owner) else { return };
         let is_known = client.verifier == new.verifier || client.principal != new.principal;
@@ -137,9 +137,9 @@ impl Nfs4 {
         }
     }
 
-    /// Takes note of a connection that comes with the session of another gateway: its client has
-    /// moved. The name of the client follows, because it asks for a client ID next. Returns the
-    /// status for a session that is not known.
+    /// Notes a connection that uses the session of another gateway: its client has moved. The name
+    /// of the client follows with its EXCHANGE_ID, which comes next. Returns the status for an
+    /// unknown session.
     #[cold]
     fn note_unknown_session(&mut self, id: &SessionId, source: CallSource) -> Status4 {
         let at = Asker::of(source).at();
@@ -168,7 +168,7 @@ impl Nfs4 {
         }
     }
 
-    /// Returns true if a client is known by the origin of a call.
+    /// Returns true if a client has used the origin of a call.
     pub(super) fn is_of(&self, client: u64, source: CallSource) -> bool {
         let host = self.host(source);
         self.clients.get(client).is_some_and(|client| client.origins.know(&host))

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::store::{FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX};
 
-/// Facts about a file system beside its objects.
+/// Facts about a file system that do not depend on an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FileSystemFacts {
     stat: Option<FsStat>,
@@ -35,14 +35,14 @@ pub(super) struct FileSystemFacts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObjectFacts {
     pub(super) attributes: FileAttributes,
-    /// Number of the directory entry that an export's root lies over.
+    /// Number of the directory entry that an export's root is mounted on.
     pub(super) mounted_on: Option<u64>,
 }
 
 /// Numbers of users and groups as text (RFC 8881 §5.9).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Decimal {
-    /// The digits, and zeros behind them.
+    /// The digits, followed by zeros.
     octets: [u8; 12],
     len: u32,
 }
@@ -50,7 +50,7 @@ pub(super) struct Decimal {
 impl Decimal {
     /// A number without leading zeros.
     pub(super) fn of(mut number: u32) -> Self {
-        // From the last digit on: each pushes those behind it on.
+        // From the last digit on: each moves the following ones back.
         let (mut text, mut len) = (0_u128, 0);
         loop {
             text = text >> 8 | u128::from(b'0' + (number % 10) as u8) << 120;
@@ -90,10 +90,9 @@ impl Decimal {
         writer.array::<N>(self.octets.first_chunk().ok_or(NoRoom)?)
     }
 
-    /// The number that a text stands for.
+    /// Parses a number.
     ///
-    /// # Errors
-    /// NFS4ERR_BADOWNER for a name: nobody here knows users by name.
+    /// # Errors NFS4ERR_BADOWNER for a name: this server maps no names.
     pub(super) fn parse(text: &[u8]) -> Result<u32, Status4> {
         let is_plain = match text {
             [] | [b'0', _, ..] => false,
@@ -190,8 +189,8 @@ pub(super) const SUPPORTED: Bitmap = {
     ])
 };
 
-/// Attributes that EXCLUSIVE4_1 sets. The times are not among them, as the verifier lies in them;
-/// a new file has no size.
+/// Attributes that EXCLUSIVE4_1 sets. The times are not among them, as the verifier is stored in
+/// them; a new file has no size.
 pub(super) const SETTABLE_EXCLUSIVELY: Bitmap = Bitmap::of_attributes(&[
     Attribute::Mode,
     Attribute::Owner,
@@ -199,8 +198,8 @@ pub(super) const SETTABLE_EXCLUSIVELY: Bitmap = Bitmap::of_attributes(&[
     Attribute::ModeUmask,
 ]);
 
-/// Options of OPEN that mean something here (RFC 9754 §2): each bit stands for the value of its
-/// number. Neither timestamps of delegations nor delegations instead of opens are among them.
+/// Supported options of OPEN (RFC 9754 §2): each bit stands for the value of its number. Neither
+/// timestamps of delegations nor delegations instead of opens are among them.
 fn open_arguments() -> OpenArguments {
     let want = [share::WANT_ANY_DELEGATION, share::WANT_NO_DELEGATION, share::WANT_CANCEL];
     OpenArguments {
@@ -295,7 +294,7 @@ impl Nfs4 {
         ObjectFacts { attributes, mounted_on: self.mounted_on(object, attributes.kind) }
     }
 
-    /// Number of the directory entry that an object lies over, if it is an export's root.
+    /// Number of the directory entry that an object is mounted on, if it is an export's root.
     #[inline]
     pub(super) fn mounted_on(&self, object: &FileHandle, kind: FileKind) -> Option<u64> {
         // The root of an export is a directory.
@@ -304,8 +303,8 @@ impl Nfs4 {
     }
 }
 
-/// Attributes of an entry whose file somebody else may have changed. Without `fsid` Linux takes
-/// them for the name alone: what it knows of the file gets no younger.
+/// Attributes of an entry whose file may have been changed by the holder of a delegation. Without
+/// `fsid` Linux takes them for the name alone, and does not refresh its cached attributes.
 const NAMED: Bitmap = Bitmap::of_attributes(&[
     Attribute::Type,
     Attribute::RdattrError,
@@ -313,7 +312,7 @@ const NAMED: Bitmap = Bitmap::of_attributes(&[
     Attribute::MountedOnFileid,
 ]);
 
-/// Everything that attributes are made of.
+/// Everything that attributes are derived from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttributeSource<'a> {
     pub(super) node: &'a Node,
@@ -338,7 +337,8 @@ impl AttributeSource<'_> {
         mask
     }
 
-    /// Writes what tells a directory's entry by its name, and that the rest cannot be told now.
+    /// Writes the attributes that identify a directory's entry, and that the rest are not
+    /// available.
     pub(super) fn emit_unknown(
         &self,
         asked: &Bitmap,
@@ -350,7 +350,7 @@ impl AttributeSource<'_> {
         })
     }
 
-    /// Writes those of the attributes in `asked` that have a value (RFC 8881 §5.5).
+    /// Writes each attribute in `asked` that has a value (RFC 8881 §5.5).
     pub(super) fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         if *asked == STAT_ATTRIBUTES {
             let ObjectFacts { attributes, mounted_on } = self.object;
@@ -401,8 +401,8 @@ impl AttributeSource<'_> {
 }
 
 impl FileSystemFacts {
-    /// Writes the value of one attribute of a file system, if it has one. What the store was not
-    /// asked for has the usual value.
+    /// Writes the value of one attribute of a file system, if it has one. Facts that were not asked
+    /// of the store have the usual value.
     fn emit_one(&self, attribute: Attribute, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         use Attribute as A;
         let Self { stat, info, names, limits } = *self;
@@ -510,7 +510,7 @@ mod tests {
                 let mut writer = Writer::new(&mut octets);
                 source.emit(&asked, &mut writer).unwrap();
                 let len = writer.len();
-                // Those that are written by a way of their own are the same octets.
+                // Values written by the fast path are the same octets.
                 let mut one_by_one = [0; 2_048];
                 let mut writer = Writer::new(&mut one_by_one);
                 let mask = asked.intersection(&source.mask());
@@ -519,7 +519,7 @@ mod tests {
                 assert_eq!(octets, one_by_one, "{asked:?}");
                 let told: RawAttributes<'_> = Reader::new(&octets[..len]).whole().unwrap();
                 assert_eq!(told.mask, asked.intersection(&expected));
-                // Each value has the form of its attribute, and nothing is behind the last one.
+                // Each value has the form of its attribute, and nothing follows the last one.
                 assert_eq!(told.values().unwrap().mask(), told.mask, "{asked:?}");
             }
         }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store::{Effort, Procedures as _, Store};
 
-/// Clients whose leases expired that one call removes because their state is in its way.
+/// Clients whose leases expired that one call removes because their state conflicts.
 const REMOVALS: usize = 64;
 
 /// The effect of a call of version 3 on files, which another shard asks about.
@@ -27,7 +27,7 @@ pub(crate) enum BesideQuestion {
 }
 
 impl BesideQuestion {
-    /// The question about a call; none if it is never in anybody's way.
+    /// The question about a call; none if the call never conflicts.
     pub(crate) fn of(call: &Call<'_>) -> Option<Self> {
         let names = |places: &[&DirOpArgs<'_>]| {
             let names = places.iter().map(|place| (place.dir, place.name.0.into())).collect();
@@ -53,8 +53,8 @@ impl BesideQuestion {
     }
 }
 
-/// The access to a file that a call wants which finds it by its name: one that makes it may cut it
-/// instead (RFC 1813 §3.3.8).
+/// The access that a call needs to a file that it finds by name: a call that makes a file may cut
+/// it instead (RFC 1813 §3.3.8).
 fn named_access(call: &Call<'_>) -> AccessBeside {
     let cuts = match call {
         Call::Create(args) => {
@@ -68,7 +68,7 @@ fn named_access(call: &Call<'_>) -> AccessBeside {
     }
 }
 
-/// The access to a file that a call wants which names it by its handle.
+/// The access that a call needs to a file that it refers to by handle.
 fn access(call: &Call<'_>) -> Option<(FileHandle, AccessBeside)> {
     let all = AccessBeside::Object(RecallScope::All);
     Some(match call {
@@ -100,8 +100,8 @@ impl Nfs4 {
     }
 
     /// Returns true if a change without a state may spoil a reclaim: in the grace period
-    /// delegations may be reclaimed, as if they had never been away. Where files are watched, they
-    /// have to come back at once.
+    /// delegations may be reclaimed as if they had never been interrupted. In watched exports a
+    /// reclaimed delegation has to be returned at once.
     pub(super) fn spoils_reclaims(&self) -> bool {
         self.state.awaited_reclaims().is_some() && self.had_delegations()
     }
@@ -113,11 +113,10 @@ impl Nfs4 {
         gives || self.has_exclusive() || self.recovery.had_write_delegations()
     }
 
-    /// Judges a call of version 3 before it is carried out. The store was told who calls.
+    /// Checks a call of version 3 before it is executed. The store has been given its caller.
     ///
-    /// # Errors
-    /// NFS3ERR_JUKEBOX while a delegation is on its way back, and in the grace period;
-    /// NFS3ERR_ACCES for what an open denies.
+    /// # Errors NFS3ERR_JUKEBOX while a delegation is being recalled, and in the grace period;
+    /// NFS3ERR_ACCES for access that an open denies.
     pub(crate) fn judge_beside<S: Store>(
         &mut self,
         store: &mut S,
@@ -139,7 +138,7 @@ impl Nfs4 {
         }
     }
 
-    /// The same for a call on another shard.
+    /// [`judge_beside`](Self::judge_beside) for a call on another shard.
     ///
     /// # Errors
     /// As [`judge_beside`](Self::judge_beside).
@@ -158,7 +157,7 @@ impl Nfs4 {
         }
     }
 
-    /// Judges a change of the file that has a name, if there is one.
+    /// Checks a change of the file that has a name, if there is one.
     fn judge_named<S: Store>(
         &mut self,
         store: &mut S,
@@ -169,13 +168,13 @@ impl Nfs4 {
         if self.spoils_reclaims() {
             return Err(Status::Jukebox);
         }
-        // Nobody waits here: where a lookup may, names are not judged, only handles are.
+        // No call waits here: where a lookup may, names are not checked, only handles are.
         if S::MAY_WAIT && store.waits(&place.dir, Effort::Plain) {
             return Ok(());
         }
         match store.now().lookup(&place.dir, place.name.0) {
             Ok(found) => self.judge(&found.handle, access, now),
-            // The procedure itself says what is wrong.
+            // The procedure itself reports the error.
             Err(_) => Ok(()),
         }
     }

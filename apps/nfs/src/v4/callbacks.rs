@@ -39,19 +39,19 @@ pub(super) enum Callback {
     RecallAny { client: ClientKey, keep: u32 },
 }
 
-/// Notices that wait for a slot at most; a host leaves places to others. Beyond, they are dropped
-/// and counted: the client asks for its lock again by itself. Other callbacks are never dropped:
+/// Notices that wait for a slot at most; a host leaves places to others. Beyond that, they are
+/// dropped and counted: the client retries its lock by itself. Other callbacks are never dropped:
 /// there is one recall for each delegation, and one CB_GETATTR for each compound that waits.
 const NOTICES_MAX: usize = 4_096;
-/// Callbacks of the queue that one pass tries to send; the rest has its turn in the next ones.
+/// Queued callbacks that one pass tries to send; the rest follow in the next passes.
 const TRIES: usize = 64;
 /// Octets of the longest callback: a notice names an owner of up to 1,024.
 const MESSAGE_LEN: usize = 2_048;
 /// Octets of the longest reply.
 const REPLY_MAX: usize = 512;
-/// Time that a reply may take; then the connection ends.
+/// Time limit for a reply; after it the connection is closed.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time after which a callback goes out again that the client put off.
+/// Time after which a callback is resent that the client deferred.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 impl Callback {
@@ -65,23 +65,23 @@ impl Callback {
     }
 }
 
-/// Callbacks that wait for a slot, and those whose calls are under way.
+/// Callbacks waiting for a slot, and outstanding ones.
 #[derive(Debug, Default)]
 pub(super) struct Callbacks {
     queue: VecDeque<(Callback, Option<u64>)>,
     /// Notices in the queue.
     notices: usize,
-    /// The same, of each host that has some.
+    /// The same, by host.
     notices_of: HashMap<u64, usize>,
     /// Notices that found no place in the queue.
     pub(super) dropped: u64,
     /// Callbacks sent, retries included.
     pub(super) sent: u64,
-    /// Outcomes other than a reply that took the callback.
+    /// Outcomes other than a reply that accepted the callback.
     pub(super) failed: u64,
     /// CB_GETATTRs so far.
     attribute_calls: u64,
-    /// The earliest time at which a callback in a slot is to go out again.
+    /// The earliest time at which a callback in a slot is to be resent.
     again_at: Option<Time>,
 }
 
@@ -104,7 +104,7 @@ impl Callbacks {
         true
     }
 
-    /// The callback that has waited for the longest time.
+    /// The callback that has waited longest.
     fn next(&mut self) -> Option<Callback> {
         let (callback, host) = self.queue.pop_front()?;
         if matches!(callback, Callback::NotifyLock(_)) {
@@ -121,7 +121,7 @@ impl Callbacks {
         Some(callback)
     }
 
-    /// Looks through the slots at that time, if not before.
+    /// Schedules the next look through the slots for that time, or an earlier one already set.
     fn wake_at(&mut self, at: Option<Time>) {
         self.again_at = self.again_at.into_iter().chain(at).min();
     }
@@ -141,7 +141,7 @@ impl Nfs4 {
             || self.state.awaited_reclaims().is_some()
     }
 
-    /// Does what the tables of state ask for, and sends callbacks. Called once in a pass.
+    /// Does the work that the tables of state ask for, and sends callbacks. Called once in a pass.
     pub(crate) fn call_back(&mut self, cx: &mut Cx<'_>) {
         self.tend_records(cx);
         self.release_leaving();
@@ -149,7 +149,7 @@ impl Nfs4 {
         while let Some(work) = self.state.poll_work() {
             self.take_work(work, cx.now());
         }
-        // All sessions are looked through when one is due, not in every pass until then.
+        // All sessions are searched when one is due, not in every pass until then.
         if self.callbacks.again_at.is_some_and(|at| at <= cx.now()) {
             self.send_again(cx);
         }
@@ -181,7 +181,8 @@ impl Nfs4 {
         }
     }
 
-    /// Asks the holder of a write delegation for change attribute and size: the number of the call.
+    /// Asks the holder of a write delegation for change attribute and size. Returns the number of
+    /// the call.
     pub(super) fn ask_holder(&mut self, order: AttributeOrder) -> u64 {
         self.callbacks.attribute_calls += 1;
         let number = self.callbacks.attribute_calls;
@@ -196,7 +197,7 @@ impl Nfs4 {
         }
     }
 
-    /// Sends a callback over a session of its client. It comes back when none has a connection and
+    /// Sends a callback over a session of its client. Returns it if no session has a connection and
     /// a slot.
     fn send_new(&mut self, cx: &mut Cx<'_>, callback: Callback) -> Result<(), Callback> {
         let Some(id) = self.state.client_id(callback.client()) else { return Ok(()) };
@@ -210,7 +211,7 @@ impl Nfs4 {
         let found = self.sessions.of(id).find(has_room).map(Session::id);
         let back = found.and_then(|id| self.sessions.get_mut(&id)?.callbacks.as_mut());
         let (Some(session), Some(back)) = (found, back) else {
-            // A notice that no session can take now is worth nothing later.
+            // A notice that no session can take at present is of no use later.
             let is_notice = matches!(callback, Callback::NotifyLock(_));
             return if is_notice { Ok(()) } else { Err(callback) };
         };
@@ -219,7 +220,7 @@ impl Nfs4 {
         Ok(())
     }
 
-    /// Sends callbacks again whose time has come.
+    /// Resends callbacks that are due.
     fn send_again(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let mut due = Vec::new();
@@ -261,7 +262,7 @@ impl Nfs4 {
         self.call(cx, peer, message, token);
     }
 
-    /// A call in the reverse direction is over; without a reply, nobody knows how.
+    /// A call in the reverse direction is over; without a reply, its outcome is unknown.
     pub(crate) fn handle_reply(
         &mut self,
         now: Time,
@@ -278,7 +279,7 @@ impl Nfs4 {
                 self.finish(&session, slot, status, told);
             }
             Some(CallbackEnd::Again) => self.put_off(&session, slot, now + AGAIN_AFTER),
-            // Nobody knows if it was executed: it goes over the next connection that is bound.
+            // It may have been executed: it is resent over the next connection that is bound.
             Some(CallbackEnd::Lost) | None => {
                 self.callbacks.failed += 1;
                 self.lose(&session, peer);
@@ -287,7 +288,7 @@ impl Nfs4 {
         }
     }
 
-    /// A connection carries no callbacks of a session any more.
+    /// A connection no longer carries the callbacks of a session.
     fn lose(&mut self, session: &SessionId, peer: PeerAt) {
         if let Some(session) = self.sessions.get_mut(session)
             && let Some(back) = &mut session.callbacks
@@ -305,12 +306,12 @@ impl Nfs4 {
         }
     }
 
-    /// A connection was bound: what waits for one goes out.
+    /// A connection was bound: callbacks that wait for one are sent.
     pub(super) fn resume_callbacks(&mut self) {
         self.callbacks.wake_at(Some(Time(0)));
     }
 
-    /// Takes a callback out that was executed.
+    /// Removes a callback that was executed.
     fn finish(
         &mut self,
         session: &SessionId,
@@ -346,14 +347,14 @@ impl Nfs4 {
     }
 }
 
-/// Makes a callback, by its message, over a connection of this shard.
+/// Sends a callback, given its message, over a connection of this shard.
 pub(crate) fn call_over(cx: &mut Cx<'_>, peer: PeerId, message: stag_pools::Buf, token: Token) {
     let (item, result, reply_max, timeout) = (None, None, REPLY_MAX, TIMEOUT);
     cx.call(peer, CallRequest { message, item, reply_max, result, timeout, token });
 }
 
-/// A number for the call in a slot: calls of sessions that are gone find none, or one whose slot
-/// waits for nothing.
+/// A number for the call in a slot. If its session has ended, the number matches no slot, or one
+/// that awaits no reply.
 fn token(session: &SessionId, slot: u32) -> Token {
     let [.., a, b, c, d] = *session;
     Token(u64::from(u32::from_be_bytes([a, b, c, d])) << 32 | u64::from(slot))
@@ -365,15 +366,15 @@ const fn place_of(token: Token) -> (u16, u32) {
 
 /// Outcome of a callback.
 enum CallbackEnd {
-    /// It was executed, with this status. CB_GETATTR brings what the holder has.
+    /// It was executed, with this status. CB_GETATTR returns the holder's values.
     Executed(Status4, Option<ChangeAndSize>),
-    /// It is to be sent again, in the same slot.
+    /// It has to be resent, in the same slot.
     Again,
-    /// The session or the connection takes none.
+    /// The session or the connection accepts none.
     Lost,
 }
 
-/// Judges the reply to a callback.
+/// Interprets the reply to a callback.
 fn judge(reply: &[u8]) -> Option<CallbackEnd> {
     let mut reader = Reader::new(reply);
     let header = ReplyHeader::parse(&mut reader).ok()?;
@@ -396,7 +397,7 @@ fn judge(reply: &[u8]) -> Option<CallbackEnd> {
     }
 }
 
-/// The attributes that a CB_GETATTR brings, if both of them are there.
+/// The attributes in a CB_GETATTR reply, if both of them are there.
 fn change_and_size(result: &CallbackAnswer<'_>) -> Option<ChangeAndSize> {
     let CallbackAnswer::GetAttr(Ok(attributes)) = result else { return None };
     let values = attributes.values().ok()?;

@@ -17,8 +17,8 @@ use crate::store::{
     StoreOutcome, Visitor, WriteDone, WritePayload, make_node,
 };
 
-/// Asks whoever answers, and notes what the store answers at once: all of it, or of an answer with
-/// octets only the failure.
+/// Asks the journal or the store, and notes an immediate answer of the store: all of it, or of an
+/// answer with data only the failure.
 macro_rules! ask {
     (@note $turn:ident $result:ident $outcome:ident) => {
         $turn.journal.note(StoreOutcome::$outcome($result))
@@ -61,7 +61,7 @@ macro_rules! ask {
 pub(super) use ask;
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Tells the store who calls, once in a compound.
+    /// Gives the store the caller's credential, once in a compound.
     #[inline]
     pub(super) fn act(&mut self) {
         if !std::mem::replace(&mut self.has_acted, true) {
@@ -69,8 +69,8 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// The directory of an export, for whom its list admits. The server itself walks the path, so
-    /// that the next call has to say again who calls.
+    /// The directory of an export, if its list admits the caller. The path is walked with the
+    /// server's own credential, so that the next call has to set the caller's again.
     pub(super) fn mount(&mut self, path: &[u8]) -> Done<FileHandle> {
         let answerer = self.judge(|store| store.mount_waits(), path, || StoreOperation::Mount)?;
         self.act();
@@ -107,7 +107,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(ask!(self, answerer, ReadLink octets, |store, lender| store.readlink(lender, symlink))?)
     }
 
-    /// READ. What a disk has to bring is waited for.
+    /// READ. Waits for data that a disk has to supply.
     pub(super) fn read(&mut self, file: &FileHandle, span: ReadSpan) -> Done<ReadDone> {
         let ReadSpan { offset, count } = span;
         let operation = || StoreOperation::Read(ReadArgs { file: *file, offset, count });
@@ -125,8 +125,8 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(read?)
     }
 
-    /// A READ that a disk may have to bring: the second attempt, with what was brought, or the
-    /// first. None when it cannot be put off.
+    /// A READ that may need a disk: the second attempt, with the data that was fetched, or the
+    /// first. None when it cannot be deferred.
     fn read_from_disk(&mut self, file: &FileHandle, span: ReadSpan) -> Done<Option<ReadDone>> {
         if let Some(brought) = self.journal.take_brought() {
             self.act();

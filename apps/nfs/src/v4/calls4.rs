@@ -26,8 +26,8 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(ask!(self, answerer, Found, |store, _| store.lookupp(directory))?)
     }
 
-    /// Keeps a file although its last name goes, until nobody has state of it. Where that cannot
-    /// be, it goes with its last name.
+    /// Keeps a file after its last name is removed, as long as a client has state of it. If that is
+    /// not possible, it goes with its last name.
     pub(super) fn pin(&mut self, file: &FileHandle) {
         let is_pinned = self.journal.pinned.take_if(|pinned| pinned == file).is_some();
         match (self.nfs4.state.has_file(file_id(file)), is_pinned) {
@@ -36,7 +36,7 @@ impl<S: Store> Turn<'_, '_, S> {
             (false, false) => {}
         }
         self.act();
-        // Where calls may wait, nothing is kept: this one would.
+        // Where calls may wait, the file is not kept: the call to pin it would wait.
         let waits = S::MAY_WAIT && self.store.waits(file, Effort::Plain);
         if waits || self.store.now().pin(file).is_err() {
             self.nfs4.tally.unpinned += 1;
@@ -142,7 +142,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 }
 
-/// Statuses of extended attributes (RFC 8276 §8.5), which stores tell by others.
+/// Statuses of extended attributes (RFC 8276 §8.5), for which stores return other ones.
 fn of_xattr<About>(failed: crate::store::Failed<About>) -> Stop {
     match Stop::from(failed.status) {
         // RFC 8276 §8.4.1.3 [8276-2]: an attribute that is not there has a status of its own

@@ -9,8 +9,8 @@
 use super::{state::FileId, turn::Turn};
 use crate::store::{Store, StoreOperation};
 
-/// Groups of files that changes are counted by. Two files of one group cost each other a
-/// delegation now and then.
+/// Groups of files by which changes are counted. A pending change of one file now and then costs
+/// another file of its group a delegation.
 const BUCKETS: usize = 1_024;
 
 /// Files that an operation changes at most, and one place for names.
@@ -49,7 +49,7 @@ struct Changes {
     ended: u64,
 }
 
-/// Counts changes that are under way, and numbers their ends.
+/// Counts pending changes, and numbers their ends.
 #[derive(Debug)]
 pub(super) struct ChangesUnderWay {
     names: Changes,
@@ -58,7 +58,7 @@ pub(super) struct ChangesUnderWay {
 }
 
 impl ChangesUnderWay {
-    /// None is under way. Where calls never wait, none ever will be.
+    /// No pending change. Where calls never wait, there never is one.
     pub(super) fn new(may_wait: bool) -> Self {
         let buckets = if may_wait { BUCKETS } else { 0 };
         Self { names: Changes::default(), files: vec![Changes::default(); buckets].into(), ends: 0 }
@@ -69,7 +69,7 @@ impl ChangesUnderWay {
         self.ends
     }
 
-    /// A change that was judged has to wait.
+    /// A checked change has to wait.
     pub(super) fn begin(&mut self, scope: ChangeScope) {
         if let Some(changes) = self.of(scope) {
             changes.under_way = changes.under_way.saturating_add(1);
@@ -92,8 +92,8 @@ impl ChangesUnderWay {
         touches(&self.names) || self.files.get(bucket(file)).is_some_and(touches)
     }
 
-    /// Returns true while a change of a file by its handle is under way, beside one of the asker's
-    /// own if there is one.
+    /// Returns true while a change of a file by its handle is pending, in addition to one of the
+    /// asker's own if there is one.
     pub(super) fn is_under_way(&self, file: FileId, has_own: bool) -> bool {
         let changes = self.files.get(bucket(file));
         changes.is_some_and(|changes| changes.under_way > u32::from(has_own))
@@ -116,12 +116,12 @@ const fn bucket(file: FileId) -> usize {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OwnChanges {
     scopes: [Option<ChangeScope>; SCOPES],
-    /// The first of them are counted as under way.
+    /// The first of them are counted as pending.
     counted: usize,
 }
 
 impl OwnChanges {
-    /// The operation was judged, and is about to change this.
+    /// The operation was checked, and is about to make this change.
     pub(super) fn add(&mut self, scope: ChangeScope) {
         if self.scopes.contains(&Some(scope)) {
             return;
@@ -133,13 +133,13 @@ impl OwnChanges {
         }
     }
 
-    /// The operation has to wait: its changes are under way from here on.
+    /// The operation has to wait: its changes are pending from here on.
     pub(super) fn begin(&mut self, all: &mut ChangesUnderWay) {
         let more = self.scopes.iter().flatten().skip(self.counted);
         self.counted += more.map(|scope| all.begin(*scope)).count();
     }
 
-    /// Returns true if this change is counted as under way.
+    /// Returns true if this change is counted as pending.
     pub(super) fn are_counted(&self, scope: ChangeScope) -> bool {
         self.scopes.iter().take(self.counted).any(|counted| *counted == Some(scope))
     }
@@ -152,7 +152,7 @@ impl OwnChanges {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Notes what the operation is about to change.
+    /// Notes a change that the operation is about to make.
     #[inline]
     pub(super) fn note_change(&mut self, scope: impl FnOnce() -> ChangeScope) {
         if S::MAY_WAIT {

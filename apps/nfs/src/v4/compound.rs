@@ -32,10 +32,10 @@ use crate::{
 
 /// Place of the compound's status in a reply.
 const STATUS_AT: usize = ReplyHeader::LEN;
-/// Octets of the results of an operation that fails: room for them is left behind each other.
+/// Octets of the results of a failed operation: room for them is left after each result.
 const FAILURE_LEN: usize = 8;
 
-/// Facts of a call that its compound is judged and answered by.
+/// Facts of a call that its compound is checked and answered by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallFacts {
     pub(crate) xid: Xid,
@@ -50,7 +50,7 @@ impl CallFacts {
         ReplyHeader { xid: self.xid, outcome: Outcome::accepted(Accepted::GarbageArgs) }
     }
 
-    /// Those of a call with these arguments.
+    /// The facts of a call with these arguments.
     #[inline]
     pub(crate) fn of(header: &CallHeader<'_>, arguments: &Reader<'_>) -> Self {
         let principal = Principal::from(&header.credential);
@@ -78,34 +78,34 @@ pub(crate) enum NoReply {
     NoMemory,
 }
 
-/// The state that a compound got to.
+/// The state that a compound reached.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub(crate) enum CompoundStep {
     /// It is over: its reply.
     Done(Answer),
-    /// It gets no reply now: its caller is gone, or it was sent again while it waits, and is
-    /// answered when that is over.
+    /// It gets no reply now: its caller is gone, or it is a retry of a compound that waits, and is
+    /// answered when that completes.
     Silent,
-    /// It was put aside, and wishes for something.
+    /// It was suspended, with a wish.
     Waits(CompoundId, Wish),
-    /// The home carries it out, in a slot of this shard's; or, without one, it waits at the home
-    /// for the slots of its session. Nothing of it is done.
+    /// The home executes it, in a slot of this shard; or, without one, it waits at the home for the
+    /// slots of its session. No part of it has been executed.
     Elsewhere(Option<BegunSlot>),
 }
 
-/// Course of a compound behind its SEQUENCE.
+/// Course of a compound after its SEQUENCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Operations are carried out.
+    /// Operations are executed.
     Usual,
-    /// The reply was taken from the slot: it is whole.
+    /// The reply was taken from the slot: it is complete.
     Replayed,
     /// Its reply was not kept: the next operation fails.
     NotKept,
-    /// It waits already, and this caller took the place of the one before.
+    /// It is already waiting, and this caller took the place of the previous one.
     Joined,
-    /// Another shard has to judge it or carry it on.
+    /// Another shard has to check it or continue it.
     Elsewhere,
 }
 
@@ -116,27 +116,27 @@ pub(super) struct Course {
     pub(super) count: u32,
     /// Place of their number in the reply.
     count_at: usize,
-    /// It is carried out up to so many.
+    /// Number of operations to execute here.
     until: u32,
-    /// So many of them count at another shard, which has carried them out, too.
+    /// Number of operations that another shard has executed, too, and that are counted there.
     passed: u32,
 }
 
 /// End of a run of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// The reply is whole.
+    /// The reply is complete.
     Over,
-    /// It waits already, and is answered later.
+    /// It is already waiting, and is answered later.
     Joined,
     /// The next operation waits.
     Waits,
-    /// Another shard has to judge it or carry it on.
+    /// Another shard has to check it or continue it.
     Elsewhere,
 }
 
 impl Nfs4 {
-    /// Carries out a compound, as far as it gets without waiting.
+    /// Executes a compound, as far as it gets without waiting.
     pub(crate) fn compound<S: Store>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -190,7 +190,7 @@ impl Nfs4 {
         Ok(turn.conclude_run(end, course, &facts))
     }
 
-    /// A journal for operations of a compound, where operations may wait for the store.
+    /// A journal for operations of a compound, in a store whose calls may wait.
     fn journal<S: Store>(&mut self) -> Journal {
         if S::MAY_WAIT {
             Journal::in_memory_of(self.journals.pop().unwrap_or_default())
@@ -217,7 +217,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let tag = operations.head().tag;
         let head = self.reply.write(|writer| {
             writer.u32(0)?;
-            // RFC 8881 §16.2.3: the tag of the request comes back.
+            // RFC 8881 §16.2.3: the tag of the request is returned.
             writer.opaque(tag.0)?;
             writer.u32(0)
         });
@@ -228,7 +228,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Course { count: 0, count_at: self.reply.len() - 4, until, passed }
     }
 
-    /// Carries out operations until one fails or waits.
+    /// Executes operations until one fails or waits.
     pub(super) fn run(
         &mut self,
         mut operations: Compound<'_>,
@@ -265,7 +265,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 Flow::Usual | Flow::NotKept => {}
             }
             if self.journal.is_waiting() {
-                // It runs again from its first line, where it began.
+                // It runs again from its first line, at the place where it began.
                 self.reply.truncate(before);
                 self.place = place.unwrap_or(self.place);
                 return RunEnd::Waits;
@@ -279,8 +279,8 @@ impl<S: Store> Turn<'_, '_, S> {
                         }
                         done = Err(Status4::Delay.into());
                     }
-                    // Whoever repeats a WRITE loses nothing. Who repeats a change of names finds it
-                    // made.
+                    // A repeated WRITE is harmless. A repeated change of names would find the
+                    // change made.
                     Reach::Here { .. } if has_written => done = Err(Status4::Delay.into()),
                     _ if stop == Stop::Elsewhere => done = Err(Status4::Delay.into()),
                     _ => {}
@@ -310,7 +310,7 @@ impl<S: Store> Turn<'_, '_, S> {
         RunEnd::Over
     }
 
-    /// Ends a compound that is over, and puts one aside that waits.
+    /// Concludes a completed compound, and suspends one that waits.
     pub(super) fn conclude_run(
         mut self,
         end: RunEnd,
@@ -353,7 +353,7 @@ impl<S: Store> Turn<'_, '_, S> {
             }
             (RunEnd::Over, None) => CompoundStep::Done(self.reply.finish()),
             (_, Some(client)) => {
-                // It leaves when the client is recorded; its slot is busy meanwhile.
+                // It is sent when the client is recorded; its slot is busy until then.
                 let (asker, slot, reply) = (self.asker, self.slot, self.reply);
                 self.nfs4.recovery.hold(HeldReply { client, asker, slot, reply });
                 CompoundStep::Silent
@@ -362,8 +362,7 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// A compound counts where most of it is carried out: elsewhere, as its first `count`
-    /// operations do.
+    /// Uncounts a compound that is mostly executed elsewhere, and its first `count` operations.
     fn take_back(&mut self, count: u32) {
         self.nfs4.tally.compounds -= 1;
         let passed = Compound::parse(self.arguments.clone()).into_iter().flatten();
@@ -372,7 +371,7 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// Sees to it that the results of an operation are there, and gives its status.
+    /// Completes the results of an operation, and returns its status.
     fn conclude(&mut self, before: usize, operation: Option<Operation>, done: Done) -> Status4 {
         let status = match done {
             Ok(()) => return Status4::Ok,
@@ -383,7 +382,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 Status4::ServerFault
             }
         };
-        // Nothing of what a failed operation wrote stays.
+        // All results that a failed operation wrote are removed.
         self.reply.truncate(before);
         let fault = OperationFault { operation, status };
         let written = self.reply.write(|writer| {
@@ -415,7 +414,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if is_measured_behind(request) {
             self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
         }
-        // The operations behind PUTFH judge the handle; here there is none.
+        // The operations after PUTFH check the handle; here there are none.
         if let (Request::PutFh(_), 0, Ok(Node::Object(it))) = (request, step.left, self.current()) {
             return self.getattr(&it).map(drop);
         }
@@ -432,7 +431,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if self.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
     }
 
-    /// Checks that a reply of so many octets is within the limits of the session.
+    /// Checks that a reply of `len` octets is within the limits of the session.
     fn check_len(&self, len: usize) -> Result<(), Status4> {
         let Some(slot) = self.slot else { return Ok(()) };
         // RFC 8881 §2.10.6.4 [8881-322]: a reply keeps to the session's limit
@@ -486,15 +485,15 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(flow)
     }
 
-    /// Ends the request of the slot, with its reply if that is to be kept.
+    /// Ends the request of the slot, with its reply if that has to be kept.
     pub(super) fn release_slot(&mut self) {
         let slot = self.slot.take();
         self.nfs4.free_slot(slot, &self.reply);
     }
 }
 
-/// Returns true if the results of an operation are measured when they are there: it changes
-/// nothing, and they are nearly always much shorter than they may be.
+/// Returns true if the results of an operation are measured after it has run: it changes nothing,
+/// and its results are nearly always much shorter than the maximum.
 const fn is_measured_behind(request: &Request<'_>) -> bool {
     matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
 }

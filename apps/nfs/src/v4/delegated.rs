@@ -5,12 +5,12 @@ use crate::store::{ExportRoot, Store};
 
 use super::Nfs4;
 
-/// See the module. Only the home of a server has some.
+/// Exports by the programs that change their files. Only the home of a server has some.
 #[derive(Debug, Default)]
 pub(super) struct DelegatedExports {
     /// Names of exports whose files only this server changes.
     exclusive: Vec<String>,
-    /// Names of those whose files are watched.
+    /// Names of exports whose files are watched.
     watched: Vec<String>,
 }
 

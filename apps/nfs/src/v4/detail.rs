@@ -5,7 +5,7 @@ use stag_protocol::nfs::v4::SessionId;
 
 use super::Nfs4;
 
-/// Octets of an owner's name that are told; a client may choose up to 1,024.
+/// Octets of an owner's name that are reported; a client may choose up to 1,024.
 const OWNER_MAX: usize = 128;
 
 /// A session at one moment.
@@ -13,13 +13,13 @@ const OWNER_MAX: usize = 128;
 pub struct SessionState {
     /// Its ID.
     pub id: SessionId,
-    /// The name that its client gives itself, as it came; of a long one the beginning.
+    /// The name that its client gives itself, unchanged; of a long one the beginning.
     pub owner: Box<[u8]>,
-    /// Slots in which a compound is carried out.
+    /// Slots that execute a compound.
     pub busy_slots: usize,
     /// All its slots.
     pub slots: usize,
-    /// The connections that it was made over or bound to.
+    /// The connections over which it was created, or which were bound to it.
     pub bound: Box<[BoundConnection]>,
 }
 

@@ -15,12 +15,12 @@ use super::{
 pub(super) struct SharedFacts {
     conflicts: AtomicU8,
     presence: Arc<PresenceFilter>,
-    /// Facts about sessions that are lent, of which some are told to the home.
+    /// Facts about lent sessions, some of which are reported to the home.
     pub(super) loans: LoanFacts,
 }
 
 impl SharedFacts {
-    /// Returns true if there may be a delegation of a file; of any, if it is not known which.
+    /// Returns true if there may be a delegation of a file, or of any if `file` is none.
     pub(super) fn may_conflict(&self, file: Option<FileId>) -> bool {
         self.conflicts.load(Ordering::Relaxed) & (SOME_PRESENCE | SPOILS_RECLAIMS) != 0
             && file.is_none_or(|file| self.presence.may_conflict(file))
@@ -37,7 +37,7 @@ impl SharedFacts {
         self.conflicts.load(Ordering::Acquire) & IN_GRACE != 0
     }
 
-    /// Tells all shards in which cases they have to ask.
+    /// Publishes to all shards in which cases they have to ask.
     pub(super) fn tell(&self, conflicts: Conflicts) {
         let Conflicts { has_presence, spoils_reclaims, in_grace } = conflicts;
         let bit = |is_set, bit| if is_set { bit } else { 0 };
@@ -55,7 +55,7 @@ impl SharedFacts {
     }
 }
 
-/// Cases in which a change without a stateid may be in somebody's way.
+/// Cases in which a change without a stateid may conflict.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conflicts {
     /// Some file has delegations or denies something.
@@ -75,7 +75,7 @@ const IN_GRACE: u8 = 4;
 
 impl Default for SharedFacts {
     fn default() -> Self {
-        // Until the home has said otherwise, it is asked about everything.
+        // Until the home has published its facts, it is asked about everything.
         let conflicts = AtomicU8::new(SOME_PRESENCE | SPOILS_RECLAIMS | IN_GRACE);
         Self { conflicts, presence: Arc::default(), loans: LoanFacts::default() }
     }

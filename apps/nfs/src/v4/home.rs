@@ -14,15 +14,15 @@ use super::{
 use crate::parked::{Asker, OWN, PeerAt};
 
 impl Nfs4 {
-    /// Serves shards that forward, too. Nobody has state yet.
+    /// Serves forwarding shards, too. No client has state yet.
     pub(crate) fn link(&mut self, end: Box<HomeEnd>) {
         self.state.share_presence(end.facts.presence());
         self.link = Some(end);
         self.tell_conflicts();
     }
 
-    /// Tells the other shards in which cases they have to ask, and what states allow. Called
-    /// before any reply leaves that grants something.
+    /// Publishes to the other shards in which cases they have to ask, and the access that states
+    /// allow. Called before any reply is sent that grants state.
     pub(crate) fn tell_conflicts(&mut self) {
         if let Some(link) = &self.link {
             link.facts.tell(Conflicts {
@@ -59,7 +59,7 @@ impl Nfs4 {
         self.link.as_ref().is_some_and(|link| link.has_work())
     }
 
-    /// Writes to a shard.
+    /// Queues a letter to a shard.
     pub(crate) fn tell(&mut self, shard: u16, letter: FromHome) {
         if let Some(link) = &mut self.link {
             link.tell(shard, letter);
@@ -77,7 +77,7 @@ impl Nfs4 {
         }
     }
 
-    /// Tells whether a call of version 3 on another shard may be carried out.
+    /// Sends the verdict on a call of version 3 on another shard.
     pub(crate) fn tell_verdict(&mut self, asker: Asker, verdict: Result<(), Status>) {
         self.tell(asker.shard, FromHome::Verdict { id: asker.id, verdict });
     }
@@ -90,7 +90,7 @@ impl Nfs4 {
         }
     }
 
-    /// A connection takes callbacks.
+    /// Marks a connection ready for callbacks.
     pub(super) fn make_ready(&mut self, cx: &mut Cx<'_>, at: PeerAt) {
         match at.shard {
             OWN => cx.ready(at.peer),
@@ -98,7 +98,7 @@ impl Nfs4 {
         }
     }
 
-    /// Makes a callback over a connection.
+    /// Sends a callback over a connection.
     pub(super) fn call(&mut self, cx: &mut Cx<'_>, at: PeerAt, message: Buf, token: Token) {
         let peer = at.peer;
         match at.shard {

@@ -6,7 +6,7 @@ use stag_protocol::nfs::v4::Status4;
 
 use super::{Nfs4, milliseconds, session};
 
-/// States of a client that is gone that one pass drops, however many locks one file has.
+/// States of an ended client that one pass drops, however many locks one file has.
 pub(super) const RELEASES: usize = 128;
 
 impl Nfs4 {
@@ -35,7 +35,7 @@ impl Nfs4 {
         self.state.has_place_for_client() || key.is_some_and(is_gone_at_once)
     }
 
-    /// Drops some more of the state of clients that are gone.
+    /// Drops some more of the state of ended clients.
     pub(super) fn release_leaving(&mut self) {
         if let Some(key) = self.leaving.front()
             && self.state.release_some(*key, RELEASES)
@@ -45,8 +45,7 @@ impl Nfs4 {
     }
 
     /// Counts a new session of a client, with its slots. The first confirms the client, and ends
-    /// the record of an earlier incarnation. Without a place in the tables of state, nothing
-    /// changes.
+    /// the record of an earlier incarnation. If the tables of state have no place, nothing changes.
     pub(super) fn confirm(&mut self, id: u64, slots: u32, now: Time) -> Result<(), Status4> {
         let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
         let host = client.host;
@@ -54,7 +53,8 @@ impl Nfs4 {
             let former = self.clients.confirmed(&client.owner);
             let former = former.map(|former| (former.id, former.verifier));
             if let Some((former, _)) = former {
-                // What refuses the session comes before the end of the former incarnation.
+                // Every reason to refuse the session is checked before the end of the former
+                // incarnation.
                 if !self.has_place_after(former) || !self.unsettle(former) {
                     return Err(Status4::Delay);
                 }

@@ -26,25 +26,25 @@ use super::{
 };
 use crate::store::{Answered, Brought, StoreOperation, StoreOutcome};
 
-/// Answers that an operation may get before it waits. Behind so many it is told NFS4ERR_DELAY
+/// Answers that an operation may get before it waits. Beyond this number it gets NFS4ERR_DELAY
 /// instead of waiting.
 const ANSWERS_MAX: usize = 64;
-/// Answers that a journal has room for from its beginning. Hardly any operation gets more.
+/// Answers that a journal has room for initially. Hardly any operation gets more.
 const ANSWERS: usize = 8;
 
-/// Thing that a compound waits for.
+/// Event that a compound waits for.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxing would allocate")]
 pub(crate) enum Wish {
     /// A call to the store, to be begun.
     Store(StoreWish),
-    /// A READ that the store has put off under the next ticket.
+    /// A READ that the store has deferred under the next ticket.
     Fetch,
-    /// Delegations of other clients that are on their way back.
+    /// The return of recalled delegations of other clients.
     Recall,
-    /// The part of the home, which is to be asked for it.
+    /// The home's part, which it is asked to execute.
     Home(HomeWish),
-    /// Its next turn: it had the core for long, and its next operation has not begun.
+    /// Its next turn: it has used the core for long, and its next operation has not begun.
     Turn,
 }
 
@@ -53,9 +53,9 @@ pub(crate) enum Wish {
 pub(super) struct HolderCall {
     /// The number of the callback.
     pub(super) number: u64,
-    /// The delegation of the holder that is asked.
+    /// The holder's delegation.
     pub(super) state: StateKey,
-    /// None until the callback is over; then what the holder has, if it told.
+    /// None until the callback is over; then the values that the holder returned, if any.
     pub(super) told: Option<Option<ChangeAndSize>>,
     /// The operation has run again since.
     pub(super) is_heard: bool,
@@ -65,31 +65,31 @@ pub(super) struct HolderCall {
 #[derive(Debug)]
 pub(crate) struct StoreWish {
     pub(crate) operation: StoreOperation,
-    /// The octets that it brings.
+    /// The data that it writes.
     pub(crate) payload: Option<Extent>,
 }
 
-/// See the module.
+/// Answers and facts by which an operation runs again from its first line.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     answers: Vec<Answered>,
-    /// Answers that this run has been told.
+    /// Answers that this run has been given.
     told: usize,
-    /// Checks that passed, and those of them that this run has come to.
+    /// Checks that passed, and the number of them that this run has reached.
     passed: u32,
     checked: u32,
-    /// An answer is not in the journal, so nothing behind it can wait.
+    /// An answer is not in the journal, so no later question can wait.
     has_gap: bool,
-    /// The operation has made or cut a file. Its client would not ask for that again, so it gets
+    /// The operation has created or cut a file. Its client would not ask for that again, so it gets
     /// no NFS4ERR_DELAY: the operation waits for as long as it has to.
     pub(super) has_effect: bool,
-    /// Another shard has begun the operation, and may have made its file.
+    /// Another shard has begun the operation, and may have created its file.
     is_filled: bool,
     /// There were delegations when the operation first looked.
     sees_delegations: Option<bool>,
     /// Edition of the list of exports when the operation first looked at it.
     exports_edition: Option<u64>,
-    /// Octets that were brought for a READ, which is to be carried out.
+    /// Data fetched for a deferred READ, which can now be executed.
     brought: Option<Option<Brought>>,
     /// The file of an OPEN that another shard has pinned for this one.
     pub(super) pinned: Option<FileHandle>,
@@ -112,13 +112,13 @@ impl Journal {
         Self { answers, ..Self::default() }
     }
 
-    /// Its memory, for another one.
+    /// Releases its memory for another journal.
     pub(super) fn into_memory(mut self) -> Vec<Answered> {
         self.answers.clear();
         self.answers
     }
 
-    /// Forgets everything: the next operation begins.
+    /// Clears all entries: the next operation begins.
     pub(super) fn clear(&mut self) {
         self.answers.clear();
         (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
@@ -140,7 +140,7 @@ impl Journal {
         !self.answers.is_empty()
     }
 
-    /// Answers that another shard was told, before the operation runs here for the first time.
+    /// Adds answers that another shard received, before the operation runs here for the first time.
     pub(super) fn fill(&mut self, outcomes: &[StoreOutcome], pinned: Option<FileHandle>) {
         outcomes.iter().for_each(|outcome| self.add(Answered::new(*outcome, None)));
         (self.pinned, self.is_filled) = (pinned, true);
@@ -163,7 +163,7 @@ impl Journal {
         self.wish.is_some()
     }
 
-    /// Goes on only if there is no wish.
+    /// Returns early if there is a wish.
     ///
     /// # Errors
     /// [`Stop::Wait`].
@@ -177,7 +177,7 @@ impl Journal {
         !self.has_gap && self.answers.len() < ANSWERS_MAX
     }
 
-    /// Wishes for something.
+    /// Sets the wish.
     pub(super) fn wait_for(&mut self, wish: Wish) -> Stop {
         debug_assert!(self.wish.is_none(), "an operation waits for one thing");
         self.wish = Some(wish);
@@ -208,7 +208,7 @@ impl Journal {
         self.told = self.answers.len();
     }
 
-    /// Adds the answer that was waited for.
+    /// Adds the awaited answer.
     pub(super) fn add(&mut self, answer: Answered) {
         if self.answers.capacity() == 0 {
             self.answers.reserve_exact(ANSWERS);
@@ -220,17 +220,17 @@ impl Journal {
         }
     }
 
-    /// An answer is not noted, as its octets lie elsewhere.
+    /// Leaves an answer unrecorded, as its data is stored elsewhere.
     pub(super) const fn leave_gap(&mut self) {
         self.has_gap = true;
     }
 
-    /// Octets were brought for the READ that was put off.
+    /// Stores the data fetched for a deferred READ.
     pub(super) fn bring(&mut self, brought: Option<Brought>) {
         self.brought = Some(brought);
     }
 
-    /// Takes the octets that were brought.
+    /// Takes the fetched data.
     pub(super) fn take_brought(&mut self) -> Option<Option<Brought>> {
         self.brought.take()
     }

@@ -9,21 +9,21 @@ use super::{
 };
 
 impl Nfs4 {
-    /// Keeps a compound until its session's slots are back, or there is memory for it.
+    /// Keeps a compound until its session's slots have returned, or there is memory for it.
     pub(crate) fn keep(&mut self, compound: Box<ForwardedCompound>) {
         if let Some(link) = &mut self.link {
             link.kept.push_back(compound);
         }
     }
 
-    /// Keeps a compound until it is the turn of its host. Meanwhile its session is not lent.
+    /// Keeps a compound until it is the turn of its host. Its session is not lent meanwhile.
     pub(crate) fn keep_for_turn_of_host(&mut self, mut compound: Box<ForwardedCompound>) {
         compound.awaits_turn = true;
         self.keep(compound);
     }
 
-    /// Keeps a copy of a compound of a connection of the home's own, with so many octets of
-    /// arguments. False when too many are kept.
+    /// Keeps a copy of a compound of one of the home's own connections, with `octets` of arguments.
+    /// Returns false when too many are kept.
     pub(crate) fn keep_own(
         &mut self,
         octets: usize,
@@ -40,11 +40,11 @@ impl Nfs4 {
         self.link.as_ref().map_or(0, |link| link.kept.len())
     }
 
-    /// The next of them, which is to be tried again. Those whose slots are not back go behind all
-    /// others.
+    /// The next kept compound to be tried again. Compounds whose slots have not returned move to
+    /// the end.
     pub(crate) fn next_kept(&mut self) -> Option<Box<ForwardedCompound>> {
         let mut compound = self.link.as_mut()?.kept.pop_front()?;
-        // What else it waits for is found when it is carried out.
+        // Anything else that it waits for is found when it is executed.
         if std::mem::take(&mut compound.awaits_turn) {
             return Some(compound);
         }
@@ -60,8 +60,8 @@ impl Nfs4 {
         Some(compound)
     }
 
-    /// Clients of which requests wait for slots that another shard has: they cannot be heard
-    /// before.
+    /// Clients with queued requests whose slots are still lent to another shard; their leases must
+    /// not expire meanwhile.
     pub(super) fn speaking(&self) -> Vec<u64> {
         let kept = self.link.iter().flat_map(|link| &link.kept);
         let sessions = kept.filter_map(|kept| self.sessions.get(&sequence_of(kept)?.session));

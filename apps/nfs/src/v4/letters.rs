@@ -27,36 +27,36 @@ use crate::{
     store::Caller,
 };
 
-/// Compounds that one shard has forwarded and that are not answered, and the same of those that the
-/// home has not read. Beyond, NFS4ERR_DELAY.
+/// Limit of compounds that one shard has forwarded without an answer, and of its compounds that the
+/// home has not read. Above it, NFS4ERR_DELAY.
 pub(super) const FORWARDED_MAX: usize = 128;
-/// Octets of the arguments of those that the home has not read.
+/// Limit of argument octets that the home has not read.
 const OCTETS_MAX: usize = 64 << 20;
 
-/// A compound on its way to the home.
+/// A compound sent to the home.
 #[derive(Debug)]
 pub(crate) struct ForwardedCompound {
     pub(crate) source: CallSource,
     pub(crate) caller: Caller,
     pub(crate) facts: CallFacts,
-    /// Its slot, if the shard that it came to has begun its request.
+    /// Its slot, if the shard that received it has begun its request.
     pub(crate) begun: Option<BegunSlot>,
-    /// The shard that it came to can carry out compounds itself.
+    /// The shard that received it can execute compounds itself.
     pub(crate) takes_loans: bool,
-    /// The part of the home, if it is not all.
+    /// The home's part, if it is not all.
     pub(super) asked: Option<AskedPart>,
-    /// It waits at the home for the turn of its host, and for nothing else.
+    /// It waits at the home only for the turn of its host.
     pub(super) awaits_turn: bool,
     pieces: Vec<(Box<[u8]>, bool)>,
     _share: UnreadShare,
 }
 
-/// Octets of the arguments of compounds that nobody has read yet.
+/// Argument octets of unread compounds.
 #[derive(Debug, Default)]
 pub(crate) struct Unread(Arc<AtomicUsize>);
 
 impl Unread {
-    /// Returns true if so many octets more may lie there.
+    /// Returns true if `octets` more fit.
     pub(super) fn has_room(&self, octets: usize) -> bool {
         let sum = self.0.load(Ordering::Relaxed).saturating_add(octets);
         Arc::strong_count(&self.0) <= FORWARDED_MAX && sum <= OCTETS_MAX
@@ -77,10 +77,10 @@ struct UnreadShare {
 }
 
 impl UnreadShare {
-    /// Takes `octets` of what a shard may have unread.
+    /// Reserves `octets` of a shard's unread limit.
     fn take(unread: &Unread, octets: usize) -> Self {
-        // Each share holds the counter, and so does the shard. Only the shard takes shares: what it
-        // sees is not too little.
+        // Each share holds the counter, and so does the shard. Only the shard adds shares, so the
+        // sum it reads is never too low.
         unread.0.fetch_add(octets, Ordering::Relaxed);
         Self { octets, of: Arc::clone(&unread.0) }
     }
@@ -93,7 +93,7 @@ impl Drop for UnreadShare {
 }
 
 impl ForwardedCompound {
-    /// Copies a compound. Whoever forwards it has looked for [room](Unread::has_room).
+    /// Copies a compound. The forwarding shard has checked for [room](Unread::has_room).
     pub(crate) fn of(
         unread: &Unread,
         source: CallSource,
@@ -146,11 +146,11 @@ pub(crate) enum ToHome {
     PeerGone(PeerAt),
     /// A connection has shown a certificate with these names.
     Certificate(PeerAt, CertificateNames),
-    /// A client is forgotten that was settled there.
+    /// The shard has dropped a client that was settled there.
     Unsettled(u64),
-    /// The slots of a session come back.
+    /// The slots of a session are returned.
     Returned(SessionId, UsedSlots),
-    /// A shard asks about all files of this announcement, and of those before.
+    /// A shard asks about all files of this announcement, and of earlier ones.
     Announced(u16, u64),
 }
 
@@ -172,24 +172,24 @@ pub(crate) enum FromHome {
         token: Token,
     },
     Disconnect(PeerId),
-    /// Compounds of this session are judged by the other shard from here on, with these slots if
+    /// Compounds of this session are checked by the other shard from here on, with these slots if
     /// it has any that were used.
     Lend {
         session: LentSession,
         origins: Box<Origins>,
         used: Option<Box<UsedSlots>>,
     },
-    /// A compound that crossed the letter by which that shard got the slots of its session.
+    /// A compound that crossed the letter that lent the slots of its session to that shard.
     Back(Box<ForwardedCompound>),
-    /// The slots of a session are to come back when nothing is carried out in them.
+    /// The slots of a session are to be returned when no compound executes in them.
     Recall(SessionId),
     /// A session is gone.
     Ended(SessionId),
     /// A state of a client that is settled there.
     Fact(FactChange),
-    /// The client is to be forgotten.
+    /// The client is to be dropped.
     Unsettle(u64),
-    /// Files are shown in the filter that may get delegations: the number of the announcement.
+    /// The filter shows files that may get delegations: the number of the announcement.
     Announce(u64),
 }
 
@@ -211,20 +211,20 @@ impl ForwardedReply {
         Self { message: answer.message.to_vec().into(), items: items.collect() }
     }
 
-    /// The part that a slot keeps, from the status of the compound on. None of one with an item,
-    /// which no kept reply has.
+    /// The part that a slot keeps, from the status of the compound on. None for a reply with an
+    /// item, which no kept reply has.
     pub(crate) fn kept(&self) -> Option<&[u8]> {
         self.message.get(ReplyHeader::LEN..).filter(|_| self.items.is_empty())
     }
 
-    /// Makes it the reply to another call.
+    /// Turns it into the reply to another call.
     pub(crate) fn readdress(&mut self, xid: Xid) {
         if let Some(number) = self.message.first_chunk_mut() {
             *number = xid.0.to_be_bytes();
         }
     }
 
-    /// The reply in memory of this shard; none when there is too little.
+    /// The reply in memory of this shard; none when memory is short.
     pub(crate) fn answer(&self, cx: &Cx<'_>, lists: &ItemLists) -> Option<Answer> {
         let mut message = cx.message(self.message.len())?;
         message.append(&self.message).ok()?;

@@ -47,15 +47,15 @@ use crate::{
     store::Caller,
 };
 
-/// Calls of version 3 that wait for a verdict at a time. Beyond, NFS3ERR_JUKEBOX.
+/// Calls of version 3 that wait for a verdict at a time. Above it, NFS3ERR_JUKEBOX.
 const QUESTIONS_MAX: usize = 64;
 /// Letters that a box has room for.
 const LETTERS: usize = 512;
 
-/// Part of one shard in serving version 4 by several.
+/// Role of one shard when several serve version 4 together.
 pub struct Nfs4Link(pub(super) LinkEnd);
 
-/// The two kinds of it.
+/// The two roles.
 pub(super) enum LinkEnd {
     Home(Box<HomeEnd>),
     Arrival(ArrivalMail),
@@ -71,7 +71,7 @@ impl fmt::Debug for Nfs4Link {
 }
 
 impl Nfs4Link {
-    /// The parts of `shards` shards, at most 65,535, in their order: the first is the home.
+    /// The roles of `shards` shards, at most 65,535, in their order: the first is the home.
     pub fn all(shards: usize) -> Vec<Self> {
         let shards = u16::try_from(shards.max(1)).unwrap_or(u16::MAX);
         let (home, to_home) = Inbox::new(LETTERS * usize::from(shards));
@@ -125,16 +125,16 @@ pub(crate) struct HomeEnd {
     /// From shard 1 on.
     others: Vec<OtherShard>,
     pub(super) facts: Arc<SharedFacts>,
-    /// Compounds whose turn has not come: their session's slots are at another shard, or there was
+    /// Compounds whose turn has not come: their session's slots are on another shard, or there was
     /// no memory for one whose request is begun.
     pub(super) kept: VecDeque<Box<ForwardedCompound>>,
-    /// Octets of those of them that came to the home itself.
+    /// Argument octets of kept compounds that arrived on the home itself.
     pub(super) unread: Unread,
     /// Sessions that are lent.
     pub(super) loans: usize,
-    /// Sessions that are to be lent to the shards that their requests come from.
+    /// Sessions to lend to the shards that their requests come from.
     pub(super) following: Vec<(SessionId, u16)>,
-    /// Files that may get delegations, of which other shards change some.
+    /// Announced files, which may get delegations.
     pub(super) announcements: Announcements,
 }
 
@@ -160,7 +160,7 @@ impl HomeEnd {
         u16::try_from(self.others.len()).unwrap_or(u16::MAX)
     }
 
-    /// Writes to a shard.
+    /// Queues a letter to a shard.
     pub(super) fn tell(&mut self, shard: u16, letter: FromHome) {
         let place = usize::from(shard).checked_sub(1);
         let Some(other) = place.and_then(|place| self.others.get_mut(place)) else {
@@ -205,7 +205,7 @@ struct Forwarded {
     id: CallId,
     peer: PeerId,
     from: PeerAddress,
-    /// Its slot waits for the reply, whoever else does.
+    /// Its slot awaits the reply, even if its caller is gone.
     is_begun: bool,
 }
 
@@ -230,19 +230,19 @@ pub(super) struct ArrivalMail {
 pub(crate) struct ArrivalEnd {
     mail: ArrivalMail,
     outgoing: VecDeque<ToHome>,
-    /// Compounds that give up states by which something goes on here.
+    /// Compounds that release states in use by requests executing here.
     held_back: Vec<ForwardedCompound>,
     forwarded: Vec<Forwarded>,
     /// Lists for replies of the home with several items.
     pub(crate) item_lists: ItemLists,
-    /// Octets of the arguments that the home has not read.
+    /// Argument octets that the home has not read.
     unread: Unread,
-    /// This shard can judge the requests of sessions itself.
+    /// This shard can check the requests of sessions itself.
     takes_loans: bool,
     questions: Vec<AwaitedVerdict>,
-    /// The announcement that is to be answered when no call is under way that began before.
+    /// The announcement to confirm when all calls that began before it are complete.
     announced: Option<u64>,
-    /// Peers that the home has heard of.
+    /// Peers that the home knows.
     peers: HashSet<PeerId>,
     /// Compounds that were forwarded so far.
     pub(crate) count: u64,
@@ -257,7 +257,7 @@ impl fmt::Debug for ArrivalEnd {
 }
 
 impl ArrivalEnd {
-    /// Nothing is under way yet.
+    /// Nothing is pending yet.
     pub(super) fn new(mail: ArrivalMail) -> Self {
         Self {
             mail,
@@ -275,19 +275,19 @@ impl ArrivalEnd {
         }
     }
 
-    /// Returns true if no delegation of an object is in the way of a look at it.
+    /// Returns true if no delegation of an object conflicts with a look at it.
     pub(crate) fn may_look_at(&self, object: &FileHandle) -> bool {
         !self.mail.facts.may_conflict(None) || !self.mail.facts.may_conflict(Some(file_id(object)))
     }
 
-    /// The sessions of this shard's connections are lent to it: the facts about them.
+    /// Accepts loans of the sessions of this shard's connections. Returns the facts about them.
     pub(super) fn take_loans(&mut self) -> Arc<SharedFacts> {
         self.takes_loans = true;
         Arc::clone(&self.mail.facts)
     }
 
-    /// Returns true if a compound with so many octets of arguments can be forwarded, whose call
-    /// came `from` there. Each host leaves places to others.
+    /// Returns true if a compound with `octets` of arguments, whose call came `from` there, can be
+    /// forwarded. Each host leaves places to others.
     pub(crate) fn has_room(&self, octets: usize, from: PeerAddress) -> bool {
         let free = FORWARDED_MAX.saturating_sub(self.forwarded.len());
         // While few are in flight, no host has too many.
@@ -298,13 +298,14 @@ impl ArrivalEnd {
         free > 0 && has_share && self.unread.has_room(octets)
     }
 
-    /// Returns true if a compound can be forwarded that may be held back for long: others find at
+    /// Returns true if a compound that may be held back for long can be forwarded: others find at
     /// least half of the places.
     pub(crate) fn has_spare_room(&self) -> bool {
         self.forwarded.len() < FORWARDED_MAX / 2 && self.unread.is_half_empty()
     }
 
-    /// Forwards a compound, whose request may be begun here. False when too many are under way.
+    /// Forwards a compound, whose request may be begun here. Returns false when too many are
+    /// outstanding.
     pub(crate) fn forward(
         &mut self,
         source: CallSource,
@@ -322,7 +323,7 @@ impl ArrivalEnd {
         true
     }
 
-    /// Keeps the compound that was forwarded last until it is [let go](Self::let_go).
+    /// Holds back the compound that was forwarded last until it is [released](Self::let_go).
     pub(crate) fn hold_back(&mut self) {
         match self.outgoing.pop_back() {
             Some(ToHome::Compound(compound)) => self.held_back.push(*compound),
@@ -330,7 +331,7 @@ impl ArrivalEnd {
         }
     }
 
-    /// Sends compounds that are held back, and may go.
+    /// Sends held-back compounds that may go.
     pub(crate) fn let_go(&mut self, may_go: impl Fn(&ForwardedCompound) -> bool) {
         let going = self.held_back.extract_if(.., |compound| may_go(compound));
         self.outgoing.extend(going.map(|compound| ToHome::Compound(Box::new(compound))));
@@ -353,34 +354,34 @@ impl ArrivalEnd {
         self.count += 1;
     }
 
-    /// Files may get delegations from here on.
+    /// Notes an announcement: its files may get delegations from here on.
     pub(crate) fn note_announced(&mut self, number: u64) {
         self.announced = Some(number);
     }
 
-    /// Answers an announcement, unless calls are under way that may have begun before it.
+    /// Confirms an announcement, unless calls are pending that may have begun before it.
     pub(crate) fn answer_announced(&mut self, are_under_way: bool) {
         if !are_under_way && let Some(number) = self.announced.take() {
             self.outgoing.push_back(ToHome::Announced(self.mail.shard, number));
         }
     }
 
-    /// A client is forgotten here.
+    /// Reports that this shard has dropped a client.
     pub(crate) fn tell_unsettled(&mut self, client: u64) {
         self.outgoing.push_back(ToHome::Unsettled(client));
     }
 
-    /// Gives the slots of a session back to the home.
+    /// Returns the slots of a session to the home.
     pub(crate) fn give_back(&mut self, session: SessionId, slots: UsedSlots) {
         self.outgoing.push_back(ToHome::Returned(session, slots));
     }
 
-    /// Returns true if the home has to be asked before a call of version 3 is carried out.
+    /// Returns true if the home has to be asked before a call of version 3 is executed.
     pub(crate) fn is_beside(&self) -> bool {
         self.mail.facts.may_conflict(None)
     }
 
-    /// The same of one whose question is known.
+    /// The same for a call whose question is known.
     pub(crate) fn may_conflict(&self, question: &BesideQuestion) -> bool {
         let facts = &self.mail.facts;
         facts.spoil_reclaims() || facts.may_conflict(question.file())
@@ -388,7 +389,7 @@ impl ArrivalEnd {
 
     /// Returns true if one more call may wait for a verdict.
     pub(crate) fn may_ask(&self) -> bool {
-        // Letters of connections that are gone are sent, too.
+        // Letters of closed connections are sent, too.
         self.questions.len() < QUESTIONS_MAX && self.outgoing.len() < LETTERS
     }
 
@@ -401,13 +402,13 @@ impl ArrivalEnd {
         self.asked += 1;
     }
 
-    /// The call of a verdict, if its caller is still there.
+    /// The call of a verdict, if its caller is still connected.
     pub(crate) fn take_question(&mut self, id: CallId) -> Option<AwaitedVerdict> {
         let place = self.questions.iter().position(|call| call.source.id == id)?;
         Some(self.questions.swap_remove(place))
     }
 
-    /// The peer of a compound that is answered, if it is still there.
+    /// The peer of a compound that is answered, if it is still connected.
     pub(crate) fn take_forwarded(&mut self, id: CallId) -> Option<PeerId> {
         let place = self.forwarded.iter().position(|forwarded| forwarded.id == id)?;
         Some(self.forwarded.swap_remove(place).peer)
@@ -419,7 +420,7 @@ impl ArrivalEnd {
         self.outgoing.push_back(ToHome::CalledBack { at, token, reply });
     }
 
-    /// A connection has shown a certificate.
+    /// Reports the certificate of a connection.
     pub(crate) fn tell_certificate(&mut self, peer: PeerId, names: CertificateNames) {
         let at = PeerAt { shard: self.mail.shard, peer };
         self.peers.insert(peer);
@@ -458,7 +459,7 @@ impl ArrivalEnd {
 }
 
 impl AwaitedVerdict {
-    /// The call as the engine gave it, but in one piece. None only if its copy is damaged.
+    /// The call as the engine delivered it, but in one piece. None only if its copy is damaged.
     pub(crate) fn call(&self) -> Option<stag_engine::Call<'_>> {
         let mut arguments = Reader::new(&self.message);
         let header = CallHeader::parse(&mut arguments).ok()?;

@@ -51,7 +51,7 @@ use crate::{
 /// this bit (RFC 8881 §18.46.1).
 const MAY_OPEN: u32 = 1 << 31;
 
-/// Facts about sessions that are lent, by the places of their IDs.
+/// Facts about lent sessions, by the places of their IDs.
 #[derive(Debug)]
 pub(super) struct LoanFacts {
     /// Requests so far; each is written by the shard that has the slots.
@@ -74,7 +74,7 @@ impl LoanFacts {
         words.get(usize::from(u16::from_be_bytes([high, low])))
     }
 
-    /// Counts a request. Nobody else writes here, so that no instruction has to be locked.
+    /// Counts a request. Only this shard writes the word, so that no locked instruction is needed.
     fn count(&self, session: &SessionId) {
         if let Some(used) = Self::of(&self.used, session) {
             used.store(used.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -97,21 +97,21 @@ impl LoanFacts {
     }
 }
 
-/// A compound that the home carries out in a slot of this shard's.
+/// A compound that the home executes in a slot of this shard.
 #[derive(Debug)]
 pub(crate) struct AwayCompound {
-    /// The name that the home answers it by.
+    /// The name by which the home answers it.
     id: CallId,
-    /// Whoever asked last, and the number of his call; none when he is gone.
+    /// The last caller and the XID of its call; none when it is gone.
     pub(crate) asker: Option<(Asker, Xid)>,
     slot: SlotInUse,
 }
 
-/// Sessions of the home's whose slots this shard has.
+/// Sessions of the home whose slots this shard has.
 #[derive(Debug)]
 pub(super) struct Borrowed {
     pub(super) facts: Arc<SharedFacts>,
-    /// Those that the home wants back.
+    /// Sessions that the home has recalled.
     due: Vec<SessionId>,
     away: Vec<AwayCompound>,
     pub(super) told: ToldFacts,
@@ -138,7 +138,7 @@ impl Borrowed {
         self.sees_conflicts().then(|| self.facts.presence())
     }
 
-    /// The flags that the home tells for a session.
+    /// The flags that the home has set for a session.
     pub(super) fn flags(&self, session: &SessionId) -> u32 {
         self.facts.loans.flags(session) & !MAY_OPEN
     }
@@ -158,8 +158,8 @@ impl Nfs4 {
         }
     }
 
-    /// Lends the slots of a session, `used` ones if there are any, unless it is in use. So many
-    /// `requests` have come that way.
+    /// Lends the slots of a session, `used` ones if there are any, unless it is in use. `requests`
+    /// have come over connections of that shard.
     fn lend_slots(
         &mut self,
         session: &SessionId,
@@ -183,7 +183,7 @@ impl Nfs4 {
         self.settle(lent.client, shard, requests);
     }
 
-    /// A request of a session began here that came over a connection of this shard.
+    /// Notes that a request of a session began here that came over a connection of this shard.
     pub(super) fn note_way(&mut self, id: &SessionId, shard: u16, takes_loans: bool) {
         let (Some(link), Some(session)) = (&mut self.link, self.sessions.get_mut(id)) else {
             return;
@@ -194,8 +194,8 @@ impl Nfs4 {
         }
     }
 
-    /// Lends sessions to the shards that their requests come from, as soon as nothing is carried
-    /// out in their slots. Called when no compound is on its way through this shard.
+    /// Lends sessions to the shards that their requests come from, as soon as no compound executes
+    /// in their slots. Called when this shard is not forwarding a compound.
     pub(super) fn lend_followed(&mut self) {
         let Some(link) = &mut self.link else { return };
         for (id, shard) in std::mem::take(&mut link.following) {
@@ -204,7 +204,7 @@ impl Nfs4 {
             if !self.may_settle(session.client, requests) {
                 continue; // It is looked at again when more have come.
             }
-            // Who waits for the slots has not asked for them again.
+            // A compound that waits for the slots has not asked for them again.
             let kept = self.link.iter().flat_map(|link| &link.kept);
             if session.is_busy() || kept.into_iter().any(|kept| is_of(kept, &id)) {
                 if let Some(link) = &mut self.link {
@@ -217,7 +217,7 @@ impl Nfs4 {
         }
     }
 
-    /// Returns true if the shard that a compound came from has got the slots of its session since.
+    /// Returns true if the shard that sent a compound has got the slots of its session since.
     pub(crate) fn goes_back(&self, compound: &ForwardedCompound) -> bool {
         let has_loans = self.link.as_ref().is_some_and(|link| link.loans > 0);
         let is_whole = has_loans && compound.begun.is_none();
@@ -232,7 +232,7 @@ impl Nfs4 {
         }
     }
 
-    /// Asks for the slots of a session, which a request came for.
+    /// Recalls the slots of a session that a request needs.
     fn recall_loan(&mut self, session: &SessionId) {
         if let Some(client) = self.sessions.get(session).map(|session| session.client) {
             self.unsettle(client);
@@ -242,7 +242,7 @@ impl Nfs4 {
         }
     }
 
-    /// Returns true if no other shard judges anything of a client. Otherwise shards are asked for
+    /// Returns true if no other shard makes decisions for a client. Otherwise shards are asked for
     /// the slots of its sessions: try again.
     pub(super) fn bring_home(&mut self, client: u64) -> bool {
         let lent: Vec<_> = self
@@ -257,7 +257,7 @@ impl Nfs4 {
         self.unsettle(client) && lent.is_empty()
     }
 
-    /// The slots of a session are back.
+    /// The slots of a session were returned.
     pub(crate) fn take_back(&mut self, session: &SessionId, slots: UsedSlots, now: Time) {
         let (Some(link), Some(lent)) = (&self.link, self.sessions.get_mut(session)) else { return };
         let client = lent.client;
@@ -268,14 +268,14 @@ impl Nfs4 {
         }
         let Some(key) = self.clients.get(client).and_then(|client| client.key) else { return };
         if is_used {
-            // Whoever was answered there has renewed the lease.
+            // A client that was answered there has renewed the lease.
             self.state.renew(key, super::milliseconds(now));
         } else if self.state.is_to_go(key) {
             self.remove_expired(key, now);
         }
     }
 
-    /// A session that another shard may have the slots of is gone.
+    /// Ends the loan of a removed session, whose slots another shard may have.
     pub(super) fn end_loan(&mut self, session: &SessionId, standing: &Standing) {
         if let Standing::Lent(loan) = standing {
             self.count_loans(-1);
@@ -283,7 +283,7 @@ impl Nfs4 {
         }
     }
 
-    /// Renews the leases of clients whose requests other shards have judged since the last look.
+    /// Renews the leases of clients whose requests other shards have accepted since the last look.
     pub(super) fn renew_lent(&mut self, now: Time) {
         let Some(link) = self.link.as_ref().filter(|link| link.loans > 0) else { return };
         let facts = Arc::clone(&link.facts);
@@ -303,7 +303,7 @@ impl Nfs4 {
     }
 
     /// Returns true if a client that counts as expired has renewed its lease at another shard, or
-    /// is [about to](Self::speaking).
+    /// has a [queued request](Self::speaking).
     pub(super) fn is_renewed(&mut self, client: ClientKey, now: Time) -> bool {
         let id = self.state.client_id(client);
         if id.is_some_and(|id| self.speaking().contains(&id)) {
@@ -316,7 +316,7 @@ impl Nfs4 {
         has_loans && !self.state.is_expired(client)
     }
 
-    /// Tells the shard of a session the flags that SEQUENCE has to say.
+    /// Sets the flags that a session's shard returns in SEQUENCE.
     pub(super) fn tell_flags(&self, id: &SessionId) {
         let Some(link) = &self.link else { return };
         let Some(session) = self.sessions.get(id) else { return };
@@ -329,7 +329,7 @@ impl Nfs4 {
         }
     }
 
-    /// The same of all sessions of a client.
+    /// The same for all sessions of a client.
     pub(super) fn tell_client_flags(&self, client: u64) {
         if self.link.as_ref().is_some_and(|link| link.loans > 0) {
             self.sessions.of(client).for_each(|session| self.tell_flags(&session.id()));
@@ -345,7 +345,7 @@ impl Nfs4 {
         if is_down { down | revoked } else { revoked }
     }
 
-    /// Tells the flags of all sessions that are lent.
+    /// Sets the flags of all lent sessions.
     pub(super) fn tell_all_flags(&self) {
         if self.link.as_ref().is_some_and(|link| link.loans > 0) {
             self.sessions.iter().for_each(|session| self.tell_flags(&session.id()));
@@ -353,9 +353,9 @@ impl Nfs4 {
     }
 }
 
-/// The side of a shard that sessions are lent to.
+/// The side of a shard that borrows sessions.
 impl Nfs4 {
-    /// Sessions are lent to this shard, which is not the home.
+    /// Lets this shard, which is not the home, borrow sessions.
     pub(crate) fn borrow_from(&mut self, arrival: &mut ArrivalEnd) {
         let facts = arrival.take_loans();
         let (due, away, told) = (Vec::new(), Vec::new(), ToldFacts::default());
@@ -371,7 +371,7 @@ impl Nfs4 {
         }
     }
 
-    /// The home wants the slots of a session back.
+    /// The home recalls the slots of a session.
     pub(crate) fn begin_return(&mut self, id: &SessionId) {
         let Some(borrowed) = &mut self.borrowed else { return };
         let Some(session) = self.sessions.get_mut(id) else { return };
@@ -379,7 +379,7 @@ impl Nfs4 {
         borrowed.due.push(*id);
     }
 
-    /// The session is gone at the home.
+    /// The home has ended the session.
     pub(crate) fn forget_lent(&mut self, id: &SessionId) {
         let gone = self.sessions.remove(id);
         if let (Some(gone), Some(borrowed)) = (gone, &mut self.borrowed) {
@@ -387,8 +387,8 @@ impl Nfs4 {
         }
     }
 
-    /// The next session whose slots go back, as nothing is carried out in them, and its client is
-    /// forgotten.
+    /// The next session whose slots can be returned: no compound executes in them, and the facts
+    /// about its client are dropped.
     pub(crate) fn next_return(&mut self) -> Option<(SessionId, UsedSlots)> {
         let Borrowed { due, told, .. } = self.borrowed.as_deref_mut()?;
         for place in (0..due.len()).rev() {
@@ -409,7 +409,7 @@ impl Nfs4 {
         None
     }
 
-    /// A compound whose request is begun is on its way to the home.
+    /// Notes a compound whose request is begun and which is sent to the home.
     pub(crate) fn put_away(&mut self, asker: Asker, xid: Xid, begun: &BegunSlot) {
         if let Some(borrowed) = &mut self.borrowed {
             let (id, slot) = (asker.id, SlotInUse { is_lent: false, ..begun.used });
@@ -417,7 +417,7 @@ impl Nfs4 {
         }
     }
 
-    /// The home has carried it out: ends its request, with the reply if that is to be kept.
+    /// The home has executed it: ends its request, with the reply if that has to be kept.
     pub(crate) fn take_away(&mut self, id: CallId, kept: Option<&[u8]>) -> Option<AwayCompound> {
         let away = &mut self.borrowed.as_mut()?.away;
         let place = away.iter().position(|away| away.id == id)?;
@@ -426,7 +426,7 @@ impl Nfs4 {
         Some(away)
     }
 
-    /// Nobody at this peer waits for a compound that is at the home.
+    /// No caller at this peer waits for a compound at the home any more.
     pub(super) fn forget_away(&mut self, peer: PeerAt) {
         let away = self.borrowed.iter_mut().flat_map(|borrowed| &mut borrowed.away);
         for away in away {
@@ -442,7 +442,7 @@ impl Nfs4 {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// SEQUENCE of a compound whose slot is at another shard, which has begun its request.
+    /// SEQUENCE of a compound whose slot is on another shard, which has begun its request.
     #[cold]
     pub(super) fn go_on_with(&mut self, begun: &BegunSlot) -> Done<Flow> {
         let session = self.nfs4.sessions.get(&begun.used.session).ok_or(Status4::BadSession)?;
@@ -462,13 +462,13 @@ impl<S: Store> Turn<'_, '_, S> {
         Flow::Elsewhere
     }
 
-    /// Lets this caller take the place of the one who sent the same request before, which is at the
-    /// home.
+    /// Lets this caller take the place of the previous caller of the same request, which the home
+    /// is executing.
     pub(super) fn join_away(&mut self, args: &SequenceArgs) -> Done<Flow> {
         let (asker, xid) = (Asker::of(self.source), self.reply.xid());
         let away = self.nfs4.away_in(args).ok_or(Status4::Delay)?;
         let former = away.asker.map(|(former, _)| former);
-        // RFC 8881 §2.10.6.2: who keeps the connection waits for the reply.
+        // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
         if former.is_some_and(|former| former.at() == asker.at()) {
             return Err(Status4::Delay.into());
         }
@@ -480,7 +480,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(Flow::Joined)
     }
 
-    /// The slot of a compound that the home carries on with.
+    /// The slot of a compound that the home continues.
     pub(super) fn begun(&mut self) -> Option<BegunSlot> {
         let used = self.slot.take()?;
         self.nfs4.sessions.get(&used.session).map(|session| session.begun(&used))

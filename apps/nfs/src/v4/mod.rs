@@ -96,21 +96,21 @@ use watched::WatchedFiles;
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nfs4Config {
-    /// Time for which a client's state lives without a sign of it (RFC 8881 §8.3).
+    /// Time for which a client's state is kept without renewal (RFC 8881 §8.3).
     pub lease: Duration,
     /// Number of this run, which no other run of the server has: client IDs, session IDs and
     /// stateids of different runs differ by it.
     pub epoch: u32,
     /// Identity of the server, the same after a restart (RFC 8881 §2.10.4).
     pub identity: [u8; 16],
-    /// Delegations that its exports allow. Nobody but version 4 may change their files.
+    /// Delegations that its exports allow. Only version 4 may change their files.
     pub delegations: DelegationPolicy,
     /// Seconds after 1970 at which the server was started.
     pub started: u32,
     /// Secret key of this run: without it, client IDs and session IDs cannot be guessed.
     pub key: [u8; 16],
-    /// Secret of the cluster of gateways that the server is one of: it recognises sessions of the
-    /// others by it.
+    /// Secret of the gateway cluster of the server, by which it recognises sessions of the other
+    /// gateways.
     pub cluster: Option<[u8; 16]>,
 }
 
@@ -151,7 +151,7 @@ const STATE_LIMITS: StateLimits = StateLimits {
 /// at each change of one.
 const RANGES_SHOWN: usize = 4_096;
 
-/// Sizes of the tables for a store whose files programs of the host lock, too, or do not.
+/// Sizes of the tables for a store whose files local programs may lock, or may not.
 const fn state_limits(has_local_locks: bool) -> StateLimits {
     match has_local_locks {
         true => StateLimits { ranges_per_file: RANGES_SHOWN, ..STATE_LIMITS },
@@ -159,7 +159,7 @@ const fn state_limits(has_local_locks: bool) -> StateLimits {
     }
 }
 
-/// A time as the tables of state have it.
+/// A time in the unit of the state tables.
 const fn milliseconds(time: Time) -> u64 {
     time.0 / 1_000_000
 }
@@ -171,11 +171,11 @@ pub(crate) struct Nfs4 {
     clients: Clients,
     sessions: Sessions,
     names: NameKey,
-    /// Names in the certificates that connections have shown.
+    /// Names in the certificates that connections have presented.
     certificates: HashMap<PeerAt, CertificateNames>,
-    /// Hosts that have the name of another one.
+    /// Hosts that use the name of another one.
     strangers: EventRate,
-    /// Connections that have shown the session of another gateway, the latest last.
+    /// Connections that have used the session of another gateway, the latest last.
     moved: VecDeque<PeerAt>,
     /// Clients that have moved here.
     moves: EventRate,
@@ -186,32 +186,32 @@ pub(crate) struct Nfs4 {
     callbacks: Callbacks,
     suspended: SuspendedCompounds,
     changes: ChangesUnderWay,
-    /// Memory of journals that nobody uses.
+    /// Memory of unused journals.
     journals: Vec<Vec<Answered>>,
     /// Lists for replies with several items.
     item_lists: ItemLists,
     recovery: Recovery,
-    /// File systems whose files nobody but this server changes, by their numbers.
+    /// File systems whose files only this server changes, by their numbers.
     exclusive: Vec<u64>,
     delegated: DelegatedExports,
     watched: WatchedFiles,
-    /// Clients that are gone, and whose state goes pass by pass.
+    /// Ended clients whose state is removed pass by pass.
     leaving: VecDeque<ClientKey>,
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
-    /// Time of the next look at locks of programs of the host that clients wait for.
+    /// Time of the next look at locks of local programs that clients wait for.
     next_local_look: Time,
-    /// The way to shards that forward to this one, if there are any.
+    /// The link to shards that forward to this one, if there are any.
     link: Option<Box<HomeEnd>>,
-    /// Delegations that are revoked when their clients are unsettled.
+    /// Delegations to revoke when their clients are unsettled.
     revocations: Vec<StateKey>,
-    /// At a shard that is not the home: the sessions that are lent to it.
+    /// On a shard that is not the home: the sessions that it has borrowed.
     borrowed: Option<Box<Borrowed>>,
 }
 
 impl Nfs4 {
-    /// Nobody is known yet. `store` has the exports.
+    /// No client is known yet. `store` has the exports.
     pub(crate) fn new<S: Store>(config: Nfs4Config, store: &S) -> Self {
         let names = NameKey::new(config.key).in_cluster(config.cluster, config.identity);
         Self {
@@ -251,9 +251,9 @@ impl Nfs4 {
         }
     }
 
-    /// Shows the exports that are served now, if they are others than those of the last call. An
-    /// operation that waits has to find those that it found before, so that this waits for it; whom
-    /// an export admits is judged by its rules of the moment in any case.
+    /// Updates the exports, if they have changed since the last call. A suspended operation has to
+    /// find the same exports again, so this waits for it. Admission to an export is checked by its
+    /// current rules in any case.
     #[inline]
     fn renew_root(&mut self, store: &impl Store) {
         if self.edition != store.edition() && self.suspended.len() == 0 {
@@ -268,7 +268,7 @@ impl Nfs4 {
         self.renew_delegated(store);
     }
 
-    /// Begins with records of clients.
+    /// Starts with records of clients.
     pub(crate) fn recover(&mut self, records: Nfs4Records) {
         debug_assert_eq!(records.boot.epoch, self.config.epoch, "IDs of boots differ");
         self.recovery = Recovery::new(records);
@@ -289,7 +289,7 @@ impl Nfs4 {
         u32::try_from(self.config.lease.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// A connection is gone: no callback goes over it, and nobody there is answered.
+    /// A connection is gone: no callback is sent and no call is answered over it.
     pub(crate) fn forget_peer(&mut self, peer: PeerAt) {
         self.suspended.forget(peer);
         self.certificates.remove(&peer);
@@ -304,7 +304,7 @@ impl Nfs4 {
         self.recovery.forget_peer(peer);
     }
 
-    /// Looks once a second at leases and recalls that nobody took care of.
+    /// Checks leases and overdue recalls once a second.
     #[inline]
     pub(crate) fn tidy(&mut self, now: Time) {
         if now >= self.next_look {
@@ -318,7 +318,7 @@ impl Nfs4 {
         self.begin_grace(now);
         self.renew_lent(now);
         self.tell_all_flags();
-        // One turn looks at some clients; a second is enough for all of them.
+        // One turn checks some clients; one second is enough for all of them.
         for _ in 0..self.state.turns() {
             self.state.handle_time(milliseconds(now));
         }
@@ -326,7 +326,7 @@ impl Nfs4 {
         self.forget_unconfirmed(now);
     }
 
-    /// Drops records that nobody confirmed for a lease.
+    /// Drops records that were not confirmed for a lease.
     fn forget_unconfirmed(&mut self, now: Time) {
         let mut left = self.clients.len();
         for place in 0..session::CLIENTS {
@@ -342,7 +342,7 @@ impl Nfs4 {
         }
     }
 
-    /// Lets the store forget files that nobody has open any more.
+    /// Lets the store forget files that no client has open any more.
     pub(crate) fn unpin_swept<S: Store>(&mut self, store: &mut S) {
         while let Some(handle) = self.state.next_swept() {
             if let Some(file) = FileHandle::new(&handle) {
@@ -383,7 +383,7 @@ impl Nfs4 {
         }
     }
 
-    /// Results of a SEQUENCE, or of one that is sent again.
+    /// Results of a SEQUENCE, or of its retry.
     fn sequence_ok(&self, args: &SequenceArgs) -> Option<SequenceOk> {
         let session = self.sessions.get(&args.session)?;
         let key = self.clients.get(session.client).and_then(|client| client.key);

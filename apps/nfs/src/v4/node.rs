@@ -15,9 +15,9 @@ pub(super) enum Node {
     Object(FileHandle),
 }
 
-/// The handle of a directory of the pseudo file system: a mark, and behind it the number of a
-/// directory that is not the root. Handles of stores end with a tag of 16 octets, and are longer.
-/// It is no secret: whoever may see an export beneath the directory is given it.
+/// The handle of a directory of the pseudo file system: a mark, followed by the number of a
+/// directory other than the root. Handles of stores end with a tag of 16 octets, and are longer. It
+/// is no secret: any client that may see an export beneath the directory gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PseudoHandle([u8; Self::MARK.len() + 8]);
 
@@ -39,7 +39,7 @@ impl PseudoHandle {
         u64::from_be_bytes([n0, n1, n2, n3, n4, n5, n6, n7])
     }
 
-    /// Reads a handle; none if it is no directory's.
+    /// Parses a handle; none if it is not a directory's.
     fn of(octets: &[u8]) -> Option<Self> {
         match octets.strip_prefix(&Self::MARK)? {
             [] => Some(Self::ROOT),
@@ -50,7 +50,7 @@ impl PseudoHandle {
         }
     }
 
-    /// The octets that clients are given.
+    /// The octets that are sent to clients.
     fn octets(&self) -> &[u8] {
         if *self == Self::ROOT { &Self::MARK } else { &self.0 }
     }
@@ -60,10 +60,9 @@ impl Node {
     /// The root of all exports.
     pub(super) const ROOT: Self = Self::Pseudo(PseudoHandle::ROOT);
 
-    /// The object that a handle names. The store judges its own handles.
+    /// The object that a handle refers to. The store checks its own handles.
     ///
-    /// # Errors
-    /// NFS4ERR_BADHANDLE for one that nobody made.
+    /// # Errors NFS4ERR_BADHANDLE for one that this server did not make.
     pub(super) fn of(handle: &Handle4<'_>) -> Result<Self, Status4> {
         match PseudoHandle::of(handle.0) {
             Some(directory) => Ok(Self::Pseudo(directory)),
@@ -71,8 +70,8 @@ impl Node {
         }
     }
 
-    /// The handle of a store's object; none if it names a directory of the pseudo file system, or
-    /// nothing that anybody made.
+    /// The handle of a store's object; none if it refers to a directory of the pseudo file system,
+    /// or was not made by this server.
     #[inline]
     pub(super) fn object_of(handle: &Handle4<'_>) -> Option<FileHandle> {
         let is_object = !handle.0.is_empty() && PseudoHandle::of(handle.0).is_none();
@@ -87,7 +86,7 @@ impl Node {
         })
     }
 
-    /// The handle that the store knows it by.
+    /// The store's handle of the object.
     ///
     /// # Errors
     /// `otherwise` for a directory of the pseudo file system, which is no object of the store.

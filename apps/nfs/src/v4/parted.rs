@@ -18,8 +18,8 @@ struct DataSpan {
     len: usize,
 }
 
-/// Takes the data of the first operations out of a whole reply. None, and nothing changes, when it
-/// has no data, or there is no memory for the first ones.
+/// Takes the data of the first operations out of a whole reply. Returns none, and changes nothing,
+/// when it has no data, or there is no memory for the first ones.
 pub(crate) fn take_data_out(
     message: &mut Buf,
     cx: &Cx<'_>,

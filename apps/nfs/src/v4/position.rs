@@ -7,13 +7,13 @@ use super::session::{SequenceFacts, SlotInUse};
 /// Place of an operation in its compound.
 pub(super) struct Step<'a> {
     pub(super) place: u32,
-    /// Operations behind it.
+    /// Number of operations after it.
     pub(super) left: u32,
     pub(super) facts: &'a SequenceFacts<'a>,
 }
 
 impl Step<'_> {
-    /// Checks that the operation may stand there (RFC 8881 §2.10.2, §18.46.3).
+    /// Checks that the operation may appear there (RFC 8881 §2.10.2, §18.46.3).
     #[inline]
     pub(super) fn check_position(
         &self,
@@ -37,7 +37,7 @@ impl Step<'_> {
         }
     }
 
-    /// The same of the operations on clients and sessions, and of the first one.
+    /// The same for the operations on clients and sessions, and for the first one.
     #[cold]
     fn check_special(
         &self,

@@ -17,7 +17,7 @@ use std::hash::Hasher;
 const ROOT_NUMBER: u64 = PseudoHandle::ROOT.number();
 /// The place of the root among the directories.
 const ROOT: usize = 0;
-/// Cookies of the entries are above.
+/// Cookies of the entries are above this value.
 const COOKIE_ABOVE: u64 = 2;
 
 /// An export as the pseudo file system shows it.
@@ -31,7 +31,7 @@ pub(super) struct ExportEntry {
     directory: usize,
     /// The export's root, once it is known.
     pub(super) handle: Option<FileHandle>,
-    /// Edition in which it came to be known.
+    /// Edition of the tree in which the handle became known.
     learned: u64,
 }
 
@@ -67,7 +67,7 @@ struct PseudoDirectory {
     entries: Vec<PseudoEntry>,
     /// Places of all exports beneath it.
     exports: Vec<usize>,
-    /// Hash of its entries: tells listings of other lists of exports apart.
+    /// Hash of its entries: distinguishes listings of different lists of exports.
     listing: u64,
 }
 
@@ -92,14 +92,14 @@ pub(super) struct PseudoTree {
     /// Edition of the exports that it shows.
     shown: u64,
     made: FileTime,
-    /// Counts handles that came to be known.
+    /// Counts handles that became known.
     edition: u64,
 }
 
 impl PseudoTree {
     /// A tree of these exports, made `made` seconds after 1970 from edition `shown` of the exports.
     ///
-    /// An export whose name lies beneath that of another one is left out: the path to it leads
+    /// An export whose name is beneath that of another one is left out: the path to it leads
     /// through files of the other.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, made: u32, shown: u64) -> Self {
         let mut tree = Self {
@@ -156,8 +156,8 @@ impl PseudoTree {
         }
     }
 
-    /// The directory of a name in another one, which is made if there is none. No export has this
-    /// name: it would have one beneath it.
+    /// The directory of a name in another one, created if missing. No export has this name: it
+    /// would have another export beneath it.
     fn directory_in(&mut self, parent: usize, name: &str, path: &str) -> usize {
         let found = self.directories.get(parent).and_then(|it| it.find(name.as_bytes()));
         if let Some(Below::Directory(found)) = found {
@@ -211,7 +211,7 @@ impl PseudoTree {
         self.exports.get(place)
     }
 
-    /// Notes the handle of an export's root, which may be another one than before.
+    /// Notes the handle of an export's root, which may have changed.
     pub(super) fn learn(&mut self, place: usize, handle: FileHandle) {
         let Some(export) = self.exports.get_mut(place) else { return };
         if export.handle == Some(handle) {
@@ -225,7 +225,7 @@ impl PseudoTree {
         self.roots.insert(handle, place);
     }
 
-    /// Number of the handles that came to be known so far.
+    /// Number of handles that have become known.
     pub(super) const fn edition(&self) -> u64 {
         self.edition
     }
@@ -235,7 +235,7 @@ impl PseudoTree {
         self.exports.get(*self.roots.get(handle)?)
     }
 
-    /// The entries of a directory behind a cookie. None for a cookie that it does not give.
+    /// The entries of a directory after a cookie. None for a cookie that it does not issue.
     pub(super) fn behind(&self, directory: usize, cookie: u64) -> Option<std::ops::Range<usize>> {
         let len = self.directories.get(directory)?.entries.len();
         let from = match cookie {
@@ -250,7 +250,7 @@ impl PseudoTree {
         entry as u64 + 1 + COOKIE_ABOVE
     }
 
-    /// Tells listings of a directory with other entries apart.
+    /// Distinguishes listings of a directory with other entries.
     pub(super) fn verifier(&self, directory: usize) -> [u8; 8] {
         self.directories.get(directory).map_or(0, |directory| directory.listing).to_be_bytes()
     }
@@ -274,7 +274,7 @@ impl PseudoTree {
             mtime: self.made,
             ctime: self.made,
             birth: None,
-            // Callers who are shown an export may be others, too.
+            // The callers that may see an export may have changed, too.
             change: listing.wrapping_add(self.shown),
         })
     }
@@ -289,7 +289,8 @@ fn lies_beneath(name: &str, other: &str) -> bool {
 fn number_of(path: &str) -> u64 {
     let mut hash = SipHasher24::new();
     hash.write(path.as_bytes());
-    // The root's own number is no entry's, and a signed number is positive for everybody.
+    // The root's own number is no entry's, and the value is positive for clients that use signed
+    // numbers.
     (hash.finish128().h1 >> 1).max(ROOT_NUMBER + 1)
 }
 

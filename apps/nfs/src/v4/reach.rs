@@ -21,19 +21,19 @@ use crate::{
     store::{Effort, Store},
 };
 
-/// Part of a compound that this shard carries out.
+/// Part of a compound that this shard executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// All of it.
     #[default]
     All,
-    /// All of it, unless an object is gone here, which the home may have kept for who has it open,
-    /// or may have a delegation that is in the way.
+    /// All of it, here. Falls back to the home on NFS4ERR_STALE before the first change (the file
+    /// may be open and unlinked), or when a delegation may conflict.
     Here {
-        /// Place of the first operation that changes anything: up to there the home can begin anew
-        /// then. Behind, an object that is gone is gone, unless it was written.
+        /// Place of the first operation that changes anything: up to it the home can start again.
+        /// After it, NFS4ERR_STALE is final, or NFS4ERR_DELAY if the compound has a READ or WRITE.
         first_change: u32,
-        /// The home takes one more compound. If not, the client is told to try again.
+        /// The home takes one more compound. If not, the client gets NFS4ERR_DELAY.
         has_room: bool,
     },
     /// Its SEQUENCE.
@@ -44,24 +44,24 @@ pub(crate) enum Reach {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crossing<'a> {
     pub(crate) reach: Reach,
-    /// The state by which this shard lets it read or write, which is not the home.
+    /// The state by which this shard, not the home, allows it to read or write.
     pub(crate) io: Option<StateOther>,
     /// It asks for attributes of an object that it looks up first.
     pub(crate) looks_up: bool,
-    /// Its request was begun by the shard that it came to.
+    /// Its request was begun by the shard that received it.
     pub(crate) begun: Option<&'a BegunSlot>,
-    /// That shard can have the slots of a session that it makes.
+    /// That shard can borrow a session that it creates.
     pub(crate) takes_loans: bool,
     /// The home has a part in it.
     pub(crate) home: Option<HomePart>,
-    /// It is carried out here, at the home, as far as another shard asks for.
+    /// It is executed here, at the home, as far as another shard asks.
     pub(crate) asked: Option<&'a AskedPart>,
 }
 
 impl Nfs4 {
-    /// The part of a compound that this shard carries out; the home may have room for one more.
-    /// None if its session's slots are not here, or are about to go back, or this shard does not
-    /// know the call's origin: the home may, and judges it.
+    /// The part of a compound that this shard executes; the home may have room for one more. None
+    /// if its session's slots are not here, or are about to be returned, or the client has not used
+    /// the call's origin here: the home then checks it.
     pub(crate) fn reach_of<S: Store>(
         &mut self,
         store: &S,
@@ -97,7 +97,7 @@ impl Nfs4 {
             .zip(1..)
             .try_for_each(|(request, place)| look.pass(&request.map_err(|_| AtHome)?, place));
         let Look { io, looks_up, first_change, home, .. } = look;
-        // What lies apart from a reply of the home's goes to its caller with that.
+        // The separate parts of a reply of the home's go to its caller with that reply.
         let has_parts = || all.flatten().any(|request| is_apart(&request));
         if here.is_err() && (home.is_none() || has_parts()) {
             return Some(Crossing { reach: Reach::Begin, ..Crossing::default() });
@@ -108,41 +108,42 @@ impl Nfs4 {
     }
 }
 
-/// The home has to carry it out.
+/// The home has to execute it.
 struct AtHome;
 
 const fn away_if(is_away: bool) -> Result<(), AtHome> {
     if is_away { Err(AtHome) } else { Ok(()) }
 }
 
-/// An object as far as the arguments of a compound tell.
+/// An object as far as it is known from the arguments of a compound.
 #[derive(Clone, Copy)]
 enum Found {
     Object(FileHandle),
-    /// CREATE makes it, or OPEN opens it: nobody else has a delegation that keeps its attributes.
+    /// CREATE makes it, or OPEN opens it: no other client has a delegation that caches its
+    /// attributes.
     Own,
     /// One that is looked up, or none.
     Somewhere,
 }
 
-/// A look at the operations of a compound before any of them is carried out.
+/// A check of the operations of a compound before any of them is executed.
 struct Look<'a, S> {
     store: &'a S,
     borrowed: &'a Borrowed,
     client: u64,
     /// Its client may be given state, and the home takes one more compound.
     may_open: bool,
-    /// The place of its OPEN, which the home ends.
+    /// The place of its OPEN, which the home completes.
     home: Option<u32>,
     current: Found,
     saved: Found,
     /// A lookup may have to wait for the store. Only a compound that has not waited can go to the
     /// home.
     lookup_waits: bool,
-    /// The state that it reads or writes by.
+    /// The state by which it reads or writes.
     io: Option<StateOther>,
     looks_up: bool,
-    /// The store is asked for something that the home would be told again.
+    /// The store is asked a question that the home would ask again.
     looks: bool,
     /// Place of the first operation that changes a file, names or attributes.
     first_change: Option<u32>,
@@ -206,12 +207,12 @@ impl<S: Store> Look<'_, S> {
         Ok(())
     }
 
-    /// There is one READ, WRITE or change in a compound.
+    /// A compound has one READ, WRITE or change.
     fn begin_io(&self) -> Result<(), AtHome> {
         away_if(self.io.is_some() || self.first_change.is_some())
     }
 
-    /// A READ or WRITE by a state that the home has told of.
+    /// A READ or WRITE with a state that the home has shared.
     fn io(&mut self, stateid: &Stateid, access: IoAccess) -> Result<(), AtHome> {
         let Found::Object(object) = self.current else { return Err(AtHome) };
         let about = IoAbout { client: self.client, file: file_id(&object), access };
@@ -220,19 +221,19 @@ impl<S: Store> Look<'_, S> {
         Ok(())
     }
 
-    /// A change of names or attributes. None stands behind a look at what was looked up: such
-    /// looks may have to go to the home, and behind a change none does.
+    /// A change of names or attributes. None may follow a look at an object that was looked up:
+    /// such looks may have to go to the home, which is impossible after a change.
     fn change(&mut self, place: u32) -> Result<(), AtHome> {
         self.begin_io()?;
         away_if(self.looks_up)?;
-        // RFC 8881 §8.4.2.1: a name that goes may be one by which a client is about to reclaim.
+        // RFC 8881 §8.4.2.1: the name removed may be one by which a client is about to reclaim.
         away_if(self.borrowed.facts.is_in_grace())?;
         self.first_change = Some(place);
         Ok(())
     }
 
-    /// An OPEN of a name or a file, of which this shard asks the store. Nothing stands before it
-    /// that the home, where the compound begins once more, could be told differently.
+    /// An OPEN of a name or a file that this shard asks the store about. No earlier operation may
+    /// have an answer that could differ at the home, where the compound begins again.
     fn open(&mut self, args: &Open4Args<'_>, place: u32) -> Result<(), AtHome> {
         away_if(!matches!(self.current, Found::Object(_)))?;
         let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
@@ -242,7 +243,7 @@ impl<S: Store> Look<'_, S> {
         Ok(())
     }
 
-    /// The change is of this object.
+    /// Checks a change of this object.
     fn change_object(&self, object: Found) -> Result<(), AtHome> {
         away_if(match object {
             Found::Object(object) => self.borrowed.may_conflict(&object),
@@ -251,7 +252,7 @@ impl<S: Store> Look<'_, S> {
         })
     }
 
-    /// The change is of a name in this directory, which has to be looked up.
+    /// Checks a change of a name in this directory, which has to be looked up.
     fn change_name(&self, directory: Found) -> Result<(), AtHome> {
         let waits = self.lookup_waits || self.waits(directory);
         away_if(waits && self.borrowed.sees_conflicts())
@@ -261,13 +262,14 @@ impl<S: Store> Look<'_, S> {
     fn look_at_attributes(&mut self) -> Result<(), AtHome> {
         self.looks = true;
         away_if(match self.current {
-            // What the compound itself has changed was looked at then: no delegation of it is given
-            // before this shard says that the compound is over.
+            // A change by the compound itself was checked at that time: no delegation of the object
+            // is granted before this shard reports that the compound is complete.
             Found::Object(object) => self.borrowed.may_conflict(&object),
             Found::Own => false,
             Found::Somewhere => {
                 self.looks_up = true;
-                // Behind a change of names it would be told to try again, and find it made.
+                // After a change of names it would get NFS4ERR_DELAY, and its retry would find the
+                // change made.
                 let is_changed = self.first_change.is_some();
                 is_changed || (self.lookup_waits && self.borrowed.sees_conflicts())
             }
@@ -284,7 +286,7 @@ impl<S: Store> Look<'_, S> {
     }
 }
 
-/// Returns true for operations whose results may lie apart from the reply.
+/// Returns true for operations whose results may be separate from the reply.
 pub(super) const fn is_apart(request: &Request<'_>) -> bool {
     matches!(request, Request::Read(_) | Request::ReadLink(()))
 }

@@ -12,12 +12,12 @@ use stag_engine::Time;
 use super::state::{ClientKey, StateKey};
 use crate::records::{ChangeFault, ChangeTicket, RecordChange, RecordKeeper};
 
-/// Time after which a batch that failed is tried again.
+/// Time after which a failed batch is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Changes of one batch at most.
 const BATCH_MAX: usize = 1_024;
-/// Changes that wait at most before clients are told to come back with theirs. What the server has
-/// to record itself is bounded by the tables of clients and of delegations.
+/// Queued changes at most before clients get NFS4ERR_DELAY for theirs. Changes that the server has
+/// to record itself are bounded by the tables of clients and of delegations.
 const WAITING_MAX: usize = 16_384;
 
 /// A step that is taken when a change is stable.
@@ -44,7 +44,7 @@ struct QueuedChange {
     after: AfterRecord,
 }
 
-/// The changes. Without a keeper nothing survives the server, and all are stable at once.
+/// The changes. Without a keeper no record survives the server, and all are stable at once.
 #[derive(Debug, Default)]
 pub(super) struct RecordQueue {
     keeper: Option<RecordKeeper>,
@@ -53,7 +53,7 @@ pub(super) struct RecordQueue {
     under_way: Option<ChangeTicket>,
     /// Steps whose changes are stable.
     stable: VecDeque<AfterRecord>,
-    /// Changes go one by one, because one of the last batch could not be carried out.
+    /// Changes are sent one by one, because one of the last batch could not be made.
     is_single: bool,
     next_try: Time,
     /// Batches that failed.
@@ -80,12 +80,12 @@ impl RecordQueue {
         self.waiting.len() < WAITING_MAX
     }
 
-    /// Changes that are not stable.
+    /// Number of changes that are not stable.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + self.sent.len()
     }
 
-    /// Adds a change behind all others.
+    /// Adds a change after all others.
     pub(super) fn push(&mut self, change: RecordChange, after: AfterRecord) {
         if self.is_taken_over {
             return;
@@ -97,7 +97,7 @@ impl RecordQueue {
         }
     }
 
-    /// Takes outcomes, and asks for what comes next.
+    /// Takes outcomes, and sends the next batches.
     pub(super) fn exchange(&mut self, now: Time) {
         loop {
             self.take_outcome(now);
@@ -107,7 +107,7 @@ impl RecordQueue {
         }
     }
 
-    /// Returns true if delegations that `is_it` tells are revoked behind a change of the queue.
+    /// Returns true if a queued change revokes a delegation that `is_it` selects.
     pub(super) fn revokes(&self, is_it: impl Fn(StateKey) -> bool) -> bool {
         let queued = self.waiting.iter().chain(&self.sent).map(|queued| &queued.after);
         let mut steps = queued.chain(&self.stable);
@@ -146,7 +146,7 @@ impl RecordQueue {
                 self.sent.clear();
                 self.waiting.clear();
             }
-            // One change that cannot be carried out does not stop the others: it is found first.
+            // A change that cannot be made does not stop the others: it is found first.
             ChangeFault::Full | ChangeFault::Unfit if !is_alone => {
                 self.is_single = true;
                 self.put_back();
@@ -169,7 +169,7 @@ impl RecordQueue {
         }
     }
 
-    /// Returns true if a batch was asked for.
+    /// Sends the next batch. Returns true if there was one.
     fn send(&mut self, now: Time) -> bool {
         let Some(keeper) = &mut self.keeper else { return false };
         if self.under_way.is_some() || self.waiting.is_empty() || now < self.next_try {
@@ -184,7 +184,7 @@ impl RecordQueue {
         self.under_way.is_some()
     }
 
-    /// Forgets the completions of a client that is gone, as far as they are not asked for. Returns
+    /// Drops the completions of a client that has ended, unless they were sent already. Returns
     /// true if there were some.
     pub(super) fn forget(&mut self, client: u64) -> bool {
         let before = self.waiting.len();
@@ -201,7 +201,7 @@ mod tests {
 
     type ToldFault = fn(&[RecordChange]) -> Option<RecordError>;
 
-    /// Records that fail as they are told to.
+    /// Records that fail on request.
     #[derive(Default)]
     struct ToldRecords {
         applied: Vec<Vec<RecordChange>>,

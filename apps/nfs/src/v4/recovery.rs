@@ -40,7 +40,7 @@ use crate::{
     reply::ReplyWriter,
 };
 
-/// Replies that wait for a record at most; beyond, they do not wait.
+/// Replies that wait for a record at most; further replies do not wait.
 const HELD_MAX: usize = 256;
 
 /// The beginning of a server that keeps records of its clients.
@@ -54,18 +54,18 @@ pub struct Nfs4Records {
     pub grace: Duration,
 }
 
-/// A reply that leaves when its client is recorded.
+/// A reply that is sent when its client is recorded.
 #[derive(Debug)]
 pub(super) struct HeldReply {
     /// The client ID.
     pub(super) client: u64,
-    /// The call, and who waits for it.
+    /// The call, and the caller that waits for it.
     pub(super) asker: Option<Asker>,
     pub(super) slot: Option<SlotInUse>,
     pub(super) reply: ReplyWriter,
 }
 
-/// Clients of the last boot, and what waits for records of this one.
+/// Clients of the last boot, and replies that wait for records of this one.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     pub(super) queue: RecordQueue,
@@ -75,12 +75,12 @@ pub(super) struct Recovery {
     grace: Option<Duration>,
     /// Delegations to write may have been given before the restart.
     had_write_delegations: bool,
-    /// The same of this boot: none was asked to be recorded yet, or it is, or it is stable.
+    /// The same for this boot.
     write_delegations: RecordPhase,
     held: Vec<HeldReply>,
-    /// The client whose completion this compound asked to be recorded.
+    /// The client whose completion this compound has asked to record.
     asked: Option<u64>,
-    /// The end of the grace period waits until no completion is under way.
+    /// The end of the grace period waits until no completion is pending.
     ends_grace: bool,
     /// State of this gateway was ended after a takeover.
     is_ended: bool,
@@ -101,7 +101,7 @@ impl Recovery {
         }
     }
 
-    /// Returns true while something waits for a record, or the grace period has not begun.
+    /// Returns true while anything waits for a record, or the grace period has not begun.
     pub(super) fn has_work(&self) -> bool {
         self.queue.len() > 0 || !self.held.is_empty() || self.grace.is_some()
     }
@@ -117,13 +117,13 @@ impl Recovery {
     }
 
     /// The client whose record the reply of the compound waits for. Few replies wait, and none
-    /// while records fail.
+    /// while recording fails.
     pub(super) fn take_held_client(&mut self) -> Option<u64> {
         let client = self.asked.take()?;
         (self.held.len() < HELD_MAX && !self.queue.is_failing).then_some(client)
     }
 
-    /// The same of a compound that waits for something else first.
+    /// The same for a compound that waits for something else first.
     pub(super) const fn take_asked(&mut self) -> Option<u64> {
         self.asked.take()
     }
@@ -133,7 +133,7 @@ impl Recovery {
         self.held.push(held);
     }
 
-    /// Replies to a peer that is gone only free their slots when they may.
+    /// Replies to a disconnected peer only free their slots when they may.
     pub(super) fn forget_peer(&mut self, at: PeerAt) {
         for held in &mut self.held {
             // A slot at another shard waits for the reply in any case.
@@ -169,9 +169,9 @@ impl Nfs4 {
         }
     }
 
-    /// Judges whether an owner may get a client ID while clients reclaim. One that had state before
-    /// the restart belongs to its user and to its host, which is known by its verifier, or else by
-    /// its address.
+    /// Checks whether an owner may get a client ID while clients reclaim. An owner that had state
+    /// before the restart belongs to its user and to its host, which is known by its verifier, or
+    /// else by its address.
     ///
     /// # Errors
     /// NFS4ERR_CLID_INUSE for another user; NFS4ERR_DELAY for another host, as it may be the same
@@ -191,7 +191,7 @@ impl Nfs4 {
         if is_same_host { Ok(()) } else { Err(Status4::Delay) }
     }
 
-    /// Returns true if the records list a client that is confirmed: it is the one that had state.
+    /// Returns true if the records list a confirmed client: it is the one that had state.
     pub(super) fn take_listed(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let Some(listed) = self.recovery.listed.get(&client.owner) else { return false };
@@ -204,15 +204,15 @@ impl Nfs4 {
                 client.record = RecordPhase::Stable;
             }
         } else {
-            // It began anew, and has lost what it had.
+            // It restarted, and has lost its state.
             self.state.forget_listed();
             self.recovery.queue.push(RecordChange::Remove(owner), AfterRecord::Nothing);
         }
         is_same
     }
 
-    /// RECLAIM_COMPLETE for all file systems. A client that has reclaimed state keeps it when that
-    /// is recorded; one that has none is not recorded any more.
+    /// RECLAIM_COMPLETE for all file systems. A client that has reclaimed state keeps it once that
+    /// is recorded; the record of one that has none is removed.
     ///
     /// # Errors
     /// NFS4ERR_COMPLETE_ALREADY; NFS4ERR_DELAY when too many records wait.
@@ -237,13 +237,13 @@ impl Nfs4 {
         Ok(())
     }
 
-    /// Has a client recorded before it is given state. Returns true if it is.
+    /// Has a client recorded before it gets state. Returns true if it is recorded.
     pub(super) fn record_client(&mut self, id: u64, now: Time) -> bool {
         if !self.recovery.queue.is_kept() {
             return true;
         }
         let Some(client) = self.clients.get_mut(id) else { return false };
-        // A record of an earlier boot would be forgotten with the grace period.
+        // A record of an earlier boot would be removed at the end of the grace period.
         let is_new = matches!(client.record, RecordPhase::None | RecordPhase::Stable);
         if is_new && self.recovery.queue.has_room() {
             client.record = RecordPhase::Asked;
@@ -254,8 +254,8 @@ impl Nfs4 {
         self.clients.get(id).is_some_and(|client| client.record == RecordPhase::Stable)
     }
 
-    /// A client has had no state for a lease, or is silent: no grace period is to wait for it. One
-    /// with an operation that waits may be about to get some.
+    /// A client has had no state for a lease, or is silent: no grace period should wait for it. A
+    /// client with an operation that waits may be about to get some.
     pub(super) fn forget_record(&mut self, key: ClientKey, now: Time) {
         let Some(id) = self.state.client_id(key) else { return };
         let waits = self.suspended.find(|compound| compound.slot.client == id).is_some();
@@ -269,7 +269,7 @@ impl Nfs4 {
         }
     }
 
-    /// Drops the record of a client. Nothing waits for that. Returns true if there was one.
+    /// Drops the record of a client; no reply waits for that. Returns true if there was one.
     fn drop_record(&mut self, id: u64, now: Time) -> bool {
         let client = self.clients.get_mut(id);
         let Some(client) = client.filter(|client| client.record == RecordPhase::Stable) else {
@@ -282,7 +282,7 @@ impl Nfs4 {
         true
     }
 
-    /// Takes the record of a client away that is gone with its state. Nothing waits for that.
+    /// Removes the record of a client that has ended with its state. No reply waits for that.
     pub(super) fn record_gone(&mut self, client: &Client) {
         let was_asked = self.recovery.queue.forget(client.id);
         let is_recorded = client.record == RecordPhase::Stable;
@@ -292,9 +292,9 @@ impl Nfs4 {
         }
     }
 
-    /// Ends a client whose lease expired, because its state is in somebody's way: at once if it
-    /// is not recorded, or behind its record. Returns true when it is gone, or is
-    /// not expired.
+    /// Ends a client whose lease expired, because its state conflicts with a request: at once if it
+    /// is not recorded, or after its record is changed. Returns true when it is gone, or is not
+    /// expired.
     pub(super) fn remove_expired(&mut self, key: ClientKey, now: Time) -> bool {
         if self.is_renewed(key, now) {
             return true;
@@ -325,22 +325,22 @@ impl Nfs4 {
         self.state.client_id(key).is_none()
     }
 
-    /// A delegation was not returned in time: it is revoked behind the record of that.
+    /// Revokes a delegation that was not returned in time, once that is recorded.
     pub(super) fn revoke_recorded(&mut self, state: StateKey, now: Time) {
         self.revoke_unheard(state, &self.speaking(), now);
     }
 
-    /// Revokes delegations whose clients are unsettled, and have been heard.
+    /// Revokes delegations whose clients are unsettled and have no queued requests.
     pub(crate) fn revoke_waiting(&mut self, now: Time) {
-        // They may be many, and so may be the requests.
+        // Both the delegations and the requests may be many.
         let speaking = self.speaking();
         for state in std::mem::take(&mut self.revocations) {
-            // Those of other clients are put back.
+            // Delegations of other clients are put back.
             self.revoke_unheard(state, &speaking, now);
         }
     }
 
-    /// Revokes a delegation, unless its client is about to be heard, and may return it.
+    /// Revokes a delegation, unless its client has a queued request, which may return it.
     fn revoke_unheard(&mut self, state: StateKey, speaking: &[u64], now: Time) {
         let client = self.state.holder(state).and_then(|key| self.state.client_id(key));
         if client.is_some_and(|id| !self.unsettle(id) || speaking.contains(&id)) {
@@ -358,7 +358,7 @@ impl Nfs4 {
         }
     }
 
-    /// FREE_STATEID: with its last revoked delegation a client knows what it has lost, and may
+    /// FREE_STATEID: by freeing its last revoked delegation a client acknowledges its loss, and may
     /// reclaim the rest after a restart.
     ///
     /// # Errors
@@ -378,7 +378,7 @@ impl Nfs4 {
         if !had_revoked || self.state.sequence_flags(key) != 0 {
             return Ok(());
         }
-        // The next one that is about to be revoked was forbidden already.
+        // For the next one to be revoked, reclaims were forbidden already.
         if self.recovery.queue.revokes(|state| self.state.holder(state) == Some(key)) {
             return Ok(());
         }
@@ -392,14 +392,14 @@ impl Nfs4 {
         Ok(())
     }
 
-    /// The grace period is over, which is recorded before anybody gets new state.
+    /// The grace period is over, which is recorded before any client gets new state.
     pub(super) fn end_grace(&mut self, now: Time) {
         self.recovery.ends_grace = true;
         self.settle_records(now);
     }
 
-    /// Delegations that may be given of files of a file system: none to write before it is recorded
-    /// that there are some.
+    /// Delegations that may be granted for files of a file system: none to write before it is
+    /// recorded that there are some.
     pub(super) fn delegation_policy(&mut self, fsid: u64, now: Time) -> DelegationPolicy {
         let policy = match self.exclusive.contains(&fsid) {
             true => DelegationPolicy::ReadWrite,

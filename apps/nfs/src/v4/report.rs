@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use stag_protocol::nfs::v4::{Operation, Status4};
 
-/// Counters of version 4, and how much of its tables is in use.
+/// Counters of version 4, and the use of its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Nfs4Report {
-    /// Operations carried out, failures included, by name.
+    /// Operations executed, failures included, by name.
     pub operations: BTreeMap<String, u64>,
     /// Operations that failed, by status.
     pub errors: BTreeMap<String, u64>,
@@ -22,25 +22,25 @@ pub struct Nfs4Report {
     pub sessions: u64,
     /// Their slots.
     pub slots: u64,
-    /// Slots in which a compound is carried out at this moment.
+    /// Slots that execute a compound at this moment.
     pub busy_slots: u64,
-    /// Compounds that wait at this moment: for the store, or for delegations of others.
+    /// Compounds that wait at this moment: for the store, or for delegations of other clients.
     pub suspended: u64,
     /// Times that a compound had to wait.
     pub suspensions: u64,
     /// Compounds that were sent again over another connection while they waited.
     pub joined: u64,
-    /// Callbacks sent, those that were sent again included.
+    /// Callbacks sent, including those sent again.
     pub callbacks: u64,
-    /// Callbacks that were not answered, or by a failure.
+    /// Callbacks without an answer, or answered by a failure.
     pub failed_callbacks: u64,
     /// Notices of locks that may be free, dropped because too many waited.
     pub dropped_notices: u64,
     /// Clients that gave the name of another host's client.
     pub name_conflicts: u64,
-    /// Opens of files that a REMOVE takes away at once, because too many are kept.
+    /// Opens of files that a REMOVE removes at once, because too many are kept.
     pub unpinned: u64,
-    /// 1 in the grace period, in which only clients of the last start get state.
+    /// 1 in the grace period, in which only clients of the last boot get state.
     pub in_grace: u64,
     /// Clients that the grace period waits for at this moment.
     pub awaited: u64,
@@ -48,24 +48,24 @@ pub struct Nfs4Report {
     pub waiting_records: u64,
     /// Attempts to record clients that failed.
     pub failed_records: u64,
-    /// Files that are watched at this moment, as they are delegated and programs of the host may
-    /// change them.
+    /// Files that are watched at this moment, as they are delegated and local programs may change
+    /// them.
     pub watched: u64,
-    /// Watched files that a program of the host wanted to write, or has changed otherwise.
+    /// Watched files that a local program was about to write, or has changed otherwise.
     pub touched: u64,
     /// Compounds that this shard forwarded to the one that has all clients.
     pub forwarded: u64,
-    /// Calls of version 3 on this shard that the one with all clients was asked about.
+    /// Calls of version 3 on this shard about which the home was asked.
     pub asked_home: u64,
 }
 
-/// Numbers of operations end below.
+/// Numbers of operations are below this.
 const OPERATIONS: usize = 76;
-/// Statuses below are few, and lie as they are; those of NFS alone begin at 10,000.
+/// Small statuses have their own places below this; statuses specific to NFS begin at 10,000.
 const PLAIN: usize = 100;
 const STATUSES: usize = PLAIN + 100;
 
-/// The counters as they are kept: nothing is allocated to count.
+/// The counters in memory: counting allocates nothing.
 #[derive(Debug)]
 pub(super) struct Tally {
     operations: [u64; OPERATIONS],
@@ -108,7 +108,7 @@ impl Tally {
         }
     }
 
-    /// Takes back an operation that succeeded, whose compound is carried out elsewhere.
+    /// Uncounts an operation that succeeded, whose compound is executed elsewhere.
     pub(super) fn take_back(&mut self, operation: Operation) {
         if let Some(count) = self.operations.get_mut(operation as usize) {
             *count = count.saturating_sub(1);

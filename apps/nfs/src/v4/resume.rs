@@ -22,7 +22,7 @@ use crate::{
     store::{Answered, Brought, Status, Store},
 };
 
-/// A compound that goes on.
+/// A compound that is resumed.
 #[derive(Debug)]
 pub(crate) struct Resumption {
     pub(crate) id: CompoundId,
@@ -30,17 +30,17 @@ pub(crate) struct Resumption {
     pub(crate) means: WaitMeans,
 }
 
-/// Thing that a compound waited for.
+/// Event that a compound waited for.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is given")]
 pub(crate) enum Told {
     /// The answer of the store.
     Answered(Answered),
-    /// Octets of a READ were brought, to the system's memory or to ours.
+    /// Data of a READ was fetched, to the page cache or to our memory.
     Fetched(Option<Brought>),
-    /// Delegations may be back, or it has waited for them long enough.
+    /// Delegations may have been returned, or its time to wait for them is over.
     Recalled,
-    /// The home has carried out its part.
+    /// The home has executed its part.
     Home(ForwardedReply),
     /// Its turn has come.
     Turn,
@@ -54,8 +54,8 @@ impl Told {
 }
 
 impl Nfs4 {
-    /// Goes on with a compound that waited: whoever is to be answered now, and the state that it
-    /// gets to.
+    /// Resumes a compound that waited. Returns the caller to answer and the state that the compound
+    /// reached.
     pub(crate) fn resume<S: Store>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -125,7 +125,7 @@ impl Nfs4 {
         {
             return of_asker(asker, turn.conclude_run(RunEnd::Over, course, &facts));
         }
-        // They were parsed before: what is done already is passed over.
+        // They were parsed before: completed operations are skipped.
         let Ok(mut operations) = Compound::parse(arguments) else {
             debug_assert!(false, "arguments are kept as they were");
             turn.release_slot();
@@ -140,7 +140,7 @@ impl Nfs4 {
     }
 }
 
-/// A step with whoever is to be answered.
+/// Pairs a step with the caller to answer.
 fn of_asker(asker: Option<Asker>, step: CompoundStep) -> (Option<Asker>, CompoundStep) {
     match (asker, step) {
         // The reply is in the slot, if it is to be cached there.
@@ -150,14 +150,14 @@ fn of_asker(asker: Option<Asker>, step: CompoundStep) -> (Option<Asker>, Compoun
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Lets this caller take the place of the one who sent the same request before.
+    /// Lets this caller take the place of the previous caller of the same request.
     pub(super) fn join(&mut self, args: &SequenceArgs) -> Done<Flow> {
         let asker = Asker::of(self.source);
         let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
         if waiting.is_none() {
             return self.join_away(args);
         }
-        // RFC 8881 §2.10.6.2: who keeps the connection waits for the reply.
+        // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
         let is_new = |former: Option<Asker>| former.is_none_or(|former| former.at() != asker.at());
         let Some(waiting) = waiting.filter(|waiting| is_new(waiting.asker)) else {
             return Err(Status4::Delay.into());
@@ -167,8 +167,8 @@ impl<S: Store> Turn<'_, '_, S> {
         let former = waiting.asker.replace(asker);
         self.nfs4.tally.joined += 1;
         if let Some(former) = former {
-            // He sends it again because he has lost this connection: nothing that he still waits
-            // for there can be answered.
+            // A client sends it again because it has lost this connection: no other call that it
+            // has outstanding there can be answered.
             self.nfs4.disconnect(self.cx, former.at());
         }
         Ok(Flow::Joined)

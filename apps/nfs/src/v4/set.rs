@@ -8,7 +8,7 @@ use stag_protocol::nfs::v4::{
 use super::attr::{Decimal, SUPPORTED};
 use crate::store::{FileTime, NewAttributes, NewTime};
 
-/// Attributes to set, and which they are.
+/// Attributes to set, with their bitmap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ToSet {
     pub(super) attributes: NewAttributes,
@@ -19,8 +19,8 @@ impl ToSet {
     /// Takes attributes from the wire.
     ///
     /// # Errors
-    /// NFS4ERR_ATTRNOTSUPP, NFS4ERR_INVAL for what is told only or has no meaning, NFS4ERR_BADXDR,
-    /// NFS4ERR_BADOWNER.
+    /// NFS4ERR_ATTRNOTSUPP, NFS4ERR_INVAL for a read-only attribute or one without meaning,
+    /// NFS4ERR_BADXDR, NFS4ERR_BADOWNER.
     pub(super) fn of(raw: &RawAttributes<'_>) -> Result<Self, Status4> {
         check_settable(&raw.mask, &SUPPORTED)?;
         let values = raw.values().map_err(|fault| fault.status())?;
@@ -32,7 +32,7 @@ impl ToSet {
     /// # Errors
     /// NFS4ERR_INVAL also for a umask.
     pub(super) fn of_existing(raw: &RawAttributes<'_>) -> Result<Self, Status4> {
-        // RFC 8275 §4: mode_umask is for what makes an object
+        // RFC 8275 §4: mode_umask applies only to operations that create an object
         if raw.mask.contains(Attribute::ModeUmask as u32) {
             return Err(Status4::Inval);
         }
@@ -40,7 +40,7 @@ impl ToSet {
     }
 }
 
-/// The mode of an object, and the bits that a umask takes from that of a new one.
+/// The mode of an object, and the bits that a umask clears in that of a new one.
 fn mode_and_umask(values: &AttributeValues<'_>) -> Result<(Option<u32>, u32), Status4> {
     let (mode, umask) = match (values.mode, values.mode_umask) {
         (mode, None) => (mode, 0),

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{parked::PeerAt, store::Store};
 
-/// The shard that judges READ and WRITE of a client beside the home.
+/// The shard, other than the home, that checks READ and WRITE of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Settled {
     /// None.
@@ -35,27 +35,27 @@ pub(super) enum Settled {
     Nowhere,
     /// This one.
     At(u16),
-    /// This one, which was asked to forget the client.
+    /// The shard has been asked to drop its copy; it still answers requests in progress.
     Leaving,
 }
 
-/// Facts that the home has told about the states of settled clients.
+/// Facts that the home has shared about the states of settled clients.
 #[derive(Debug, Default)]
 pub(super) struct ToldFacts {
     /// Sessions of each client whose slots are here.
     sessions: HashMap<u64, u32>,
     facts: HashMap<StateOther, IoFact>,
-    /// Clients that the home wants forgotten, while something that was let through goes on.
+    /// Clients that the home has asked to drop, while requests admitted for them are executing.
     leaving: Vec<u64>,
 }
 
 impl ToldFacts {
-    /// A session of a client is here.
+    /// A session of a client was lent to this shard.
     pub(super) fn add_session(&mut self, client: u64) {
         *self.sessions.entry(client).or_default() += 1;
     }
 
-    /// A session of a client is not here any more. With the last one goes all that is known.
+    /// A session of a client was returned. With the last one, all facts are dropped.
     pub(super) fn end_session(&mut self, client: u64) {
         let Some(count) = self.sessions.get_mut(&client) else { return };
         *count -= 1;
@@ -65,7 +65,7 @@ impl ToldFacts {
         }
     }
 
-    /// Returns true while the home waits for this client to be forgotten.
+    /// Returns true while the home waits until this client is dropped.
     pub(super) fn is_leaving(&self, client: u64) -> bool {
         self.leaving.contains(&client)
     }
@@ -74,7 +74,7 @@ impl ToldFacts {
         self.facts.retain(|_, fact| fact.client != client);
     }
 
-    /// A client gives a state up, if it is its own.
+    /// Drops the facts about a state that its client releases.
     fn give_up(&mut self, client: u64, other: &StateOther) {
         if self.facts.get(other).is_some_and(|fact| fact.client == client) {
             self.facts.remove(other);
@@ -90,7 +90,8 @@ impl ToldFacts {
         }
     }
 
-    /// Returns true if a stateid gives a client an access to a file. If not, the home has to judge.
+    /// Returns true if a stateid gives a client an access to a file. If not, the home has to check
+    /// it.
     pub(super) fn cover(&self, asked: &Stateid, about: IoAbout) -> bool {
         let fact = self.facts.get(&asked.other);
         let fact = fact.filter(|fact| fact.is_current(asked, about.client, about.file));
@@ -112,8 +113,8 @@ pub(super) struct IoAbout {
 
 /// The home's side.
 impl Nfs4 {
-    /// Returns true if a client can be settled: it has one session, and no more states than
-    /// `requests` have come since it was elsewhere, which pay for the letters about them.
+    /// Returns true if a client can be settled: it has one session, and no more states than the
+    /// `requests` that came over that shard, which pay for the letters about them.
     pub(super) fn may_settle(&self, id: u64, requests: u32) -> bool {
         let client = self
             .clients
@@ -123,8 +124,8 @@ impl Nfs4 {
         states.is_some_and(|states| states <= requests as usize)
     }
 
-    /// A session of a client was lent. It settles the client if it [may](Self::may_settle), and
-    /// the shard is told what the client has.
+    /// A session of a client was lent. Settles the client if it [may](Self::may_settle) be, and
+    /// sends the shard the facts about its states.
     pub(super) fn settle(&mut self, id: u64, shard: u16, requests: u32) {
         if self.may_settle(id, requests)
             && let Some(client) = self.clients.get_mut(id)
@@ -136,8 +137,8 @@ impl Nfs4 {
         }
     }
 
-    /// Returns true if no other shard judges what a client reads and writes. Otherwise the shard
-    /// that does is asked to forget it: try again.
+    /// Returns true if no other shard checks READ and WRITE of a client. Otherwise the shard that
+    /// does is asked to drop it: try again.
     pub(super) fn unsettle(&mut self, id: u64) -> bool {
         let Some(client) = self.clients.get_mut(id) else { return true };
         match client.settled {
@@ -151,19 +152,19 @@ impl Nfs4 {
         }
     }
 
-    /// Returns true if a session that is made over a connection leaves its client settled where it
+    /// Returns true if creating a session over this connection leaves its client settled where it
     /// is. Otherwise as [`unsettle`](Self::unsettle).
     pub(super) fn may_join(&mut self, id: u64, at: PeerAt, takes_loans: bool) -> bool {
         let settled = self.clients.get(id).map_or(Settled::Nowhere, |client| client.settled);
         (takes_loans && settled == Settled::At(at.shard)) || self.unsettle(id)
     }
 
-    /// Returns true if no other shard judges what a client reads and writes.
+    /// Returns true if no other shard checks READ and WRITE of a client.
     pub(super) fn is_unsettled(&self, id: u64) -> bool {
         self.clients.get(id).is_none_or(|client| client.settled == Settled::Nowhere)
     }
 
-    /// The shard of a client has forgotten it.
+    /// The shard of a client has dropped it.
     pub(crate) fn take_unsettled(&mut self, id: u64, now: Time) {
         let client = self.clients.get_mut(id);
         let key = client.and_then(|client| {
@@ -176,8 +177,8 @@ impl Nfs4 {
         self.revoke_waiting(now);
     }
 
-    /// Tells shards what the states of their clients allow. Called before any reply leaves that
-    /// grants something.
+    /// Sends shards the access that the states of their clients allow. Called before any reply is
+    /// sent that grants state.
     pub(super) fn tell_facts(&mut self) {
         for change in self.state.take_changes() {
             let settled = self.clients.get(change.client).map(|client| client.settled);
@@ -190,7 +191,7 @@ impl Nfs4 {
 
 /// The side of the shard with the sessions.
 impl Nfs4 {
-    /// The home has told what a state allows.
+    /// Takes a fact about a state from the home.
     pub(crate) fn take_fact(&mut self, change: FactChange) {
         if let Some(borrowed) = &mut self.borrowed
             && !borrowed.told.is_leaving(change.client)
@@ -199,7 +200,7 @@ impl Nfs4 {
         }
     }
 
-    /// The home wants a client forgotten.
+    /// The home asks to drop a client.
     pub(crate) fn begin_unsettle(&mut self, client: u64) {
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.told.forget(client);
@@ -207,7 +208,7 @@ impl Nfs4 {
         }
     }
 
-    /// The next client that is forgotten, and of which nothing goes on that was let through.
+    /// The next dropped client that has no admitted requests executing any more.
     pub(crate) fn next_unsettled(&mut self) -> Option<u64> {
         let leaving = &mut self.borrowed.as_mut()?.told.leaving;
         let suspended = &self.suspended;
@@ -215,8 +216,8 @@ impl Nfs4 {
         Some(leaving.swap_remove(place))
     }
 
-    /// The home is about to carry out a compound. What of its client's it gives up gives no access
-    /// here any more. Returns true if something goes on that was let through by what it gives up:
+    /// The home is about to execute a compound. The states of its client that it releases give no
+    /// access here any more. Returns true if requests admitted by these states are executing:
     /// nothing changes then unless the compound `may_wait`.
     pub(crate) fn give_up(&mut self, operations: &Compound<'_>, may_wait: bool) -> bool {
         let Some(borrowed) = &mut self.borrowed else { return false };
@@ -234,7 +235,7 @@ impl Nfs4 {
         is_busy
     }
 
-    /// Returns true if something goes on that was let through by what a compound gives up.
+    /// Returns true if requests admitted by states that a compound releases are executing.
     pub(crate) fn is_behind_io(&self, compound: &ForwardedCompound) -> bool {
         let pieces = compound.pieces();
         let operations = Compound::parse(Reader::over(&pieces));
@@ -243,7 +244,7 @@ impl Nfs4 {
     }
 }
 
-/// The states that a compound gives up, or a part of them.
+/// The states that a compound releases or downgrades.
 fn given_up(operations: Compound<'_>) -> impl Iterator<Item = Stateid> {
     operations.filter_map(|request| match request {
         Ok(Request::Close(args)) => Some(args.open),
@@ -254,14 +255,15 @@ fn given_up(operations: Compound<'_>) -> impl Iterator<Item = Stateid> {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Judges an access to a file of a client of the home's, by what the home has told.
+    /// Checks an access to a file by a client of the home, using the facts that the home has
+    /// shared.
     #[cold]
     pub(super) fn check_told(&self, file: &FileHandle, stateid: Stateid, access: IoAccess) -> Done {
         let about = IoAbout { client: self.client()?, file: file_id(file), access };
         let told = self.nfs4.borrowed.as_ref().map(|borrowed| &borrowed.told);
         match told.is_some_and(|told| told.cover(&stateid, about)) {
             true => Ok(()),
-            // It changed since the compound came: the home judges it when it comes again.
+            // It changed since the compound arrived: the home checks the retry.
             false => Err(Status4::Delay.into()),
         }
     }

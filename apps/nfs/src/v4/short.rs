@@ -31,8 +31,8 @@ use crate::{
 
 /// Operations of such a compound.
 const OPERATIONS: u32 = 3;
-/// Octets that a reply to it may have, RPC header included. A session with a lower limit leaves it
-/// to the interpreter, which measures replies.
+/// Limit of octets of a reply to it, RPC header included. A session with a lower limit leaves it to
+/// the interpreter, which measures replies.
 pub(super) const REPLY_LEN_MAX: u32 = 2_048;
 
 /// A SEQUENCE, a PUTFH of an object of the store, and a GETATTR of the usual attributes.
@@ -43,7 +43,7 @@ pub(crate) struct ShortCompound {
 }
 
 impl ShortCompound {
-    /// Takes the arguments of COMPOUND. None for any other compound, malformed ones among them.
+    /// Parses the arguments of COMPOUND. None for any other compound, including malformed ones.
     #[inline]
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         const SEQUENCE: u32 = Operation::Sequence as u32;
@@ -69,8 +69,8 @@ impl ShortCompound {
 }
 
 impl Nfs4 {
-    /// Begins and ends the request of the compound's slot, and gives the results of its SEQUENCE.
-    /// None when the interpreter has to judge it; no slot has changed then.
+    /// Begins and ends the request of the compound's slot, and returns the results of its SEQUENCE.
+    /// None when the interpreter has to check it; no slot has changed then.
     pub(crate) fn begin_short<S: Store>(
         &mut self,
         store: &S,
@@ -108,12 +108,12 @@ impl Nfs4 {
         Some(session.sequence_ok(&short.sequence, revoked))
     }
 
-    /// Returns true if this shard judges the requests that a peer of its own sends in the session.
+    /// Returns true if this shard checks the requests that a peer of its own sends in the session.
     pub(crate) fn judges(&self, short: &ShortCompound, peer: PeerId) -> bool {
         self.sessions.is_bound(&short.sequence.session, PeerAt { shard: OWN, peer })
     }
 
-    /// Writes the results of the compound behind the header of its reply.
+    /// Writes the results of the compound after the header of its reply.
     pub(crate) fn answer_short(
         &mut self,
         short: &ShortCompound,

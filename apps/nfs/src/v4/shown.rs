@@ -18,9 +18,9 @@ use crate::store::{LocalLock, Store};
 
 /// Reason why a client gets no lock.
 pub(super) enum LockRefused {
-    /// The tables of state say so.
+    /// The tables of state refuse it.
     Blocked(Blocked),
-    /// A program of the host has one.
+    /// A local program has a conflicting one.
     Local(LocalLock),
 }
 
@@ -42,13 +42,13 @@ impl From<Status4> for LockRefused {
     }
 }
 
-/// Parts of files that one pass shows to programs of the host at most, each by a system call, and
-/// locks that make them up.
+/// Limits of the parts of files that one pass shows to local programs, each by a system call, and
+/// of the locks from which they are made.
 const PARTS_SHOWN: usize = 256;
 
 impl Nfs4 {
-    /// Shows programs of the host the locks that are left where others went. A pass shows some, and
-    /// the next one goes on: until then a program is kept out by more than is locked.
+    /// Shows local programs the locks that remain where others were released. A pass shows some,
+    /// and the next one continues: until then a program is kept out of more than is locked.
     pub(crate) fn show_weakened<S: Store>(&mut self, store: &mut S) {
         if !store.has_local_locks() {
             return self.state.forget_weakened();
@@ -71,8 +71,8 @@ impl Nfs4 {
         }
     }
 
-    /// Looks once a second if programs of the host have unlocked what clients wait for, which the
-    /// system does not report: their clients are notified.
+    /// Checks once a second for ranges that clients wait for and local programs have unlocked,
+    /// which the kernel does not report. Notifies their clients.
     pub(crate) fn tend_local_waiters<S: Store>(&mut self, store: &mut S, now: Time) {
         if !self.state.has_waiters() || !store.has_local_locks() || now < self.next_local_look {
             return;
@@ -95,7 +95,7 @@ impl Nfs4 {
     }
 
     /// Shows the locks of clients in a range. Returns the last part without locks, and the rest of
-    /// the range that the next pass shows.
+    /// the range, which the next pass shows.
     fn show<S: Store>(
         &self,
         store: &mut S,
@@ -108,8 +108,8 @@ impl Nfs4 {
             && let Some(range) = rest
         {
             let part = self.state.shadow_part(file, range, left);
-            // A lock that is weaker than the one shown before is in nobody's way. One that could
-            // not be shown may be in somebody's; its client keeps it.
+            // A lock that is weaker than the one shown before conflicts with no program. One that
+            // could not be shown may conflict; its client keeps it.
             let _in_the_way = store.show_lock(handle, part.range, part.lock);
             free = if part.lock.is_none() { Some(part.range) } else { free };
             rest = range.behind(&part.range);
@@ -124,7 +124,7 @@ const fn covers(outer: LockRange, inner: LockRange) -> bool {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Shows programs of the host a lock that its client is about to get.
+    /// Shows local programs a lock that its client is about to get.
     pub(super) fn show_lock(
         &mut self,
         file: &FileHandle,
@@ -135,11 +135,11 @@ impl<S: Store> Turn<'_, '_, S> {
             return Ok(());
         }
         match self.try_state(|state, now| state.check_lock(request, now)) {
-            // The tables refuse it again, and remember who waits for it.
+            // The tables refuse it again, and queue the waiter.
             Err(Blocked::Denied(_)) => return Ok(()),
             checked => checked?,
         }
-        // The description that locks are shown by is open for writing.
+        // The file description by which locks are shown is open for writing.
         self.await_unwatched(file, fsid)?;
         let range = LockRange::new(request.offset, request.length)?;
         // Where a client may have a lock, no other has a stronger one.
@@ -147,8 +147,8 @@ impl<S: Store> Turn<'_, '_, S> {
         shown.map_err(LockRefused::Local)
     }
 
-    /// Looks for a program's lock that is in the way of one that clients' locks are not. Nobody has
-    /// a delegation of a file that is watched.
+    /// Finds a program's lock that conflicts with one that does not conflict with clients' locks.
+    /// No client has a delegation of a file that is watched.
     pub(super) fn find_local_lock(
         &mut self,
         file: &FileHandle,

@@ -39,21 +39,21 @@ use crate::store::{Effort, Procedures4 as _, Store, StoreOutcome};
 pub(crate) struct HomePart {
     /// Its place.
     pub(super) place: u32,
-    /// The home carries out all that is behind it, too.
+    /// The home also executes all operations after it.
     pub(super) is_rest: bool,
 }
 
-/// The part of the home in a compound, with what it has to know.
+/// The home's part of a compound, with the data that it needs.
 #[derive(Debug)]
 pub(crate) struct AskedPart {
     pub(super) part: HomePart,
     /// Answers of the store to the OPEN, in their order.
     outcomes: Vec<StoreOutcome>,
-    /// Its file, while it is pinned for the home and nobody has taken the pin.
+    /// Its file, while it is pinned for the home and the pin has not been taken over.
     pinned: Cell<Option<FileHandle>>,
 }
 
-/// An OPEN that the home is to end.
+/// An OPEN that the home has to complete.
 #[derive(Debug)]
 pub(crate) struct HomeWish {
     part: HomePart,
@@ -66,14 +66,14 @@ pub(crate) struct HomeWish {
 /// The part of a compound that is at the home.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AtHome {
-    /// The name that the home answers it by.
+    /// The name by which the home answers it.
     call: CallId,
     file: FileHandle,
 }
 
 /// The shard's side.
 impl<S: Store> Turn<'_, '_, S> {
-    /// Begins an OPEN that the home ends.
+    /// Begins an OPEN that the home completes.
     ///
     /// # Errors
     /// [`Stop::Elsewhere`] if the compound could not wait for the home: nothing is done yet.
@@ -81,7 +81,7 @@ impl<S: Store> Turn<'_, '_, S> {
         if self.can_wait() { Ok(()) } else { Err(Stop::Elsewhere) }
     }
 
-    /// Lets an OPEN of `file` wait for the home, to which all that is left of it belongs.
+    /// Lets an OPEN of `file` wait for the home, which executes all that is left of it.
     pub(super) fn wait_for_home(&mut self, file: &FileHandle) -> Stop {
         let slot = self.slot.as_ref();
         let begun = slot.and_then(|slot| {
@@ -100,8 +100,8 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Home(HomeWish { part, outcomes, file, is_pinned, begun }))
     }
 
-    /// Takes the reply of the home for what was written so far. Returns true if the compound goes
-    /// on.
+    /// Replaces the results written so far by the home's reply. Returns true if the compound
+    /// continues.
     pub(super) fn take_from_home(
         &mut self,
         away: AtHome,
@@ -124,14 +124,14 @@ impl<S: Store> Turn<'_, '_, S> {
 }
 
 impl Nfs4 {
-    /// The compound whose part the home answers by this name.
+    /// The compound whose home part has this name.
     pub(crate) fn split(&self, call: CallId) -> Option<CompoundId> {
         self.suspended.find(|compound| compound.at_home.is_some_and(|away| away.call == call))
     }
 }
 
 impl SuspendedCompound {
-    /// The letter about the part of the home, from a shard.
+    /// The letter with the home's part, from a shard.
     fn letter(&self, wish: HomeWish, unread: &Unread, source: CallSource) -> ForwardedCompound {
         let HomeWish { part, outcomes, file, is_pinned, .. } = wish;
         let facts = CallFacts {
@@ -149,8 +149,8 @@ impl SuspendedCompound {
 }
 
 impl ArrivalEnd {
-    /// Lets the home carry out its part of a compound that waits. Compounds that wait are few, and
-    /// a file may have been made: it is asked even when there is no room for others.
+    /// Asks the home to execute its part of a suspended compound. Suspended compounds are few, and
+    /// a file may have been created: it is asked even when there is no room for others.
     pub(crate) fn ask_home(&mut self, nfs4: &mut Nfs4, id: CompoundId, wish: HomeWish) {
         let Some(compound) = nfs4.suspended.get_mut(id) else {
             debug_assert!(false, "a compound waits until the home answers");
@@ -174,7 +174,7 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// Takes back the pin of an OPEN that gave its client nothing.
+    /// Releases the pin of an OPEN that granted nothing.
     pub(super) fn drop_pin(&mut self) {
         if let Some(file) = self.journal.pinned.take() {
             self.store.unpin(&file);
@@ -183,12 +183,12 @@ impl<S: Store> Turn<'_, '_, S> {
 }
 
 impl ForwardedCompound {
-    /// The part of the home, of a compound that is not all its.
+    /// The home's part of a compound that is not executed entirely there.
     pub(crate) const fn asked(&self) -> Option<&AskedPart> {
         self.asked.as_ref()
     }
 
-    /// Takes back the pin of an OPEN that the home did not come to.
+    /// Releases the pin of an OPEN that the home did not reach.
     pub(crate) fn drop_pin<S: Store>(&self, store: &mut S) {
         if let Some(file) = self.asked.as_ref().and_then(|asked| asked.pinned.take()) {
             store.unpin(&file);

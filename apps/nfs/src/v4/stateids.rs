@@ -17,20 +17,20 @@ use super::{
 };
 use crate::store::Store;
 
-/// Clients whose leases expired that one operation removes because their state is in its way.
+/// Clients whose leases expired that one operation removes because their state conflicts.
 const REMOVALS: usize = 64;
 
-/// Reason for which the tables did not do what an operation asks for.
+/// Reason for which the tables refused a request of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Blocked {
-    /// A lock is in the way.
+    /// A lock conflicts.
     Denied(DeniedLock),
-    /// Anything else.
+    /// Any other reason.
     Stopped(Stop),
 }
 
-/// The identity of a file: a store makes one handle for all of its names. Nobody but the store
-/// makes handles, so that files share a hash by chance only.
+/// The identity of a file: a store makes one handle for all of its names. Only the store makes
+/// handles, so that two files share a hash by chance only.
 pub(super) fn file_id(file: &FileHandle) -> FileId {
     let mut hash = SipHasher24::new();
     hash.write(file.octets());
@@ -49,8 +49,8 @@ impl<S: Store> Turn<'_, '_, S> {
         client.key.ok_or(Status4::StaleClientid)
     }
 
-    /// Returns early where the export of a file does not admit the caller, for operations that give
-    /// state up and ask the store for nothing.
+    /// Returns early if the export of a file does not admit the caller, for operations that release
+    /// state and do not ask the store.
     ///
     /// # Errors
     /// NFS4ERR_ACCESS, NFS4ERR_PERM.
@@ -68,7 +68,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(StateRequest { client: self.client_key()?, file: file_id(file), stateid })
     }
 
-    /// Asks the tables of state; clients whose leases expired make way.
+    /// Runs a request on the state tables; clients whose leases expired make way.
     pub(super) fn try_state<T>(
         &mut self,
         mut act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
@@ -84,7 +84,7 @@ impl<S: Store> Turn<'_, '_, S> {
                 Err(StateFault::AwaitPart) => {
                     return Err(Blocked::Stopped(self.wait_for_part()));
                 }
-                // A delegation is on its way back.
+                // A delegation is being recalled.
                 Err(StateFault::AwaitRecall) => {
                     return Err(Blocked::Stopped(self.wait_for_recall()));
                 }
@@ -105,7 +105,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Err(Blocked::Stopped(Status4::Delay.into()))
     }
 
-    /// The same for what no lock is in the way of.
+    /// The same for requests that no lock conflicts with.
     pub(super) fn with_state<T>(
         &mut self,
         act: impl FnMut(&mut StateTables, u64) -> Result<T, StateFault>,
@@ -116,7 +116,7 @@ impl<S: Store> Turn<'_, '_, S> {
         })
     }
 
-    /// Judges an access to a file by a stateid. The store judges the caller's rights in any case.
+    /// Checks an access to a file by a stateid. The store checks the caller's rights in any case.
     pub(super) fn check_io(
         &mut self,
         file: &FileHandle,
@@ -141,11 +141,11 @@ impl<S: Store> Turn<'_, '_, S> {
         })
     }
 
-    /// Recalls the delegations of other clients that a request cannot go beside, and waits for
-    /// them for a moment.
+    /// Recalls the delegations of other clients that conflict with a request, and waits for them
+    /// for a moment.
     ///
     /// # Errors
-    /// [`Stop::Wait`], and then NFS4ERR_DELAY, while one is on its way back.
+    /// [`Stop::Wait`], and then NFS4ERR_DELAY, while one is outstanding.
     pub(super) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
         if scope == RecallScope::All {
             self.note_change(|| ChangeScope::File(file_id(object)));
@@ -162,9 +162,9 @@ impl<S: Store> Turn<'_, '_, S> {
         })
     }
 
-    /// The same for a file that gets one more name. Other shards look a name up, and then change
-    /// what it stands for, without asking; so the file has no delegation at this moment, not even
-    /// one of the caller's, and gets none before they are done with that.
+    /// The same for a file that gets one more name. Other shards look up a name, and then change
+    /// its object, without asking. So the file has no delegation at this moment, not even one of
+    /// the caller's, and gets none before they have finished.
     ///
     /// # Errors
     /// As [`recall`](Self::recall).
@@ -181,7 +181,7 @@ impl<S: Store> Turn<'_, '_, S> {
         })
     }
 
-    /// Looks at a shard beside the home if a delegation of an object may be in the way.
+    /// On a shard other than the home, checks whether a delegation of an object may conflict.
     ///
     /// # Errors
     /// [`Stop::Elsewhere`] if there may be one.
@@ -200,7 +200,8 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// Returns true if there are delegations: in each run of an operation what the first one saw.
+    /// Returns true if there are delegations: every run of an operation gets the result of the
+    /// first.
     #[inline]
     pub(super) fn sees_delegations(&mut self) -> bool {
         let are_there = match &self.nfs4.borrowed {
@@ -212,8 +213,8 @@ impl<S: Store> Turn<'_, '_, S> {
         if S::MAY_WAIT { self.journal.sees_delegations(are_there) } else { are_there }
     }
 
-    /// Returns early from an OPEN that the tables would refuse whatever file it is about. The first
-    /// one of a client waits until the client is recorded.
+    /// Returns early from an OPEN that the tables would refuse for any file. The first one of a
+    /// client waits until the client is recorded.
     ///
     /// # Errors
     /// NFS4ERR_GRACE, NFS4ERR_NO_GRACE, NFS4ERR_BAD_STATEID; [`Stop::Wait`].
@@ -230,7 +231,7 @@ impl<S: Store> Turn<'_, '_, S> {
             Ok(()) => {}
             Err(StateFault::AwaitRecord) => {
                 if !self.nfs4.record_client(self.client()?, at) {
-                    // Another shard may have made the file already.
+                    // Another shard may have created the file already.
                     let is_begun = self.journal.has_answers();
                     return Err(self.wait_for_record(is_begun));
                 }
@@ -238,7 +239,7 @@ impl<S: Store> Turn<'_, '_, S> {
             Err(fault) => return Err(fault.status().into()),
         }
         if self.journal.recorded_until.take().is_some() {
-            // Delegations that have to come back have time of their own.
+            // The recall has a time limit of its own.
             self.recall_until = None;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use stag_protocol::nfs::{v3::Status, v4::Status4};
 
-/// The status of version 4 that says what the store said.
+/// The version 4 status for a status of the store.
 pub(super) const fn of_store(status: Status) -> Status4 {
     match status {
         Status::Ok => Status4::Ok,
@@ -30,12 +30,12 @@ pub(super) const fn of_store(status: Status) -> Status4 {
         Status::TooSmall => Status4::TooSmall,
         Status::BadType => Status4::BadType,
         Status::Jukebox => Status4::Delay,
-        // Version 4 has no guard of SETATTR, and no server behind this one.
+        // Version 4 has no guard of SETATTR, and this server has no server behind it.
         Status::ServerFault | Status::Remote | Status::NotSync => Status4::ServerFault,
     }
 }
 
-/// Judges the name of an object (RFC 8881 §14.5, §15.1.7).
+/// Checks the name of an object (RFC 8881 §14.5, §15.1.7).
 ///
 /// # Errors
 /// NFS4ERR_INVAL for an empty one, NFS4ERR_BADNAME for `.` and `..`, NFS4ERR_BADCHAR for one with a

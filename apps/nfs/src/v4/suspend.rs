@@ -37,25 +37,25 @@ use crate::{
 pub(super) const SUSPENDED: usize = 256;
 /// Compounds of one client among them.
 const SUSPENDED_OF_CLIENT: usize = 64;
-/// Places beyond, for operations that have an effect already: their client would not ask for it
-/// again, so they get no NFS4ERR_DELAY. One that began at another shard is among the
+/// Additional places for operations that have an effect already: their client would not ask for it
+/// again, so they get no NFS4ERR_DELAY. One that began on another shard counts against the
 /// compounds that the shard may have forwarded.
 const RESERVED: usize = FORWARDED_MAX;
 const PLACES: usize = SUSPENDED + RESERVED;
 
-/// Time for which a compound waits for delegations to come back. Linux' clients return one within a
+/// Time for which a compound waits for the return of delegations. Linux clients return one within a
 /// few milliseconds, and ask again a tenth of a second after NFS4ERR_DELAY.
 pub(super) const RECALL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Time for which an OPEN waits until other shards know that its file may have a delegation: more
-/// than a host takes that has other things to do.
+/// than a busy host needs.
 pub(super) const ANNOUNCE_PATIENCE: Duration = Duration::from_millis(10);
 
-/// Time for which the first OPEN of a client waits for the record of that: more than a disk takes
-/// that has other things to do. Linux' clients ask again a tenth of a second after NFS4ERR_DELAY.
+/// Time for which the first OPEN of a client waits for its record: more than a busy disk needs.
+/// Linux clients ask again a tenth of a second after NFS4ERR_DELAY.
 pub(super) const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Stands for a compound that waits.
+/// Identifies a suspended compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompoundId(u16);
 
@@ -68,15 +68,15 @@ impl CompoundId {
     }
 }
 
-/// A compound that waits.
+/// A suspended compound.
 #[derive(Debug)]
 pub(super) struct SuspendedCompound {
-    /// Whoever asked last; none when he is gone.
+    /// The last caller; none when it is gone.
     pub(super) asker: Option<Asker>,
     pub(super) source: CallSource,
     pub(super) caller: Caller,
     pub(super) principal: Principal,
-    /// Octets of the call, and its operations, as SEQUENCE was judged by them.
+    /// Octets of the call, and its operations, by which SEQUENCE was checked.
     pub(super) request_len: usize,
     pub(super) operations: u32,
     pub(super) minor_version: u32,
@@ -88,22 +88,22 @@ pub(super) struct SuspendedCompound {
     pub(super) journal: Journal,
     /// Time up to which it waits for delegations, once it does.
     pub(super) recall_until: Option<Time>,
-    /// It waits for delegations, and for nothing else.
+    /// It waits only for delegations.
     pub(super) awaits_recall: bool,
     /// It waits for its next turn.
     pub(super) awaits_turn: bool,
     /// The client whose record its reply has to wait for.
     pub(super) awaits_record: Option<u64>,
-    /// The state by which this shard has let it read or write, which is not the home.
+    /// The state by which this shard, not the home, has allowed it to read or write.
     pub(super) io: Option<StateOther>,
     /// It asks for attributes of an object that it looks up first.
     pub(super) looks_up: bool,
-    /// The part of the home in it, and that part while it is there.
+    /// The home's part in it, and that part while the home has it.
     pub(super) home: Option<HomePart>,
     pub(super) at_home: Option<AtHome>,
 }
 
-/// Those of a shard.
+/// The suspended compounds of a shard.
 #[derive(Debug)]
 pub(super) struct SuspendedCompounds {
     entries: Box<[Option<SuspendedCompound>]>,
@@ -112,9 +112,9 @@ pub(super) struct SuspendedCompounds {
     held: [usize; 2],
     /// Number of compounds that wait for delegations.
     recalls: usize,
-    /// Compounds that wait for their turn, in the order in which they are looked at.
+    /// Compounds that wait for their turn, in the order in which they are tried.
     turns: VecDeque<CompoundId>,
-    /// A delegation came back since somebody looked.
+    /// A delegation was returned since the last look.
     has_returned: bool,
 }
 
@@ -153,7 +153,7 @@ impl SuspendedCompounds {
         of_client < SUSPENDED_OF_CLIENT && has_share(of_host, free)
     }
 
-    /// Returns true if a compound may wait whose operation has an effect already.
+    /// Returns true if a compound whose operation already has an effect may wait.
     pub(super) const fn has_reserve(&self) -> bool {
         !self.free.is_empty()
     }
@@ -163,7 +163,7 @@ impl SuspendedCompounds {
         limits.allow(self.held, arguments.buffers())
     }
 
-    /// Puts a compound aside that [has room](Self::has_room), or a [reserve](Self::has_reserve).
+    /// Suspends a compound that [has room](Self::has_room), or a [reserve](Self::has_reserve).
     pub(super) fn put(&mut self, compound: SuspendedCompound) -> CompoundId {
         let id = self.free.pop().expect("a compound waits only if there is room");
         let more = compound.arguments.buffers();
@@ -178,7 +178,7 @@ impl SuspendedCompounds {
         id
     }
 
-    /// Takes a compound out, to go on.
+    /// Removes a compound, to resume it.
     pub(super) fn take(&mut self, id: CompoundId) -> Option<SuspendedCompound> {
         let compound = self.entries.get_mut(usize::from(id.0))?.take()?;
         let less = compound.arguments.buffers();
@@ -188,29 +188,29 @@ impl SuspendedCompounds {
         Some(compound)
     }
 
-    /// The first compound that waits and of which `is_meant` is true.
+    /// The first suspended compound for which `is_meant` is true.
     pub(super) fn find(&self, is_meant: impl Fn(&SuspendedCompound) -> bool) -> Option<CompoundId> {
         let mut all = CompoundId::all().take(if self.len() > 0 { PLACES } else { 0 });
         all.find(|id| self.get(*id).is_some_and(&is_meant))
     }
 
-    /// A compound that waits, to be changed.
+    /// A suspended compound, for changes.
     pub(super) fn get_mut(&mut self, id: CompoundId) -> Option<&mut SuspendedCompound> {
         self.entries.get_mut(usize::from(id.0))?.as_mut()
     }
 
-    /// A compound that waits.
+    /// A suspended compound.
     pub(super) fn get(&self, id: CompoundId) -> Option<&SuspendedCompound> {
         self.entries.get(usize::from(id.0))?.as_ref()
     }
 
-    /// Returns true while a compound waits that was let through by what the home told of a client.
+    /// Returns true while a compound waits that was admitted by facts about a client from the home.
     pub(super) fn is_io_of(&self, client: u64) -> bool {
         let mut waiting = self.entries.iter().flatten();
         waiting.any(|compound| compound.slot.client == client && compound.io.is_some())
     }
 
-    /// The same of a state.
+    /// The same for a state.
     pub(super) fn is_io_by(&self, state: &StateOther) -> bool {
         self.entries.iter().flatten().any(|compound| compound.io.as_ref() == Some(state))
     }
@@ -225,7 +225,7 @@ impl SuspendedCompounds {
         all.find(|entry| entry.slot.slot == slot && entry.slot.session == *session)
     }
 
-    /// Nobody at this peer can be answered any more. What was asked for is done nevertheless.
+    /// No caller at this peer can be answered any more. Their requests are executed nevertheless.
     pub(super) fn forget(&mut self, at: PeerAt) {
         // A slot at another shard waits for the reply in any case.
         let entries = self.entries.iter_mut().flatten().filter(|entry| !entry.slot.is_lent);
@@ -244,7 +244,7 @@ impl SuspendedCompounds {
         self.turns.len()
     }
 
-    /// The time up to which the first of them waits.
+    /// The time up to which the first compound waits for delegations.
     fn recalls_until(&self) -> Option<Time> {
         if !self.await_recalls() {
             return None;
@@ -253,8 +253,8 @@ impl SuspendedCompounds {
         waiting.filter_map(|compound| compound.recall_until).min()
     }
 
-    /// Returns true if a compound is to look again if delegations are back that it waits for: one
-    /// `has_returned`, or it has waited long enough.
+    /// Returns true if a compound should check again for the return of delegations: one
+    /// `has_returned`, or its time is over.
     pub(super) fn is_recall_due(&self, id: CompoundId, now: Time, has_returned: bool) -> bool {
         self.get(id).is_some_and(|compound| {
             let is_over = compound.recall_until.is_none_or(|until| now >= until);
@@ -279,18 +279,18 @@ impl SuspendedCompounds {
         }
     }
 
-    /// A delegation came back, or was revoked: those who wait for one look again.
+    /// A delegation was returned or revoked: compounds that wait for one check again.
     pub(super) const fn note_return(&mut self) {
         self.has_returned = true;
     }
 
-    /// Returns true once after a delegation came back.
+    /// Returns true once after a delegation was returned.
     pub(super) const fn take_return(&mut self) -> bool {
         std::mem::replace(&mut self.has_returned, false)
     }
 }
 
-/// Returns true if a host that has so many places may have one more: each host leaves places to
+/// Returns true if a host that has `held` places may have one more: each host leaves places to
 /// others, as in the [tables of state](super::state).
 const fn has_share(held: usize, free: usize) -> bool {
     held < free
@@ -307,30 +307,30 @@ impl Nfs4 {
         self.suspended.turns()
     }
 
-    /// The next compound that waits for its turn, and the connection in whose turn it goes on: the
-    /// one that it came from first, though that may be gone. It goes on, or is
-    /// [kept](Self::keep_for_turn).
+    /// The next compound that waits for its turn, and the connection whose turn it uses: the one
+    /// that it came from first, though that may be closed. The caller resumes it, or
+    /// [keeps](Self::keep_for_turn) it.
     pub(crate) fn next_for_turn(&mut self) -> Option<(CompoundId, TurnHolder)> {
         let id = self.suspended.turns.pop_front()?;
         self.holder_of(id).map(|holder| (id, holder))
     }
 
-    /// Has a compound wait on for its turn.
+    /// Lets a compound continue to wait for its turn.
     pub(crate) fn keep_for_turn(&mut self, id: CompoundId) {
         self.suspended.turns.push_back(id);
     }
 
-    /// The connection that pays for a compound that waits.
+    /// The connection that is charged for a suspended compound.
     pub(crate) fn holder_of(&self, id: CompoundId) -> Option<TurnHolder> {
         self.suspended.get(id).map(|compound| compound.source.turn_holder())
     }
 
-    /// The time up to which the first of them waits.
+    /// The time up to which the first of them waits for delegations.
     pub(crate) fn recalls_until(&self) -> Option<Time> {
         self.suspended.recalls_until()
     }
 
-    /// Returns true once after a delegation came back.
+    /// Returns true once after a delegation was returned.
     pub(crate) const fn take_return(&mut self) -> bool {
         self.suspended.take_return()
     }
@@ -340,7 +340,7 @@ impl Nfs4 {
         self.suspended.is_recall_due(id, now, has_returned)
     }
 
-    /// The caller of a compound that waits.
+    /// The caller of a suspended compound.
     pub(crate) fn caller_of(&self, id: CompoundId) -> Option<Caller> {
         self.suspended.get(id).map(|compound| compound.caller)
     }

@@ -22,16 +22,16 @@ use crate::{
     store::{Caller, Failed, Store},
 };
 
-/// Reason for which an operation does not end with NFS4_OK.
+/// Reason for which an operation does not return NFS4_OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It fails, and its results are the status alone.
+    /// It fails, and its only result is the status.
     Fail(Status4),
     /// It fails, and its results are written already.
     Written(Status4),
-    /// It has to wait, and runs again when what it waits for is there (`journal`).
+    /// It has to wait, and runs again after the event that it waits for (`journal`).
     Wait,
-    /// The home has to carry it out, since a delegation may be in the way. Nothing is done.
+    /// The home has to execute it, since a delegation may conflict. It has had no effect.
     Elsewhere,
 }
 
@@ -56,7 +56,7 @@ impl<About> From<Failed<About>> for Stop {
 /// Outcome of an operation.
 pub(super) type Done<T = ()> = Result<T, Stop>;
 
-/// Filehandles and stateids that operations hand on to each other.
+/// Filehandles and stateids that operations pass on to each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     current: Option<Node>,
@@ -66,7 +66,7 @@ pub(super) struct Place {
     saved_stateid: Option<Stateid>,
 }
 
-/// Means of a compound to wait.
+/// Means by which a compound can wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitMeans {
     /// The ticket of the next READ that is put off, if there is one.
@@ -75,7 +75,7 @@ pub(crate) struct WaitMeans {
     pub(crate) limits: BufferLimits,
 }
 
-/// A compound that is carried out.
+/// A running compound.
 pub(super) struct Turn<'t, 'k, S> {
     pub(super) nfs4: &'t mut Nfs4,
     pub(super) store: &'t mut S,
@@ -83,7 +83,7 @@ pub(super) struct Turn<'t, 'k, S> {
     pub(super) data: &'t mut DataCounts,
     /// All arguments of the compound.
     pub(super) arguments: Reader<'t>,
-    /// Those that came in Read chunks.
+    /// The arguments that came in Read chunks.
     pub(super) pulled: Pulled<'t>,
     /// The arguments in memory of their own, once it may have to wait.
     pub(super) kept: Option<KeptArguments>,
@@ -94,7 +94,7 @@ pub(super) struct Turn<'t, 'k, S> {
     pub(super) recall_until: Option<Time>,
     /// The operation has asked the store for a change.
     pub(super) has_changed: bool,
-    /// Whoever is to be answered.
+    /// The caller to answer.
     pub(super) asker: Option<Asker>,
     pub(super) source: CallSource,
     pub(super) caller: Caller,
@@ -104,7 +104,7 @@ pub(super) struct Turn<'t, 'k, S> {
     pub(super) place: Place,
     /// The slot of its SEQUENCE.
     pub(super) slot: Option<SlotInUse>,
-    /// The store was told who calls.
+    /// The store has been given the caller.
     pub(super) has_acted: bool,
     /// The reply was taken from the slot.
     pub(super) is_replay: bool,
@@ -142,18 +142,18 @@ impl<S: Store> Turn<'_, '_, S> {
         self.slot.map(|slot| slot.client).ok_or(Status4::OpNotInSession)
     }
 
-    /// Makes an object the current one. No stateid belongs to it yet.
+    /// Makes an object the current one. It has no stateid yet.
     pub(super) fn set_current(&mut self, node: Node) {
         self.place.current = Some(node);
         self.place.stateid = None;
     }
 
-    /// Sets the current stateid, or forgets it.
+    /// Sets or clears the current stateid.
     pub(super) fn set_stateid(&mut self, stateid: Option<Stateid>) {
         self.place.stateid = stateid;
     }
 
-    /// A stateid of the arguments, or the current one if that stands there.
+    /// A stateid of the arguments, or the current one if they contain the special stateid for it.
     ///
     /// # Errors
     /// NFS4ERR_BAD_STATEID when there is no current one.
@@ -170,13 +170,13 @@ impl<S: Store> Turn<'_, '_, S> {
         self.place.saved_stateid
     }
 
-    /// Consumes the current object (RFC 8881 §18.29.3).
+    /// Drops the current object (RFC 8881 §18.29.3).
     pub(super) fn drop_current(&mut self) {
         self.place.current = None;
         self.place.stateid = None;
     }
 
-    /// SAVEFH: with the object, its stateid.
+    /// SAVEFH: saves the object and its stateid.
     pub(super) fn save(&mut self) {
         self.place.saved = self.place.current;
         self.place.saved_stateid = self.place.stateid;
@@ -188,7 +188,7 @@ impl<S: Store> Turn<'_, '_, S> {
         self.place.stateid = self.place.saved_stateid;
     }
 
-    /// Octets of the reply so far, its items included.
+    /// Octets of the reply so far, including its items.
     pub(super) fn reply_len(&self) -> usize {
         self.reply.len_with_items()
     }
@@ -196,8 +196,8 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Writes results: number, status, and the arm that belongs to it.
     ///
     /// # Errors
-    /// NFS4ERR_SERVERFAULT when there is no room, which is a bug of ours: the interpreter looks for
-    /// it before an operation runs.
+    /// NFS4ERR_SERVERFAULT when there is no room, which is a bug of ours: the interpreter checks
+    /// for room before an operation runs.
     pub(super) fn write(
         &mut self,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
@@ -213,9 +213,9 @@ impl<S: Store> Turn<'_, '_, S> {
         self.write(|writer| answer.emit(writer))
     }
 
-    /// Adds an item whose length word was written last: apart from the message, where the next
-    /// Write chunk may take it, unless no call has as many. A slot keeps the whole message, which
-    /// the item leaves later (`parted`).
+    /// Adds an item whose length word was written last: separate from the message, so that the next
+    /// Write chunk may take it, unless the call has no more chunks. A slot keeps the whole message,
+    /// from which the item is taken later (`parted`).
     ///
     /// # Errors
     /// NFS4ERR_DELAY when there is no memory for it in the message.
@@ -245,7 +245,7 @@ impl<S: Store> Turn<'_, '_, S> {
         })
     }
 
-    /// Memory for a reply, beside that of this one.
+    /// Memory for a second reply.
     ///
     /// # Errors
     /// NFS4ERR_DELAY when there is none.

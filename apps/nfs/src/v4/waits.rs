@@ -16,20 +16,19 @@ use super::{
 };
 use crate::store::{Answered, Effort, Store, StoreOperation};
 
-/// Whoever answers a question of an operation.
+/// Source of the answer to a question of an operation.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub(super) enum Answerer {
-    /// The journal: it was asked before, or waited for.
+    /// The journal: the question was asked before, or waited for.
     Journal(Answered),
     /// The store, at once.
     Store,
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Finds out who answers a question about these objects.
+    /// Finds the source of the answer to a question about these objects.
     ///
-    /// # Errors
-    /// [`Stop::Wait`] when the store has to begin it: then it is wished for.
+    /// # Errors [`Stop::Wait`] when the store has to begin it: the wish is set then.
     #[inline]
     pub(super) fn answerer<const N: usize>(
         &mut self,
@@ -40,7 +39,7 @@ impl<S: Store> Turn<'_, '_, S> {
         self.answerer_with(objects, effort, &[], operation)
     }
 
-    /// The same for one that brings octets.
+    /// The same for a question that carries data.
     #[inline]
     pub(super) fn answerer_with<const N: usize>(
         &mut self,
@@ -54,7 +53,8 @@ impl<S: Store> Turn<'_, '_, S> {
         self.judge(waits, octets, operation)
     }
 
-    /// Finds out who answers a question, which the store has to begin if `waits` says so.
+    /// Finds the source of the answer to a question, which the store has to begin if `waits` says
+    /// so.
     #[inline]
     pub(super) fn judge(
         &mut self,
@@ -86,7 +86,7 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Store(StoreWish { operation, payload }))
     }
 
-    /// Octets of an argument in memory that can be lent.
+    /// Data of an argument, in memory that can be lent.
     fn payload(&self, octets: &[u8]) -> Result<Option<Extent>, Status4> {
         if octets.is_empty() {
             return Ok(None);
@@ -100,18 +100,18 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(Some(copy.freeze()))
     }
 
-    /// Waits for the READ that the store has put off, whose compound [can wait](Self::can_wait).
+    /// Waits for the READ that the store has deferred, whose compound [can wait](Self::can_wait).
     pub(super) fn wait_for_fetch(&mut self) -> Stop {
         self.journal.wait_for(Wish::Fetch)
     }
 
-    /// Waits for delegations of others that were recalled, or for what other shards say; not for
-    /// long, unless the operation [has an effect](super::journal::Journal::has_effect) already, and
-    /// not after a change that would be made again.
+    /// Waits for recalled delegations of other clients, or for confirmations of other shards. The
+    /// wait is short, unless the operation [has an effect](super::journal::Journal::has_effect)
+    /// already, and never follows a change that would be made again.
     pub(super) fn wait_for_recall(&mut self) -> Stop {
         let until = self.cx.now() + RECALL_PATIENCE;
         match self.journal.has_effect {
-            // It looks again after each of these times.
+            // It checks again after each of these intervals.
             true => self.recall_until = Some(until),
             false => drop(self.recall_until.get_or_insert(until)),
         }
@@ -127,8 +127,8 @@ impl<S: Store> Turn<'_, '_, S> {
         self.wait_for_recall()
     }
 
-    /// Waits until the client of the compound is recorded: for a moment, or as long as it takes
-    /// when the operation `is_begun`, which cannot be refused any more.
+    /// Waits until the client of the compound is recorded: for a moment, or without limit if the
+    /// operation `is_begun` and cannot be refused any more.
     pub(super) fn wait_for_record(&mut self, is_begun: bool) -> Stop {
         let now = self.cx.now();
         let until = *self.journal.recorded_until.get_or_insert(now + RECORD_PATIENCE);
@@ -141,9 +141,10 @@ impl<S: Store> Turn<'_, '_, S> {
         self.journal.wait_for(Wish::Recall)
     }
 
-    /// Has the compound wait for its next turn after `count` operations, once it had the core for
-    /// long while other clients have work. Not where another shard may have to begin it anew, nor
-    /// before an OPEN that another shard has asked for, whose answers of the store are here.
+    /// Makes the compound wait for its next turn after `count` operations, once it has used the
+    /// core for long while other clients have work. Not if another shard may have to start it
+    /// again, nor before an OPEN that another shard has asked for, whose answers of the store are
+    /// here.
     #[inline]
     pub(super) fn ends_slice(&mut self, count: u32) -> bool {
         self.cx.is_turn_over(self.source.turn_holder()) && self.wait_for_turn(count)
@@ -166,8 +167,8 @@ impl<S: Store> Turn<'_, '_, S> {
         is_done_once && !is_over && self.can_wait()
     }
 
-    /// Returns true if a file may get a delegation, as far as other shards are concerned. They
-    /// answer within microseconds as a rule, and one that does not is not waited for.
+    /// Returns true if other shards allow a delegation of a file. They normally answer within
+    /// microseconds, and one that does not is not waited for.
     ///
     /// # Errors
     /// [`Stop::Wait`] for their answer.
@@ -178,7 +179,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let is_over = until.is_some_and(|until| now >= until);
         if is_known || is_over || self.nfs4.is_announcement_late() {
             if until.is_some() {
-                // Delegations that have to come back have time of their own.
+                // The recall has a time limit of its own.
                 self.recall_until = None;
             }
             if is_over && !is_known {
@@ -194,8 +195,8 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// Asks the holder of another client's write delegation for change attribute and size, where
-    /// only it knows them. None if the store knows them.
+    /// Asks the holder of another client's write delegation for change attribute and size, if only
+    /// it knows them. None if the store knows them.
     ///
     /// # Errors
     /// [`Stop::Wait`] until the holder has answered; NFS4ERR_DELAY while a delegation is recalled
@@ -205,7 +206,7 @@ impl<S: Store> Turn<'_, '_, S> {
             return Ok(None);
         }
         if self.nfs4.borrowed.is_some() {
-            // Of an object that the arguments name, the filter was asked before (`reach`).
+            // For an object that the arguments refer to, the filter was asked before (`reach`).
             return match self.crossing.looks_up {
                 true => self.check_beside(object).map(|()| None),
                 false => Ok(None),
@@ -228,7 +229,7 @@ impl<S: Store> Turn<'_, '_, S> {
         let holder = self.nfs4.state.client_id(order.client);
         let can_ask = holder.is_some_and(|holder| self.nfs4.has_back_channel(holder));
         if has_failed || is_over || !can_ask || !self.can_wait() {
-            // RFC 8881 §10.4.3: it comes back, with what its holder has.
+            // RFC 8881 §10.4.3: it is recalled, and its holder writes its data back.
             let now = super::milliseconds(self.cx.now());
             self.nfs4.state.begin_recall(state, now);
         } else if self.journal.asked.is_none() {
@@ -238,7 +239,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Err(self.wait_for_recall())
     }
 
-    /// Returns true if the compound can be put aside: its arguments are kept then.
+    /// Returns true if the compound can be suspended: its arguments are kept then.
     pub(super) fn can_wait(&mut self) -> bool {
         let Some(slot) = self.slot else { return false };
         let (client, from) = (slot.client, self.source.from);
@@ -259,7 +260,7 @@ impl<S: Store> Turn<'_, '_, S> {
         self.kept.is_some()
     }
 
-    /// Puts the compound aside, with what its operation wishes for.
+    /// Suspends the compound, with the wish of its operation.
     pub(super) fn put_aside(mut self, course: Course, facts: &SequenceFacts<'_>) -> CompoundStep {
         let wish = self.journal.take_wish().expect("an operation waits for something");
         let slot = self.slot.expect("only a compound with a slot waits");
@@ -292,8 +293,8 @@ impl<S: Store> Turn<'_, '_, S> {
         CompoundStep::Waits(id, wish)
     }
 
-    /// Makes a check of state, if it has not passed in an earlier run of the operation: what was
-    /// done behind it stays done.
+    /// Makes a check of state, unless it has passed in an earlier run of the operation: actions
+    /// that relied on it stay done.
     pub(super) fn check_once(&mut self, check: impl FnOnce(&mut Self) -> Done) -> Done {
         self.journal.go_on()?;
         if S::MAY_WAIT && self.journal.has_passed() {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::store::{Store, TouchedFile};
 
-/// Clients whose leases expired that one recall removes because they hold what is recalled.
+/// Clients whose leases expired that one recall removes because they hold the delegation.
 const REMOVALS: usize = 64;
 
 /// Exports whose files are watched, and the files.
@@ -29,14 +29,14 @@ pub(super) struct WatchedFiles {
     /// The exports by the numbers of their file systems.
     exports: Vec<u64>,
     files: HashMap<FileId, WatchedFile>,
-    /// Files that the store has told of so far.
+    /// Files that the store has reported so far.
     pub(super) touched: u64,
 }
 
 #[derive(Debug)]
 struct WatchedFile {
     handle: FileHandle,
-    /// Set once the store has told of it.
+    /// Set once the store has reported it.
     touched: Option<TouchedFile>,
 }
 
@@ -58,8 +58,8 @@ impl Nfs4 {
         self.watched.exports.contains(&fsid)
     }
 
-    /// Stops watching files that nobody has a delegation of any more. To be called before anybody
-    /// goes on who waited for that.
+    /// Stops watching files without delegations. Must be called before any operation is resumed
+    /// that waited for that.
     pub(super) fn unwatch_returned<S: Store>(&mut self, store: &mut S) {
         while let Some(file) = self.state.next_undelegated() {
             if let Some(watched) = self.watched.files.remove(&file) {
@@ -68,15 +68,14 @@ impl Nfs4 {
         }
     }
 
-    /// Recalls the delegations of files that programs of the host have touched. Called once in a
-    /// pass.
+    /// Recalls the delegations of files that local programs have touched. Called once in a pass.
     pub(crate) fn tend_watched<S: Store>(&mut self, store: &mut S, now: Time) {
         if !self.has_watched() {
             return;
         }
         while let Some(touched) = store.next_touched() {
             let file = file_id(&touched.file);
-            // It may have come back meanwhile.
+            // The delegation may have been returned meanwhile.
             if let Some(watched) = self.watched.files.get_mut(&file) {
                 self.watched.touched += u64::from(watched.touched.is_none());
                 watched.touched = Some(touched);
@@ -86,7 +85,7 @@ impl Nfs4 {
         self.unwatch_returned(store);
     }
 
-    /// Recalls once more what could not be recalled when the store told of it.
+    /// Retries recalls that failed when the store reported the file.
     pub(super) fn recall_all_touched(&mut self, now: Time) {
         let touched = self.watched.files.values().filter_map(|watched| watched.touched);
         for touched in touched.collect::<Vec<_>>() {
@@ -98,8 +97,7 @@ impl Nfs4 {
         let patience = touched.patience.map(|patience| milliseconds(Time(0) + patience));
         for _ in 0..REMOVALS {
             match self.state.recall_for_host(file_id(&touched.file), patience, milliseconds(now)) {
-                // RFC 8881 §10.2.1: a client whose lease expired has no delegation that is in
-                // anybody's way.
+                // RFC 8881 §10.2.1: a client whose lease expired has no delegation that conflicts.
                 Err(StateFault::AwaitRemoval(client)) => {
                     if !self.remove_expired(client, now) {
                         return;
@@ -112,12 +110,11 @@ impl Nfs4 {
 }
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Waits until nobody has a delegation of a file that the store watches, whoever holds it: it
-    /// is about to be opened for writing, or locked.
+    /// Waits until no client, not even the caller, has a delegation of a file that the store
+    /// watches: it is about to be opened for writing, or locked.
     ///
-    /// # Errors
-    /// [`Stop::Wait`](super::turn::Stop::Wait), and then NFS4ERR_DELAY, while one is on its way
-    /// back.
+    /// # Errors [`Stop::Wait`](super::turn::Stop::Wait), and then NFS4ERR_DELAY, while one is
+    /// outstanding.
     pub(super) fn await_unwatched(&mut self, file: &FileHandle, fsid: u64) -> Done {
         if !self.nfs4.watches(fsid) || !self.sees_delegations() {
             return Ok(());
@@ -130,9 +127,9 @@ impl<S: Store> Turn<'_, '_, S> {
         })
     }
 
-    /// Has the store watch a file of which a delegation was just given, and which had the
-    /// attribute `change` when it was opened. If that cannot be, there is none, and `asked`, the
-    /// access of the OPEN, says how that is told.
+    /// Has the store watch a file of which a delegation was just granted, and which had the
+    /// attribute `change` when it was opened. If that fails, the delegation is dropped, and the
+    /// outcome returned follows `asked`, the access of the OPEN.
     pub(super) fn watch(
         &mut self,
         given: &GivenDelegation,
