@@ -1,5 +1,4 @@
 //! Callers as the store sees them, and calls of MOUNT.
-//! admitted.
 
 use std::sync::Arc;
 

@@ -122,7 +122,7 @@ enum Found {
     /// CREATE makes it, or OPEN opens it: no other client has a delegation that caches its
     /// attributes.
     Own,
-    /// One that is looked up, or none.
+    /// An object that is looked up, or none.
     Somewhere,
 }
 

@@ -95,7 +95,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts an operation; none is one that is not defined.
+    /// Counts an operation; none stands for one that is not defined.
     pub(super) fn count(&mut self, operation: Option<Operation>, status: Status4) {
         let place = operation.map_or(0, |operation| operation as usize);
         if let Some(count) = self.operations.get_mut(place) {

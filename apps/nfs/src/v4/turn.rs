@@ -69,9 +69,9 @@ pub(super) struct Place {
 /// Means by which a compound can wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitMeans {
-    /// The ticket of the next READ that is put off, if there is one.
+    /// The ticket of the next deferred READ, if there is one.
     pub(crate) read_ticket: Option<ReadTicket>,
-    /// Limits of the memory that compounds may hold which wait.
+    /// Limits of the memory that suspended compounds may hold.
     pub(crate) limits: BufferLimits,
 }
 

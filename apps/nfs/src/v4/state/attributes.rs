@@ -9,7 +9,7 @@ use stag_protocol::nfs::v4::state::DelegationPhase;
 pub enum AttributeSource {
     /// The store.
     Store,
-    /// The holder of a write delegation: send CB_GETATTR, and give its answer to
+    /// The holder of a write delegation: send CB_GETATTR, and pass its answer to
     /// [`StateTables::handle_attributes`].
     Holder(AttributeOrder),
 }
@@ -19,7 +19,7 @@ pub enum AttributeSource {
 pub struct AttributeOrder {
     /// The client.
     pub client: ClientKey,
-    /// Names the delegation here.
+    /// Key of the delegation here.
     pub state: StateKey,
     /// Filehandle of the file.
     pub handle: Box<[u8]>,
@@ -35,11 +35,11 @@ pub struct ChangeAndSize {
 }
 
 impl StateTables {
-    /// Tells where GETATTR finds change attribute and size of a file. Nothing of the holder's own
-    /// client waits for its delegation. Allocates nothing if the answer is the store.
+    /// Returns the source of change attribute and size for GETATTR. Requests of the holder's own
+    /// client do not wait for its delegation. Allocates nothing if the source is the store.
     ///
     /// # Errors
-    /// [`StateFault::AwaitRecall`] while a write delegation is on its way back,
+    /// [`StateFault::AwaitRecall`] while a write delegation is being recalled,
     /// [`StateFault::AwaitRemoval`].
     pub fn check_attributes(
         &self,
@@ -65,7 +65,7 @@ impl StateTables {
         Ok(AttributeSource::Holder(order))
     }
 
-    /// Tells the change attribute that a file had when its write delegation was given: the holder
+    /// Sets the change attribute that a file had when its write delegation was granted: the holder
     /// reports another one when it has changed the file.
     pub fn set_delegation_base(&mut self, state: StateKey, change: u64) {
         if let Some(held) = self.delegation_mut(state) {
@@ -73,10 +73,10 @@ impl StateTables {
         }
     }
 
-    /// CB_GETATTR was answered with `told`, and the store has `here`. Returns the values to report
-    /// if the holder has changed the file; its times are those of this moment then, and the store
-    /// should have them and the change attribute, so that they never go backward. Otherwise all
-    /// comes from the store.
+    /// Handles the answer `told` to CB_GETATTR, when the store has `here`. Returns the values to
+    /// report if the holder has changed the file. Its times are then the current time, and the
+    /// store should be given them and the change attribute, so that they never go backward.
+    /// Otherwise all values come from the store.
     pub fn handle_attributes(
         &mut self,
         state: StateKey,

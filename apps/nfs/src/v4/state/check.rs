@@ -26,23 +26,23 @@ impl IoAccess {
     }
 }
 
-/// Ground on which an access to data is let through.
+/// Reason for which an access to data is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoGrant {
     /// The open, its locks or the delegation cover it.
     Covered,
-    /// It is a READ by an open for writing only: the caller has to have the permission to read.
+    /// It is a READ by an open for writing only: the caller must have the permission to read.
     WriteOnlyOpen,
-    /// The stateid is special, and nothing denies it: the caller has to have the permission.
+    /// The stateid is special, and no open denies the access: the caller must have the permission.
     Anonymous,
 }
 
 impl StateTables {
-    /// Judges READ, WRITE, SETATTR of the size and their like by their stateid. CURRENT has been
-    /// replaced by the current stateid before. Allocates nothing.
+    /// Checks READ, WRITE, SETATTR of the size and similar operations by their stateid. CURRENT has
+    /// been replaced by the current stateid before. Allocates nothing.
     ///
     /// # Errors
-    /// Those of the stateid; OPENMODE; LOCKED where an open denies what a special stateid wants.
+    /// Those of the stateid; OPENMODE; LOCKED if an open denies the access of a special stateid.
     pub fn check_io(
         &mut self,
         request: &StateRequest,
@@ -74,7 +74,7 @@ impl StateTables {
         }
     }
 
-    /// Judges an access by a special stateid.
+    /// Checks an access by a special stateid.
     fn check_special(
         &mut self,
         request: &StateRequest,
@@ -96,7 +96,7 @@ impl StateTables {
         Ok(IoGrant::Anonymous)
     }
 
-    /// Judges SETATTR of anything but the size by its stateid, and recalls delegations of others.
+    /// Checks SETATTR of all but the size by its stateid, and recalls delegations of other clients.
     ///
     /// # Errors
     /// Those of the stateid; [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
@@ -109,7 +109,7 @@ impl StateTables {
         self.recall(request.file, Some(request.client), RecallScope::All, now)
     }
 
-    /// Judges READ and WRITE of version 3, which has neither stateids nor a grace period.
+    /// Checks READ and WRITE of version 3, which has neither stateids nor a grace period.
     ///
     /// # Errors
     /// LOCKED where an open denies it, [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
@@ -123,7 +123,7 @@ impl StateTables {
         self.recall(file, None, access.into(), now)
     }
 
-    /// Judges an access against what opens deny.
+    /// Checks an access against the denials of opens.
     fn check_denials(&self, file: FileId, access: IoAccess) -> Result<(), StateFault> {
         // RFC 8881 §8.2.3 [8881-210]: what an open denies, the anonymous stateid does not get
         match self.share_conflict(file, access.bits(), DENY_NONE) {
@@ -143,10 +143,10 @@ impl StateTables {
         }
     }
 
-    /// FREE_STATEID: forgets a stateid that has no locks any more.
+    /// FREE_STATEID: frees a stateid that has no locks any more.
     ///
     /// # Errors
-    /// Those of the stateid; LOCKS_HELD while there is something behind it.
+    /// Those of the stateid; LOCKS_HELD while it has state.
     pub fn free(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status4> {
         let key = self.look_up(client, stateid, None)?;
         // RFC 8881 §18.38.3 [8881-241]: also a revoked stateid can be freed
@@ -168,7 +168,7 @@ impl StateTables {
         Ok(())
     }
 
-    /// The state of an operation's stateid, if it is valid for it.
+    /// The state of an operation's stateid, if it is valid for the operation.
     pub(super) fn resolve(
         &self,
         request: &StateRequest,
@@ -184,7 +184,7 @@ impl StateTables {
         Ok(key)
     }
 
-    /// The state that a stateid names, if it is the client's.
+    /// The state of a stateid, if it belongs to the client.
     fn look_up(
         &self,
         client: ClientKey,
@@ -200,7 +200,7 @@ impl StateTables {
         if is_file && state.client == client.0 { Ok(key) } else { Err(Status4::BadStateid) }
     }
 
-    /// Judges a stateid by the fate of its state, and by its sequence ID.
+    /// Checks a stateid by the phase of its state, and by its sequence ID.
     fn check_current(&self, key: Key, stateid: &Stateid) -> Result<(), Status4> {
         if let Some(StateKind::Delegation(held)) = self.states.get(key).map(|state| &state.kind) {
             held.machine.check_use()?;

@@ -14,20 +14,20 @@ use stag_protocol::nfs::v4::{DelegationType, NoDelegation, SessionId, Stateid, S
 /// Delegations that the export of a file allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelegationPolicy {
-    /// None: others may change its files unseen.
+    /// None: other programs may change its files unseen.
     #[default]
     Never,
     /// For reading.
     Read,
-    /// For reading, while nobody has the file open for writing: not even the same client, as a
-    /// lease of the host's is in the way of every writer.
+    /// For reading, while no client has the file open for writing. That includes the same client,
+    /// as a lease of the host conflicts with every writer.
     Watched,
     /// For reading, and for writing.
     ReadWrite,
 }
 
-/// The request of the fore channel whose reply carries a delegation. A recall that may overtake it
-/// names it (RFC 8881 §2.10.6.3).
+/// The request of the fore channel whose reply carries a delegation. A recall that may overtake the
+/// reply refers to it (RFC 8881 §2.10.6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantingCall {
     /// The session.
@@ -54,8 +54,8 @@ pub struct DelegationOffer {
 /// The delegation of an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenDelegation {
-    /// Names it here. Tell its [base](StateTables::set_delegation_base) from attributes that are
-    /// read after the OPEN.
+    /// Its key here. Set its [base](StateTables::set_delegation_base) from attributes that are read
+    /// after the OPEN.
     pub state: StateKey,
     /// Its stateid.
     pub stateid: Stateid,
@@ -66,9 +66,9 @@ pub struct GivenDelegation {
 /// Outcome of the decision about a delegation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DelegationOutcome {
-    /// None, and the client did not say what it wants: OPEN_DELEGATE_NONE.
+    /// None, and the client did not state a want: OPEN_DELEGATE_NONE.
     None,
-    /// None, and why: OPEN_DELEGATE_NONE_EXT.
+    /// None, and the reason: OPEN_DELEGATE_NONE_EXT.
     Refused(NoDelegation),
     /// This one.
     Given(GivenDelegation),
@@ -82,12 +82,12 @@ impl DelegationOutcome {
     }
 }
 
-/// Opens in the way of a delegation that an OPEN looks at. A file that one client has opened more
-/// often gets none.
+/// Opens that an OPEN examines for conflicts with a delegation. A file that one client has opened
+/// more often gets none.
 const OPENS_JUDGED: usize = 64;
 
 impl StateTables {
-    /// Decides about a delegation for an open that was just given.
+    /// Decides about a delegation for an open that was just granted.
     pub(super) fn decide_delegation(
         &mut self,
         request: &OpenRequest<'_>,
@@ -106,19 +106,19 @@ impl StateTables {
         }
     }
 
-    /// Takes back a delegation whose client has not heard of it, since the file cannot be watched.
+    /// Drops a delegation that was not sent to its client yet, since the file cannot be watched.
     /// `asked` is the access of its OPEN.
     pub fn take_back(&mut self, state: StateKey, asked: u32) -> DelegationOutcome {
         self.drop_state(state.0);
         DelegationOutcome::refused(NoDelegation::Contention(false), asked)
     }
 
-    /// Notes files that lose their last delegation, from here on.
+    /// Starts to note files that lose their last delegation.
     pub fn note_undelegated(&mut self) {
         self.undelegated.get_or_insert_default();
     }
 
-    /// The next file that has lost its last delegation that is not revoked, and has none now.
+    /// The next file whose last unrevoked delegation has ended, and which still has none.
     pub fn next_undelegated(&mut self) -> Option<FileId> {
         while let Some(file) = self.undelegated.as_mut()?.pop() {
             if !self.is_delegated(file) {
@@ -132,7 +132,7 @@ impl StateTables {
         self.file(file).is_some_and(|file| self.delegations_of(file).next().is_some())
     }
 
-    /// A delegation of a file went, or was revoked.
+    /// A delegation of a file was returned or revoked.
     pub(super) fn note_ended(&mut self, file: FileId) {
         if let Some(undelegated) = &mut self.undelegated {
             undelegated.push(file);
@@ -150,7 +150,7 @@ impl StateTables {
         }
         let write = match request.access & share::BOTH {
             share::READ => false,
-            // A client that holds one reads through it, so it needs the access.
+            // The holder of one for writing also reads through it, so it needs both accesses.
             share::BOTH => true,
             _ => return Err(NoDelegation::Resource(false)),
         };
@@ -163,7 +163,7 @@ impl StateTables {
         if !allows || !request.offer.has_back_channel || self.check_grace().is_err() {
             return Err(NoDelegation::Resource(false));
         }
-        // A change that is under way has recalled all that there were.
+        // A pending change has recalled all delegations that there were.
         let is_watched = request.offer.policy == DelegationPolicy::Watched;
         let is_changing = request.offer.is_changing
             || self.recent.has(request.file.id, now)
@@ -174,8 +174,9 @@ impl StateTables {
         Ok(write)
     }
 
-    /// Returns true if others have the file open in a way that a delegation would not allow, or
-    /// hold a delegation that excludes it, or if more than `most` opens would have to be looked at.
+    /// Returns true if other clients have the file open in a way that a delegation does not allow,
+    /// or hold a delegation that excludes it, or if more than `most` opens would have to be
+    /// examined.
     pub(super) fn is_contended(
         &self,
         file: &FileEntry,
@@ -240,7 +241,7 @@ impl StateTables {
         }
     }
 
-    /// DELEGRETURN. Those who wait for it go on.
+    /// DELEGRETURN. Requests that wait for it are resumed.
     ///
     /// # Errors
     /// Those of the stateid; DELEG_REVOKED.
@@ -250,7 +251,7 @@ impl StateTables {
         Ok(())
     }
 
-    /// Judges CLAIM_DELEGATE_CUR and CLAIM_DELEG_CUR_FH by their delegation.
+    /// Checks CLAIM_DELEGATE_CUR and CLAIM_DELEG_CUR_FH by their delegation.
     pub(super) fn check_delegated(
         &self,
         request: &OpenRequest<'_>,
@@ -288,7 +289,7 @@ impl StateTables {
         })
     }
 
-    /// The delegation that a key names.
+    /// The delegation with this key.
     pub(super) fn delegation_mut(&mut self, state: StateKey) -> Option<&mut DelegationEntry> {
         match &mut self.states.get_mut(state.0)?.kind {
             StateKind::Delegation(held) => Some(held),
@@ -296,7 +297,7 @@ impl StateTables {
         }
     }
 
-    /// Takes a delegation that is gone out of its file.
+    /// Removes an ended delegation from its file.
     pub(super) fn end_delegation(&mut self, key: Key, entry: &StateEntry) {
         let StateKind::Delegation(held) = &entry.kind else { return };
         self.delegations -= 1;

@@ -9,16 +9,16 @@ use stag_pools::table::Key;
 use stag_protocol::nfs::v4::Status4;
 use stag_protocol::nfs::v4::state::{Delegation, DelegationPhase, OpenShare, ReclaimState};
 
-/// Names a client of the shard.
+/// Identifies a client of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientKey(pub(super) Key);
 
-/// Names a state of the shard.
+/// Identifies a state of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StateKey(pub(super) Key);
 
-/// The identity of a file, of the caller's making: the same for all names and filehandles of a
-/// file, and never that of another file.
+/// The identity of a file, chosen by the caller: the same for all names and filehandles of a file,
+/// and different for every other file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u128);
 
@@ -27,28 +27,28 @@ pub struct FileId(pub u128);
 pub struct FileRef<'a> {
     /// Its identity.
     pub id: FileId,
-    /// The filehandle that callbacks name it by.
+    /// The filehandle for callbacks.
     pub handle: &'a [u8],
 }
 
-/// Reason for not doing what an operation asks for; nothing changed.
+/// Reason for not executing an operation; nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateFault {
     /// The operation fails with this status.
     Failed(Status4),
     /// NFS4ERR_DENIED: this lock conflicts.
     Denied(DeniedLock),
-    /// Delegations are in the way, and were recalled. [`StateWork::GoOn`](super::StateWork::GoOn)
-    /// tells when to ask again; answer NFS4ERR_DELAY if that takes long.
+    /// Delegations conflict, and were recalled. [`StateWork::GoOn`](super::StateWork::GoOn) signals
+    /// when to retry; answer NFS4ERR_DELAY if that takes long.
     AwaitRecall,
-    /// The operation changes much state, and has changed a part of it. Ask again in a later pass,
-    /// at the latest after [`StateWork::GoOn`](super::StateWork::GoOn).
+    /// The operation changes much state, and has changed a part of it. Retry in a later pass, at
+    /// the latest after [`StateWork::GoOn`](super::StateWork::GoOn).
     AwaitPart,
-    /// State of a client whose lease expired is in the way. Record that it may not reclaim, release
-    /// it by [`StateTables::release_client`](super::StateTables::release_client), and ask again.
+    /// State of a client whose lease expired conflicts. Record that it may not reclaim, release it
+    /// by [`StateTables::release_client`](super::StateTables::release_client), and retry.
     AwaitRemoval(ClientKey),
-    /// The client may get state once it is recorded. Record it,
-    /// [confirm that](super::StateTables::handle_recorded), and ask again.
+    /// The client may get state once it is recorded. Record it, [confirm
+    /// that](super::StateTables::handle_recorded), and retry.
     AwaitRecord,
 }
 
@@ -74,23 +74,23 @@ impl From<Status4> for StateFault {
 /// A client.
 #[derive(Debug)]
 pub(super) struct ClientEntry {
-    /// Client ID as the wire has it.
+    /// Client ID on the wire.
     pub id: u64,
     /// Its states, in no order.
     pub states: Vec<Key>,
     /// Its places in each table; revoked delegations count.
     pub held: HeldPlaces,
-    /// Its host among those that have shares.
+    /// Its entry in the table of hosts with shares.
     pub host: Option<Key>,
     /// Revoked delegations that it has not freed.
     pub revoked: usize,
     /// Its right to reclaim.
     pub reclaim: ReclaimState,
-    /// Its record, by which it may reclaim after a restart what it is given.
+    /// Its record, which lets it reclaim its state after a restart.
     pub record: EntryRecord,
-    /// It was given state since its lease was looked at last.
+    /// It was granted state since the last check of its lease.
     pub was_given: bool,
-    /// Time of the last look that found it with state, or given some since.
+    /// Time of the last check that found it with state, or granted some since.
     pub had_state_at: u64,
     /// Time of its last SEQUENCE.
     pub renewed_at: u64,
@@ -98,7 +98,7 @@ pub(super) struct ClientEntry {
     pub phase: LeasePhase,
 }
 
-/// The record of a client, as far as it decides about new state.
+/// The record of a client, as far as it affects new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryRecord {
     /// No records are kept.
@@ -112,11 +112,11 @@ pub(super) enum EntryRecord {
 /// Phase of a client's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeasePhase {
-    /// It has not expired, or was not seen to be.
+    /// It has not expired, or that was not noticed yet.
     Active,
-    /// It has expired; its state is kept until it is in somebody's way.
+    /// It has expired; its state is kept until it conflicts with another client.
     Courtesy,
-    /// The caller was told to release the client.
+    /// The caller was asked to release the client.
     AwaitRelease,
 }
 
@@ -138,7 +138,7 @@ impl ClientEntry {
     }
 }
 
-/// A state: what a stateid names.
+/// A state: the referent of a stateid.
 #[derive(Debug)]
 pub(super) struct StateEntry {
     /// The client that has it.
@@ -239,8 +239,8 @@ pub(super) struct DelegationEntry {
     pub asked_at: u64,
     /// True if the caller was asked to revoke it.
     pub is_revoke_asked: bool,
-    /// Time at which it is revoked though its client has more time: whoever waits for it on the
-    /// host waits no longer.
+    /// Time at which it is revoked though its client has more time: a local program that waits for
+    /// it waits no longer.
     pub revoke_at: Option<u64>,
     /// Time of the grant.
     pub given_at: u64,
@@ -251,7 +251,7 @@ pub(super) struct DelegationEntry {
 }
 
 impl DelegationEntry {
-    /// Returns true while somebody waits for its return.
+    /// Returns true while a request waits for its return.
     pub const fn is_recalled(&self) -> bool {
         matches!(
             self.machine.phase(),
@@ -265,7 +265,7 @@ impl DelegationEntry {
 pub(super) struct FileEntry {
     /// Its identity.
     pub id: FileId,
-    /// The filehandle that callbacks name it by.
+    /// The filehandle for callbacks.
     pub handle: Box<[u8]>,
     /// Its opens.
     pub opens: FileOpens,
@@ -273,13 +273,13 @@ pub(super) struct FileEntry {
     pub lock_states: usize,
     /// Its locked ranges.
     pub locks: FileLocks,
-    /// Requests that wait for locks, in the order in which they came.
+    /// Requests that wait for locks, in the order of their arrival.
     pub waiters: Vec<LockWaiter>,
-    /// True if it is in the list of files whose waiters are to be told.
+    /// True if it is in the list of files whose waiters have to be notified.
     pub is_unlocked: bool,
     /// True if it is in the list of files that have waiters.
     pub is_waited_for: bool,
-    /// Its delegations, revoked ones among them.
+    /// Its delegations, including revoked ones.
     pub delegations: Vec<Key>,
     /// True if the presence filter counts it.
     pub is_present: bool,
@@ -304,7 +304,7 @@ impl FileEntry {
         }
     }
 
-    /// Returns true if nobody has state of it.
+    /// Returns true if no client has state of it.
     pub fn is_empty(&self) -> bool {
         self.opens.is_empty() && self.delegations.is_empty()
     }

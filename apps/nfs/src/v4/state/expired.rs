@@ -7,16 +7,17 @@ use crate::steps;
 use stag_pools::table::Key;
 use std::collections::BTreeSet;
 
-/// Expired clients of one host that are looked at for one with state. A client without state is
-/// dropped within a turn, so that more are hardly ever there.
+/// Expired clients of one host that are examined to find one with state. A client without state is
+/// dropped within a turn, so that there are hardly ever more.
 const LOOKS: usize = 8;
 
-/// See the module. A client is in it while its phase is not [`LeasePhase::Active`].
+/// The expired clients, in two orders. A client is in it while its phase is not
+/// [`LeasePhase::Active`].
 #[derive(Debug, Default)]
 pub(super) struct ExpiredClients {
     /// By the time of their last SEQUENCE.
     all: BTreeSet<(u64, Key)>,
-    /// The same, by the host that they have.
+    /// The same, by host.
     of_hosts: BTreeSet<(Key, u64, Key)>,
 }
 
@@ -39,7 +40,7 @@ impl StateTables {
         }
     }
 
-    /// Enters an expired client in the order of its host, or takes a client out of it.
+    /// Enters an expired client in the order of its host, or removes it.
     pub(super) fn order_in_host(&mut self, key: Key, is_added: bool) {
         let Some(client) = self.clients.get(key) else { return };
         let Some(place) = client.host.map(|host| (host, client.renewed_at, key)) else { return };
@@ -50,7 +51,7 @@ impl StateTables {
         };
     }
 
-    /// The client that expired first, whose state may go when a table is full.
+    /// The client that expired first, whose state may be removed when a table is full.
     pub(super) fn oldest_expired(&self) -> Option<ClientKey> {
         steps::count();
         self.expired.all.first().map(|(_, key)| ClientKey(*key))
@@ -67,7 +68,7 @@ impl StateTables {
         })
     }
 
-    /// Panics unless the order has each expired client, and no other.
+    /// Panics unless the order has exactly the expired clients.
     pub(super) fn assert_expired(&self) {
         let expired = || self.clients.iter().filter(|(key, _)| self.is_courtesy(*key));
         let all: BTreeSet<_> = expired().map(|(key, it)| (it.renewed_at, key)).collect();

@@ -10,7 +10,7 @@ use super::{ClientKey, StateFault, StateTables};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::Status4;
 
-/// Tables whose places are shared out.
+/// Tables whose places are shared among hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SharedTable {
     Opens,
@@ -26,7 +26,7 @@ impl SharedTable {
         [Self::Opens, Self::LockStates, Self::Ranges, Self::Delegations, Self::Waiters];
 }
 
-/// Places of a client, or of a host, in each of those tables.
+/// Places of a client, or of a host, in each shared table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeldPlaces([u32; 5]);
 
@@ -68,8 +68,8 @@ pub(super) struct HostEntry {
 }
 
 impl StateTables {
-    /// Says which host a client comes from. To be called when the client has no state yet; without
-    /// it, the client has no share and only the limits of a client.
+    /// Sets the host of a client. Must be called while the client has no state; without it, the
+    /// client has no share and only the limits of a client.
     pub fn set_host(&mut self, client: ClientKey, host: u64) {
         self.leave_host(client.0);
         let key = match self.by_host.get(&host).copied() {
@@ -97,7 +97,7 @@ impl StateTables {
         self.hosts.get(host).map(|host| host.id)
     }
 
-    /// Takes a client that goes, or gets another host, out of its host. It has no state.
+    /// Removes a client without state from its host, when it ends or gets another host.
     pub(super) fn leave_host(&mut self, client: Key) {
         self.order_in_host(client, false);
         let Some(key) = self.clients.get_mut(client).and_then(|it| it.host.take()) else { return };
@@ -110,7 +110,7 @@ impl StateTables {
         }
     }
 
-    /// Counts places that a client took or gave back.
+    /// Counts places that a client took or returned.
     pub(super) fn count_places(
         &mut self,
         client: Key,
@@ -125,7 +125,7 @@ impl StateTables {
         }
     }
 
-    /// Places that are free.
+    /// Number of free places.
     const fn free_places(&self, table: SharedTable) -> usize {
         let (limit, used) = match table {
             SharedTable::Opens => (self.limits.opens, self.opens),
@@ -137,7 +137,7 @@ impl StateTables {
         limit.saturating_sub(used)
     }
 
-    /// Returns true if a client may take one more place by its share and that of its host.
+    /// Returns true if a client may take one more place within its share and that of its host.
     pub(super) fn has_share(&self, client: ClientKey, table: SharedTable) -> bool {
         let Some(client) = self.clients.get(client.0) else { return true };
         let Some(host) = client.host.and_then(|host| self.hosts.get(host)) else { return true };
@@ -145,8 +145,8 @@ impl StateTables {
         client.held.of(table) * 2 < free && host.held.of(table) < free
     }
 
-    /// The answer to a client that has its share: state of an expired client of the same host may
-    /// make room, and of no other.
+    /// The error for a client that has used its share: only state of an expired client of the same
+    /// host may make room.
     pub(super) fn when_over_share(&self, client: ClientKey) -> StateFault {
         let host = self.clients.get(client.0).and_then(|client| client.host);
         host.and_then(|host| self.oldest_expired_of(host))

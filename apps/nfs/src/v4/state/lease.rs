@@ -10,10 +10,10 @@ use stag_pools::table::Key;
 use stag_protocol::nfs::v4::Status4;
 use stag_protocol::nfs::v4::state::ReclaimState;
 
-/// Clients whose leases one call of [`StateTables::handle_time`] looks at.
+/// Clients whose leases one call of [`StateTables::handle_time`] checks.
 const CLIENTS_PER_TURN: usize = 64;
 
-/// Milliseconds for which the state of an expired client is kept when it is in nobody's way.
+/// Milliseconds for which the state of an expired client is kept if it causes no conflict.
 pub const COURTESY_MS: u64 = 24 * 3_600_000;
 
 /// Leases of silence for which an expired client with state stays recorded. A restart after that
@@ -54,13 +54,13 @@ impl StateTables {
         }
     }
 
-    /// Begins to drop a client with much state: until all of it [is](Self::release_some), it is
-    /// that of an expired client.
+    /// Begins to drop a client with much state. Until all of it [is dropped](Self::release_some),
+    /// it counts as state of an expired client.
     pub fn begin_release(&mut self, client: ClientKey) {
         self.set_phase(client.0, LeasePhase::AwaitRelease);
     }
 
-    /// Drops at most so many states and locked ranges of a client, and the client with the last.
+    /// Drops at most `most` states and locked ranges of a client, and the client with the last.
     /// Returns true when it is gone.
     pub fn release_some(&mut self, client: ClientKey, most: usize) -> bool {
         let mut left = most;
@@ -70,7 +70,7 @@ impl StateTables {
                 self.release_client(client);
                 return true;
             };
-            // An open would take all of its locks along, and a lock state all of its ranges.
+            // An open would remove all of its locks with it, and a lock state all of its ranges.
             let state = self.lock_state_under(*state).unwrap_or(*state);
             left -= self.drop_ranges_of(state, left);
             if left > 0 {
@@ -81,7 +81,7 @@ impl StateTables {
         false
     }
 
-    /// SEQUENCE: renews the lease. A client that expired and was in nobody's way goes on as if
+    /// SEQUENCE: renews the lease. An expired client whose state caused no conflict continues as if
     /// nothing had happened. Returns false if the client was released.
     #[inline]
     pub fn renew(&mut self, client: ClientKey, now: u64) -> bool {
@@ -95,7 +95,7 @@ impl StateTables {
         true
     }
 
-    /// An expired client has sent a SEQUENCE.
+    /// Reactivates an expired client that has sent a SEQUENCE.
     #[cold]
     fn bring_back(&mut self, client: ClientKey) {
         self.set_phase(client.0, LeasePhase::Active);
@@ -146,30 +146,30 @@ impl StateTables {
         self.clients.get(client.0).is_some_and(|it| it.phase == LeasePhase::AwaitRelease)
     }
 
-    /// The answer when a table is full.
+    /// The error when a table is full.
     pub(super) fn when_full(&self) -> StateFault {
         self.oldest_expired().map_or(StateFault::Failed(Status4::Delay), StateFault::AwaitRemoval)
     }
 
-    /// The answer to a request that a table refused with this status.
+    /// The error for a request that a table refused with this status.
     pub(super) fn refusal(&self, status: Status4) -> StateFault {
         if status == Status4::Delay { self.when_full() } else { status.into() }
     }
 
-    /// Places at which clients are looked for, in turns.
+    /// Places that are searched for clients, in turns.
     fn client_places(&self) -> usize {
         // A shard that is not the home has none.
         if self.clients.is_empty() { 0 } else { self.clients.opened() }
     }
 
-    /// Calls of [`handle_time`](Self::handle_time) that look at each client and at each request
-    /// that waits for a lock: at least one.
+    /// Calls of [`handle_time`](Self::handle_time) that check every client and every request that
+    /// waits for a lock: at least one.
     pub fn turns(&self) -> usize {
         let clients = self.client_places().div_ceil(CLIENTS_PER_TURN);
         clients.max(self.waiters.div_ceil(WAITERS_PER_TURN)).max(1)
     }
 
-    /// Time passes: looks at some clients, in turns.
+    /// Checks some leases, in turns, as time passes.
     pub(super) fn expire_clients(&mut self, now: u64) {
         let places = self.client_places();
         for _ in 0..CLIENTS_PER_TURN.min(places) {
@@ -204,8 +204,8 @@ impl StateTables {
         }
     }
 
-    /// Time passes: leases expire, recalled delegations are due, and the grace period ends. To be
-    /// called in every pass; one call does a bounded amount.
+    /// Handles the passing of time: leases expire, recalled delegations are due, and the grace
+    /// period ends. Must be called in every pass; one call does a bounded amount of work.
     pub fn handle_time(&mut self, now: u64) {
         self.expire_clients(now);
         self.tend_waiters(now);

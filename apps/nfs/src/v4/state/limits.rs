@@ -12,7 +12,7 @@ pub struct StateLimits {
     pub opens_per_client: usize,
     /// Opens of one file.
     pub opens_per_file: usize,
-    /// Opens beyond these limits, for files that were made or cut for an OPEN which found room.
+    /// Opens beyond these limits, for files that were created or cut for an OPEN which found room.
     pub opens_promised: usize,
     /// Pairs of an open and a lock-owner.
     pub lock_states: usize,
@@ -24,7 +24,7 @@ pub struct StateLimits {
     pub ranges_per_client: usize,
     /// Locked ranges of one file.
     pub ranges_per_file: usize,
-    /// Requests for locks whose owners are told when the range may be free.
+    /// Requests for locks whose owners are notified when the range may be free.
     pub waiters: usize,
     /// Such requests of one file.
     pub waiters_per_file: usize,
@@ -32,7 +32,7 @@ pub struct StateLimits {
     pub delegations: usize,
     /// Delegations of one client.
     pub delegations_per_client: usize,
-    /// Delegations of one file: all of them have to come back before somebody writes.
+    /// Delegations of one file: all of them have to be returned before a client writes.
     pub delegations_per_file: usize,
 }
 

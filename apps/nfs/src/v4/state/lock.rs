@@ -16,14 +16,14 @@ use stag_protocol::nfs::v4::{LockType, Stateid, Status4, share};
 /// The lock-owner of a LOCK (`locker4`).
 #[derive(Clone, Copy, Debug)]
 pub enum LockerRef<'a> {
-    /// One that may have no locks under the open yet.
+    /// A lock-owner that may have no locks under the open yet.
     New {
         /// The open.
         open: Stateid,
         /// The lock-owner.
         owner: &'a [u8],
     },
-    /// One that has a stateid for its locks.
+    /// A lock-owner with a stateid for its locks.
     Known(Stateid),
 }
 
@@ -40,7 +40,7 @@ pub struct LockRequest<'a> {
     pub reclaim: bool,
     /// The first octet.
     pub offset: u64,
-    /// Number of octets; all ones = to the end.
+    /// Number of octets; all ones = to the end of the file.
     pub length: u64,
     /// Owner.
     pub locker: LockerRef<'a>,
@@ -57,7 +57,7 @@ pub struct LockTestRequest<'a> {
     pub kind: LockType,
     /// The first octet.
     pub offset: u64,
-    /// Number of octets; all ones = to the end.
+    /// Number of octets; all ones = to the end of the file.
     pub length: u64,
     /// The lock-owner, whose own locks do not conflict.
     pub owner: &'a [u8],
@@ -70,7 +70,7 @@ pub struct UnlockRequest {
     pub locks: StateRequest,
     /// The first octet.
     pub offset: u64,
-    /// Number of octets; all ones = to the end.
+    /// Number of octets; all ones = to the end of the file.
     pub length: u64,
 }
 
@@ -81,11 +81,11 @@ pub struct DeniedLock {
     pub range: LockRange,
     /// True for a write lock.
     pub exclusive: bool,
-    /// The locks that it is one of: [`StateTables::lock_owner`] tells whose they are.
+    /// The locks that it is one of: [`StateTables::lock_owner`] returns their owner.
     pub holder: StateKey,
 }
 
-/// A LOCK that nothing stands in the way of.
+/// A LOCK without conflicts.
 #[derive(Debug)]
 struct LockPlan {
     open: Key,
@@ -96,20 +96,21 @@ struct LockPlan {
     change: LockChange,
 }
 
-/// Conflicting locks that are looked at for one whose client has not expired.
+/// Conflicting locks that are examined to find one whose client has not expired.
 pub(super) const LOCKS_JUDGED: usize = 64;
 
-/// Locked ranges that one operation, or one pass, takes away.
+/// Locked ranges that one operation, or one pass, removes.
 const RANGES_SWEPT: usize = 256;
 
 impl StateTables {
-    /// LOCK: locks a range, or changes the type of what the owner has locked of it.
+    /// LOCK: locks a range, or changes the type of the owner's locks in it.
     ///
     /// # Errors
-    /// INVAL for a range that is none, OPENMODE, [`StateFault::Denied`], GRACE and its like, DELAY
-    /// when a table is full, SERVERFAULT when the client or the file has too many ranges;
-    /// [`StateFault::AwaitPart`] when thousands of write locks become one for reading. A request
-    /// that waits ([`LockType::WriteWait`]) and is denied is notified when the range may be free.
+    /// INVAL for an invalid range, OPENMODE, [`StateFault::Denied`], GRACE and similar, DELAY when
+    /// a table is full, SERVERFAULT when the client or the file has too many ranges;
+    /// [`StateFault::AwaitPart`] when thousands of write locks become one for reading. The owner of
+    /// a waiting request ([`LockType::WriteWait`]) that is denied is notified when the range may be
+    /// free.
     pub fn lock(&mut self, request: &LockRequest<'_>, now: u64) -> Result<Stateid, StateFault> {
         let plan = match self.plan_lock(request, now) {
             Ok(plan) => plan,
@@ -130,7 +131,7 @@ impl StateTables {
         let is_over = self.change_ranges(plan.file, &change);
         self.drop_waiter(plan.file, key, range);
         if !exclusive && !is_over {
-            // Until it is over, others are kept out by more than is locked.
+            // Until it is complete, other owners are kept out of more than is locked.
             if plan.state.is_none()
                 && let Some(state) = self.states.get_mut(key)
             {
@@ -148,8 +149,8 @@ impl StateTables {
         Ok(stateid)
     }
 
-    /// Tells what LOCK would answer, and changes nothing: for a caller who has to lock the file
-    /// somewhere else in between.
+    /// Returns the outcome that LOCK would have, and changes nothing: for a caller who has to lock
+    /// the file elsewhere in between.
     ///
     /// # Errors
     /// Those of [`StateTables::lock`].
@@ -165,7 +166,7 @@ impl StateTables {
         let range = LockRange::new(request.offset, request.length)?;
         self.check_grant(request.client, now)?;
         let Some(file) = self.find_file(request.file) else { return Ok(()) };
-        // The holder of a write delegation keeps its locks to itself.
+        // The holder of a write delegation does not report its locks to the server.
         self.recall(request.file, Some(request.client), RecallScope::Writers, now)?;
         let owner = self.find_owner(request.file, request.client, request.owner);
         let exclusive = request.kind.is_exclusive();
@@ -173,12 +174,12 @@ impl StateTables {
         self.check_ranges(file, asked)
     }
 
-    /// LOCKU: unlocks what the owner has locked of a range; nothing of it is no error.
+    /// LOCKU: unlocks the owner's locks in a range; it is no error if there are none.
     ///
     /// # Errors
-    /// INVAL for a range that is none, those of the stateid, SERVERFAULT or DELAY when a lock would
-    /// have to be split and there is no place; [`StateFault::AwaitPart`] when the owner has so many
-    /// locks there that a part of them is left.
+    /// INVAL for an invalid range, the errors of the stateid, SERVERFAULT or DELAY when a lock
+    /// would have to be split and there is no place; [`StateFault::AwaitPart`] when the owner has
+    /// too many locks there for one operation.
     pub fn unlock(&mut self, request: &UnlockRequest) -> Result<Stateid, StateFault> {
         let range = LockRange::new(request.offset, request.length)?;
         let key = self.resolve(&request.locks, Some(StateidKind::Locks))?;
@@ -202,7 +203,7 @@ impl StateTables {
         }
     }
 
-    /// Finds what a LOCK is about, and judges it.
+    /// Finds the open and the lock state of a LOCK, and checks it.
     fn plan_lock(&self, request: &LockRequest<'_>, now: u64) -> Result<LockPlan, StateFault> {
         let range = LockRange::new(request.offset, request.length)?;
         let exclusive = request.kind.is_exclusive();
@@ -267,7 +268,7 @@ impl StateTables {
         }
     }
 
-    /// Judges a lock against those that are held of the file.
+    /// Checks a lock against the locks of the file.
     pub(super) fn check_ranges(&self, file: Key, asked: HeldLock) -> Result<(), StateFault> {
         let Some(entry) = self.files.get(file) else { return Ok(()) };
         let (mut past, mut expired) = (None, None);
@@ -287,8 +288,8 @@ impl StateTables {
         expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
     }
 
-    /// Works out the change that gives a range of an owner a type, or unlocks it, and finds out if
-    /// there is room for it.
+    /// Plans a change of the type of an owner's range, or its unlocking, and checks that there is
+    /// room for it.
     fn plan_change(
         &self,
         file: Key,
@@ -310,8 +311,8 @@ impl StateTables {
         let is_full = of_client + growth > limits.ranges_per_client
             || entry.locks.len() + growth > limits.ranges_per_file;
         if growth > 0 && is_full {
-            // Waiting does not help. RFC 8881 §15.2 has no status of LOCK and LOCKU for it but the
-            // one for what no other status is about.
+            // Waiting does not help. Of the statuses that RFC 8881 §15.2 allows for LOCK and LOCKU,
+            // only the generic one applies.
             return Err(Status4::ServerFault.into());
         }
         if growth > 0 && self.ranges + growth > limits.ranges {
@@ -320,8 +321,8 @@ impl StateTables {
         Ok(change)
     }
 
-    /// Makes a change for which there is room. Returns true if it is over; if not, ranges that
-    /// are obsolete by it go later.
+    /// Makes a change for which there is room. Returns true if it is complete; if not, the ranges
+    /// that it made obsolete are removed later.
     fn change_ranges(&mut self, key: Key, change: &LockChange) -> bool {
         let Some(file) = self.files.get_mut(key) else { return true };
         let before = file.locks.len();
@@ -336,7 +337,7 @@ impl StateTables {
         is_over
     }
 
-    /// Takes at most `most` obsolete ranges of an owner away: their number.
+    /// Removes at most `most` obsolete ranges of an owner. Returns their number.
     fn sweep_owner(&mut self, key: Key, owner: u64, most: usize) -> usize {
         let Some(file) = self.files.get_mut(key) else { return 0 };
         let weakened = &mut self.weakened;
@@ -345,7 +346,7 @@ impl StateTables {
         count
     }
 
-    /// Goes on with changes that are not over. To be called in every pass.
+    /// Continues incomplete changes. Must be called in every pass.
     #[inline]
     pub fn sweep_ranges(&mut self) {
         if !self.sweeping.is_empty() {
@@ -371,7 +372,7 @@ impl StateTables {
         }
     }
 
-    /// Returns true while there is something for [`StateTables::sweep_ranges`], or a range for
+    /// Returns true while there is work for [`StateTables::sweep_ranges`], or a range for
     /// [`StateTables::next_weakened`].
     pub fn has_ranges_to_go(&self) -> bool {
         !self.sweeping.is_empty() || !self.weakened.is_empty()

@@ -14,19 +14,19 @@ use stag_pools::table::{Key, Table};
 use stag_protocol::nfs::v4::state::OpenShare;
 use stag_protocol::nfs::v4::{DelegationType, Stateid, Status4, share};
 
-/// The claim of an OPEN on its file (`open_claim4`). The two claims of a client that restarted with
-/// its delegations are not supported, and the caller refuses them.
+/// The claim of an OPEN on its file (`open_claim4`). The caller refuses the two claims of a client
+/// that restarted with its delegations, which are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Nothing: CLAIM_NULL, CLAIM_FH.
+    /// No previous state: CLAIM_NULL, CLAIM_FH.
     New,
     /// A delegation of the client's: CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH.
     Delegated(Stateid),
-    /// An open, and such a delegation, of before the server restarted: CLAIM_PREVIOUS.
+    /// An open, and a delegation of this type, from before the server restarted: CLAIM_PREVIOUS.
     Previous(DelegationType),
 }
 
-/// An OPEN of a regular file that exists, after the permission of the caller was checked.
+/// An OPEN of an existing regular file, after the permission of the caller was checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenRequest<'a> {
     /// The client.
@@ -35,16 +35,16 @@ pub struct OpenRequest<'a> {
     pub file: FileRef<'a>,
     /// The open-owner.
     pub owner: &'a [u8],
-    /// Access and wants as they came.
+    /// Access and wants as received.
     pub access: u32,
-    /// Denial as it came.
+    /// Denial as received.
     pub deny: u32,
     /// Claim.
     pub claim: Claim,
-    /// Facts about a delegation.
+    /// Facts that decide about a delegation.
     pub offer: DelegationOffer,
-    /// True if its file was made or cut for it, after [`StateTables::check_room`] had found room:
-    /// a table that has become full since does not refuse it.
+    /// True if its file was created or cut for it, after [`StateTables::check_room`] had found
+    /// room: a table that has become full since does not refuse it.
     pub is_promised: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct Opened {
     pub delegation: DelegationOutcome,
 }
 
-/// A stateid that an operation names.
+/// A stateid that an operation refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct StateRequest {
     /// The client of the session.
@@ -73,16 +73,16 @@ pub struct StateRequest {
 /// Holder of an open that conflicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShareConflict {
-    /// A client that is there.
+    /// A client whose lease has not expired.
     Held,
-    /// None but expired clients, as far as was looked: one of them.
+    /// Only expired clients, of the opens examined: one of them.
     Expired(ClientKey),
 }
 
-/// Opens in the way of an access that are looked at for one whose client has not expired.
+/// Conflicting opens that are examined to find one whose client has not expired.
 const OPENS_JUDGED: usize = 64;
 
-/// Lock states without locks that one CLOSE takes away at a time.
+/// Lock states without locks that one CLOSE removes at a time.
 const LOCK_STATES_CLOSED: usize = 128;
 
 /// Arguments of OPEN_DOWNGRADE.
@@ -90,19 +90,19 @@ const LOCK_STATES_CLOSED: usize = 128;
 pub struct DowngradeRequest {
     /// The open.
     pub open: StateRequest,
-    /// Access that stays, as it came.
+    /// Remaining access, as received.
     pub access: u32,
-    /// Denial that stays, as it came.
+    /// Remaining denial, as received.
     pub deny: u32,
 }
 
 impl StateTables {
-    /// OPEN: gives the client access to a file, or more access to one that the open-owner has open
+    /// OPEN: grants the client access to a file, or more access to one that the open-owner has open
     /// already.
     ///
     /// # Errors
-    /// INVAL for bits that are not defined, SHARE_DENIED, DELAY when a table is full, and what the
-    /// claim is refused with.
+    /// INVAL for undefined bits, SHARE_DENIED, DELAY when a table is full, and the errors of the
+    /// claim.
     pub fn open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
         check_bits(request.access, request.deny)?;
         self.check_claim(request, now)?;
@@ -111,8 +111,8 @@ impl StateTables {
         self.give_open(request, now)
     }
 
-    /// OPEN_DOWNGRADE: takes access and denial of an open away, down to what some of its OPENs
-    /// asked for.
+    /// OPEN_DOWNGRADE: reduces access and denial of an open to those that some of its OPENs asked
+    /// for.
     ///
     /// # Errors
     /// Those of the stateid; INVAL for any other access or denial.
@@ -139,7 +139,7 @@ impl StateTables {
             return Err(Status4::LocksHeld.into());
         }
         if !self.drop_lock_states(key, LOCK_STATES_CLOSED) {
-            // The same CLOSE goes on with the others.
+            // A retry of the same CLOSE continues with the others.
             self.work.push(StateWork::GoOn(request.file));
             return Err(StateFault::AwaitPart);
         }
@@ -147,7 +147,7 @@ impl StateTables {
         Ok(())
     }
 
-    /// Judges the claim of an OPEN.
+    /// Checks the claim of an OPEN.
     fn check_claim(&self, request: &OpenRequest<'_>, now: u64) -> Result<(), StateFault> {
         match request.claim {
             Claim::New => self.check_grant(request.client, now),
@@ -156,7 +156,7 @@ impl StateTables {
         }
     }
 
-    /// Judges an OPEN before it cuts its file, which no open may deny.
+    /// Checks an OPEN before it cuts its file: no open may deny that.
     ///
     /// # Errors
     /// SHARE_DENIED; [`StateFault::AwaitRemoval`].
@@ -164,7 +164,7 @@ impl StateTables {
         self.judge_shares(file, access | share::WRITE, deny, false)
     }
 
-    /// Judges an OPEN before its file is made or cut, which a full table must not follow.
+    /// Checks for room before an OPEN creates or cuts its file, since it must not fail afterwards.
     ///
     /// # Errors
     /// DELAY when a table is full; [`StateFault::AwaitRemoval`].
@@ -185,8 +185,8 @@ impl StateTables {
         self.judge_room(client, None, 0, false).is_ok()
     }
 
-    /// Judges the place of one more open in tables that have `more` places than they are meant to.
-    /// An OPEN that is exempt is not held to the share of its client and host.
+    /// Checks for a place for one more open in tables with `more` places than their limits. An
+    /// exempt OPEN is not limited to the share of its client and host.
     fn judge_room(
         &self,
         client: ClientKey,
@@ -215,7 +215,7 @@ impl StateTables {
         self.judge_shares(request.file.id, request.access, request.deny, is_reclaim)
     }
 
-    /// Judges the bits of an OPEN against all opens of the file.
+    /// Checks the bits of an OPEN against all opens of the file.
     fn judge_shares(
         &self,
         file: FileId,
@@ -232,8 +232,8 @@ impl StateTables {
         }
     }
 
-    /// Looks for an open that does not let this access and denial be. Of opens of expired clients
-    /// it looks at a few.
+    /// Looks for an open that conflicts with this access and denial. Of opens of expired clients it
+    /// examines a few.
     pub(super) fn share_conflict(
         &self,
         file: FileId,
@@ -253,7 +253,7 @@ impl StateTables {
         expired
     }
 
-    /// Judges an OPEN against the delegations of others, which are recalled.
+    /// Checks an OPEN against the delegations of other clients, which are recalled.
     fn check_delegations(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<(), StateFault> {
         // RFC 8881 §10.4 [8881-240]: an open for writing, or that denies reading, ends delegations
         // for reading, and any open those for writing
@@ -275,7 +275,7 @@ impl StateTables {
         self.recall(request.file.id, Some(request.client), scope, now)
     }
 
-    /// Enters an OPEN that nothing conflicts with.
+    /// Enters an OPEN without conflicts.
     fn give_open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
         let known = self.find_open(request.client.0, request.file.id, request.owner);
         let is_new = known.is_none();
@@ -327,8 +327,8 @@ impl StateTables {
         self.refresh_open(key.0)
     }
 
-    /// The answer when a file has as many opens as it may have: an expired client that has it open
-    /// may make room. A few of its opens are looked at.
+    /// The error when a file has its maximum of opens: an expired client that has it open may make
+    /// room. Only a few of its opens are examined.
     fn when_crowded(&self, file: FileId) -> StateFault {
         let opens = self.file(file).into_iter().flat_map(|file| file.opens.iter());
         let mut holders = opens.take(OPENS_JUDGED).filter_map(|key| self.states.get(key));
@@ -361,7 +361,7 @@ impl StateTables {
         }
     }
 
-    /// Gives the stateid of an open that was changed: its sequence ID rises.
+    /// Returns the stateid of a changed open, with the next sequence ID.
     fn changed_open(&mut self, key: Key) -> Result<Stateid, StateFault> {
         let state = self.states.get_mut(key).ok_or(Status4::BadStateid)?;
         // RFC 8881 §9.9 [8881-204]: it rises also when access and denial stay the same
@@ -369,13 +369,13 @@ impl StateTables {
         self.refresh_open(key)
     }
 
-    /// Gives the stateid of an open, and notes its access for other shards.
+    /// Returns the stateid of an open, and notes its access for other shards.
     fn refresh_open(&mut self, key: Key) -> Result<Stateid, StateFault> {
         self.note_changed(key);
         Ok(self.stateid(super::StateKey(key)).ok_or(Status4::BadStateid)?)
     }
 
-    /// Takes an open that is gone out of its file.
+    /// Removes an ended open from its file.
     pub(super) fn end_open(&mut self, entry: &StateEntry) {
         let StateKind::Open(OpenEntry { owner, share, place, locks }) = &entry.kind else { return };
         self.opens -= 1;
@@ -394,7 +394,7 @@ impl StateTables {
     }
 }
 
-/// Refuses bits that no OPEN may have.
+/// Refuses bits that are invalid in any OPEN.
 const fn check_bits(access: u32, deny: u32) -> Result<(), Status4> {
     if share::are_valid(access, deny) { Ok(()) } else { Err(Status4::Inval) }
 }

@@ -5,7 +5,7 @@ use stag_pools::table::Key;
 use stag_protocol::nfs::v4::share;
 use stag_protocol::nfs::v4::state::ShareClass;
 
-/// Opens of a file, those of one class after those of another.
+/// Opens of a file, sorted by class.
 #[derive(Debug, Default)]
 pub(super) struct FileOpens {
     opens: Vec<Key>,
@@ -29,7 +29,7 @@ impl FileOpens {
         self.opens.iter().copied()
     }
 
-    /// The opens of classes that `is_meant` is true of.
+    /// The opens of the classes for which `is_meant` is true.
     pub fn of(&self, is_meant: impl Fn(ShareClass) -> bool) -> impl Iterator<Item = Key> {
         let mut end = 0;
         let classes = ShareClass::all().zip(self.counts).filter(|(_, count)| *count > 0);
@@ -52,11 +52,11 @@ impl FileOpens {
         counts.any(|(class, count)| count > 0 && class.access() & share::WRITE != 0)
     }
 
-    /// Adds an open. `moved` gets each open whose place changes, and the place.
+    /// Adds an open. `moved` is called with each open whose place changes, and its new place.
     pub fn insert(&mut self, open: Key, class: ShareClass, mut moved: impl FnMut(Key, usize)) {
         let mut hole = self.opens.len();
         self.opens.push(open);
-        // The first open of each later class goes to the end of its class.
+        // The first open of each later class moves to the end of its class.
         for later in ShareClass::all().rev().take_while(|later| *later != class) {
             let count = self.count(later) as usize;
             if count > 0 {
@@ -71,10 +71,10 @@ impl FileOpens {
         }
     }
 
-    /// Takes the open at `place` out, which is of this class.
+    /// Removes the open at `place`, which has this class.
     pub fn remove(&mut self, place: usize, class: ShareClass, mut moved: impl FnMut(Key, usize)) {
         let (mut hole, mut end) = (place, 0);
-        // The last open of this class and of each later one closes the gap in front of it.
+        // The last open of this class and of each later one fills the gap before it.
         for (at, count) in ShareClass::all().zip(self.counts) {
             end += count as usize;
             if at.index() < class.index() || count == 0 {

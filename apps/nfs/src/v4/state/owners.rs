@@ -8,7 +8,7 @@ use crate::steps;
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Status4, state::LockRange};
 
-/// The number of an owner without locks: that of no client.
+/// The number of an owner without locks, which no client has.
 pub(super) const NO_OWNER: u64 = u64::MAX;
 
 /// The place of an owner's client, by its number.
@@ -44,7 +44,7 @@ impl StateTables {
         owner.states.first().map(|key| StateKey(*key))
     }
 
-    /// Judges the place of one more lock state of a file.
+    /// Checks for a place for one more lock state of a file.
     ///
     /// # Errors
     /// DELAY without one; [`StateFault::AwaitRemoval`].
@@ -65,7 +65,7 @@ impl StateTables {
         if is_full { Err(Status4::Delay.into()) } else { Ok(()) }
     }
 
-    /// Adds a lock state under an open: it and the number of its lock-owner.
+    /// Adds a lock state under an open. Returns it and the number of its lock-owner.
     pub(super) fn add_lock_state(
         &mut self,
         client: ClientKey,
@@ -127,7 +127,7 @@ impl StateTables {
         })
     }
 
-    /// Takes a lock state that is gone out of its file, with its locks.
+    /// Removes an ended lock state from its file, with its locks.
     pub(super) fn end_locks(&mut self, entry: &StateEntry) {
         let StateKind::Locks(locks) = &entry.kind else { return };
         self.lock_states -= 1;
@@ -163,7 +163,7 @@ impl StateTables {
         }
     }
 
-    /// Drops at most `most` ranges of a state that goes, if they are to go with it: their number.
+    /// Drops at most `most` ranges of an ending state, if they end with it. Returns their number.
     pub(super) fn drop_ranges_of(&mut self, state: Key, most: usize) -> usize {
         let Some(entry) = self.states.get(state) else { return 0 };
         let StateKind::Locks(locks) = &entry.kind else { return 0 };
@@ -175,7 +175,7 @@ impl StateTables {
         }
     }
 
-    /// Drops at most `most` ranges of a lock-owner: their number.
+    /// Drops at most `most` ranges of a lock-owner. Returns their number.
     fn drop_ranges(&mut self, key: Key, number: u64, most: usize) -> usize {
         let Some(file) = self.files.get_mut(key) else { return 0 };
         let weakened = &mut self.weakened;
@@ -187,7 +187,7 @@ impl StateTables {
         released
     }
 
-    /// Counts ranges of a lock-owner.
+    /// Updates the number of ranges of a lock-owner.
     pub(super) fn count_ranges(&mut self, number: u64, added: usize, gone: usize) {
         self.ranges = self.ranges + added - gone;
         if let Some(client) = self.clients.key_at(client_of(number)) {
@@ -198,7 +198,7 @@ impl StateTables {
         }
     }
 
-    /// The lock state under an open that goes before it.
+    /// The lock state under an open that is removed next.
     pub(super) fn lock_state_under(&self, open: Key) -> Option<Key> {
         match &self.states.get(open)?.kind {
             StateKind::Open(open) => open.locks.last().copied(),
@@ -206,7 +206,7 @@ impl StateTables {
         }
     }
 
-    /// Takes at most `most` lock states under an open away. Returns true if none is left.
+    /// Removes at most `most` lock states under an open. Returns true if none is left.
     pub(super) fn drop_lock_states(&mut self, open: Key, most: usize) -> bool {
         for _ in 0..most {
             steps::count();
@@ -216,7 +216,7 @@ impl StateTables {
         self.lock_state_under(open).is_none()
     }
 
-    /// Notes a range that was shown to programs of the host, and is not locked.
+    /// Notes a range that was shown to local programs, and is not locked.
     pub fn note_weakened(&mut self, file: FileId, range: LockRange) {
         self.weakened.extend(self.find_file(file).map(|file| (file, range)));
     }

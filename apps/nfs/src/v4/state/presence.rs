@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 /// Buckets of files.
 const BUCKETS: usize = 65_536;
 
-/// In the octet of a bucket: one of its files has a delegation or denies something.
+/// Bit of a bucket's octet: one of its files has a delegation or denies access.
 const PRESENT: u8 = 1;
-/// In it: one of them has a delegation for writing.
+/// Bit of a bucket's octet: one of its files has a delegation for writing.
 const HELD: u8 = 2;
 
-/// One octet for each bucket of files: zero if no file of it has a delegation or denies anything.
+/// One octet for each bucket of files: zero if none of its files has a delegation or denies access.
 /// Each bucket is written by the shard that owns its files, and read by all.
 ///
-/// A change without a stateid (version 3, SETATTR, REMOVE, RENAME, LINK) asks
-/// [`PresenceFilter::may_conflict`] before it is made. The owner sets the octet, and grants only
-/// when every shard has said that its calls are over which may have asked before
-/// (`v4/announce.rs`); it looks at the file's attributes after the grant.
+/// A change without a stateid (version 3, SETATTR, REMOVE, RENAME, LINK) checks
+/// [`PresenceFilter::may_conflict`] before it is made. The owner sets the octet, and grants a
+/// delegation after every shard has confirmed that calls which may have checked before are complete
+/// (`v4/announce.rs`). It reads the file's attributes after the grant.
 #[derive(Debug)]
 pub struct PresenceFilter(Box<[AtomicU8]>);
 
@@ -32,17 +32,17 @@ impl PresenceFilter {
 
     /// Returns true if the owner of the file has to be asked.
     pub fn may_conflict(&self, file: FileId) -> bool {
-        // A missing bucket cannot be; if it could, the owner would have to be asked.
+        // A missing bucket is impossible; if there were one, the owner would have to be asked.
         self.0.get(bucket(file)).is_none_or(|octet| octet.load(Ordering::Relaxed) != 0)
     }
 
-    /// Returns true if a client may have changed the file and not told yet: it, or another one of
-    /// its bucket, has a delegation for writing.
+    /// Returns true if a client may have changed the file without reporting it yet: it, or another
+    /// one of its bucket, has a delegation for writing.
     pub fn may_be_held(&self, file: FileId) -> bool {
         self.0.get(bucket(file)).is_none_or(|octet| octet.load(Ordering::Relaxed) & HELD != 0)
     }
 
-    /// The number of the shard that owns the file's state, of so many.
+    /// The number of the shard that owns the file's state, out of `shards`.
     pub fn owner(file: FileId, shards: usize) -> usize {
         bucket(file) % shards.max(1)
     }
@@ -70,9 +70,9 @@ const fn bucket(file: FileId) -> usize {
 /// Files of one bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct BucketCounts {
-    /// Those that have delegations or denials.
+    /// Number with delegations or denials.
     present: u32,
-    /// Those of them that have a delegation for writing.
+    /// Number with a delegation for writing.
     held: u32,
 }
 
@@ -84,14 +84,14 @@ impl BucketCounts {
     }
 }
 
-/// The owner's side: how many files of each bucket are there.
+/// The owner's side: the number of files in each bucket.
 #[derive(Debug)]
 pub(super) struct Presence {
     filter: Arc<PresenceFilter>,
     counts: Box<[BucketCounts]>,
     /// Files of all buckets.
     files: usize,
-    /// Those of them that have a delegation for writing.
+    /// Number with a delegation for writing.
     held: usize,
 }
 
@@ -121,13 +121,13 @@ impl Presence {
     }
 }
 
-/// Counts one more, or one less.
+/// Adds or subtracts one.
 const fn add(count: &mut u32, is_more: bool) {
     *count = if is_more { *count + 1 } else { *count - 1 };
 }
 
 impl StateTables {
-    /// Shows in the filter if a file has delegations or denials, after any of them changed.
+    /// Updates the filter after delegations or denials of a file changed.
     pub(super) fn show_presence(&mut self, file: Key) {
         let states = &self.states;
         let Some(file) = self.files.get_mut(file) else { return };
@@ -146,7 +146,7 @@ impl StateTables {
         }
     }
 
-    /// Shows in the filter that a file may get a delegation at any moment, or not any more.
+    /// Shows in the filter that a file may get a delegation at any moment, or no longer.
     pub fn show_announced(&mut self, file: FileId, is_announced: bool) {
         self.presence.count(file, is_announced);
     }

@@ -17,7 +17,7 @@ struct RangeEnd {
     exclusive: bool,
 }
 
-/// Ranges of an owner that a change has made obsolete: all that begin in here.
+/// Obsolete ranges of an owner after a change: all that begin in here.
 #[derive(Clone, Copy, Debug)]
 struct Obsolete {
     owner: u64,
@@ -27,16 +27,16 @@ struct Obsolete {
     is_unlock: bool,
 }
 
-/// A change that is worked out and not made yet.
+/// A change that is planned and not made yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LockChange {
     pub owner: u64,
     /// The new lock, joined with its neighbours.
     locked: Option<HeldLock>,
     asked: LockRange,
-    /// Ranges at the ends that go, by their first bytes.
+    /// Ranges at the ends that are removed, by their first bytes.
     gone: [Option<u64>; 3],
-    /// Parts of them that stay.
+    /// Their remaining parts.
     stays: [Option<HeldLock>; 2],
     /// True if ranges inside are obsolete.
     has_obsolete: bool,
@@ -50,7 +50,7 @@ impl LockChange {
         self
     }
 
-    /// Ranges that the change adds, less the ranges that it takes away at once.
+    /// Ranges that the change adds, less the ranges that it removes at once.
     pub fn growth(&self) -> usize {
         let added = self.stays.iter().flatten().count() + usize::from(self.locked.is_some());
         let gone = self.gone.iter().flatten().count() + usize::from(self.has_obsolete);
@@ -79,7 +79,7 @@ impl FileLocks {
         self.ranges.iter().map(|(&(owner, first), end)| held(owner, first, end))
     }
 
-    /// Finds a lock of another owner that conflicts (LOCKT), past another one that does.
+    /// Finds a conflicting lock of another owner (LOCKT), after a given one.
     pub fn conflict(&self, asked: &HeldLock, past: Option<HeldLock>) -> Option<HeldLock> {
         let HeldLock { owner, range, exclusive } = *asked;
         let find = |index: &SpanIndex, exclusive, past: Option<HeldLock>| {
@@ -105,13 +105,13 @@ impl FileLocks {
         self.ranges.range((owner, 0)..=(owner, u64::MAX)).next().is_some()
     }
 
-    /// Returns true if a change of the owner's locks has not come to its end.
+    /// Returns true if a change of the owner's locks is not complete.
     pub fn is_changing(&self, owner: u64) -> bool {
         self.obsolete.iter().any(|one| one.owner == owner)
     }
 
-    /// Works out the change that gives what the owner holds of a range a type, or unlocks it. The
-    /// owner [has no other](Self::is_changing) change that goes on.
+    /// Plans a change of the type of a range, or its unlocking. The owner must have [no
+    /// other](Self::is_changing) incomplete change.
     pub fn plan(&self, owner: u64, asked: LockRange, exclusive: Option<bool>) -> LockChange {
         let mut change = LockChange {
             owner,
@@ -121,8 +121,8 @@ impl FileLocks {
             stays: [None; 2],
             has_obsolete: false,
         };
-        // The last that begins in front, and the last that begins within or next to the range: the
-        // others inside reach over neither end.
+        // The last that begins before the range, and the last that begins within or next to it: the
+        // others inside extend beyond neither end.
         let upto = asked.last().saturating_add(1);
         let front = asked.offset().checked_sub(1);
         let front = front.and_then(|before| self.last_from(owner, 0, before));
@@ -177,7 +177,7 @@ impl FileLocks {
         freed.into_iter().flatten()
     }
 
-    /// Takes at most `most` obsolete ranges of an owner away. Returns their number and, through
+    /// Removes at most `most` obsolete ranges of an owner. Returns their number and, through
     /// `freed`, the unlocked ones.
     pub fn sweep(&mut self, owner: u64, most: usize, mut freed: impl FnMut(LockRange)) -> usize {
         let place = self.obsolete.iter().position(|one| one.owner == owner);
@@ -200,7 +200,7 @@ impl FileLocks {
         count
     }
 
-    /// Drops at most `most` ranges of an owner: their number.
+    /// Drops at most `most` ranges of an owner. Returns their number.
     pub fn release(&mut self, owner: u64, most: usize, mut freed: impl FnMut(LockRange)) -> usize {
         let mut count = 0;
         while count < most
@@ -231,7 +231,7 @@ impl FileLocks {
         }
     }
 
-    /// The first byte from which on nothing is locked up to `at`, which is not locked.
+    /// The first byte of the unlocked gap that contains `at`, which is not locked.
     pub fn free_from(&self, at: u64) -> u64 {
         let reach = self.read.reach(at).max(self.write.reach(at));
         reach.map_or(0, |last| last.saturating_add(1).min(at))

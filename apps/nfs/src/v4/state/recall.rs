@@ -10,10 +10,10 @@ use stag_pools::table::Key;
 use stag_protocol::nfs::v4::state::{DelegationPhase, RecallAnswer, RecallStep};
 use stag_protocol::nfs::v4::{Stateid, sequence_flag};
 
-/// Delegations that a request cannot go beside.
+/// Delegations that a request conflicts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecallScope {
-    /// Those for writing: the request reads.
+    /// Write delegations: the request reads.
     Writers,
     /// All: the request changes the file, its attributes or its names, or denies reading.
     All,
@@ -33,33 +33,33 @@ impl From<IoAccess> for RecallScope {
 pub struct RecallOrder {
     /// The client.
     pub client: ClientKey,
-    /// Names the delegation here.
+    /// Key of the delegation here.
     pub state: StateKey,
     /// Its stateid, with the sequence ID zero that callbacks have.
     pub stateid: Stateid,
     /// Filehandle of the file.
     pub handle: Box<[u8]>,
-    /// The request whose reply may still be under way, for the referring call list.
+    /// The request whose reply may still be in flight, for the referring call list.
     pub referring: Option<GrantingCall>,
 }
 
 /// Milliseconds after which the reply that carried a delegation has arrived.
 const OFFER_MS: u64 = 1_000;
 
-/// Recalls that one call of [`StateTables::handle_time`] looks at.
+/// Recalls that one call of [`StateTables::handle_time`] examines.
 const RECALLS_PER_TURN: usize = 64;
 
-/// Milliseconds before its deadline from which on a delegation counts as nearly revoked: time is
-/// looked at once a second.
+/// Milliseconds before its deadline from which on a delegation counts as nearly revoked: deadlines
+/// are checked once a second.
 const NEARLY_MS: u64 = 1_000;
 
 /// Milliseconds between two CB_RECALL_ANY.
 const RECALL_ANY_MS: u64 = 5_000;
 
 impl StateTables {
-    /// Judges a request without a stateid that reads or changes a file, its attributes or its
-    /// names: SETATTR, REMOVE and RENAME (for the file that goes, too), LINK, and what version 3
-    /// does, which has no client. Delegations of others are recalled.
+    /// Checks a request without a stateid that reads or changes a file, its attributes or its
+    /// names: SETATTR, REMOVE and RENAME (also for a file that is replaced), LINK, and operations
+    /// of version 3, which have no client. Delegations of other clients are recalled.
     ///
     /// # Errors
     /// [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
@@ -91,8 +91,8 @@ impl StateTables {
         fault
     }
 
-    /// Returns true if the client's time to return a delegation is as good as over: then it alone
-    /// is taken away, and not all that a client has which was not heard of since.
+    /// Returns true if the client's time to return a delegation is nearly over. Then only the
+    /// delegation is revoked, and not all state of a client that has been silent since.
     fn is_nearly_revoked(&self, state: StateKey, now: u64) -> bool {
         let kind = self.states.get(state.0).map(|entry| &entry.kind);
         let Some(StateKind::Delegation(held)) = kind else { return false };
@@ -102,9 +102,9 @@ impl StateTables {
         }
     }
 
-    /// Recalls all delegations of a file for a program of the host, or for what is like one to the
-    /// host. If there is a `patience`, in milliseconds, they are revoked when it is over at the
-    /// latest: the program then goes on.
+    /// Recalls all delegations of a file for a local program, or for a request that acts like one
+    /// on the host. If there is a `patience`, in milliseconds, they are revoked when it is over at
+    /// the latest: the program then continues.
     ///
     /// # Errors
     /// As [`recall`](Self::recall).
@@ -129,7 +129,7 @@ impl StateTables {
         outcome
     }
 
-    /// Recalls a delegation for a reason of the caller's: memory is short, or CB_GETATTR was not
+    /// Recalls a delegation for a reason of the caller: memory is short, or CB_GETATTR was not
     /// answered.
     pub fn begin_recall(&mut self, state: StateKey, now: u64) {
         let place = self.recalling.len();
@@ -147,7 +147,7 @@ impl StateTables {
         self.work.push(StateWork::Recall(order));
     }
 
-    /// CB_RECALL for a delegation, as it would be sent at this time.
+    /// The CB_RECALL for a delegation, if sent at this time.
     pub fn recall_order(&self, state: StateKey, now: u64) -> Option<RecallOrder> {
         let entry = self.states.get(state.0)?;
         let StateKind::Delegation(held) = &entry.kind else { return None };
@@ -163,14 +163,14 @@ impl StateTables {
         })
     }
 
-    /// The client has shown that it got the reply which carried the delegation.
+    /// The client has shown that it got the reply with the delegation.
     pub fn handle_offer_seen(&mut self, state: StateKey) {
         if let Some(held) = self.delegation_mut(state) {
             held.machine.handle_seen();
         }
     }
 
-    /// CB_RECALL left for the first time: the client has a lease's time from here on.
+    /// CB_RECALL was sent for the first time: the client has the time of a lease from here on.
     pub fn handle_recall_sent(&mut self, state: StateKey, now: u64) {
         let lease = self.lease;
         if let Some(held) = self.delegation_mut(state) {
@@ -178,14 +178,14 @@ impl StateTables {
         }
     }
 
-    /// CB_RECALL was answered, or was not. Returns true if it has to be sent again after a moment.
+    /// Handles the outcome of CB_RECALL. Returns true if it has to be sent again after a moment.
     pub fn handle_recall_answer(&mut self, state: StateKey, answer: RecallAnswer) -> bool {
         let step = self.delegation_mut(state).map(|held| held.machine.handle_recall_answer(answer));
         step == Some(RecallStep::SendAgain)
     }
 
-    /// Revokes a delegation, after it was recorded that its client may not reclaim. Those who wait
-    /// for it go on. Its stateid stays until the client frees it.
+    /// Revokes a delegation, after it was recorded that its client may not reclaim. Requests that
+    /// wait for it are resumed. Its stateid remains until the client frees it.
     pub fn revoke(&mut self, state: StateKey) {
         let Some(held) = self.delegation_mut(state) else { return };
         if held.machine.revoke() != RecallStep::RevokedGoOn {
@@ -207,7 +207,7 @@ impl StateTables {
         self.delegations
     }
 
-    /// Flags of SEQUENCE's reply that tell a client about state that was taken from it.
+    /// Flags of SEQUENCE's reply that report revoked state to a client.
     pub fn sequence_flags(&self, client: ClientKey) -> u32 {
         match self.clients.get(client.0) {
             // RFC 8881 §10.4.5 [8881-236]: a client is told of revoked delegations until it has
@@ -217,7 +217,7 @@ impl StateTables {
         }
     }
 
-    /// Time passes: looks at some recalls, in turns.
+    /// Examines some recalls, in turns, as time passes.
     pub(super) fn expire_recalls(&mut self, now: u64) {
         for _ in 0..RECALLS_PER_TURN.min(self.recalling.len()) {
             let turn = self.next_recall.checked_rem(self.recalling.len()).unwrap_or(0);
@@ -230,7 +230,7 @@ impl StateTables {
         }
     }
 
-    /// Takes a recall out of the list, which is at `place`.
+    /// Removes a recall, which is at `place`, from the list.
     pub(super) fn forget_recall(&mut self, state: StateKey, place: usize) {
         if self.recalling.get(place) != Some(&state) {
             return;
@@ -249,13 +249,13 @@ impl StateTables {
         let Some(held) = self.delegation_mut(state) else { return false };
         let is_late = held.revoke_at.is_some_and(|at| now >= at);
         match held.machine.phase() {
-            // Nobody waits longer, whatever time the client has.
+            // The local program waits no longer, whatever time the client has.
             DelegationPhase::AwaitRecallSent | DelegationPhase::AwaitReturn { .. } if is_late => {
                 if !std::mem::replace(&mut held.is_revoke_asked, true) {
                     self.work.push(StateWork::Revoke(state));
                 }
             }
-            // No back channel for a lease: the client's time begins although nothing was sent.
+            // No back channel for a lease: the client's time begins although no recall was sent.
             DelegationPhase::AwaitRecallSent if now.saturating_sub(held.asked_at) >= lease => {
                 held.machine.handle_recall_sent(now, lease);
             }

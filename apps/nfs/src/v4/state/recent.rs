@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Milliseconds for which a file gets no delegation after a recall.
 pub const CONTENTION_MS: u64 = 60_000;
 
-/// Files that are remembered at most; the oldest is forgotten first.
+/// Files that are remembered at most; the oldest is dropped first.
 const FILES_MAX: usize = 256;
 
 /// The files of the last recalls.

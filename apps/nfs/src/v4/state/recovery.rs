@@ -12,19 +12,19 @@ pub(super) struct Recovery {
     record: GraceRecord,
 }
 
-/// The record that says which clients may reclaim after the next restart.
+/// The stable record of the clients that may reclaim after the next restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GraceRecord {
-    /// It is that of the last start.
+    /// It is from the last start.
     LastStart,
-    /// The caller was asked to write that of this one.
+    /// The caller was asked to write one for this start.
     AwaitWritten,
-    /// It is that of this start.
+    /// It is from this start.
     ThisStart,
 }
 
 impl Recovery {
-    /// No grace period: nobody had state.
+    /// No grace period: no client had state.
     pub const fn none() -> Self {
         Self { grace: Grace::begin(0, 0), record: GraceRecord::ThisStart }
     }
@@ -42,7 +42,7 @@ impl Recovery {
         must
     }
 
-    /// Listed clients that are awaited, if there is a grace period.
+    /// Number of listed clients that are awaited, if there is a grace period.
     pub fn awaited(&self) -> Option<u32> {
         (!self.is_over()).then(|| self.grace.awaited())
     }
@@ -53,8 +53,8 @@ impl Recovery {
 }
 
 impl StateTables {
-    /// Begins the grace period of a server whose records list so many clients, until `ends_at` at
-    /// the latest. It ends as soon as all of them are complete.
+    /// Begins the grace period of a server whose records list `listed` clients, until `ends_at` at
+    /// the latest. It ends as soon as all of them have completed their reclaims.
     pub const fn begin_grace(&mut self, listed: u32, ends_at: u64) {
         if listed > 0 {
             self.recovery =
@@ -62,13 +62,13 @@ impl StateTables {
         }
     }
 
-    /// The end of the grace period is recorded: clients that are not complete by now may not
-    /// reclaim after another restart.
+    /// The end of the grace period is recorded: clients that have not completed their reclaims may
+    /// not reclaim after another restart.
     pub const fn handle_grace_recorded(&mut self) {
         self.recovery.record = GraceRecord::ThisStart;
     }
 
-    /// Listed clients that are awaited; none when the grace period is over.
+    /// Number of listed clients that are awaited; none when the grace period is over.
     pub fn awaited_reclaims(&self) -> Option<u32> {
         self.recovery.awaited()
     }
@@ -80,26 +80,26 @@ impl StateTables {
         }
     }
 
-    /// A listed client will not come back: it has begun anew itself.
+    /// A listed client will not reclaim: it has restarted itself.
     pub const fn forget_listed(&mut self) {
         self.recovery.forget(&mut ReclaimState { listed: true, complete: false });
     }
 
-    /// A client is not recorded, or no longer: it gets no state but by reclaims until it is.
+    /// A client is not recorded, or no longer: until it is, it gets state only by reclaims.
     pub fn await_record(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get_mut(client.0) {
             client.record = EntryRecord::Missing;
         }
     }
 
-    /// A client is recorded, and what it gets from here on can be reclaimed after a restart.
+    /// A client is recorded, and can reclaim the state it gets from here on after a restart.
     pub fn handle_recorded(&mut self, client: ClientKey) {
         if let Some(client) = self.clients.get_mut(client.0) {
             client.record = EntryRecord::Stable;
         }
     }
 
-    /// RECLAIM_COMPLETE. That for one file system changes nothing.
+    /// RECLAIM_COMPLETE. For one file system it changes nothing.
     ///
     /// # Errors
     /// COMPLETE_ALREADY.
@@ -108,8 +108,8 @@ impl StateTables {
         self.recovery.grace.complete(&mut client.reclaim, one_fs)
     }
 
-    /// Judges anything that the grace period keeps back: REMOVE, RENAME, LINK, SETATTR of the size,
-    /// I/O by special stateids.
+    /// Checks any operation that the grace period holds back: REMOVE, RENAME, LINK, SETATTR of the
+    /// size, I/O by special stateids.
     ///
     /// # Errors
     /// GRACE.
@@ -118,7 +118,7 @@ impl StateTables {
         if self.recovery.is_over() { Ok(()) } else { Err(Status4::Grace) }
     }
 
-    /// Judges a request for new state.
+    /// Checks a request for new state.
     ///
     /// # Errors
     /// GRACE; [`StateFault::AwaitRecord`].
@@ -134,14 +134,14 @@ impl StateTables {
         }
     }
 
-    /// Returns true if a client may be given state whenever no other may reclaim: it has completed
-    /// its reclaims, and is recorded.
+    /// Returns true if a client may be granted state whenever no other may reclaim: it has
+    /// completed its reclaims, and is recorded.
     pub fn is_complete(&self, client: ClientKey) -> bool {
         let is_it = |it: &ClientEntry| it.reclaim.complete && it.record != EntryRecord::Missing;
         self.clients.get(client.0).is_some_and(is_it)
     }
 
-    /// Judges a reclaim.
+    /// Checks a reclaim.
     pub fn check_reclaim(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
         let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
         Ok(self.recovery.grace.reclaim(&client.reclaim, now)?)

@@ -15,11 +15,11 @@ pub struct ShadowPart {
 impl StateTables {
     /// The strongest lock of the first byte of `range`, and the octets up to which it is the same:
     /// to the end of the range, or less far if more than `steps` locks make it up. A part without
-    /// locks reaches over both ends of the range.
+    /// locks extends beyond both ends of the range.
     ///
     /// A store applies such parts to its one description of the file (`F_OFD_SETLK`) for each range
-    /// of [`StateTables::next_weakened`]. A lock that a client gets is the strongest in all of its
-    /// range: others can have at most the same.
+    /// of [`StateTables::next_weakened`]. A lock that a client is granted is the strongest in all
+    /// of its range: other clients can have at most the same.
     pub fn shadow_part(&self, file: FileId, range: LockRange, steps: &mut usize) -> ShadowPart {
         let Some(file) = self.file(file) else { return ShadowPart { range, lock: None } };
         let (lock, mut last) = file.locks.strongest(range.offset());
@@ -39,7 +39,7 @@ impl StateTables {
         ShadowPart { range: LockRange::between(first, last).unwrap_or(range), lock }
     }
 
-    /// A range of a file of which a lock went or became weaker: once for each time.
+    /// A range of a file in which a lock was released or became weaker: one entry for each time.
     pub fn next_weakened(&mut self) -> Option<(FileId, LockRange)> {
         while let Some((file, range)) = self.weakened.pop() {
             if let Some(file) = self.files.get(file) {
@@ -49,12 +49,12 @@ impl StateTables {
         None
     }
 
-    /// Forgets those ranges: no program looks.
+    /// Drops these ranges: no local program sees locks.
     pub fn forget_weakened(&mut self) {
         self.weakened.clear();
     }
 
-    /// The handle that a file had when the first state of it was given.
+    /// The handle that a file had when its first state was granted.
     pub fn handle_of(&self, file: FileId) -> Option<&[u8]> {
         self.file(file).map(|file| &*file.handle)
     }

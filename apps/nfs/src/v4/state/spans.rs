@@ -7,7 +7,7 @@
 use crate::steps;
 use stag_protocol::nfs::v4::state::LockRange;
 
-/// Spans of the longest block. One that gets longer becomes two.
+/// Limit of spans in a block. A longer block is split.
 const BLOCK_MAX: usize = 128;
 /// Neighbours with at most this many spans together become one block.
 const BLOCK_JOINED: usize = 96;
@@ -63,7 +63,7 @@ impl Reach {
     }
 }
 
-/// Neighbouring spans.
+/// Adjacent spans.
 #[derive(Debug)]
 struct Block {
     reach: Reach,
@@ -110,7 +110,7 @@ impl SpanIndex {
         }
     }
 
-    /// Takes the span of an owner out that begins at `first`.
+    /// Removes the span of an owner that begins at `first`.
     pub fn remove(&mut self, first: u64, owner: u64) {
         let at = self.block_of(first, owner);
         let Some(block) = self.blocks.get_mut(at) else { return };
@@ -127,7 +127,7 @@ impl SpanIndex {
         }
     }
 
-    /// Makes one block of this one and the next, if both are short.
+    /// Joins this block with the next, if both are short.
     fn join(&mut self, at: usize) {
         let Some([block, next]) = self.blocks.get_mut(at..).and_then(<[_]>::first_chunk_mut) else {
             return;
@@ -139,7 +139,7 @@ impl SpanIndex {
         }
     }
 
-    /// The first span of another owner that overlaps a range, past a given one.
+    /// The first span of another owner that overlaps a range, after a given one.
     pub fn overlap(&self, owner: u64, range: LockRange, past: Option<Span>) -> Option<Span> {
         let past = past.map(|span| span.key());
         let begin = past.map_or(0, |(first, owner)| self.block_of(first, owner));
@@ -182,7 +182,7 @@ impl SpanIndex {
         farthest
     }
 
-    /// The first byte of the next span that begins past `at`.
+    /// The first byte of the next span that begins after `at`.
     pub fn next_first(&self, at: u64) -> Option<u64> {
         let block = self.block_of(at, u64::MAX);
         let blocks = self.blocks.get(block..)?.iter().take(2);

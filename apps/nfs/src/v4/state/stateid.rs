@@ -6,7 +6,7 @@ use siphasher::sip::SipHasher24;
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, Status4};
 
-/// Kind of the state that a stateid names.
+/// Kind of the state that a stateid refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StateidKind {
@@ -18,8 +18,8 @@ pub enum StateidKind {
     Delegation = 3,
 }
 
-/// The name of a state, which `other` of its stateid carries: the shard at home, the kind, the
-/// place in the shard's table, and a seal that no other state has had and that cannot be guessed.
+/// The name of a state in `other` of its stateid: the shard at home, the kind, the place in the
+/// shard's table, and a seal that no other state has had and that cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateName {
     /// Number of the shard that has the state.
@@ -33,12 +33,12 @@ pub struct StateName {
 }
 
 impl StateName {
-    /// Places that a name can tell apart.
+    /// Number of places that a name can distinguish.
     pub(super) const PLACES: usize = 1 << 24;
     const SEALS: u64 = u64::MAX >> 8;
 
-    /// The name of a state: `key` is its place with its generation, and `secret` that of the run,
-    /// whose number is `epoch`.
+    /// The name of a state: `key` is its place with its generation, and `secret` belongs to the run
+    /// with the number `epoch`.
     pub(super) fn sealed(
         secret: &[u8; 16],
         home: u8,
@@ -54,7 +54,7 @@ impl StateName {
         Self { home, kind, place: key.index() as u32, seal }
     }
 
-    /// Reads the name from a stateid; `None` if it is a special one, or none of a Stag server.
+    /// Parses the name in a stateid; `None` for a special one, or one not made by a Stag server.
     pub fn of(stateid: &Stateid) -> Option<Self> {
         let [home, kind, p0, p1, p2, s0, s1, s2, s3, s4, s5, s6] = stateid.other;
         let kind = match kind {
@@ -77,15 +77,15 @@ impl StateName {
     }
 }
 
-/// The run that a state is of, and its place there.
+/// The run in which a state was created, and its place there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StateStart {
     pub epoch: u16,
     pub key: Key,
 }
 
-/// Slots that all sessions of a client have at most. Sequence IDs that are closer to the wrap than
-/// that are compared as if they had not wrapped.
+/// Limit of slots in all sessions of a client. Sequence IDs that are closer to the wrap than that
+/// are compared as if they had not wrapped.
 const SLOTS_MAX: u32 = 4_096;
 
 /// The sequence ID that follows `seqid`.
@@ -148,7 +148,7 @@ mod tests {
         let (open, locks) = (StateidKind::Open, StateidKind::Locks);
         let name = sealed(1, 2, open, 3, 4);
         assert_eq!(sealed(1, 2, open, 3, 4), name, "it is the same by the seed");
-        // Of the same place, the next generation is among them.
+        // The next generation of the same place is among them.
         let others = [
             sealed(2, 2, open, 3, 4),
             sealed(1, 3, open, 3, 4),

@@ -25,7 +25,7 @@ pub struct StateTables {
     secret: [u8; 16],
     pub(super) limits: StateLimits,
     pub(super) clients: Table<ClientEntry>,
-    /// Hosts of clients, with the places that these have.
+    /// Hosts of clients, with the places that the clients have.
     pub(super) hosts: Table<HostEntry>,
     pub(super) by_host: HashMap<u64, Key>,
     /// Clients whose leases expired.
@@ -45,25 +45,25 @@ pub struct StateTables {
     pub(super) recovery: Recovery,
     /// Milliseconds of a lease.
     pub(super) lease: u64,
-    /// Place of the client whose lease is looked at next.
+    /// Place of the client whose lease is checked next.
     pub(super) next_client: usize,
     pub(super) recent: RecentRecalls,
     pub(super) presence: Presence,
     /// Files that have waiters, in turns. Some of them may have none any more, or be gone.
     pub(super) waited: VecDeque<Key>,
-    /// Files whose waiters are to be told. Some of them may be gone.
+    /// Files whose waiters have to be notified. Some of them may be gone.
     pub(super) unlocked: Vec<Key>,
-    /// Ranges of which a lock went or became weaker. Some of the files may be gone.
+    /// Ranges in which a lock was released or became weaker. Some of the files may be gone.
     pub(super) weakened: Vec<(Key, LockRange)>,
-    /// Files, with the owners whose [obsolete](super::ranges) ranges are to go.
+    /// Files, with the owners whose [obsolete](super::ranges) ranges have to be removed.
     pub(super) sweeping: VecDeque<(Key, u64)>,
-    /// Delegations that were recalled. Some of them may be gone.
+    /// Recalled delegations. Some of them may be gone.
     pub(super) recalling: Vec<StateKey>,
-    /// Place of the recall that is looked at next.
+    /// Place of the recall that is checked next.
     pub(super) next_recall: usize,
     /// Time from which CB_RECALL_ANY may be sent.
     pub(super) next_recall_any: u64,
-    /// Delegations of all clients, revoked ones among them.
+    /// Delegations of all clients, including revoked ones.
     pub(super) delegations: usize,
     /// Opens of all clients.
     pub(super) opens: usize,
@@ -73,15 +73,15 @@ pub struct StateTables {
     pub(super) ranges: usize,
     /// Requests that wait for locks.
     pub(super) waiters: usize,
-    /// Files that a delegation went of, where somebody wants to know. Some may have others.
+    /// Files of which a delegation ended, if the caller asked to note them. Some may have others.
     pub(super) undelegated: Option<Vec<FileId>>,
     /// States that changed.
     pub(super) watch: Watch,
-    /// Handles of files that nobody has state of any more.
+    /// Handles of files that have no state any more.
     swept: Vec<Box<[u8]>>,
 }
 
-/// An open as the index knows it.
+/// The index key of an open.
 pub(super) struct OpenIndexEntry<'a> {
     pub client: Key,
     pub file: FileId,
@@ -90,7 +90,7 @@ pub(super) struct OpenIndexEntry<'a> {
 
 impl StateTables {
     /// Empty tables of the shard `home`, without a grace period. `epoch` counts the starts of the
-    /// server: stateids of another epoch name nothing. `lease` is in milliseconds.
+    /// server: stateids of another epoch are invalid. `lease` is in milliseconds.
     pub fn new(home: u8, epoch: u16, lease: u64, limits: StateLimits) -> Self {
         assert!(limits.states() <= StateName::PLACES, "a stateid names any place");
         Self {
@@ -134,15 +134,15 @@ impl StateTables {
         }
     }
 
-    /// Seals stateids with a secret, without which they cannot be guessed. To be called while the
+    /// Seals stateids with a secret, without which they cannot be guessed. Must be called while the
     /// tables are empty.
     #[must_use]
     pub fn with_secret(self, secret: [u8; 16]) -> Self {
         Self { secret, ..self }
     }
 
-    /// Shows the files that may have delegations or denials in a filter that shards have in common.
-    /// To be called before anybody has state.
+    /// Shows the files that may have delegations or denials in a filter that shards share. Must be
+    /// called before any client has state.
     pub fn share_presence(&mut self, filter: Arc<PresenceFilter>) {
         assert!(self.states.is_empty(), "the filter would miss what is there");
         self.presence = Presence::new(filter);
@@ -159,7 +159,7 @@ impl StateTables {
         StateName { home: self.home, kind: entry.kind.tag(), place, seal }
     }
 
-    /// The state that a stateid names, if there is one.
+    /// The state of a stateid, if there is one.
     pub(super) fn find_state(&self, stateid: &Stateid) -> Option<Key> {
         let name = StateName::of(stateid)?;
         let key = self.states.key_at(usize::try_from(name.place).ok()?)?;
@@ -190,12 +190,12 @@ impl StateTables {
         Ok(key)
     }
 
-    /// Drops a file that nobody has state of.
+    /// Drops a file without state.
     pub(super) fn sweep_file(&mut self, key: Key) {
         if !self.files.get(key).is_some_and(FileEntry::is_empty) {
             return;
         }
-        // They wait for a local process, whose locks are not known here.
+        // These wait for a local process, whose locks are not known here.
         self.take_waiters(key, |_| true);
         if let Some(file) = self.files.remove(key) {
             self.by_id.remove(&file.id);
@@ -203,19 +203,19 @@ impl StateTables {
         }
     }
 
-    /// Returns true if somebody has state of a file.
+    /// Returns true if any client has state of a file.
     pub fn has_file(&self, id: FileId) -> bool {
         self.by_id.contains_key(&id)
     }
 
-    /// The handle that a file had when the first state of it was given, once for each file that
-    /// nobody has state of any more.
+    /// The handle that a file had when its first state was granted, once for each file that has no
+    /// state any more.
     pub fn next_swept(&mut self) -> Option<Box<[u8]>> {
         self.swept.pop()
     }
 
-    /// The name of an open-owner's open, or of a lock-owner, in its index. Its hashes are secret
-    /// and have 128 bits together, so that no two are the same.
+    /// The index key of an open-owner's open, or of a lock-owner. The two hashes are secret and
+    /// have 128 bits together, so that no two keys are the same.
     pub(super) fn owner_hash(&self, client: Key, file: FileId, owner: &[u8]) -> u128 {
         let [high, low] = self.hashers.each_ref().map(|one| one.hash_one((client, file, owner)));
         u128::from(high) << 64 | u128::from(low)
@@ -226,7 +226,7 @@ impl StateTables {
         self.by_owner.get(&self.owner_hash(client, file, owner)).copied()
     }
 
-    /// Enters an open in the index, or takes it out.
+    /// Enters an open in the index, or removes it.
     pub(super) fn index_open(&mut self, entry: &OpenIndexEntry<'_>, key: Option<Key>) {
         let hash = self.owner_hash(entry.client, entry.file, entry.owner);
         match key {
@@ -262,7 +262,7 @@ impl StateTables {
         Ok(StateKey(key))
     }
 
-    /// Takes a state out of the table and out of its client's list.
+    /// Removes a state from the table and from its client's list.
     pub(super) fn take_state(&mut self, key: Key) -> Option<StateEntry> {
         self.note_gone(key);
         let entry = self.states.remove(key)?;
@@ -277,7 +277,7 @@ impl StateTables {
         Some(entry)
     }
 
-    /// Ends a state, whatever it is.
+    /// Ends a state of any kind.
     pub(super) fn drop_state(&mut self, key: Key) {
         let Some(entry) = self.take_state(key) else { return };
         match entry.kind {

@@ -18,17 +18,17 @@ pub(super) struct LockWaiter {
     owner: Box<[u8]>,
     range: LockRange,
     exclusive: bool,
-    /// Time from which it counts as given up: a client that wants a lock asks again and again.
+    /// Time from which it counts as abandoned: a client that waits for a lock retries periodically.
     until: u64,
-    /// A local process is in its way.
+    /// A local process has a conflicting lock.
     is_local: bool,
 }
 
-/// Milliseconds after which a client has asked for its lock again, unless it gave up. Linux asks
-/// after 30 seconds at the latest.
+/// Milliseconds within which a client retries its lock, unless it has given up. Linux retries after
+/// 30 seconds at the latest.
 const ASKS_AGAIN_MS: u64 = 60_000;
 
-/// Waiters that one call of [`StateTables::handle_time`] looks at, or those of one file.
+/// Waiters that one call of [`StateTables::handle_time`] examines; the last file may exceed it.
 pub(super) const WAITERS_PER_TURN: usize = 512;
 
 /// A request that waits for a local process to unlock a file.
@@ -54,13 +54,14 @@ pub struct LockNotice {
 }
 
 impl StateTables {
-    /// Enters a request that a local process is in the way of, if it waits. To be followed by
-    /// [`local_waits`](Self::local_waits) from time to time.
+    /// Enters a request that conflicts with a lock of a local process, if it waits. Call
+    /// [`local_waits`](Self::local_waits) periodically afterwards.
     pub fn queue_local_waiter(&mut self, request: &LockRequest<'_>, now: u64) {
         self.queue_waiter(request, now, true);
     }
 
-    /// Enters a denied request, if it waits. A full queue leaves it to the client to ask again.
+    /// Enters a denied request, if it waits. If the queue is full, the client has to retry by
+    /// itself.
     pub(super) fn queue_waiter(&mut self, request: &LockRequest<'_>, now: u64, is_local: bool) {
         if !matches!(request.kind, LockType::ReadWait | LockType::WriteWait) || request.reclaim {
             return;
@@ -110,7 +111,7 @@ impl StateTables {
             && self.has_share(client, SharedTable::Waiters)
     }
 
-    /// Takes requests out of the line of a file.
+    /// Removes requests from the queue of a file.
     pub(super) fn take_waiters(
         &mut self,
         file: Key,
@@ -125,7 +126,7 @@ impl StateTables {
         gone
     }
 
-    /// Forgets requests of an owner that got its lock.
+    /// Removes requests of an owner that got its lock.
     pub(super) fn drop_waiter(&mut self, file: Key, locks: Key, range: LockRange) {
         if self.files.get(file).is_none_or(|file| file.waiters.is_empty()) {
             return;
@@ -138,14 +139,14 @@ impl StateTables {
         });
     }
 
-    /// Forgets the requests of a client that closes the file: one that has it open otherwise, too,
-    /// asks again.
+    /// Removes the requests of a client that closes the file. If it has another open of the file,
+    /// it retries.
     pub(super) fn drop_waiters_of(&mut self, file: Key, client: Key) {
         self.take_waiters(file, |one| one.client == client);
     }
 
-    /// Marks a file whose waiters may get their locks. They are told when work is asked for: once,
-    /// however many locks went at a time.
+    /// Marks a file whose waiters may get their locks. They are notified when work is polled: once,
+    /// however many locks were released.
     pub(super) fn notify_waiters(&mut self, key: Key) {
         if let Some(file) = self.files.get_mut(key)
             && !file.waiters.is_empty()
@@ -155,15 +156,15 @@ impl StateTables {
         }
     }
 
-    /// Tells those who wait for locks of the marked files.
+    /// Notifies waiters for locks of the marked files.
     pub(super) fn tell_waiters(&mut self) {
         while let Some(file) = self.unlocked.pop() {
             self.tell_waiters_of(file);
         }
     }
 
-    /// Tells those whose lock nothing denies any more. They leave the queue: nothing is held for
-    /// them, and who is too late waits again.
+    /// Notifies waiters that nothing denies any more, and removes them. Waking a waiter reserves
+    /// nothing; if it loses the race, it queues again.
     fn tell_waiters_of(&mut self, key: Key) {
         let Some(file) = self.files.get(key) else { return };
         let is_free = |waiter: &LockWaiter| {
@@ -188,8 +189,8 @@ impl StateTables {
         HeldLock { owner: owner.unwrap_or(NO_OWNER), range, exclusive }
     }
 
-    /// Time passes: looks at some waiters, in turns. Clients whose leases expired and whose locks
-    /// are all that a waiter waits for are to go.
+    /// Examines some waiters, in turns, as time passes. If only locks of clients with expired
+    /// leases conflict with a waiter, these clients are removed.
     pub(super) fn tend_waiters(&mut self, now: u64) {
         let (mut left, mut expired) = (WAITERS_PER_TURN, Vec::new());
         for _ in 0..self.waited.len() {
@@ -218,7 +219,7 @@ impl StateTables {
         }
     }
 
-    /// Adds the clients whose locks are in a waiter's way, if the leases of all of them expired.
+    /// Adds the clients whose locks conflict with a waiter, if the leases of all of them expired.
     fn expired_before(&self, file: &FileEntry, waiter: &LockWaiter, expired: &mut Vec<ClientKey>) {
         if self.is_courtesy(waiter.client) {
             return;
@@ -242,8 +243,8 @@ impl StateTables {
         self.waiters > 0
     }
 
-    /// Requests that wait for local processes, in turns: those of files with `most` of them, or of
-    /// one file with more.
+    /// Requests that wait for local processes, in turns: of as many files as have `most` of them,
+    /// or of one file with more.
     pub fn local_waits(&mut self, most: usize) -> Vec<LocalWait> {
         let (mut waits, mut seen) = (Vec::new(), 0);
         for key in &self.waited {
@@ -263,8 +264,8 @@ impl StateTables {
         waits
     }
 
-    /// No lock of a local process is in the way of these requests any more: tells them, unless a
-    /// client has one.
+    /// Local processes have no conflicting lock for these requests any more. Notifies the waiters,
+    /// unless a client has one.
     pub fn handle_local_unlock(&mut self, wait: &LocalWait) {
         let Some(key) = self.find_file(wait.file) else { return };
         let waiters = self.files.get_mut(key).into_iter().flat_map(|file| &mut file.waiters);

@@ -5,7 +5,7 @@ use super::{ClientKey, FileId, IoAccess, StateKey, StateTables};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::{Stateid, share};
 
-/// The part of a stateid that names its state (`other`).
+/// The part of a stateid that identifies its state (`other`).
 pub type StateOther = [u8; 12];
 
 /// Facts about a state.
@@ -17,31 +17,31 @@ pub struct IoFact {
     pub file: FileId,
     /// The current sequence ID.
     pub seqid: u32,
-    /// The access that it gives.
+    /// The access that it allows.
     pub access: FactAccess,
 }
 
-/// Access that a state gives.
+/// Access that a state allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactAccess {
     /// These bits.
     Bits(u32),
-    /// That of the open that locks are under.
+    /// The access of the open to which the locks belong.
     Under(StateOther),
 }
 
-/// A state that was given, changed, or is gone.
+/// A state that was granted, changed, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FactChange {
     /// The client ID.
     pub client: u64,
     /// The state.
     pub other: StateOther,
-    /// None when it gives no access any more.
+    /// None when it allows no access any more.
     pub fact: Option<IoFact>,
 }
 
-/// States that changed since they were last asked for.
+/// States that changed since the last call of [`StateTables::take_changes`].
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     is_on: bool,
@@ -62,32 +62,32 @@ impl IoFact {
     }
 }
 
-/// Returns true if bits of an open or a delegation allow an access. RFC 8881 §9.1.2: READ is left
-/// to the permission of its caller.
+/// Returns true if the bits of an open or a delegation allow an access. RFC 8881 §9.1.2: READ only
+/// depends on the permission of its caller.
 pub const fn allows(bits: u32, access: IoAccess) -> bool {
     matches!(access, IoAccess::Read) || bits & share::WRITE != 0
 }
 
 impl StateTables {
-    /// Notes what changes from here on.
+    /// Starts to note changes.
     pub const fn watch(&mut self) {
         self.watch.is_on = true;
     }
 
-    /// A state was given or changed.
+    /// A state was granted or changed.
     pub(super) fn note_changed(&mut self, key: Key) {
         if self.watch.is_on {
             self.watch.changes.push(Noted::Changed(key));
         }
     }
 
-    /// All states of a client count as changed.
+    /// Counts all states of a client as changed.
     pub fn note_all(&mut self, client: ClientKey) {
         let states = self.clients.get(client.0).into_iter().flat_map(|client| &client.states);
         self.watch.changes.extend(states.map(|key| Noted::Changed(*key)));
     }
 
-    /// A state is about to go, or to lose what it gives.
+    /// A state is about to end, or to lose access.
     pub(super) fn note_gone(&mut self, key: Key) {
         if !self.watch.is_on {
             return;
@@ -103,7 +103,7 @@ impl StateTables {
         Some((client, self.stateid(StateKey(key))?.other))
     }
 
-    /// The changes since the last call, each in its turn.
+    /// The changes since the last call, in their order.
     pub fn take_changes(&mut self) -> Vec<FactChange> {
         let noted = std::mem::take(&mut self.watch.changes);
         noted.into_iter().filter_map(|noted| self.change(noted)).collect()

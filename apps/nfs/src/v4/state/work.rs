@@ -3,15 +3,15 @@
 use super::{ClientKey, FileId, LockNotice, RecallOrder, StateKey, StateTables};
 use std::collections::VecDeque;
 
-/// Work for the caller. Everything in it is owned.
+/// Work for the caller. It owns all its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateWork {
-    /// Send CB_NOTIFY_LOCK. One that is lost costs the client a wait, and no more.
+    /// Send CB_NOTIFY_LOCK. The loss of one only delays the client.
     NotifyLock(LockNotice),
-    /// Send CB_RECALL, and tell what becomes of it by [`StateTables::handle_recall_sent`] and
+    /// Send CB_RECALL, and report its progress by [`StateTables::handle_recall_sent`] and
     /// [`StateTables::handle_recall_answer`].
     Recall(RecallOrder),
-    /// Send CB_RECALL_ANY: the client is to keep so many delegations.
+    /// Send CB_RECALL_ANY: the client should keep at most `keep` delegations.
     RecallAny {
         /// The client.
         client: ClientKey,
@@ -21,27 +21,27 @@ pub enum StateWork {
     /// A delegation was not returned in time: record that its client may not reclaim, then
     /// [revoke](StateTables::revoke) it.
     Revoke(StateKey),
-    /// A delegation of the file is gone: requests that wait for it ask again.
+    /// A delegation of the file was returned or revoked: retry the requests that wait for it.
     GoOn(FileId),
-    /// The client's lease expired and nothing is worth keeping, or it was kept long enough: forget
-    /// its record, then [release](StateTables::release_client) it.
+    /// The client's lease expired, and it has no state to keep or its state was kept long enough:
+    /// remove its record, then [release](StateTables::release_client) it.
     Expired(ClientKey),
-    /// The client is recorded and has had no state for a lease: forget its record, then
-    /// [confirm that](StateTables::await_record).
+    /// The client is recorded and has had no state for a lease: remove its record, then [confirm
+    /// that](StateTables::await_record).
     Stateless(ClientKey),
-    /// The client is recorded and expired some leases ago, and its state is kept. Forget its
+    /// The client is recorded and expired some leases ago, and its state is kept. Remove its
     /// record, then [confirm that](StateTables::await_record).
     Silent(ClientKey),
-    /// A client is back that was forgotten, and has its state: record it, then
+    /// A client whose record was removed has come back and still has its state: record it, then
     /// [confirm that](StateTables::handle_recorded).
     Returned(ClientKey),
-    /// The grace period is over: record it, then [tell so](StateTables::handle_grace_recorded).
-    /// Nobody gets new state before.
+    /// The grace period is over: record that, then [confirm
+    /// it](StateTables::handle_grace_recorded). No client gets new state before.
     EndGrace,
 }
 
-/// Work in the order in which it came up. It is bounded by the tables: a notice takes a request out
-/// of the line of its file, and all work is done in each pass.
+/// Work in the order in which it came up. It is bounded by the tables: a notice removes its request
+/// from the queue of its file, and all work is done in each pass.
 #[derive(Debug, Default)]
 pub(super) struct WorkQueue(VecDeque<StateWork>);
 
@@ -52,8 +52,8 @@ impl WorkQueue {
 }
 
 impl StateTables {
-    /// The next work. Work that is no longer due is left out: that of a client or a delegation
-    /// that is gone.
+    /// The next work. Work that is no longer due is skipped: that of a client or a delegation that
+    /// is gone.
     pub fn poll_work(&mut self) -> Option<StateWork> {
         self.tell_waiters();
         loop {
@@ -62,7 +62,7 @@ impl StateTables {
             let is_due = match &work {
                 StateWork::NotifyLock(notice) => is_there(notice.client),
                 StateWork::RecallAny { client, .. } => is_there(*client),
-                // One that has renewed its lease meanwhile goes on.
+                // A client that has renewed its lease meanwhile is kept.
                 StateWork::Expired(client) => self.is_to_go(*client),
                 StateWork::Stateless(client) => self.is_recorded_without_state(*client),
                 StateWork::Silent(client) => self.is_recorded_and_expired(*client),

@@ -172,7 +172,7 @@ fn every_conflict_is_found_one_after_the_other() {
     }
 }
 
-/// Two owners with `count` read locks each, every one apart from the next.
+/// Two owners with `count` read locks each, separated by gaps.
 fn crowded(count: u64) -> FileLocks {
     let mut locks = FileLocks::default();
     for at in 0..count {
@@ -191,7 +191,7 @@ fn among_sixteen_thousand_ranges_each_question_takes_a_few_hundred_steps() {
     let asked = |owner, exclusive| HeldLock { owner, range: whole, exclusive };
     within(512, || assert_eq!(locks.conflict(&asked(1, false), None), None));
     within(512, || assert!(locks.conflict(&asked(1, true), None).is_some()));
-    // The last range of another owner, past all of those of the one that asks.
+    // The last range of another owner, after all ranges of the asking one.
     within(512, || locks.release(2, 256, |_| {}));
     while locks.has_locks(2) {
         locks.release(2, 256, |_| {});

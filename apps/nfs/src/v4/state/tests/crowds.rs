@@ -6,13 +6,14 @@ use crate::steps::within;
 use stag_protocol::nfs::v4::state::LockRange;
 
 const RANGES: u64 = 16_000;
-/// Steps of an operation that asks or changes one thing.
+/// Limit of steps of an operation that asks or changes one thing.
 const ONE: u64 = 1_500;
-/// Steps of an operation, or a pass, that does a part of something large: each range that goes is
-/// looked up in a few places.
+/// Limit of steps of an operation, or a pass, that does a part of something large: each removed
+/// range is looked up in a few places.
 const PART: u64 = 2_000;
 
-/// Tables with the limits of a server, without the checks of each step, which are walks.
+/// Tables with the limits of a server. The consistency check after each step, which visits all
+/// entries, is left out.
 struct Crowd(Fixture);
 
 impl Crowd {
@@ -71,7 +72,7 @@ impl Crowd {
         within(ONE, || self.0.tables.test_lock(&request, 0))
     }
 
-    /// A pass: the number of parts that a store would have shown.
+    /// Runs a pass. Returns the number of parts that a store would have shown.
     fn pass(&mut self) -> usize {
         within(PART, || self.0.tables.sweep_ranges());
         let mut shown: Option<LockRange> = None;
@@ -88,7 +89,7 @@ impl Crowd {
         parts
     }
 
-    /// Locks of one owner, each apart from the next.
+    /// Locks of one owner, separated by gaps.
     fn locked(&mut self, kind: LockType) -> (Stateid, Stateid) {
         let open = self.open(0, 1, BOTH, 0).stateid;
         let mut locks = self.lock(0, by(open, "p"), kind, 0, 1).unwrap();

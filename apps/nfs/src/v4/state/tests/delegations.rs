@@ -49,7 +49,7 @@ fn give_back(fixture: &mut Fixture, client: usize, stateid: Stateid) -> Result<(
     returned
 }
 
-/// The recalls that are to be sent, and nothing else.
+/// The recalls to send; any other work fails the test.
 fn recalls(fixture: &mut Fixture) -> Vec<RecallOrder> {
     let order = |work| match work {
         StateWork::Recall(order) => order,

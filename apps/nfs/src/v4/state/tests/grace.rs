@@ -165,7 +165,7 @@ fn a_server_without_records_has_no_grace_period_and_takes_no_reclaims() {
     assert_eq!(open(&mut fixture, 0), grace(), "RECLAIM_COMPLETE comes first");
 }
 
-/// The work that follows from a look at all leases, at a time at which the client renews its own.
+/// Checks all leases, at a time at which the clients renew theirs. Returns the work.
 fn look(fixture: &mut Fixture, time: u64) -> Vec<StateWork> {
     fixture.now += time;
     assert!(fixture.clients.iter().all(|it| fixture.tables.renew(*it, fixture.now)));
@@ -188,7 +188,7 @@ fn a_client_is_recorded_before_its_first_state_and_forgotten_a_lease_after_its_l
         let stateid = fixture.open(0, "a", READ, 0);
         assert_eq!(look(&mut fixture, LEASE + 1), [], "it has state");
         fixture.close(0, stateid).unwrap();
-        // It opens and closes between two looks.
+        // It opens and closes between two checks.
         for _ in 0..3 {
             assert_eq!(look(&mut fixture, LEASE / 2), []);
             let stateid = fixture.open(0, "a", READ, 0);

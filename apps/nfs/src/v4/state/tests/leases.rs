@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Lets time pass, and looks at all leases.
+/// Lets time pass, and checks all leases.
 fn pass(fixture: &mut Fixture, time: u64) -> Vec<StateWork> {
     fixture.now += time;
     fixture.tables.handle_time(fixture.now);
     fixture.work()
 }
 
-/// Lets the lease of client 0 expire, and those of the others not.
+/// Lets only the lease of client 0 expire.
 fn expire_first(fixture: &mut Fixture) -> Vec<StateWork> {
     fixture.now += LEASE + 1;
     for client in [1, 2] {

@@ -3,7 +3,7 @@
 use super::*;
 use stag_protocol::nfs::v4::state::LockRange;
 
-/// Clients 0 and 1 with the file open for both, and nobody's locks.
+/// Clients 0 and 1 with the file open for both, without locks.
 fn opened() -> (Fixture, [Stateid; 2]) {
     let mut fixture = Fixture::new();
     let opens = [0, 1].map(|client| fixture.open(client, "open", BOTH, 0));
@@ -304,7 +304,7 @@ fn the_shadow_is_the_strongest_lock_of_each_octet() {
         let mut next = Some(asked.offset());
         for part in &parts {
             let is_next = match part.lock {
-                // A free part reaches over both ends.
+                // An unlocked part extends beyond both ends.
                 None => next.is_some_and(|next| part.range.offset() <= next),
                 Some(_) => next == Some(part.range.offset()),
             };

@@ -18,7 +18,7 @@ pub const WRITE: u32 = share::WRITE;
 pub const BOTH: u32 = share::BOTH;
 /// Milliseconds of a lease.
 pub const LEASE: u64 = 90_000;
-/// The file that most tests are about.
+/// The file that most tests use.
 pub const FILE: FileId = FileId(7);
 
 /// The tables of a shard with three clients that have nothing to reclaim.
@@ -91,7 +91,7 @@ impl Fixture {
         self.open_file(client, FILE, owner, access, deny).unwrap().stateid
     }
 
-    /// A stateid as an operation on [`FILE`] names it.
+    /// A request for a stateid on [`FILE`].
     pub fn on(&self, client: usize, stateid: Stateid) -> StateRequest {
         StateRequest { client: self.clients[client], file: FILE, stateid }
     }
@@ -145,7 +145,7 @@ impl Fixture {
         unlocked
     }
 
-    /// Everything that the tables ask for.
+    /// All work that the tables ask for.
     pub fn work(&mut self) -> Vec<StateWork> {
         std::iter::from_fn(|| self.tables.poll_work()).collect()
     }

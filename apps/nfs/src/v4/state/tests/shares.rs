@@ -4,7 +4,7 @@ use super::*;
 use crate::steps::within;
 use crate::v4::state::hosts::SharedTable;
 
-/// Tables of which only the shares are met: no client and no file has a limit of its own.
+/// Tables in which only the shares are reached: no client and no file has a limit of its own.
 const SHARED: StateLimits = StateLimits {
     clients: 16,
     opens: 60,
@@ -23,7 +23,7 @@ const SHARED: StateLimits = StateLimits {
     delegations_per_file: 3,
 };
 
-/// Steps of an operation that finds no place.
+/// Limit of steps of an operation that finds no place.
 const STEPS_WHEN_REFUSED: u64 = 32;
 
 /// Two clients of one host, and the third of another.
@@ -35,7 +35,7 @@ fn hosts() -> Fixture {
     fixture
 }
 
-/// Has a client take places until it gets no more: their number, and the answer then.
+/// Has a client take places until it is refused. Returns their number, and the refusal.
 fn take_all(mut take: impl FnMut(usize) -> Result<(), StateFault>) -> (usize, StateFault) {
     let mut count = 0;
     loop {
@@ -268,7 +268,8 @@ fn a_client_that_comes_back_is_not_among_the_expired() {
     fixture.tables.assert_consistent();
 }
 
-/// Has a client wait for locks of a file, one owner after the other: the number that wait then.
+/// Has a client wait for locks of a file, one owner after the other. Returns the number that wait
+/// then.
 fn wait_all(fixture: &mut Fixture, client: usize, file: FileId, most: usize) -> usize {
     let before = fixture.tables.waiters;
     let opened = fixture.open_file(client, file, "w", BOTH, 0).unwrap();

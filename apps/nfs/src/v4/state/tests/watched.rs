@@ -72,7 +72,7 @@ fn a_program_of_the_host_waits_no_longer_than_it_can() {
         asked(&mut fixture, 0);
         assert!(matches!(fixture.work()[..], [StateWork::Recall(_)]));
         fixture.tables.handle_recall_sent(one.state, 0);
-        // Asking again gives nobody more time.
+        // A second request does not extend the time.
         asked(&mut fixture, 20_000);
         let mut revoked_at = None;
         for now in (0..=3 * LEASE).step_by(1_000) {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub const FILES: usize = 2;
 pub const CLIENTS: usize = 3;
-/// Octets that are told apart, and one that stands for all behind them.
+/// Octets that are modelled one by one, and one that stands for all octets after them.
 pub const OCTETS: usize = 7;
 
 /// An open-owner of a client, and a file.
@@ -50,7 +50,7 @@ pub struct ModelDelegation {
     pub is_recalled: bool,
 }
 
-/// The answer that an operation is expected to give.
+/// The expected answer of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     Done,
@@ -75,7 +75,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// Judges those in the way: a living one decides, else the expired ones make way.
+    /// Checks conflicting clients: an active one refuses, else the expired ones make way.
     fn judge(&self, in_way: impl Iterator<Item = usize>, refused: Expected) -> Expected {
         let in_way: BTreeSet<usize> = in_way.collect();
         if in_way.iter().any(|client| !self.courtesy.contains(client)) {
@@ -87,14 +87,14 @@ impl Oracle {
         }
     }
 
-    /// Judges access and denial against all opens of a file.
+    /// Checks access and denial against all opens of a file.
     pub fn share(&self, file: usize, access: u32, deny: u32, refused: Status4) -> Expected {
         let conflicts = |open: &ModelOpen| access & open.deny() != 0 || deny & open.access() != 0;
         let in_way = self.opens.iter().filter(|(name, open)| name.file == file && conflicts(open));
         self.judge(in_way.map(|(name, _)| name.client), Expected::Failed(refused))
     }
 
-    /// Judges what a client does with a file against the delegations of others, which are recalled.
+    /// Checks a client's operation on a file against the delegations of others, which are recalled.
     pub fn recall(&mut self, file: usize, client: usize, all: bool, now: u64) -> Expected {
         let mut expired = BTreeSet::new();
         let mut waits = false;
@@ -138,7 +138,7 @@ impl Oracle {
         (!is_open && !is_held && now >= self.contended[name.file]).then_some(write)
     }
 
-    /// Judges a lock against those of other owners.
+    /// Checks a lock against locks of other owners.
     pub fn lock(&self, name: LockerName, octets: std::ops::Range<usize>, write: bool) -> Expected {
         let conflicts = |held: &[Option<bool>; OCTETS]| {
             held[octets.clone()].iter().flatten().any(|held| *held || write)
@@ -176,13 +176,13 @@ impl Oracle {
         });
     }
 
-    /// Returns true if a client has anything.
+    /// Returns true if a client has any state.
     pub fn has_state(&self, client: usize) -> bool {
         self.opens.keys().any(|name| name.client == client)
             || self.delegations.keys().any(|(holder, _)| *holder == client)
     }
 
-    /// Drops everything of a client.
+    /// Drops all state of a client.
     pub fn release(&mut self, client: usize) {
         self.opens.retain(|name, _| name.client != client);
         self.locks.retain(|(open, _), _| open.client != client);

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use stag_protocol::nfs::v4::DelegationType;
 use std::collections::BTreeSet;
 
-/// Counts of the outcomes of a run, by sight: a model that never gets there shows nothing.
+/// Counts of the outcomes of a run: a model that never reaches an outcome shows nothing about it.
 #[derive(Debug, Default)]
 pub struct Seen([u64; 11]);
 
@@ -58,7 +58,7 @@ pub struct World {
     tables: StateTables,
     members: [Member; CLIENTS],
     oracle: Oracle,
-    /// The state of before the restart that nobody reclaimed yet.
+    /// The state from before the restart that is not reclaimed yet.
     claimable: Oracle,
     in_grace: bool,
     grace_ends_at: u64,
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// One step, and the check of everything behind it.
+    /// Executes one step, and checks all that follows from it.
     pub fn step(&mut self, about: &str) {
         let client = self.random.usize(..CLIENTS);
         self.renew(client);
@@ -127,8 +127,8 @@ impl World {
         self.oracle.courtesy.remove(&client);
     }
 
-    /// Compares an answer of new state, before which the client is recorded. Reclaims need no more
-    /// than the records of the last start.
+    /// Compares the answer to a request for new state, for which the client has to be recorded.
+    /// Reclaims need only the records of the last start.
     fn agree_recorded<T: std::fmt::Debug>(
         &mut self,
         client: usize,
@@ -148,7 +148,7 @@ impl World {
         self.agree(answer, expected, about)
     }
 
-    /// Compares an answer. Returns it if both say that it is done; makes way otherwise.
+    /// Compares an answer. Returns it if both succeed; removes expired clients otherwise.
     fn agree<T: std::fmt::Debug>(
         &mut self,
         answer: Result<T, StateFault>,
@@ -182,7 +182,7 @@ impl World {
         None
     }
 
-    /// A client ends, and comes back as another incarnation. The record goes first.
+    /// A client ends, and comes back as another incarnation. Its record is removed first.
     fn release(&mut self, client: usize) {
         self.tables.release_client(self.members[client].key);
         self.oracle.release(client);
@@ -196,7 +196,7 @@ impl World {
         self.members[client] = Member { key, id, is_recorded, is_listed, is_complete, renewed_at };
     }
 
-    /// The refusal that keeps a client from new state.
+    /// The refusal that denies a client new state.
     fn grace(&self, client: usize) -> Option<Expected> {
         let is_kept = self.in_grace || !self.members[client].is_complete;
         is_kept.then_some(Expected::Failed(Status4::Grace))
@@ -290,7 +290,7 @@ impl World {
         (!names.is_empty()).then(|| names[self.random.usize(..names.len())])
     }
 
-    /// Sometimes an older stateid, with the status that it has.
+    /// Sometimes returns an older stateid, with its expected status.
     fn maybe_older(&mut self, stateid: Stateid) -> (Stateid, Option<Expected>) {
         match self.random.u32(0..12) {
             0 if stateid.seqid > 1 => {
@@ -328,7 +328,7 @@ impl World {
         };
         let union = |bits: &BTreeSet<u32>| bits.iter().fold(0, |all, one| all | one);
         let (accesses, denials) = (within(&open.accesses, access), within(&open.denials, deny));
-        // No denial at all has to have been asked for, too.
+        // Denying nothing must have been asked for, too.
         let fits = !accesses.is_empty() && union(&accesses) == access && union(&denials) == deny;
         let expected =
             fault.unwrap_or(if fits { Expected::Done } else { Expected::Failed(Status4::Inval) });
@@ -468,7 +468,7 @@ impl World {
         self.agree(answer, Expected::Done, about);
     }
 
-    /// A client uses what is another's.
+    /// A client that uses another client's stateid has it refused.
     fn foreign_stateid(&mut self, client: usize, about: &str) {
         let other = (client + 1) % CLIENTS;
         let Some(name) = self.any_open(other) else { return };
@@ -480,7 +480,7 @@ impl World {
         self.agree(judged, bad, about);
     }
 
-    /// RECLAIM_COMPLETE: whatever was not reclaimed is lost.
+    /// RECLAIM_COMPLETE: all state that was not reclaimed is lost.
     fn complete(&mut self, client: usize, about: &str) {
         let member = &mut self.members[client];
         let answer = self.tables.complete_reclaims(member.key, false).map_err(StateFault::Failed);
@@ -520,7 +520,7 @@ impl World {
         }
     }
 
-    /// Does what the tables ask for.
+    /// Does the work that the tables ask for.
     fn work(&mut self, about: &str) {
         self.tables.handle_time(self.now);
         if self.is_recording && self.random.bool() {
@@ -573,7 +573,8 @@ impl World {
         }
     }
 
-    /// The record of the end of the grace period is written: who is not complete lost all of it.
+    /// Records the end of the grace period: a client that has not completed its reclaims lost its
+    /// state.
     fn record_end(&mut self, about: &str) {
         assert!(self.is_recording, "{about}");
         (self.is_recording, self.in_grace) = (false, false);
@@ -592,7 +593,7 @@ impl World {
         assert!(held.is_recalled, "{about}");
         self.tables.revoke(state);
         self.oracle.delegations.remove(&name);
-        // Its record is as good as before once the client has freed it.
+        // The client's record allows reclaims again once it has freed the delegation.
         let key = self.members[name.0].key;
         assert_eq!(self.tables.test(key, &held.stateid), Status4::DelegRevoked, "{about}");
         assert_ne!(self.tables.sequence_flags(key), 0);
@@ -609,7 +610,7 @@ impl World {
             self.record_end("written, and killed before it could tell");
         }
         self.is_recording = false;
-        // What a client had, and what it had before and did not reclaim yet, it may reclaim.
+        // A client may reclaim its state, and its earlier state that is not reclaimed yet.
         let mut claimable = std::mem::take(&mut self.claimable);
         claimable.opens.append(&mut self.oracle.opens);
         claimable.octets.append(&mut self.oracle.octets);
@@ -672,8 +673,8 @@ impl World {
         let access = self.oracle.opens[&open].access();
         for (octet, lock) in held.into_iter().enumerate() {
             let Some(write) = lock else { continue };
-            // A lock of another open of the owner, or of before a downgrade: this one has not the
-            // access for it.
+            // A lock of another open of the owner, or from before a downgrade: this open does not
+            // have access for it.
             if access & if write { WRITE } else { READ } == 0 {
                 continue;
             }
