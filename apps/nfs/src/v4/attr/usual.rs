@@ -15,16 +15,16 @@ pub(in crate::v4) const USUAL_WORDS: [u32; 3] = {
     [2, first, second]
 };
 
-/// Writes the [attributes of a stat()](STAT_ATTRIBUTES): which they are, their length, and their
+/// Writes the [attributes of a stat()](STAT_ATTRIBUTES): their bitmap, their length, and their
 /// values in rising order (`fattr4`, RFC 8881 §3.3.7). `above` is the number of the directory entry
-/// that the object lies at.
+/// on which the object is mounted.
 pub(in crate::v4) fn emit_usual(
     object: &FileAttributes,
     above: u64,
     writer: &mut Writer<'_>,
 ) -> Result<(), NoRoom> {
     let owner = Decimal::of(object.uid);
-    // Usually they are the same number.
+    // They are usually the same number.
     let group = if object.gid == object.uid { owner } else { Decimal::of(object.gid) };
     let len = 4 * (1 + 2 + 2 + 4 + 2 + 1 + 1)
         + owner.wire_len()

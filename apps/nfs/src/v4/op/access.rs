@@ -19,7 +19,7 @@ const ALL: u32 = 0x3f;
 const XATTR_READ: u32 = 0x40;
 const XATTR_WRITE: u32 = 0x80;
 const XATTR_LIST: u32 = 0x100;
-/// Rights that directories of the pseudo file system know.
+/// Rights that apply to directories of the pseudo file system.
 const LOOK: u32 = Access::READ.0 | Access::LOOKUP.0;
 
 pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -> Done {
@@ -43,22 +43,22 @@ pub(super) fn access<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Access4Args) -
     turn.put(&Answer::Access(Ok(Access4Ok { supported, granted })))
 }
 
-/// The rights to ask the store for: an extended attribute is read, listed and written as content
-/// is.
+/// The rights to ask the store for: extended attributes are read, listed and written with the
+/// rights to the content.
 const fn asked(rights: u32) -> u32 {
     let reads = if rights & (XATTR_READ | XATTR_LIST) != 0 { Access::READ.0 } else { 0 };
     let writes = if rights & XATTR_WRITE != 0 { Access::MODIFY.0 } else { 0 };
     rights & ALL | reads | writes
 }
 
-/// Rights with those to extended attributes that follow from them.
+/// Adds the rights to extended attributes that follow.
 const fn with_xattrs(granted: u32) -> u32 {
     let reads = if granted & Access::READ.0 != 0 { XATTR_READ | XATTR_LIST } else { 0 };
     let writes = if granted & Access::MODIFY.0 != 0 { XATTR_WRITE } else { 0 };
     granted | reads | writes
 }
 
-/// The rights that mean something for an object of this kind.
+/// The rights that apply to an object of this kind.
 fn meaningful(kind: FileKind) -> u32 {
     match kind {
         FileKind::Directory => ALL & !Access::EXECUTE.0,

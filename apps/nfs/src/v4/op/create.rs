@@ -55,7 +55,7 @@ pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_
     turn.put(&Answer::Create(Ok(ok)))
 }
 
-/// A special file to be made; none for other objects.
+/// A special file to create; none for other objects.
 fn special_node(kind: &CreateKind<'_>) -> Option<DeviceNode> {
     let of = |DeviceNumber4 { major, minor }: &DeviceNumber4| DeviceNumber {
         major: *major,

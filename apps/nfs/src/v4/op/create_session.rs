@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// Octets of the longest call and reply: the largest READ or WRITE and what stands around it.
+/// Octets of the longest call and reply: the largest READ or WRITE with its surroundings.
 const MESSAGE_MAX: u32 = TRANSFER_MAX + 4_096;
-/// Octets below which a call or a reply of the fore channel is good for nothing.
+/// Minimum of octets of a useful call or reply of the fore channel.
 const MESSAGE_MIN: u32 = 200;
-/// The same of the back channel: CB_SEQUENCE and CB_RECALL with the longest handle.
+/// The same for the back channel: CB_SEQUENCE and CB_RECALL with the longest handle.
 const CALLBACK_MIN: u32 = 400;
 /// Operations of one compound.
 const OPERATIONS_MAX: u32 = 64;
@@ -34,12 +34,12 @@ pub(super) fn create_session<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     args: &CreateSessionArgs<'_>,
 ) -> Done {
-    // What no session can have leaves no trace, not even in the client's sequence.
+    // A request that is invalid for any session changes nothing, not even the client's sequence.
     let wanted = Wanted::of(args)?;
     let client = turn.own_client(args.client_id)?;
     let age = turn.cx.now().since(client.made);
     if !client.is_confirmed && age > turn.nfs4.config.lease {
-        // RFC 8881 §18.35.4: a record that nobody confirmed goes with its lease.
+        // RFC 8881 §18.35.4: an unconfirmed record ends after a lease.
         turn.nfs4.clients.remove(args.client_id);
         return Err(Status4::StaleClientid.into());
     }
@@ -68,11 +68,11 @@ pub(super) fn create_session<S: Store>(
     turn.put(&Answer::CreateSession(Ok(created?)))
 }
 
-/// A session as it can be given.
+/// A session with the sizes that can be granted.
 struct Wanted {
     fore: ChannelAttributes,
     back: ChannelAttributes,
-    /// The connection is to carry callbacks.
+    /// The connection should carry callbacks.
     is_back: bool,
 }
 
@@ -125,12 +125,12 @@ fn make<S: Store>(
     if turn.crossing.takes_loans {
         turn.nfs4.lend(&session, peer);
     }
-    // No session survives a restart, and no connection goes over to RDMA.
+    // No session survives a restart, and no connection is switched to RDMA.
     let flags = args.flags & session_flag::CONN_BACK_CHAN;
     Ok(CreateSessionOk { session, sequence: args.sequence, flags, fore, back })
 }
 
-/// The user that callbacks have: AUTH_SYS if the client offers it.
+/// The user of callbacks: AUTH_SYS if the client offers it.
 pub(super) fn callback_user(security: &Array<'_, CallbackSecurity<'_>>) -> Option<(u32, u32)> {
     security.items().find_map(|security| match security {
         CallbackSecurity::Sys(sys) => Some((sys.uid, sys.gid)),

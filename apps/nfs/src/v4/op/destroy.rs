@@ -19,7 +19,7 @@ pub(super) fn destroy_session<S: Store>(turn: &mut Turn<'_, '_, S>, id: &Session
 }
 
 /// Returns true if the connection is associated with a session, may be at the shard that has its
-/// slots, or replaces the last one: Linux unmounts over a new connection when the old one was idle.
+/// slots, or replaces the last one: Linux unmounts over a new connection if the old one was idle.
 fn may_be_bound<S: Store>(turn: &Turn<'_, '_, S>, id: &SessionId) -> bool {
     let Some(session) = turn.nfs4.sessions.get(id) else { return false };
     session.bound.has(turn.peer_at())

@@ -16,7 +16,7 @@ use crate::{
 
 pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
     let is_update = is_update(args.flags)?;
-    // Another gateway has the records of clients: here nobody gets state any more.
+    // Another gateway has taken over the client records: this one grants no state any more.
     if turn.nfs4.recovery.queue.is_taken_over {
         return Err(Status4::Delay.into());
     }
@@ -55,7 +55,8 @@ pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeI
             if let Some(waiting) = turn.nfs4.clients.unconfirmed(owner).map(|client| client.id) {
                 turn.nfs4.clients.remove(waiting);
             }
-            // RFC 8881 §2.10.5: a client that shows itself over another connection may use both.
+            // RFC 8881 §2.10.5: a client that sends EXCHANGE_ID over another connection may use
+            // both.
             if let Some(client) = turn.nfs4.clients.get_mut(id) {
                 client.origins.add(new.host.origin());
             }
@@ -82,7 +83,7 @@ fn put<S: Store>(turn: &mut Turn<'_, '_, S>, id: u64) -> Done {
     let ok = ExchangeIdOk {
         client_id: id,
         sequence,
-        // Linux takes an answer without a role, or with flags that it does not know, for none.
+        // Linux rejects an answer without a role, or with flags that it does not know.
         flags: exchange_flag::USE_NON_PNFS | confirmed,
         // SP4_MACH_CRED and SP4_SSV need RPCSEC_GSS: they are not granted.
         protection: GrantedProtection::None,

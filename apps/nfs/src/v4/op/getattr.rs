@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Attributes that the holder of a write delegation changes without telling.
+/// Attributes that the holder of a write delegation changes without a report.
 pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[
     Attribute::Change,
     Attribute::Size,
@@ -32,7 +32,7 @@ pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> D
     if let Node::Object(object) = &node
         && asked.meets(&HELD)
     {
-        // RFC 8881 §10.4.3: the holder of a write delegation alone knows them
+        // RFC 8881 §10.4.3: only the holder of a write delegation knows them
         asked_holder = turn.ask_holder(object)?;
     }
     let mut object = turn.object_facts(&node)?;
@@ -48,8 +48,8 @@ pub(super) fn getattr<S: Store>(turn: &mut Turn<'_, '_, S>, asked: &Bitmap) -> D
     })
 }
 
-/// Puts what the holder of a write delegation has in the place of what the store has, if the holder
-/// has changed the file. The times are those of this moment then (RFC 8881 §10.4.3).
+/// Replaces the store's values by those of the holder of a write delegation, if the holder has
+/// changed the file. The times are then the current time (RFC 8881 §10.4.3).
 fn report_held(
     tables: &mut StateTables,
     state: StateKey,

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// The handle is judged by the operation that uses it.
+/// The handle is checked by the operation that uses it.
 pub(super) fn putfh<S: Store>(turn: &mut Turn<'_, '_, S>, handle: &Handle4<'_>) -> Done {
     let node = Node::of(handle)?;
     turn.set_current(node);

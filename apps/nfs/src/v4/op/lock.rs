@@ -41,7 +41,7 @@ pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -
     let locked = turn.show_lock(&file, fsid, &request).and_then(|()| {
         let locked = turn.try_state(|state, now| state.lock(&request, now));
         if locked.is_err_and(|blocked| !matches!(blocked, Blocked::Stopped(Stop::Wait))) {
-            // It was shown, and is not there.
+            // It was shown to local programs, but not granted.
             let range = LockRange::new(request.offset, request.length)?;
             turn.nfs4.state.note_weakened(request.file, range);
         }
@@ -116,7 +116,7 @@ fn regular<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<(FileHandle, u64)> {
     }
 }
 
-/// Writes the lock of a client that is in the way.
+/// Writes the conflicting lock of a client.
 fn refuse<S: Store>(turn: &mut Turn<'_, '_, S>, operation: Operation, denied: &DeniedLock) -> Stop {
     let (client_id, owner) = turn.nfs4.state.lock_owner(denied.holder).unwrap_or_default();
     let answer = denial(
@@ -128,7 +128,7 @@ fn refuse<S: Store>(turn: &mut Turn<'_, '_, S>, operation: Operation, denied: &D
     stop(turn.reply.write(|writer| answer.emit(writer)))
 }
 
-/// Writes the lock of a program of the host that is in the way. No client has the ID 0.
+/// Writes the conflicting lock of a local program. No client has the ID 0.
 fn refuse_local<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     operation: Operation,

@@ -24,8 +24,8 @@ pub(super) fn lookup<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done 
     turn.put(&Answer::Lookup(Ok(())))
 }
 
-/// The object of a name in a directory. Where a name in the pseudo file system is an export, a path
-/// goes over to another file system.
+/// The object of a name in a directory. If a name in the pseudo file system is an export, the path
+/// crosses into another file system.
 pub(super) fn find<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     directory: &Node,
@@ -59,13 +59,13 @@ fn found_export<S: Store>(turn: &mut Turn<'_, '_, S>, place: usize) -> Done<Node
     // RFC 8881 §7.3 [8881-317]: an entry of the pseudo file system leads over to an export
     let found = turn.export(place).map(Node::Object);
     match turn.admission(place) {
-        // An export is not there for whom its list does not hold.
+        // An export is hidden from callers that its list does not admit.
         Err(Status::Acces) => Err(Status4::NoEnt.into()),
         _ => found,
     }
 }
 
-/// The status of a name in something that is no directory (RFC 8881 §18.13.4).
+/// The status of a name in an object other than a directory (RFC 8881 §18.13.4).
 pub(super) fn not_a_directory<S: Store>(turn: &mut Turn<'_, '_, S>, object: &FileHandle) -> Stop {
     match turn.getattr(object) {
         // RFC 8881 §18.13.4 [8881-315]: a link is told from what else is no directory
@@ -106,8 +106,8 @@ impl<S: Store> Turn<'_, '_, S> {
     /// The place of a directory of the pseudo file system, by its handle.
     ///
     /// # Errors
-    /// NFS4ERR_STALE when no export lies beneath it any more, NFS4ERR_ACCESS when the caller may
-    /// see none of those that do.
+    /// NFS4ERR_STALE when it has no exports beneath it any more, NFS4ERR_ACCESS when the caller may
+    /// see none of them.
     pub(in crate::v4) fn directory(&self, handle: &PseudoHandle) -> Result<usize, Status4> {
         let place = self.nfs4.pseudo.place_of(handle).ok_or(Status4::Stale)?;
         let is_open = *handle == PseudoHandle::ROOT || self.sees(place);
@@ -142,18 +142,18 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// Judges whether the list of the export at a place admits the caller.
+    /// Checks that the list of the export at a place admits the caller.
     pub(super) fn admission(&self, place: usize) -> Result<(), Status> {
         let entry = self.nfs4.pseudo.export(place).ok_or(Status::NoEnt)?;
         let name = core::str::from_utf8(&entry.name).map_err(|_| Status::NoEnt)?;
         self.store.admits(name, &self.caller)
     }
 
-    /// Finds out the handles of all exports, so that their directories are known for such.
+    /// Looks up the handles of all exports, so that their directories are recognised.
     fn learn_exports(&mut self) {
         let mut edition = self.nfs4.pseudo.edition();
         if S::MAY_WAIT {
-            // An operation that waited asks for those that it asked for before.
+            // An operation that waited asks the same questions as before.
             edition = self.journal.exports_edition(edition);
         }
         for place in 0.. {

@@ -34,7 +34,7 @@ use stag_protocol::nfs::v4::{Request, Status4};
 use super::turn::{Done, Turn};
 use crate::store::Store;
 
-/// Carries out an operation.
+/// Executes an operation.
 pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<'_>) -> Done {
     match request {
         Request::Access(args) => access::access(turn, args),
@@ -87,7 +87,7 @@ pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<
         Request::SetXattr(args) => xattrs::set_xattr(turn, args),
         Request::ListXattrs(args) => xattrs::list_xattrs(turn, args),
         Request::RemoveXattr(name) => xattrs::remove_xattr(turn, name.0),
-        // The interpreter carries it out itself, as the first operation.
+        // The interpreter executes it itself, as the first operation.
         Request::Sequence(_) => Err(Status4::SequencePos.into()),
     }
 }

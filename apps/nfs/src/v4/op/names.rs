@@ -17,11 +17,11 @@ use crate::{
     },
 };
 
-/// A directory is removed as well as any other object.
+/// Directories are removed like any other object.
 pub(super) fn remove<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
     let node = turn.current()?;
     check_name(name)?;
-    // RFC 8881 §8.4.2.1: a name that goes may be one by which a client is about to reclaim.
+    // RFC 8881 §8.4.2.1: the name removed may be one by which a client is about to reclaim.
     turn.nfs4.state.check_grace()?;
     let directory = node.object(Status4::RoFs)?;
     turn.note_change(|| ChangeScope::Names);
@@ -75,7 +75,7 @@ pub(super) fn link<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
 #[derive(Clone, Copy)]
 enum NameChange {
     Goes,
-    /// Its file gets another one.
+    /// Its file gets another name.
     Moves,
 }
 
@@ -92,18 +92,18 @@ fn recall_named<S: Store>(
     match (turn.lookup(directory, name), change) {
         (Ok(found), NameChange::Goes) => turn.recall(&found.handle, RecallScope::All),
         (Ok(found), NameChange::Moves) => turn.recall_for_name(&found.handle),
-        // There is no such file, or the operation itself says what is wrong.
+        // There is no such file, or the operation itself reports the error.
         (Err(Stop::Fail(status)), _) if is_final(status) => Ok(()),
         (Err(stop), _) => Err(stop),
     }
 }
 
-/// Returns true if a lookup that failed with this status would do so again, a moment later.
+/// Returns true if a lookup that failed with this status would fail again a moment later.
 const fn is_final(status: Status4) -> bool {
     !matches!(status, Status4::Delay | Status4::Io | Status4::ServerFault)
 }
 
-/// A name in something that is no directory has a status that says more.
+/// Replaces the status for a name in an object other than a directory by a more specific one.
 fn explain<S: Store>(turn: &mut Turn<'_, '_, S>, directory: &FileHandle, stop: Stop) -> Stop {
     match stop {
         Stop::Fail(Status4::NotDir) => not_a_directory(turn, directory),

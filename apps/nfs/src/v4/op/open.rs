@@ -31,20 +31,20 @@ use crate::{
     },
 };
 
-/// Attempts to find a file or to make it, while others remove it and make it again.
+/// Attempts to find or create a file that other programs keep removing and creating.
 const CREATIONS: usize = 4;
 
-/// The file of an OPEN, before anything is said of its state.
+/// The file of an OPEN, before its state is decided.
 struct OpenFile {
     handle: FileHandle,
     attributes: FileAttributes,
-    /// The directory around the OPEN.
+    /// The change of the directory by the OPEN.
     change: ChangeInfo,
     /// Attributes that were set.
     set: Bitmap,
-    /// The caller made it: its mode does not bind him.
+    /// The caller created it: its mode does not restrict the caller.
     is_new: bool,
-    /// The OPEN has cut it.
+    /// The OPEN has truncated it.
     is_cut: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
     answer(turn, &file, &request, opened?)
 }
 
-/// Ends an OPEN that was given its state.
+/// Completes an OPEN that was granted its state.
 fn answer<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     file: &OpenFile,
@@ -148,7 +148,7 @@ fn answer<S: Store>(
     turn.put(&Answer::Open(Ok(ok)))
 }
 
-/// Refuses what no OPEN may ask for, before a file is made for it.
+/// Refuses arguments that are invalid in any OPEN, before a file is created for it.
 fn check_bits(args: &Open4Args<'_>) -> Result<(), Status4> {
     let is_valid = share::are_valid(args.share_access, args.share_deny);
     // RFC 8881 §18.16.3: only a name can be created.
@@ -175,13 +175,13 @@ fn current<S: Store>(turn: &mut Turn<'_, '_, S>, node: &Node) -> Done<OpenFile> 
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
 
-/// Returns true for an OPEN that denies something and reclaims nothing.
+/// Returns true for an OPEN that denies access and is no reclaim.
 fn denies(args: &Open4Args<'_>) -> bool {
     let is_new = matches!(args.claim, OpenClaim::Null(_) | OpenClaim::Fh);
     is_new && args.share_deny & share::BOTH != 0
 }
 
-/// A name in the current directory, which is made if it may be.
+/// A name in the current directory, whose file is created if the OPEN allows it.
 fn named<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     node: &Node,
@@ -218,7 +218,7 @@ fn named<S: Store>(
         }
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
             let set = ToSet::of(&exclusive.attributes)?;
-            // RFC 8881 §18.16.3: others than suppattr_exclcreat has are invalid here.
+            // RFC 8881 §18.16.3: attributes outside suppattr_exclcreat are invalid here.
             if !set.mask.is_subset(&SETTABLE_EXCLUSIVELY) {
                 return Err(Status4::Inval.into());
             }
@@ -242,7 +242,7 @@ fn found<S: Store>(
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false, is_cut: false })
 }
 
-/// UNCHECKED4: whoever makes the file meanwhile makes it for both.
+/// UNCHECKED4: a file that is created meanwhile is opened.
 fn found_or_made<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     at: NameIn<'_, &FileHandle>,
@@ -252,7 +252,7 @@ fn found_or_made<S: Store>(
     for _ in 0..CREATIONS {
         match found(turn, at.directory, at.name) {
             Err(Stop::Fail(Status4::NoEnt)) => {}
-            // RFC 8881 §18.16.3: of a file that exists, only the size is set, and to 0.
+            // RFC 8881 §18.16.3: of an existing file, only the size is set, and to 0.
             found => return found,
         }
         match made(turn, at, set, args) {
@@ -282,8 +282,8 @@ fn made<S: Store>(
     })
 }
 
-/// EXCLUSIVE4 and EXCLUSIVE4_1: the verifier lies in the times of the file until its client sets
-/// them, so these are what was set, too.
+/// EXCLUSIVE4 and EXCLUSIVE4_1: the verifier is stored in the times of the file until its client
+/// sets them, so they are reported as set, too.
 fn made_once<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     directory: &FileHandle,
@@ -306,7 +306,7 @@ fn made_once<S: Store>(
     })
 }
 
-/// Only regular files are opened (RFC 8881 §18.16.4).
+/// Regular files only can be opened (RFC 8881 §18.16.4).
 const fn check_kind(kind: FileKind) -> Result<(), Status4> {
     match kind {
         FileKind::Regular => Ok(()),
@@ -316,9 +316,9 @@ const fn check_kind(kind: FileKind) -> Result<(), Status4> {
     }
 }
 
-/// Asks the store what the caller may do. A program that may be executed may be read. An owner may
-/// have had the file open for more than its mode says, and reclaims that; the store judges his
-/// READs and WRITEs.
+/// Asks the store for the caller's rights. A program that may be executed may be read. An owner may
+/// have had the file open for more than its mode allows, and reclaims that; the store checks the
+/// owner's READs and WRITEs.
 fn check_permission<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     file: &OpenFile,
@@ -336,7 +336,7 @@ fn check_permission<S: Store>(
         return Err(Status4::Access.into());
     }
     if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
-        // A change of nothing tells a read-only export from a missing right.
+        // An empty change distinguishes a read-only export from a missing right.
         let changed = turn.setattr(file, &NewAttributes::default());
         let is_read_only = matches!(changed, Err(Stop::Fail(Status4::RoFs)));
         return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
@@ -344,8 +344,8 @@ fn check_permission<S: Store>(
     Ok(())
 }
 
-/// Prepares a file that exists, and cuts it if the OPEN creates it with the size 0. Returns false
-/// if its attributes are not known any more.
+/// Prepares an existing file, and truncates it if the OPEN creates it with the size 0. Returns
+/// false if its attributes are not known any more.
 fn prepare_existing<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     file: &mut OpenFile,
@@ -359,19 +359,19 @@ fn prepare_existing<S: Store>(
         return Ok(true);
     }
     turn.journal.has_effect = S::MAY_WAIT;
-    // The change is over: an OPEN that waits for changes by others does not wait for this one.
+    // The change is complete: an OPEN that waits for changes by others does not wait for this one.
     turn.end_changes();
-    // The base of what the holder of a delegation tells later.
+    // The base for later reports of the holder of a delegation.
     match turn.getattr(&file.handle) {
         Ok(attributes) => file.attributes = attributes,
-        // No delegation without it.
+        // Without it there is no delegation.
         Err(Stop::Fail(Status4::Delay)) => return Ok(false),
         Err(stop) => return Err(stop),
     }
     Ok(true)
 }
 
-/// Cuts a file that exists, if the OPEN creates it with the size 0. Returns true if it does.
+/// Truncates an existing file, if the OPEN creates it with the size 0. Returns true if it did.
 fn truncate<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     file: &OpenFile,
@@ -381,7 +381,7 @@ fn truncate<S: Store>(
     if ToSet::of(raw)?.attributes.size != Some(0) {
         return Ok(false);
     }
-    // RFC 8881 §18.16.3: what an open denies is refused before anything is lost.
+    // RFC 8881 §18.16.3: access that an open denies is refused before any data are lost.
     let (id, access, deny) = (file_id(&file.handle), args.share_access, args.share_deny);
     let (client, owner) = (turn.client_key()?, args.owner.owner.0);
     turn.check_once(|turn| {
@@ -398,8 +398,8 @@ fn truncate<S: Store>(
     turn.setattr(&file.handle, &set).map(|_| true)
 }
 
-/// The delegation as it is told. The user who opened the file may do what he opened it for; all
-/// others ask (RFC 8881 §10.4.1).
+/// The delegation on the wire. The user who opened the file may use it without asking; all others
+/// ask (RFC 8881 §10.4.1).
 fn delegation<'a>(
     outcome: &DelegationOutcome,
     recall: bool,
@@ -424,9 +424,9 @@ fn delegation<'a>(
     }
 }
 
-/// Returns true for a delegation that was reclaimed and that nobody gets any more: its client
-/// cannot be called back, the exports allow none (RFC 8881 §10.4.1, §18.16.3), or nobody watched
-/// the file while the server was down.
+/// Returns true for a reclaimed delegation that would not be granted any more: its client cannot be
+/// called back, the exports allow none (RFC 8881 §10.4.1, §18.16.3), or the file was not watched
+/// while the server was down.
 fn must_come_back(given: &GivenDelegation, claim: Claim, offer: &DelegationOffer) -> bool {
     let is_allowed = match offer.policy {
         DelegationPolicy::Never => false,
@@ -437,25 +437,25 @@ fn must_come_back(given: &GivenDelegation, claim: Claim, offer: &DelegationOffer
     !offer.has_back_channel || !is_allowed
 }
 
-/// Rights of an entry: to read data, and to write it (RFC 8881 §6.2.1.3.1).
+/// Rights of an access control entry: to read data, and to write it (RFC 8881 §6.2.1.3.1).
 const ACE_READ: u32 = 1;
 const ACE_WRITE: u32 = 2;
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Makes sure that an OPEN can be given its state, before its file is made for it.
+    /// Makes sure that an OPEN can be granted its state, before its file is created for it.
     ///
     /// # Errors
     /// NFS4ERR_DELAY when a table is full, or when the OPEN may have to wait and cannot.
     fn await_place(&mut self, args: &Open4Args<'_>) -> Done {
-        // The file may be made already. Of OPENs by other shards the home says beforehand if there
-        // is room (`loans`), and that they can wait was seen, too.
+        // The file may be created already. For OPENs on other shards the home reports in advance if
+        // there is room (`loans`), and that they can wait was checked, too.
         if self.journal.knows_next() || self.nfs4.borrowed.is_some() {
             return Ok(());
         }
         let (client, owner) = (self.client_key()?, args.owner.owner.0);
         self.with_state(|state, _| state.check_room(client, None, owner))?;
         let may_wait = S::MAY_WAIT && self.nfs4.link.is_some() && denies(args);
-        // Once the file is there, nothing else takes the place before this OPEN needs it.
+        // Once the file is there, no other compound takes the place before this OPEN needs it.
         let has_place = self.nfs4.suspended.has_reserve() && (!may_wait || self.can_wait());
         if has_place { Ok(()) } else { Err(Status4::Delay.into()) }
     }
@@ -471,11 +471,11 @@ impl<S: Store> Turn<'_, '_, S> {
         Err(self.wait_for_recall())
     }
 
-    /// Returns true if nobody is about to do to a file what an OPEN denies: a call without a state
-    /// that was let through before is over, at this shard and at all others.
+    /// Returns true if no pending operation on a file conflicts with the denial of an OPEN: calls
+    /// without a state that were admitted earlier are complete, on this shard and on all others.
     fn may_deny(&mut self, file: FileId) -> bool {
-        // What such a call does at once is over, but for one of another shard to a file that this
-        // OPEN has just made, which cannot wait for that.
+        // Such calls are complete where calls never wait, except a call on another shard on a file
+        // that this OPEN has just created, which cannot wait for that.
         if !S::MAY_WAIT && self.has_changed {
             return true;
         }
@@ -484,7 +484,7 @@ impl<S: Store> Turn<'_, '_, S> {
         is_known && !(S::MAY_WAIT && self.nfs4.changes.is_under_way(file, is_own))
     }
 
-    /// Facts about a delegation for an OPEN of this compound.
+    /// Facts that decide about a delegation for an OPEN of this compound.
     fn delegation_offer(&mut self, fsid: u64) -> DelegationOffer {
         let Some(slot) = self.slot else { return DelegationOffer::default() };
         let has_back_channel = self.nfs4.has_back_channel(slot.client);

@@ -52,7 +52,7 @@ pub(super) fn deallocate<S: Store>(turn: &mut Turn<'_, '_, S>, args: &FileRange)
     turn.put(&Answer::Deallocate(Ok(())))
 }
 
-/// No hint is followed, which the answer says (RFC 7862 §15.5.3).
+/// No hint is followed, and the reply reports that (RFC 7862 §15.5.3).
 pub(super) fn io_advise<S: Store>(turn: &mut Turn<'_, '_, S>, args: &IoAdviseArgs) -> Done {
     let file = turn.current()?.object(Status4::IsDir)?;
     turn.check_io(&file, args.stateid, IoAccess::Read)?;
@@ -60,8 +60,8 @@ pub(super) fn io_advise<S: Store>(turn: &mut Turn<'_, '_, S>, args: &IoAdviseArg
     turn.put(&Answer::IoAdvise(Ok(Bitmap::EMPTY)))
 }
 
-/// A copy is over when it is answered; one that is long is done in part, and the client asks for
-/// the rest (RFC 7862 §15.2.3).
+/// A copy is complete when it is answered; a long one is done in part, and the client asks for the
+/// rest (RFC 7862 §15.2.3).
 pub(super) fn copy<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Copy4Args<'_>) -> Done {
     // RFC 7862 §15.2.3 [7862-12]: octets of another server are not fetched
     if !args.servers.is_empty() {

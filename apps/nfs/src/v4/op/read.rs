@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The octets go from where the store has them straight to the caller's memory.
+/// The data go straight from the store's memory to the caller's memory.
 pub(super) fn read<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Read4Args) -> Done {
     let node = turn.current()?;
     let file = node.object(Status4::IsDir)?;
@@ -32,7 +32,7 @@ pub(super) fn read<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Read4Args) -> Do
     turn.put_item(done.data)
 }
 
-/// The status of an operation on the content of something that is no regular file (RFC 8881
+/// The status of an operation on the content of an object other than a regular file (RFC 8881
 /// §15.1.2.9, §18.22.4).
 pub(super) fn wrong_type<S: Store>(
     turn: &mut Turn<'_, '_, S>,

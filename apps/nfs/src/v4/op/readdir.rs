@@ -27,9 +27,9 @@ use crate::{
     },
 };
 
-/// Number, status and verifier in front of the entries.
+/// Number, status and verifier before the entries.
 const HEAD_LEN: usize = 4 + 4 + 8;
-/// Octets that `max_count` measures beside the entries: verifier, end of the list, end of the
+/// Octets that `max_count` includes besides the entries: verifier, end of the list, end of the
 /// directory.
 const FRAME_LEN: usize = 8 + List::<'static, ()>::END_LEN + 4;
 
@@ -49,12 +49,12 @@ pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args)
     }
 }
 
-/// Writes a listing: `fill` puts entries, and says if the directory ends behind the last of them.
+/// Writes a listing: `fill` adds entries, and returns true if the directory ends after the last.
 struct Listing<'w, 'b> {
     list: ListWriter<'w, 'b>,
-    /// Octets in front of the list.
+    /// Octets before the list.
     begin: usize,
-    /// Octets that the entries may have.
+    /// Octets available for entries.
     room: usize,
     entries: u32,
     is_full: bool,
@@ -71,7 +71,7 @@ impl Listing<'_, '_> {
             writer.u64(cookie)?;
             writer.opaque(name)?;
             entry.emit(writer)?;
-            // The TRUE in front of the entry counts, too.
+            // The TRUE before the entry counts, too.
             if writer.len() - before + 4 > room { Err(NoRoom) } else { Ok(()) }
         });
         self.is_full = pushed.is_err();
@@ -83,9 +83,9 @@ impl Listing<'_, '_> {
 /// Attributes of an entry.
 enum Entry<'a> {
     Known(&'a AttributeSource<'a>, &'a Bitmap),
-    /// The holder of a write delegation may have others.
+    /// The holder of a write delegation may have other values.
     Held(&'a AttributeSource<'a>, &'a Bitmap),
-    /// They cannot be told.
+    /// They are not available.
     Failed(Status4, &'a Bitmap),
 }
 
@@ -103,8 +103,8 @@ impl Entry<'_> {
     }
 }
 
-/// Writes the results of a READDIR around entries that `fill` adds. `fill` gives the verifier, and
-/// true if the directory ends behind the last entry.
+/// Writes the results of a READDIR around entries that `fill` adds. `fill` returns the verifier,
+/// and true if the directory ends after the last entry.
 fn write_listing<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     args: &ReadDir4Args,
@@ -152,13 +152,13 @@ fn read_directory<S: Store>(
     let lease = turn.nfs4.lease_seconds();
     let count = args.max_count.min(LISTING_MAX);
     let asked = args.attributes;
-    // Attributes of one file can be refused, and whoever wants them asks for them by GETATTR.
+    // Attributes of one file can be refused: the client then asks for them by GETATTR.
     let may_be_refused = asked.meets(&HELD) && asked.contains(Attribute::RdattrError as u32);
     let held = if may_be_refused { turn.held_files() } else { None };
     let rest = EntryRest { asked, system, lease, held };
     let listed = write_listing(turn, args, |turn, listing| {
         let mut from = (args.cookie, args.verifier);
-        // A store that reads few entries at a time may read none but `.` and `..`.
+        // A store that reads few entries at a time may read only `.` and `..`.
         loop {
             let plus = ReadDirPlusArgs {
                 dir: *directory,
@@ -202,7 +202,7 @@ fn read_directory<S: Store>(
     }
 }
 
-/// Facts that all entries of a listing have in common.
+/// Facts that all entries of a listing share.
 struct EntryRest {
     asked: Bitmap,
     system: FileSystemFacts,
@@ -211,7 +211,7 @@ struct EntryRest {
     held: Option<Arc<PresenceFilter>>,
 }
 
-/// Adds an entry of a store; false when it does not fit. `.` and `..` are left out.
+/// Adds an entry of a store; returns false when it does not fit. `.` and `..` are left out.
 fn push(
     listing: &mut Listing<'_, '_>,
     entry: &ListedEntry<'_>,
@@ -232,7 +232,7 @@ fn push(
     let object = ObjectFacts { attributes, mounted_on: None };
     let source =
         AttributeSource { node: &node, object: &object, system: &rest.system, lease: rest.lease };
-    // RFC 8881 §10.4.3: the holder of a write delegation alone knows size and times
+    // RFC 8881 §10.4.3: only the holder of a write delegation knows size and times
     let is_held = rest.held.as_ref().is_some_and(|held| held.may_be_held(file_id(&handle)));
     let entry = if is_held { Entry::Held(&source, asked) } else { Entry::Known(&source, asked) };
     Ok(listing.push(cookie, name, &entry))
@@ -261,8 +261,8 @@ fn read_pseudo<S: Store>(
     })
 }
 
-/// Adds an entry of a directory of the pseudo file system, with the attributes of what it leads to;
-/// false when it does not fit.
+/// Adds an entry of a directory of the pseudo file system, with the attributes of its target;
+/// returns false when it does not fit.
 fn push_below<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     listing: &mut Listing<'_, '_>,
@@ -271,7 +271,7 @@ fn push_below<S: Store>(
 ) -> Done<bool> {
     let Some(entry) = turn.nfs4.pseudo.entry(directory, place) else { return Ok(false) };
     let found = match entry.below {
-        // What lies beneath is not there for whom its list does not hold.
+        // Entries are hidden from callers that no export list beneath admits.
         Below::Directory(below) if !turn.sees(below) => return Ok(true),
         Below::Export(export) if turn.admission(export).is_err() => return Ok(true),
         Below::Directory(below) => {

@@ -12,7 +12,7 @@ pub(super) fn reclaim_complete<S: Store>(turn: &mut Turn<'_, '_, S>, one_fs: boo
         turn.current()?;
     }
     let (client, now) = (turn.client()?, turn.cx.now());
-    // That for one file system changes nothing.
+    // For one file system it changes nothing.
     if !one_fs {
         turn.nfs4.complete_reclaims(client, now)?;
     }

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Flavors that are taken, the best first.
+/// Accepted flavors, the best first.
 const FLAVORS: [SecurityFlavor<'static>; 2] =
     [SecurityFlavor::Plain(flavor::SYS), SecurityFlavor::Plain(flavor::NONE)];
 

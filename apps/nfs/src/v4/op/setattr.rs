@@ -25,7 +25,7 @@ pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<
     }
     turn.recall(&object, RecallScope::All)?;
     if let Err(stop) = turn.setattr(&object, &set.attributes) {
-        // A failure half-way is told as one that set nothing: the client asks for attributes.
+        // A partial failure is reported as if no attribute was set: the client asks for attributes.
         return Err(match set.attributes.size {
             Some(_) => wrong_type(turn, &object, stop),
             None => stop,

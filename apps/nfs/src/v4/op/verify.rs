@@ -27,7 +27,7 @@ pub(super) fn nverify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttribut
     }
 }
 
-/// Compares attributes as they would be told: octet by octet.
+/// Compares attributes in their wire form, octet by octet.
 fn are_same<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done<bool> {
     let node = turn.current()?;
     check_comparable(&values.mask, &SUPPORTED)?;
@@ -49,5 +49,5 @@ fn are_same<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) ->
     Ok(octets.get(behind..len).is_some_and(|octets| octets == values.octets))
 }
 
-/// Octets of all supported attributes, and more.
+/// More than the octets of all supported attributes.
 const LEN_MAX: usize = 2_048;

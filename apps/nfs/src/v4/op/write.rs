@@ -14,8 +14,8 @@ use crate::{
     },
 };
 
-/// The octets go from the call, wherever its pieces lie, straight to the file, or become the file.
-/// More than the largest WRITE are written in part.
+/// The data go from the pieces of the call straight to the file, or become the file. A WRITE above
+/// the largest size is done in part.
 pub(super) fn write<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Write4Args<'_>) -> Done {
     let node = turn.current()?;
     let file = node.object(Status4::IsDir)?;
@@ -32,11 +32,11 @@ pub(super) fn write<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Write4Args<'_>)
     turn.put(&Answer::Write(Ok(Write4Ok { count, committed, verifier })))
 }
 
-/// The whole file is made stable, whatever range is asked for.
+/// The whole file is made stable, whatever range is requested.
 pub(super) fn commit<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Commit4Args) -> Done {
     let node = turn.current()?;
     let file = node.object(Status4::IsDir)?;
-    // RFC 8881 §18.3.3: a range that ends behind the largest offset is invalid.
+    // RFC 8881 §18.3.3: a range that ends beyond the largest offset is invalid.
     if args.offset.checked_add(u64::from(args.count)).is_none() {
         return Err(Status4::Inval.into());
     }

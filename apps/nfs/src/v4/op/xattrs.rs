@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Judges the name of an attribute.
+/// Checks the name of an attribute.
 const fn check(name: &[u8]) -> Result<(), Status4> {
     match name.len() {
         0 => Err(Status4::Inval),
@@ -66,7 +66,7 @@ pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattr
     if from > total {
         return Err(Status4::BadCookie.into());
     }
-    // Cookie, count and end stand around the names.
+    // Cookie, count and end surround the names.
     let mut room = (args.max_count as usize).saturating_sub(8 + 4 + 4);
     let mut count = 0;
     for name in names().skip(from) {

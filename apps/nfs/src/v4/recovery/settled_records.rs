@@ -19,8 +19,8 @@ impl Nfs4 {
     /// Takes the steps whose records are stable.
     pub(in crate::v4) fn settle_records(&mut self, now: Time) {
         loop {
-            // A completion that is not stable must not be forgotten by the end behind it; those
-            // that are asked for later stand behind it.
+            // The end must not be recorded before a completion, which it would erase. Completions
+            // requested later follow it in the queue.
             if self.recovery.ends_grace && self.recovery.queue.len() == 0 {
                 self.recovery.ends_grace = false;
                 self.recovery.queue.push(RecordChange::EndGrace, AfterRecord::EndGrace);
@@ -45,7 +45,7 @@ impl Nfs4 {
                 if let Some(key) = client.key {
                     self.state.handle_recorded(key);
                 }
-                // Its shard may begin OPENs, and those that wait here go on.
+                // Its shard may begin OPENs, and those that wait here are resumed.
                 self.tell_client_flags(id);
                 self.suspended.note_return();
             }
@@ -65,7 +65,8 @@ impl Nfs4 {
         }
     }
 
-    /// Ends all clients: another gateway has their records, and may give away what they have.
+    /// Ends all clients: another gateway has their records, and may grant their state to other
+    /// clients.
     fn end_all(&mut self) {
         if std::mem::replace(&mut self.recovery.is_ended, true) {
             return;
@@ -77,7 +78,7 @@ impl Nfs4 {
         }
     }
 
-    /// Takes steps and answers what waited for them. Called once in a pass.
+    /// Takes steps, and sends the replies that waited for them. Called once in a pass.
     pub(in crate::v4) fn tend_records(&mut self, cx: &mut Cx<'_>) {
         if !self.recovery.has_work() && !self.recovery.ends_grace {
             return;
@@ -104,12 +105,12 @@ impl Nfs4 {
         }
     }
 
-    /// Ends the request of a slot, with its reply if that is to be kept.
+    /// Ends the request of a slot, with its reply if that has to be kept.
     pub(in crate::v4) fn free_slot(&mut self, slot: Option<SlotInUse>, reply: &ReplyWriter) {
         let Some(slot) = slot else { return };
         if slot.is_lent {
-            // FREE_STATEID may have ended the reason for one (RFC 8881 §18.46.3): the next request
-            // shows that.
+            // FREE_STATEID may have cleared the reason for a flag (RFC 8881 §18.46.3): the next
+            // request shows that.
             return self.tell_flags(&slot.session);
         }
         let is_kept = slot.cache_this && !reply.has_item();

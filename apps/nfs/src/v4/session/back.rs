@@ -8,7 +8,7 @@ use stag_engine::Time;
 
 use crate::{parked::PeerAt, v4::callbacks::Callback};
 
-/// Slots of a back channel that are used.
+/// Limit of slots used in a back channel.
 const SLOTS: usize = 8;
 
 /// A back channel.
@@ -16,7 +16,7 @@ const SLOTS: usize = 8;
 pub(in crate::v4) struct BackChannel {
     /// Program number of the callbacks.
     pub(in crate::v4) program: u32,
-    /// User and group of their credential; none is AUTH_NONE.
+    /// User and group of their credential; none for AUTH_NONE.
     pub(in crate::v4) user: Option<(u32, u32)>,
     /// The connection that carries them; none after it was lost.
     pub(in crate::v4) peer: Option<PeerAt>,
@@ -29,12 +29,12 @@ struct BackSlot {
     /// Sequence ID of the callback in it, or of the next one.
     sequence: u32,
     callback: Option<Callback>,
-    /// Time at which the callback goes out again; none while its outcome is awaited.
+    /// Time at which the callback is resent; none while its outcome is awaited.
     again_at: Option<Time>,
 }
 
 impl BackChannel {
-    /// A back channel of which the client takes so many calls at a time.
+    /// A back channel on which the client accepts the given number of calls at a time.
     pub(in crate::v4) fn new(
         program: u32,
         user: Option<(u32, u32)>,
@@ -47,8 +47,8 @@ impl BackChannel {
         Self { program, user, peer: Some(peer), slots }
     }
 
-    /// Puts a callback into a free slot: the slot and its sequence ID. It comes back when there is
-    /// no free one.
+    /// Puts a callback into a free slot. Returns the slot and its sequence ID, or the callback if
+    /// no slot is free.
     pub(in crate::v4) fn begin(&mut self, callback: Callback) -> Result<(u32, u32), Callback> {
         let free = self.slots.iter_mut().zip(0..).find(|(slot, _)| slot.callback.is_none());
         let Some((slot, number)) = free else { return Err(callback) };
@@ -56,7 +56,7 @@ impl BackChannel {
         Ok((number, slot.sequence))
     }
 
-    /// A callback that is to go out again: its slot and sequence ID.
+    /// A callback that is due to be resent: its slot and sequence ID.
     pub(in crate::v4) fn due(&mut self, now: Time) -> Option<(u32, u32)> {
         let is_due = |slot: &BackSlot| slot.again_at.is_some_and(|at| at <= now);
         let (slot, number) = self.slots.iter_mut().zip(0..).find(|(slot, _)| is_due(slot))?;
@@ -69,7 +69,7 @@ impl BackChannel {
         self.slots.get(slot as usize)?.callback.as_ref()
     }
 
-    /// The callback in a slot was executed, or never will be: takes it out.
+    /// Removes the callback in a slot, which was executed or never will be.
     pub(in crate::v4) fn finish(&mut self, slot: u32) -> Option<Callback> {
         let slot = self.slots.get_mut(slot as usize)?;
         slot.sequence = slot.sequence.wrapping_add(1);
@@ -77,7 +77,7 @@ impl BackChannel {
         slot.callback.take()
     }
 
-    /// The callback in a slot goes out again.
+    /// Schedules the callback in a slot to be resent.
     pub(in crate::v4) fn put_off(&mut self, slot: u32, until: Time) {
         if let Some(slot) = self.slots.get_mut(slot as usize)
             && slot.callback.is_some()
@@ -86,7 +86,7 @@ impl BackChannel {
         }
     }
 
-    /// Takes all callbacks out, with the session.
+    /// Removes all callbacks when the session ends.
     pub(in crate::v4) fn drain(&mut self) -> impl Iterator<Item = Callback> {
         self.slots.iter_mut().filter_map(|slot| slot.callback.take())
     }
@@ -96,7 +96,7 @@ impl BackChannel {
         self.peer.is_some() && self.slots.iter().any(|slot| slot.callback.is_none())
     }
 
-    /// The earliest time at which a callback is to go out again, if there is one.
+    /// The earliest time at which a callback has to be resent, if there is one.
     pub(in crate::v4) fn again_at(&self) -> Option<Time> {
         self.slots.iter().filter_map(|slot| slot.again_at).min()
     }

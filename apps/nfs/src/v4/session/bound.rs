@@ -8,13 +8,13 @@ use crate::parked::PeerAt;
 /// The latest connections that were associated with a session, the oldest first.
 #[derive(Debug, Default)]
 pub(in crate::v4) struct BoundPeers {
-    /// The latest one, which brings most requests.
+    /// The latest one, which carries most requests.
     latest: Option<PeerAt>,
     all: Vec<PeerAt>,
 }
 
 impl BoundPeers {
-    /// Adds a connection. The oldest one makes room.
+    /// Adds a connection, in place of the oldest one if there are too many.
     pub(in crate::v4) fn add(&mut self, peer: PeerAt) {
         self.forget(peer);
         if self.all.len() >= BOUND_MAX {
@@ -30,7 +30,7 @@ impl BoundPeers {
         self.latest == Some(peer) || self.all.contains(&peer)
     }
 
-    /// Forgets a connection that is gone.
+    /// Removes a closed connection.
     pub(in crate::v4) fn forget(&mut self, peer: PeerAt) {
         self.all.retain(|bound| *bound != peer);
         self.latest.take_if(|latest| *latest == peer);

@@ -1,10 +1,10 @@
 //! Memory for the replies that slots keep: one cell each, reserved with the session, so that a
 //! reply that must be cached always finds one (RFC 8881 §2.10.6.1).
 
-/// Octets of a cell: of the longest reply that is cached, from the status of its compound on.
+/// Octets of a cell: of the longest cached reply, from the status of its compound on.
 pub(in crate::v4) const CELL_LEN: usize = 2_048;
 
-/// The cells of a shard, in memory that the system gives when it is first written to.
+/// The cells of a shard, in memory that the kernel allocates at the first write.
 #[derive(Debug)]
 pub(in crate::v4) struct ReplyCells {
     octets: Box<[u8]>,
@@ -12,24 +12,24 @@ pub(in crate::v4) struct ReplyCells {
 }
 
 impl ReplyCells {
-    /// So many cells.
+    /// Creates `count` cells.
     pub(in crate::v4) fn new(count: usize) -> Self {
         let free = (0..u32::try_from(count).expect("a table is counted by 32 bits")).rev();
         Self { octets: vec![0; count * CELL_LEN].into_boxed_slice(), free: free.collect() }
     }
 
-    /// Cells that nobody has.
+    /// Number of free cells.
     pub(in crate::v4) fn left(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes `count` cells, or none when there are fewer.
+    /// Takes `count` cells, or none when fewer are free.
     pub(in crate::v4) fn take(&mut self, count: usize) -> Option<Box<[u32]>> {
         let from = self.free.len().checked_sub(count)?;
         Some(self.free.drain(from..).collect())
     }
 
-    /// Takes cells back.
+    /// Returns cells.
     pub(in crate::v4) fn give(&mut self, cells: &[u32]) {
         self.free.extend(cells);
         debug_assert!(self.free.len() * CELL_LEN <= self.octets.len(), "a cell comes back once");
@@ -41,7 +41,7 @@ impl ReplyCells {
         self.octets.get(from..from + CELL_LEN).unwrap_or_default()
     }
 
-    /// Writes to the front of a cell; false when there are too many octets.
+    /// Writes to the start of a cell; returns false when there are too many octets.
     pub(in crate::v4) fn keep(&mut self, cell: u32, octets: &[u8]) -> bool {
         let from = cell as usize * CELL_LEN;
         let room = self.octets.get_mut(from..from + CELL_LEN).unwrap_or_default();

@@ -36,7 +36,7 @@ impl From<&Credential<'_>> for Principal {
     }
 }
 
-/// The last reply to CREATE_SESSION: its own cache of one reply (RFC 8881 §18.36.4).
+/// The last reply to CREATE_SESSION, its reply cache of one entry (RFC 8881 §18.36.4).
 pub(in crate::v4) type CreateReply = Result<CreateSessionOk, Status4>;
 
 /// A client record.
@@ -48,15 +48,15 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) owner: Box<[u8]>,
     /// Its incarnation.
     pub(in crate::v4) verifier: Verifier4,
-    /// The user that made the record.
+    /// The user that created the record.
     pub(in crate::v4) principal: Principal,
     /// The hosts whose connections may use its sessions and end it.
     pub(in crate::v4) origins: Origins,
-    /// The host that it was made from, among whose places it counts.
+    /// The host that it was created from, to which its places are charged.
     pub(in crate::v4) host: Origin,
-    /// The same host, as its record has it.
+    /// The same host, in the form of its record.
     pub(in crate::v4) mark: OriginMark,
-    /// The address that it was made from, for the log.
+    /// The address that it was created from, for the log.
     pub(in crate::v4) from: PeerAddress,
     /// The incarnation that it replaced.
     pub(in crate::v4) former: Option<Verifier4>,
@@ -66,7 +66,7 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) sequence: u32,
     /// The reply to it.
     pub(in crate::v4) created: Option<CreateReply>,
-    /// Time at which the record was made. Until it is confirmed, it lives for a lease.
+    /// Time at which the record was created. Until it is confirmed, it is kept for a lease.
     pub(in crate::v4) made: Time,
     /// The client in the tables of state, once it is confirmed.
     pub(in crate::v4) key: Option<ClientKey>,
@@ -74,7 +74,7 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) sessions: u32,
     /// Its persistent record.
     pub(in crate::v4) record: RecordPhase,
-    /// The shard that judges its READs and WRITEs beside the home.
+    /// The shard, other than the home, that checks its READs and WRITEs.
     pub(in crate::v4) settled: Settled,
 }
 
@@ -88,7 +88,7 @@ pub(in crate::v4) enum RecordPhase {
     Asked,
     /// There is one.
     Stable,
-    /// There is one until the client ends, which was asked for because it is expired.
+    /// There is one until the client ends, which was requested because it is expired.
     Leaving,
 }
 
@@ -104,7 +104,7 @@ pub(in crate::v4) struct NewClient<'a> {
     pub(in crate::v4) now: Time,
 }
 
-/// The records of one owner: at most one confirmed, and one that is not yet.
+/// The records of one owner: at most one confirmed and one unconfirmed.
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnerRecords {
     confirmed: Option<u16>,
@@ -122,7 +122,7 @@ struct HostPlaces {
 
 /// Returns true if a host with `held` places may have one more. The table has `all` of them, and
 /// `used` are taken. A host has a share while three times its own places are fewer than are free:
-/// one host takes a quarter at most, and any number of hosts leave a rest to a newcomer.
+/// one host takes a quarter at most, and any number of hosts leave places to a newcomer.
 const fn has_share(held: usize, used: usize, all: usize) -> bool {
     held.saturating_mul(3) < all.saturating_sub(used)
 }
@@ -148,12 +148,12 @@ pub(in crate::v4) struct Clients {
     free: Vec<u16>,
     owners: HashMap<Box<[u8]>, OwnerRecords>,
     hosts: HashMap<Origin, HostPlaces>,
-    /// Places of the records that are not confirmed, the oldest first.
+    /// Places of the unconfirmed records, the oldest first.
     unconfirmed: Vec<u16>,
 }
 
 impl Clients {
-    /// None yet; `epoch` is not that of any other run, and `names` is secret.
+    /// No records yet; `epoch` differs from that of every other run, and `names` is secret.
     pub(in crate::v4) fn new(epoch: u32, names: NameKey) -> Self {
         const { assert!(CLIENTS <= u16::MAX as usize) };
         Self {
@@ -177,7 +177,7 @@ impl Clients {
         self.at(place_of(id)).filter(|client| client.id == id)
     }
 
-    /// The record of this client ID, to be changed.
+    /// The record of this client ID, for changes.
     pub(in crate::v4) fn get_mut(&mut self, id: u64) -> Option<&mut Client> {
         let place = self.places.get_mut(usize::from(place_of(id)))?;
         place.client.as_mut().filter(|client| client.id == id)
@@ -188,7 +188,7 @@ impl Clients {
         self.at(self.owners.get(owner)?.confirmed?)
     }
 
-    /// The record of an owner that is not confirmed yet.
+    /// The unconfirmed record of an owner.
     pub(in crate::v4) fn unconfirmed(&self, owner: &[u8]) -> Option<&Client> {
         self.at(self.owners.get(owner)?.unconfirmed?)
     }
@@ -197,9 +197,9 @@ impl Clients {
         self.places.get(usize::from(place))?.client.as_ref()
     }
 
-    /// Adds a record that is not confirmed, in place of one of the same owner, and returns its
-    /// client ID. One that is not confirmed may make room: of the same host when that has its
-    /// share, or else of the host that has most of them. None when neither has any.
+    /// Adds an unconfirmed record, in place of one of the same owner, and returns its client ID.
+    /// Another unconfirmed record may make room: of the same host if that has used its share, or
+    /// else of the host that has most of them. None when neither has any.
     pub(in crate::v4) fn add(&mut self, new: &NewClient<'_>) -> Option<u64> {
         if let Some(earlier) = self.unconfirmed(new.owner).map(|client| client.id) {
             self.remove(earlier);
@@ -237,7 +237,7 @@ impl Clients {
         Some(id)
     }
 
-    /// Makes room for a record of a host, if there is none for it.
+    /// Makes room for a record of a host, if there is none.
     fn make_room(&mut self, host: Origin) -> Option<()> {
         let held = self.places_of(host);
         let has_place = has_share(held.records, self.len(), CLIENTS);
@@ -262,7 +262,7 @@ impl Clients {
         self.hosts.get(&host).copied().unwrap_or_default()
     }
 
-    /// Changes the places of a host, which is forgotten when it has none.
+    /// Changes the places of a host, which is dropped when it has none.
     fn change_places(&mut self, host: Origin, change: impl FnOnce(&mut HostPlaces)) {
         let Entry::Occupied(mut entry) = self.hosts.entry(host) else { return };
         change(entry.get_mut());
@@ -271,8 +271,9 @@ impl Clients {
         }
     }
 
-    /// Slots that a new session of a client gets by the share of its host, of `granted`. None when
-    /// the host has its share of sessions or of slots. `used` is what all hosts have.
+    /// Slots, at most `granted`, that a new session of a client gets within the share of its host.
+    /// None when the host has used its share of sessions or of slots. `used` counts the places of
+    /// all hosts.
     pub(in crate::v4) fn share_of_slots(
         &self,
         id: u64,
@@ -285,8 +286,8 @@ impl Clients {
         {
             return None;
         }
-        // The nearer the host is to its share, the fewer each of its sessions gets; one is left for
-        // each session that it may have yet.
+        // The nearer the host is to its share, the fewer slots each of its sessions gets; one slot
+        // is reserved for each session that it may still create.
         let left = |all: usize, used: usize, held: usize| {
             (all.saturating_sub(used) / 3).saturating_sub(held)
         };
@@ -332,13 +333,13 @@ impl Clients {
         self.forget_waiting(place_of(id), host);
     }
 
-    /// A record is confirmed or gone.
+    /// Removes a record from the unconfirmed ones, because it was confirmed or removed.
     fn forget_waiting(&mut self, place: u16, host: Origin) {
         self.unconfirmed.retain(|waiting| *waiting != place);
         self.change_places(host, |places| places.unconfirmed -= 1);
     }
 
-    /// Removes a record. Its sessions and its state are gone already.
+    /// Removes a record. Its sessions and its state have ended before.
     pub(in crate::v4) fn remove(&mut self, id: u64) -> Option<Client> {
         let number = place_of(id);
         let place = self.places.get_mut(usize::from(number))?;
@@ -362,13 +363,13 @@ impl Clients {
         Some(client)
     }
 
-    /// The record at a place, for whoever goes through all of them.
+    /// The record at a place, for iteration over all of them.
     pub(in crate::v4) fn nth(&self, place: usize) -> Option<&Client> {
         self.places.get(place)?.client.as_ref()
     }
 }
 
-/// The place that a client ID names.
+/// The place in a client ID.
 const fn place_of(id: u64) -> u16 {
     id as u16
 }
@@ -398,7 +399,7 @@ mod tests {
         }
     }
 
-    /// A host of many.
+    /// One host out of many.
     fn host(number: usize) -> PeerAddress {
         let [.., high, low] = number.to_be_bytes();
         PeerAddress::Ip(([10, 0, high, low], 700).into())

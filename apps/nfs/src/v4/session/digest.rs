@@ -8,23 +8,23 @@ use stag_protocol::xdr::{pad, padded};
 
 use super::SequenceFacts;
 
-/// Octets of the arguments that count. They hold every compound but the end of one that writes a
-/// lot of data and has its reply kept, which no client is known to send.
+/// Limit of argument octets in the digest. It covers every compound except the end of one that
+/// writes much data and has its reply kept, which no client is known to send.
 const COUNTED: usize = 4_096;
 
-/// The digest of a request. Arguments count in the form in which they travel inline, for a retry
-/// may come in other chunks (RFC 8166 §3.5).
+/// The digest of a request. Arguments are hashed in their inline form, for a retry may come in
+/// other chunks (RFC 8166 §3.5).
 ///
-/// One whose reply is not kept is told by its length and the number of its operations: it is not
-/// answered from the slot.
+/// A request whose reply is not kept is identified by its length and the number of its operations:
+/// it is not answered from the slot.
 pub(super) fn digest(facts: &SequenceFacts<'_>, is_kept: bool) -> u64 {
-    // What came in a chunk may lack its padding.
+    // Data from a chunk may lack its padding.
     let pieces = || facts.arguments.pieces().map(|piece| piece.octets());
     let len = pieces().fold(0_usize, |len, octets| len.saturating_add(padded(octets.len())));
     if !is_kept {
         return (len as u64) << 32 | u64::from(facts.operations);
     }
-    // No key: a client that makes two of its requests alike deceives nobody but itself.
+    // No key: a client that makes two of its requests collide harms only itself.
     let mut hasher = SipHasher13::new();
     let mut room = COUNTED;
     for octets in pieces() {

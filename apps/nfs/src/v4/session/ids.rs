@@ -16,7 +16,7 @@ use stag_protocol::nfs::v4::{SessionId, Verifier4};
 
 use crate::records::OriginMark;
 
-/// Kinds of names: none is made of the octets of another.
+/// Kinds of IDs, which are hashed, too, so that IDs of different kinds never have the same input.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum NameKind {
@@ -27,14 +27,14 @@ enum NameKind {
     Gateway = 5,
 }
 
-/// The key that names of a run are made with.
+/// The key from which IDs of a run are made.
 #[derive(Clone, Copy)]
 pub(in crate::v4) struct NameKey {
     key: [u8; 16],
     cluster: Option<ClusterMarks>,
 }
 
-/// A gateway of a cluster: marks of its session IDs.
+/// Marks in the session IDs of a gateway in a cluster.
 #[derive(Clone, Copy)]
 struct ClusterMarks {
     /// Secret of the cluster.
@@ -51,9 +51,9 @@ fn hash(key: &[u8; 16], kind: NameKind, parts: &[&[u8]]) -> u128 {
 }
 
 impl ClusterMarks {
-    /// Octets of a session ID in front of the marks.
+    /// Octets of a session ID before the marks.
     const HEAD: usize = 8;
-    /// Octets of it in front of the mark of the gateway, and of the place.
+    /// Octets of it before the mark of the gateway, and before the place.
     const GATEWAY_AT: usize = 12;
     const PLACE_AT: usize = 14;
 
@@ -76,11 +76,11 @@ impl core::fmt::Debug for NameKey {
     }
 }
 
-/// Origin of a connection: the host that it comes from, as far as the connection shows that.
+/// Origin of a connection: the host that it comes from, as far as the connection proves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::v4) struct Origin(u64);
 
-/// Facts that make an ID unlike all others of its kind.
+/// Facts that make an ID different from all others of its kind.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::v4) struct NameFacts {
     /// Number of the server's run.
@@ -96,7 +96,7 @@ impl NameKey {
         Self { key, cluster: None }
     }
 
-    /// The same of a gateway in a cluster with this secret.
+    /// The same for a gateway in a cluster with this secret.
     pub(in crate::v4) fn in_cluster(self, secret: Option<[u8; 16]>, gateway: [u8; 16]) -> Self {
         Self { cluster: secret.map(|key| ClusterMarks { key, gateway }), ..self }
     }
@@ -114,7 +114,7 @@ impl NameKey {
         self.hash(kind, &octets)
     }
 
-    /// A client ID: 48 octets of hash, and the place.
+    /// A client ID: 48 bits of hash, and the place.
     pub(in crate::v4) fn client(&self, facts: NameFacts) -> u64 {
         let hash = self.hash_facts(NameKind::Client, facts) as u64;
         hash << 16 | u64::from(facts.place)
@@ -127,8 +127,8 @@ impl NameKey {
         self.cluster.map_or(id, |cluster| cluster.mark(id))
     }
 
-    /// Returns true for a session ID that another gateway of the cluster has given. An ID that is
-    /// made up passes for one by chance once in 2^32 times.
+    /// Returns true for a session ID that another gateway of the cluster has issued. A forged ID
+    /// passes by chance once in 2^32 times.
     pub(in crate::v4) fn is_of_other_gateway(&self, id: &SessionId) -> bool {
         let Some(cluster) = &self.cluster else { return false };
         let own = cluster.mark(*id);
@@ -137,7 +137,7 @@ impl NameKey {
         is_of_cluster && own != *id
     }
 
-    /// The host at the other end of a connection, with the names in its certificate if it showed
+    /// The host at the other end of a connection, with the names in its certificate if it presented
     /// one.
     pub(in crate::v4) fn host(&self, from: PeerAddress, names: Option<&CertificateNames>) -> Host {
         let of = |octets: &[u8; 17]| self.hash(NameKind::Origin, octets) as u64;
@@ -173,7 +173,7 @@ pub(in crate::v4) struct Host {
 }
 
 impl Host {
-    /// That by which the host is known: by its certificate, or else by its address.
+    /// The origin by which the host is known: its certificate, or else its address.
     pub(in crate::v4) fn origin(&self) -> Origin {
         self.certificate.unwrap_or(self.address)
     }
@@ -201,7 +201,7 @@ fn octets_of(from: PeerAddress) -> [u8; 17] {
     octets_with(kind, number.to_be_bytes())
 }
 
-/// The same of the names in a certificate.
+/// The same for the names in a certificate.
 fn octets_of_names(names: &CertificateNames) -> [u8; 17] {
     let ([first, _], _) = names.as_chunks::<16>() else { return [0; 17] };
     octets_with(2, *first)
@@ -214,11 +214,11 @@ fn octets_with(kind: u8, number: [u8; 16]) -> [u8; 17] {
     octets
 }
 
-/// Origins that a client's connections may have, at most.
+/// Limit of origins of a client's connections.
 pub(in crate::v4) const ORIGINS_MAX: usize = 8;
 
-/// The origins that a client was made from or has shown itself from since by EXCHANGE_ID, the
-/// latest first. Beyond [`ORIGINS_MAX`] the oldest one makes room.
+/// The origins from which a client was created or has sent EXCHANGE_ID since, the latest first.
+/// Beyond [`ORIGINS_MAX`] the oldest one makes room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origins([Origin; ORIGINS_MAX]);
 
@@ -228,13 +228,13 @@ impl Origins {
         Self([origin; ORIGINS_MAX])
     }
 
-    /// Returns true if connections of this host belong to the client. One that has proven itself by
-    /// a certificate is known by that alone.
+    /// Returns true if connections of this host belong to the client. A client with a certificate
+    /// is recognised only by that.
     pub(in crate::v4) fn know(&self, host: &Host) -> bool {
         self.0.contains(&host.origin()) || (!self.are_proven() && self.0.contains(&host.address))
     }
 
-    /// Returns true if the host may be the client's, which has another address.
+    /// Returns true if the host may be the client's, with another address.
     pub(in crate::v4) fn allow(&self, host: &Host) -> bool {
         !self.are_proven() || self.know(host)
     }
@@ -276,7 +276,7 @@ mod tests {
         for (key, facts) in others {
             assert_ne!(key.client(facts) >> 16, client >> 16);
             assert_ne!(key.session(facts)[..14], session[..14]);
-            // Nothing of one shows in the other.
+            // The IDs differ in many bits.
             let differing = (key.client(facts) ^ client) >> 16;
             assert!(differing.count_ones() > 4, "{differing:x}");
         }

@@ -37,7 +37,7 @@ pub(super) use table::{Session, SessionRoom, Sessions, Standing};
 
 /// Client records, confirmed or not.
 pub(super) const CLIENTS: usize = 10_752;
-/// Client records that nobody confirmed.
+/// Unconfirmed client records.
 pub(super) const UNCONFIRMED: usize = 512;
 /// Sessions.
 pub(super) const SESSIONS: usize = 16_384;

@@ -23,21 +23,21 @@ pub(super) struct SessionsOfClients {
 }
 
 impl SessionsOfClients {
-    /// No sessions yet, in a table of so many places.
+    /// No sessions yet, in a table with the given number of places.
     pub(super) fn new(places: usize) -> Self {
         assert!(places <= usize::from(NONE), "a place has a number of its own");
         let links = vec![Links { before: NONE, after: NONE }; places].into();
         Self { first: HashMap::new(), links }
     }
 
-    /// Adds the session at `place`, which has none.
+    /// Adds the session at `place`, which is in no list.
     pub(super) fn add(&mut self, client: u64, place: u16) {
         let after = self.first.insert(client, place).unwrap_or(NONE);
         self.set(place, |links| *links = Links { before: NONE, after });
         self.set(after, |links| links.before = place);
     }
 
-    /// Removes the session at `place`, which its client has.
+    /// Removes the session at `place` from the list of its client.
     pub(super) fn remove(&mut self, client: u64, place: u16) {
         let Some(Links { before, after }) = self.links.get(usize::from(place)).copied() else {
             return;

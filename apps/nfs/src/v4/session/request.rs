@@ -4,8 +4,8 @@ use stag_protocol::{nfs::v4::SessionId, xdr::Reader};
 
 use super::Principal;
 
-/// The slot of a compound that is carried out. It is given to
-/// [`Sessions::finish`](super::Sessions::finish), whatever becomes of the compound.
+/// The slot of a running compound. It is passed to [`Sessions::finish`](super::Sessions::finish),
+/// whatever the outcome of the compound.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::v4) struct SlotInUse {
     pub(in crate::v4) session: SessionId,
@@ -17,7 +17,7 @@ pub(in crate::v4) struct SlotInUse {
     pub(in crate::v4) cache_this: bool,
     /// Octets of the longest reply, RPC header included.
     pub(in crate::v4) reply_max: usize,
-    /// The same of one that is cached.
+    /// The same for a cached reply.
     pub(in crate::v4) cached_max: usize,
     /// The slot is at another shard, which ends its request.
     pub(in crate::v4) is_lent: bool,
@@ -28,7 +28,7 @@ pub(in crate::v4) struct SlotInUse {
 pub(in crate::v4) enum SlotVerdict {
     /// A new request: its slot is busy now.
     New(SlotInUse),
-    /// A retry of one that is carried out.
+    /// A retry of a running compound.
     InProgress,
     /// A retry whose reply is kept.
     Replay,
@@ -36,7 +36,7 @@ pub(in crate::v4) enum SlotVerdict {
     ReplayUncached,
 }
 
-/// Facts of a compound that SEQUENCE is judged by.
+/// Facts of a compound by which SEQUENCE is checked.
 #[derive(Clone, Debug)]
 pub(in crate::v4) struct SequenceFacts<'a> {
     /// User of the compound.

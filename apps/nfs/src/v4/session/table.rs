@@ -27,7 +27,7 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) minor_version: u32,
     /// The back channel, if the client asked for one.
     pub(in crate::v4) callbacks: Option<BackChannel>,
-    /// At a shard that has its slots from the home: the origins of its client, as they were then.
+    /// On a shard that has borrowed its slots: the origins of its client at that time.
     pub(in crate::v4) origins: Option<Box<Origins>>,
     /// The connections that are associated with it.
     pub(in crate::v4) bound: BoundPeers,
@@ -41,7 +41,7 @@ pub(in crate::v4) struct Session {
     lens: Box<[u16]>,
 }
 
-/// Octets of the shortest reply to a compound that succeeds: that of SEQUENCE alone.
+/// Octets of the shortest reply to a successful compound: SEQUENCE alone.
 const SEQUENCE_REPLY_LEN: usize = 24 + 12 + 8 + 36;
 
 /// A place for a session.
@@ -66,15 +66,15 @@ pub(in crate::v4) struct Sessions {
     places: Box<[SessionPlace]>,
     free: Vec<u16>,
     of_client: SessionsOfClients,
-    /// Places from here on were never used: whoever goes through all sessions stops there.
+    /// Places from here on were never used: iterations over all sessions stop there.
     untouched: usize,
     cells: ReplyCells,
-    /// Slots that carry a compound.
+    /// Slots that execute a compound.
     busy: usize,
 }
 
 impl Sessions {
-    /// None yet; `epoch` is not that of any other run, and `names` is secret.
+    /// No sessions yet; `epoch` differs from that of every other run, and `names` is secret.
     pub(in crate::v4) fn new(epoch: u32, names: NameKey) -> Self {
         const { assert!(SESSIONS <= u16::MAX as usize) };
         Self {
@@ -104,13 +104,13 @@ impl Sessions {
         SessionRoom { sessions: self.len(), slots: self.slots() }
     }
 
-    /// Slots in which a compound is carried out.
+    /// Number of slots that execute a compound.
     pub(in crate::v4) const fn busy(&self) -> usize {
         self.busy
     }
 
-    /// The number of slots that a session may have which asks for `asked`; none when there are no
-    /// more. The fewer are left, the fewer anybody gets.
+    /// The number of slots granted to a session that asks for `asked`; none when there are no more.
+    /// The fewer are left, the fewer are granted.
     pub(in crate::v4) fn grant(&self, asked: u32) -> Option<u32> {
         let left = self.cells.left();
         let most = match left {
@@ -124,7 +124,7 @@ impl Sessions {
         Some(asked.clamp(1, most).min(left))
     }
 
-    /// Adds a session with as many slots as its fore channel says. None when there is no place, or
+    /// Adds a session with the number of slots in its fore channel. None when there is no place, or
     /// no slots.
     pub(in crate::v4) fn add(
         &mut self,
@@ -154,7 +154,7 @@ impl Sessions {
         place.session.as_deref().filter(|session| session.id == *id)
     }
 
-    /// The session of this ID, to be changed.
+    /// The session of this ID, for changes.
     pub(in crate::v4) fn get_mut(&mut self, id: &SessionId) -> Option<&mut Session> {
         let place = self.places.get_mut(usize::from(place_of(id)))?;
         place.session.as_deref_mut().filter(|session| session.id == *id)
@@ -171,7 +171,7 @@ impl Sessions {
         used.filter_map(|place| place.session.as_deref())
     }
 
-    /// All sessions, to be changed.
+    /// All sessions, for changes.
     pub(in crate::v4) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
         let used = self.places.iter_mut().take(self.untouched);
         used.filter_map(|place| place.session.as_deref_mut())
@@ -188,7 +188,7 @@ impl Sessions {
         self.get(id).is_some_and(|session| session.bound.has(at))
     }
 
-    /// Ends a session. Compounds in its slots go on; their replies are kept nowhere.
+    /// Ends a session. Compounds in its slots continue; their replies are not kept.
     pub(in crate::v4) fn remove(&mut self, id: &SessionId) -> Option<Box<Session>> {
         let number = place_of(id);
         let place = self.places.get_mut(usize::from(number))?;
@@ -202,15 +202,15 @@ impl Sessions {
         Some(session)
     }
 
-    /// Judges a SEQUENCE, and begins its request if it is a new one. An error leaves no trace;
-    /// NFS4ERR_DELAY says that another shard has the slots.
+    /// Checks a SEQUENCE, and begins its request if it is a new one. An error changes nothing;
+    /// NFS4ERR_DELAY means that another shard has the slots.
     pub(in crate::v4) fn begin(
         &mut self,
         args: &SequenceArgs,
         facts: &SequenceFacts<'_>,
     ) -> Result<SlotVerdict, Status4> {
         let session = self.get_mut(&args.session).ok_or(Status4::BadSession)?;
-        // The shard that has its slots judges its requests.
+        // The shard that has its slots checks its requests.
         session.standing.check_here()?;
         let call = slot_call(args, facts);
         match session.slots.check(&call)? {
@@ -219,7 +219,7 @@ impl Sessions {
             SlotStep::ReplayUncached => return Ok(SlotVerdict::ReplayUncached),
             SlotStep::New => {}
         }
-        // RFC 8881 §2.10.6.4: sizes are judged before the slot changes.
+        // RFC 8881 §2.10.6.4: sizes are checked before the slot changes.
         let fore = &session.fore;
         let octets = |len: u32| usize::try_from(len).unwrap_or(usize::MAX);
         if facts.request_len > octets(fore.request_max) {
@@ -250,10 +250,10 @@ impl Sessions {
         Ok(SlotVerdict::New(in_use))
     }
 
-    /// Begins and ends a new request that is carried out at once, whose reply has at most
-    /// `reply_max` octets and is not kept, and gives its session. None for all that
-    /// [`begin`](Self::begin) has to judge: nothing changes then. The connection at `at` is
-    /// associated with the session.
+    /// Begins and ends a new request that is executed at once, whose reply has at most `reply_max`
+    /// octets and is not kept. Returns its session, or none, with nothing changed, if
+    /// [`begin`](Self::begin) has to check it. The connection at `at` is associated with the
+    /// session.
     #[inline]
     pub(in crate::v4) fn pass(
         &mut self,
@@ -273,7 +273,7 @@ impl Sessions {
     }
 
     /// Ends the request of a slot. `reply` is its reply from the status of the compound on, if it
-    /// is to be kept. A session that is gone keeps nothing.
+    /// has to be kept. An ended session keeps none.
     pub(in crate::v4) fn finish(&mut self, used: &SlotInUse, reply: Option<&[u8]>) {
         let place = self.places.get_mut(usize::from(place_of(&used.session)));
         let session = place.and_then(|place| place.session.as_deref_mut());
@@ -306,13 +306,13 @@ impl Session {
         self.id
     }
 
-    /// Slots in which a compound is carried out, and all slots.
+    /// Number of slots that execute a compound, and of all slots.
     pub(in crate::v4) fn slots(&self) -> (usize, usize) {
         (self.slots.busy(), self.cells.len())
     }
 
-    /// Results of a SEQUENCE, or of one that is sent again. `revoked` are the flags of what its
-    /// client has lost.
+    /// Results of a SEQUENCE, or of its retry. `revoked` are the flags for state that its client
+    /// has lost.
     pub(in crate::v4) fn sequence_ok(&self, args: &SequenceArgs, revoked: u32) -> SequenceOk {
         let is_down = self.callbacks.as_ref().is_some_and(|back| back.peer.is_none());
         let down = sequence_flag::CB_PATH_DOWN | sequence_flag::CB_PATH_DOWN_SESSION;
@@ -327,7 +327,7 @@ impl Session {
     }
 }
 
-/// A request as its slot judges it.
+/// A request in the form in which its slot checks it.
 fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
     let user = match facts.principal {
         Principal::Anyone => u32::MAX,
@@ -343,7 +343,7 @@ fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
     }
 }
 
-/// The place that a session ID names.
+/// The place in a session ID.
 const fn place_of(id: &SessionId) -> u16 {
     let [.., high, low] = *id;
     u16::from_be_bytes([high, low])
@@ -437,9 +437,9 @@ mod tests {
             + size_of::<Session>()
             + size_of::<BackChannel>()
             + BOUND_MAX * size_of::<crate::parked::PeerAt>();
-        // Its owner's name stands in the record, and in the list of owners.
+        // Its owner's name is stored in the record, and in the list of owners.
         let client = client::RECORD_LEN + 2 * 1_024;
-        // And eight callbacks that wait for their outcome.
+        // Plus eight callbacks that await their outcome.
         assert!(session + client + 8 * 256 <= 8_192, "{session} and {client} octets");
         let slot = size_of::<Slot>() + size_of::<u32>() + size_of::<u16>();
         assert!(slot <= 64, "{slot} octets beside its cell");

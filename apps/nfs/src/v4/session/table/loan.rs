@@ -14,52 +14,52 @@ use super::{Session, Sessions, place_of};
 /// The shard that has the slots of a session.
 #[derive(Debug, Default)]
 pub(in crate::v4) enum Standing {
-    /// This one, which is the home.
+    /// This shard, which is the home.
     #[default]
     Own,
-    /// Another one has them.
+    /// Another shard.
     Lent(Box<Loan>),
-    /// This one has them from the home.
+    /// This shard, which has borrowed them from the home.
     Borrowed {
-        /// The home wants them back.
+        /// The home has recalled them.
         is_due: bool,
     },
 }
 
-/// Requests that come over connections of one shard, one behind the other, before it may get the
-/// slots of their session. It gets them behind as many as their client has states, too: no request
-/// makes the home write more than one letter about them.
+/// Consecutive requests over connections of one shard before it may get the slots of their session.
+/// Their number must also reach that of the client's states, so that no request makes the home
+/// write more than one letter about them.
 const FOLLOWED: u32 = 32;
 
-/// The way that requests of a session come, which the home begins.
+/// The shard over which requests of a session arrive, for those that the home begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::v4) struct Way {
     shard: u16,
-    /// Those since one came another way.
+    /// Number of requests since one came another way.
     requests: u32,
 }
 
-/// A session that is lent.
+/// A lent session.
 #[derive(Debug)]
 pub(in crate::v4) struct Loan {
     /// The shard that has its slots.
     pub(in crate::v4) shard: u16,
-    /// They were asked to come back.
+    /// The slots were recalled.
     pub(in crate::v4) is_recalled: bool,
     /// Uses that the home has seen.
     pub(in crate::v4) used: u32,
-    /// Operations of a compound at most; in the session itself the limit is zero meanwhile.
+    /// Limit of operations of a compound; the limit in the session itself is zero during the loan.
     operations_max: u32,
 }
 
 impl Loan {
-    /// The home has seen how often its slots were `used`. Returns true if that is news.
+    /// Notes that the slots were `used` this many times. Returns true if the number has changed.
     pub(in crate::v4) fn note_used(&mut self, used: u32) -> bool {
         std::mem::replace(&mut self.used, used) != used
     }
 }
 
-/// Facts about a session that its shard needs to judge requests.
+/// Facts about a session that its shard needs to check requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LentSession {
     pub(in crate::v4) id: SessionId,
@@ -68,7 +68,7 @@ pub(crate) struct LentSession {
     pub(in crate::v4) fore: ChannelAttributes,
 }
 
-/// A request that the shard with the slots has begun, and that the home carries out.
+/// A request that the shard with the slots has begun, and that the home executes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BegunSlot {
     pub(in crate::v4) used: SlotInUse,
@@ -93,12 +93,12 @@ pub(crate) struct UsedSlots {
 }
 
 impl Standing {
-    /// Returns true at a shard that has the slots from the home.
+    /// Returns true on a shard that has borrowed the slots from the home.
     pub(in crate::v4) const fn is_borrowed(&self) -> bool {
         matches!(self, Self::Borrowed { .. })
     }
 
-    /// Returns early where the slots are not.
+    /// Returns early if the slots are on another shard.
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
@@ -108,7 +108,7 @@ impl Standing {
 }
 
 impl Session {
-    /// A session with unused slots, whose replies have these cells.
+    /// A session with unused slots, whose replies are stored in these cells.
     pub(super) fn new(facts: LentSession, cells: Box<[u32]>) -> Self {
         let LentSession { id, client, minor_version, fore } = facts;
         let slots = vec![Slot::default(); cells.len()].into_boxed_slice();
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Takes slots as they were at another shard.
+    /// Takes over slots in their state at another shard.
     fn fill(&mut self, all: &mut ReplyCells, used: UsedSlots) {
         self.slots = used.slots;
         let cells = self.cells.iter().zip(self.lens.iter_mut());
@@ -138,8 +138,8 @@ impl Session {
         }
     }
 
-    /// A request began at the home that came over a connection of this shard. Returns true now and
-    /// then when so many have come that way, and none another way since, that it may have the
+    /// Notes a request that began at the home and came over a connection of this shard. Returns
+    /// true after every `FOLLOWED` consecutive requests of that kind: the shard may then get the
     /// slots.
     pub(in crate::v4) const fn follow(&mut self, shard: u16) -> bool {
         if self.way.shard != shard {
@@ -149,14 +149,14 @@ impl Session {
         self.way.requests.is_multiple_of(FOLLOWED)
     }
 
-    /// The requests that came over this shard since one came another way. None if the last one
-    /// did, or the slots are not here.
+    /// The number of requests over this shard since one came another way. None if the last one did,
+    /// or the slots are not here.
     pub(in crate::v4) fn followed(&self, shard: u16) -> Option<u32> {
         let is_here = matches!(self.standing, Standing::Own) && self.way.shard == shard;
         is_here.then_some(self.way.requests)
     }
 
-    /// Returns true while a request is carried out in a slot.
+    /// Returns true while a slot executes a request.
     pub(in crate::v4) fn is_busy(&self) -> bool {
         self.slots.busy() > 0
     }
@@ -169,7 +169,7 @@ impl Session {
         }
     }
 
-    /// Returns true if that shard has the slots, and was not asked for them.
+    /// Returns true if that shard has the slots, and they were not recalled.
     pub(in crate::v4) const fn is_lent_for_good(&self, shard: u16) -> bool {
         match &self.standing {
             Standing::Lent(loan) => loan.shard == shard && !loan.is_recalled,
@@ -177,7 +177,7 @@ impl Session {
         }
     }
 
-    /// The shard that has the slots, if that is another one.
+    /// The shard that has the slots, if it is another one.
     pub(in crate::v4) fn lent_to(&self) -> Option<u16> {
         match &self.standing {
             Standing::Lent(loan) => Some(loan.shard),
@@ -185,7 +185,7 @@ impl Session {
         }
     }
 
-    /// A request of the session that began here, for the home.
+    /// A request of the session that began here, to pass to the home.
     pub(in crate::v4) fn begun(&self, used: &SlotInUse) -> BegunSlot {
         let args = SequenceArgs {
             session: used.session,
@@ -201,8 +201,8 @@ impl Session {
 }
 
 impl Sessions {
-    /// Lends the slots of a session that nobody uses now: the facts for that shard, which has its
-    /// slots unused or [as they are](Self::used).
+    /// Lends the unused slots of an idle session. Returns the facts for that shard, which creates
+    /// the slots unused or gets them [as they are](Self::used).
     pub(in crate::v4) fn lend(&mut self, id: &SessionId, shard: u16) -> Option<LentSession> {
         let is_idle = |it: &&mut Session| !it.is_busy() && matches!(it.standing, Standing::Own);
         let session = self.get_mut(id).filter(is_idle)?;
@@ -214,7 +214,8 @@ impl Sessions {
         Some(LentSession { id: *id, client, minor_version, fore })
     }
 
-    /// Asks for the slots of a session: the shard that has them, if it was not asked before.
+    /// Recalls the slots of a session. Returns the shard that has them, unless they were recalled
+    /// before.
     pub(in crate::v4) fn recall(&mut self, id: &SessionId) -> Option<u16> {
         let loan = self.get_mut(id)?.loan_mut()?;
         (!std::mem::replace(&mut loan.is_recalled, true)).then_some(loan.shard)
@@ -228,7 +229,7 @@ impl Sessions {
         Some(UsedSlots { slots: session.slots.clone(), replies: replies.collect() })
     }
 
-    /// The slots of a session are back. False if it is gone, or was not lent.
+    /// The slots of a session were returned. Returns false if it has ended, or was not lent.
     pub(in crate::v4) fn take_back(&mut self, id: &SessionId, back: UsedSlots) -> bool {
         let place = self.places.get_mut(usize::from(place_of(id)));
         let session = place.and_then(|place| place.session.as_deref_mut());
@@ -239,9 +240,8 @@ impl Sessions {
         true
     }
 
-    /// Takes the slots of a session of the home's, which nobody has used if there are no `used`
-    /// ones. False when there are no cells for their replies, of which this shard has as many as
-    /// the home.
+    /// Borrows the slots of a session from the home, unused ones if `used` is none. Returns false
+    /// when there are no cells for their replies, of which this shard has as many as the home.
     pub(in crate::v4) fn borrow(
         &mut self,
         facts: LentSession,
@@ -267,7 +267,7 @@ impl Sessions {
         true
     }
 
-    /// Gives the slots of a session back to the home, if nothing is carried out in them.
+    /// Returns the slots of a session to the home, unless a request executes in them.
     pub(in crate::v4) fn give_back(&mut self, id: &SessionId) -> Option<UsedSlots> {
         self.get(id).filter(|it| it.standing.is_borrowed() && it.slots.busy() == 0)?;
         let used = self.used(id);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(home.busy(), 1);
         assert!(home.lend(&id, 3).is_none(), "a request is carried out");
         home.finish(&again, Some(b"other"));
-        // They are lent once more, as they are now.
+        // They are lent again, in their current state.
         let (lent, used) = (home.lend(&id, 4).unwrap(), home.used(&id));
         assert!(other.borrow(lent, origins(), used) && home.lend(&id, 5).is_none());
         assert!(matches!(other.begin(&args(id, 0, 2), &FACTS), Ok(SlotVerdict::Replay)));
@@ -384,7 +384,7 @@ mod tests {
         let next = made(&mut home);
         let back = other.give_back(&id).unwrap();
         assert!(!home.take_back(&id, back) && home.get(&next).is_some());
-        // A session that the other shard has not heard the end of makes way.
+        // A session that has ended at the home, which the other shard does not know yet, makes way.
         assert!(other.borrow(home.lend(&next, 1).unwrap(), origins(), None));
         let used = begun(&mut other, &args(next, 0, 1));
         let after = made(&mut home);
