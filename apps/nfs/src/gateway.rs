@@ -47,10 +47,10 @@ use put_off::PutOff;
 use route::{CallTarget, ServedVersions, route};
 use short::{conclude_short, write_header};
 
-// A file's octets fit one buffer of the pool, and a call with as many is pulled.
+// The data of a WRITE fit one buffer of the pool, and a call with that much is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
 
-/// The app of one shard. See the module.
+/// The app of one shard. It answers MOUNT and NFS from a store.
 #[derive(Debug)]
 pub struct Gateway<S = Files> {
     store: S,
@@ -66,23 +66,23 @@ pub struct Gateway<S = Files> {
     serves_4: bool,
     /// Version 4, if it is served here.
     nfs4: Option<Box<Nfs4>>,
-    /// The way to the home, if another shard is that.
+    /// The link to the home, if that is another shard.
     arrival: Option<Box<ArrivalEnd>>,
-    /// Time of the next look at how long calls have been under way.
+    /// Time of the next check of how long calls have been pending.
     next_look: Time,
     /// True if the last flush of the handle index failed; reported once, not in every pass.
     is_flush_failing: bool,
 }
 
-/// Why there is no message to answer a call by.
+/// Reason for which there is no message to answer a call with.
 enum NoMessage {
-    /// Its reply was written where it is sent from.
+    /// Its reply was written in place in the send buffer.
     Sent,
-    /// It gets one when its client's replies are here, or its file's octets.
+    /// It gets one when its client's replies have arrived here, or the data of its file.
     Waits,
-    /// Another shard has to judge it or carry it on: see `CompoundStep::Elsewhere`.
+    /// Another shard has to check it or continue it: see `CompoundStep::Elsewhere`.
     Elsewhere(Option<BegunSlot>),
-    /// It gets none: there is no memory, or it is being carried out on another connection.
+    /// It gets none: there is no memory, or the call is running on another connection.
     Dropped,
 }
 
@@ -108,15 +108,15 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Limits the memory that calls under way hold to a quarter of a shard's medium and large
-    /// buffers; `slots` are those of its configuration.
+    /// Limits the memory that pending calls hold to a quarter of a shard's medium and large
+    /// buffers; `slots` is from the shard's configuration.
     #[must_use]
     pub fn with_slots(mut self, slots: [usize; 3]) -> Self {
         self.parked = ParkedCalls::new(BufferLimits::of(slots));
         self
     }
 
-    /// Lets the gateways of several shards know each other's replies, up to `replies` of each.
+    /// Shares replies among the gateways of several shards, up to `replies` of each.
     #[must_use]
     pub fn with_duplicates(mut self, handle: CacheHandle, replies: usize) -> Self {
         self.cache = ShardCache::new(handle, replies);
@@ -146,7 +146,7 @@ impl<S: Store> Gateway<S> {
         self.carry_out(cx, source, &call, target)
     }
 
-    /// Carries a call out that nothing is in the way of.
+    /// Executes a call that no conflict holds back.
     #[inline(always)]
     fn carry_out(
         &mut self,
@@ -166,7 +166,7 @@ impl<S: Store> Gateway<S> {
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
             }
-            // The calls of which there are most go by themselves.
+            // The most frequent calls have their own path.
             Ok(CallTarget::Nfs(Procedure::Read)) => {
                 match call.arguments.clone().whole::<ReadArgs>() {
                     Ok(args) if S::MAY_WAIT && self.store.waits(&args.file, Effort::Plain) => {
@@ -237,8 +237,8 @@ impl<S: Store> Gateway<S> {
         Some(reply.finish())
     }
 
-    /// Answers a call whose results are [small](crate::v3::is_small): they are written where they
-    /// are sent from.
+    /// Answers a call whose results are [small](crate::v3::is_small): they are written in place in
+    /// the send buffer.
     fn nfs_small(
         &mut self,
         cx: &mut Cx<'_>,
@@ -253,7 +253,7 @@ impl<S: Store> Gateway<S> {
         let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
             let mut results = ShortResults::new(writer);
             status = crate::v3::answer_small(store.now(), &mut counters.data, call, &mut results);
-            // The reply may leave at once, with a handle in it.
+            // The reply may be sent at once, with a handle in it.
             write_index(store, counters, is_flush_failing);
             results.finish()
         });
@@ -281,8 +281,7 @@ impl<S: Store> Gateway<S> {
         conclude_short(cx, id, header, written)
     }
 
-    /// As [`nfs`](Self::nfs), but a call that comes again gets the reply that it got the first
-    /// time.
+    /// As [`nfs`](Self::nfs), but a retransmitted call gets its first reply.
     fn nfs_once(
         &mut self,
         cx: &Cx<'_>,
@@ -323,7 +322,7 @@ impl<S: Store> Gateway<S> {
         Some(reply.finish())
     }
 
-    /// Does what the answer of [`answer`](Self::answer) says.
+    /// Sends or drops the reply, as the result of [`answer`](Self::answer) requires.
     fn conclude(
         &mut self,
         cx: &mut Cx<'_>,
@@ -337,9 +336,9 @@ impl<S: Store> Gateway<S> {
                 cx.answer(id, answer);
             }
             Err(NoMessage::Sent | NoMessage::Waits) => {}
-            // Whoever carries out compounds has seen to this.
+            // `Elsewhere` has been handled where compounds are executed.
             Err(NoMessage::Elsewhere(_) | NoMessage::Dropped) => {
-                // A call that cannot be answered must not stay open. Nothing was done for it.
+                // A call that cannot be answered must not stay open. It had no effect.
                 // RFC 8166 §4.5.4 [8166-55]: a call that cannot be answered ends the connection
                 self.counters.count_unanswered();
                 cx.disconnect(peer);
@@ -347,7 +346,8 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries on what waited for replies from other shards, then gives those what they wait for.
+    /// Resumes calls that waited for replies from other shards, then sends the replies that those
+    /// await.
     fn exchange_mail(&mut self, cx: &mut Cx<'_>) {
         self.cache.read_mail(cx.now());
         while let Some(waiting) = self.cache.next_ready(cx.now()) {
@@ -365,7 +365,7 @@ impl<S: Store> Gateway<S> {
         self.cache.write_mail();
     }
 
-    /// Writes the handles that were given out to the index.
+    /// Writes newly issued handles to the index.
     fn write_index(&mut self) {
         write_index(&mut self.store, &mut self.counters, &mut self.is_flush_failing);
     }
@@ -383,11 +383,11 @@ impl<S: Store> Gateway<S> {
     }
 }
 
-/// Writes the handles that were given out to the index: before a reply that carries one may leave,
+/// Writes newly issued handles to the index. Called before a reply that carries one may be sent,
 /// which over shared memory is at once.
 ///
-/// When it fails the replies leave nevertheless: the handles are good as long as this process
-/// lives, and the records wait for the next call. Only a restart before a write succeeds makes
+/// If it fails the replies are sent nevertheless: the handles are valid for the life of this
+/// process, and the records wait for the next call. Only a restart before a write succeeds makes
 /// those handles stale.
 #[inline]
 fn write_index<S: Store>(store: &mut S, counters: &mut GatewayCounters, is_failing: &mut bool) {

@@ -25,10 +25,10 @@ use crate::{
 };
 
 impl<S: Store> Gateway<S> {
-    /// Joins the shards that serve version 4 together. The home serves version 4 already
-    /// ([`with_nfs4`](Self::with_nfs4)). So do others that carry out what they can themselves: by
-    /// the same configuration, with the same objects by the same handles. One that does not
-    /// forwards all.
+    /// Joins the shards that serve version 4 together. The home must already have version 4
+    /// ([`with_nfs4`](Self::with_nfs4)). So must other shards that execute compounds themselves,
+    /// with the same configuration and the same handles for the same objects. A shard without
+    /// version 4 forwards all compounds.
     #[must_use]
     pub fn with_link(mut self, link: Nfs4Link) -> Self {
         match (link.into_end(), &mut self.nfs4) {
@@ -45,7 +45,7 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Notes the names in a certificate that a connection has shown, here and at the home.
+    /// Notes the names in the certificate of a connection, here and at the home.
     pub(super) fn note_security(&mut self, peer: PeerId, security: &PeerSecurity) {
         let PeerSecurity::Secured(Secured { names: Some(names), .. }) = *security else { return };
         if let Some(nfs4) = &mut self.nfs4 {
@@ -67,15 +67,15 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// The sessions of version 4, of connections of all shards; none but at the home.
+    /// The sessions of version 4, with the connections of all shards; none except at the home.
     pub(super) fn session_states(&self) -> Vec<SessionState> {
         let home = self.nfs4.as_ref().filter(|_| self.arrival.is_none());
         home.map(|nfs4| nfs4.session_states()).unwrap_or_default()
     }
 
-    /// Carries out a compound at a shard that is not the home: here, if that has lent the session
-    /// and neither changes state nor needs any that this shard was not told of; otherwise it is
-    /// forwarded.
+    /// Executes a compound on a shard that is not the home. It runs here if the session is lent to
+    /// this shard and the compound neither changes state nor needs state that was not shared.
+    /// Otherwise it is forwarded.
     pub(super) fn compound_beside_home(
         &mut self,
         cx: &mut Cx<'_>,
@@ -100,7 +100,7 @@ impl<S: Store> Gateway<S> {
         };
         let mut is_behind_io = false;
         if crossing.reach == Reach::Begin || crossing.home.is_some() {
-            // A request is begun only if the home takes it.
+            // A request is begun only if the home has room for it.
             let may_wait = crossing.home.is_none() && arrival.has_spare_room();
             let gives_up = |nfs4: &mut Box<Nfs4>| nfs4.give_up(&compound, may_wait);
             is_behind_io = has_room && self.nfs4.as_mut().is_some_and(gives_up);
@@ -127,8 +127,8 @@ impl<S: Store> Gateway<S> {
         Err(NoMessage::Dropped)
     }
 
-    /// Keeps a compound of a connection of the home's own, whose session's slots are at another
-    /// shard, until they are back.
+    /// Keeps a compound of one of the home's own connections, whose session's slots are on another
+    /// shard, until they are returned.
     pub(super) fn await_slots(
         &mut self,
         cx: &Cx<'_>,
@@ -146,8 +146,8 @@ impl<S: Store> Gateway<S> {
         delay(cx, facts.xid, compound).ok_or(NoMessage::Dropped)
     }
 
-    /// Carries out a compound that another shard has forwarded, or that was kept, once it is the
-    /// turn of its host.
+    /// Executes a compound that another shard has forwarded, or that was kept, once it is the turn
+    /// of its host.
     fn carry_out_forwarded(&mut self, cx: &mut Cx<'_>, compound: Box<ForwardedCompound>) {
         let holder = compound.source.turn_holder();
         if cx.take_turn(holder) {
@@ -163,7 +163,7 @@ impl<S: Store> Gateway<S> {
         let answer = self.compound_of(cx, &compound, Reader::over(&pieces));
         let is_kept = match &answer {
             Err(NoMessage::Elsewhere(_)) => true,
-            // Its slot waits for it: there was no memory, and nothing is done.
+            // Its slot waits for it: memory was short, and it has had no effect.
             Err(NoMessage::Dropped) => compound.begun.is_some(),
             _ => false,
         };
@@ -176,7 +176,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Tries compounds again that were kept.
+    /// Retries kept compounds.
     fn resume_kept(&mut self, cx: &mut Cx<'_>) {
         let kept = self.nfs4.as_ref().map_or(0, |nfs4| nfs4.kept());
         for _ in 0..kept {
@@ -189,8 +189,8 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Finds out if state at the home may be in the way of a call of version 3, and then lets it
-    /// wait for the home's verdict.
+    /// Checks whether state at the home may conflict with a call of version 3. If so, the call
+    /// waits for the home's verdict.
     pub(super) fn ask_beside(
         &mut self,
         cx: &Cx<'_>,
@@ -199,7 +199,7 @@ impl<S: Store> Gateway<S> {
     ) -> Option<Result<Answer, NoMessage>> {
         let arrival = self.arrival.as_ref().filter(|arrival| arrival.is_beside())?;
         let Ok(CallTarget::Nfs(procedure)) = *target else { return None };
-        // Arguments that cannot be decoded are refused where they always are.
+        // Arguments that cannot be decoded are refused on the usual path.
         let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
         let question = BesideQuestion::of(&nfs).filter(|asked| arrival.may_conflict(asked))?;
         let source = CallSource::own(call.id, call.peer, call.from);
@@ -213,7 +213,7 @@ impl<S: Store> Gateway<S> {
         Some(Err(NoMessage::Waits))
     }
 
-    /// Answers a call of version 3 by a failure.
+    /// Answers a call of version 3 with a failure.
     pub(super) fn refuse_call(
         &mut self,
         cx: &Cx<'_>,
@@ -227,7 +227,7 @@ impl<S: Store> Gateway<S> {
         Ok(reply.finish())
     }
 
-    /// Does what the answer of a compound says, wherever it came from.
+    /// Handles the result of a compound, from any shard.
     pub(super) fn conclude_compound(
         &mut self,
         cx: &mut Cx<'_>,
@@ -250,7 +250,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// A call of ours in the reverse direction is over.
+    /// Handles the end of a call of ours in the reverse direction.
     pub(super) fn take_callback_reply(&mut self, cx: &Cx<'_>, outcome: &Outcome<'_>) {
         let Outcome { token, peer, reply, .. } = outcome;
         match (&mut self.arrival, &mut self.nfs4) {
@@ -266,7 +266,7 @@ impl<S: Store> Gateway<S> {
     /// Reads the letters of other shards.
     pub(super) fn read_letters(&mut self, cx: &mut Cx<'_>) {
         if self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_mail()) {
-            // No more come than shards may have under way: replies leave behind this.
+            // Their number is bounded by the pending calls of shards: replies are sent after this.
             while let Some(letter) = self.nfs4.as_ref().and_then(|nfs4| nfs4.next_letter()) {
                 self.take_at_home(cx, letter);
             }
@@ -285,7 +285,7 @@ impl<S: Store> Gateway<S> {
             nfs4.send_letters();
         }
         if let Some(arrival) = &mut self.arrival {
-            // In front of the word that a client is forgotten: what it gives up is not taken away.
+            // Sent before a client is reported as dropped: the home does not revoke what they release.
             if let Some(nfs4) = &self.nfs4 {
                 arrival.let_go(|compound| !nfs4.is_behind_io(compound));
             }
@@ -377,8 +377,8 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries out a compound again that comes back from the home, where nothing was done: the
-    /// slots of its session are here now.
+    /// Executes a compound that the home has sent back without executing it: the slots of its
+    /// session are here now.
     fn take_compound_back(&mut self, cx: &mut Cx<'_>, compound: &ForwardedCompound) {
         let (id, pieces) = (compound.source.id, compound.pieces());
         let peer = self.arrival.as_mut().and_then(|arrival| arrival.take_forwarded(id));
@@ -396,7 +396,7 @@ impl<S: Store> Gateway<S> {
         self.conclude(cx, id, peer, answer);
     }
 
-    /// Carries out a call of version 3 of which the home knows if it may be.
+    /// Executes or refuses a call of version 3 by the home's verdict.
     fn follow_verdict(
         &mut self,
         cx: &mut Cx<'_>,
@@ -413,7 +413,7 @@ impl<S: Store> Gateway<S> {
                         self.refuse_call(cx, &call.header, procedure, status)
                     }
                     (_, Ok(target)) => self.carry_out(cx, source, &call, Ok(target)),
-                    // It was a call of version 3 when it was put aside.
+                    // It was a call of version 3 when it was suspended.
                     (_, Err(_)) => Err(NoMessage::Dropped),
                 }
             }
@@ -441,7 +441,7 @@ fn call_back(
     }
 }
 
-/// The reply to a compound of which nothing is done: its first operation may be asked for again.
+/// The reply to a compound that has had no effect: the client may retry from its first operation.
 fn delay(cx: &Cx<'_>, xid: Xid, mut compound: Compound<'_>) -> Option<Answer> {
     let (tag, status) = (compound.head().tag, Status4::Delay);
     let operation = compound.next().and_then(|first| match first {

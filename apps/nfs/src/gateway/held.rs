@@ -10,17 +10,17 @@ use crate::parked::{Asker, ParkedCall};
 use crate::store::{Begun, Store, StoreCall, StoreCallDone};
 use crate::v4::Told;
 
-/// Attempts in one pass to begin calls that wait, of those that need the same.
+/// Attempts in one pass to begin waiting calls with the same need.
 const ATTEMPTS: usize = 64;
-/// Those of them that find no buffer.
+/// Attempts among them that may find no buffer.
 const FAILURES: usize = 4;
 
-/// A call that was to be begun.
+/// Outcome of an attempt to begin a call.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub(super) enum Started {
-    /// It is under way, or waits for a place.
+    /// It is in progress, or waits for a place.
     Later,
-    /// It is over.
+    /// It is complete.
     Done(ParkedCall, StoreCallDone),
     /// There is no ticket or no buffer for it. Nothing is lent.
     NoPlace(ParkedCall, StoreCall),
@@ -29,7 +29,7 @@ pub(super) enum Started {
 }
 
 impl<S: Store> Gateway<S> {
-    /// Begins a call, or lets it wait behind those that wait for the same already.
+    /// Begins a call, or queues it after calls that wait for the same resource.
     pub(super) fn start_or_hold(
         &mut self,
         cx: &Cx<'_>,
@@ -38,7 +38,7 @@ impl<S: Store> Gateway<S> {
         payload: Option<Extent>,
     ) -> Started {
         let may_wait = parked.is_harmless && payload.is_none();
-        // One that may not wait has to be begun now, or refused.
+        // A call that may not wait has to be begun now, or refused.
         let started = match !may_wait || self.parked.waiting.has_none(Need::of(&call)) {
             true => self.start(cx, parked, call, payload),
             false => Started::NoPlace(parked, call),
@@ -57,7 +57,7 @@ impl<S: Store> Gateway<S> {
         )
     }
 
-    /// Lends memory for a call and gives it to the store.
+    /// Lends memory for a call and passes it to the store.
     fn start(
         &mut self,
         cx: &Cx<'_>,
@@ -88,14 +88,14 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries out calls of other shards, which is work as that of callers is.
+    /// Executes calls of other shards, which counts as work like the calls of clients.
     pub(super) fn serve_others(&mut self, cx: &mut Cx<'_>) {
         if self.store.serve_others() {
             cx.note_work();
         }
     }
 
-    /// Begins calls that wait, as far as there are places now: those first that need no buffer.
+    /// Begins waiting calls for which there are places now, first the calls that need no buffer.
     pub(super) fn begin_held(&mut self, cx: &mut Cx<'_>) {
         for need in Need::ALL {
             let mut failures = 0;
@@ -107,7 +107,7 @@ impl<S: Store> Gateway<S> {
                     break;
                 };
                 if !parked.is_awaited() {
-                    // Nothing was done of it, and nobody is there to be told.
+                    // It has had no effect, and its caller is gone.
                     continue;
                 }
                 match self.start(cx, parked, call, None) {
@@ -126,7 +126,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Tells those who have waited for too long to ask again.
+    /// Answers calls that have waited too long with a request to retry.
     pub(super) fn give_up_held(&mut self, cx: &mut Cx<'_>) {
         while let Some(HeldCall { parked, call, .. }) = self.parked.waiting.pop_older(cx.now()) {
             self.counters.waiting.withdrawn += 1;
@@ -134,7 +134,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Tells the caller of a call of which nothing was done to ask again.
+    /// Asks the caller of a call that had no effect to retry.
     pub(super) fn tell_to_ask_again(
         &mut self,
         cx: &mut Cx<'_>,
@@ -152,7 +152,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Takes back the memory of a call of which nothing was done, and what is noted of it.
+    /// Releases the memory and the entries of a call that had no effect.
     pub(super) fn let_go(
         &mut self,
         cx: &Cx<'_>,

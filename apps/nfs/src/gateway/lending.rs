@@ -7,7 +7,7 @@ use stag_pools::Extent;
 use crate::parked::ParkedCall;
 use crate::store::{StoreCall, StoreOperation};
 
-/// The octets that a call brings.
+/// The data that a call writes.
 pub(super) struct Payload<'a> {
     pub(super) octets: &'a [u8],
     /// The same in memory that can be kept.
@@ -15,7 +15,7 @@ pub(super) struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// The octets in memory that can be kept; none where there are none.
+    /// The data in memory that can be kept; none if they are empty.
     ///
     /// # Errors
     /// When the shard has no buffer.
@@ -33,14 +33,14 @@ impl Payload<'_> {
 /// The shard has no buffer.
 pub(super) struct NoBuffer;
 
-/// Takes back what was lent for a call.
+/// Reclaims the memory that was lent for a call.
 pub(super) fn take_back(parked: &mut ParkedCall, call: &mut StoreCall) {
     let (room, payload) = (call.room.take(), call.payload.take());
     drop(std::mem::take(&mut parked.memories).regain_of(room, payload));
 }
 
-/// Lends the memory that a call needs: what it brings, and room for what it asks for. None when the
-/// shard has too little.
+/// Lends the memory that a call needs: its data, and room for its results. None when the shard has
+/// too little.
 pub(super) fn lend(
     cx: &Cx<'_>,
     parked: &mut ParkedCall,
@@ -57,7 +57,7 @@ pub(super) fn lend(
     }
     let wanted = call.operation.room_len();
     if wanted > 0 {
-        // A READ may return less than was asked for, and so may a listing; a path has to fit.
+        // A READ or a listing may return less than was asked for; a path has to fit.
         let lens = match call.operation {
             StoreOperation::ReadLink(_) => [wanted; 3],
             _ => [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)],

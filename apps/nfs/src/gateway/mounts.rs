@@ -14,7 +14,7 @@ use crate::reply::ReplyWriter;
 use crate::store::{self, Procedures as _, Store};
 
 impl<S: Store> Gateway<S> {
-    /// Lets `policy` judge connections as long as they live.
+    /// Lets `policy` check connections as long as they live.
     #[must_use]
     pub fn with_policy(mut self, policy: Arc<dyn ConnectionPolicy>) -> Self {
         self.peers = ConnectedPeers::new(policy);

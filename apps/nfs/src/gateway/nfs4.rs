@@ -26,7 +26,7 @@ use crate::v4::{
 };
 
 impl<S: Store> Gateway<S> {
-    /// Serves version 4, too. Its clients are this shard's alone.
+    /// Serves version 4, too, with all its clients on this shard.
     #[must_use]
     pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
         self.nfs4 = Some(Box::new(Nfs4::new(config, &self.store)));
@@ -34,7 +34,7 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Begins version 4, which is served already, with records of its clients.
+    /// Starts version 4, which must be served already, with records of its clients.
     #[must_use]
     pub fn with_records(mut self, records: Nfs4Records) -> Self {
         if let Some(nfs4) = &mut self.nfs4 {
@@ -43,7 +43,7 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Gives delegations of files of these exports, which nobody but this server changes. After
+    /// Grants delegations of files of these exports, which only this server changes. Call after
     /// [`with_nfs4`](Self::with_nfs4).
     #[must_use]
     pub fn with_exclusive(mut self, exports: &[String]) -> Self {
@@ -53,8 +53,8 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Gives delegations to read files of these exports, which programs of the host change, too.
-    /// After [`with_nfs4`](Self::with_nfs4).
+    /// Grants delegations to read files of these exports, which local programs change, too. Call
+    /// after [`with_nfs4`](Self::with_nfs4).
     ///
     /// # Errors
     /// A sentence when the store cannot watch files.
@@ -76,7 +76,7 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Refuses a call of version 3 that what clients of version 4 have is in the way of.
+    /// Refuses a call of version 3 that conflicts with state of version 4 clients.
     #[inline]
     pub(super) fn refuse_beside(
         &mut self,
@@ -100,7 +100,7 @@ impl<S: Store> Gateway<S> {
         call: &Call<'_>,
         procedure: Procedure,
     ) -> Option<Result<Answer, NoMessage>> {
-        // Arguments that cannot be decoded are refused where they always are.
+        // Arguments that cannot be decoded are refused on the usual path.
         let nfs = v3::Call::parse(procedure, call.arguments.clone()).ok()?;
         let source = CallSource::own(call.id, call.peer, call.from);
         let caller = self.caller(source, &call.header);
@@ -118,8 +118,8 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Answers a compound of which there are most, where its results are sent from. None for those
-    /// that the interpreter carries out.
+    /// Answers one of the most frequent compounds in place in the send buffer. None for all others,
+    /// which the interpreter executes.
     #[inline]
     pub(super) fn compound_short(
         &mut self,
@@ -166,7 +166,7 @@ impl<S: Store> Gateway<S> {
         self.store.now().getattr(object)
     }
 
-    /// Carries out a compound of version 4.
+    /// Executes a compound of version 4.
     pub(super) fn compound(
         &mut self,
         cx: &mut Cx<'_>,
@@ -199,7 +199,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// The same of one that another shard forwards, or that was kept.
+    /// The same for a compound that another shard forwards, or that was kept.
     pub(super) fn compound_of(
         &mut self,
         cx: &mut Cx<'_>,
@@ -229,7 +229,7 @@ impl<S: Store> Gateway<S> {
             Ok(CompoundStep::Done(answer)) => Ok(answer),
             Ok(CompoundStep::Elsewhere(begun)) => Err(NoMessage::Elsewhere(begun)),
             Ok(step) => self.follow(cx, step),
-            // A shard that forwards has refused what cannot be decoded.
+            // A forwarding shard has already refused arguments that cannot be decoded.
             Err(NoReply::Garbage) if asker.shard == OWN => {
                 self.refuse(cx, asker.id, facts.garbage())
             }
@@ -237,19 +237,19 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Means of a compound to wait.
+    /// Means by which a compound can wait.
     pub(super) fn means(&self) -> WaitMeans {
         let read_ticket = if S::MAY_WAIT { self.reads.next_ticket() } else { None };
         WaitMeans { read_ticket, limits: self.parked.limits() }
     }
 
-    /// Does what a compound wishes for, until it is over or waits.
+    /// Fulfils the wishes of a compound, until it is complete or waits.
     fn follow(&mut self, cx: &mut Cx<'_>, mut step: CompoundStep) -> Result<Answer, NoMessage> {
         loop {
             let (id, wish) = match step {
                 CompoundStep::Done(answer) => return Ok(answer),
                 CompoundStep::Silent => {
-                    // A reply that is held may carry handles.
+                    // A held reply may carry handles.
                     self.write_index();
                     return Err(NoMessage::Waits);
                 }
@@ -283,7 +283,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries a compound on: whoever is to be answered, and the state that it gets to.
+    /// Resumes a compound. Returns the caller to answer, and the state that the compound reached.
     fn step(
         &mut self,
         cx: &mut Cx<'_>,
@@ -303,7 +303,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries a compound on whose wish was fulfilled, and charges its client for that.
+    /// Resumes a compound whose wish was fulfilled, and charges its client for that.
     pub(super) fn resume_compound(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
         let holder = self.nfs4.as_ref().and_then(|nfs4| nfs4.holder_of(id));
         self.carry_on(cx, id, told);
@@ -312,7 +312,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries a compound on, and answers it when it is over.
+    /// Resumes a compound, and answers it when it is complete.
     fn carry_on(&mut self, cx: &mut Cx<'_>, id: CompoundId, told: Told) {
         let (asker, step) = self.step(cx, id, told);
         let answer = self.follow(cx, step);
@@ -321,7 +321,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries on compounds that waited for delegations.
+    /// Resumes compounds that waited for delegations.
     fn resume_recalls(&mut self, cx: &mut Cx<'_>) {
         let Some(nfs4) = self.nfs4.as_mut().filter(|nfs4| nfs4.awaits_recalls()) else { return };
         let has_returned = nfs4.take_return();
@@ -333,13 +333,13 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Carries on compounds whose delegations are back, and those whose turn has come.
+    /// Resumes compounds whose delegations were returned, and compounds whose turn has come.
     pub(super) fn resume_suspended(&mut self, cx: &mut Cx<'_>) {
         self.resume_recalls(cx);
         self.resume_turns(cx);
     }
 
-    /// Carries on compounds that wait for their turn, as far as it has come.
+    /// Resumes compounds that wait for their turn, as far as it has come.
     fn resume_turns(&mut self, cx: &mut Cx<'_>) {
         let waiting = self.nfs4.as_ref().map_or(0, |nfs4| nfs4.turns());
         for _ in 0..waiting {
@@ -354,7 +354,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Begins a call in the store for a compound. Its answer, if there is one at once.
+    /// Begins a call in the store for a compound. Returns an immediate answer, if there is one.
     fn begin_for(
         &mut self,
         cx: &mut Cx<'_>,
@@ -385,7 +385,7 @@ impl<S: Store> Gateway<S> {
     }
 }
 
-/// The answer of a call that is over, with the memory that was lent for it.
+/// The answer of a completed call, with the memory that was lent for it.
 pub(super) fn answered(parked: ParkedCall, done: StoreCallDone) -> Answered {
     let StoreCallDone { call, outcome, .. } = done;
     Answered::new(outcome, parked.memories.regain(call))

@@ -17,14 +17,14 @@ struct ConnectedPeer {
     is_proven: bool,
 }
 
-/// Peers that are connected, and the policy that judges them. Without a policy, everybody is
-/// believed and nobody is counted.
+/// Connected peers, and the policy that checks them. Without a policy, all peers are trusted and
+/// none are counted.
 pub(super) struct ConnectedPeers {
     policy: Option<Arc<dyn ConnectionPolicy>>,
-    /// The policy's edition that all peers were judged by.
+    /// The policy's edition by which all peers were checked.
     edition: u64,
     peers: HashMap<PeerId, ConnectedPeer>,
-    /// Those that were one too many of their address.
+    /// Rate of peers that exceeded the limit of their address.
     crowded: EventRate,
 }
 
@@ -42,19 +42,19 @@ impl fmt::Debug for ConnectedPeers {
 }
 
 impl ConnectedPeers {
-    /// Peers that `policy` judges.
+    /// Connected peers that `policy` checks.
     pub fn new(policy: Arc<dyn ConnectionPolicy>) -> Self {
         let mut peers = Self::default();
         (peers.edition, peers.policy) = (policy.edition(), Some(policy));
         peers
     }
 
-    /// True if a peer's user is root of its host, or nobody asks for that.
+    /// True if a peer's user is root of its host, or no policy requires that.
     pub fn is_proven(&self, peer: PeerId) -> bool {
         self.policy.is_none() || self.peers.get(&peer).is_some_and(|peer| peer.is_proven)
     }
 
-    /// Notes a peer that connected. One too many of its address has to leave again.
+    /// Notes a new peer. A peer above the limit of its address is disconnected.
     pub fn add(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
         let (Some(policy), Some((address, over))) = (&self.policy, cx.whereabouts(peer)) else {
             return;
@@ -80,14 +80,14 @@ impl ConnectedPeers {
         }
     }
 
-    /// Forgets a peer that is gone.
+    /// Removes a disconnected peer.
     pub fn remove(&mut self, peer: PeerId) {
         if let (Some(policy), Some(gone)) = (&self.policy, self.peers.remove(&peer)) {
             policy.closed(gone.address);
         }
     }
 
-    /// Disconnects peers that the lists admit no more, once after each change.
+    /// Disconnects peers that the lists no longer admit, once after each change.
     pub fn review(&mut self, cx: &mut Cx<'_>) {
         let Some(policy) = &self.policy else { return };
         let edition = policy.edition();

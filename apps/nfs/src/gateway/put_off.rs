@@ -37,12 +37,12 @@ use crate::store::{
 use crate::v3::CallMemory;
 use crate::v4::{ChangeScope, Told};
 
-/// Time after which the caller of a call that changes nothing is told to ask again.
+/// Time after which the caller of a call that changes nothing is asked to retry.
 pub(super) const HARMLESS_MAX: Duration = Duration::from_secs(5);
-/// Time between two looks at how long calls have been under way.
+/// Time between two checks of how long calls have been pending.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A call to be put off.
+/// A call to begin in the store and to answer later.
 pub(super) struct PutOff<'a> {
     pub(super) source: CallSource,
     pub(super) header: &'a CallHeader<'a>,
@@ -82,7 +82,7 @@ impl<S: Store> Gateway<S> {
         }
         let procedure = call.procedure();
         if !is_harmless && let Some(octets) = self.cache.replay(&name, cx.now()) {
-            // Its first reply is kept: it is not carried out again.
+            // Its first reply is kept: it is not executed again.
             let mut reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoMessage::Dropped)?;
             reply.replace(octets);
             return Ok(reply.finish());
@@ -92,7 +92,7 @@ impl<S: Store> Gateway<S> {
             Call::Symlink(args) => args.path.octets().unwrap_or_default(),
             _ => &[],
         };
-        // More than the largest WRITE are written in part.
+        // A WRITE above the largest size is done in part.
         let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
         let payload = Payload { octets, shared: pulled.share(octets) };
         let message = if is_harmless {
@@ -180,7 +180,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Answers calls whose outcomes are there, and those that have waited long enough.
+    /// Answers completed calls, and calls that have waited long enough.
     pub(super) fn resume_calls(&mut self, cx: &mut Cx<'_>) {
         let mut has_place = false;
         while let Some(done) = self.store.next_done() {
@@ -191,7 +191,7 @@ impl<S: Store> Gateway<S> {
             self.tell(cx, parked, done);
             has_place = true;
         }
-        // Without one that ends, buffers may be there again: that is looked at now and then.
+        // Buffers may be free even if no call has completed: this is checked from time to time.
         if !self.parked.waiting.is_empty() && (has_place || cx.now() >= self.next_look) {
             self.begin_held(cx);
         }
@@ -202,7 +202,7 @@ impl<S: Store> Gateway<S> {
         self.look_at_patience(cx);
     }
 
-    /// Tells whoever waits for a call that is over.
+    /// Reports a completed call to its caller or compound.
     pub(super) fn tell(&mut self, cx: &mut Cx<'_>, parked: ParkedCall, done: StoreCallDone) {
         if let Some(compound) = parked.compound {
             let told = Told::Answered(answered(parked, done));
@@ -217,7 +217,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Writes the reply of a call that is over, and takes its memory back.
+    /// Writes the reply of a completed call, and reclaims its memory.
     fn settle(
         &mut self,
         cx: &Cx<'_>,
@@ -263,7 +263,7 @@ impl<S: Store> Gateway<S> {
         Some(reply.finish())
     }
 
-    /// A change is over, and its reply is kept if there is one to keep.
+    /// Ends a change, and keeps its reply if there is one to keep.
     pub(super) fn end(&mut self, now: Time, parked: &ParkedCall, reply: Option<&[u8]>) {
         if !parked.is_harmless
             && let Some(name) = &parked.name
@@ -272,7 +272,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// A change by version 3 that was under way is over: delegations of the file may be given.
+    /// A pending change by version 3 is complete: delegations of the file may be granted.
     pub(super) fn end_change(&mut self, parked: &ParkedCall) {
         if let (Some(nfs4), Some(change)) = (&mut self.nfs4, parked.change) {
             nfs4.end_change(change);
@@ -294,7 +294,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Takes back the memory of a call of which nothing was done, and tells its caller so.
+    /// Reclaims the memory of a call that had no effect, and answers its caller accordingly.
     pub(super) fn turn_away(
         &mut self,
         cx: &Cx<'_>,
@@ -308,7 +308,7 @@ impl<S: Store> Gateway<S> {
         reply.map(|reply| self.ask_again(reply, parked.procedure)).ok_or(NoMessage::Dropped)
     }
 
-    /// The reply that says to ask again later.
+    /// The reply that asks the client to retry later.
     fn ask_again(&mut self, mut reply: ReplyWriter, procedure: Option<Procedure>) -> Answer {
         match procedure {
             Some(procedure) => {
@@ -323,13 +323,13 @@ impl<S: Store> Gateway<S> {
         reply.finish()
     }
 
-    /// The time of the next look for calls that have waited long enough.
+    /// The time of the next check for calls that have waited long enough.
     pub(super) fn next_patience_look(&self) -> Option<Time> {
         let are_under_way = self.parked.are_under_way() || self.reads.are_put_off();
         are_under_way.then_some(self.next_look)
     }
 
-    /// Looks for calls that have waited long enough.
+    /// Checks for calls that have waited long enough.
     fn look_at_patience(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         if self.next_patience_look().is_none_or(|at| now < at) {
@@ -352,7 +352,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Tells the callers of READs that a disk does not bring to ask again.
+    /// Asks the callers of READs that a disk does not supply in time to retry.
     fn give_up_reads(&mut self, cx: &mut Cx<'_>) {
         let patience = HARMLESS_MAX.as_nanos() as u64;
         let Some(began) = cx.now().0.checked_sub(patience) else { return };
@@ -369,7 +369,7 @@ impl<S: Store> Gateway<S> {
         }
     }
 
-    /// Takes back a call that nobody has begun.
+    /// Withdraws a call that has not begun.
     fn withdraw(&mut self, cx: &mut Cx<'_>, ticket: WaitTicket) {
         let Some(call) = self.store.withdraw(ticket) else {
             if let Some(parked) = self.parked.get_mut(ticket) {
@@ -382,8 +382,8 @@ impl<S: Store> Gateway<S> {
         self.tell_to_ask_again(cx, parked, call);
     }
 
-    /// Tells the caller of a call that is under way and changes nothing to ask again. The call goes
-    /// on, and holds its memory.
+    /// Asks the caller of a call in progress that changes nothing to retry. The call continues, and
+    /// holds its memory.
     fn give_up(&mut self, cx: &mut Cx<'_>, ticket: WaitTicket) {
         let Some(parked) = self.parked.get_mut(ticket) else { return };
         self.counters.waiting.given_up += 1;
@@ -398,11 +398,11 @@ impl<S: Store> Gateway<S> {
     }
 }
 
-/// Lets the newest caller of a call take the place of an earlier one, who has probably gone: on his
-/// connection nothing can be answered any more.
+/// Lets the newest caller of a call take the place of an earlier one, which has probably gone: no
+/// reply can reach it on its connection any more.
 fn take_place(cx: &mut Cx<'_>, earlier: Option<Asker>, asker: Asker) -> Result<Answer, NoMessage> {
     match earlier {
-        // The same connection asks twice: as for any call that is being carried out.
+        // A retransmission on the same connection, handled as for any call in progress.
         Some(earlier) if earlier.peer == asker.peer => Err(NoMessage::Dropped),
         Some(earlier) => {
             cx.disconnect(earlier.peer);

@@ -15,7 +15,7 @@ use crate::v3::{ReadAttempt, Turn};
 use crate::v4::Told;
 
 impl<S: Store> Gateway<S> {
-    /// As [`nfs`](Self::nfs), but a READ whose octets are not in memory is put off.
+    /// As [`nfs`](Self::nfs), but a READ whose data are not in memory is deferred.
     pub(super) fn read(
         &mut self,
         cx: &Cx<'_>,
@@ -49,7 +49,7 @@ impl<S: Store> Gateway<S> {
         Ok(reply.finish())
     }
 
-    /// Carries on the READs whose octets were brought.
+    /// Resumes the READs whose data were fetched.
     pub(super) fn resume_reads(&mut self, cx: &mut Cx<'_>) {
         while let Some(fetched) = self.store.next_fetched() {
             match self.reads.take(fetched.ticket).map(|deferred| deferred.read) {

@@ -12,7 +12,7 @@ use stag_protocol::{
 
 use crate::store::{self, User};
 
-/// A procedure to carry out.
+/// A procedure to execute.
 pub(super) enum CallTarget {
     Mount(MountProcedure),
     Nfs(Procedure),
@@ -22,7 +22,8 @@ pub(super) enum CallTarget {
     Compound,
 }
 
-/// Describes a caller to the store, by credential and address, and by what his connection proves.
+/// Describes a caller to the store, by credential, address, and the identity that its connection
+/// proves.
 pub(super) fn caller(
     credential: &Credential<'_>,
     address: PeerAddress,
@@ -43,7 +44,7 @@ pub(super) struct ServedVersions {
 }
 
 impl ServedVersions {
-    /// The lowest and the highest of a program.
+    /// The lowest and the highest served version of a program.
     fn range(self, program: u32) -> (u32, u32) {
         match program {
             v3::PROGRAM if self.four => {
@@ -54,7 +55,7 @@ impl ServedVersions {
     }
 }
 
-/// Finds the procedure that is called, or the answer to a caller who cannot call it.
+/// Finds the called procedure, or the error for a caller who cannot call it.
 pub(super) fn route(
     header: &CallHeader<'_>,
     served: ServedVersions,

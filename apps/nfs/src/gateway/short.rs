@@ -8,8 +8,8 @@ use stag_protocol::{
 
 use super::NoMessage;
 
-/// Says how a call ended whose reply was to be written where it is sent from. Results that did not
-/// fit, which is a bug of ours, are answered with SYSTEM_ERR.
+/// Returns the outcome of a call whose reply was written in place in the send buffer. Results that
+/// did not fit, which is a bug of ours, are answered with SYSTEM_ERR.
 #[inline]
 pub(super) fn conclude_short(
     cx: &mut Cx<'_>,
@@ -25,7 +25,7 @@ pub(super) fn conclude_short(
     })
 }
 
-/// Answers by a header without results.
+/// Answers with a header without results.
 pub(super) fn write_header(cx: &mut Cx<'_>, id: CallId, header: ReplyHeader<'_>) -> NoMessage {
     let written = cx.try_answer_short(id, header, |_| Ok(()));
     if written.expect("a header fits") { NoMessage::Sent } else { NoMessage::Dropped }
