@@ -285,7 +285,8 @@ impl<S: Store> Gateway<S> {
             nfs4.send_letters();
         }
         if let Some(arrival) = &mut self.arrival {
-            // Sent before a client is reported as dropped: the home does not revoke what they release.
+            // Compounds go before the report that a client is dropped: the home does not revoke
+            // states that they release.
             if let Some(nfs4) = &self.nfs4 {
                 arrival.let_go(|compound| !nfs4.is_behind_io(compound));
             }

@@ -1,6 +1,5 @@
-//! The connections that may use what belongs to a client: its sessions and its record (RFC 8881
-//! §2.10.8.3, §18.34.3, §18.37.3). The interpreter of compounds and the operations on clients and
-//! sessions ask here.
+//! The connections that may use a client's sessions and its record (RFC 8881 §2.10.8.3, §18.34.3,
+//! §18.37.3). The interpreter of compounds and the operations on clients and sessions ask here.
 //!
 //! Clients ask for SP4_NONE, where the server checks no principal: any user of a host may use any
 //! session of that host. An AUTH_SYS credential proves nothing either. So the *origin* of a

@@ -92,7 +92,8 @@ impl Decimal {
 
     /// Parses a number.
     ///
-    /// # Errors NFS4ERR_BADOWNER for a name: this server maps no names.
+    /// # Errors
+    /// NFS4ERR_BADOWNER for a name: this server maps no names.
     pub(super) fn parse(text: &[u8]) -> Result<u32, Status4> {
         let is_plain = match text {
             [] | [b'0', _, ..] => false,
@@ -245,7 +246,7 @@ const EXTENSIONS: Bitmap =
     Bitmap::of_attributes(&[Attribute::CloneBlksize, Attribute::XattrSupport]);
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// Asks for the facts about an object's file system that these attributes are made of.
+    /// Asks for the facts about an object's file system from which these attributes are derived.
     pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> Done<FileSystemFacts> {
         let Node::Object(object) = node else { return Ok(FileSystemFacts::default()) };
         let mut facts = FileSystemFacts::default();
@@ -500,7 +501,7 @@ mod tests {
             expected.remove(Attribute::TimeModifySet as u32);
             expected.remove(Attribute::ModeUmask as u32);
             if birth.is_none() {
-                // Where it is not known, and where there is none.
+                // If unknown, and if there is none.
                 expected.remove(Attribute::TimeCreate as u32);
                 expected.remove(Attribute::CloneBlksize as u32);
             }

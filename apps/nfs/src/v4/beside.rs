@@ -22,7 +22,7 @@ const REMOVALS: usize = 64;
 pub(crate) enum BesideQuestion {
     /// To have this access to a file.
     Access(FileHandle, AccessBeside),
-    /// To change what these names of directories stand for, with this access to their files.
+    /// To change the objects of these names in directories, with this access to their files.
     Names(Vec<(FileHandle, Box<[u8]>)>, AccessBeside),
 }
 
@@ -94,7 +94,7 @@ pub(crate) enum AccessBeside {
 }
 
 impl Nfs4 {
-    /// Returns true if a call of version 3 has to be judged.
+    /// Returns true if a call of version 3 has to be checked.
     pub(crate) fn is_beside(&self) -> bool {
         self.state.has_presence() || self.spoils_reclaims()
     }
@@ -115,8 +115,9 @@ impl Nfs4 {
 
     /// Checks a call of version 3 before it is executed. The store has been given its caller.
     ///
-    /// # Errors NFS3ERR_JUKEBOX while a delegation is being recalled, and in the grace period;
-    /// NFS3ERR_ACCES for access that an open denies.
+    /// # Errors
+    /// NFS3ERR_JUKEBOX while a delegation is being recalled, and in the grace period; NFS3ERR_ACCES
+    /// for access that an open denies.
     pub(crate) fn judge_beside<S: Store>(
         &mut self,
         store: &mut S,

@@ -262,7 +262,7 @@ impl Nfs4 {
         self.call(cx, peer, message, token);
     }
 
-    /// A call in the reverse direction is over; without a reply, its outcome is unknown.
+    /// A call in the reverse direction has ended; without a reply, its outcome is unknown.
     pub(crate) fn handle_reply(
         &mut self,
         now: Time,

@@ -122,7 +122,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(ask!(self, answerer, Limits, |store, _| store.limits(object))?)
     }
 
-    /// The saved and the current file of a copy, both judged by their stateids (RFC 7862 §15.2.3).
+    /// The saved and the current file of a copy, both checked by their stateids (RFC 7862 §15.2.3).
     pub(super) fn both_files(
         &mut self,
         source: Stateid,

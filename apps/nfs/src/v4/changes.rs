@@ -21,7 +21,7 @@ const SCOPES: usize = 3;
 pub(crate) enum ChangeScope {
     /// This one.
     File(FileId),
-    /// Any: it changes what a name stands for.
+    /// Any: it changes the object of a name.
     Names,
 }
 
@@ -76,7 +76,7 @@ impl ChangesUnderWay {
         }
     }
 
-    /// A change that was [begun](Self::begin) is over.
+    /// A change that was [begun](Self::begin) is complete.
     pub(super) fn end(&mut self, scope: ChangeScope) {
         self.ends += 1;
         let ended = self.ends;
@@ -144,7 +144,7 @@ impl OwnChanges {
         self.scopes.iter().take(self.counted).any(|counted| *counted == Some(scope))
     }
 
-    /// The operation is over.
+    /// The operation is complete.
     pub(super) fn end(&mut self, all: &mut ChangesUnderWay) {
         let Self { scopes, counted } = std::mem::take(self);
         scopes.iter().flatten().take(counted).for_each(|scope| all.end(*scope));
@@ -160,7 +160,7 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
-    /// Ends the changes of the operation that is over.
+    /// Ends the changes of a completed operation.
     #[inline]
     pub(super) fn end_changes(&mut self) {
         if S::MAY_WAIT {

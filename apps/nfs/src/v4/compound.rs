@@ -82,7 +82,7 @@ pub(crate) enum NoReply {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub(crate) enum CompoundStep {
-    /// It is over: its reply.
+    /// It is complete: its reply.
     Done(Answer),
     /// It gets no reply now: its caller is gone, or it is a retry of a compound that waits, and is
     /// answered when that completes.

@@ -62,7 +62,7 @@ pub(super) struct Conflicts {
     pub(super) has_presence: bool,
     /// Version 3 may spoil reclaims.
     pub(super) spoils_reclaims: bool,
-    /// Clients may reclaim what they had.
+    /// Clients may reclaim state.
     pub(super) in_grace: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Conflicts {
 const SOME_PRESENCE: u8 = 1;
 /// Any change may spoil reclaims.
 const SPOILS_RECLAIMS: u8 = 2;
-/// Clients may reclaim what they had.
+/// Clients may reclaim state.
 const IN_GRACE: u8 = 4;
 
 impl Default for SharedFacts {

@@ -16,7 +16,7 @@ impl Nfs4 {
         for session in &sessions {
             self.end_session(session);
         }
-        // A shard where it is settled forgets it.
+        // A shard where it is settled drops it.
         self.unsettle(id);
         let Some(client) = self.clients.remove(id) else { return };
         if let Some(key) = client.key

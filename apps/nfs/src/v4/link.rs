@@ -414,7 +414,7 @@ impl ArrivalEnd {
         Some(self.forwarded.swap_remove(place).peer)
     }
 
-    /// A callback is over.
+    /// A callback has ended.
     pub(crate) fn called_back(&mut self, peer: PeerId, token: Token, reply: Option<&[u8]>) {
         let (at, reply) = (PeerAt { shard: self.mail.shard, peer }, reply.map(Into::into));
         self.outgoing.push_back(ToHome::CalledBack { at, token, reply });
@@ -427,7 +427,7 @@ impl ArrivalEnd {
         self.outgoing.push_back(ToHome::Certificate(at, names));
     }
 
-    /// A connection is gone.
+    /// A connection was closed.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.questions.retain(|call| call.source.peer != peer);
         self.forwarded.retain(|forwarded| forwarded.peer != peer || forwarded.is_begun);

@@ -125,7 +125,7 @@ const LIMITS: ReplyLimits = ReplyLimits {
     user: 10,
 };
 
-/// Time between two looks at leases.
+/// Time between two checks of leases.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sizes of the tables of state.
@@ -198,9 +198,9 @@ pub(crate) struct Nfs4 {
     /// Ended clients whose state is removed pass by pass.
     leaving: VecDeque<ClientKey>,
     tally: Box<Tally>,
-    /// Time of the next look at leases.
+    /// Time of the next check of leases.
     next_look: Time,
-    /// Time of the next look at locks of local programs that clients wait for.
+    /// Time of the next check of locks of local programs that clients wait for.
     next_local_look: Time,
     /// The link to shards that forward to this one, if there are any.
     link: Option<Box<HomeEnd>>,
@@ -279,7 +279,7 @@ impl Nfs4 {
         self.changes.begin(scope);
     }
 
-    /// A change by version 3 that had to wait is over.
+    /// A change by version 3 that had to wait is complete.
     pub(crate) fn end_change(&mut self, scope: ChangeScope) {
         self.changes.end(scope);
     }

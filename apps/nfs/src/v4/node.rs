@@ -62,7 +62,8 @@ impl Node {
 
     /// The object that a handle refers to. The store checks its own handles.
     ///
-    /// # Errors NFS4ERR_BADHANDLE for one that this server did not make.
+    /// # Errors
+    /// NFS4ERR_BADHANDLE for one that this server did not make.
     pub(super) fn of(handle: &Handle4<'_>) -> Result<Self, Status4> {
         match PseudoHandle::of(handle.0) {
             Some(directory) => Ok(Self::Pseudo(directory)),

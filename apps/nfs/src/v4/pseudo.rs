@@ -280,7 +280,7 @@ impl PseudoTree {
     }
 }
 
-/// Returns true if a name of an export begins with all components of another one, and goes on.
+/// Returns true if the name of an export continues below all components of another one.
 fn lies_beneath(name: &str, other: &str) -> bool {
     name.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -14,7 +14,7 @@ use crate::records::{ChangeFault, ChangeTicket, RecordChange, RecordKeeper};
 
 /// Time after which a failed batch is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Changes of one batch at most.
+/// Limit of changes in one batch.
 const BATCH_MAX: usize = 1_024;
 /// Queued changes at most before clients get NFS4ERR_DELAY for theirs. Changes that the server has
 /// to record itself are bounded by the tables of clients and of delegations.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | the first OPEN of a client, and the next after a lease without state | it may have state |
 //! | RECLAIM_COMPLETE of a client that has reclaimed state | it keeps that |
-//! | state that conflicts with an expired client's | that client is forgotten |
+//! | state that conflicts with an expired client's | that client's record is removed |
 //! | an access that conflicts with a revoked delegation | its client may not reclaim |
 //! | the first delegation to write | there are some |
 //! | the first state after the grace period | its end |
@@ -69,9 +69,9 @@ pub(super) struct HeldReply {
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     pub(super) queue: RecordQueue,
-    /// Clients that may reclaim and have not come back, by their owners.
+    /// Clients that may reclaim and have not returned, by their owners.
     listed: HashMap<Box<[u8]>, ClientRecord>,
-    /// The grace period that begins with the first look at the clock.
+    /// The grace period that begins with the first reading of the clock.
     grace: Option<Duration>,
     /// Delegations to write may have been given before the restart.
     had_write_delegations: bool,

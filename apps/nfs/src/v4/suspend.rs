@@ -270,7 +270,7 @@ impl SuspendedCompounds {
         asked.into_iter().any(|asked| asked.number == number && asked.told.is_none())
     }
 
-    /// The CB_GETATTR with this number is over.
+    /// The CB_GETATTR with this number has ended.
     pub(super) fn tell_attributes(&mut self, number: u64, told: Option<ChangeAndSize>) {
         let asked =
             self.entries.iter_mut().flatten().filter_map(|entry| entry.journal.asked.as_mut());

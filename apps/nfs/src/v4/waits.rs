@@ -28,7 +28,8 @@ pub(super) enum Answerer {
 impl<S: Store> Turn<'_, '_, S> {
     /// Finds the source of the answer to a question about these objects.
     ///
-    /// # Errors [`Stop::Wait`] when the store has to begin it: the wish is set then.
+    /// # Errors
+    /// [`Stop::Wait`] when the store has to begin it: the wish is set then.
     #[inline]
     pub(super) fn answerer<const N: usize>(
         &mut self,

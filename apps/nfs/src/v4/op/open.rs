@@ -306,7 +306,7 @@ fn made_once<S: Store>(
     })
 }
 
-/// Regular files only can be opened (RFC 8881 §18.16.4).
+/// Checks that the kind is a regular file: OPEN accepts no other (RFC 8881 §18.16.4).
 const fn check_kind(kind: FileKind) -> Result<(), Status4> {
     match kind {
         FileKind::Regular => Ok(()),

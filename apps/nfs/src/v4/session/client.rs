@@ -1,8 +1,8 @@
 //! Client records (RFC 8881 §2.4, §18.35): confirmed ones, and those awaiting their first
 //! CREATE_SESSION.
 //!
-//! A client ID is made of the epoch of this run, the place of the record and the number of its uses
-//! ([`NameKey`]): it is never issued twice, and cannot be guessed.
+//! A client ID consists of the epoch of this run, the place of the record and the number of its
+//! uses ([`NameKey`]): it is never issued twice, and cannot be guessed.
 
 use std::collections::{HashMap, hash_map::Entry};
 

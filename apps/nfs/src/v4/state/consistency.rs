@@ -9,7 +9,8 @@ impl StateTables {
     /// Asserts that lists, counts and tables agree, and that no two grants exclude each other. The
     /// time is proportional to the state.
     ///
-    /// # Panics When they do not agree, which is a bug in this module.
+    /// # Panics
+    /// When they do not agree, which is a bug in this module.
     pub fn assert_consistent(&self) {
         for (key, entry) in self.states.iter() {
             self.assert_state(key, entry);

@@ -1,4 +1,4 @@
-//! Facts about states by which another shard judges READ and WRITE of a client whose state is here.
+//! Facts about states by which another shard checks READ and WRITE of a client whose state is here.
 
 use super::entry::StateKind;
 use super::{ClientKey, FileId, IoAccess, StateKey, StateTables};
