@@ -47,7 +47,7 @@ use put_off::PutOff;
 use route::{CallTarget, ServedVersions, route};
 use short::{conclude_short, write_header};
 
-// The data of a WRITE fit one buffer of the pool, and a call with that much is pulled.
+// The data of a READ or WRITE fit one buffer of the pool, and a call with that much is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
 
 /// The app of one shard. It answers MOUNT and NFS from a store.

@@ -22,7 +22,7 @@ const FILES_MAX: usize = 4_096;
 pub(super) struct Announcements {
     /// With the number of the announcement.
     files: HashMap<FileId, u64>,
-    /// In the order of their announcements. One that was taken out is still here.
+    /// In the order of their announcements. A withdrawn file is still here.
     order: VecDeque<(FileId, u64)>,
     /// The number of the last announcement that was sent.
     sent: u64,

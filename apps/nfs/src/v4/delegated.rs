@@ -1,5 +1,5 @@
 //! Exports whose files may be delegated, and the file systems that serve them. These change when
-//! another directory or file system is mounted at the path of an export.
+//! another directory or file system appears at the path of an export.
 
 use crate::store::{ExportRoot, Store};
 
@@ -31,7 +31,7 @@ impl Nfs4 {
         self.renew_delegated(store);
     }
 
-    /// Gives delegations in the file systems that are served for these exports now.
+    /// Grants delegations in the file systems that currently serve these exports.
     pub(super) fn renew_delegated<S: Store>(&mut self, store: &S) {
         let DelegatedExports { exclusive, watched } = &self.delegated;
         if exclusive.is_empty() && watched.is_empty() {

@@ -39,7 +39,7 @@ impl Nfs4 {
         self.link.as_ref()?.next_letter()
     }
 
-    /// Returns true if other shards have written since the last look.
+    /// Returns true if other shards have sent letters since the last look.
     pub(crate) fn has_mail(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.has_mail())
     }

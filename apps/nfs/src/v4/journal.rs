@@ -85,9 +85,9 @@ pub(super) struct Journal {
     pub(super) has_effect: bool,
     /// Another shard has begun the operation, and may have created its file.
     is_filled: bool,
-    /// There were delegations when the operation first looked.
+    /// There were delegations at the first look of the operation.
     sees_delegations: Option<bool>,
-    /// Edition of the list of exports when the operation first looked at it.
+    /// Edition of the list of exports at the first look of the operation.
     exports_edition: Option<u64>,
     /// Data fetched for a deferred READ, which can now be executed.
     brought: Option<Option<Brought>>,
@@ -95,7 +95,7 @@ pub(super) struct Journal {
     pub(super) pinned: Option<FileHandle>,
     /// Changes that the operation makes.
     pub(super) changes: OwnChanges,
-    /// Number of the last change that had ended when the operation first looked.
+    /// Number of the last change that had ended at the first look of the operation.
     last_end: Option<u64>,
     /// The CB_GETATTR that was made for the operation.
     pub(super) asked: Option<HolderCall>,
@@ -235,17 +235,17 @@ impl Journal {
         self.brought.take()
     }
 
-    /// Returns true if there were delegations when the operation first looked.
+    /// Returns true if there were delegations at the first look of the operation.
     pub(super) fn sees_delegations(&mut self, are_there: bool) -> bool {
         *self.sees_delegations.get_or_insert(are_there)
     }
 
-    /// Edition of the list of exports when the operation first looked at it.
+    /// Edition of the list of exports at the first look of the operation.
     pub(super) fn exports_edition(&mut self, edition: u64) -> u64 {
         *self.exports_edition.get_or_insert(edition)
     }
 
-    /// Number of the last change that had ended when the operation first looked.
+    /// Number of the last change that had ended at the first look of the operation.
     pub(super) fn last_end(&mut self, ended: u64) -> u64 {
         *self.last_end.get_or_insert(ended)
     }

@@ -47,7 +47,7 @@ use crate::{
     store::Caller,
 };
 
-/// Calls of version 3 that wait for a verdict at a time. Above it, NFS3ERR_JUKEBOX.
+/// Limit of calls of version 3 that wait for a verdict. Above it, NFS3ERR_JUKEBOX.
 const QUESTIONS_MAX: usize = 64;
 /// Letters that a box has room for.
 const LETTERS: usize = 512;
@@ -393,7 +393,7 @@ impl ArrivalEnd {
         self.questions.len() < QUESTIONS_MAX && self.outgoing.len() < LETTERS
     }
 
-    /// Asks the home about a call, which waits.
+    /// Asks the home about a waiting call.
     pub(crate) fn ask(&mut self, call: AwaitedVerdict, caller: Caller, question: BesideQuestion) {
         let CallSource { id, peer, .. } = call.source;
         let asker = Asker { id, peer, shard: self.mail.shard };

@@ -143,7 +143,7 @@ impl Borrowed {
         self.facts.loans.flags(session) & !MAY_OPEN
     }
 
-    /// Returns true if the client of a session may be given state, unless clients may reclaim.
+    /// Returns true if the client of a session may be granted state, unless clients may reclaim.
     pub(super) fn may_open(&self, session: &SessionId) -> bool {
         self.facts.loans.flags(session) & MAY_OPEN != 0
     }
@@ -455,7 +455,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(Flow::Usual)
     }
 
-    /// A request came for a session whose slots another shard has.
+    /// Recalls the slots of a session from another shard, because a request needs them.
     #[cold]
     pub(super) fn await_slots(&mut self, args: &SequenceArgs) -> Flow {
         self.nfs4.recall_loan(&args.session);

@@ -170,7 +170,7 @@ impl PseudoTree {
         place
     }
 
-    /// The place of a directory, by its handle; none of a directory that is gone.
+    /// The place of a directory, by its handle; none if it does not exist any more.
     pub(super) fn place_of(&self, handle: &PseudoHandle) -> Option<usize> {
         self.directories.iter().position(|directory| directory.handle == *handle)
     }

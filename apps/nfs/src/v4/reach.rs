@@ -131,7 +131,7 @@ struct Look<'a, S> {
     store: &'a S,
     borrowed: &'a Borrowed,
     client: u64,
-    /// Its client may be given state, and the home takes one more compound.
+    /// Its client may be granted state, and the home takes one more compound.
     may_open: bool,
     /// The place of its OPEN, which the home completes.
     home: Option<u32>,

@@ -31,7 +31,7 @@ pub(super) enum AfterRecord {
     End(ClientKey),
     /// The delegation is revoked.
     Revoke(StateKey),
-    /// Delegations to write may be given.
+    /// Delegations to write may be granted.
     WriteDelegations,
     /// The grace period is over.
     EndGrace,
@@ -60,7 +60,7 @@ pub(super) struct RecordQueue {
     pub(super) failed: u64,
     /// The last batch failed.
     pub(super) is_failing: bool,
-    /// Another gateway has the records: this one must give no state.
+    /// Another gateway has the records: this one must grant no state.
     pub(super) is_taken_over: bool,
 }
 

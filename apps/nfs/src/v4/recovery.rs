@@ -75,7 +75,7 @@ pub(super) struct Recovery {
     grace: Option<Duration>,
     /// Delegations to write may have been given before the restart.
     had_write_delegations: bool,
-    /// The same for this boot.
+    /// Phase of the same record in this boot.
     write_delegations: RecordPhase,
     held: Vec<HeldReply>,
     /// The client whose completion this compound has asked to record.
@@ -111,7 +111,7 @@ impl Recovery {
         self.had_write_delegations
     }
 
-    /// Takes note that the reply of the compound waits for the record of this client.
+    /// Notes that the reply of the compound waits for the record of this client.
     pub(super) const fn hold_reply(&mut self, client: u64) {
         self.asked = Some(client);
     }

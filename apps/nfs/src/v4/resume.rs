@@ -47,7 +47,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    /// Nothing was done: the client may ask again later.
+    /// The result for a call that had no effect: the client may retry later.
     pub(crate) const fn busy() -> Self {
         Self::Answered(Answered::failed(Status::Jukebox))
     }

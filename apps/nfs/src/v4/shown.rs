@@ -89,7 +89,7 @@ impl Nfs4 {
         }
     }
 
-    /// Returns the time of the next look for locks that clients wait for, while some do.
+    /// Returns the time of the next check for locks that clients wait for, while some do.
     pub(crate) fn next_waiter_look(&self) -> Option<Time> {
         self.state.has_waiters().then_some(self.next_look)
     }

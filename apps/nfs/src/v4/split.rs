@@ -76,7 +76,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// Begins an OPEN that the home completes.
     ///
     /// # Errors
-    /// [`Stop::Elsewhere`] if the compound could not wait for the home: nothing is done yet.
+    /// [`Stop::Elsewhere`] if the compound cannot wait for the home: it has had no effect yet.
     pub(super) fn begin_beside_home(&mut self) -> Done {
         if self.can_wait() { Ok(()) } else { Err(Stop::Elsewhere) }
     }

@@ -145,7 +145,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// for a moment.
     ///
     /// # Errors
-    /// [`Stop::Wait`], and then NFS4ERR_DELAY, while one is outstanding.
+    /// [`Stop::Wait`], and then NFS4ERR_DELAY, while a recall is outstanding.
     pub(super) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
         if scope == RecallScope::All {
             self.note_change(|| ChangeScope::File(file_id(object)));

@@ -119,7 +119,7 @@ pub(super) struct SuspendedCompounds {
 }
 
 impl SuspendedCompounds {
-    /// None yet.
+    /// No compounds yet.
     pub(super) fn new() -> Self {
         let mut free: Vec<_> = CompoundId::all().collect();
         free.reverse();

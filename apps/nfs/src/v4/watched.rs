@@ -114,7 +114,8 @@ impl<S: Store> Turn<'_, '_, S> {
     /// watches: it is about to be opened for writing, or locked.
     ///
     /// # Errors
-    /// [`Stop::Wait`](super::turn::Stop::Wait), and then NFS4ERR_DELAY, while one is outstanding.
+    /// [`Stop::Wait`](super::turn::Stop::Wait), and then NFS4ERR_DELAY, while a recall is
+    /// outstanding.
     pub(super) fn await_unwatched(&mut self, file: &FileHandle, fsid: u64) -> Done {
         if !self.nfs4.watches(fsid) || !self.sees_delegations() {
             return Ok(());

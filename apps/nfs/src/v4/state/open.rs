@@ -346,7 +346,7 @@ impl StateTables {
         }
     }
 
-    /// Gives an open another access and denial.
+    /// Changes access and denial of an open.
     fn set_share(&mut self, key: Key, share: OpenShare) {
         let Some(state) = self.states.get_mut(key) else { return };
         let StateKind::Open(open) = &mut state.kind else { return };

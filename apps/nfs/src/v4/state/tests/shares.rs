@@ -146,7 +146,7 @@ fn a_host_that_has_its_share_costs_no_expired_client_of_another_its_state() {
     assert!(fixture.tables.is_expired(fixture.clients[2]));
     let full = |fixture: &mut Fixture| fixture.open_file(1, FileId(99), "b", READ, 0);
     assert_eq!(full(&mut fixture), failed(Status4::Delay));
-    // One of its own makes room.
+    // A client of the host itself makes room.
     fixture.open(0, "b", READ, 0);
     fixture.now = 2 * LEASE + 4;
     fixture.tables.renew(fixture.clients[1], fixture.now);
