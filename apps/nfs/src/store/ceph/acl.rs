@@ -3,9 +3,9 @@
 
 use std::ffi::CStr;
 
-/// The extended attribute of the list that judges.
+/// The extended attribute of the access ACL.
 pub(super) const ACCESS_LIST: &CStr = c"system.posix_acl_access";
-/// Octets of the longest list that is judged: 64 entries. A longer one gives nobody anything.
+/// Bytes of the longest list that is evaluated: 64 entries. A longer list grants nothing.
 pub(super) const LIST_MAX: usize = 4 + 64 * ENTRY_LEN;
 
 const VERSION: u32 = 2;
@@ -17,10 +17,10 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// A user, as a list judges him. He is not the owner of the file: the mode says what that one may.
+/// A user to evaluate a list for. Not the file's owner, whose rights are in the mode.
 pub(super) struct Judged<'a> {
     pub(super) uid: u32,
-    /// All groups he is in.
+    /// All groups of the user.
     pub(super) groups: &'a [u32],
 }
 
@@ -31,8 +31,8 @@ struct AclEntry {
     id: u32,
 }
 
-/// Rights (`rwx`) that a list gives to a user who is not the owner of the file, which is of the
-/// group `gid`. A list that cannot be read gives none.
+/// Rights (`rwx`) that a list grants to a user who does not own the file; the file's group is
+/// `gid`. An unreadable list grants none.
 pub(super) fn rights(list: &[u8], gid: u32, user: &Judged<'_>) -> u32 {
     let Some(entries) = parse(list) else { return 0 };
     let first = |tag| entries.clone().find(|entry| entry.tag == tag).map(|entry| entry.rights);
@@ -47,8 +47,8 @@ pub(super) fn rights(list: &[u8], gid: u32, user: &Judged<'_>) -> u32 {
     };
     let mut matching = entries.clone().filter(is_in).peekable();
     if matching.peek().is_some() {
-        // One entry has to give all that is asked for. Joining them gives at most more than one
-        // would where two groups give different rights, so the callers ask for one right at a time.
+        // POSIX requires one entry to grant everything requested. The union can exceed that when
+        // two groups grant different rights, so callers ask for one right at a time.
         return matching.fold(0, |all, entry| all | entry.rights) & mask;
     }
     first(OTHER).unwrap_or(0)

@@ -1,5 +1,4 @@
-//! Attributes in the words of NFS (`fattr3`, RFC 1813 §2.6), SETATTR, and what is told of the file
-//! system.
+//! NFS attributes (`fattr3`, RFC 1813 §2.6), SETATTR, and file system information.
 
 use super::{
     rights::{self, kind, must_be_regular},
@@ -19,9 +18,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Octets of directory entries that a client should ask for at once.
+/// Bytes of directory entries that a client should request at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
-/// Time for which the file system's space is believed: each question goes to a monitor.
+/// Time for which a space report is cached: each query goes to a monitor.
 const SPACE_AGE: Duration = Duration::from_secs(1);
 /// Set-user-id and set-group-id.
 const SET_ID: u32 = 0o6000;
@@ -43,7 +42,7 @@ pub(super) fn attributes(stat: &CephStat, fsid: u64) -> FileAttributes {
         atime: time(stat.accessed),
         mtime: time(stat.modified),
         ctime: time(stat.changed),
-        // Of a file system that was made before Ceph kept it, it is zero.
+        // Zero on a file system created before Ceph recorded birth times.
         birth: Some(time(stat.born)).filter(|born| *born != FileTime::default()),
         change: change(stat),
     }
@@ -53,8 +52,8 @@ fn time(stamp: Stamp) -> FileTime {
     FileTime { seconds: stamp.seconds, nanos: u32::try_from(stamp.nanos).unwrap_or(0) }
 }
 
-/// The change attribute. Ceph's counter alone is none: it goes back when a gateway is lost that had
-/// counted, and so may the time, but not to where both were before.
+/// The change attribute. Ceph's counter alone does not suffice: it goes back when the gateway that
+/// incremented it is lost. The time may go back too, but never both to an earlier pair.
 fn change(stat: &CephStat) -> u64 {
     time(stat.changed).wrapping_nanos().wrapping_add(stat.version)
 }
@@ -83,7 +82,7 @@ fn set_stamp(set: NewTime) -> Result<Option<SetStamp>, Status> {
     })
 }
 
-/// Attributes to set in the words of Ceph, but for the size.
+/// Attributes to set in Ceph's form, except the size.
 pub(super) fn set_stat(set: &NewAttributes) -> Result<SetStat, Status> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
         return Err(Status::Inval);
@@ -118,8 +117,8 @@ impl CephSession {
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 
-    /// Sets attributes of a file as the caller, the size last: what is refused is refused before
-    /// content is cut.
+    /// Sets attributes as the caller. The size comes last, so that a refusal precedes any
+    /// truncation.
     pub(super) fn apply(&self, file: &FoundFile, set: &NewAttributes) -> Result<(), Status> {
         let wanted = set_stat(set)?;
         if wanted.mode.is_some() && kind(&file.stat) == FileKind::Symlink {
@@ -139,7 +138,7 @@ impl CephSession {
         }
     }
 
-    /// Sets the size, for a caller who was judged; and the times once more, which it changes.
+    /// Sets the size for an authorized caller, then the times again, which truncation changes.
     fn cut(&self, file: &FoundFile, size: u64, wanted: &SetStat) -> Result<(), Status> {
         let mode = self.mode_after_change(file).filter(|_| wanted.mode.is_none());
         // RFC 1813 §3.3.2 [1813-22]: a new size cuts the file or extends it by zeros
@@ -153,16 +152,16 @@ impl CephSession {
         Ok(())
     }
 
-    /// The mode that a change of content leaves, where that is another one: whoever is not root
-    /// must not change what a program does that others run as its owner.
+    /// The mode after a change of content, if it differs: only root may change a set-user-id
+    /// program without clearing that bit.
     pub(super) fn mode_after_change(&self, file: &FoundFile) -> Option<u32> {
         let mode = u32::from(file.stat.mode) & 0o7777;
-        // Without the right of the group to execute, set-group-id means something else.
+        // Without group execute permission, set-group-id has another meaning.
         let lost = if mode & 0o010 != 0 { SET_ID } else { 0o4000 };
         (self.user().uid() != 0 && mode & lost != 0).then_some(mode & !lost)
     }
 
-    /// Refuses the caller content of a file.
+    /// Refuses access to a file's content without the needed right.
     pub(super) fn judge(&self, file: &FoundFile, need: u32) -> Result<(), Status> {
         rights::judge(&file.held.inode, &file.stat, self.user(), need)
             .map_err(|errno| self.fails(&file.live, errno))
@@ -214,7 +213,7 @@ impl CephSession {
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
             // RFC 1813 §3.3.19 [1813-93]: maxfilesize is the size of the largest file
-            // The file system has a limit of its own, which no call tells: NFS3ERR_FBIG does.
+            // The file system's own limit cannot be queried; NFS3ERR_FBIG reports it.
             file_size_max: i64::MAX as u64,
             // RFC 1813 §3.3.19 [1813-91]: times are kept to the accuracy of time_delta
             time_delta: Time { seconds: 0, nanos: 1 },

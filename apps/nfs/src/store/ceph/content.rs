@@ -26,7 +26,7 @@ impl CephSession {
         let attributes = self.after(&file).ok_or(Status::Jukebox)?;
         // RFC 1813 §3.3.6 [1813-35]: eof is TRUE exactly if the octets reach the end of file
         let eof = offset.saturating_add(count as u64) >= attributes.size;
-        // At most TRANSFER_MAX, as the room.
+        // At most TRANSFER_MAX, the buffer's size.
         Ok(FilledRead { count: u32::try_from(count).unwrap_or(0), eof, attributes })
     }
 
@@ -47,11 +47,11 @@ impl CephSession {
         stable: StableHow,
     ) -> StoreResult<WriteDone, ObjectChange> {
         let file = self.resolve(handle, CallPurpose::Change)?;
-        // Before the octets are written: what is lost behind it shows.
+        // Taken before the write, so that a later loss shows.
         let verifier = self.shared.life.epoch.verifier();
         let outcome = self.write_octets(&file, offset, octets).and_then(|count| {
             match stable {
-                // What was written is stored: there is no cache that could lose it.
+                // Written data is stored: no cache could lose it.
                 StableHow::Unstable | StableHow::DataSync => Ok((count, StableHow::DataSync)),
                 StableHow::FileSync => {
                     self.sync(&file)?;
@@ -90,7 +90,7 @@ impl CephSession {
         u32::try_from(count).map_err(|_| Status::ServerFault)
     }
 
-    /// Makes a file stable. After an eviction the sync says yes and the attributes say no.
+    /// Makes a file stable. After an eviction the sync succeeds, but reading the attributes fails.
     fn sync(&self, file: &FoundFile) -> Result<(), Status> {
         let outcome = file.held.syncs.wait(|| {
             file.held.file()?.sync(SyncKind::All)?;

@@ -20,7 +20,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Octets of a link's longest target, as on Linux.
 const TARGET_MAX: usize = 4095;
 
-/// An object that was made.
+/// A new object.
 type Made = Result<(CephInode, CephStat), Errno>;
 
 impl CephSession {
@@ -48,8 +48,8 @@ impl CephSession {
         }
     }
 
-    /// Makes an object as the caller, and gives it the attributes that were asked for. One that
-    /// cannot have them is taken away again.
+    /// Creates an object as the caller with the requested attributes; removes it again if they
+    /// cannot be set.
     fn make_new(
         &self,
         parent: &FoundFile,
@@ -69,7 +69,7 @@ impl CephSession {
                     FileKind::Directory => CephInode::remove_directory,
                     _ => CephInode::unlink,
                 };
-                // What cannot be taken away stays, as after a crash.
+                // If removal fails, the object stays, as after a crash.
                 let _ = remove(&parent.held.inode, text.text(), &self.root());
                 made.live.table.let_go(made.held.vino);
                 Err(status)
@@ -77,14 +77,14 @@ impl CephSession {
         }
     }
 
-    /// Gives an object just made the attributes asked for, as far as the library did not.
+    /// Sets the requested attributes that the library did not set on a new object.
     fn settle(&self, made: &FoundFile, set: &NewAttributes) -> Result<(), Status> {
         let nothing = NewAttributes::default();
         let owner = NewAttributes { uid: set.uid, gid: set.gid, ..nothing };
         if set.uid.is_some_and(|uid| uid != made.stat.uid)
             || set.gid.is_some_and(|gid| gid != made.stat.gid)
         {
-            // Clients name owners that their server may refuse.
+            // Clients name owners that the server may refuse.
             match self.apply(made, &owner) {
                 Ok(()) | Err(Status::Perm) => {}
                 Err(status) => return Err(status),
@@ -93,7 +93,7 @@ impl CephSession {
         let found = u32::from(made.stat.mode) & 0o7777;
         let wanted = match kind(&made.stat) {
             FileKind::Symlink => None,
-            // A directory hands its group down to directories made in it.
+            // A directory passes its group on to subdirectories.
             FileKind::Directory => {
                 Some(set.masked_mode().unwrap_or(DIRECTORY_MODE) | found & 0o2000)
             }
@@ -135,7 +135,7 @@ impl CephSession {
                 opened = Some(file);
                 Ok((inode, stat))
             });
-            // Opened by a caller, not by root: another one would read and write by it.
+            // Opened as one caller, not as root: other callers would read and write through it.
             drop(opened);
             match made {
                 Err(Status::Exist) => {
@@ -241,7 +241,7 @@ impl CephSession {
                     return Err(Status::BadType);
                 }
             };
-            // The library makes a device for whoever may make a name.
+            // The library creates devices for any user who may create a name.
             if is_device && self.user().uid() != 0 {
                 return Err(Status::Perm);
             }
@@ -253,7 +253,7 @@ impl CephSession {
         })
     }
 
-    /// The rights of the caller to an object, of those asked for.
+    /// The requested rights that the caller has to an object.
     pub(super) fn rights_of(&self, file: &FoundFile) -> Result<u32, Status> {
         rights::rights(&file.held.inode, &file.stat, self.user())
             .map_err(|errno| self.fails(&file.live, errno))

@@ -1,6 +1,6 @@
-//! Inodes that are held: each known file keeps its capabilities in the client, and an open file
-//! where content was asked for. What nobody used for longest goes when there are too many, and what
-//! the metadata servers want back goes at once.
+//! Held inodes: each known file keeps its capabilities in the client, and an open file once its
+//! content was requested. When there are too many, the least recently used goes first; inodes that
+//! the metadata servers recall go at once.
 
 use super::shared_sync::SharedSync;
 use rustix::io::Errno;
@@ -10,12 +10,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// A file that is held.
+/// A held file.
 #[derive(Debug)]
 pub(super) struct HeldInode {
     pub(super) vino: Vino,
     pub(super) inode: CephInode,
-    /// Opened by root for everybody: who may read and write is judged call by call.
+    /// Opened as root for all callers: rights to read and write are checked per call.
     file: OnceLock<CephFile>,
     pub(super) syncs: SharedSync,
 }
@@ -25,19 +25,20 @@ impl HeldInode {
         Self { vino, inode, file: OnceLock::new(), syncs: SharedSync::default() }
     }
 
-    /// Keeps a file that is open already.
+    /// Stores a file that is already open.
     pub(super) fn keep(&self, file: CephFile) {
-        // One that is there is as good.
+        // If one is stored already, it serves as well.
         let _ = self.file.set(file);
     }
 
-    /// The open file, to read and write where that can be.
+    /// The open file, for reading and, where possible, writing.
     pub(super) fn file(&self) -> Result<&CephFile, Errno> {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
         let root = UserPerm::root(self.inode.library());
-        // Two threads may open it at a time: one file is kept, and nobody waits with a lock.
+        // Two threads may open it at once: one file is kept, and no thread waits while holding a
+        // lock.
         let opened = match self.inode.open(OpenFlags::ReadWrite, &root) {
             // A snapshot, or a Ceph user that may only read.
             Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
@@ -90,7 +91,7 @@ impl HeldTable {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file by its number.
+    /// Returns the file with this number.
     pub(super) fn hold(&self, mount: &CephMount, vino: Vino) -> Result<Arc<HeldInode>, Errno> {
         let known = self.places().touch(vino);
         match known {
@@ -99,8 +100,8 @@ impl HeldTable {
         }
     }
 
-    /// Keeps an inode that a call brought. What goes for it goes when the lock is free, for closing
-    /// a file may take long.
+    /// Adds an inode returned by a call. The evicted one is dropped after the lock is released,
+    /// since closing a file may take long.
     pub(super) fn add(&self, held: HeldInode) -> Arc<HeldInode> {
         let vino = held.vino;
         let mut places = self.places();
@@ -127,13 +128,13 @@ impl HeldTable {
         held
     }
 
-    /// Lets go of a file.
+    /// Releases a file.
     pub(super) fn let_go(&self, vino: Vino) {
         let gone = self.places().take(vino);
         drop(gone);
     }
 
-    /// Lets go of what the metadata servers want back.
+    /// Releases what the metadata servers recall.
     pub(super) fn give_back(&self, released: Released) {
         let gone: Vec<_> = match released {
             Released::All => {

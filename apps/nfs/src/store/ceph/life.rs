@@ -1,5 +1,5 @@
-//! The life of a mount: made in a thread of its own, served from, and made anew when its session is
-//! gone. Nobody waits for it: meanwhile calls are answered with NFS3ERR_JUKEBOX.
+//! Lifecycle of a mount: made in a separate thread, served from, and made again when its session is
+//! lost. Calls never wait for it; meanwhile they get NFS3ERR_JUKEBOX.
 
 use super::held::HeldTable;
 use crate::{state::StartError, store::files::Epoch};
@@ -17,15 +17,15 @@ use std::{
     time::Duration,
 };
 
-/// Mounts that blocked calls keep, at most: each has a dozen threads. With more, this process ends,
-/// for whoever watches over it to start it afresh.
+/// Lost mounts kept alive by blocked calls, at most: each has a dozen threads. Beyond that the
+/// process exits, so that its supervisor restarts it.
 const LEFT_BEHIND_MAX: usize = 64;
 /// Reason to mount again.
 pub(super) const EVICTED: &str = "the cluster ended our session";
 /// Time between attempts to mount, doubling from the first to the last.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(8)];
 
-/// All that a mount is made from.
+/// The parameters of a mount.
 #[derive(Clone, Debug)]
 pub(super) struct MountRecipe {
     pub(super) library: &'static Library,
@@ -34,9 +34,9 @@ pub(super) struct MountRecipe {
     pub(super) file_system: Option<String>,
     /// The directory to mount.
     pub(super) path: String,
-    /// Name of this gateway's session, by which it is ended after a crash.
+    /// Name of this gateway's session, by which a stale one is ended after a crash.
     pub(super) name: String,
-    /// Paths of the exports, below what is mounted.
+    /// Paths of the exports, relative to the mounted directory.
     pub(super) exports: Vec<Vec<CString>>,
     /// Inodes to hold.
     pub(super) inodes: usize,
@@ -50,12 +50,12 @@ impl MountRecipe {
             file_system: self.file_system.as_deref(),
             options: &[],
         };
-        // For the library's threads, which inherit it: a call passes four of them.
+        // For the library's threads, which inherit it: each call passes through four of them.
         let _batch = BatchThread::begin();
         PreparedMount::new(self.library, &settings).map_err(|error| StartError(error.to_string()))
     }
 
-    /// Ends what is left of this gateway's last run, and mounts.
+    /// Ends the session left by this gateway's last run, then mounts.
     fn mount(&self, prepared: PreparedMount) -> Result<LiveMount, String> {
         if prepared.reclaim(&self.name).map_err(|error| error.to_string())? == Reclaimed::Ended {
             let name = &self.name;
@@ -89,14 +89,14 @@ fn walk(mount: &CephMount, path: &[CString]) -> Result<CephInode, rustix::io::Er
     Ok(inode)
 }
 
-/// A mount that is served from.
+/// A mount in service.
 #[derive(Debug)]
 pub(super) struct LiveMount {
     pub(super) mount: CephMount,
     pub(super) table: HeldTable,
     /// Exported directories, in the order of the exports.
     pub(super) roots: Vec<Vino>,
-    /// Name by which every directory's snapshots are found.
+    /// Name of every directory's snapshot directory.
     pub(super) snapshots: String,
 }
 
@@ -106,7 +106,7 @@ enum LifeState {
     Closed,
 }
 
-/// The mount of this process, from its start to its end.
+/// The mount of this process, from start to end.
 pub(super) struct MountLife {
     recipe: MountRecipe,
     state: Mutex<LifeState>,
@@ -115,7 +115,7 @@ pub(super) struct MountLife {
 }
 
 impl MountLife {
-    /// Begins to mount.
+    /// Starts mounting.
     pub(super) fn begin(
         recipe: MountRecipe,
         prepared: PreparedMount,
@@ -137,10 +137,10 @@ impl MountLife {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mount, if it is there.
+    /// The mount, if it is ready.
     ///
     /// # Errors
-    /// [`Status::Jukebox`] while it is not.
+    /// [`Status::Jukebox`] otherwise.
     pub(super) fn current(self: &Arc<Self>) -> Result<Arc<LiveMount>, Status> {
         let live = match &*self.state() {
             LifeState::Serving(live) => Arc::clone(live),
@@ -153,7 +153,7 @@ impl MountLife {
         Ok(live)
     }
 
-    /// Gives up a mount that is good for nothing any more, once, and begins to make another one.
+    /// Drops an unusable mount, once, and starts mounting again.
     pub(super) fn lose(self: &Arc<Self>, live: &Arc<LiveMount>, why: &str) {
         let mut state = self.state();
         if !matches!(&*state, LifeState::Serving(current) if Arc::ptr_eq(current, live)) {
@@ -213,7 +213,7 @@ impl MountLife {
         }
     }
 
-    /// Waits until the mount is there; false when it is not in time.
+    /// Waits until the mount is ready; false on timeout.
     pub(super) fn wait(&self, limit: Duration) -> bool {
         let state = self.state();
         let waited =
@@ -221,13 +221,13 @@ impl MountLife {
         matches!(*waited.unwrap_or_else(PoisonError::into_inner).0, LifeState::Serving(_))
     }
 
-    /// Ends the session, so that no other client waits for it; false when that takes longer than
-    /// `limit`, because calls are blocked.
+    /// Ends the session, so that no other client waits for it; false if that takes longer than
+    /// `limit` because calls are blocked.
     pub(super) fn close(&self, limit: Duration) -> bool {
         let last = std::mem::replace(&mut *self.state(), LifeState::Closed);
         self.changed.notify_all();
         let closing = thread::Builder::new().name("ceph-close".to_owned());
-        // Letting go of open files may take long.
+        // Releasing open files may take long.
         if closing.spawn(move || drop(last)).is_err() {
             return false;
         }

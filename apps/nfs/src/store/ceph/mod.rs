@@ -1,5 +1,5 @@
-//! Files of a Ceph file system, through libcephfs (`stag-ceph`): one mount for a process, whatever
-//! its exports and shards, every call of which may wait and is carried out by a helper.
+//! Store on a Ceph file system, through libcephfs (`stag-ceph`): one mount per process for all
+//! exports and shards. Every call may block, so helpers execute them.
 //!
 //! | part | content |
 //! |---|---|
@@ -12,21 +12,20 @@
 //! | `attributes.rs`, `rights.rs`, `acl.rs` | attributes, and who may |
 //! | `procedures.rs` | the procedures of NFS, each by one of the parts |
 //!
-//! **A handle** is an inode number and a snapshot with a tag (`crate::handle`): Ceph never gives a
-//! number twice, and any gateway finds a file by it. The tag is the wall: libcephfs opens whatever
-//! number it is asked for, in whatever directory is mounted.
+//! **A handle** is an inode number and a snapshot with a tag (`crate::handle`): Ceph never reuses a
+//! number, and any gateway finds a file by it. Only the tag confines clients: libcephfs opens any
+//! inode number, whatever directory is mounted.
 //!
-//! **What is acknowledged is stored.** Without libcephfs's object cache a WRITE that returns is on
-//! the OSDs, so an unstable one is answered as DATA_SYNC. FILE_SYNC and COMMIT sync the file and
-//! ask for its attributes, for after an eviction the sync alone says yes.
+//! **Acknowledged data is stored.** Without libcephfs's object cache a WRITE that returns is on the
+//! OSDs, so an unstable one is answered as DATA_SYNC. FILE_SYNC and COMMIT sync the file and then
+//! read its attributes, because after an eviction the sync alone succeeds.
 //!
-//! **Attributes from before a change** are never told: another client may come in between.
+//! **Attributes from before a change** are never reported: another client may intervene.
 //!
-//! **Eviction.** When a call says that the session is gone, a thread mounts again, the write
-//! verifier moves, and calls meanwhile get NFS3ERR_JUKEBOX. A change of names that was under way at
-//! that moment may have happened, so it gets NFS3ERR_IO; before such a change the directory's
-//! attributes are asked for, so that one on a session that is gone already fails there, with
-//! nothing done.
+//! **Eviction.** When a call reports that the session is gone, a thread mounts again, the write
+//! verifier changes, and calls meanwhile get NFS3ERR_JUKEBOX. A namespace change in flight at that
+//! moment may have happened, so it gets NFS3ERR_IO. Before such a change the directory's attributes
+//! are read, so that on a dead session it fails there, with nothing done.
 
 mod acl;
 mod attributes;
@@ -81,7 +80,7 @@ pub struct CephExportConfig {
     pub read_only: bool,
 }
 
-/// Content of the store and the client that it is.
+/// Configuration of the store and of its Ceph client.
 #[derive(Clone, Debug)]
 pub struct CephConfig {
     /// The library.
@@ -100,18 +99,18 @@ pub struct CephConfig {
     pub state_dir: PathBuf,
     /// The cluster file's content.
     pub cluster: Option<Cluster>,
-    /// Rules that tell callers apart; the mode means nothing here.
+    /// Rules for mapping callers to users; the mode is ignored here.
     pub callers: Callers,
     /// Inodes to hold at a time.
     pub inodes: usize,
-    /// True if clients may look at snapshots, by the name that Ceph gives them (`.snap`).
+    /// True if clients may access snapshots, under Ceph's name for them (`.snap`).
     pub snapshots: bool,
 }
 
 /// An exported directory.
 #[derive(Debug)]
 struct CephExport {
-    /// Its place among all.
+    /// Its index among the exports.
     place: usize,
     id: ExportId,
     name: String,
@@ -128,7 +127,7 @@ struct CephShared {
     snapshots: bool,
     pins: CephPins,
     faults: StoreFaults,
-    /// Space, and when a monitor told it.
+    /// Space, and the time of the monitor's report.
     space: Mutex<Option<(Instant, SpaceUse)>>,
     state: StateDirectory,
     /// Keeps other processes of this host from the gateway's name.
@@ -140,11 +139,11 @@ struct CephShared {
 pub struct CephBackend(Arc<CephShared>);
 
 impl CephBackend {
-    /// Begins to mount the file system, and returns at once: calls are answered with
-    /// NFS3ERR_JUKEBOX until it is there. Threads of the library keep to the cores of the caller.
+    /// Starts mounting the file system and returns at once: calls get NFS3ERR_JUKEBOX until it is
+    /// ready. Threads of the library keep to the caller's cores.
     ///
     /// # Errors
-    /// A sentence when a name is unfit or in use, or the configuration cannot be read.
+    /// A sentence when a name is invalid or in use, or the configuration cannot be read.
     pub fn open(config: &CephConfig) -> Result<Self, StartError> {
         let mut names = HashSet::new();
         for export in &config.exports {
@@ -176,19 +175,19 @@ impl CephBackend {
         })))
     }
 
-    /// Sixteen octets that tell this gateway from all others, also from those of its cluster, and
-    /// are the same after a restart.
+    /// Sixteen bytes that identify this gateway among all others, including its cluster's; stable
+    /// across restarts.
     pub fn identity(&self) -> [u8; 16] {
         self.0.state.identity()
     }
 
-    /// Waits until the file system is mounted; false when it is not in time.
+    /// Waits until the file system is mounted; false on timeout.
     pub fn wait(&self, limit: Duration) -> bool {
         self.0.life.wait(limit)
     }
 
-    /// Ends the session with the cluster, so that no other client waits for what this one held.
-    /// False when that takes longer than `limit`, because calls are blocked.
+    /// Ends the session with the cluster, so that no other client waits for its capabilities. False
+    /// if that takes longer than `limit` because calls are blocked.
     pub fn close(&self, limit: Duration) -> bool {
         self.0.life.close(limit)
     }
@@ -262,7 +261,7 @@ fn exports(
 /// The name of the session, by which a metadata server knows it.
 ///
 /// # Errors
-/// A sentence when the node's name is unfit.
+/// A sentence when the node's name is invalid.
 pub fn session_name(node: &str) -> Result<String, StartError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if node.is_empty() || node.len() > 64 || !node.chars().all(is_plain) {
@@ -273,7 +272,7 @@ pub fn session_name(node: &str) -> Result<String, StartError> {
     Ok(format!("stag-{node}"))
 }
 
-/// Takes the name on this host; it is free again when the process ends, however that happens.
+/// Reserves the name on this host; the kernel frees it when the process ends in any way.
 fn take_name(name: &str) -> Result<UnixListener, StartError> {
     let address = SocketAddr::from_abstract_name(format!("ceph-session-{name}"));
     address.and_then(|address| UnixListener::bind_addr(&address)).map_err(|error| {
@@ -287,7 +286,7 @@ fn take_name(name: &str) -> Result<UnixListener, StartError> {
     })
 }
 
-/// One export is what is mounted, so that a quota on it shows; with several it is the root.
+/// A single export is mounted itself, so that its quota shows; several share the root's mount.
 fn recipe(config: &CephConfig, name: String) -> Result<MountRecipe, StartError> {
     let components = |export: &CephExportConfig| -> Result<Vec<CString>, StartError> {
         let names = export.path.split('/').filter(|name| !name.is_empty());

@@ -14,10 +14,10 @@ use stag_ceph::{CephDirectory, CephInode, DirectoryEntry, StatMask, UserPerm, Vi
 use stag_protocol::nfs::v3::{CookieVerifier, FileHandle, FileKind, Status};
 use std::{ffi::CStr, sync::Arc};
 
-/// The order of a directory is that of a hash of its names, the same for all clients.
+/// Directories are ordered by a hash of the names, the same for all clients.
 const VERIFIER: CookieVerifier = [0; 8];
 
-/// A call that takes a name away.
+/// A call that removes a name.
 type Remove = fn(&CephInode, &CStr, &UserPerm<'_>) -> Result<(), Errno>;
 
 /// EntryDetail of the entries of a listing.
@@ -28,7 +28,7 @@ pub(super) enum EntryDetail {
 }
 
 impl CephSession {
-    /// Takes a name away by `remove`.
+    /// Removes a name with `remove`.
     pub(super) fn take_away(
         &self,
         directory: &FileHandle,
@@ -49,9 +49,9 @@ impl CephSession {
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 
-    /// Lets go of a file that lost a name if it was its last: Ceph keeps it for whoever holds it.
+    /// Releases a file that lost its last name: Ceph keeps it as long as a client holds it.
     fn let_go_if_gone(&self, file: &FoundFile) {
-        // Looking at one that is gone lets go of it.
+        // `look` releases a file that is gone.
         let _ = self.look(Arc::clone(&file.live), Arc::clone(&file.export), Arc::clone(&file.held));
     }
 
@@ -78,8 +78,8 @@ impl CephSession {
             return Err(Status::XDev);
         }
         let (source, target) = (from.directory, to.directory);
-        // Both are looked up first. POSIX wants nothing done where both are one file, and libcephfs
-        // (16.2) then loses the name; and a rename that fails there for want of its source leaves
+        // Both are looked up first. POSIX requires a no-op if both are one file, where libcephfs
+        // (16.2) loses the name; and a rename that fails there because its source is missing leaves
         // the new name locked in this client.
         let moved = self.as_caller(|user| self.entry(source, from.name, user))?;
         let replaced = match self.as_caller(|user| self.entry(target, to.name, user)) {
@@ -101,9 +101,9 @@ impl CephSession {
         Ok(())
     }
 
-    /// The status of a rename that failed. Where a metadata server refused it, because another
-    /// client took the name away in between, libcephfs (16.2) has whoever asks for the new name
-    /// wait for the rename's end for ever: only another mount helps.
+    /// The status of a failed rename. If a metadata server refused it because another client
+    /// removed the name in between, libcephfs (16.2) blocks lookups of the new name forever: only a
+    /// new mount helps.
     fn rename_failed(&self, source: &FoundFile, errno: Errno) -> Status {
         let is_judged_here = matches!(
             errno,
@@ -124,8 +124,8 @@ impl CephSession {
         self.fails_once(&source.live, errno)
     }
 
-    /// The status for a directory that was not replaced because it has entries. Ceph says so also
-    /// where POSIX says that what would replace it is no directory.
+    /// The status for a directory that was not replaced because it has entries. Ceph reports that
+    /// also where POSIX requires EISDIR because the source is no directory.
     fn why_not_replaced(
         &self,
         source: &FoundFile,
@@ -161,7 +161,7 @@ impl CephSession {
         if file.export.id != parent.export.id {
             return Err(Status::XDev);
         }
-        // Pinned, without a name: as on Linux it gets none again.
+        // Pinned and without a name: as on Linux it cannot be linked again.
         if file.stat.links == 0 {
             return Err(Status::Stale);
         }
@@ -192,7 +192,7 @@ impl CephSession {
         Ok(Listed { eof, verifier: VERIFIER, attributes })
     }
 
-    /// Shows entries until there is none, or until one is not taken; true if there is none.
+    /// Visits entries until none is left or `visit` refuses one; true if none is left.
     fn list_entries(
         &self,
         found: &FoundFile,
@@ -220,7 +220,7 @@ impl CephSession {
         let DirectoryEntry { name, next, attributes: stat } = *entry;
         let own = directory.held.vino;
         let is_root = own == root_of(&directory.live, &directory.export)?;
-        // Above an export's root there is nothing but that root.
+        // The parent of an export's root is that root.
         if name == b"." || (name == b".." && is_root) {
             let object = (self.handle(&directory.export, own), self.attributes_of(directory));
             let object = (detail == EntryDetail::Object).then_some(object);
@@ -233,9 +233,8 @@ impl CephSession {
         Ok(ListedEntry { fileid: stat.inode, name, cookie: next, kind: Some(kind(&stat)), object })
     }
 
-    /// Handle and attributes of an entry. They are asked for: those that a listing brings are the
-    /// metadata server's, which does not know what another client has written since it was given
-    /// the file.
+    /// Handle and attributes of an entry. The attributes are queried: a listing brings the metadata
+    /// server's copy, which lacks what another client wrote since it got the file's capabilities.
     fn listed_object(
         &self,
         directory: &FoundFile,

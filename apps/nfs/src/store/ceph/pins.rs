@@ -1,6 +1,6 @@
-//! Files that stay although their last name goes (`Procedures4::pin`), and the other procedures of
-//! version 4 that Ceph has. What it has not is left to clients: SEEK finds data everywhere, and
-//! there is no ALLOCATE, COPY, CLONE, and no extended attribute.
+//! Files that outlive their last name (`Procedures4::pin`), and the other version 4 procedures that
+//! Ceph supports. Without native support, SEEK reports data everywhere, and there is no ALLOCATE,
+//! COPY, CLONE and no extended attribute.
 
 use super::{
     CephShared,
@@ -18,17 +18,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Files that are pinned at most.
+/// Pinned files at most.
 const PINS_MAX: usize = 65_536;
 
 #[derive(Debug, Default)]
 struct PinnedInodes {
     files: HashMap<Vino, (u64, Arc<HeldInode>)>,
-    /// Those that nobody pins any more: the next helper lets go of them, for that asks the library.
+    /// Files with no pin left: the next helper releases them, as that calls the library.
     gone: Vec<Arc<HeldInode>>,
 }
 
-/// The pinned files of a process. One that lost its name and its mount is gone.
+/// The pinned files of a process. A pin does not survive the loss of both name and mount.
 #[derive(Debug, Default)]
 pub(super) struct CephPins(Mutex<PinnedInodes>);
 
@@ -64,7 +64,7 @@ impl CephPins {
         self.inodes().files.contains_key(&vino)
     }
 
-    /// Those that nobody pins any more.
+    /// Takes the files with no pin left.
     pub(super) fn take_gone(&self) -> Vec<Arc<HeldInode>> {
         std::mem::take(&mut self.inodes().gone)
     }
@@ -103,15 +103,15 @@ impl Procedures4 for CephSession {
         }
     }
 
-    /// Ceph tells nobody of its holes: all is data to the end, and there the hole is that every
-    /// file has.
+    /// Ceph does not report holes: all is data up to the end of the file, where every file has its
+    /// implicit hole.
     fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> StoreResult<SeekDone> {
         let found = self.resolve(file, CallPurpose::Look)?;
         let about = |status| Failed { status, about: Some(self.attributes_of(&found)) };
         must_be_regular(&found.stat).map_err(about)?;
         self.judge(&found, rights::READ).map_err(about)?;
         let size = found.stat.size;
-        // RFC 7862 §15.11.3: behind the end of the file there is nothing to find
+        // RFC 7862 §15.11.3: past the end of the file there is nothing to find
         if offset >= size {
             return Err(about(Status::NxIo));
         }

@@ -1,9 +1,9 @@
-//! The rights of a caller to content, which is read and written by files that root opened.
+//! A caller's rights to content, which is read and written through files opened as root.
 //!
-//! Names are judged by libcephfs, for the caller that each call is made for. Content is judged
-//! here, by the attributes of this moment: mode, owner, group, and the access control list where
-//! there is one. Beyond that, and as the store of files does (RFC 1813 §4.4): the owner of a
-//! regular file reads and writes it whatever its mode says, and who may execute a file may read it.
+//! libcephfs checks names for the caller of each call. Content is checked here, by the current
+//! attributes: mode, owner, group, and the access control list if there is one. In addition, as in
+//! the store of files (RFC 1813 §4.4): the owner of a regular file may read and write it regardless
+//! of its mode, and execute permission implies read.
 
 use super::acl::{self, ACCESS_LIST, Judged, LIST_MAX};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use stag_ceph::{CephInode, CephStat, UserPerm};
 use stag_nfs_os::User;
 use stag_protocol::nfs::v3::{Access, FileKind, Status};
 
-/// Rights as `rwx` has them.
+/// Rights as `rwx` bits.
 pub(super) const READ: u32 = 4;
 pub(super) const WRITE: u32 = 2;
 pub(super) const EXECUTE: u32 = 1;
@@ -24,7 +24,7 @@ pub(super) fn all_groups(user: &User) -> Vec<u32> {
 /// The rights of `user` to a file with these attributes.
 ///
 /// # Errors
-/// As the library says where the list cannot be read.
+/// The library's error when the list cannot be read.
 pub(super) fn rights(inode: &CephInode, stat: &CephStat, user: &User) -> Result<u32, Errno> {
     let mode = u32::from(stat.mode);
     let is_directory = kind(stat) == FileKind::Directory;
@@ -44,7 +44,7 @@ pub(super) fn rights(inode: &CephInode, stat: &CephStat, user: &User) -> Result<
             return Ok(acl::rights(list, stat.gid, &Judged { uid: user.uid(), groups: &groups }));
         }
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => {}
-        // A list that is longer than any that is judged.
+        // The list is longer than the limit.
         Err(Errno::RANGE) => return Ok(0),
         Err(errno) => return Err(errno),
     }
@@ -52,10 +52,10 @@ pub(super) fn rights(inode: &CephInode, stat: &CephStat, user: &User) -> Result<
     Ok(mode >> shift & 0o7)
 }
 
-/// Refuses a user content that he has no right to.
+/// Refuses a user access to content without the right.
 ///
 /// # Errors
-/// [`Errno::ACCESS`], or as of [`rights`].
+/// [`Errno::ACCESS`], or as in [`rights`].
 pub(super) fn judge(
     inode: &CephInode,
     stat: &CephStat,
@@ -71,7 +71,7 @@ pub(super) fn judge(
     if is_enough { Ok(()) } else { Err(Errno::ACCESS) }
 }
 
-/// The rights of NFS that follow from those of a file system.
+/// The NFS rights that follow from a file system's.
 pub(super) fn granted(stat: &CephStat, rights: u32, is_read_only: bool) -> Access {
     let has = |need, access| if rights & need != 0 { access } else { Access::NONE };
     let change = Access::MODIFY | Access::EXTEND;
@@ -102,7 +102,7 @@ pub(super) fn kind(stat: &CephStat) -> FileKind {
     }
 }
 
-/// Refuses content of what has none.
+/// Refuses content access to anything but regular files.
 ///
 /// # Errors
 /// The status of the reply.

@@ -1,5 +1,5 @@
-//! The store as one helper has it: the caller of the moment, objects by their handles, and what an
-//! error of the library means.
+//! The store as one helper sees it: the current caller, objects by their handles, and the meaning
+//! of the library's errors.
 
 use super::{
     CephExport, CephShared,
@@ -24,23 +24,23 @@ use stag_nfs_os::User;
 use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 use std::{ffi::CStr, sync::Arc};
 
-/// CallPurpose of a procedure that looks at an object.
+/// Purpose of a procedure's access to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallPurpose {
-    /// To learn something.
+    /// To read its state.
     Look,
     /// To change something.
     Change,
 }
 
-/// The store as one thread has it.
+/// The store as used by one thread.
 pub struct CephSession {
     pub(super) shared: Arc<CephShared>,
     acting: User,
     groups: Option<SeenGroups>,
 }
 
-/// An object that a handle names, as it is at this moment.
+/// An object named by a handle, in its current state.
 pub(super) struct FoundFile {
     pub(super) live: Arc<LiveMount>,
     pub(super) export: Arc<CephExport>,
@@ -72,7 +72,7 @@ impl CephSession {
     pub(super) fn set_caller(&mut self, caller: &Caller) {
         let (policy, squash) = (&self.shared.policy, self.shared.policy.squash_at(caller.address));
         let acting = policy.acting(&caller.user, squash, policy.anonymous(), self.groups.as_mut());
-        // Without an answer for seconds: with no group but the one that he names.
+        // No answer for seconds: use only the claimed primary group.
         let alone = || match caller.user {
             CallerUser::Unix { uid, gid, .. } => policy.user(uid, gid, &[], squash),
             CallerUser::Anyone => policy.anonymous(),
@@ -80,7 +80,7 @@ impl CephSession {
         self.acting = acting.unwrap_or_else(alone);
     }
 
-    /// The caller of the moment.
+    /// The current caller.
     pub(super) fn user(&self) -> &User {
         &self.acting
     }
@@ -96,7 +96,7 @@ impl CephSession {
         UserPerm::root(self.shared.library())
     }
 
-    /// The status for an error of a call that may be made again.
+    /// The status for an error of a call that may be repeated.
     pub(super) fn fails(&self, live: &Arc<LiveMount>, errno: Errno) -> Status {
         if live.mount.is_lost() {
             self.shared.life.lose(live, EVICTED);
@@ -107,8 +107,8 @@ impl CephSession {
         }
     }
 
-    /// The status for an error of a change that would not be the same when made again: NFS3ERR_IO
-    /// where it may have happened.
+    /// The status for an error of a change that cannot be repeated safely: NFS3ERR_IO where it may
+    /// have happened.
     pub(super) fn fails_once(&self, live: &Arc<LiveMount>, errno: Errno) -> Status {
         match self.fails(live, errno) {
             Status::Jukebox => Status::Io,
@@ -116,7 +116,7 @@ impl CephSession {
         }
     }
 
-    /// The object of a handle.
+    /// The object named by a handle.
     ///
     /// # Errors
     /// The status of the reply.
@@ -139,8 +139,8 @@ impl CephSession {
         self.look(live, Arc::clone(export), held)
     }
 
-    /// Looks at a file that is held. One without a name is gone, though Ceph keeps it for whoever
-    /// holds it.
+    /// Reads the attributes of a held file. One without a name is gone, though Ceph keeps it while
+    /// held.
     pub(super) fn look(
         &self,
         live: Arc<LiveMount>,
@@ -157,10 +157,10 @@ impl CephSession {
         Ok(FoundFile { live, export, held, stat })
     }
 
-    /// The directory of a handle.
+    /// The directory named by a handle.
     ///
     /// # Errors
-    /// [`Status::NotDir`], or as of [`resolve`](Self::resolve).
+    /// [`Status::NotDir`], or as in [`resolve`](Self::resolve).
     pub(super) fn directory(
         &self,
         handle: &FileHandle,
@@ -170,18 +170,18 @@ impl CephSession {
         if kind(&found.stat) == FileKind::Directory { Ok(found) } else { Err(Status::NotDir) }
     }
 
-    /// The attributes of a file as they were when it was looked at.
+    /// The attributes of a file when it was looked up.
     pub(super) fn attributes_of(&self, file: &FoundFile) -> FileAttributes {
         attributes(&file.stat, file.export.fsid)
     }
 
-    /// The attributes of a file as they are now; none where they cannot be had.
+    /// The current attributes of a file; none if they cannot be read.
     pub(super) fn after(&self, file: &FoundFile) -> Option<FileAttributes> {
         let stat = file.held.inode.attributes(StatMask::ALL, &self.root()).ok()?;
         Some(attributes(&stat, file.export.fsid))
     }
 
-    /// The attributes of an object that a procedure was to change.
+    /// The attributes of an object after an attempted change.
     pub(super) fn wcc(&self, file: &FoundFile) -> ObjectChange {
         ObjectChange { before: None, after: self.after(file) }
     }
@@ -191,7 +191,7 @@ impl CephSession {
         self.shared.handles.seal_inode(export.id, vino)
     }
 
-    /// The file of a name in a directory, for a caller.
+    /// The file with this name in a directory, for a caller.
     ///
     /// # Errors
     /// The status of the reply.
@@ -212,7 +212,7 @@ impl CephSession {
         Ok(self.hold(directory, inode, stat))
     }
 
-    /// Keeps an inode that a call on a directory brought.
+    /// Holds an inode returned by a call on a directory.
     pub(super) fn hold(
         &self,
         directory: &FoundFile,
@@ -229,8 +229,8 @@ impl CephSession {
         self.look(Arc::clone(&file.live), Arc::clone(&file.export), Arc::clone(&file.held))
     }
 
-    /// The directory above one, which is its own above the export's root. One that was moved out of
-    /// the export has none.
+    /// The parent directory; an export's root is its own parent. A directory moved out of the
+    /// export has none.
     fn above(&self, directory: &FoundFile) -> Result<FoundFile, Status> {
         let root = root_of(&directory.live, &directory.export)?;
         if directory.held.vino == root {
@@ -240,7 +240,7 @@ impl CephSession {
         if self.is_under(&parent, root)? { Ok(parent) } else { Err(Status::Stale) }
     }
 
-    /// Returns true if a directory is another one or lies under it.
+    /// Returns true if a directory is `high` or below it.
     pub(super) fn lies_under(&self, low: &FoundFile, high: &FoundFile) -> Result<bool, Status> {
         self.is_under(low, high.held.vino)
     }
@@ -263,7 +263,7 @@ impl CephSession {
         Ok(self.hold(directory, inode, stat))
     }
 
-    /// Refuses the name under which a directory's snapshots are found, unless they are served.
+    /// Refuses the name of the snapshot directory unless snapshots are served.
     pub(super) fn must_be_no_snapshot(
         &self,
         directory: &FoundFile,
@@ -314,7 +314,7 @@ impl CephSession {
         }
     }
 
-    /// Lets go of what the metadata servers want back.
+    /// Releases what the metadata servers recall.
     fn give_back(&self) {
         drop(self.shared.pins.take_gone());
         if let Ok(live) = self.shared.life.current() {
@@ -328,7 +328,7 @@ pub(super) fn root_of(live: &LiveMount, export: &CephExport) -> Result<Vino, Sta
     live.roots.get(export.place).copied().ok_or(Status::Stale)
 }
 
-/// A failure with the attributes of the object that it is about.
+/// A failure with the attributes of its object.
 pub(super) fn failed(
     about: Option<FileAttributes>,
 ) -> impl Fn(Status) -> Failed<Option<FileAttributes>> {

@@ -1,6 +1,6 @@
-//! Syncs of one file that share their work: whoever comes while one is under way waits for the next
-//! one, which serves all who came meanwhile. A sync costs a metadata server a write to its journal,
-//! and a client that writes stably has many under way.
+//! Batched syncs of one file: callers that arrive during a sync wait for the next one, which serves
+//! all of them. A sync costs a metadata server a journal write, and a client that writes stably has
+//! many in flight.
 
 use rustix::io::Errno;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 struct SyncRuns {
     begun: u64,
     ended: u64,
-    /// The last one that failed, and how.
+    /// The last failed sync, and its error.
     failed: Option<(u64, Errno)>,
 }
 
@@ -26,10 +26,10 @@ impl SharedSync {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a sync that begins behind this call: that of somebody who waits, too, or `sync`.
+    /// Waits for a sync that begins after this call: another waiter's, or `sync`.
     ///
     /// # Errors
-    /// That of the sync, or of a later one that failed before this caller could look.
+    /// Its error, or that of a later sync that failed before this caller could look.
     pub(super) fn wait(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let mut runs = self.runs();
         let wanted = runs.begun + 1;
@@ -37,7 +37,7 @@ impl SharedSync {
             if runs.begun == runs.ended {
                 runs.begun += 1;
                 drop(runs);
-                // Those who wait are served also when this one does not come to its end.
+                // Waiters are served even if this sync does not complete.
                 let mut end = SyncEnd { of: self, outcome: Err(Errno::IO) };
                 end.outcome = sync();
                 return end.outcome;
@@ -51,7 +51,7 @@ impl SharedSync {
     }
 }
 
-/// The end of a sync, which those who wait hear of when it is dropped.
+/// The end of a sync; dropping it notifies the waiters.
 struct SyncEnd<'a> {
     of: &'a SharedSync,
     outcome: Result<(), Errno>,
@@ -81,7 +81,7 @@ mod tests {
         thread::{self, JoinHandle},
     };
 
-    /// A sync that says that it began, and ends as it is told.
+    /// A sync that reports its start and ends with the outcome sent to it.
     struct Gate {
         begun: Receiver<()>,
         end: Sender<Result<(), Errno>>,
@@ -100,8 +100,8 @@ mod tests {
         Gate { begun, end, waiting }
     }
 
-    /// Callers that come while a sync is under way, and the number of syncs that they make, each
-    /// with this outcome.
+    /// Runs callers that arrive during a sync; returns the number of syncs they make, each with
+    /// this outcome.
     fn crowd(
         shared: &Arc<SharedSync>,
         outcome: Result<(), Errno>,

@@ -1,5 +1,5 @@
-//! The store on the fake library, and on a cluster of this host where there can be one: what every
-//! store's tests need, and what only this store does.
+//! Tests of the store on the fake library, and on a cluster of this host if possible: fixtures for
+//! the common store tests, and tests of this store alone.
 
 mod acl;
 mod eviction;
@@ -8,7 +8,7 @@ mod snapshots;
 use super::*;
 use crate::store::{Caller, Procedures as _, Store, User};
 use stag_ceph::{CephMount, MountSettings, PreparedMount, SetStat, UserPerm};
-// Only so that Cargo builds it beside this program.
+// Only so that Cargo builds it along with this program.
 use stag_ceph_fake as _;
 use stag_engine::PeerAddress;
 use stag_protocol::rpc::Gids;
@@ -23,10 +23,10 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// As long as a busy machine may take to mount.
+/// Time that mounting may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A library with a cluster that it reaches.
+/// A library and the cluster that it reaches.
 #[derive(Clone, Debug)]
 pub(crate) struct CephPlace {
     library: &'static Library,
@@ -38,12 +38,12 @@ pub(crate) struct CephBench {
     pub(crate) place: CephPlace,
     pub(crate) config: CephConfig,
     pub(crate) backend: CephBackend,
-    /// A client beside the store.
+    /// Another client of the same file system.
     pub(crate) control: CephMount,
 }
 
 impl CephPlace {
-    /// A cluster of the fake library, which is this test's alone.
+    /// A cluster of the fake library for this test alone.
     pub(crate) fn fake(home: &TempDir) -> Self {
         static LIBRARY: OnceLock<&'static Library> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| {
@@ -60,7 +60,7 @@ impl CephPlace {
         &self.configuration
     }
 
-    /// The cluster that this process shares, if there can be one. It ends soon after the process.
+    /// The cluster that this process shares, if possible. It ends soon after the process.
     pub(crate) fn cluster() -> Option<Self> {
         static PLACE: OnceLock<Result<CephPlace, String>> = OnceLock::new();
         match PLACE.get_or_init(Self::start) {
@@ -109,7 +109,7 @@ impl CephBench {
         let [uid, gid] = ids();
         let owner = SetStat { uid: Some(uid), gid: Some(gid), ..SetStat::default() };
         directory.set_attributes(&owner, &root).unwrap();
-        // Without a manager nothing else tells how much space there is.
+        // Without a manager no other source reports the available space.
         directory.set_extended(c"ceph.quota.max_bytes", b"8589934592", &root).unwrap();
         let path = format!("/{node}");
         let export = CephExportConfig { name: "data".to_owned(), path, read_only };
@@ -150,7 +150,7 @@ fn ids() -> [u32; 2] {
     [rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()]
 }
 
-/// The calling thread as a shard, for the tests that all stores have in common.
+/// Runs calls in the calling thread, as a shard, for the common store tests.
 impl Store for CephSession {
     type Now = Self;
 

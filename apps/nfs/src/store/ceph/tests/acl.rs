@@ -27,7 +27,7 @@ fn status<T: std::fmt::Debug, A: std::fmt::Debug>(outcome: Result<T, Failed<A>>)
     outcome.unwrap_err().status
 }
 
-/// A store whose exported directory everyone may write.
+/// A store whose exported directory is writable for all.
 fn open_bench(place: CephPlace, home: &TempDir) -> (CephBench, FileHandle) {
     let bench = CephBench::new(place, home, false);
     let mut session = bench.session();
@@ -37,7 +37,7 @@ fn open_bench(place: CephPlace, home: &TempDir) -> (CephBench, FileHandle) {
     (bench, root)
 }
 
-/// Runs a case on the fake library, and on a cluster where there can be one.
+/// Runs a case on the fake library, and on a cluster if possible.
 fn on_both(case: fn(&CephBench, FileHandle)) {
     let home = tempfile::tempdir().unwrap();
     for place in [Some(CephPlace::fake(&home)), CephPlace::cluster()].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Sessions that end, calls that wait, inodes that are wanted back.
+//! Tests of lost sessions, blocked calls, and recalled inodes.
 
 use super::*;
 use crate::store::{CreateMode, Failed, FillRoom, NewAttributes};
@@ -42,7 +42,7 @@ fn on_both(case: fn(&CephBench, &mut CephSession, FileHandle)) {
 }
 
 impl CephBench {
-    /// Ends the store's session, as an operator or another gateway does.
+    /// Ends the store's session, like an operator or another gateway.
     fn evict(&self) {
         let settings = MountSettings {
             configuration: Some(&self.place.configuration),
@@ -61,7 +61,7 @@ fn after_an_eviction_the_store_mounts_again_and_nothing_acknowledged_is_lost() {
         let before = session.verifier();
         assert_eq!(write(session, &file, b"acknowledged"), Ok(12));
         bench.evict();
-        // Whoever calls first finds that the session is gone.
+        // The first caller finds that the session is gone.
         until("the loss is noticed", || write(session, &file, b"!") == Err(Status::Jukebox));
         until("it is mounted again", || session.getattr(&file).is_ok());
         assert_ne!(session.verifier(), before, "clients write again what they hold");
@@ -82,7 +82,7 @@ fn a_commit_after_an_eviction_never_says_that_all_is_well() {
         let before = session.verifier();
         bench.evict();
         match session.commit(&file) {
-            // Mounted again already: the verifier tells.
+            // Mounted again already: the verifier shows it.
             Ok(done) => assert_ne!(done.verifier, before),
             Err(failed) => assert_eq!(failed.status, Status::Jukebox),
         }
@@ -129,7 +129,7 @@ fn a_change_of_names_that_may_have_happened_is_an_error_and_one_that_did_not_is_
     until("it is mounted again", || session.mkdir(&root, b"d", &set).is_ok());
 }
 
-/// libcephfs 16.2 has whoever looks the new name up wait for ever after such a rename.
+/// libcephfs 16.2 blocks lookups of the new name forever after such a rename.
 #[test]
 fn a_rename_that_another_client_outruns_does_not_block_its_names() {
     on_both(|bench, session, root| {
@@ -139,7 +139,7 @@ fn a_rename_that_another_client_outruns_does_not_block_its_names() {
         let beside = bench.control.inode(vino).unwrap();
         let user = UserPerm::root(bench.place.library);
         let names = [&b"f"[..], b"g"].map(|name| crate::store::NameIn::new(&root, name));
-        // The fake lets nobody in between: its rename fails as if somebody had come.
+        // The fake cannot interleave another client: its rename fails as if one had intervened.
         let fault = bench.control.set_option("fake_fail", "ceph_ll_rename 2 1");
         if fault.is_err() {
             beside.unlink(c"f", &user).unwrap();
@@ -238,7 +238,7 @@ fn a_gateway_that_stops_leaves_nothing_behind() {
     create(&mut session, &root, b"f");
     let sessions = || bench.control.option("fake_sessions").unwrap();
     assert_eq!(sessions(), "2");
-    // Other tests of this process have mounts of their own: the limit passes.
+    // Other tests of this process have mounts of their own, so the limit passes.
     bench.backend.close(Duration::from_millis(1));
     until("its session ends", || sessions() == "1");
     assert_eq!(bench.control.option("fake_held").unwrap(), "0");
@@ -252,7 +252,7 @@ fn a_gateway_started_again_ends_its_last_run_and_finds_its_handles() {
         write(session, &file, b"octets").unwrap();
         let second = CephBackend::open(&bench.config).map(drop).unwrap_err().to_string();
         assert!(second.contains("in use") || second.contains("another process"), "{second}");
-        // The same name and key, as after a crash: another process would take the lock's place.
+        // The same name and key, as after a crash: another process would get the lock.
         let shared = &bench.backend.0;
         let recipe = recipe(&bench.config, session_name(&bench.config.node).unwrap()).unwrap();
         let prepared = recipe.prepare().unwrap();
