@@ -1,4 +1,4 @@
-//! `statx` in the words of NFS (`fattr3`, RFC 1813 §2.6).
+//! Conversion of `statx` to NFS attributes (`fattr3`, RFC 1813 §2.6).
 
 use crate::store::{FileAttributes, FileTime};
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
@@ -11,7 +11,7 @@ pub(super) fn kind(stat: &Statx) -> FileKind {
     kind_of_entry(FileType::from_raw_mode(stat.stx_mode.into())).unwrap_or(FileKind::Regular)
 }
 
-/// Returns the kind that a directory tells with a name; none where it tells none.
+/// Returns the kind that a directory records with a name; none if it records none.
 pub(super) fn kind_of_entry(kind: FileType) -> Option<FileKind> {
     Some(match kind {
         FileType::Directory => FileKind::Directory,
@@ -25,8 +25,8 @@ pub(super) fn kind_of_entry(kind: FileType) -> Option<FileKind> {
     })
 }
 
-/// All attributes of a file in an export. The export's `fsid` stands for the host's device number,
-/// which another gateway, or this one after a restart, would have another one of.
+/// All attributes of a file in an export. The export's `fsid` replaces the host's device number,
+/// which differs between gateways and after a restart.
 pub(super) fn attributes(stat: &Statx, export: &Export) -> FileAttributes {
     let knows_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let ctime = time(stat.stx_ctime);

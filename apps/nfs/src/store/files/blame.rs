@@ -1,4 +1,4 @@
-//! Reports of faults that the procedures of this store met ([`crate::store::faults`]).
+//! Reporting of faults noted by the procedures of this store ([`crate::store::faults`]).
 
 use rustix::io::Errno;
 use stag_protocol::nfs::v3::FileHandle;
@@ -10,7 +10,7 @@ use crate::store::StoreOperation;
 use crate::store::faults::{self, FaultPlace, NotedFault};
 
 impl Files {
-    /// Carries out an operation about an object, and reports a fault that was noted meanwhile.
+    /// Carries out an operation on an object, and reports any fault noted meanwhile.
     #[inline]
     pub(super) fn noting<T>(
         &mut self,
@@ -25,7 +25,7 @@ impl Files {
         outcome
     }
 
-    /// Reports a fault that was noted for an operation which a helper brought to its end.
+    /// Reports a fault noted for an operation that a helper completed.
     pub(super) fn report_noted(&self, operation: &StoreOperation) {
         if faults::is_noted() {
             let [one, other] = operation.objects();
@@ -39,7 +39,7 @@ impl Files {
         self.serving.export(HandleKey::claimed_export(object)?)
     }
 
-    /// Takes the noted fault, and reports it.
+    /// Takes and reports the noted fault.
     #[cold]
     pub(super) fn report_fault(&self, operation: &str, export: Option<&Export>) {
         if let (Some(fault), Some(export)) = (faults::take(), export)
@@ -50,11 +50,11 @@ impl Files {
     }
 }
 
-/// Returns true unless the error is usual for this export.
+/// Returns true unless the error is expected for this export.
 fn blames(NotedFault { errno, at }: NotedFault, export: &Export) -> bool {
     match errno {
         _ if at == FaultPlace::State => true,
-        // It was mounted read-only at the start, by intent.
+        // It was mounted read-only from the start, by intent.
         Errno::ROFS => !export.limits().is_read_only,
         // Files are removed all the time; the root is not.
         Errno::STALE => stat(export.root()).is_err_and(|error| error == Errno::STALE),

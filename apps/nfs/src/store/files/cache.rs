@@ -1,9 +1,8 @@
 //! The open files of a shard: a fixed number of slots, looked up by inode.
 //!
-//! While a file is open here its inode number cannot be used again, so a handle with another birth
-//! time is stale. What nobody uses is let go (`idle`). The slot to reuse is found by a clock hand:
-//! a file that was used since the hand passed is spared once, and one with data that is not yet on
-//! stable storage until nothing else is left.
+//! While a file is open here its inode number cannot be reused, so a handle with another birth time
+//! is stale. Unused files are closed (`idle`). A clock hand finds the slot to reuse: a file used
+//! since the hand passed is spared once, and one with unstable data until nothing else is left.
 
 use core::cell::Cell;
 use std::collections::HashMap;
@@ -22,24 +21,24 @@ use crate::handle::{FileId, Identity, Named};
 pub(super) struct OpenFile {
     pub identity: Identity,
     pub kind: FileKind,
-    /// Opened by path only: names the inode, reads nothing, gives no right to anybody.
+    /// Opened by path only: names the inode, permits no reads, confers no rights.
     pub path: OwnedFd,
-    /// The kernel's handle, where that is what clients get.
+    /// The kernel's handle, where clients get that.
     pub kernel: Option<KernelHandle>,
     /// For content; opened on first need.
     pub data: Option<OpenData>,
     /// Users that may use the content.
     pub cleared: Cleared,
-    /// Written to, and not synced since.
+    /// Written to since the last sync.
     pub unsynced: bool,
     /// Known to have lost its last name.
     pub is_removed: Cell<bool>,
-    /// The last judgement about its place.
+    /// The last judgement whether it is inside its export.
     pub judged: Cell<LastJudged>,
 }
 
 impl OpenFile {
-    /// A file whose content nobody asked for yet, and that no kernel's handle is known of.
+    /// A file whose content was not requested yet, and whose kernel handle is unknown.
     pub fn by_path(identity: Identity, kind: FileKind, path: OwnedFd) -> Self {
         Self {
             identity,
@@ -69,9 +68,9 @@ pub(super) struct OpenData {
     pub fd: OwnedFd,
     pub readable: bool,
     pub writable: bool,
-    /// The file system does not say whether a read would wait.
+    /// The file system does not report whether a read would wait.
     pub is_mute: Cell<bool>,
-    /// Written through since somebody looked whether it is.
+    /// Written through since the last check for use.
     pub is_in_use_to_write: bool,
 }
 
@@ -104,25 +103,25 @@ pub(super) struct FileCache {
     free: Vec<FileSlotId>,
     /// Slots whose files never leave: the roots of the exports.
     pinned: Vec<FileSlotId>,
-    /// The files of a call about two.
+    /// The files of a call on two files.
     pair: Option<[FileSlotId; 2]>,
     hand: usize,
 }
 
-/// Slots an insertion may be told to keep.
+/// Slots an insertion may be asked to keep.
 pub(super) const KEPT_MAX: usize = 2;
 
 impl FileCache {
     /// Descriptors an open file takes at most.
     pub const FDS_PER_FILE: usize = 2;
 
-    /// Room for `capacity` files beside `pinned` ones; all memory it ever needs.
+    /// Room for `capacity` files in addition to `pinned` ones; allocates all memory it ever needs.
     pub fn new(capacity: usize, pinned: usize) -> Self {
         assert!(capacity > KEPT_MAX, "an operation keeps up to two files while it opens another");
         let slots = capacity + pinned;
         Self {
             slots: (0..slots).map(|_| FileSlot::default()).collect(),
-            // Twice the room: removals leave marks that a full map would grow to get rid of.
+            // Twice the room: removals leave tombstones, and a full map would grow to clear them.
             by_file: HashMap::with_capacity(2 * slots),
             free: (0..slots).rev().map(FileSlotId).collect(),
             pinned: Vec::with_capacity(pinned),
@@ -139,7 +138,7 @@ impl FileCache {
         Some(slot)
     }
 
-    /// As [`find`](Self::find), for somebody who does not use the file.
+    /// As [`find`](Self::find), without marking the file used.
     pub fn look_for(&self, file: FileId) -> Option<FileSlotId> {
         self.by_file.get(&file).copied()
     }
@@ -155,8 +154,8 @@ impl FileCache {
         self.by_file.len() <= self.pinned.len() && self.pinned.iter().all(is_closed)
     }
 
-    /// Lets the file in the slot with this number age by one step; the slot and the steps since the
-    /// file was used.
+    /// Ages the file in the slot with this number by one step; returns the slot and the steps since
+    /// the file was used.
     pub fn grow_older(&mut self, number: usize) -> Option<(FileSlotId, u8)> {
         let slot = self.slots.get_mut(number)?;
         slot.open.as_ref()?;
@@ -169,18 +168,17 @@ impl FileCache {
         self.slots.get(number)?.open.as_ref().map(|_| FileSlotId(number))
     }
 
-    /// True for a file that never leaves.
+    /// True for a file that is never evicted.
     pub fn is_pinned(&self, slot: FileSlotId) -> bool {
         self.pinned.contains(&slot)
     }
 
-    /// Lets two files stay until [`part`](Self::part): the call that is about both uses them after
-    /// it opened something else.
+    /// Keeps two files until [`part`](Self::part): a call on both uses them after opening another.
     pub fn pair(&mut self, one: FileSlotId, other: FileSlotId) {
         self.pair = Some([one, other]);
     }
 
-    /// The call about two files is over.
+    /// Ends the call on two files.
     pub fn part(&mut self) {
         self.pair = None;
     }
@@ -212,7 +210,7 @@ impl FileCache {
         self.get(slot).data.as_ref().expect("the caller opened it").fd.as_fd()
     }
 
-    /// Adds a file that is not there yet and never leaves; there was room for it from the start.
+    /// Adds a file that is not open yet and is never evicted; its room was reserved from the start.
     pub fn pin(&mut self, open: OpenFile) -> Option<OpenFile> {
         let (slot, evicted) = self.insert(open, &[]);
         self.pinned.push(slot);
@@ -228,7 +226,7 @@ impl FileCache {
         Some(open)
     }
 
-    /// Adds a file that is not there yet; returns the one that had to leave for it.
+    /// Adds a file that is not open yet; returns the evicted one.
     pub fn insert(
         &mut self,
         open: OpenFile,
@@ -245,7 +243,7 @@ impl FileCache {
         (slot, evicted)
     }
 
-    /// Takes out the file that is missed least; none when all are pinned, kept or of the pair.
+    /// Evicts the least needed file; none when all are pinned, kept or paired.
     pub fn evict(&mut self, keep: &[FileSlotId]) -> Option<OpenFile> {
         let len = self.slots.len();
         // The first round clears every mark, the second finds any clean file, the third any file at
@@ -383,7 +381,7 @@ mod tests {
     #[test]
     fn the_largest_table_takes_at_most_what_the_readme_says() {
         let cache = FileCache::new(super::super::OPEN_FILES_MAX, 8);
-        // A map has a buffer of eight places for seven entries, and an octet beside each.
+        // A map has a buffer of eight places for seven entries, and one byte per place.
         let places = cache.by_file.capacity() * 8 / 7;
         let map = places * (size_of::<(FileId, FileSlotId)>() + 1);
         let slots = cache.slots.capacity() * size_of::<FileSlot>();

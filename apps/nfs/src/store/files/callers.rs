@@ -1,4 +1,4 @@
-//! Users that the store acts as: the two modes, squashing, and the users it met.
+//! Users that the store acts as: the two modes, squashing, and the table of recent users.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::state::StartError;
 use crate::store::host_groups::{GroupBook, SeenGroups};
 use crate::store::{GroupSource, User as CallerUser};
 
-/// Users a shard remembers the rights of; see [`super::rights`].
+/// Users whose rights a shard remembers; see [`super::rights`].
 const KNOWN_MAX: usize = 64;
 
-/// Choice between callers that act as themselves and callers that act as the server's user;
-/// reported at the start.
+/// Choice between callers that act as themselves and callers that act as the server's user; logged
+/// at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Privileged if the process can, else unprivileged.
@@ -32,36 +32,36 @@ pub enum Mode {
 /// Set of callers that act as the anonymous user instead of the user that they claim to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// Whoever says he is root, and group 0 wherever it is named.
+    /// Callers claiming root, and group 0 wherever it is claimed.
     #[default]
     Root,
-    /// Only those that name nobody (AUTH_NONE).
+    /// Only callers without a user (AUTH_NONE).
     None,
     /// Everyone.
     All,
 }
 
-/// Callers of one network that are squashed in a way of their own.
+/// A squashing rule for the callers of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkSquash {
     /// The network, or one address.
     pub network: IpNet,
-    /// Those of its callers that act as the anonymous user.
+    /// The callers of the network that act as the anonymous user.
     pub squash: Squash,
 }
 
-/// Rules that tell callers apart. Only [`Mode`] has a meaning without privilege.
+/// Rules for mapping callers to users. Without privilege only [`Mode`] has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callers {
-    /// Choice between telling callers apart and treating all of them as the server's user.
+    /// Choice between distinguishing callers and treating all as the server's user.
     pub mode: Mode,
     /// Callers that act as the anonymous user.
     pub squash: Squash,
-    /// Networks with a rule of their own; the smallest one that a caller's address is in counts.
+    /// Networks with their own rule; the smallest one that contains the caller's address applies.
     pub networks: Vec<NetworkSquash>,
-    /// The anonymous user's number.
+    /// The anonymous user's id.
     pub anon_uid: u32,
-    /// His group.
+    /// The anonymous user's group.
     pub anon_gid: u32,
     /// The groups of callers that are not squashed.
     pub groups: GroupSource,
@@ -78,12 +78,12 @@ impl Callers {
         groups: GroupSource::Client,
     };
 
-    /// Decides on the mode. The first sentence says which it is and what that means.
+    /// Decides on the mode. The returned sentence names it and its consequences.
     ///
     /// # Errors
     ///
-    /// A sentence when privileged mode is asked for and cannot be had, or the anonymous
-    /// user is no user.
+    /// A sentence when privileged mode is required and unavailable, or the anonymous user is
+    /// invalid.
     pub(super) fn decide(&self) -> Result<(Option<Policy>, String), StartError> {
         let policy = Policy::of(self)?;
         let why = match self.mode {
@@ -107,12 +107,12 @@ impl Callers {
 }
 
 impl Callers {
-    /// Returns true if callers are to act as themselves, which is found out by acting as the
-    /// anonymous user for a moment.
+    /// Returns true if callers are to act as themselves. Tests this by acting as the anonymous user
+    /// for a moment.
     ///
     /// # Errors
     ///
-    /// A sentence when that is asked for and cannot be had.
+    /// A sentence when that is required and unavailable.
     pub fn act_as_themselves(&self) -> Result<bool, StartError> {
         match self.mode {
             Mode::Unprivileged => Ok(false),
@@ -123,7 +123,7 @@ impl Callers {
         }
     }
 
-    /// Checks that the anonymous user can be one.
+    /// Checks that the anonymous user's ids are valid.
     fn check_anonymous(&self) -> Result<(), StartError> {
         if self.anon_uid != u32::MAX && self.anon_gid != u32::MAX {
             return Ok(());
@@ -167,15 +167,15 @@ pub(in crate::store) struct Policy {
     /// The smallest networks first.
     networks: Box<[NetworkSquash]>,
     anonymous: User,
-    /// Groups of users by the name service of this host, where they are asked for.
+    /// Groups of users by the host's name service, if it is used.
     book: Option<Arc<GroupBook>>,
 }
 
 impl Policy {
-    /// The mapping that these rules mean, whatever the mode.
+    /// The mapping defined by these rules, whatever the mode.
     ///
     /// # Errors
-    /// A sentence when the anonymous user is no user, or nobody can ask for users' groups.
+    /// A sentence when the anonymous user is invalid, or users' groups cannot be looked up.
     pub fn of(callers: &Callers) -> Result<Self, StartError> {
         let Callers { squash, anon_uid, anon_gid, .. } = *callers;
         callers.check_anonymous()?;
@@ -195,20 +195,20 @@ impl Policy {
         Ok(Self { squash, networks: networks.into(), anonymous, book })
     }
 
-    /// Answers about groups as one store keeps them; none where nobody asks. `is_patient` says that
-    /// its thread is there to wait.
+    /// Cache of group lookups for one store; none if they are not used. `is_patient` says that its
+    /// thread may wait for an answer.
     pub fn groups(&self, is_patient: bool) -> Option<SeenGroups> {
         self.book.as_ref().map(|book| SeenGroups::new(book, is_patient))
     }
 
-    /// Has the groups of all users asked for again.
+    /// Invalidates the groups of all users.
     pub fn forget_groups(&self) {
         if let Some(book) = &self.book {
             book.forget();
         }
     }
 
-    /// User of a caller that names nobody.
+    /// User of a caller without a user.
     pub fn anonymous(&self) -> User {
         self.anonymous
     }
@@ -218,8 +218,8 @@ impl Policy {
         self.squash
     }
 
-    /// The squashing of callers at this address. Callers of this host by shared memory have none
-    /// that a network could name.
+    /// The squashing of callers at this address. Callers on this host over shared memory have no
+    /// network address, so no network's rule applies.
     pub fn squash_at(&self, address: PeerAddress) -> Squash {
         let PeerAddress::Ip(at) = address else { return self.squash };
         let ip = at.ip().to_canonical();
@@ -227,13 +227,13 @@ impl Policy {
         rule.map_or(self.squash, |rule| rule.squash)
     }
 
-    /// User of a caller that says it is this user, squashed like this.
+    /// User of a caller that claims this user, squashed like this.
     pub fn user(&self, uid: u32, gid: u32, groups: &[u32], squash: Squash) -> User {
         squashed(self.anonymous, uid, gid, groups, squash)
     }
 
-    /// User of a caller, squashed like this, where `anonymous` is the anonymous user. None: his
-    /// groups are not known yet.
+    /// User of a caller, squashed like this, with this `anonymous` user. None while the caller's
+    /// groups are unknown.
     pub fn acting(
         &self,
         caller: &CallerUser,
@@ -276,12 +276,12 @@ impl Policy {
     }
 }
 
-/// The user that a caller acts as who names a user and his group, and other groups.
+/// The user that a caller with this user, group and other groups acts as.
 fn squashed(anonymous: User, uid: u32, gid: u32, groups: &[u32], squash: Squash) -> User {
     if squash == Squash::All {
         return anonymous;
     }
-    // All ones is nobody's number: who names it names nobody.
+    // All ones is no user's number: a caller that claims it claims no user.
     // RFC 1813 §4.4 [1813-102]: user 0 becomes nobody unless configured otherwise
     let is_squashed = |id: u32| id == u32::MAX || (id == 0 && squash == Squash::Root);
     let uid = if is_squashed(uid) { anonymous.uid() } else { uid };
@@ -289,7 +289,7 @@ fn squashed(anonymous: User, uid: u32, gid: u32, groups: &[u32], squash: Squash)
     User::new(uid, group(gid), groups.iter().copied().map(group))
 }
 
-/// Stands for a user with his groups; never for another one, also when its user is forgotten.
+/// Identifies a user with its groups; never reused, even after the user is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Serial(u64);
 
@@ -304,15 +304,15 @@ pub(super) struct Acting {
 }
 
 impl Acting {
-    /// Nobody yet; all memory it ever needs.
+    /// No user yet; allocates all memory it ever needs.
     pub fn new() -> Self {
         Self { known: Vec::with_capacity(KNOWN_MAX), ..Self::default() }
     }
 
-    /// Makes the calling thread act as `user`, with no system call when it does.
+    /// Makes the calling thread act as `user`, without a system call if it already does.
     ///
     /// # Errors
-    /// When the kernel refuses: the store then acts as nobody.
+    /// When the kernel refuses: the store then acts as no user.
     pub fn become_user(&mut self, user: &User) -> rustix::io::Result<()> {
         match user.assume() {
             Ok(false) => {}
@@ -329,18 +329,18 @@ impl Acting {
         Ok(())
     }
 
-    /// Makes the store act as nobody until the next caller: the groups of this one are not known
-    /// yet.
+    /// Makes the store act as no user until the next caller, because this caller's groups are
+    /// unknown yet.
     pub fn await_groups(&mut self) {
         (self.current, self.awaits_groups) = (None, true);
     }
 
-    /// Returns true if the store acts as nobody because of groups that are not known yet.
+    /// Returns true if the store acts as no user because of groups that are unknown yet.
     pub fn awaits_groups(&self) -> bool {
         self.awaits_groups
     }
 
-    /// User that the store acts as; nobody before the first call, and after one that failed.
+    /// User that the store acts as; none before the first call, and after one that failed.
     pub fn current(&self) -> Option<(User, Serial)> {
         let current = self.current.filter(|(user, _)| user.is_current());
         debug_assert_eq!(
@@ -364,8 +364,8 @@ impl Acting {
         if self.known.len() < KNOWN_MAX {
             self.known.push((*user, serial));
         } else {
-            // The one met longest ago makes room; his serial stays his, and a new one means to be
-            // asked again.
+            // The user met longest ago makes room. Its serial is not reused, and a new serial means
+            // a new check of rights.
             let place = usize::try_from(self.serials).unwrap_or(0) % KNOWN_MAX;
             *self.known.get_mut(place).expect("the remainder is in range") = (*user, serial);
         }

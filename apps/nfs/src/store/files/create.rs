@@ -1,21 +1,20 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 §3.3.8–3.3.11).
 //!
-//! The mode of what is made is the client's, whatever the process' umask. In a directory with a
-//! default access control list it is what the system makes of mode and list, and the client's umask
-//! counts for nothing (RFC 8275 §4). An owner that the caller
-//! may not give is left out, as by Linux' server for a caller without privilege. A mode that the
-//! client leaves open is what the owner needs.
+//! The mode of a new object is the client's, whatever the process' umask. In a directory with a
+//! default access control list the system combines mode and list, and the client's umask is ignored
+//! (RFC 8275 §4). An owner that the caller may not set is left out, as in Linux' server for an
+//! unprivileged caller. A mode that the client leaves open grants what the owner needs.
 //!
-//! **A file system may say itself who owns an object** (vfat, FUSE with `uid=`), and refuse its
-//! maker the mode and times that only an owner sets. They are then left out, and an exclusive
-//! CREATE, whose verifier is kept in the times, is not supported there. An object that was found by
-//! its name with another owner may also be one that somebody put in its place: it is left as it is.
+//! **A file system may dictate owners** (vfat, FUSE with `uid=`), and refuse the maker mode and
+//! times that only an owner sets. They are then left out. An exclusive CREATE, whose verifier is
+//! kept in the times, is not supported there. An object found by name with another owner may also
+//! have been put in its place by a local program: it is left unchanged.
 //!
 //! **Twins.** The clock of birth times ticks every few milliseconds, and some file systems (XFS)
-//! use an inode number again at once: an object may be made that has inode number and birth time of
-//! one just removed, and so its handle. The index remembers the removed one; the twin is taken away
-//! and held open, so that the next attempt gets another inode. (An object made in that way by a
-//! local process is not noticed.)
+//! reuse an inode number at once: a new object may get the inode number and birth time, and so the
+//! handle, of one just removed. The index remembers the removed one; the twin is unlinked and held
+//! open, so that the next attempt gets another inode. (A twin made by a local process goes
+//! unnoticed.)
 
 use std::cell::Cell;
 
@@ -35,16 +34,16 @@ use crate::store::{
     CreateMode, DeviceNode, Failed, FileAttributes, MadeObject, NewAttributes, ObjectChange,
 };
 
-/// Number of times that CREATE looks again when the name comes and goes in the meantime.
+/// Number of times that CREATE retries when the name comes and goes in the meantime.
 const RACES_MAX: u32 = 4;
-/// Twins held at most before the client is asked to come again.
+/// Twins held at most before the client is asked to retry.
 pub(super) const TWINS_MAX: usize = 32;
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
 type Object = (FileHandle, FileAttributes);
 
-/// The kind of a special file, and the device that it names where the caller may make such.
+/// The kind of a special file, and its device if the caller may create devices.
 #[derive(Clone, Copy, Debug)]
 struct SpecialFile {
     kind: FileKind,
@@ -56,7 +55,8 @@ impl Files {
     /// its client sets them.
     ///
     /// # Errors
-    /// The status of the reply; [`Status::Exist`] also for `.`, `..` and what is no regular file.
+    /// The status of the reply; [`Status::Exist`] also for `.`, `..` and anything but a regular
+    /// file.
     pub fn create(
         &mut self,
         directory: &FileHandle,
@@ -64,7 +64,7 @@ impl Files {
         how: &CreateMode,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
         let how = &how.with(self.under_umask(directory, how.attributes()));
-        // An exclusive CREATE has its verifier in the times.
+        // An exclusive CREATE stores its verifier in the times.
         let asked = match how {
             CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
             CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
@@ -98,7 +98,7 @@ impl Files {
         })
     }
 
-    /// SYMLINK (RFC 1813 §3.3.10). A link has no mode of its own: the one asked for is left out.
+    /// SYMLINK (RFC 1813 §3.3.10). A link has no mode of its own: the requested one is ignored.
     ///
     /// # Errors
     /// The status of the reply; [`Status::Inval`] for a target that is empty or has a zero octet.
@@ -136,8 +136,8 @@ impl Files {
         self.make_node(directory, name, SpecialFile { kind, device: None }, set)
     }
 
-    /// MKNOD of a device. It needs the right to everything: only root has it who acts as root, in
-    /// privileged mode.
+    /// MKNOD of a device. Requires all rights, which only a caller acting as root in privileged
+    /// mode has.
     ///
     /// # Errors
     /// As [`Files::mknod`].
@@ -222,17 +222,17 @@ impl Files {
         }
     }
 
-    /// Takes an object just made away again if it is a twin.
+    /// Unlinks a new object if it is a twin.
     ///
     /// # Errors
-    /// [`Status::Jukebox`] for a twin: another attempt is due.
+    /// [`Status::Jukebox`] for a twin: the client retries.
     pub(super) fn must_be_no_twin(
         &mut self,
         directory: FileSlotId,
         name: Name<'_>,
         open: &OpenFile,
     ) -> Result<(), Status> {
-        // Without birth times every inode number used again would be a twin's, until none is left.
+        // Without birth times every reused inode number would look like a twin's.
         let is_twin = open.kernel.is_none()
             && open.identity.birth != Birth::default()
             && self.index.has_met(open.identity);
@@ -301,7 +301,7 @@ impl Files {
                 let (open, _) = self.look(directory, name)?;
                 let slot = self.adopt(directory, open);
                 if set.size.is_some() {
-                    // Of a file that exists, only the size is set.
+                    // For an existing file, only the size is set.
                     // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its
                     // size only
                     self.apply(
@@ -332,8 +332,8 @@ impl Files {
         let make =
             |files: &Self| open_beneath(files.cache.path(directory), name.octets(), flags, mode);
         let fd = self.insist(&[directory], make).map_err(status)?;
-        // By way of the descriptor, not of the name: whatever happens to that, this is the file
-        // just made.
+        // Opened through the descriptor, not the name: this is the new file even if the name
+        // changes.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let open = |files: &Self| {
             openat(&files.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty())
@@ -353,11 +353,10 @@ impl Files {
         self.object(directory, name, slot)
     }
 
-    /// Takes a file just made away again if it cannot keep the verifier of its client (RFC 1813
-    /// §3.3.8).
+    /// Unlinks a new file that cannot store its client's verifier (RFC 1813 §3.3.8).
     ///
     /// # Errors
-    /// [`Status::NotSupp`] for such a file: the client then asks for one that is only guarded.
+    /// [`Status::NotSupp`] for such a file: the client then retries with GUARDED.
     pub(super) fn must_carry(
         &mut self,
         verifier: CreateVerifier,
@@ -370,14 +369,13 @@ impl Files {
         }
         let identity = self.cache.get(slot).identity;
         self.unmake(directory, name, identity, FileKind::Regular)?;
-        // Nothing more is done with it.
+        // The file is not used further.
         self.cache.part();
         self.let_go(identity, FileKind::Regular);
         Err(Status::NotSupp)
     }
 
-    /// Takes the name of an object just made away again, unless somebody moved it and the name
-    /// leads to another one, or to none.
+    /// Unlinks a new object, unless its name was moved and leads to another object or to none.
     fn unmake(
         &self,
         directory: FileSlotId,
@@ -394,7 +392,7 @@ impl Files {
         unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)
     }
 
-    /// Opens what was just made under `name` and gives it its attributes.
+    /// Opens the new object `name` and sets its attributes.
     fn finish(
         &mut self,
         directory: FileSlotId,
@@ -408,7 +406,7 @@ impl Files {
         }
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
-        // What belongs to somebody else is not ours to change.
+        // An object with another owner is left unchanged.
         if found.stx_uid == self.uid() {
             self.settle(directory, slot, set)?;
         }
@@ -430,7 +428,7 @@ impl Files {
         Ok((self.opened(identity, kind(&found), path)?, found))
     }
 
-    /// Keeps what is open beside its directory, both until the call is over.
+    /// Keeps a new object and its directory open until the call is over.
     fn adopt(&mut self, directory: FileSlotId, open: OpenFile) -> FileSlotId {
         self.cache.part();
         let slot = match self.cache.find(open.identity.file) {
@@ -441,7 +439,7 @@ impl Files {
         slot
     }
 
-    /// Gives an object just made the attributes asked for, as far as the system did not.
+    /// Sets the requested attributes that the system did not set on a new object.
     fn settle(
         &mut self,
         directory: FileSlotId,
@@ -457,13 +455,13 @@ impl Files {
         let found = self.attributes(slot)?;
         let wanted = match found.kind {
             FileKind::Symlink => None,
-            // A directory hands its group down to directories made in it.
+            // A directory passes its group on to subdirectories.
             FileKind::Directory => Some(set.mode.unwrap_or(DIRECTORY_MODE) | found.mode & 0o2000),
             _ => Some(set.mode.unwrap_or(FILE_MODE)),
         };
         let differs = |mode: &u32| *mode != found.mode;
         let mode = wanted.map(|mode| mode & 0o7777).filter(differs).and_then(|mode| {
-            // A default list has cut the rights, as it does for programs of the host.
+            // A default list has restricted the mode, as it does for local programs.
             let is_cut = (mode ^ found.mode) & 0o777 != 0 && self.has_default_list(directory);
             let mode = if is_cut { mode & 0o7000 | found.mode & 0o777 } else { mode };
             Some(mode).filter(differs)

@@ -21,25 +21,24 @@ use crate::store::{CommitDone, Failed, FileAttributes, ObjectChange, Origin, Wri
 /// Result of [`Files::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDone {
-    /// Octets at the front of the caller's memory that are the file's.
+    /// Bytes of the file at the front of the caller's memory.
     pub count: u32,
-    /// Source of the octets that were read.
+    /// Source of the bytes.
     pub origin: Origin,
-    /// True if the last octet that was read is the file's last, or the read began at or behind the
-    /// end.
+    /// True if the last byte read is the file's last, or the read began at or past the end.
     pub eof: bool,
     /// The file's attributes after the read.
     pub attributes: FileAttributes,
 }
 
-/// Behaviour of a READ when octets are not in memory.
+/// Behaviour of a READ on a page cache miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// It waits for them.
+    /// It waits.
     Wait,
-    /// It says so.
+    /// It reports the miss.
     Tell,
-    /// It waits, without another look: some are missing.
+    /// It waits, without looking first: some bytes are known to be missing.
     Known,
 }
 
@@ -47,7 +46,7 @@ pub(super) enum Miss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MissingOctets {
     pub slot: FileSlotId,
-    /// Octets that it reads, and how many in front are in memory.
+    /// Bytes to read, and the number at the front that are in memory.
     pub len: usize,
     pub present: usize,
 }
@@ -55,7 +54,7 @@ pub(super) struct MissingOctets {
 /// Octets of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileRange {
-    /// The place of the first.
+    /// The offset of the first byte.
     pub offset: u64,
     /// Their number.
     pub len: usize,
@@ -81,12 +80,12 @@ impl OpenData {
 }
 
 impl Files {
-    /// READ (RFC 1813 §3.3.6): octets from `offset` on go to the front of `into`.
+    /// READ (RFC 1813 §3.3.6): copies bytes from `offset` on to the front of `into`.
     ///
     /// # Errors
     ///
-    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Inval`] for
-    /// what else is no regular file.
+    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Inval`] for any other
+    /// object but a regular file.
     pub fn read(
         &mut self,
         file: &FileHandle,
@@ -97,7 +96,7 @@ impl Files {
         Ok(done.expect("who waits misses nothing"))
     }
 
-    /// As [`read`](Self::read), but it may stop where octets are not in memory.
+    /// As [`read`](Self::read), but it may stop at bytes that are not in memory.
     pub(super) fn read_unless_missing(
         &mut self,
         file: &FileHandle,
@@ -114,9 +113,9 @@ impl Files {
         self.conclude_read(slot, FileRange { offset, len: into.len() }, outcome).map(Ok)
     }
 
-    /// The rest of a READ that was put off, after `count` octets of `len` were brought to a buffer:
-    /// the caller is judged again. None when they may not be what the attributes in the reply tell
-    /// of, or not all.
+    /// Completes a deferred READ after `count` of `len` bytes were read to a buffer: the caller's
+    /// rights are checked again. None if the bytes may not match the attributes in the reply, or
+    /// are incomplete.
     pub(super) fn read_brought(
         &mut self,
         file: &FileHandle,
@@ -135,7 +134,7 @@ impl Files {
         Ok((is_same && is_whole).then_some(done))
     }
 
-    /// Adds the attributes to what was read, or to why it was not.
+    /// Adds the attributes to the outcome of a read.
     fn conclude_read(
         &mut self,
         slot: FileSlotId,
@@ -148,15 +147,15 @@ impl Files {
         }
         let (count, origin) = outcome.map_err(|status| Failed { status, about: Some(after) })?;
         let end = offset.saturating_add(count as u64);
-        // A file that grew meanwhile is short here but not at its end; no octet at all must be the
-        // end, else the client would ask for ever.
+        // A file that grew meanwhile is short here but not at its end. Zero bytes must mean the
+        // end, else the client would retry forever.
         // RFC 1813 §3.3.6 [1813-35]: eof is TRUE exactly if the octets reach the end of file
         let eof = end >= after.size || (count == 0 && len > 0);
         let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
         Ok(ReadDone { count, origin, eof, attributes: after })
     }
 
-    /// Reads octets; returns their number and their source.
+    /// Reads bytes; returns their number and their source.
     fn read_octets(
         &mut self,
         slot: FileSlotId,
@@ -167,7 +166,7 @@ impl Files {
         // RFC 1813 §3.3.6 [1813-37]: an empty READ is refused wherever another READ is
         self.data(slot, Want::Read)?;
         let data = self.cache.get(slot).data.as_ref().expect("just opened");
-        // Behind the last offset that the system has, there is nothing.
+        // Past the system's largest offset there is nothing.
         let room = usize::try_from((i64::MAX as u64).saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = into.len().min(room);
         let (mut done, mut origin) = (0, Origin::Memory);
@@ -206,8 +205,8 @@ impl Files {
     }
 
     /// Reads what is in memory without waiting. [`Errno::AGAIN`] when that is nothing,
-    /// [`Errno::OPNOTSUPP`] when the file system does not say: those of memory (tmpfs), where there
-    /// is nothing to wait for, but also some of the network.
+    /// [`Errno::OPNOTSUPP`] when the file system cannot tell: tmpfs, where reads never wait, but
+    /// also some network file systems.
     fn read_present(
         &self,
         data: &OpenData,
@@ -225,8 +224,8 @@ impl Files {
         read
     }
 
-    /// Lets the system bring what a READ misses: io_uring straight to its buffer, else a helper to
-    /// memory. Gives the buffer back when neither can.
+    /// Has the system fetch what a READ misses: io_uring directly to its buffer, else a helper to
+    /// memory. Returns the buffer when neither is available.
     pub(super) fn put_off(
         &mut self,
         missing: MissingOctets,
@@ -235,11 +234,11 @@ impl Files {
         ticket: ReadTicket,
     ) -> Result<(), Buf> {
         let MissingOctets { slot, len, present } = missing;
-        // Taken first: what changes while it is read shows as a difference.
+        // Taken first, so that a change during the read shows.
         let before = self.attributes(slot);
         let data = self.cache.get(slot).data.as_ref().expect("it was just read from");
         if let (Some(ring), Ok(before)) = (&mut self.ring, before) {
-            // From the beginning, since what is present was read before the attributes were.
+            // From the beginning, because the present bytes were read before the attributes.
             match ring.read(
                 &data.fd,
                 ReadRange { offset, len },
@@ -256,13 +255,13 @@ impl Files {
         if is_fetched { Ok(()) } else { Err(octets) }
     }
 
-    /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`.
-    /// The slices are used up.
+    /// WRITE (RFC 1813 §3.3.7): writes the slices of `data`, one after the other, at `offset`. The
+    /// slices are consumed.
     ///
     /// # Errors
     ///
-    /// The status of the reply. [`Status::FBig`] when the file would end behind the last
-    /// offset the file system has.
+    /// The status of the reply. [`Status::FBig`] when the file would end past the file system's
+    /// largest offset.
     pub fn write(
         &mut self,
         file: &FileHandle,
@@ -273,7 +272,7 @@ impl Files {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
         self.review(slot, &before);
-        // Taken first: what is lost from here on shows as a difference.
+        // Taken first, so that a loss from here on shows.
         let verifier = self.shared.verifier();
         let outcome = self.write_octets(slot, offset, data).and_then(|count| {
             self.make_stable(slot, stable)?;
@@ -313,7 +312,7 @@ impl Files {
                     IoSlice::advance_slices(&mut rest, count);
                 }
                 Err(Errno::INTR) => {}
-                // Some octets are in: the client asks again for the rest and then sees the error.
+                // Some bytes are written: the client retries the rest and then sees the error.
                 // RFC 1813 §3.3.7 [1813-48]: a partial WRITE succeeds with the count that it wrote
                 Err(_) if done > 0 => break,
                 Err(error) if has_made_room => return Err(status(error)),
@@ -337,13 +336,13 @@ impl Files {
         self.sync_data(slot, extent)
     }
 
-    /// COMMIT (RFC 1813 §3.3.21). The whole file is committed, whatever range is asked for: the
-    /// verifier covers it all.
+    /// COMMIT (RFC 1813 §3.3.21). Commits the whole file, whatever range is requested, since the
+    /// verifier covers all of it.
     ///
     /// # Errors
     ///
-    /// The status of the reply. After a failed sync the verifier is another one, so that a
-    /// client sends its data again.
+    /// The status of the reply. A failed sync changes the verifier, so that clients resend their
+    /// data.
     pub fn commit(&mut self, file: &FileHandle) -> Result<CommitDone, Failed<ObjectChange>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
@@ -367,13 +366,12 @@ impl Files {
         let data = self.cache.get(slot).data.as_ref().expect("the caller opened it");
         // RFC 1813 §3.3.21 [1813-99]: a COMMIT with nothing to flush succeeds
         let synced = if self.owes(&data.fd, extent) { Ok(()) } else { self.sync(&data.fd, extent) };
-        // After a failure nothing is owed any more: the data may be lost, and the verifier says so.
+        // After a failure nothing is left to sync: the data may be lost, which the verifier shows.
         self.cache.get_mut(slot).unsynced = false;
         synced
     }
 
-    /// Brings the change of an object's attributes or entries to stable storage, if that is asked
-    /// for.
+    /// Syncs a change of an object's attributes or entries, if so configured.
     pub(super) fn sync_object(&mut self, slot: FileSlotId) -> Result<(), Status> {
         // RFC 1813 §4.7 [1813-104]: a change is stable before its reply, UNSTABLE excepted
         if !self.shared.sync_directories {
@@ -389,7 +387,7 @@ impl Files {
         self.sync_file_system(slot)
     }
 
-    /// For what cannot be opened to be synced by itself: all of the file system.
+    /// Syncs the whole file system, for objects that cannot be opened to be synced alone.
     fn sync_file_system(&mut self, slot: FileSlotId) -> Result<(), Status> {
         let _raised = self.search_anywhere()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -426,7 +424,7 @@ impl Files {
         self.must_be_cleared(slot, want)?;
         if !self.cache.get(slot).data.as_ref().is_some_and(|data| data.serves(want)) {
             let data = match self.open_data(slot, want) {
-                // A right that is not the kernel's; or no right is needed, as to sync.
+                // A right that the kernel does not grant; or none is needed, as for a sync.
                 Err(Status::Acces) if self.shared.policy.is_some() => {
                     let _raised = user::raise(CapabilitySet::DAC_OVERRIDE).map_err(status)?;
                     self.open_data(slot, want)?
@@ -447,11 +445,11 @@ impl Files {
         let attempts: &[OFlags] = match want {
             Want::Read => &[OFlags::RDONLY],
             Want::Write => &[OFlags::RDWR, OFlags::WRONLY],
-            // A directory cannot be opened for writing, whoever asks.
+            // A directory cannot be opened for writing by any user.
             Want::Sync if self.cache.get(slot).kind == FileKind::Directory => &[OFlags::RDONLY],
             Want::Sync => &[OFlags::RDONLY, OFlags::WRONLY],
         };
-        // A descriptor that can do both replaces one that can do the other half only.
+        // A descriptor for both replaces one for the other access only.
         let had = self.cache.get(slot).data.is_some();
         let both: &[OFlags] = if had && want == Want::Read { &[OFlags::RDWR] } else { &[] };
         let mut refusal = Status::ServerFault;
@@ -470,9 +468,9 @@ impl Files {
         Err(refusal)
     }
 
-    /// Opens a file of ours whatever its mode says (RFC 1813 §4.4), without privilege. The mode is
-    /// never changed for that: a crash would leave it open to others, and a READ that changes the
-    /// ctime looks like somebody's change.
+    /// Opens a file of the server's user regardless of its mode (RFC 1813 §4.4), without privilege.
+    /// The mode is never changed for that: a crash would leave the file open to others, and a READ
+    /// that changes the ctime would look like a change by another client.
     fn reopen_as_owner(&self, slot: FileSlotId, access: OFlags) -> Option<OwnedFd> {
         let is_regular = self.cache.get(slot).kind == FileKind::Regular;
         let is_ours = || self.attributes(slot).is_ok_and(|found| found.uid == self.uid());

@@ -1,9 +1,9 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16–3.3.17).
 //!
-//! A cookie is the file system's own offset behind an entry, so names that come and go do not move
-//! the others, as far as the file system keeps that promise (ext4, XFS, btrfs do; tmpfs since Linux
-//! 6.6). Nothing else needs to be remembered, and the cookie verifier is always zero, as with
-//! Linux' server.
+//! A cookie is the file system's own offset after an entry. Names that come and go then do not move
+//! the others, if the file system guarantees that (ext4, XFS, btrfs do; tmpfs since Linux 6.6).
+//! Nothing else needs to be remembered, and the cookie verifier is always zero, as with Linux'
+//! server.
 
 use std::os::fd::BorrowedFd;
 
@@ -20,7 +20,7 @@ use super::{Files, Intent};
 use crate::store::{Failed, FileAttributes, Listed, ListedEntry, ListingStart, Visitor};
 
 const VERIFIER: CookieVerifier = [0; 8];
-/// Octets asked of the file system at least: several entries with the longest name.
+/// Minimum bytes requested from the file system: several entries with the longest name.
 const WINDOW_MIN: usize = 4096;
 
 /// Amount of detail that a listing gives about each entry.
@@ -30,7 +30,7 @@ enum Detail {
     Object,
 }
 
-/// The receiver of entries, and the room to read them from the system.
+/// The receiver of entries, and the buffer for reading them from the system.
 struct EntrySink<'a, 'v> {
     buffer: &'a mut [core::mem::MaybeUninit<u8>],
     visit: &'a mut Visitor<'v>,
@@ -40,7 +40,7 @@ impl Files {
     /// READDIR (RFC 1813 §3.3.16).
     ///
     /// # Errors
-    /// The status of the reply; [`Status::BadCookie`] for a cookie that is none of ours.
+    /// The status of the reply; [`Status::BadCookie`] for a cookie that the server never issued.
     pub fn readdir(
         &mut self,
         directory: &FileHandle,
@@ -50,8 +50,8 @@ impl Files {
         self.list(directory, place, Detail::Name, visit)
     }
 
-    /// READDIRPLUS (RFC 1813 §3.3.17). `..`, a mount point, and what cannot be looked at come
-    /// without handle and attributes; what is removed meanwhile does not come at all.
+    /// READDIRPLUS (RFC 1813 §3.3.17). `..`, mount points, and entries that cannot be looked up are
+    /// listed without handle and attributes; entries removed meanwhile are left out.
     ///
     /// # Errors
     /// As [`Files::readdir`].
@@ -76,8 +76,7 @@ impl Files {
             let before = self.attributes(slot)?;
             self.review(slot, &before);
         }
-        // The buffer leaves the store while its entries are looked at, and comes back whatever
-        // happens.
+        // The buffer is taken from the store while its entries are processed, and always put back.
         let mut listing = core::mem::take(&mut self.listing);
         let outcome =
             self.list_into(slot, place, detail, EntrySink { buffer: &mut listing, visit });
@@ -108,7 +107,7 @@ impl Files {
         let mut any = false;
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(status)?;
-            // What will not fit is not looked at in vain. The first has to be tried: it may be
+            // An entry that cannot fit is not looked up. The first is always tried: it may be
             // smaller than most.
             let has_room =
                 detail == Detail::Name || room.take(entry.file_name().count_bytes(), handle_len);
@@ -126,8 +125,8 @@ impl Files {
         Ok(true)
     }
 
-    /// The directory's content from `cookie` on, as a descriptor of its own: the store is needed
-    /// while it is read.
+    /// The directory's content from `cookie` on, as a separate descriptor, because the store is
+    /// used while reading.
     fn rewound(&mut self, slot: FileSlotId, cookie: u64) -> Result<std::os::fd::OwnedFd, Status> {
         let file: BorrowedFd<'_> = self.data_of_any_kind(slot, Want::Read)?;
         // RFC 1813 §3.3.16 [1813-83]: an entry that stays is listed exactly once
@@ -139,7 +138,7 @@ impl Files {
         self.insist(&[slot], copy).map_err(status)
     }
 
-    /// Describes an entry to a client; none when the entry is gone.
+    /// Describes an entry for the listing; none when the entry is gone.
     fn describe<'a>(
         &mut self,
         slot: FileSlotId,
@@ -160,7 +159,7 @@ impl Files {
                 Detail::Name => None,
                 Detail::Object => Some((self.handle_of(slot), self.attributes(slot)?)),
             };
-            // Above an export's root there is nothing but that root.
+            // The parent of an export's root is that root.
             return Ok(Some(ListedEntry { fileid: own.file.inode, object, ..plain }));
         }
         let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else {

@@ -1,11 +1,11 @@
-//! NFS status of each error of the system (RFC 1813 §2.6).
+//! Mapping of system errors to NFS status (RFC 1813 §2.6).
 
 use rustix::io::Errno;
 use stag_protocol::nfs::v3::Status;
 
 use crate::store::faults::{self, FaultPlace};
 
-/// The status that says the same as `errno`, which is noted if the file system is to blame.
+/// The status for `errno`. Notes the error if the file system is to blame.
 pub(in crate::store) fn status(errno: Errno) -> Status {
     noted(errno, FaultPlace::Export)
 }
@@ -29,7 +29,7 @@ const fn meaning(errno: Errno) -> Status {
         Errno::NOTDIR => Status::NotDir,
         // RFC 1813 §3.3.12 [1813-68]: a REMOVE of a directory gets NFS3ERR_ISDIR
         Errno::ISDIR => Status::IsDir,
-        // A symbolic link where none may be: a swap under our hands.
+        // A symbolic link where none is allowed: the name was replaced meanwhile.
         Errno::INVAL | Errno::LOOP => Status::Inval,
         Errno::FBIG | Errno::OVERFLOW => Status::FBig,
         Errno::NOSPC => Status::NoSpc,
@@ -41,9 +41,9 @@ const fn meaning(errno: Errno) -> Status {
         Errno::DQUOT => Status::DQuot,
         Errno::STALE => Status::Stale,
         Errno::OPNOTSUPP | Errno::NOSYS => Status::NotSupp,
-        // A mount point, or a program that runs: asking again soon would not help.
+        // A mount point, or a running program: an early retry would not help.
         Errno::BUSY | Errno::TXTBSY => Status::Acces,
-        // Asking again later may help.
+        // A later retry may help.
         Errno::MFILE
         | Errno::NFILE
         | Errno::NOMEM
@@ -54,7 +54,7 @@ const fn meaning(errno: Errno) -> Status {
     }
 }
 
-/// The status for an error of the index, which speaks `std::io`.
+/// The status for an error of the index, which uses `std::io`.
 pub(super) fn status_of_io(error: &std::io::Error) -> Status {
     match (Errno::from_io_error(error), error.kind()) {
         (Some(errno), _) => noted(errno, FaultPlace::State),

@@ -1,7 +1,7 @@
-//! Callers at the door of an export: whom it admits, and whom they act as there.
+//! Admission of callers to exports, and the users they act as there.
 //!
-//! Where every export leaves all of it to the server, this is decided when the caller is known
-//! ([`Files::act_as_caller`]). Else the export decides, which the first handle of a call names.
+//! If no export has rules of its own, this is decided when the caller is known
+//! ([`Files::act_as_caller`]). Else the export named by a call's first handle decides.
 
 use stag_engine::Time;
 use stag_engine::clock::Clock;
@@ -27,7 +27,7 @@ pub(super) struct AccessTable {
 }
 
 impl AccessTable {
-    /// The rules of exports; none when all of them leave everything to the server.
+    /// The rules of exports; none when none of them has any.
     pub fn of(
         named: Vec<(String, ExportRules)>,
         exports: &Exports,
@@ -54,19 +54,19 @@ impl AccessTable {
     }
 }
 
-/// The caller of the moment, as the exports see it.
+/// The current caller's standing with the exports.
 #[derive(Debug, Default)]
 pub(super) struct Guest {
-    /// None: the server itself walks.
+    /// None: the server itself is looking up a path.
     caller: Option<Caller>,
-    /// The export that the present call is about, and the caller's rights there.
+    /// The export that the current call is about, and the caller's rights there.
     granted: Option<(ExportId, Grant)>,
-    /// The exports changed in the middle of a call: its caller was not noted for them.
+    /// The exports changed during a call, before its caller was recorded for them.
     is_outdated: bool,
     turned_away: TurnedAway,
 }
 
-/// Callers that were turned away, each reason by itself: one who keeps asking fills no log.
+/// Callers that were refused, counted per reason: a caller that retries does not fill the log.
 #[derive(Debug)]
 struct TurnedAway {
     clock: Clock,
@@ -95,7 +95,7 @@ impl TurnedAway {
         }
     }
 
-    /// Says how many were not logged.
+    /// Logs the number that was suppressed.
     fn settle(&mut self, now: Time) {
         self.unlisted.settle(now);
         self.unproven.settle(now);
@@ -103,34 +103,34 @@ impl TurnedAway {
 }
 
 impl Guest {
-    /// The caller; none while the server itself walks.
+    /// The caller; none while the server itself looks up a path.
     pub(super) const fn caller(&self) -> Option<Caller> {
         self.caller
     }
 }
 
 impl Files {
-    /// Lets the export decide on a caller that its first handle names.
+    /// Leaves the decision on a caller to the export that its first handle names.
     pub(super) fn await_export(&mut self, caller: Option<Caller>) {
         (self.guest.caller, self.guest.granted) = (caller, None);
         self.guest.is_outdated = false;
     }
 
-    /// Lets no caller in that was known before the exports changed.
+    /// Forgets the caller, who was known before the exports changed.
     pub(super) fn forget_guest(&mut self) {
         (self.guest.caller, self.guest.granted) = (None, None);
         self.guest.is_outdated = true;
     }
 
-    /// Lets the present caller in, or not; true if it may change nothing there.
+    /// Admits the present caller to an export, or not; true if the caller may change nothing there.
     ///
     /// # Errors
-    /// [`Status::Acces`] for a caller that is none of the export's clients, [`Status::Perm`] for
-    /// one whose port proves nothing, [`Status::Jukebox`] when the exports changed meanwhile.
+    /// [`Status::Acces`] for a caller outside the export's clients, [`Status::Perm`] for an
+    /// unprivileged source port, [`Status::Jukebox`] when the exports changed meanwhile.
     pub(super) fn enter(&mut self, id: ExportId) -> Result<bool, Status> {
         let is_read_only = self.serving.export(id).is_some_and(|export| export.is_read_only());
         let (Some(_), Some(caller)) = (&self.serving.access, self.guest.caller) else {
-            // A call in which the exports changed has to come again.
+            // A call during which the exports changed has to be retried.
             let is_lost = self.serving.access.is_some() && self.guest.is_outdated;
             return if is_lost { Err(Status::Jukebox) } else { Ok(is_read_only) };
         };
@@ -144,10 +144,10 @@ impl Files {
         Ok(grant.read_only)
     }
 
-    /// Judges whether a caller is one of an export's clients.
+    /// Checks whether a caller is one of an export's clients.
     ///
     /// # Errors
-    /// [`Status::NoEnt`] when no export has that name; else as [`Files::enter`].
+    /// [`Status::NoEnt`] when no export has that name; else as in [`Files::enter`].
     pub(super) fn judge_client(&self, export: &str, caller: &Caller) -> Result<(), Status> {
         let exports = &self.serving.exports;
         if let Some(export) = exports.by_name(export.as_bytes()) {
@@ -159,11 +159,11 @@ impl Files {
         self.judge_by(rules, caller, absent.read_only).map(drop).map_err(status_of)
     }
 
-    /// The same of the export that a handle names. What is left of one that was removed may be
-    /// given up.
+    /// The same for the export that a handle names. State left from a removed export may always be
+    /// released.
     ///
     /// # Errors
-    /// As [`Files::enter`].
+    /// As in [`Files::enter`].
     pub(super) fn judge_client_of(
         &self,
         object: &FileHandle,
@@ -194,7 +194,7 @@ impl Files {
         rules.map_or(Ok(usual.grant), |rules| rules.grant(caller.address, caller.is_proven, &usual))
     }
 
-    /// Rights where no rule of an export says otherwise.
+    /// Rights where the export has no rule.
     fn usual_grant(&self, caller: &Caller, read_only: bool) -> Grant {
         match &self.shared.policy {
             Some(policy) => Grant {
@@ -202,7 +202,7 @@ impl Files {
                 squash: policy.squash_at(caller.address),
                 anonymous: policy.anonymous(),
             },
-            // Nobody acts as anybody.
+            // Without privilege no user is assumed.
             None => Grant {
                 read_only,
                 squash: Squash::None,
@@ -211,13 +211,13 @@ impl Files {
         }
     }
 
-    /// True while callers were turned away of whom nobody was told.
+    /// True while refused callers are not yet reported in the log.
     pub(super) const fn owes_the_log(&self) -> bool {
         let TurnedAway { unlisted, unproven, .. } = &self.guest.turned_away;
         unlisted.has_left_out() || unproven.has_left_out()
     }
 
-    /// Says how many callers were turned away and not logged, once their second is over.
+    /// Logs the number of refused callers that were suppressed, once their second is over.
     pub(super) fn settle_with_the_log(&mut self) {
         let now = self.guest.turned_away.clock.now();
         self.guest.turned_away.settle(now);
@@ -240,15 +240,15 @@ impl Files {
         granted.map_or(export.is_read_only(), |(_, grant)| grant.read_only)
     }
 
-    /// Networks whose hosts alone may mount an export.
+    /// Networks that may mount an export.
     pub(super) fn clients_of(&self, export: &str) -> Vec<String> {
         let rules = self.serving.access.as_ref().and_then(|table| table.of_name(export));
         let networks = rules.into_iter().flat_map(|rules| &rules.clients);
         networks.map(|rule| rule.network.to_string()).collect()
     }
 
-    /// Octets of the largest READ and WRITE that clients of a file's export are told to make;
-    /// `most` where it says nothing.
+    /// Bytes of the largest READ and WRITE advertised to clients of a file's export; `most` without
+    /// a rule.
     pub(super) fn transfer_sizes(&self, slot: FileSlotId, most: u32) -> (u32, u32) {
         let id = self.export_of(slot).id();
         let rules = self.serving.access.as_ref().and_then(|table| table.of_export(id));
@@ -257,7 +257,7 @@ impl Files {
     }
 }
 
-/// The status of a call whose caller is turned away.
+/// The status of a call whose caller is refused.
 const fn status_of(fault: AccessFault) -> Status {
     match fault {
         AccessFault::Unlisted => Status::Acces,

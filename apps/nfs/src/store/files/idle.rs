@@ -1,26 +1,26 @@
-//! Letting go of files that nobody uses: their space, their file systems and the programs among
-//! them are free for this host again.
+//! Closing of unused files: their space, their file systems and the programs among them become free
+//! for this host again.
 //!
 //! - A file without a name is closed at once when it was removed through this gateway, on every
 //!   shard; else when it is idle.
-//! - A descriptor to write by is closed after one to two seconds without a WRITE: a program can be
-//!   executed then, and the file system be made read-only.
-//! - Any other file is closed after four to five seconds without a call about it.
-//! - A file with data that is not on stable storage is closed as the others to write by, but it
-//!   stays open to be synced, for a minute.
+//! - A descriptor for writing is closed after one to two seconds without a WRITE: a program can be
+//! executed then, and the file system remounted read-only.
+//! - Any other file is closed after four to five seconds without a call on it.
+//! - The write descriptor of a file with unstable data is closed likewise, but the file stays open
+//! for a sync, for a minute.
 //!
-//! Looking for them costs no wake-up: a shard makes a pass at least once a second in any case, and
-//! looks at a part of the open files in each, at none when none is open.
+//! The search costs no wake-up: a shard makes a pass at least once a second in any case. Each pass
+//! checks a part of the open files, and nothing when none is open.
 //!
-//! **A file that was just made** is held on: the clock of birth times ticks every few milliseconds,
-//! and a later file with its inode number would have its handle (`create`).
+//! **A new file** is kept open longer: the clock of birth times ticks every few milliseconds, and a
+//! later file with its inode number would have its handle (`create`).
 //!
 //! **Without the kernel's handles** a file is found again by its names. Before it is closed the
-//! index learns the one it has then: what was renamed behind our back while it was open is found;
-//! what is renamed later, after the next lookup.
+//! index records its current name: a local rename while it was open is found; a later one only
+//! after the next lookup.
 //!
-//! When the system has no descriptor left, or the file system no room, what can be closed is closed
-//! at once, and the call is made once more ([`Files::insist`]).
+//! When the system has no free descriptor, or the file system no space, all closable files are
+//! closed at once, and the call is repeated ([`Files::insist`]).
 
 use core::time::Duration;
 use std::os::fd::OwnedFd;
@@ -40,20 +40,19 @@ use super::watch::HostWatch;
 use super::{Files, SyncExtent};
 use crate::handle::{Birth, Identity};
 
-/// Time in which all slots are looked at once.
+/// Time in which all slots are checked once.
 const ROUND: Duration = Duration::from_secs(1);
-/// Parts of a round. None takes long.
+/// Steps of a round, so that none takes long.
 const STEPS: u32 = 64;
-/// Rounds without a call about a file after which it is closed.
+/// Rounds without a call on a file after which it is closed.
 const IDLE_ROUNDS: u8 = 5;
-/// As many for a file with data that is not on stable storage; the system has written it by itself
-/// then.
+/// The same for a file with unstable data, which the system has written back by itself then.
 const UNSYNCED_ROUNDS: u8 = 60;
-/// Files closed at a time when descriptors are short.
+/// Files closed at a time when descriptors run out.
 const EVICTED: usize = 64;
-/// Time between two looks at all open files when room is short.
+/// Minimum time between two searches of all open files when space is short.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest tick of a clock that birth times are taken from; and where they are whole seconds.
+/// Longest tick of a clock for birth times, and the same where they are whole seconds.
 const TICK: Duration = Duration::from_millis(20);
 const TICK_OF_SECONDS: Duration = Duration::from_millis(2_500);
 
@@ -61,20 +60,20 @@ const TICK_OF_SECONDS: Duration = Duration::from_millis(2_500);
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     next_step: Time,
-    /// The slot to look at next.
+    /// The slot to check next.
     at: usize,
-    /// Parts of a slot, by [`STEPS`], that earlier steps left to later ones.
+    /// Fractions of a slot, in units of 1/[`STEPS`], carried over to later steps.
     left_over: usize,
-    /// Time at which all open files were looked at because room was short.
+    /// Time of the last search of all open files for lack of space.
     searched: Option<Instant>,
-    /// A removal was told to other shards since they were asked for room.
+    /// A removal was announced to other shards since they were last asked for room.
     told: bool,
 }
 
 impl Files {
-    /// Returns true while a file is open, which gets older, while a letter of another shard is not
-    /// read, while the exports that are served are not those of now, while a record of the index
-    /// is not written, and while the log has to be told of callers that were turned away.
+    /// Returns true while passes are needed: while a file is open and ages, a letter from another
+    /// shard is unread, the exports changed, a record of the index is unwritten, or refused callers
+    /// are not yet reported in the log.
     pub(super) fn wants_idle_passes(&self) -> bool {
         !self.cache.is_empty()
             || self.shared.siblings.is_written_to(&self.letters)
@@ -85,7 +84,7 @@ impl Files {
             || self.shared.faults.owes_the_log()
     }
 
-    /// Closes what other shards removed, and what nobody uses. Called once per pass; `now` is its
+    /// Closes files that other shards removed, and unused ones. Called once per pass; `now` is its
     /// time.
     pub fn tidy(&mut self, now: Time) {
         if self.shared.siblings.has_mail(&self.letters) {
@@ -108,8 +107,8 @@ impl Files {
             return;
         }
         let slots = self.cache.slots();
-        // What a step leaves over of its part, the next ones look at: all slots in a round, each
-        // once.
+        // Each step carries its remainder over to the next ones: every slot is checked once per
+        // round.
         let due = slots * steps as usize + self.rounds.left_over;
         self.rounds.left_over = due % STEPS as usize;
         for _ in 0..due / STEPS as usize {
@@ -133,8 +132,8 @@ impl Files {
         self.close_as_asked(&[]);
     }
 
-    /// Closes what is removed if another shard asks for that. What is asked for meanwhile is done
-    /// the next time.
+    /// Closes removed files if another shard requests that. Requests that arrive meanwhile are
+    /// served the next time.
     fn close_as_asked(&mut self, keep: &[FileSlotId]) {
         if let Some(asked) = self.shared.siblings.asked(&self.letters) {
             self.close_removed(keep);
@@ -160,8 +159,8 @@ impl Files {
         }
     }
 
-    /// Closes the descriptor that a file is written by. While data is not on stable storage another
-    /// stays, to sync it by.
+    /// Closes the descriptor a file is written through. While data is unstable another stays open,
+    /// for syncing it.
     fn stop_writing(&mut self, slot: FileSlotId) {
         let spare =
             if self.cache.get(slot).unsynced { self.reopen_to_sync(slot).ok() } else { None };
@@ -172,8 +171,8 @@ impl Files {
         }
     }
 
-    /// Closes the descriptor that a file is written by now, if there is one. Waits for nothing: it
-    /// stays where it is the last one to sync by.
+    /// Closes the current write descriptor of a file, if any, without waiting: it stays open if it
+    /// is the last one for a sync.
     pub(super) fn stop_writing_now(&mut self, slot: FileSlotId) {
         let open = self.cache.get(slot);
         if !open.data.as_ref().is_some_and(|data| data.writable) {
@@ -186,18 +185,18 @@ impl Files {
         }
     }
 
-    /// Puts a descriptor for a file's content in the place of another, which is asked for data that
-    /// was lost. The new one is there before: one of them is told of every failure.
+    /// Replaces a descriptor for a file's content, and asks the old one for lost data. The new one
+    /// is opened first, so that at least one of them reports every failure.
     pub(super) fn exchange(&mut self, slot: FileSlotId, data: OpenData) {
         let open = self.cache.get_mut(slot);
         let old = open.data.replace(data).filter(|_| open.unsynced);
         if let Some(old) = old {
-            // A failure changes the verifier: that is how its writers hear of it.
+            // A failure changes the verifier, which informs the writers.
             let _ = self.judge_sync(writeback::failure(&old.fd));
         }
     }
 
-    /// Closes a file's content, and makes it stable first if that is owed.
+    /// Closes a file's content; syncs it first if that is due.
     fn close_data(&mut self, slot: FileSlotId) {
         let open = self.cache.get_mut(slot);
         if let Some(data) = open.data.take()
@@ -212,8 +211,7 @@ impl Files {
         self.reopen(slot, OFlags::RDONLY)
     }
 
-    /// Closes a file, and makes it stable first if that is owed. A pinned one loses its content
-    /// only.
+    /// Closes a file; syncs it first if that is due. A pinned one loses its content only.
     pub(super) fn close(&mut self, slot: FileSlotId) {
         if !self.cache.is_pinned(slot) {
             let open = self.cache.take(slot);
@@ -223,8 +221,8 @@ impl Files {
         }
     }
 
-    /// The end of a file that left the cache. One that was written to is synced, so that a lost
-    /// write is noticed.
+    /// Drops a file that left the cache. One that was written to is synced, so that a lost write is
+    /// noticed.
     pub(super) fn part_with(&self, open: Option<OpenFile>) {
         if let Some(OpenFile { unsynced: true, data: Some(data), path, is_removed, .. }) = open
             && !(is_removed.get()
@@ -234,11 +232,12 @@ impl Files {
         }
     }
 
-    /// Closes what lost its last name through this gateway, and tells the other shards.
+    /// Closes an object that lost its last name through this gateway, and notifies the other
+    /// shards.
     pub(super) fn let_go(&mut self, identity: Identity, kind: FileKind) {
         self.shared.siblings.tell_removed(&self.letters, identity.file);
         self.rounds.told = true;
-        // A file that the call uses was not removed: the name led to it a moment before.
+        // A file used by the call was not removed: the name led to it a moment before.
         if let Some(slot) =
             self.cache.look_for(identity.file).filter(|slot| !self.cache.is_paired(*slot))
         {
@@ -255,7 +254,7 @@ impl Files {
         }
     }
 
-    /// True for a file without a name. Looks unless that is known.
+    /// True for a file without a name. Checks unless that is known.
     fn has_no_name(&self, slot: FileSlotId) -> bool {
         let open = self.cache.get(slot);
         if !open.is_removed.get() {
@@ -265,8 +264,8 @@ impl Files {
         open.is_removed.get()
     }
 
-    /// True while a later file could get the same handle if this one were closed: it is too young,
-    /// or its file system records no birth times.
+    /// True while closing this file could let a later one get the same handle: it is too young, or
+    /// its file system records no birth times.
     fn may_recur(&self, Identity { file, birth }: Identity) -> bool {
         if !self.is_indexed(file.export) {
             return false;
@@ -282,8 +281,8 @@ impl Files {
         age < i128::try_from(tick.as_nanos()).unwrap_or(i128::MAX)
     }
 
-    /// Makes a system call, and makes it once more if it failed for want of descriptors, space or
-    /// inodes and some could be given back meanwhile. The files in `keep` stay open.
+    /// Makes a system call, and repeats it once if it failed for lack of descriptors, space or
+    /// inodes and some could be freed meanwhile. The files in `keep` stay open.
     pub(super) fn insist<T>(
         &mut self,
         keep: &[FileSlotId],
@@ -298,7 +297,7 @@ impl Files {
     /// Closes what may help after such an error.
     ///
     /// # Errors
-    /// The same one when nothing helps, or [`Errno::AGAIN`] when another shard is about to free
+    /// The same error when nothing helps, or [`Errno::AGAIN`] when another shard is about to free
     /// space.
     pub(super) fn make_room(
         &mut self,
@@ -314,8 +313,7 @@ impl Files {
     }
 
     fn free_space(&mut self, keep: &[FileSlotId]) -> rustix::io::Result<bool> {
-        // A full file system is asked again and again: all open files are looked at now and then
-        // only.
+        // Clients retry on a full file system: all open files are searched only now and then.
         let is_due = self.rounds.searched.is_none_or(|at| at.elapsed() >= LOOK_INTERVAL);
         if !is_due && !self.rounds.told {
             return Ok(self.close_known_removed(keep));
@@ -328,8 +326,8 @@ impl Files {
         if is_awaited && !any { Err(Errno::AGAIN) } else { Ok(any || others == Room::Made) }
     }
 
-    /// Asks the other shards to close what is removed, and waits a moment for them. Meanwhile it
-    /// does what they ask for: two that ask each other do not wait in vain.
+    /// Asks the other shards to close removed files, and waits for them briefly. It serves their
+    /// requests meanwhile, so two shards that ask each other do not deadlock.
     fn ask_for_room(&mut self, keep: &[FileSlotId]) -> Room {
         let mut request = self.shared.siblings.ask_for_room(&self.letters);
         loop {
@@ -341,7 +339,7 @@ impl Files {
         }
     }
 
-    /// Closes every file without a name; whether there was any.
+    /// Closes every file without a name; returns true if there was any.
     fn close_removed(&mut self, keep: &[FileSlotId]) -> bool {
         self.close_each(keep, Self::has_no_name)
     }

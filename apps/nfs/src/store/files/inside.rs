@@ -1,17 +1,17 @@
-//! Judges whether an open file is still inside its export, or has been moved out of it by a program
-//! of the host, with a directory above it or alone.
+//! Check that an open file is still inside its export, and was not moved out of it by a local
+//! program, alone or with a directory above it.
 //!
-//! No event tells in time: inotify knows nothing of directories above, and every queue is read
-//! later than it is filled. The path of a descriptor (`/proc/self/fd`) is true at the moment at
-//! which it is read. Reading it costs a system call that is dearer than a `statx`, so it is read
+//! No event reports that in time: inotify does not cover directories above, and every queue is read
+//! later than it is filled. The path of a descriptor (`/proc/self/fd`) is current when it is read.
+//! Reading it costs more than a `statx`, so it is read
 //!
-//! - in each call that changes something or looks for a name, before it does;
-//! - in each other call, when the file's ctime is another one, which a rename of the file sets;
-//! - in other calls about the file once per step of the search for idle files (`idle`, 16 ms), for
-//!   a directory above that was moved.
+//! - in each call that changes something or looks up a name, before it does;
+//! - in each other call, when the file's ctime differs, since renaming a file sets it;
+//! - in other calls on the file, once per step of the search for idle files (`idle`, 16 ms), in
+//! case a directory above was moved.
 //!
-//! **A file that the kernel opened by its handle** may have no path in the kernel's memory, and
-//! with several names it has the path of any: where it is no directory it counts as inside then.
+//! **A file opened by its kernel handle** may have no path in the kernel's memory, and with several
+//! names it has the path of any. Unless it is a directory, it then counts as inside.
 
 use core::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ use super::resolve::PATH_MAX;
 use super::{Files, Intent};
 use crate::export::{ExportId, stat};
 
-/// The end of the path of a file that has lost the name by which it was opened.
+/// Suffix of the path of a file that has lost the name by which it was opened.
 const DELETED: &[u8] = b" (deleted)";
 
 /// The last judgement about an open file.
@@ -33,7 +33,7 @@ const DELETED: &[u8] = b" (deleted)";
 pub(super) struct LastJudged {
     step: u64,
     call: u64,
-    /// None before the first attributes of a file, which was just found by its name.
+    /// None before a file's first attributes; it was just found by its name.
     ctime: Option<(i64, u32)>,
 }
 
@@ -43,7 +43,7 @@ impl Default for LastJudged {
     }
 }
 
-/// The present step and call, and the paths of the exports' roots as of a step.
+/// The current step and call, and the paths of the exports' roots as of a step.
 #[derive(Debug, Default)]
 pub(super) struct InsideJudge {
     step: Cell<u64>,
@@ -59,7 +59,7 @@ struct RootPath {
 }
 
 impl InsideJudge {
-    /// Begins a step: what was judged before is judged once more.
+    /// Begins a step, which invalidates earlier judgements.
     pub(super) fn begin_step(&self) {
         self.step.set(self.step.get().wrapping_add(1));
     }
@@ -76,7 +76,7 @@ fn is_at_or_below(path: &[u8], root: &[u8]) -> bool {
 }
 
 impl Files {
-    /// Refuses an open file that is outside of its export.
+    /// Refuses an open file that is outside its export.
     ///
     /// # Errors
     /// [`Status::Stale`].
@@ -94,7 +94,7 @@ impl Files {
         Ok(())
     }
 
-    /// The same for a file with these attributes, which tell that it may have been renamed.
+    /// The same for a file whose attributes show that it may have been renamed.
     pub(super) fn must_not_have_left(&self, slot: FileSlotId, found: &Statx) -> Result<(), Status> {
         let judge = &self.inside;
         let open = self.cache.get(slot);
@@ -116,7 +116,7 @@ impl Files {
         let file = open.identity.file;
         let mut buffer = [0; PATH_MAX];
         let Some(path) = self.shown_path(&open.path, &mut buffer) else {
-            // One that is too long to be shown: directories are followed up.
+            // The path is too long to be shown: directories are followed up.
             let is_directory = open.kind == FileKind::Directory;
             return !is_directory
                 || open
@@ -147,7 +147,7 @@ impl Files {
         if root.step == step && is_at_or_below(path, &root.path) {
             return true;
         }
-        // The root itself may have been moved: then all paths below it are others.
+        // The root itself may have been moved, which changes all paths below it.
         let mut buffer = [0; PATH_MAX];
         let Some(found) = self.shown_path(self.export(export).root(), &mut buffer) else {
             return true;

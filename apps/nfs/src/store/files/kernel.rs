@@ -1,11 +1,10 @@
-//! Exports whose files the kernel opens by its own handles, in privileged mode. No index is kept
-//! for them.
+//! Exports whose files are opened by kernel handles, in privileged mode. They need no index.
 //!
-//! A handle leads to its inode wherever that lies on the file system, so a directory is followed up
-//! to its export's root when it is opened: one that was moved out of the export is stale. Of
-//! another file nobody can say which directory holds it (it may be several, and none is asked on
-//! the way): one that is moved out stays reachable by the handle that it had inside, under its own
-//! mode as ever, like with Linux' server and `no_subtree_check`; and nothing beside it does.
+//! A handle leads to its inode anywhere on the file system, so a directory is followed up to its
+//! export's root when it is opened: one moved out of the export is stale. For other files the
+//! containing directory is unknown (there may be several, and none is passed on the way). Such a
+//! file moved out of the export stays reachable by its old handle, under its own mode as ever, like
+//! with Linux' server and `no_subtree_check`; no other file becomes reachable.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -27,25 +26,24 @@ use crate::state::StartError;
 /// Opens by path only, a symbolic link too.
 const BY_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
-/// An export that the kernel opens files of.
+/// An export whose files the kernel opens by handle.
 #[derive(Debug)]
 struct ExportMount {
     export: ExportId,
     /// The root's inode number.
     inode: u64,
-    /// The export's root, open for reading: the kernel takes no descriptor that is opened by path
-    /// only.
+    /// The export's root, open for reading: the kernel rejects a descriptor opened by path only.
     root: OwnedFd,
     handle: KernelHandle,
 }
 
-/// All of them; none in unprivileged mode.
+/// All such exports; none in unprivileged mode.
 #[derive(Debug, Default)]
 pub(super) struct Mounts(Vec<Arc<ExportMount>>);
 
 impl Mounts {
-    /// Finds out which exports the kernel opens files of; a sentence about each one where it does
-    /// not.
+    /// Determines the exports whose files the kernel opens by handle; returns a sentence on each
+    /// other export.
     ///
     /// # Errors
     /// A sentence when a file system does not answer.
@@ -66,7 +64,7 @@ impl Mounts {
         Ok((Self(mounts), notices))
     }
 
-    /// Those of `exports`: the ones that are here, and those of exports that came since.
+    /// The known mounts of `exports`, and those of exports added since.
     pub fn renewed(&self, exports: &Exports) -> Self {
         let mount = |export: &Export| {
             let known = self.0.iter().find(|mount| {
@@ -100,8 +98,8 @@ impl ExportMount {
     }
 }
 
-/// The root's handle fits, and those of a file system are alike; a longer one is none that a client
-/// could be given.
+/// A root's handle fits, and the handles of a file system are alike. A longer one cannot have been
+/// issued to a client.
 fn status_of_handle(error: Errno) -> Status {
     if error == Errno::OVERFLOW { Status::ServerFault } else { status(error) }
 }
@@ -119,8 +117,8 @@ impl Files {
         }
     }
 
-    /// The kernel's handle of an entry of a directory, in an export that has them. Should the name
-    /// lead to another file than a moment ago, the handle made of both names none.
+    /// The kernel's handle of a directory's entry, in an export that has them. If the name leads to
+    /// another file than a moment ago, the handle made of both names no file.
     pub(super) fn kernel_handle_at(
         &self,
         directory: FileSlotId,
@@ -138,7 +136,7 @@ impl Files {
         self.serving.mounts.get(export).is_none()
     }
 
-    /// The open file that a kernel's handle names.
+    /// The open file named by a kernel handle.
     pub(super) fn open_by_handle(
         &mut self,
         file: FileId,
@@ -146,8 +144,8 @@ impl Files {
         keep: Option<FileSlotId>,
     ) -> Result<FileSlotId, Status> {
         if let Some(slot) = self.cache.find(file) {
-            // The open file holds the inode number: another handle with it is that of a file long
-            // gone.
+            // The open file holds the inode number, so another handle with it belongs to a removed
+            // file.
             let is_it = self.cache.get(slot).kernel == Some(*handle);
             return if is_it { Ok(slot) } else { Err(Status::Stale) };
         }
@@ -161,7 +159,7 @@ impl Files {
         let is_meant = |open: &OpenFile| open.kernel == Some(*handle);
         let path = match self.insist(keep.as_slice(), open) {
             Ok(path) => path,
-            // The latter is what the file system says to octets that are none of its own.
+            // EINVAL is the file system's answer to bytes that are no handle of its own.
             Err(Errno::STALE | Errno::INVAL) => return self.open_pinned(file, keep, is_meant),
             Err(error) => return Err(status(error)),
         };
@@ -183,8 +181,8 @@ impl Files {
         Ok(self.insert(open, keep))
     }
 
-    /// Lets the thread look anywhere as long as the guard lives: a handle is opened by whoever has
-    /// it, and what he may do with the file is asked afterwards.
+    /// Lets the thread search anywhere while the guard lives: any holder of a handle may open it,
+    /// and the rights to the file are checked afterwards.
     pub(super) fn search_anywhere(&self) -> Result<Raised, Status> {
         user::raise(CapabilitySet::DAC_READ_SEARCH).map_err(status)
     }

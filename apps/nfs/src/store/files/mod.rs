@@ -2,31 +2,31 @@
 //! D12).
 //!
 //! *Unprivileged*: every caller acts as the server's own user. *Privileged*: the calling thread
-//! takes the caller's user and groups ([`Files::act_as`]), so that the kernel judges each operation
-//! as if that user did it here; files are opened by the kernel's own handles (`kernel`) before
-//! anything is judged, and what is open serves only who has the right (`rights`).
+//! assumes the caller's user and groups ([`Files::act_as`]), so that the kernel checks each
+//! operation as for a local process of that user. Files are opened by kernel handles (`kernel`)
+//! before any check, and an open file serves only users with the right to it (`rights`).
 //!
 //! **Nothing outside an export is reachable.** Files are opened one component at a time by
-//! `openat2` beneath a directory that is open already, never through a symbolic link; what was
-//! opened is compared (inode and birth time) with what was meant. A handle carries a tag that only
-//! this server makes. What a program of the host
-//! moves out of an export is stale (`inside`); with the kernel's handles see `kernel`.
+//! `openat2` beneath a directory that is already open, never through a symbolic link. The opened
+//! file is compared (inode and birth time) with the intended one. A handle carries a tag that only
+//! this server can make. A file that a local program moves out of an export is stale (`inside`);
+//! for kernel handles see `kernel`.
 //!
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES;
-//! READDIRPLUS lists it without handle and attributes. The same holds for a subvolume with a device
-//! number of its own, and for the state directory.
+//! READDIRPLUS lists it without handle and attributes. The same holds for subvolumes with their own
+//! device number, and for the state directory.
 //!
-//! **An owner may read and write his file whatever its mode says** (RFC 1813 §4.4): a client asks
-//! ACCESS when it opens one, and has the right from then on. Without privilege, a file of the
-//! server's user that its mode closes is opened from within a user namespace
-//! (`stag_nfs_os::owner`); where the system makes none, or the file has another group, it is
-//! refused. Its mode is never touched.
+//! **An owner may read and write a file regardless of its mode** (RFC 1813 §4.4): a client calls
+//! ACCESS when it opens a file, and keeps the right from then on. Without privilege, a file of the
+//! server's user whose mode forbids access is opened from within a user namespace
+//! (`stag_nfs_os::owner`). It is refused if the system does not allow such namespaces, or the file
+//! has another group. Its mode is never changed.
 //!
-//! Calls are made in the calling thread and wait for the file system, with three exceptions where
-//! there are helpers ([`crate::helpers`]). A READ whose octets are not in memory is put off until
-//! the system has brought them to its buffer (`stag_nfs_os::ring`), or a helper to memory. What has
-//! to be on stable storage before the answer, a helper syncs (`waits`). And of an export whose file
-//! system is one of the network, or another process, helpers carry out all calls.
+//! Calls run in the calling thread and wait for the file system, with three exceptions if there are
+//! helpers ([`crate::helpers`]). A READ that misses the page cache is deferred until the system has
+//! read to its buffer (`stag_nfs_os::ring`), or a helper to memory. Syncs that precede an answer
+//! are made by a helper (`waits`). For an export whose file system is on the network, or is another
+//! process, helpers carry out all calls.
 
 mod attributes;
 mod blame;
@@ -106,7 +106,7 @@ pub(in crate::store) use sync::Epoch;
 
 /// Files a shard keeps open at most, if descriptors allow it.
 pub const OPEN_FILES_MAX: usize = 16_384;
-/// Files a shard keeps open at least, or the start fails.
+/// Files a shard keeps open at least; with fewer the start fails.
 pub const OPEN_FILES_MIN: usize = 16;
 /// Descriptors that an open file takes at most.
 pub const DESCRIPTORS_PER_FILE: usize = FileCache::FDS_PER_FILE;
@@ -131,33 +131,32 @@ fn open_beneath<P: rustix::path::Arg>(
     openat2(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
 }
 
-/// Counters of a store beside the calls.
+/// Counters of a store in addition to the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of times that the thread took another user's identity: calls of one user in a row
-    /// take it once.
+    /// Number of user switches: consecutive calls of one user count once.
     pub switches: u64,
-    /// Reads of the system that waited because not all was in memory.
+    /// Blocking reads, made because not all bytes were in memory.
     pub waits: u64,
-    /// Entries of directories that READDIRPLUS looked at.
+    /// Directory entries that READDIRPLUS looked up.
     pub looks: u64,
 }
 
 /// Intent of an operation: to look, or to change something. A read-only export refuses changes
-/// before they touch anything.
+/// before they take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
     Look,
     Change,
 }
 
-/// A READ while a ring has its buffer.
+/// A READ whose buffer is in use by the ring.
 #[derive(Debug)]
 pub struct Late {
     ticket: ReadTicket,
-    /// Octets that are read.
+    /// Bytes to read.
     len: usize,
-    /// The file before.
+    /// The file's attributes before the read.
     before: FileAttributes,
 }
 
@@ -174,43 +173,42 @@ pub struct Files {
     acting: Acting,
     groups: Option<SeenGroups>,
     guest: Guest,
-    /// Ring that waits for the disk instead of this shard.
+    /// Ring that waits for the disk in place of this shard.
     ring: Option<Ring<Late>>,
-    /// Threads that wait for the disk where there is no ring, or where there is too much for the
-    /// ring.
+    /// Threads that wait for the disk without a ring, or when it is full.
     helpers: Option<Helpers>,
-    /// Calls of this shard's that helpers bring to an end.
+    /// This shard's calls that helpers complete.
     late: LateCalls,
-    /// True for the store of a helper, which keeps no other client waiting.
+    /// True for the store of a helper, which may block.
     is_helpers: bool,
-    /// Files that programs of the host do not change unseen, where some are to be.
+    /// Watch for changes by local programs, for delegations.
     watch: Option<HostWatch>,
-    /// Looks that are to find nothing, so that a test needs no slow disk.
+    /// Simulated cache misses, so that a test needs no slow disk.
     cold_looks: Option<ColdLooks>,
-    /// Reads that waited for it nevertheless.
+    /// Reads that blocked nevertheless.
     waits: Cell<u64>,
     looks: Cell<u64>,
     listing: Box<[MaybeUninit<u8>]>,
-    /// Objects that could not be told from removed ones, held so that others are made; see
+    /// Objects indistinguishable from removed ones, held open so that others get made; see
     /// [`create`].
     twins: Vec<OwnedFd>,
-    /// For opening what was just made.
+    /// For opening new objects.
     spare: SpareDescriptor,
-    /// Number of the next new objects that are taken for twins.
+    /// Number of next new objects to treat as twins.
     #[cfg(test)]
     pretended_twins: core::cell::Cell<u32>,
-    /// Another user to be: the file system then seems to give what is made to somebody else, and
-    /// refuses what only an owner may do.
+    /// Pretended own user: the file system then seems to give new objects to another user, and
+    /// refuses owner-only operations.
     #[cfg(test)]
     pretended_uid: core::cell::Cell<Option<u32>>,
-    /// Number of the next syncs that fail: the only way to see a disk die in a test.
+    /// Number of next syncs to fail, which simulates a failing disk in a test.
     #[cfg(test)]
     failing_syncs: core::cell::Cell<u32>,
 }
 
 impl Files {
-    /// The store of shard number `shard`; to be opened once for each. All memory but the index's is
-    /// taken here.
+    /// The store of shard number `shard`; to be opened once for each. Allocates all memory but the
+    /// index's.
     ///
     /// # Errors
     /// A sentence when the shard's files cannot be opened.
@@ -234,7 +232,7 @@ impl Files {
             letters: shared.siblings.open(shard),
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
-            // Stores of helpers are behind those of the shards.
+            // Stores of helpers have numbers above those of the shards.
             groups: shared
                 .policy
                 .as_ref()
@@ -267,15 +265,15 @@ impl Files {
         Ok(files)
     }
 
-    /// Lets helpers wait for the disk; without any, the shard does.
+    /// Lets helpers wait for the disk; without them, the shard does.
     #[must_use]
     pub fn with_helpers(mut self, helpers: Helpers) -> Self {
         self.helpers = Some(helpers);
         self
     }
 
-    /// Lets the first `times` looks at each place of each file find nothing in memory: tests need a
-    /// disk that takes its time, and some bring octets while the system still looks.
+    /// Makes the first `times` looks at each place of each file miss memory: tests need a slow
+    /// disk, and some disks deliver bytes while the system still looks.
     #[doc(hidden)]
     #[must_use]
     pub fn with_cold_looks(mut self, times: u32) -> Self {
@@ -283,20 +281,20 @@ impl Files {
         self
     }
 
-    /// Lets the system read what is not in memory straight to the shard's buffers. The ring's bell
-    /// has to wake the shard.
+    /// Lets the system read missing bytes directly to the shard's buffers. The ring's event has to
+    /// wake the shard.
     #[must_use]
     pub fn with_ring(mut self, ring: Ring<Late>) -> Self {
         self.ring = Some(ring);
         self
     }
 
-    /// The next READ that was put off, and whose octets were brought.
+    /// The next deferred READ whose bytes have arrived.
     fn next_fetched(&mut self) -> Option<Fetched> {
         if let Some(Done { buf: octets, outcome, kept: Late { ticket, len, before } }) =
             self.ring.as_mut().and_then(Ring::next_done)
         {
-            // What fails here fails when it is read again, and is reported then.
+            // An error recurs on the second read, and is reported then.
             let brought = outcome.is_ok().then_some(Brought { octets, len, before });
             return Some(Fetched { ticket, brought });
         }
@@ -309,23 +307,23 @@ impl Files {
         &self.shared
     }
 
-    /// Makes the handles issued since the last call survive a restart: call it before a reply that
-    /// carries one may leave, and once per pass. One system call, none when there is nothing to
+    /// Makes the handles issued since the last call survive a restart. Call it before sending a
+    /// reply that carries one, and once per pass. One system call, or none when there is nothing to
     /// write.
     ///
     /// # Errors
     ///
-    /// When the index cannot be written: those handles live as long as this process, or
-    /// until a later call succeeds.
+    /// When the index cannot be written: those handles live as long as this process, or until a
+    /// later call succeeds.
     pub fn flush(&mut self) -> std::io::Result<()> {
         self.index.flush()
     }
 
-    /// Makes the calls that follow act as whom the caller says he is; nothing to do in unprivileged
-    /// mode.
+    /// Makes the calls that follow act as the user that the caller claims; no effect in
+    /// unprivileged mode.
     ///
-    /// The calling thread keeps that user's rights on files until the next call of this, whatever
-    /// it does. When the kernel refuses, calls are answered with NFS3ERR_ACCES.
+    /// The calling thread keeps that user's rights on files until the next such call, whatever it
+    /// does. When the kernel refuses, calls are answered with NFS3ERR_ACCES.
     pub fn act_as(&mut self, user: &User) {
         let Some(policy) = &self.shared.policy else { return };
         self.act_squashed(user, policy.squash());
@@ -345,8 +343,8 @@ impl Files {
         self.assume(user, squash, policy.anonymous());
     }
 
-    /// Acts as a caller, squashed like this. Where the kernel refuses, or its groups are not known
-    /// yet, the store acts as nobody, and refuses.
+    /// Acts as a caller, squashed like this. If the kernel refuses, or the caller's groups are
+    /// unknown yet, the store acts as no user, and refuses calls.
     fn assume(&mut self, caller: &User, squash: Squash, anonymous: ActingUser) {
         let Some(policy) = &self.shared.policy else { return };
         match policy.acting(caller, squash, anonymous, self.groups.as_mut()) {
@@ -364,7 +362,7 @@ impl Files {
         }
     }
 
-    /// In privileged mode a call is made for somebody, or not at all.
+    /// In privileged mode a call is made as some user, or not at all.
     fn must_act_as_someone(&self) -> Result<(), Status> {
         match (&self.shared.policy, self.acting.current()) {
             (None, _) | (_, Some(_)) => Ok(()),
@@ -373,7 +371,7 @@ impl Files {
         }
     }
 
-    /// The user that files are made as.
+    /// The user that new files belong to.
     fn uid(&self) -> u32 {
         #[cfg(test)]
         if let Some(uid) = self.pretended_uid.get() {
@@ -391,10 +389,10 @@ impl Files {
         self.export(self.cache.get(slot).identity.file.export)
     }
 
-    /// The file's attributes as the system gives them.
+    /// The file's attributes from the system.
     fn stat(&self, slot: FileSlotId) -> Result<rustix::fs::Statx, Status> {
         let stat = crate::export::stat(self.cache.path(slot)).map_err(errno::status)?;
-        // Its handle would not open it again, unless somebody keeps it.
+        // Its handle would not open it again, unless it is pinned.
         if stat.stx_nlink == 0 && !self.shared.pins.has(self.cache.get(slot).identity.file) {
             self.cache.get(slot).is_removed.set(true);
             return Err(Status::Stale);
@@ -407,13 +405,12 @@ impl Files {
         self.stat(slot).map(|stat| attributes(&stat, self.export_of(slot)))
     }
 
-    /// Refuses a directory that was removed: for names in it, the system would only say that they
-    /// are not there.
+    /// Refuses a removed directory, where the system would only report names as missing.
     fn must_be_there(&self, slot: FileSlotId) -> Result<(), Status> {
         self.stat(slot).map(drop)
     }
 
-    /// Gives the outcome of a change the attributes from after it; see [`Files::wcc`].
+    /// Adds the attributes from after a change to its outcome; see [`Files::wcc`].
     fn changed<T>(
         &self,
         slot: FileSlotId,
@@ -429,26 +426,24 @@ impl Files {
 
     /// An object's attributes after a change, and none from before it.
     ///
-    /// The two mean "nobody but this call changed the object in between" to a client, which keeps
-    /// what it has cached if those from before are those that it knows (RFC 1813 §2.6). Linux'
-    /// server says so because it holds the inode's lock from the first look to the last, and leaves
-    /// them out of WRITE and COMMIT, and wherever a file system cannot be locked like that. A
-    /// process has no such lock: other shards, local programs and other servers may change the
-    /// object between two of its system calls, and no attribute would show it, as what the call
-    /// itself changes are the same times and the same size.
+    /// To a client the two mean that only this call changed the object in between; it keeps its
+    /// cache if the first match those it has (RFC 1813 §2.6). Linux' server can send them because
+    /// it holds the inode's lock throughout; it leaves them out of WRITE and COMMIT, and wherever a
+    /// file system cannot be locked like that. A process has no such lock: other shards, local
+    /// programs and other servers may change the object between two of its system calls. No
+    /// attribute would show that, because the call itself changes the same times and the same size.
     fn wcc(&self, slot: FileSlotId) -> ObjectChange {
         // RFC 1813 §2.6 [1813-12]: attributes before a change are left out unless atomic
         ObjectChange { before: None, after: self.attributes(slot).ok() }
     }
 
-    /// The link in `/proc/self/fd` that leads to the inode: opens, changes and links what was
-    /// opened by path only.
+    /// The link in `/proc/self/fd` to the inode: opens, changes and links objects that were opened
+    /// by path only.
     fn magic(&self, slot: FileSlotId) -> (BorrowedFd<'_>, DecInt) {
         (self.shared.descriptors.as_fd(), DecInt::from_fd(self.cache.path(slot)))
     }
 
-    /// Brings a file's data to stable storage. A failure is seen by everyone who relies on unstable
-    /// data.
+    /// Syncs a file's data. All users of unstable data see a failure.
     fn sync(&self, fd: impl AsFd, extent: SyncExtent) -> Result<(), Status> {
         self.judge_sync(extent.sync(fd))
     }
@@ -476,8 +471,8 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // The index on disk is a hint, and the store goes away: nobody is left to hear of a
-        // failure.
+        // The index on disk is a hint, and the store is being dropped: no caller is left to handle
+        // a failure.
         let _ = self.index.flush();
         self.shared.siblings.leave(&self.letters);
     }

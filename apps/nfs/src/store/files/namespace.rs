@@ -11,16 +11,17 @@ use super::{Files, Intent};
 use crate::handle::Identity;
 use crate::store::{Failed, Linked, NameIn, ObjectChange, Renamed};
 
-/// Names behind a RENAME that succeeded.
+/// State of the names after a RENAME that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamesAfter {
     Moved,
-    /// They are two names of one file, or one name.
+    /// Both are names of one file, or the same name.
     AsBefore,
 }
 
 impl Files {
-    /// REMOVE (RFC 1813 §3.3.12). With its last name a file's handle is stale, on every shard.
+    /// REMOVE (RFC 1813 §3.3.12). Removing a file's last name makes its handle stale, on every
+    /// shard.
     ///
     /// # Errors
     ///
@@ -76,7 +77,7 @@ impl Files {
         self.sync_object(directory)
     }
 
-    /// Closes what lost its last name.
+    /// Closes a file that lost its last name.
     fn let_go_of_last(&mut self, identity: Identity, found: &Statx) {
         if found.stx_nlink <= 1 || kind(found) == FileKind::Directory {
             self.let_go(identity, kind(found));
@@ -88,11 +89,11 @@ impl Files {
             return;
         }
         let parent = self.cache.get(directory).identity.file.inode;
-        // A name too many in the index costs a lookup, nothing else.
+        // A stale name in the index costs a lookup, nothing else.
         let _ = self.index.forget(identity, parent, name.octets());
     }
 
-    /// RENAME (RFC 1813 §3.3.14). Handles of what is renamed, and of all below it, stay good.
+    /// RENAME (RFC 1813 §3.3.14). Handles of the object, and of all below it, stay valid.
     ///
     /// # Errors
     ///
@@ -211,7 +212,7 @@ impl Files {
                 AtFlags::SYMLINK_FOLLOW,
             )
         };
-        // Both are open: what is not there any more is one of them, not a name.
+        // Both are open: a missing object is one of them, not a name.
         // RFC 1813 §3.3.15 [1813-78]: a LINK adds one to nlink and names the same file
         self.insist(&[file, directory], link).map_err(|error| match status(error) {
             Status::NoEnt => Status::Stale,

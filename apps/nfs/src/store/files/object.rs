@@ -18,7 +18,7 @@ use crate::store::{
 /// Result of [`Files::readlink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadlinkDone {
-    /// Octets at the front of the caller's memory that are the target's.
+    /// Bytes of the target at the front of the caller's memory.
     pub count: u32,
     /// The link's attributes.
     pub attributes: FileAttributes,
@@ -36,8 +36,8 @@ impl Files {
 
     /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`.
     ///
-    /// Size, owner, mode and times are set in this order; the first that fails ends it, and what
-    /// was set stays set.
+    /// Size, owner, mode and times are set in this order. The first failure ends it; earlier
+    /// changes stay.
     ///
     /// # Errors
     /// The status of the reply; [`Status::NotSync`] when the guard does not match.
@@ -64,8 +64,8 @@ impl Files {
         if let Some(size) = set.size {
             self.truncate(slot, size)?;
         }
-        // Cutting sets the time of modification, for everybody who may write. Setting only that one
-        // time to the present is for the owner alone, and O_TRUNC at a Linux client asks for both
+        // Truncation sets the modification time, for every user who may write. Setting that time
+        // alone to the present is for the owner only, and O_TRUNC at a Linux client requests both
         // (RFC 1813 §3.3.2).
         let is_set =
             set.size.is_some() && (set.atime, set.mtime) == (NewTime::Keep, NewTime::Server);
@@ -86,7 +86,7 @@ impl Files {
     }
 
     pub(super) fn set_owner(&self, slot: FileSlotId, set: &NewAttributes) -> Result<(), Status> {
-        // All ones is the system's "leave it"; nobody can have that number.
+        // All ones means "unchanged" to the system; no user can have that number.
         if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
             return Err(Status::Inval);
         }
@@ -96,7 +96,7 @@ impl Files {
 
     fn set_mode(&self, slot: FileSlotId, mode: u32) -> Result<(), Status> {
         if self.cache.get(slot).kind == FileKind::Symlink {
-            // A link has none; kernels before 6.6 differ in what they do.
+            // A link has no mode; kernels before 6.6 differ here.
             return Err(Status::NotSupp);
         }
         #[cfg(test)]
@@ -127,8 +127,8 @@ impl Files {
         Ok(())
     }
 
-    /// LOOKUP (RFC 1813 §3.3.3). `.` is the directory itself, `..` the one above it; above an
-    /// export's root is that root.
+    /// LOOKUP (RFC 1813 §3.3.3). `.` is the directory itself, `..` its parent; an export's root is
+    /// its own parent.
     ///
     /// # Errors
     /// The status of the reply, and the directory's attributes.
@@ -138,8 +138,7 @@ impl Files {
         name: &[u8],
     ) -> Result<FoundObject, Failed<Option<FileAttributes>>> {
         let slot = self.directory(directory, Intent::Look)?;
-        // `..` may open another file, which must not close this one: its attributes are asked for
-        // first.
+        // `..` may open another file and evict this one, so its attributes are read first.
         let above = self.attributes(slot)?;
         match self.find(slot, name) {
             // RFC 1813 §3.3.3 [1813-25]: a LOOKUP returns object and directory attributes
@@ -167,7 +166,7 @@ impl Files {
         Ok((self.handle_of(slot), self.attributes(slot)?))
     }
 
-    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC
+    /// The handle that MOUNT's MNT returns for `/NAME` or a directory below it, `/NAME/A/B` (RFC
     /// 1813 §5.2.1).
     ///
     /// # Errors
@@ -178,10 +177,10 @@ impl Files {
         let caller = self.guest.caller();
         self.revive(path);
         if caller.is_some() {
-            // What is exported now judges him.
+            // The current exports' rules apply to the caller.
             self.await_export(caller);
         }
-        // The server itself walks, whoever acted last; what it finds is nobody's right yet.
+        // The server itself looks up the path, not the last user; the result grants no rights yet.
         let (export, names) = self.serving.exports.by_path(path).ok_or(Status::NoEnt)?;
         let (id, mut handle) = (export.id(), self.root_handle(export));
         self.enter(id)?;
@@ -192,12 +191,12 @@ impl Files {
             handle = self.lookup(&handle, name).map_err(|failed| failed.status)?.handle;
         }
         let slot = self.directory(&handle, Intent::Look)?;
-        // A directory that was deleted has a handle no more.
+        // A deleted directory has no valid handle.
         self.stat(slot)?;
         Ok(handle)
     }
 
-    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has, or in unprivileged mode
+    /// ACCESS (RFC 1813 §3.3.4): the requested rights that the caller has, or in unprivileged mode
     /// the server's user.
     ///
     /// # Errors
@@ -233,11 +232,11 @@ impl Files {
         }
     }
 
-    /// READLINK (RFC 1813 §3.3.5): the target goes to the front of `target`, cut when it is longer.
-    /// 4,096 octets hold any.
+    /// READLINK (RFC 1813 §3.3.5): copies the target to the front of `target`, truncated if it is
+    /// longer. 4,096 bytes hold any target.
     ///
     /// # Errors
-    /// The status of the reply; [`Status::Inval`] for what is no symbolic link.
+    /// The status of the reply; [`Status::Inval`] for anything but a symbolic link.
     pub fn readlink(
         &mut self,
         file: &FileHandle,
@@ -259,8 +258,8 @@ impl Files {
     }
 }
 
-/// For each right that an object of this kind can give: what it needs, and whether it changes
-/// something.
+/// For each right on an object of this kind: the permission it needs, and true if it allows
+/// changes.
 fn rights(kind: FileKind) -> &'static [(Access, rustix::fs::Access, bool)] {
     use rustix::fs::Access as Need;
     const DIRECTORY: &[(Access, Need, bool)] = &[

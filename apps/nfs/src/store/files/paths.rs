@@ -1,14 +1,14 @@
-//! Comparison of an export with the directory that its path leads to, for MNT and for LOOKUP of an
-//! export in the pseudo file system.
+//! Comparison of an export with the directory at its path, for MNT and for LOOKUP of an export in
+//! the pseudo file system.
 //!
-//! When something was mounted over the directory, or another one was put in its place, that one is
-//! served from then on, as another export under the same name: handles into the first are stale. An
-//! export of a mount point ends while nothing is mounted there. A directory that was moved away
-//! stays exported as long as there is no other at its path.
+//! When the directory was mounted over or replaced, the directory found is served from then on, as
+//! another export under the same name: handles into the first are stale. An export of a mount point
+//! ends while nothing is mounted there. A directory that was moved away stays exported as long as
+//! its path leads to no other.
 //!
-//! A thread of its own looks, as a path may lead into a file system that does not answer: the
-//! caller waits for it for a moment, and then serves what there is. Callers that ask without end
-//! cost a number of threads in each second ([`LookBudget`]): beyond, the last result counts.
+//! A separate thread looks, as a path may lead into a file system that does not answer: the caller
+//! waits for it briefly, and then serves the known exports. [`LookBudget`] limits the threads
+//! started per second; beyond that, the last result counts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,12 +27,12 @@ use crate::patience::within;
 /// Time that a look may take.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// Looks at a path that may follow each other at once.
+/// Burst of looks at a path.
 const LOOKS_AT_ONCE: u32 = 64;
 /// Time after which one more is allowed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Looks at the paths of exports: at most one thread hangs for each.
+/// Looks at the paths of exports: at most one thread per path can hang.
 #[derive(Debug, Default)]
 pub(super) struct PathLooks(Arc<Mutex<BTreeMap<PathBuf, PathLook>>>);
 
@@ -43,7 +43,7 @@ struct PathLook {
     budget: LookBudget,
 }
 
-/// Looks that were made and not earned back by time.
+/// Looks that were made and not yet earned back by time.
 #[derive(Debug, Default)]
 struct LookBudget {
     spent: u32,
@@ -67,7 +67,7 @@ impl LookBudget {
 }
 
 impl PathLooks {
-    /// Finds out what is at a path; none if it does not say in time, or did not before.
+    /// Looks at a path; none if it does not answer in time, or an earlier look still hangs.
     fn look(&self, config: &ExportConfig, old: Option<Arc<Export>>) -> Option<FoundRoot> {
         {
             let mut paths = paths(&self.0);
@@ -91,7 +91,7 @@ impl PathLooks {
     }
 }
 
-/// A look at a path, which is over when this is dropped: also where no thread could be started.
+/// A look at a path, which ends when this is dropped, even if no thread could be started.
 struct LookGuard(Arc<Mutex<BTreeMap<PathBuf, PathLook>>>, PathBuf);
 
 impl Drop for LookGuard {
@@ -111,9 +111,9 @@ fn paths(
 /// The object that the path of an export leads to.
 #[derive(Debug)]
 enum FoundRoot {
-    /// The directory that is exported, or none that could be served instead.
+    /// The exported directory, or nothing that could replace it.
     Same,
-    /// No directory, or one where nothing is mounted and something has to be.
+    /// No directory, or one without the required mount.
     None,
     /// Another directory, or one where none was exported.
     Other(Box<OpenedRoot>),
@@ -121,7 +121,7 @@ enum FoundRoot {
 
 impl FoundRoot {
     fn at(config: &ExportConfig, old: Option<&Export>) -> Self {
-        // What is known of the root suffices, and no file system is mounted for this.
+        // Cached attributes of the root suffice, and no file system is mounted for this.
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         let found = match statx(CWD, &config.path, flags, STAT_MASK) {
             Ok(found) => found,
@@ -161,7 +161,7 @@ impl SharedFiles {
     /// Compares the export that a path of MOUNT leads to with the directory at its own path. The
     /// thread acts as the server itself afterwards.
     fn compare(&self, mounted: &[u8]) {
-        // Another thread that is at it serves what it finds to this one, too.
+        // Another thread that does this serves its result to this one, too.
         let Ok(_reviving) = self.roster.reviving.try_lock() else { return };
         let serving = self.roster.serving();
         let Some(config) = serving.exports.config_by_path(mounted).cloned() else { return };
@@ -178,7 +178,7 @@ impl SharedFiles {
                 let (state, cluster) = (&self.state, self.cluster.as_ref());
                 let exports = serving.exports.reopened(&config, *opened, state, cluster);
                 let Some(exports) = exports else { return };
-                // Without a helper for it, a shard would wait for its file system.
+                // Without a helper, a shard would wait for its file system.
                 let waits = self.helping.count == 0 && !serving.slow.of(&exports).is_empty();
                 if waits { exports.ended(&config) } else { exports }
             }
@@ -214,7 +214,7 @@ fn log_change(config: &ExportConfig, was_served: bool, is_found: bool) {
 }
 
 impl Files {
-    /// Serves what is exported now, after a look at the path of the export that `mounted` leads to.
+    /// Serves the current exports, after a look at the path of the export that `mounted` leads to.
     /// Another user has to be assumed next.
     pub(super) fn revive(&mut self, mounted: &[u8]) {
         self.shared.compare(mounted);

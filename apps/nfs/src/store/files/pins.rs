@@ -1,10 +1,10 @@
-//! Files that stay although their last name goes (`Procedures::pin`): somebody has them open, or
-//! has locks in them (RFC 8881 §8, §18.25.4).
+//! Files that outlive their last name (`Procedures::pin`) because a client has them open or has
+//! locks on them (RFC 8881 §8, §18.25.4).
 //!
-//! Each is held by a descriptor of its own, opened by path only, which all shards and helpers
-//! share. The lock is taken by whoever pins and unpins, which is when a file is opened and closed
-//! by version 4, by whoever locks octets of it, and by whoever finds no other way to a file, or
-//! finds it without a name: no READ or WRITE of a file that has one looks here.
+//! Each is held by its own descriptor, opened by path only, which all shards and helpers share. The
+//! mutex is taken to pin and unpin, when version 4 opens and closes a file; to lock bytes of it;
+//! and to find a file that is reachable in no other way, or is found without a name. No READ or
+//! WRITE of a file with a name takes it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,7 +25,7 @@ use super::{Files, Intent};
 use crate::handle::{FileId, Identity};
 use crate::store::LocalLock;
 
-/// Files that are pinned at most: as many descriptors.
+/// Pinned files at most; each takes a descriptor.
 const PINS_MAX: usize = 65_536;
 
 /// A file that is pinned.
@@ -34,16 +34,16 @@ struct PinnedFile {
     identity: Identity,
     kernel: Option<KernelHandle>,
     path: OwnedFd,
-    /// Number of times that it is pinned.
+    /// Number of its pins.
     times: u64,
-    /// The description that has the locks which programs of the host see. It is opened for the
-    /// first of them, and never replaced: its locks would go.
+    /// The open file description of the locks visible to local programs. It is opened for the first
+    /// lock, and never replaced, which would release them.
     locks: Option<OwnedFd>,
 }
 
 impl PinnedFile {
-    /// The description that locks belong to: for writing where that is possible, since only such
-    /// a one has write locks. `descriptors` is `/proc/self/fd`.
+    /// The open file description for locks: for writing where possible, because write locks require
+    /// that. `descriptors` is `/proc/self/fd`.
     fn locks(&mut self, descriptors: BorrowedFd<'_>) -> Option<BorrowedFd<'_>> {
         if self.locks.is_none() {
             let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -66,7 +66,7 @@ impl Pins {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pins an open file once more.
+    /// Adds a pin to an open file.
     fn pin(&self, open: &OpenFile) -> Result<(), Status> {
         let mut files = self.files();
         let is_full = files.len() >= PINS_MAX;
@@ -82,20 +82,20 @@ impl Pins {
         Ok(())
     }
 
-    /// Takes one pin away; with the last one the file is closed.
+    /// Removes one pin; the last one closes the file.
     pub(super) fn unpin(&self, file: FileId) {
         let mut files = self.files();
         let Entry::Occupied(mut known) = files.entry(file) else { return };
         known.get_mut().times -= 1;
         if known.get().times == 0 {
             let gone = known.remove();
-            // Closing may take its time.
+            // Closing may take time.
             drop(files);
             drop(gone);
         }
     }
 
-    /// Shows programs of the host the strongest lock of octets of a file (`Store::show_lock`).
+    /// Sets the strongest lock on bytes of a file, visible to local programs (`Store::show_lock`).
     pub(super) fn show_lock(
         &self,
         descriptors: BorrowedFd<'_>,
@@ -114,15 +114,16 @@ impl Pins {
             Err(error) if range_lock::is_conflict(error) => {
                 let exclusive = lock.unwrap_or_default();
                 let found = found(locks, range, exclusive);
-                // It may have gone since. Whoever asks again gets its lock.
+                // The conflicting lock may be gone since. A retry then succeeds.
                 Err(found.unwrap_or(LocalLock { range, exclusive: true }))
             }
-            // Locks that a file system or a file opened for reading cannot have are not shown.
+            // Locks that the file system or a read-only descriptor does not support are not shown.
             _ => Ok(()),
         }
     }
 
-    /// Looks for a program's lock that another would conflict with (`Store::find_local_lock`).
+    /// Looks for a local program's lock that another would conflict with
+    /// (`Store::find_local_lock`).
     pub(super) fn find_lock(
         &self,
         descriptors: BorrowedFd<'_>,
@@ -135,7 +136,7 @@ impl Pins {
         found(locks, range, exclusive)
     }
 
-    /// A pinned file by one more descriptor, opened by path only.
+    /// Duplicates the path-only descriptor of a pinned file.
     pub(super) fn path(&self, file: FileId) -> Option<OwnedFd> {
         fcntl_dupfd_cloexec(&self.files().get(&file)?.path, 0).ok()
     }
@@ -175,12 +176,12 @@ impl Files {
             FileKind::Directory => return Err(Status::IsDir),
             _ => return Err(Status::Inval),
         }
-        // One that is gone and not pinned is gone.
+        // A file that is gone and not pinned is stale.
         self.stat(slot)?;
         self.shared.pins.pin(self.cache.get(slot))
     }
 
-    /// Opens a file that has lost its name and is pinned, if `is_meant` says that it is the one.
+    /// Opens a pinned file that has lost its name, if `is_meant` accepts it.
     ///
     /// # Errors
     /// [`Status::Stale`] when it is not pinned.

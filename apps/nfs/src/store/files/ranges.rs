@@ -16,10 +16,10 @@ use crate::store::{
     CopyDone, Failed, FilePlace, FileSpan, ObjectChange, SeekDone, SeekFor, StoreResult,
 };
 
-/// Copies of at most so many octets are made at once: a helper would cost more.
+/// Copies up to this length are made at once: a helper would cost more.
 const SHORT_COPY: u64 = 128 << 10;
 
-/// The files of a call about two, and the octets that it is about.
+/// The files of a call on two, and the bytes concerned.
 struct RangePair {
     source: FileSlotId,
     target: FileSlotId,
@@ -29,7 +29,7 @@ struct RangePair {
 /// A COPY as far as a shard carries it out.
 pub(super) enum CopyBegun {
     Done(StoreResult<CopyDone, ObjectChange>),
-    /// The work for a helper, and what it is to be answered with once its octets are counted.
+    /// The work for a helper, and the parts of the answer once its bytes are counted.
     Owed {
         work: OwedCopy,
         target: FileId,
@@ -53,7 +53,7 @@ impl Files {
         let found = self.attributes(slot)?;
         self.review(slot, &found);
         let data = self.data(slot, Want::Read)?;
-        // RFC 7862 §15.11.3: behind the end of the file there is nothing to find
+        // RFC 7862 §15.11.3: past the end of the file there is nothing to find
         if offset >= found.size {
             return Err(Status::NxIo);
         }
@@ -96,11 +96,11 @@ impl Files {
         let change = |files: &Self| fallocate(files.cache.data(slot), how, span.offset, span.len);
         self.insist(&[slot], change).map_err(status)?;
         self.cache.get_mut(slot).unsynced = true;
-        // No COMMIT follows: what was acknowledged is stable, as after a SETATTR of the size.
+        // No COMMIT follows: an acknowledged change is stable, as after a SETATTR of the size.
         self.sync_object(slot)
     }
 
-    /// Opens both files of a COPY or CLONE and judges the octets that it is about.
+    /// Opens both files of a COPY or CLONE and checks the bytes concerned.
     fn range_pair(
         &mut self,
         from: FilePlace,
@@ -120,7 +120,7 @@ impl Files {
             .and_then(|()| self.data(target, Want::Write).map(drop));
         self.cache.part();
         opened?;
-        // RFC 7862 §15.2.3, §15.13.3: nothing is copied that lies behind the source's end
+        // RFC 7862 §15.2.3, §15.13.3: nothing is copied from past the source's end
         let rest = before[0].size.checked_sub(from.offset).filter(|rest| count <= *rest);
         let rest = rest.ok_or(Status::Inval)?;
         let len = if count == 0 { rest } else { count };
@@ -129,7 +129,7 @@ impl Files {
         Ok(RangePair { source, target, span })
     }
 
-    /// Opens both files of a COPY, which are not one.
+    /// Opens both files of a COPY, which have to differ.
     fn copy_pair(
         &mut self,
         from: FilePlace,
@@ -188,7 +188,7 @@ impl Files {
         Ok(CopyDone { count, committed: StableHow::Unstable, verifier, file })
     }
 
-    /// The answer to a COPY that a helper made. The rights were judged before it began.
+    /// The answer to a COPY made by a helper. The rights were checked before it began.
     pub(super) fn end_copy(
         &mut self,
         target: FileId,
@@ -197,7 +197,7 @@ impl Files {
     ) -> StoreResult<CopyDone, ObjectChange> {
         let slot = self.cache.look_for(target);
         if let Some(slot) = slot {
-            // A COMMIT in between has not seen the last octets.
+            // A COMMIT in between has not covered the last bytes.
             self.cache.get_mut(slot).unsynced = true;
             if self.cache.get(slot).data.is_none()
                 && let Ok(fd) = self.reopen_to_sync(slot)
@@ -228,7 +228,7 @@ impl Files {
             clone_range(source, from, len, target, to)
         };
         let outcome = cloned.map_err(|error| match error {
-            // File systems without it know no such request, or say so.
+            // File systems without it do not support the request, or say so.
             Errno::NOTTY | Errno::XDEV | Errno::OPNOTSUPP => Status::NotSupp,
             error => status(error),
         });
@@ -241,7 +241,7 @@ impl Files {
     }
 }
 
-/// The status of a copy that failed. Where the file system cannot, the client reads and writes.
+/// The status of a failed copy. If the file system cannot copy, the client reads and writes.
 fn copy_status(error: Errno) -> Status {
     match error {
         Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP => Status::NotSupp,

@@ -1,7 +1,7 @@
-//! Exchange of the exports while they are served: all of it or nothing.
+//! Replacement of the exports while they are served: all or nothing.
 //!
-//! An export that stays keeps its open files. What is new is opened here, on the thread that asks,
-//! and given to the roster, from which every shard takes it in one of its next passes
+//! An export that stays keeps its open files. New ones are opened here, on the calling thread, and
+//! handed to the roster, from which every shard takes them in one of its next passes
 //! ([`super::serving`]).
 
 use std::sync::{Arc, PoisonError};
@@ -25,25 +25,25 @@ pub struct RuledExport {
     pub rules: ExportRules,
 }
 
-/// Exports to serve from here on.
+/// Exports to serve from now on.
 #[derive(Clone, Debug)]
 pub struct ExportSet {
-    /// All of them; what is not here ends.
+    /// All exports; any other ends.
     pub exports: Vec<RuledExport>,
-    /// Those whose calls may wait.
+    /// The exports whose calls may block.
     pub slow: SlowExports,
     /// Callers may come from any port where an export does not say otherwise.
     pub is_insecure: bool,
 }
 
-/// Difference that an exchange made.
+/// Changes made by a replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportChanges {
     /// Names of exports that were not served before.
     pub added: Vec<String>,
-    /// Names of exports that are served no more: handles into them are stale.
+    /// Names of exports that ended: handles into them are stale.
     pub removed: Vec<String>,
-    /// Names of exports that have another directory or are read-only now, or are not any more.
+    /// Names of exports whose directory or read-only setting changed.
     pub reopened: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl SharedFiles {
             slow: Arc::new(set.slow.clone()),
             edition: before.edition + 1,
         });
-        // Whoever changed settings may have changed users, too.
+        // New settings may come with changed users.
         if let Some(policy) = &self.policy {
             policy.forget_groups();
         }

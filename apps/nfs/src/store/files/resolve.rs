@@ -1,4 +1,4 @@
-//! From a handle to an open file, and from a name to a handle.
+//! Resolution of handles to open files, and of names to handles.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,16 +15,16 @@ use super::{Files, Intent, open_beneath};
 use crate::export::{HostInode, STAT_MASK, stat};
 use crate::handle::{Birth, FileId, Identity, Named};
 
-/// Names tried for one handle, over all directories on the way: bounds the work, and the depth a
-/// handle is found at.
+/// Names tried for one handle, over all directories on the way: bounds the work, and the depth at
+/// which a handle is found.
 const TRIES_MAX: u32 = 256;
 /// Directories between a directory and its export's root, at most.
 const DEPTH_MAX: usize = 4096;
 
-/// Octets of the longest path that the system tells.
+/// Bytes of the longest path that the system reports.
 pub(super) const PATH_MAX: usize = 4096;
 
-/// A file to be opened: which inode, and which of its files if that is known.
+/// A file to open: its inode, and its birth time if known.
 #[derive(Clone, Copy)]
 struct WantedFile {
     file: FileId,
@@ -38,19 +38,19 @@ impl WantedFile {
     }
 }
 
-/// Number of tries that a search has left, and the slot that it must not close.
+/// The remaining tries of a search, and the slot that it must not close.
 struct HandleSearch {
     tries: u32,
     keep: Option<FileSlotId>,
 }
 
 impl Files {
-    /// The open file that a handle names.
+    /// The open file named by a handle.
     ///
     /// # Errors
     ///
-    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for a file
-    /// that is gone or an export that is no longer served, [`Status::RoFs`] for a change on a
+    /// [`Status::BadHandle`] for a handle that this server did not issue, [`Status::Stale`] for a
+    /// file that is gone or an export that is no longer served, [`Status::RoFs`] for a change on a
     /// read-only export.
     pub(super) fn resolve(
         &mut self,
@@ -69,7 +69,7 @@ impl Files {
     ) -> Result<FileSlotId, Status> {
         let named = self.shared.handles.open(handle)?;
         if keep.is_none() && self.serving.export(named.file().export).is_none() {
-            // Another shard may have met a directory that was made again.
+            // Another shard may have found that the directory was made again.
             self.renew();
         }
         let id = named.file().export;
@@ -89,14 +89,14 @@ impl Files {
         if keep == Some(slot) || self.cache.is_pinned(slot) {
             return Err(Status::Stale);
         }
-        // The name by which it is open leads out; another may be inside.
+        // The name by which it is open leads outside; another may be inside.
         self.close(slot);
         let slot = self.open_named(&named, keep)?;
         self.must_be_inside(slot, Intent::Change)?;
         Ok(slot)
     }
 
-    /// The open file that a handle names, wherever it is.
+    /// The open file named by a handle, wherever it is.
     fn open_named(
         &mut self,
         named: &Named,
@@ -111,10 +111,10 @@ impl Files {
         }
     }
 
-    /// The open directory that a handle names.
+    /// The open directory named by a handle.
     ///
     /// # Errors
-    /// As [`Files::resolve`], and [`Status::NotDir`].
+    /// As in [`Files::resolve`], and [`Status::NotDir`].
     pub(super) fn directory(
         &mut self,
         handle: &FileHandle,
@@ -153,7 +153,8 @@ impl Files {
         search: &mut HandleSearch,
     ) -> Result<FileSlotId, Status> {
         if let Some(slot) = self.cache.find(wanted.file) {
-            // The open file holds the inode number: another birth time is that of a file long gone.
+            // The open file holds the inode number, so another birth time belongs to a removed
+            // file.
             let found = self.cache.get(slot).identity.birth;
             return if wanted.birth.is_none_or(|birth| birth == found) {
                 Ok(slot)
@@ -166,7 +167,7 @@ impl Files {
         let mut refusal = Status::Stale;
         let news = self.index.news();
         for round in 0..2 {
-            // The search for a directory on the way may have read what is new already.
+            // The search for a directory on the way may have read the new records already.
             if round > 0 && !self.index.catch_up() && self.index.news() == news {
                 break;
             }
@@ -193,7 +194,7 @@ impl Files {
         }
     }
 
-    /// Opens the file if it has the name that the index says.
+    /// Opens the file if the index's name still leads to it.
     fn open_at(
         &mut self,
         wanted: WantedFile,
@@ -225,7 +226,7 @@ impl Files {
         Ok(self.insert(open, search.keep))
     }
 
-    /// A file just opened by path, with what its handle is made of.
+    /// A file just opened by path, with the parts of its handle.
     pub(super) fn opened(
         &self,
         identity: Identity,
@@ -236,7 +237,7 @@ impl Files {
         Ok(OpenFile { kernel, ..OpenFile::by_path(identity, kind, path) })
     }
 
-    /// Keeps an open file; the one that leaves for it is synced first, so that a lost write is
+    /// Adds an open file to the cache; the evicted one is synced first, so that a lost write is
     /// noticed.
     pub(super) fn insert(&mut self, open: OpenFile, keep: Option<FileSlotId>) -> FileSlotId {
         let (slot, evicted) = self.cache.insert(open, keep.as_slice());
@@ -244,7 +245,7 @@ impl Files {
         slot
     }
 
-    /// Refuses what lies on another mount or device, and the state directory.
+    /// Refuses objects on another mount or device, and the state directory.
     pub(super) fn admit(&self, file: FileId, found: &Statx) -> Result<(), Status> {
         let is_foreign = !self.export(file.export).holds(found);
         if is_foreign || HostInode::in_stat(found) == self.shared.state_place {
@@ -269,7 +270,7 @@ impl Files {
         Identity { file: FileId { export, inode: found.stx_ino }, birth: Birth::of(found) }
     }
 
-    /// A handle for an entry of a directory; where files are found by their names, the index learns
+    /// A handle for a directory's entry; where files are found by their names, the index records
     /// this one.
     pub(super) fn issue(
         &mut self,
@@ -282,7 +283,7 @@ impl Files {
             self.record(identity, directory, name)?;
             return Ok(self.shared.handles.seal(&Named::Birth(identity)));
         }
-        // An open file holds its inode number: it is the one that was just found.
+        // An open file holds its inode number: it is the entry just found.
         if let Some(slot) = self.cache.find(identity.file) {
             return Ok(self.handle_of(slot));
         }
@@ -290,7 +291,7 @@ impl Files {
         Ok(self.shared.handles.seal(&Named::Kernel(identity.file, handle)))
     }
 
-    /// Lets the index learn a name, where files are found by their names.
+    /// Records a name in the index, where files are found by their names.
     pub(super) fn record(
         &mut self,
         identity: Identity,
@@ -309,7 +310,7 @@ impl Files {
         self.shared.handles.seal(&self.cache.get(slot).named())
     }
 
-    /// The directory above an open one; the export's root is its own.
+    /// The parent of an open directory; the export's root is its own.
     ///
     /// # Errors
     /// [`Status::Stale`] when the directory was moved out of its export.
@@ -336,7 +337,7 @@ impl Files {
         Ok(self.insert(open, Some(directory)))
     }
 
-    /// Refuses a directory that is not the root of the file's export, nor below it.
+    /// Refuses a directory that is neither the root of the file's export nor below it.
     pub(super) fn must_lie_inside(&self, directory: &OwnedFd, file: FileId) -> Result<(), Status> {
         let _raised = self.search_anywhere()?;
         let root = HostInode::of(self.export(file.export).root()).map_err(status)?;
@@ -355,8 +356,7 @@ impl Files {
         Err(Status::Stale)
     }
 
-    /// Lets the index learn the name that an open file has at this moment, where files are found by
-    /// their names.
+    /// Records an open file's current name in the index, where files are found by their names.
     pub(super) fn learn_name(&mut self, slot: FileSlotId) {
         let open = self.cache.get(slot);
         let identity = open.identity;
@@ -369,9 +369,9 @@ impl Files {
         }
     }
 
-    /// Lets the index learn an object's name, and those of the directories above it, from the path
-    /// at which it is. What it cannot find out it leaves: the handle of an object without a known
-    /// name lives as long as that is open here.
+    /// Records an object's name, and those of the directories above it, from its path. Names that
+    /// cannot be determined are left out: the handle of an object without a known name is valid
+    /// while it is open here.
     fn learn(&mut self, identity: Identity, path: &[u8]) {
         let Ok(_raised) = self.search_anywhere() else { return };
         let mut buffer = [0; PATH_MAX];
@@ -396,14 +396,14 @@ impl Files {
             {
                 return;
             }
-            // A hint like all others: whoever follows it compares what he finds.
+            // A hint like all others: a lookup verifies what it finds.
             let _ = self.index.record(child, found.stx_ino, name);
             let file = FileId { inode: found.stx_ino, ..identity.file };
             (child, path) = (Identity { file, birth: Birth::of(&found) }, above);
         }
     }
 
-    /// The path at which an open file is; none when it has none any more.
+    /// The path of an open file; none when it has none left.
     fn path_of<'a>(&self, file: impl AsFd, buffer: &'a mut [u8; PATH_MAX]) -> Option<&'a [u8]> {
         let number = DecInt::from_fd(file);
         let len = readlinkat_raw(&self.shared.descriptors, number, buffer.as_mut_slice()).ok()?;
@@ -412,14 +412,14 @@ impl Files {
     }
 }
 
-/// The directory above, on the same mount.
+/// The parent directory, on the same mount.
 fn open_above(directory: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     openat2(directory, c"..", flags, Mode::empty(), resolve)
 }
 
-/// The status when the directory above cannot be opened.
+/// The status when the parent directory cannot be opened.
 fn status_above(error: Errno) -> Status {
     if error == Errno::XDEV { Status::Stale } else { status(error) }
 }

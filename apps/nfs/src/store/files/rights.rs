@@ -1,20 +1,19 @@
 //! Rights to a file's open content, in privileged mode.
 //!
-//! A descriptor opened by path only gives no right to anybody: each operation on it is judged by
-//! the kernel, for the user that the thread acts as. A descriptor for content carries the rights of
-//! whoever opened it. So a file remembers which user was last found to have the right to read it,
-//! and which to write it; anyone else is judged first (`faccessat2`). The same user on the same
-//! file costs no system call.
+//! A descriptor opened by path only confers no rights: the kernel checks each operation on it for
+//! the user that the thread acts as. A descriptor for content carries its opener's rights. So a
+//! file remembers the last user found to have the right to read it, and the last to write it; any
+//! other user is checked first (`faccessat2`). The same user on the same file costs no system call.
 //!
-//! **A right that is taken away ends at once.** The attributes that every READ and WRITE asks for
-//! anyhow show it: when mode, owner, group or ctime differ from what was seen before the user was
-//! judged, he is judged again; a READ's octets are dropped if he fails. A WRITE's own change of the
-//! ctime is let pass when mode, owner and group stay. (An access control list that someone changes
-//! in the instant of another's WRITE, and no mode bit with it, shows at the next change.)
+//! **A revoked right ends at once.** The attributes that every READ and WRITE reads anyway show it:
+//! when mode, owner, group or ctime differ from those seen before the user was checked, the check
+//! is repeated, and a READ's bytes are dropped if it fails. A WRITE's own change of the ctime is
+//! accepted when mode, owner and group stay. (A change of an access control list that coincides
+//! with another client's WRITE and alters no mode bit shows at the next change.)
 //!
-//! Beyond what the kernel says (RFC 1813 §4.4, and as knfsd does): the owner of a regular file
-//! reads and writes it whatever its mode says, for a client asks when it opens the file; and who
-//! may execute a file may read it, for how else should he.
+//! Beyond the kernel's rules (RFC 1813 §4.4, and as in knfsd): the owner of a regular file reads
+//! and writes it regardless of its mode, because a client checks only at open; and execute
+//! permission implies read, which running the file requires.
 
 use crate::store::{FileAttributes, FileTime};
 use rustix::fs::{Access, AtFlags, accessat};
@@ -28,8 +27,7 @@ use super::callers::Serial;
 use super::data::Want;
 use super::errno::status;
 
-/// Users whose rights to a file's content were found good, and the attributes by which they were
-/// judged.
+/// Users with rights to a file's content, and the attributes by which they were checked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cleared {
     seen: Option<RightsSeen>,
@@ -37,7 +35,7 @@ pub(super) struct Cleared {
     writer: Option<Serial>,
 }
 
-/// Attributes that decide about rights, or that change together with those that do.
+/// Attributes that decide about rights, or that change together with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RightsSeen {
     mode: u32,
@@ -63,7 +61,7 @@ impl Cleared {
 }
 
 impl Files {
-    /// Refuses the caller content that he has no right to. Without privilege there is but one
+    /// Refuses the caller access to content without the right. Without privilege there is only one
     /// caller, and opening decides.
     pub(super) fn must_be_cleared(&mut self, slot: FileSlotId, want: Want) -> Result<(), Status> {
         if self.shared.policy.is_none() {
@@ -75,7 +73,7 @@ impl Files {
             return Ok(());
         }
         if cleared.seen.is_none() {
-            // Looked at before the user is judged: whatever changes from here on shows.
+            // Read before the check: any later change shows.
             cleared.seen = Some(RightsSeen::of(&self.attributes(slot)?));
         }
         self.judge(slot, want)?;
@@ -98,7 +96,7 @@ impl Files {
         if is_owner || may_execute() { Ok(()) } else { Err(Status::Acces) }
     }
 
-    /// Asks the kernel whether the thread's user has a right.
+    /// Asks the kernel for a right of the thread's user.
     pub(super) fn ask(&self, slot: FileSlotId, need: Access) -> rustix::io::Result<()> {
         let (descriptors, number) = self.magic(slot);
         match self.shared.policy {
@@ -107,8 +105,8 @@ impl Files {
         }
     }
 
-    /// Looks at attributes just asked for; whether rights may have changed, and everyone is judged
-    /// again.
+    /// Compares attributes just read; returns true if rights may have changed, and all users are
+    /// checked again.
     pub(super) fn review(&mut self, slot: FileSlotId, found: &FileAttributes) -> bool {
         if self.shared.policy.is_none() {
             return false;
@@ -122,7 +120,7 @@ impl Files {
         true
     }
 
-    /// Takes the change of a file's ctime for our own, if nothing else changed with it.
+    /// Accepts a file's ctime change as our own, if nothing else changed with it.
     pub(super) fn expect_change(
         &mut self,
         slot: FileSlotId,

@@ -1,5 +1,5 @@
-//! The exports at this moment, as the roster has them and as each store copies them. MNT looks for
-//! another directory at the path of its export ([`super::paths`]).
+//! The current exports, in the roster and in each store's copy. MNT looks for another directory at
+//! the path of its export ([`super::paths`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,22 +19,21 @@ use crate::handle::Named;
 pub(super) struct Serving {
     pub exports: Arc<Exports>,
     pub mounts: Arc<Mounts>,
-    /// Exports whose calls may wait, and are carried out by helpers.
+    /// Exports whose calls may block, and are carried out by helpers.
     pub waiting: Arc<[ExportId]>,
-    /// Those rules by which `waiting` was found.
+    /// The rules that determine `waiting`.
     pub slow: Arc<SlowExports>,
-    /// Rules of exports for their clients; none where the server decides alone.
+    /// Client rules of exports; none if no export has any.
     pub access: Option<Arc<AccessTable>>,
     pub edition: u64,
 }
 
-/// The exports that all shards copy theirs from. No call looks at it, but for one with the handle
-/// of an unknown export.
+/// The exports that all shards copy. Only a call with the handle of an unknown export looks here.
 #[derive(Debug)]
 pub(super) struct Roster {
     serving: Mutex<Serving>,
     edition: AtomicU64,
-    /// Held by whoever makes a new edition: that may take long. No shard waits for it.
+    /// Held while a new edition is made, which may take long. No shard waits for it.
     pub reviving: Mutex<()>,
 }
 
@@ -52,12 +51,12 @@ impl Roster {
         Self { serving: Mutex::new(serving), edition: AtomicU64::new(0), reviving: Mutex::new(()) }
     }
 
-    /// The present ones.
+    /// The current exports.
     pub fn serving(&self) -> Serving {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets all shards serve another edition.
+    /// Publishes another edition to all shards.
     pub(super) fn publish(&self, serving: Serving) {
         let edition = serving.edition;
         *self.serving.lock().unwrap_or_else(PoisonError::into_inner) = serving;
@@ -82,7 +81,7 @@ impl SharedFiles {
         self.policy.is_some()
     }
 
-    /// Serves these exports from here on, by the rules that hold.
+    /// Serves these exports from now on, under the rules in force.
     pub(super) fn publish(&self, serving: Serving, exports: Exports) {
         let mounts = match self.policy {
             Some(_) => serving.mounts.renewed(&exports),
@@ -101,7 +100,7 @@ impl SharedFiles {
 }
 
 impl Files {
-    /// Serves what is exported now. No file may be in use.
+    /// Serves the current exports. No file may be in use.
     pub(super) fn renew(&mut self) {
         if !self.shared.roster.has_changed_since(&self.serving) {
             return;
@@ -122,8 +121,8 @@ impl Files {
         }
         let serving = self.serving.clone();
         for export in serving.exports.iter() {
-            // Without descriptors the root is opened by its names, of which it has none: MNT is
-            // asked again.
+            // Without free descriptors the root is opened by its names, of which it has none: MNT
+            // is retried.
             if self.cache.look_for(export.identity().file).is_none()
                 && let Ok(root) = self.root_of(export)
             {
@@ -147,7 +146,7 @@ impl Files {
 }
 
 impl SharedFiles {
-    /// The handle of an export's root; what MOUNT answers.
+    /// The handle of an export's root; MOUNT's answer.
     pub fn root(&self, export: &Export) -> FileHandle {
         self.seal_root(&self.roster.serving().mounts, export)
     }

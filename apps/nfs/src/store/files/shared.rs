@@ -1,4 +1,4 @@
-//! Parts that the stores of all shards share: the state directory, the exports, and the limits.
+//! State shared by the stores of all shards: the state directory, the exports, and the limits.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ pub struct FilesConfig {
     pub exports: Vec<ExportConfig>,
     /// Stores to open: one for each shard.
     pub shards: usize,
-    /// True if a change of a directory, or a SETATTR, is on stable storage before it is answered.
-    /// RFC 1813 §4.7 asks for it.
+    /// True if a change of a directory, or a SETATTR, is on stable storage before its reply, as RFC
+    /// 1813 §4.7 requires.
     pub sync_directories: bool,
     /// Users that callers act as.
     pub callers: Callers,
@@ -72,11 +72,11 @@ pub struct SharedFiles {
     pub(super) faults: StoreFaults,
     pub(super) sync_directories: bool,
     pub(super) open_files: usize,
-    /// Exports at a time, each of which keeps its root open.
+    /// Maximum number of exports at a time, each of which keeps its root open.
     pub(super) exports_max: usize,
-    /// The stores of helpers: their first number, how many there are, and the files of each.
+    /// The stores of helpers: their first number, their count, and the files of each.
     pub(super) helping: HelpingStores,
-    /// `/proc/self/fd`: through it a descriptor opened by path only becomes one for content.
+    /// `/proc/self/fd`: turns a descriptor opened by path only into one for content.
     pub(super) descriptors: OwnedFd,
     pub(super) notices: Vec<String>,
     /// Locked as long as this lives.
@@ -87,21 +87,20 @@ impl SharedFiles {
     /// Opens the state directory and the exports.
     ///
     /// # Errors
-    /// A sentence for whoever starts the server.
+    /// A sentence for the administrator.
     pub fn open(config: &FilesConfig) -> Result<Arc<Self>, StartError> {
         Self::open_waiting(config, &WaitingConfig::default())
     }
 
-    /// As [`open`](Self::open), with helpers that carry out the calls of exports that may wait.
+    /// As [`open`](Self::open), with helpers that carry out the calls of exports that may block.
     ///
     /// # Errors
-    /// A sentence for whoever starts the server.
+    /// A sentence for the administrator.
     pub fn open_waiting(
         config: &FilesConfig,
         waiting: &WaitingConfig,
     ) -> Result<Arc<Self>, StartError> {
-        // Else a WRITE behind the process' file size limit would end it. NFS3ERR_FBIG is the
-        // answer.
+        // Else a WRITE past the process' file size limit would kill it. NFS3ERR_FBIG is the answer.
         let ignored = stag_nfs_os::signal::ignore_file_size_limit();
         ignored.map_err(|error| StartError(format!("cannot ignore SIGXFSZ: {error}")))?;
         let (policy, mode) = config.callers.decide()?;
@@ -113,7 +112,7 @@ impl SharedFiles {
             within(START_LIMIT, export.path(), move || check_openat2(&copy))??;
         }
         waiting.slow.check(&exports)?;
-        // The file system of an absent export may be one that waits.
+        // The file system of an absent export may be one that blocks.
         let may_wait = !waiting.slow.of(&exports).is_empty()
             || (waiting.slow != SlowExports::None
                 && config.exports.iter().any(|it| it.is_mountpoint));
@@ -130,7 +129,7 @@ impl SharedFiles {
         let weak = notices(&exports, &mounts, &base, policy.is_none());
         let slow = if helpers > 0 { waiting.slow.clone() } else { SlowExports::None };
         let (open_files, helped) = open_files(config, helpers)?;
-        // Every store keeps the roots open beside the files of its calls.
+        // Every store keeps the roots open in addition to the files of its calls.
         let least = if helpers > 0 { helped.min(open_files) } else { open_files };
         let exports_max =
             exports.iter().count() + least.saturating_sub(HELPED_FILES_MIN as usize) / 2;
@@ -159,7 +158,7 @@ impl SharedFiles {
         }))
     }
 
-    /// Takes back one pin of a file.
+    /// Removes one pin of a file.
     pub(super) fn unpin(&self, file: &FileHandle) {
         if let Ok(named) = self.handles.open(file) {
             self.pins.unpin(named.file());
@@ -188,14 +187,14 @@ impl SharedFiles {
         self.pins.find_lock(self.descriptors.as_fd(), named.file(), range, exclusive)
     }
 
-    /// The exports at this moment.
+    /// The current exports.
     pub fn exports(&self) -> Arc<Exports> {
         self.roster.serving().exports
     }
 
-    /// Lets `wake` wake the shard with this number when another one meets a full file system, or a
-    /// program of the host comes in the way of a delegation. Without it, or before, that waits for
-    /// a second. Only the first counts.
+    /// Registers `wake` to wake this shard when another one meets a full file system, or a local
+    /// program conflicts with a delegation. Until then that waits for up to a second. Only the
+    /// first registration counts.
     pub fn attach_wakeup(&self, shard: usize, wake: impl Fn() + Send + Sync + 'static) {
         self.siblings.attach(shard, wake);
     }
@@ -205,7 +204,7 @@ impl SharedFiles {
         self.policy.is_some()
     }
 
-    /// Sentences to print at the start: the mode, and what is weaker than it could be.
+    /// Sentences to print at the start: the mode, and any weaknesses.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -215,13 +214,13 @@ impl SharedFiles {
         self.open_files
     }
 
-    /// Sixteen octets that tell this server from all others, also from those of its cluster, and
-    /// are the same after a restart.
+    /// Sixteen bytes that identify this server among all others, including its cluster's; stable
+    /// across restarts.
     pub fn identity(&self) -> [u8; 16] {
         self.state.identity()
     }
 
-    /// The write verifier at this moment (RFC 1813 §3.3.7).
+    /// The current write verifier (RFC 1813 §3.3.7).
     pub fn verifier(&self) -> Verifier {
         self.epoch.verifier()
     }
@@ -256,8 +255,8 @@ fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: boo
     notices
 }
 
-/// Refuses what only one gateway could serve: files that are found by an index of their names,
-/// which each gateway has for itself.
+/// Refuses exports that only one gateway could serve: files found by an index of their names, which
+/// is private to each gateway.
 pub(super) fn check_cluster(
     cluster: &Cluster,
     exports: &Exports,
@@ -287,13 +286,13 @@ pub(super) fn check_openat2(export: &Export) -> Result<(), StartError> {
     }
 }
 
-/// Files each shard may keep open, and each of so many helpers: all of these have a quarter. Raises
+/// Files each shard, and each of `helpers` helpers, may keep open; helpers share a quarter. Raises
 /// the soft limit on descriptors to the hard one.
 fn open_files(config: &FilesConfig, helpers: usize) -> Result<(usize, usize), StartError> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-        // Refused: the limit stays what it is, and the budget below follows it.
+        // If refused, the limit stays, and the budget below follows it.
         let _ = setrlimit(Resource::Nofile, raised);
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

@@ -1,9 +1,9 @@
-//! Messages between the stores of several shards: a file is gone, a descriptor to write by is in
-//! the way, or room is short.
+//! Messages between the stores of several shards: a file is gone, a write descriptor conflicts, or
+//! space is short.
 //!
 //! A file that one store removes keeps its space as long as another has it open. The others are
-//! told by mail, which wakes nobody: whoever sleeps reads it within a second. Only a store that
-//! meets a full file system wakes them, and waits a moment.
+//! notified by mail, which wakes no shard: a sleeping one reads it within a second. Only a store
+//! that meets a full file system wakes them, and waits briefly.
 
 use std::{
     sync::{
@@ -21,16 +21,16 @@ use crate::{handle::FileId, inbox::Inbox};
 pub(super) enum SiblingLetter {
     /// The file lost its last name.
     Removed(FileId),
-    /// The descriptor by which the file is written is in somebody's way.
+    /// The descriptor a file is written through conflicts with another use.
     StopWriting(FileId),
 }
 
-/// Letters that wait for one store. Those that find no room are found by looking at all open
-/// files.
+/// Letters queued for one store. When the queue is full, removed files are found by a search of all
+/// open files.
 const LETTERS: usize = 1_024;
-/// Longest time that a store which is short of room waits for the others.
+/// Longest time that a store short of space waits for the others.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Time between two looks at what they answered.
+/// Time between two checks for their answers.
 pub(super) const LOOK: Duration = Duration::from_micros(50);
 
 /// The stores of all shards.
@@ -41,36 +41,36 @@ pub(super) struct Siblings(Box<[Sibling]>);
 struct Sibling {
     inbox: Inbox<SiblingLetter>,
     letters: Mutex<Option<Receiver<SiblingLetter>>>,
-    /// Requests to close what is removed, so far.
+    /// Requests to close removed files, so far.
     asked: AtomicU64,
-    /// Requests carried out; all, where nobody has the store open.
+    /// Requests carried out; all, if the store is not open.
     done: AtomicU64,
 }
 
-/// One store's place among them.
+/// One store's registration.
 #[derive(Debug)]
 pub(super) struct Letters {
     shard: usize,
     mail: Option<Receiver<SiblingLetter>>,
 }
 
-/// A request to close what is removed.
+/// A request to close removed files.
 #[derive(Debug)]
 pub(super) struct RoomRequest {
     until: Instant,
     is_alone: bool,
-    /// Those that did not answer yet, each with the number of the request there.
+    /// Shards that have not answered yet, each with its request's number.
     waiting: Vec<(usize, u64)>,
 }
 
 /// The outcome of asking for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// There is nobody to ask.
+    /// There is no other store to ask.
     None,
-    /// Everybody closed what is removed.
+    /// All stores closed their removed files.
     Made,
-    /// Somebody did not answer yet.
+    /// A store has not answered yet.
     Awaited,
 }
 
@@ -82,7 +82,7 @@ impl Letters {
 }
 
 impl Siblings {
-    /// So many stores.
+    /// Creates this number of stores.
     pub fn new(shards: usize) -> Self {
         let sibling = |_| {
             let (inbox, letters) = Inbox::new(if shards > 1 { LETTERS } else { 1 });
@@ -92,7 +92,7 @@ impl Siblings {
         Self((0..shards).map(sibling).collect())
     }
 
-    /// The letters of store number `shard`, for whoever opens it first.
+    /// Opens the letters of store number `shard`; only the first caller gets the mail.
     pub fn open(&self, shard: usize) -> Letters {
         let sibling = self.0.get(shard);
         let mail = sibling.and_then(|sibling| {
@@ -102,7 +102,7 @@ impl Siblings {
         Letters { shard, mail }
     }
 
-    /// Lets `wake` wake the shard with this number when room is short, or for a reason of its own.
+    /// Registers `wake` to wake this shard when space is short, or for another event of the store.
     pub fn attach(&self, shard: usize, wake: impl Fn() + Send + Sync + 'static) {
         if let Some(sibling) = self.0.get(shard) {
             sibling.inbox.attach(wake);
@@ -116,7 +116,7 @@ impl Siblings {
         }
     }
 
-    /// Tells the others that a file lost its last name.
+    /// Notifies the others that a file lost its last name.
     pub fn tell_removed(&self, letters: &Letters, file: FileId) {
         for (_, sibling) in self.others(letters) {
             if sibling.inbox.put(SiblingLetter::Removed(file)).is_err() {
@@ -125,8 +125,8 @@ impl Siblings {
         }
     }
 
-    /// Asks the others not to keep a file open to write it, and wakes them for that. Those with
-    /// much mail do not hear of it.
+    /// Asks the others to close their write descriptors of a file, and wakes them. Stores with a
+    /// full queue miss the request.
     pub fn ask_to_stop_writing(&self, letters: &Letters, file: FileId) {
         for (_, sibling) in self.others(letters) {
             let _ = sibling.inbox.put(SiblingLetter::StopWriting(file));
@@ -134,14 +134,14 @@ impl Siblings {
         }
     }
 
-    /// Asks the others to close what is removed.
+    /// Asks the others to close removed files.
     pub fn ask_for_room(&self, letters: &Letters) -> RoomRequest {
         let waiting: Vec<_> =
             self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
         RoomRequest { until: Instant::now() + PATIENCE, is_alone: waiting.is_empty(), waiting }
     }
 
-    /// The outcome of a request; none while it is worth waiting for.
+    /// The outcome of a request; none while waiting is worthwhile.
     pub fn outcome(&self, request: &mut RoomRequest) -> Option<Room> {
         let RoomRequest { until, is_alone, waiting } = request;
         waiting
@@ -153,31 +153,31 @@ impl Siblings {
         }
     }
 
-    /// True when there is mail, until it was looked at.
+    /// True when there is mail, until it was checked.
     pub fn is_written_to(&self, letters: &Letters) -> bool {
         self.0.get(letters.shard).is_some_and(|sibling| sibling.inbox.is_filled())
     }
 
-    /// True when there is mail, once: one load when there is none.
+    /// True when there is mail, once; costs one load when there is none.
     pub fn has_mail(&self, letters: &Letters) -> bool {
         self.0.get(letters.shard).is_some_and(|sibling| sibling.inbox.look())
     }
 
-    /// The number of the last request to close what is removed, if it is not answered.
+    /// The number of the last unanswered request to close removed files.
     pub fn asked(&self, letters: &Letters) -> Option<u64> {
         let own = self.0.get(letters.shard)?;
         let asked = own.asked.load(Ordering::Acquire);
         (!own.has_done(asked)).then_some(asked)
     }
 
-    /// Tells whoever asked, up to this request, that all that was removed before it is closed.
+    /// Reports to the requesters, up to this request, that all files removed before it are closed.
     pub fn answer(&self, letters: &Letters, asked: u64) {
         if let Some(own) = self.0.get(letters.shard) {
             own.done.store(asked, Ordering::Release);
         }
     }
 
-    /// The store is gone: nobody needs to wait for it.
+    /// The store is gone: no shard needs to wait for it.
     pub fn leave(&self, letters: &Letters) {
         if let Some(own) = self.0.get(letters.shard) {
             own.done.store(u64::MAX, Ordering::Release);
@@ -203,7 +203,7 @@ impl Sibling {
 }
 
 impl Letters {
-    /// The next letter of another store.
+    /// The next letter from another store.
     pub fn next_letter(&self) -> Option<SiblingLetter> {
         self.mail.as_ref()?.try_recv().ok()
     }
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(siblings.asked(&b), Some(asked + 1));
     }
 
-    /// Waits for the outcome, as a store that is asked for nothing does.
+    /// Waits for the outcome, as a store without requests to serve does.
     fn await_outcome(siblings: &Siblings, mut request: RoomRequest) -> Room {
         loop {
             match siblings.outcome(&mut request) {

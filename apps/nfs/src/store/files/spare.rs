@@ -1,5 +1,5 @@
-//! One descriptor that is kept for opening what was just made: where there are no others, a request
-//! is put off before it makes an object and not afterwards, when its retry would find that.
+//! One spare descriptor for opening a new object. If no descriptor is free, a request is deferred
+//! before it makes an object and not afterwards, when its retry would find that object.
 
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
@@ -13,13 +13,13 @@ use super::{Files, SharedFiles};
 #[derive(Debug)]
 pub(super) struct SpareDescriptor {
     held: Option<OwnedFd>,
-    /// Number of the next opens that find no descriptor.
+    /// Number of next opens to fail for lack of a descriptor.
     #[cfg(test)]
     failing: core::cell::Cell<u32>,
 }
 
 impl Files {
-    /// Holds a descriptor for [`open_made`](Self::open_made).
+    /// Reserves a descriptor for [`open_made`](Self::open_made).
     ///
     /// # Errors
     /// [`Status::Jukebox`] when there is none.
@@ -31,7 +31,7 @@ impl Files {
         Ok(())
     }
 
-    /// Opens what was just made, in the place of the spare descriptor if there is no other.
+    /// Opens a new object, releasing the spare descriptor for it if no other is free.
     ///
     /// # Errors
     /// As `open` fails.
@@ -52,8 +52,8 @@ impl Files {
 }
 
 impl SpareDescriptor {
-    /// Takes the descriptor at the start, so that the number of open ones stays the same from then
-    /// on. Where there is none, the first request takes it.
+    /// Takes the descriptor at the start, so that the number of open ones is constant from then on.
+    /// If that fails, the first request takes it.
     pub(super) fn of(shared: &SharedFiles) -> Self {
         Self {
             held: fcntl_dupfd_cloexec(&shared.descriptors, 0).ok(),
@@ -62,7 +62,7 @@ impl SpareDescriptor {
         }
     }
 
-    /// Fails as a test has asked for.
+    /// Fails if a test has requested it.
     #[cfg(test)]
     fn check(&self) -> rustix::io::Result<()> {
         let failing = self.failing.get();
@@ -76,7 +76,7 @@ impl SpareDescriptor {
         Ok(())
     }
 
-    /// Makes the next opens find no descriptor.
+    /// Makes the next opens fail for lack of a descriptor.
     #[cfg(test)]
     pub(super) fn fail(&self, times: u32) {
         self.failing.set(times);

@@ -1,5 +1,5 @@
-//! [`Files`] as a [`Store`]: content is read to buffers of the shard, and written from wherever the
-//! call has it.
+//! [`Files`] as a [`Store`]: content is read to the shard's buffers, and written from the call's
+//! memory.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -28,20 +28,20 @@ use crate::store::{
     Visitor, WaitTicket, WriteDone, WritePayload,
 };
 
-/// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
-/// was asked for.
+/// A buffer for `wanted` bytes, or for fewer if memory is short: a READ may return less than
+/// requested.
 fn borrow(lender: &Lender<'_>, wanted: usize) -> Option<(Buf, usize)> {
     let lens = [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)];
     lens.into_iter().find_map(|len| lender(len).map(|buf| (buf, len)))
 }
 
-/// A READ whose octets are at the front of a buffer's spare room.
+/// A READ whose bytes are at the front of a buffer's spare room.
 fn filled(mut octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
     octets.extend(done.count as usize);
     gathered(octets, done, is_cut)
 }
 
-/// A READ whose octets are a buffer's content.
+/// A READ whose bytes are a buffer's content.
 fn gathered(octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
     let data = octets.freeze().into();
     let attributes = AttributeOctets::from(&done.attributes);
@@ -279,7 +279,7 @@ impl Procedures for Files {
                 return Ok(None);
             };
             if files.helpers.as_ref().is_some_and(Helpers::fetches_are_stuck) {
-                // Whoever waited here would wait as long as those do.
+                // Waiting here would take as long as the calls already deferred.
                 return Err(Failed { status: Status::Jukebox, about: None });
             }
             let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");

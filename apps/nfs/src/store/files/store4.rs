@@ -1,4 +1,4 @@
-//! [`Files`] by the procedures of version 4, and with rooms to fill.
+//! Version 4 procedures of [`Files`], and reads into given buffers.
 
 use rustix::fs::FallocateFlags;
 use stag_pools::Extent;
@@ -118,7 +118,7 @@ impl Procedures4 for Files {
                 clone_block: limits.clone_block,
                 has_xattrs: limits.has_xattrs,
                 time_delta_ns: limits.grain.delta_ns(),
-                // A clock that is set back takes the times with it.
+                // Setting the clock back moves the times back, too.
                 change_grows: false,
             })
         })

@@ -1,4 +1,4 @@
-//! Stable storage, and the write verifier that tells when it failed us (RFC 1813 §3.3.7, §3.3.21).
+//! Stable storage, and the write verifier that reports its failures (RFC 1813 §3.3.7, §3.3.21).
 
 use core::hash::Hasher as _;
 use std::path::Path;
@@ -11,12 +11,12 @@ use stag_protocol::nfs::v3::Verifier;
 
 use crate::state::{StartError, cannot};
 
-/// The write verifier of this run: boot id, start time, and how many syncs failed since.
+/// The write verifier of this run: boot id, start time, and number of failed syncs.
 ///
-/// It is one for all shards. A writer takes it *before* it writes and a committer *after* its sync,
-/// so that a failure in between shows. (The kernel reports a failed write-back to every descriptor
-/// that was open then. One that is opened in the instant between another shard's failed sync and
-/// its count here is not told; the window is a few instructions wide.)
+/// All shards share it. A writer takes it *before* it writes and a committer *after* its sync, so
+/// that a failure in between shows. (The kernel reports a failed write-back to every descriptor
+/// open at the time. A descriptor opened between another shard's failed sync and its count here
+/// gets no report; the window is a few instructions wide.)
 #[derive(Debug)]
 pub(in crate::store) struct Epoch {
     base: u64,
@@ -24,10 +24,10 @@ pub(in crate::store) struct Epoch {
 }
 
 impl Epoch {
-    /// The verifier of a run that begins at this moment.
+    /// The verifier of a run that begins now.
     ///
     /// # Errors
-    /// A sentence when the host does not say which boot this is.
+    /// A sentence when the host's boot id cannot be read.
     pub fn of_now() -> Result<Self, StartError> {
         let path = Path::new("/proc/sys/kernel/random/boot_id");
         let boot_id = std::fs::read(path).map_err(cannot("read", path))?;
@@ -45,19 +45,18 @@ impl Epoch {
         Self { base: hasher.finish(), failed_syncs: Arc::default() }
     }
 
-    /// The verifier at this moment.
+    /// The current verifier.
     pub fn verifier(&self) -> Verifier {
         // RFC 1813 §3.3.7 [1813-45]: the write verifier stays while no unstable data is lost
         self.base.wrapping_add(self.failed_syncs.load(Ordering::Acquire)).to_be_bytes()
     }
 
-    /// The count of failed syncs, for whoever syncs in another thread: adding one changes the
-    /// verifier.
+    /// The count of failed syncs, for syncs in other threads: adding one changes the verifier.
     pub fn failed_syncs(&self) -> &Arc<AtomicU64> {
         &self.failed_syncs
     }
 
-    /// A sync failed: what was unstable may be lost.
+    /// Records a failed sync: unstable data may be lost.
     pub fn advance(&self) {
         self.failed_syncs.fetch_add(1, Ordering::AcqRel);
     }

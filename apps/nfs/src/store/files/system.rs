@@ -7,7 +7,7 @@ use super::errno::status;
 use super::{Files, Intent};
 use crate::store::{Failed, FileAttributes, TRANSFER_MAX};
 
-/// Octets of directory entries that a client should ask for at once.
+/// Bytes of directory entries that a client should request at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
 
 type FsAttributes<T> = Result<(T, FileAttributes), Failed<Option<FileAttributes>>>;
@@ -37,7 +37,7 @@ impl Files {
         Ok((fsstat, attributes))
     }
 
-    /// FSINFO (RFC 1813 §3.3.19). The largest file is what the export's file system says
+    /// FSINFO (RFC 1813 §3.3.19). The largest file size is that of the export's file system
     /// (`limits`).
     ///
     /// # Errors

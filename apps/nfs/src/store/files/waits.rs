@@ -1,17 +1,17 @@
-//! Calls that wait without stopping their shard.
+//! Calls that block without blocking their shard.
 //!
-//! **Exports whose calls may wait**: those on a file system of the network or of another process
-//! ([`SlowExports`]). Each helper has a store of its own ([`FilesBackend`]), one more beside those
-//! of the shards, and carries out whole calls with it, as their callers. Where a file is open in
-//! several of these stores, each hears of a write-back that failed by its own descriptor, and
-//! changes the verifier for all.
+//! **Exports whose calls may block**: those on a network file system or one of another process
+//! ([`SlowExports`]). Each helper has a store of its own ([`FilesBackend`]), in addition to the
+//! shards' stores, and carries out whole calls with it, as their callers. If a file is open in
+//! several of these stores, each gets a write-back failure from its own descriptor, and changes the
+//! verifier for all.
 //!
-//! **Syncs**, of every export: a call that owes one is carried out here but for the sync. It is
-//! answered when a helper has synced, by a duplicate of the shard's own descriptor: the kernel
-//! tells of a failed write-back to those who had the file open then.
+//! **Syncs**, of every export: a call that requires one is carried out here except for the sync. It
+//! is answered when a helper has synced, by a duplicate of the shard's own descriptor: the kernel
+//! reports a failed write-back to the descriptors open at the time.
 //!
-//! **Long copies**, of every export: the shard opens both files and judges the call, and a helper
-//! has the kernel copy by duplicates of its descriptors (`content_copy`).
+//! **Long copies**, of every export: the shard opens both files and checks the call. A helper has
+//! the kernel copy through duplicates of the shard's descriptors (`content_copy`).
 
 use core::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,15 +35,15 @@ use crate::store::{
     StoreOperation, StoreOutcome, WaitTicket, perform,
 };
 
-/// Exports whose calls may wait.
+/// Exports whose calls may block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SlowExports {
     /// None: all calls are made by the shards.
     None,
-    /// Those on a file system of the network, or of another process.
+    /// Exports on a network file system, or one of another process.
     #[default]
     ByFileSystem,
-    /// These, and those on such a file system.
+    /// These exports, and those on such a file system.
     Named(Vec<String>),
     /// All.
     All,
@@ -61,7 +61,7 @@ impl SlowExports {
         }
     }
 
-    /// Ids of those among `exports`.
+    /// Ids of the slow ones among `exports`.
     pub(super) fn of(&self, exports: &Exports) -> Arc<[ExportId]> {
         exports.iter().filter(|export| self.has(export)).map(Export::id).collect()
     }
@@ -77,26 +77,26 @@ impl SlowExports {
     }
 }
 
-/// Waiting without stopping a shard, for the stores of a process.
+/// Configuration of blocking calls for the stores of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WaitingConfig {
-    /// Helpers that the process starts; none: all calls are made by the shards.
+    /// Number of helpers that the process starts; with none, the shards make all calls.
     pub helpers: usize,
-    /// Exports whose calls they carry out.
+    /// Exports whose calls the helpers carry out.
     pub slow: SlowExports,
 }
 
 impl WaitingConfig {
-    /// The usual number of helpers, for exports by their file system.
+    /// The default number of helpers, for exports chosen by their file system.
     pub const USUAL: Self = Self { helpers: THREADS, slow: SlowExports::ByFileSystem };
 }
 
 /// Stores of helpers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HelpingStores {
-    /// Number of the first, behind those of the shards.
+    /// Number of the first, after those of the shards.
     pub first: usize,
-    /// Their number; none where no export is slow.
+    /// Their count; zero if no export is slow.
     pub count: usize,
     /// Files that each keeps open.
     pub open_files: usize,
@@ -107,7 +107,7 @@ pub(super) struct HelpingStores {
 pub struct FilesBackend(Arc<SharedFiles>);
 
 impl FilesBackend {
-    /// The part of `shared` that helpers have; none where no export's calls may wait.
+    /// Creates the helpers' part of `shared`; none if no export's calls may block.
     pub fn of(shared: &Arc<SharedFiles>) -> Option<Self> {
         (shared.helping.count > 0).then(|| Self(Arc::clone(shared)))
     }
@@ -186,7 +186,7 @@ impl FilesHelper {
     }
 }
 
-/// A call that was carried out but for its syncs, or for the octets of a COPY.
+/// A call that was carried out except for its syncs, or for the bytes of a COPY.
 #[derive(Debug)]
 struct LateCall {
     call: StoreCall,
@@ -195,17 +195,17 @@ struct LateCall {
     copies_to: Option<FileId>,
 }
 
-/// Calls of one shard that wait for their syncs, and the syncs that the present call owes.
+/// Calls of one shard that await their syncs, and the syncs that the current call requires.
 #[derive(Debug, Default)]
 pub(crate) struct LateCalls {
     /// By ticket.
     calls: Vec<Option<LateCall>>,
-    /// The syncs that were put off so far; none while they are not.
+    /// The syncs deferred so far; none while syncs are not deferred.
     owed: RefCell<Option<Vec<OwedSync>>>,
 }
 
 impl Files {
-    /// Returns true if a call about an object is not the shard's to carry out to its end.
+    /// Returns true if a call on an object must not be completed by the shard.
     pub(super) fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
         self.helpers.is_some()
             && match effort {
@@ -224,7 +224,7 @@ impl Files {
         !slow.is_empty() && HandleKey::claimed_export(object).is_some_and(|id| slow.contains(&id))
     }
 
-    /// The lane of a call that a helper has to carry out; none for those that are ours.
+    /// The lane of a call that a helper has to carry out; none for the shard's own calls.
     fn lane_of(&self, call: &StoreCall) -> Option<HelperLane> {
         if matches!(call.operation, StoreOperation::Mount) {
             return Some(HelperLane::ROOTS);
@@ -234,7 +234,7 @@ impl Files {
         HandleKey::claimed_export(&slow).map(|id| HelperLane(id.0))
     }
 
-    /// Begins a call: gives it to a helper, or carries it out but for its syncs.
+    /// Begins a call: gives it to a helper, or carries it out except for its syncs.
     pub(super) fn begin_call(&mut self, mut call: StoreCall, ticket: WaitTicket) -> Begun {
         if let (Some(lane), Some(helpers)) = (self.lane_of(&call), &self.helpers) {
             return match helpers.perform(lane, call, ticket) {
@@ -267,7 +267,7 @@ impl Files {
         };
         let late = LateCall { call, outcome, copies_to: None };
         match refused {
-            // What was done cannot be taken back: the shard waits itself.
+            // The call cannot be undone: the shard waits itself.
             Some(owed) => {
                 let synced = owed.iter().try_for_each(|owed| owed.extent.sync(&owed.file));
                 Begun::Done(self.end_late(ticket, late, self.judge_sync(synced)))
@@ -279,7 +279,7 @@ impl Files {
         }
     }
 
-    /// Gives a helper the work of a COPY. Where none takes it, the shard copies a little itself.
+    /// Gives a helper the work of a COPY. If none takes it, the shard copies a little itself.
     fn go_on_copying(&mut self, call: StoreCall, ticket: WaitTicket, begun: CopyBegun) -> Begun {
         let (work, target, done) = match begun {
             CopyBegun::Done(outcome) => {
@@ -304,7 +304,7 @@ impl Files {
         Begun::Done(StoreCallDone { ticket, call, outcome })
     }
 
-    /// The next call that a helper has brought to its end.
+    /// The next call that a helper has completed.
     pub(super) fn next_call_done(&mut self) -> Option<StoreCallDone> {
         loop {
             match self.helpers.as_ref()?.next_done()? {
@@ -330,7 +330,7 @@ impl Files {
         }
     }
 
-    /// The end of a call whose syncs are over.
+    /// Completes a call whose syncs have ended.
     fn end_late(
         &self,
         ticket: WaitTicket,
@@ -350,12 +350,12 @@ impl Files {
         StoreCallDone { ticket, call, outcome }
     }
 
-    /// Lets a helper sync later what the present call has to have synced, if it is one whose syncs
-    /// are put off.
+    /// Leaves a sync of the current call to a helper, if its syncs are deferred; false if the
+    /// caller has to sync.
     pub(super) fn owes(&self, file: impl AsFd, extent: SyncExtent) -> bool {
         let mut owed = self.late.owed.borrow_mut();
         let Some(owed) = &mut *owed else { return false };
-        // Without a descriptor it is synced here.
+        // Without a free descriptor the caller syncs here.
         let Ok(file) = fcntl_dupfd_cloexec(file, 0) else { return false };
         owed.push(OwedSync { file, extent });
         true
@@ -376,7 +376,7 @@ impl LateCalls {
     }
 }
 
-/// The outcome of a call whose sync failed: it was done, and may be lost.
+/// The outcome of a call whose sync failed: it was carried out, and may be lost.
 fn unsynced(outcome: StoreOutcome, status: Status) -> StoreOutcome {
     match outcome {
         StoreOutcome::Set(Ok(about)) => StoreOutcome::Set(Err(Failed { status, about })),

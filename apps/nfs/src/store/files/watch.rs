@@ -1,10 +1,10 @@
-//! Files that version 4 has delegated although programs of the host may change them: each has a
-//! read lease, for which whoever opens the file for writing or cuts it waits, and an inotify watch,
-//! which tells of what leases do not stop: other names, other attributes.
+//! Watching of delegated files that local programs may change. Each has a read lease, which blocks
+//! programs that open it for writing or truncate it, and an inotify watch, which reports changes
+//! that leases do not stop: other names, other attributes.
 //!
-//! One thread is told by the system (`stag-watch`), and tells the shard that has asked. A file is
-//! told of once, and once more when a program begins to wait for it; the shard recalls its
-//! delegations, and then stops watching.
+//! One thread (`stag-watch`) receives the system's events and reports them to the shard that
+//! watches. A file is reported once, and once more when a program starts waiting for it; the shard
+//! recalls its delegations, and then stops watching.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
@@ -35,19 +35,19 @@ const EVENTS: WatchFlags = WatchFlags::ATTRIB
     .union(WatchFlags::MODIFY)
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::DELETE_SELF);
-/// Octets of events that are read at once.
+/// Bytes of events that are read at once.
 const EVENTS_LEN: usize = 4_096;
-/// Seconds that the system lets a program wait for a lease; 0: for ever.
+/// Seconds that the system lets a program wait for a lease; 0: forever.
 const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
-/// As many where nobody has changed that.
+/// The system's default.
 const USUAL_BREAK_TIME: u64 = 45;
 
-/// Files of one store that are watched, and the thread that is told of them.
+/// Watched files of one store, and the thread that receives their events.
 #[derive(Debug)]
 pub(super) struct HostWatch {
     watch: Arc<Watch>,
     leases: LeaseThread,
-    /// Files watched at most: a descriptor each.
+    /// Files watched at most; each takes a descriptor.
     limit: usize,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,10 +57,10 @@ pub(super) struct HostWatch {
 struct Watch {
     files: Mutex<Watched>,
     inotify: OwnedFd,
-    /// Ends the wait of the thread.
+    /// Wakes the thread to end it.
     bell: OwnedFd,
     is_over: AtomicBool,
-    /// There may be files that were touched.
+    /// True if files may have been touched.
     is_filled: AtomicBool,
 }
 
@@ -68,28 +68,28 @@ struct Watch {
 struct Watched {
     files: HashMap<FileId, WatchedFile>,
     by_lease: HashMap<RawFd, FileId>,
-    /// One watch has all files of an inode: an inode may be in several exports.
+    /// One inotify watch covers all files of an inode, which may be in several exports.
     by_event: HashMap<i32, Vec<FileId>>,
-    /// Those that the shard has not heard of yet.
+    /// Files not yet reported to the shard.
     touched: VecDeque<TouchedFile>,
 }
 
 #[derive(Debug)]
 struct WatchedFile {
     handle: FileHandle,
-    /// The file, open for reading: the lease is that of this description.
+    /// The file, open for reading: the lease belongs to this description.
     lease: OwnedFd,
     event: i32,
     is_touched: bool,
-    /// A program waits for it, as the shard was told.
+    /// True once the shard was notified that a program waits for it.
     is_awaited: bool,
 }
 
 impl Watched {
-    /// Notes that a file was touched. False if that was known, or it is not watched.
+    /// Records that a file was touched. False if that was known, or it is not watched.
     fn touch(&mut self, file: FileId, patience: Option<Duration>) -> bool {
         let Some(watched) = self.files.get_mut(&file) else { return false };
-        // A limit to the wait is news, whatever was told before.
+        // A limit to the wait is news, whatever was reported before.
         let is_first_wait = patience.is_some() && !watched.is_awaited;
         watched.is_awaited |= is_first_wait;
         let is_new = !std::mem::replace(&mut watched.is_touched, true) || is_first_wait;
@@ -103,13 +103,13 @@ impl Watched {
         files.into_iter().fold(false, |any, file| self.touch(file, patience) | any)
     }
 
-    /// Somebody waits for a lease.
+    /// Handles the signal that a program waits for a lease.
     fn take_signal(&mut self, signal: LeaseSignal) -> bool {
         let is_broken = |file: &FileId| {
             let watched = self.files.get(file);
             watched.is_some_and(|watched| !lease::is_whole(&watched.lease))
         };
-        // The descriptor may be another file's by now.
+        // The descriptor may belong to another file by now.
         let broken: Vec<_> = match signal {
             LeaseSignal::Of(lease) => {
                 self.by_lease.get(&lease).copied().filter(is_broken).into_iter().collect()
@@ -131,11 +131,11 @@ impl Watched {
     }
 }
 
-/// Time after which the system takes a lease that somebody waits for, and some before; none where
-/// it waits for ever.
+/// Three quarters of the time after which the system breaks a lease that a program waits for; none
+/// if it waits forever.
 fn lease_patience() -> Option<Duration> {
     let found = std::fs::read_to_string(BREAK_TIME).ok();
-    // It cannot be read without a descriptor.
+    // Reading requires a free descriptor.
     let seconds = found.and_then(|found| found.trim().parse().ok()).unwrap_or(USUAL_BREAK_TIME);
     (seconds > 0).then(|| Duration::from_secs(seconds) / 4 * 3)
 }
@@ -145,8 +145,8 @@ impl Watch {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for what the system tells, until it is over. Calls `wake` when there is something for
-    /// the shard.
+    /// Waits for the system's events until the end. Calls `wake` when there are events for the
+    /// shard.
     fn run(&self, signals: &LeaseSignals, wake: impl Fn()) {
         let mut room = [MaybeUninit::uninit(); EVENTS_LEN];
         loop {
@@ -154,7 +154,7 @@ impl Watch {
                 .map(|one| PollFd::from_borrowed_fd(one, PollFlags::IN));
             match poll(&mut all, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // Without memory for a moment.
+                // Out of memory for a moment.
                 Err(_) => thread::sleep(Duration::from_millis(10)),
             }
             if self.is_over.load(Ordering::Acquire) {
@@ -177,7 +177,7 @@ impl Watch {
 }
 
 impl HostWatch {
-    /// Starts the thread, which calls `wake` when there is something for the shard.
+    /// Starts the thread, which calls `wake` when there are events for the shard.
     fn start(limit: usize, wake: impl Fn() + Send + 'static) -> rustix::io::Result<Self> {
         let watch = Arc::new(Watch {
             files: Mutex::default(),
@@ -198,8 +198,8 @@ impl HostWatch {
         Ok(Self { watch, leases, limit, thread: Some(thread) })
     }
 
-    /// Watches a file, if nobody has it open for writing. `open` opens it for reading; `is_same` is
-    /// asked when nothing can change any more without a word.
+    /// Watches a file, unless it is open for writing. `open` opens it for reading; `is_same` is
+    /// called once every further change will be reported.
     fn begin(
         &self,
         file: FileId,
@@ -234,7 +234,7 @@ impl HostWatch {
         is_good
     }
 
-    /// Stops watching a file: whoever waits for its lease goes on.
+    /// Stops watching a file; programs that wait for its lease proceed.
     fn end(&self, file: FileId) {
         let mut all = self.watch.files();
         let Some(WatchedFile { lease, event, .. }) = all.files.remove(&file) else { return };
@@ -245,10 +245,10 @@ impl HostWatch {
         });
         if is_last {
             all.by_event.remove(&event);
-            // It is gone already where the file is.
+            // If the file is gone, so is the watch.
             let _ = inotify::remove_watch(&self.watch.inotify, event);
         }
-        // With it goes the lease. Its number may be another file's from here on.
+        // This releases the lease. The descriptor's number may be reused from here on.
         drop(lease);
     }
 
@@ -281,7 +281,7 @@ impl Drop for HostWatch {
     }
 }
 
-/// The thread: it tells whether it can begin, and by which name leases know it.
+/// The thread's body: reports whether it could start, and its id for leases.
 fn watch_until_over(
     watch: &Watch,
     started: &SyncSender<rustix::io::Result<LeaseThread>>,
@@ -294,7 +294,7 @@ fn watch_until_over(
     }
 }
 
-/// The path by which the system finds an open file.
+/// The path through which the system finds an open file.
 fn link(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -320,11 +320,11 @@ impl Files {
     pub(super) fn watch_file(&mut self, handle: &FileHandle, change: u64) -> bool {
         let Ok(named) = self.shared.handles.open(handle) else { return false };
         let file = named.file();
-        // Where calls wait, there are no leases, or the system asks somebody else for them.
+        // Exports with blocking calls have no leases, or the system requests them elsewhere.
         if self.is_slow(handle) {
             return false;
         }
-        // Our own descriptor to write by is in the way, too.
+        // Our own write descriptor conflicts, too.
         if let Some(slot) = self.cache.look_for(file) {
             self.stop_writing_now(slot);
         }
@@ -343,7 +343,7 @@ impl Files {
         };
         let begun = watch.begin(file, handle, open, is_same);
         if !begun {
-            // Whoever asks again may find it free.
+            // A retry may succeed.
             self.shared.siblings.ask_to_stop_writing(&self.letters, file);
         }
         begun

@@ -1,8 +1,8 @@
-//! Extended attributes (RFC 8276): those of the host in its namespace `user.`, which stands in
-//! front of every name there and in none here. The kernel judges the caller.
+//! Extended attributes (RFC 8276), stored in the host's namespace `user.`, whose prefix names here
+//! lack. The kernel checks the caller's rights.
 //!
-//! A file that is opened by path only takes no such call by its descriptor: it is named by its link
-//! in `/proc/self/fd`.
+//! A path-only descriptor does not support these calls, so a file is named by its link in
+//! `/proc/self/fd`.
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -18,10 +18,10 @@ use crate::store::{
     Failed, FileAttributes, ObjectChange, StoreResult, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
 };
 
-/// The namespace, which stands in front of every name.
+/// The namespace, a prefix of every name on the host.
 const NAMESPACE: &[u8] = b"user.";
 
-/// A name of the host's, or a path in `/proc/self/fd`.
+/// A name on the host, or a path in `/proc/self/fd`.
 pub(super) struct ShortText {
     octets: [u8; NAMESPACE.len() + XATTR_NAME_MAX],
     len: usize,
@@ -31,7 +31,7 @@ impl ShortText {
     /// A name with its namespace.
     ///
     /// # Errors
-    /// [`Status::Inval`] for none, [`Status::NameTooLong`].
+    /// [`Status::Inval`] for an empty name, [`Status::NameTooLong`].
     fn name(name: &[u8]) -> Result<Self, Status> {
         match name {
             [] => return Err(Status::Inval),
@@ -56,7 +56,7 @@ impl ShortText {
     }
 }
 
-/// The status for an error of a call about attributes.
+/// The status for an error of an extended attribute call.
 fn xattr_status(error: Errno) -> Status {
     match error {
         Errno::NODATA => Status::NoEnt,
@@ -82,7 +82,7 @@ impl Files {
         outcome.map_err(|status| Failed { status, about: self.attributes(slot).ok() })
     }
 
-    /// Reads the value of an attribute to the front of `room`; its length.
+    /// Reads the value of an attribute to the front of `room`; returns its length.
     pub(super) fn xattr_to(
         &mut self,
         file: &FileHandle,
@@ -92,7 +92,7 @@ impl Files {
         let slot = self.resolve(file, Intent::Look)?;
         let outcome = ShortText::name(name).and_then(|name| {
             let path = self.path_of_link(slot);
-            // No room asks for the length only.
+            // An empty buffer would only query the length.
             if room.is_empty() {
                 return Err(Status::TooSmall);
             }
@@ -102,8 +102,8 @@ impl Files {
         self.failed_on(slot, outcome)
     }
 
-    /// Writes the names of all attributes to the front of `room`, each with a zero octet behind it;
-    /// their length.
+    /// Writes the names of all attributes to the front of `room`, each followed by a zero byte;
+    /// returns their length.
     pub(super) fn xattr_names_to(
         &mut self,
         file: &FileHandle,
@@ -122,7 +122,7 @@ impl Files {
         self.failed_on(slot, outcome)
     }
 
-    /// The names in the namespace, in the order of their octets.
+    /// The names in the namespace, in byte order.
     fn listed_names(&self, slot: FileSlotId) -> Result<Vec<Box<[u8]>>, Status> {
         let mut list = vec![0; XATTR_MAX];
         let len = match listxattr(self.path_of_link(slot).octets(), &mut list[..]) {

@@ -1,4 +1,4 @@
-//! COPY by helpers, and what ALLOCATE, DEALLOCATE and CLONE make stable.
+//! Tests of COPY by helpers, and of the stability after ALLOCATE, DEALLOCATE and CLONE.
 
 use super::*;
 use crate::store::{
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MIB: usize = 1 << 20;
 
 impl Lab {
-    /// Begins a COPY of all there is and gives the call's outcome, and true if a helper made it.
+    /// Begins a COPY of everything; returns the call's outcome, and true if a helper made it.
     fn copy(&mut self, from: &FileHandle, to: &FileHandle) -> (StoreCallDone, bool) {
         let caller =
             Caller { user: User::Anyone, address: PeerAddress::Simulated, is_proven: true };
@@ -56,7 +56,7 @@ fn a_long_copy_is_one_call_and_a_helper_makes_it() {
     assert_eq!(copied.file.after.unwrap().size, copied.count);
     let copy = fs::read(lab.path("g")).unwrap();
     assert!(copy[..] == octets[..copied.count as usize]);
-    // What a COMMIT has to bring to stable storage is known.
+    // The file is marked for the next COMMIT.
     let slot = lab.files.resolve(&target, Intent::Look).unwrap();
     assert!(lab.files.cache.get(slot).unsynced);
     assert_eq!(done.ticket, WaitTicket(3));

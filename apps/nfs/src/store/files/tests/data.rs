@@ -87,8 +87,8 @@ fn a_failed_sync_changes_the_verifier_for_every_shard() {
     lab.files.failing_syncs.set(1);
     let failed = lab.files.commit(&handle).unwrap_err();
     assert_eq!((failed.status, failed.about.after.is_some()), (Status::Io, true));
-    // The kernel reports the loss once: a COMMIT that is tried again succeeds, but never with the
-    // verifier of lost data.
+    // The kernel reports the loss once: a repeated COMMIT succeeds, but never with the verifier of
+    // lost data.
     let second = lab.files.commit(&handle).unwrap().verifier;
     assert_ne!(second, first);
     lab.files.flush().unwrap();
@@ -149,7 +149,7 @@ fn a_full_disk_answers_that_no_space_is_left() {
     }
 }
 
-/// Runs in a mount namespace of its own.
+/// Runs in its own mount namespace.
 #[test]
 #[ignore = "started by a_full_disk_answers_that_no_space_is_left"]
 fn inside_a_full_disk() {
@@ -183,7 +183,7 @@ fn a_full_state_directory_keeps_its_records_waiting() {
     }
 }
 
-/// Runs in a mount namespace of its own.
+/// Runs in its own mount namespace.
 #[test]
 #[ignore = "started by a_full_state_directory_keeps_its_records_waiting"]
 fn inside_a_full_state_directory() {
@@ -197,7 +197,7 @@ fn inside_a_full_state_directory() {
     let mut lab = Lab::at(home, |_| {});
     let names: Vec<_> = (0..100).map(|number| format!("{number:0>200}")).collect();
     let handles: Vec<_> = names.iter().map(|name| lab.file(name, b"x")).collect();
-    // Leaves room for a part of the records: a torn one lies at the end.
+    // Leaves room for a part of the records, so that the log ends with a torn one.
     let _ = fs::write(state.join("filler"), vec![1; 100_000]);
     fs::OpenOptions::new().write(true).open(state.join("filler")).unwrap().set_len(40_000).unwrap();
     for _ in 0..3 {

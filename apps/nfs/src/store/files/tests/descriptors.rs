@@ -1,4 +1,5 @@
-//! A process without descriptors: what a call needs stays open when room is made.
+//! Tests of a process without free descriptors: files that a call needs stay open when room is
+//! made.
 
 use super::idle::*;
 use super::*;
@@ -22,7 +23,7 @@ fn a_process_without_descriptors_closes_idle_files() {
             assert_eq!(lab.content(handle).unwrap(), b"x");
         }
         let late = lab.file("late", b"x");
-        // Somebody else takes the rest: connections, say.
+        // Connections, for example, take the rest.
         let others: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
         assert_eq!(lab.content(&late).unwrap(), b"x");
         let others_since: Vec<_> =
@@ -63,7 +64,7 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
         let [a, b, other, file] = ["a", "b", "other", "a/f"].map(|path| lab.find(path));
         let how =
             CreateMode::Unchecked(NewAttributes { size: Some(0), ..NewAttributes::default() });
-        // Each succeeds, or the client is told to come again; none takes one file for another.
+        // Each succeeds, or the client is asked to retry; none takes one file for another.
         let calls: [&Refusal<'_>; 5] = [
             &|files| {
                 files
@@ -78,7 +79,7 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
             &|files| files.create(&a, b"f", &how).err().map(|failed| failed.status),
             &|files| files.create(&a, b"h", &guarded(0o600)).err().map(|failed| failed.status),
         ];
-        // So many descriptors are there when the call begins, and so many files can be closed.
+        // These descriptors are free when the call begins, and these files can be closed.
         let rooms = (0..4).flat_map(|spare| (0..4).map(move |behind| (spare, behind)));
         for ((spare, behind), call) in rooms.flat_map(|room| calls.map(|call| (room, call))) {
             lab.rest(65, |_| {});
@@ -105,7 +106,7 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
 fn a_shard_that_waits_for_room_closes_what_the_other_one_removed_before_it_says_so() {
     let mut lab = Lab::with(|config| config.shards = 3);
     let (root, shared) = (lab.root(), Arc::clone(lab.files.shared()));
-    // Both wait for a third one, which takes its time.
+    // Both wait for a third one, which is slow.
     let (is_over, slow_is_over) = std::sync::mpsc::channel::<()>();
     let third = Arc::clone(&shared);
     let slow = std::thread::spawn(move || {
@@ -123,7 +124,7 @@ fn a_shard_that_waits_for_room_closes_what_the_other_one_removed_before_it_says_
             files.getattr(&file).unwrap();
             files.remove(&root, own.as_bytes()).unwrap();
             tell.send(()).unwrap();
-            // It has looked at all its files when the other one removes one of them.
+            // It has checked all its files when the other one removes one of them.
             let _ = files.make_room(Errno::NOSPC, &[]);
             tell.send(()).unwrap();
         }
@@ -155,7 +156,7 @@ fn a_directory_that_a_call_uses_is_not_let_go_when_its_name_seemed_to_be_replace
     let [target, source] =
         [&root, &dir].map(|handle| lab.files.directory(handle, Intent::Change).unwrap());
     lab.files.cache.pair(source, target);
-    // Somebody moved it between the look at the name and RENAME's own replacement of that.
+    // The directory was moved between the lookup of the name and RENAME's own replacement.
     std::thread::sleep(YOUTH);
     let identity = lab.files.cache.get(source).identity;
     lab.files.let_go(identity, FileKind::Directory);
@@ -169,7 +170,7 @@ fn an_object_that_was_made_is_answered_without_a_descriptor_to_spare() {
     let mut lab = Lab::new();
     let root = lab.root();
     let set = NewAttributes::default();
-    // The second open of a CREATE finds none, nor does it after idle files were closed.
+    // The second open of a CREATE fails, and again after idle files were closed.
     lab.files.spare.fail(2);
     let made = lab.files.create(&root, b"file", &CreateMode::Guarded(set)).unwrap();
     assert!(made.is_new);

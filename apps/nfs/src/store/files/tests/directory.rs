@@ -149,8 +149,8 @@ fn a_directory_that_takes_no_entry_is_not_at_its_end() {
     assert!(!lab.files.readdir(&root, ListingStart::default(), &mut |_| false).unwrap().eof);
 }
 
-/// Names of all entries by READDIRPLUS in replies of so many octets, as they go out; and how many
-/// replies it took.
+/// Names of all entries by READDIRPLUS in replies of `octets` bytes, in order, and the number of
+/// replies.
 pub(super) fn listing(lab: &mut Lab, dir: &FileHandle, octets: u32) -> (Vec<Vec<u8>>, usize) {
     let (mut names, mut replies, mut cookie) = (vec![], 0, 0);
     let mut reply = vec![0; octets as usize];
@@ -174,7 +174,7 @@ pub(super) fn listing(lab: &mut Lab, dir: &FileHandle, octets: u32) -> (Vec<Vec<
     }
 }
 
-/// A directory of many files, listed in replies of any size: each entry is looked at once, so that
+/// A directory of many files, listed in replies of any size: each entry is looked up once, so that
 /// a larger reply never costs more.
 pub(super) fn each_entry_is_looked_at_once(lab: &mut Lab) {
     let dir = lab.find("d");
@@ -203,7 +203,7 @@ pub(super) fn each_entry_is_looked_at_once(lab: &mut Lab) {
 pub(super) fn fill(dir: PathBuf) {
     fs::create_dir(&dir).unwrap();
     for number in 0..3_000_u32 {
-        // Names of all lengths, so that replies end in any place.
+        // Names of all lengths, so that replies end at any position.
         let name = format!("{number}-{}", "x".repeat(number as usize % 37));
         fs::write(dir.join(name), b"").unwrap();
     }

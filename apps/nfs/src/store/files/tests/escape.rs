@@ -55,7 +55,7 @@ fn what_is_moved_out_of_the_export_is_stale_at_once_and_served_when_it_is_back()
     fs::write(lab.path("m/inner"), b"inner").unwrap();
     let paths = ["m", "m/deep", "m/inner", "mf"];
     let [m, deep, inner, mf] = paths.map(|path| lab.find(path));
-    // All are open, and were looked at in this step.
+    // All are open, and were checked in this step.
     for file in [&inner, &mf] {
         lab.write(file, 0, b"x").unwrap();
         lab.content(file).unwrap();
@@ -83,7 +83,7 @@ fn what_is_moved_out_of_the_export_is_stale_at_once_and_served_when_it_is_back()
         assert_eq!(lab.write(file, 0, b"y"), Err(Status::Stale));
         assert_eq!(lab.files.setattr(file, &set, None).unwrap_err().status, Status::Stale);
     }
-    // Its own ctime is another one.
+    // Its own ctime differs.
     assert_eq!(lab.content(&mf), Err(Status::Stale));
     lab.files.inside.begin_step();
     assert_eq!(lab.content(&inner), Err(Status::Stale));
@@ -130,7 +130,7 @@ fn an_export_that_is_renamed_as_a_whole_is_served_on() {
     assert_eq!(lab.content(&file).unwrap(), b"COntent");
 }
 
-/// Ends the other thread also when an assertion fails.
+/// Stops the other thread even when an assertion fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -170,7 +170,7 @@ fn a_directory_swapped_for_a_link_while_calls_run_never_leads_outside() {
             || ((reads == 0 || misses == 0) && std::time::Instant::now() < give_up_at)
         {
             round += 1;
-            // Pushes directory and file out of the cache, so that they are opened by name again.
+            // Evicts directory and file from the cache, so that they are opened by name again.
             for step in 0..OPEN_FILES_MIN + 2 {
                 lab.files.getattr(&others[(round + step) % others.len()]).unwrap();
             }
@@ -210,7 +210,7 @@ fn mount_points_inside_an_export_are_not_crossed() {
     }
 }
 
-/// Runs in a mount namespace of its own.
+/// Runs in its own mount namespace.
 #[test]
 #[ignore = "started by mount_points_inside_an_export_are_not_crossed"]
 fn with_a_mount_inside() {

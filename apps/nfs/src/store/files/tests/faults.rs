@@ -11,7 +11,7 @@ use super::*;
 use crate::store::Procedures;
 use crate::store::faults::{FaultPlace, note};
 
-/// Keeps the fields of all events.
+/// Stores the fields of all events.
 #[derive(Clone, Default)]
 pub(super) struct KeptLog(Arc<Mutex<Vec<String>>>);
 

@@ -278,7 +278,7 @@ fn objects_made_and_removed_in_quick_succession_have_handles_of_their_own() {
     }
 }
 
-/// As if a removed file were not held until its clock has ticked.
+/// Closes a removed file before its clock has ticked, which the store would not do.
 fn close(lab: &mut Lab, handle: &FileHandle) {
     let slot = lab.files.cache.look_for(identity(lab, handle).file);
     slot.map(|slot| lab.files.cache.take(slot));

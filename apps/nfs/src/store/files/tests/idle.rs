@@ -1,4 +1,4 @@
-//! Files are let go: unused ones, removed ones, and any where something is short.
+//! Tests of closing files: unused ones, removed ones, and any when a resource is short.
 
 use super::*;
 use crate::store::NameIn;
@@ -8,12 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Longer than the clock of birth times takes to tick.
+/// Longer than a tick of the clock of birth times.
 pub(super) const YOUTH: Duration = Duration::from_millis(60);
 
 impl Lab {
-    /// Passes for so many seconds, of which no time goes by for anybody else; `between` is called
-    /// in each.
+    /// Makes passes over this number of simulated seconds; calls `between` in each.
     pub(super) fn rest(&mut self, seconds: u64, mut between: impl FnMut(&mut Self)) {
         for _ in 0..seconds * 4 {
             self.clock += 250_000_000;
@@ -22,7 +21,7 @@ impl Lab {
         }
     }
 
-    /// Files of the export that this process has open, but for the root.
+    /// Files of the export that this process has open, except the root.
     pub(super) fn open_files(&self) -> Vec<String> {
         open_below(&self.path(""))
     }
@@ -41,7 +40,7 @@ pub(super) fn open_below(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Each mode that this process can be in: all callers as one, callers as themselves by the kernel's
+/// All modes available to this process: all callers as one, callers as themselves by kernel
 /// handles, and these without such handles. The caller is root.
 pub(super) fn labs(change: impl Fn(&mut FilesConfig)) -> impl Iterator<Item = Lab> {
     let privileged = || {
@@ -160,8 +159,8 @@ fn what_is_removed_behind_our_back_is_closed_although_somebody_asks_for_it() {
         let is_privileged = lab.files.shared().is_privileged();
         lab.rest(6, |lab| {
             let refusal = lab.files.getattr(&file).unwrap_err();
-            // While another test makes a file with this inode number, ext4 says ENOMEM of the old
-            // one's handle: the client is told to come again, and then that it is stale.
+            // While another test makes a file with this inode number, ext4 returns ENOMEM for the
+            // old handle: the client is asked to retry, and then gets NFS3ERR_STALE.
             let is_busy = is_privileged && refusal == Status::Jukebox;
             assert!(is_busy || refusal == Status::Stale, "{refusal:?}, {is_privileged}");
         });
@@ -223,7 +222,7 @@ fn a_program_that_was_stored_can_be_executed_soon_although_it_is_looked_at() {
             })
         };
         assert!(!run(), "it is open to be written");
-        // Its data is not on stable storage, and a client reads it all the time.
+        // Its data is unstable, and a client reads it all the time.
         lab.rest(3, |lab| assert_eq!(lab.content(&made).unwrap().len(), 4096));
         assert!(run());
         assert_eq!(lab.write(&made, 0, &program[..10]), Ok(10), "and written again");
@@ -246,7 +245,7 @@ fn unstable_data_stays_guarded_when_its_descriptor_is_exchanged_and_closed() {
         lab.rest(6, |_| {});
         assert!(lab.open_files().is_empty());
 
-        // The exchange is told of a failure that nobody was told of.
+        // The exchange reports a failure that was not reported before.
         lab.write(&file, 0, b"y").unwrap();
         lab.files.failing_syncs.set(1);
         lab.rest(3, |_| {});
@@ -270,16 +269,16 @@ fn a_descriptor_that_takes_the_place_of_another_asks_it_for_lost_data() {
         let root = lab.root();
         let file = lab.files.create(&root, b"f", &guarded(0o600)).unwrap().handle;
         lab.write(&file, 0, b"lost").unwrap();
-        // From here on another descriptor answers for the data.
+        // From here on another descriptor reports failures of the data.
         lab.rest(3, |_| {});
         let written = lab.files.shared().verifier();
-        // Somebody else is told of the failure, so that what is opened from here on is not.
+        // Another descriptor gets the report, so that ones opened from here on do not.
         lab.files.failing_syncs.set(1);
         assert_eq!(lab.write(&file, 4, b"kept"), Ok(4));
         assert_eq!(lab.files.failing_syncs.get(), 0, "it was asked");
         assert_ne!(lab.files.commit(&file).unwrap().verifier, written);
 
-        // Nothing is asked about data on stable storage.
+        // Failures of stable data are not queried.
         let committed = lab.files.shared().verifier();
         lab.rest(3, |_| {});
         lab.files.failing_syncs.set(1);
@@ -325,7 +324,7 @@ fn what_was_renamed_behind_our_back_while_it_was_open_is_found_after_it_was_clos
 
 #[test]
 fn an_export_that_is_deleted_has_no_handle_and_one_made_again_has_another_on_every_shard() {
-    // What is exported anew brings the kernel's handles with it.
+    // An export made anew has kernel handles, too.
     for mut lab in labs(|config| config.shards = 2).take(2) {
         let mut other = Files::open(lab.files.shared(), 1).unwrap();
         let old = lab.files.mount(b"/data").unwrap();
@@ -351,7 +350,7 @@ fn an_export_that_is_deleted_has_no_handle_and_one_made_again_has_another_on_eve
             assert_eq!(lab.content(&file).unwrap(), b"new");
             assert_eq!(lab.files.getattr(&old), Err(Status::Stale));
             lab.files.flush().unwrap();
-            // The handles of one shard are good on the other without a MNT there.
+            // The handles of one shard are valid on the other without a MNT there.
             other.act_as(&User::Unix { uid: 0, gid: 0, gids: Default::default() });
             assert_eq!(other.getattr(&file).unwrap().size, 3);
             assert_eq!(other.getattr(&old), Err(Status::Stale));
@@ -359,7 +358,7 @@ fn an_export_that_is_deleted_has_no_handle_and_one_made_again_has_another_on_eve
             stag_nfs_os::user::leave().unwrap();
             fs::remove_file(lab.path("f")).unwrap();
         }
-        // Also after a restart: the number of the export is kept.
+        // Also after a restart: the export's number is stored.
         let new = lab.files.mount(b"/data").unwrap();
         stag_nfs_os::user::leave().unwrap();
         drop(other);

@@ -1,5 +1,5 @@
-//! The store on real directories. Every test runs as the user it is started as; [`privilege`] runs
-//! them once more as nobody.
+//! Tests of the store on real directories. Every test runs as the user who started it;
+//! [`privilege`] runs them again as an unprivileged user.
 
 mod copying;
 mod create;
@@ -82,7 +82,7 @@ impl Lab {
         Self { home, config, files, clock: 0 }
     }
 
-    /// Ends the server and starts it again.
+    /// Restarts the server.
     fn restart(self) -> Self {
         let Self { home, config, files, clock } = self;
         drop(files);
@@ -125,8 +125,8 @@ impl Lab {
         Ok(content)
     }
 
-    /// Asks again while the kernel says "later": of an inode that another program makes or frees at
-    /// that moment.
+    /// Repeats a call while the kernel says "later" because another program makes or frees the
+    /// inode at that moment.
     fn settled<T>(
         &mut self,
         mut ask: impl FnMut(&mut Self) -> Result<T, Status>,
@@ -157,7 +157,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs one test of this program again under another command; whether it could be run at all.
+/// Runs one test of this program again under another command; returns true if it could run.
 fn run_under(command: &[&str], test: &str, marker: &str) -> bool {
     let program = std::env::current_exe().unwrap();
     let output = std::process::Command::new(command[0])

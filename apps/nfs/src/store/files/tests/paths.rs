@@ -1,4 +1,4 @@
-//! Exports at whose paths another directory, or a file system, comes to be.
+//! Tests of exports whose path comes to lead to another directory, or a file system.
 
 use super::faults::KeptLog;
 use super::*;
@@ -8,7 +8,7 @@ fn names(lab: &Lab) -> Vec<String> {
     crate::store::Store::exports(&lab.files).map(str::to_owned).collect()
 }
 
-/// Runs a test of this module again where it may mount; false when that is this process.
+/// Runs a test of this module again where it may mount; false in that process itself.
 fn with_mounts(test: &str) -> bool {
     if std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "paths") {
         return false;
@@ -61,7 +61,7 @@ fn every_shard_serves_the_directory_that_one_has_found() {
     other.tidy(stag_engine::Time(2_000_000_000));
     assert_eq!(other.getattr(&old), Err(Status::Stale));
     assert!(other.getattr(&new).is_ok());
-    // The directory that was moved is held by no descriptor.
+    // No descriptor holds the directory that was moved.
     let held = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| {
         let path = fs::read_link(fd.unwrap().path()).ok()?;
         (path == aside).then_some(path)

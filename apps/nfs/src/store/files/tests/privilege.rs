@@ -1,7 +1,7 @@
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
-/// All the tests of this store once more, as nobody.
+/// Runs all the tests of this store again, as an unprivileged user.
 #[test]
 fn everything_works_without_privilege() {
     if !is_root() {
@@ -12,7 +12,7 @@ fn everything_works_without_privilege() {
     let program = std::env::current_exe().unwrap();
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    // A copy: the build directory need not be readable by everyone.
+    // A copy: the build directory may not be readable for everyone.
     let copy = home.path().join("tests");
     fs::copy(&program, &copy).unwrap();
     let library = "libstag_ceph_fake.so";
@@ -54,7 +54,7 @@ fn what_the_servers_user_may_not_do_is_refused() {
     assert_eq!(listed.unwrap_err().status, Status::Acces);
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o700)).unwrap();
 
-    // A directory that can be changed and not read is synced with its file system.
+    // A writable but unreadable directory is synced with its file system.
     let mut lab = Lab::with(|config| config.sync_directories = true);
     fs::create_dir(lab.path("d")).unwrap();
     let dir = lab.find("d");
@@ -62,7 +62,7 @@ fn what_the_servers_user_may_not_do_is_refused() {
     lab.files.create(&dir, b"n", &guarded(0o600)).unwrap();
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o700)).unwrap();
 
-    // A file of root's that anyone may look at; nothing here would harm it.
+    // A file of root's that all users may read; this test does no harm to it.
     let mut lab = Lab::with(|config| config.exports[0].path = "/etc".into());
     let file = lab.find("passwd");
     assert_eq!(lab.write(&file, 0, b""), Err(Status::Acces));
@@ -71,7 +71,7 @@ fn what_the_servers_user_may_not_do_is_refused() {
     assert_eq!(lab.files.setattr(&file, &set, None).unwrap_err().status, Status::Perm);
 }
 
-/// True if the system makes user namespaces for its users.
+/// True if the system permits user namespaces to its users.
 fn has_namespaces(lab: &Lab) -> bool {
     fs::write(lab.path("probe"), b"").unwrap();
     fs::set_permissions(lab.path("probe"), fs::Permissions::from_mode(0o000)).unwrap();
@@ -101,8 +101,8 @@ fn an_owner_reads_and_writes_his_file_whatever_its_mode_and_the_mode_stays() {
     }
 }
 
-/// Not even for an instant: each of these calls opens the file anew, and the change of a mode would
-/// be a change of the ctime.
+/// Not even for an instant: each of these calls opens the file again, and a change of the mode
+/// would change the ctime.
 #[test]
 fn opening_a_file_for_its_owner_changes_nothing_of_it() {
     let mut lab = Lab::new();

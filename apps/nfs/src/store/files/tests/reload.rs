@@ -1,4 +1,4 @@
-//! Exports that are exchanged while they are served, and their rules for clients.
+//! Tests of replacing exports while they are served, and of their rules for clients.
 
 use stag_engine::PeerAddress;
 use stag_protocol::nfs::v3::{Access, Status};
@@ -30,7 +30,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A store, the configuration of its export, and a second directory beside it.
+/// A store, the configuration of its export, and a second directory next to it.
 fn world() -> (Lab, ExportConfig, ExportConfig) {
     let lab = Lab::new();
     let first = lab.config.exports[0].clone();

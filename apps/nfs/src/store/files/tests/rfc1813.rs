@@ -1,11 +1,11 @@
-//! Demands of RFC 1813 on the store over a real file system.
+//! Tests of RFC 1813's requirements on the store over a real file system.
 
 use crate::store::NameIn;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-/// Lets the next sync fail, and looks whether `change` hears of it.
+/// Makes the next sync fail; returns true if `change` reports that.
 fn is_synced<T, About>(
     lab: &mut Lab,
     change: impl FnOnce(&mut Files, &FileHandle) -> Result<T, crate::store::Failed<About>>,
@@ -96,7 +96,7 @@ fn fsstat_tells_what_the_file_system_does() {
         (told.total_octets, told.total_files),
         (found.f_blocks * found.f_frsize, found.f_files)
     );
-    // Others write to it, too.
+    // Other programs write to it, too.
     let is_near = |told: u64, blocks: u64| told.abs_diff(blocks * found.f_frsize) < 1 << 26;
     assert!(
         is_near(told.free_octets, found.f_bfree) && is_near(told.available_octets, found.f_bavail)

@@ -1,4 +1,4 @@
-//! READs that a ring carries out, while something happens to their file.
+//! Tests of READs by a ring, while their file changes.
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -11,9 +11,8 @@ use super::*;
 use crate::store::{self, Origin, Procedures as _, ReadSpan, Store};
 
 const LEN: usize = 50_000;
-/// Time for which a file is tried to be out of memory when it is read: at first, where a file
-/// system may never let go of it, and later. On a busy machine what was just written or read ahead
-/// stays for a while.
+/// Time limits for evicting a file before it is read: at first, where a file system may never evict
+/// it, and later. On a busy machine pages just written or read ahead stay for a while.
 const FIRST_TRY: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -27,7 +26,7 @@ pub(super) struct Ringed {
 }
 
 impl Ringed {
-    /// None where the system has no ring, or no file is ever out of memory.
+    /// None if the system has no ring, or never evicts a file.
     pub(super) fn new(mut lab: Lab) -> Option<Self> {
         let ring = match Ring::new(4, eventfd(0, EventfdFlags::NONBLOCK).unwrap()) {
             Ok(ring) => ring,
@@ -48,9 +47,9 @@ impl Ringed {
         None
     }
 
-    /// A READ of what is not in memory. Readahead that is under way brings pages back behind an
-    /// eviction, and a READ that does not wait has the system read ahead: then it is answered at
-    /// once, and is tried again.
+    /// A READ of bytes that are not in memory. Readahead in flight restores pages after an
+    /// eviction, and a READ that does not wait starts readahead: then it is answered at once, and
+    /// repeated.
     pub(super) fn begin_on_disk(&mut self, count: usize) -> Fetched {
         self.try_begin_on_disk(count, PATIENCE)
             .expect("the file can be out of memory: it was before")
@@ -74,7 +73,7 @@ impl Ringed {
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
     }
 
-    /// A READ at the beginning of the file; what came of it at once, or what was brought.
+    /// A READ at the beginning of the file; returns its immediate answer, or its fetched bytes.
     fn begin(&mut self, count: usize) -> (Option<store::ReadDone>, Option<Fetched>) {
         let pool = &self.pool;
         let ticket = ReadTicket::all().next().unwrap();
@@ -139,14 +138,14 @@ fn a_file_that_changed_after_a_ring_read_it_is_read_again() {
     let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
     for round in 1..10_u8 {
         let fetched = ringed.begin_on_disk(LEN);
-        // Until the time stamp is another one.
+        // Until the time stamp differs.
         std::thread::sleep(Duration::from_millis(20));
         let file = fs::File::options().write(true).open(ringed.lab.path("f")).unwrap();
         file.write_all_at(&[round; 10], 20_000).unwrap();
         ringed.content[20_000..20_010].fill(round);
         let done = ringed.end(LEN, fetched).unwrap();
         assert!(octets(&done) == ringed.content, "the octets are those of the attributes");
-        // From wherever, but not what the ring brought.
+        // From any source, but not the bytes read by the ring.
         assert!(
             done.origin != Origin::Ring && done.attributes.attributes().size == LEN as u64,
             "{:?}",

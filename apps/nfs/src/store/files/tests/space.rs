@@ -1,4 +1,5 @@
-//! A file system that is full, or is to be read-only: what is kept open gives its space back.
+//! Tests of a file system that is full, or to be remounted read-only: open files release their
+//! space.
 
 use super::idle::*;
 use super::*;
@@ -8,7 +9,7 @@ use stag_engine::Time;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Runs `test` of this module again where it may mount; false when that is this process.
+/// Runs `test` of this module again where it may mount; false in that process itself.
 pub(super) fn with_mounts(test: &str) -> bool {
     if std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "mounts") {
         return false;
@@ -34,7 +35,7 @@ pub(super) fn on_tmpfs(options: &str, change: impl FnOnce(&mut FilesConfig)) -> 
     Lab::at(home, change)
 }
 
-/// Writes a file of so many MiB.
+/// Writes a file of `mib` MiB.
 fn fill(lab: &mut Lab, name: &[u8], mib: u64) -> Result<(), Status> {
     let (root, part) = (lab.root(), vec![7; 1 << 20]);
     let how = CreateMode::Unchecked(NewAttributes::default());
@@ -48,9 +49,9 @@ fn fill(lab: &mut Lab, name: &[u8], mib: u64) -> Result<(), Status> {
     Ok(())
 }
 
-/// Modes in which a store serves: by the names of files, and by the kernel's handles.
+/// Modes in which a store serves: by the names of files, and by kernel handles.
 pub(super) fn modes() -> impl Iterator<Item = CallerMode> {
-    // In a thread of its own: one that tried in vain is nobody afterwards.
+    // In a separate thread: after a failed attempt its identity is undefined.
     let check = || stag_nfs_os::user::check(&stag_nfs_os::User::new(65_534, 65_534, [])).is_ok();
     let may_switch = std::thread::spawn(check).join().unwrap();
     [Some(CallerMode::Unprivileged), may_switch.then_some(CallerMode::Privileged)]
@@ -100,10 +101,10 @@ fn a_full_file_system_is_not_full_of_what_is_removed_behind_our_back() {
         for _ in 0..3 {
             fill(&mut lab, b"f", 40).unwrap();
             fs::remove_file(lab.path("f")).unwrap();
-            // How often all open files are looked at has a limit.
+            // Searches of all open files are rate-limited.
             std::thread::sleep(Duration::from_millis(110));
         }
-        // All inodes are in use, and nobody told.
+        // All inodes are in use, and no removal was announced.
         for round in 0..3 {
             for number in 0..9 {
                 let name = format!("{round}-{number}");
@@ -112,7 +113,7 @@ fn a_full_file_system_is_not_full_of_what_is_removed_behind_our_back() {
             }
             std::thread::sleep(Duration::from_millis(110));
         }
-        // What is really full is said to be.
+        // A file system that is really full is reported as full.
         assert_eq!(fill(&mut lab, b"f", 70), Err(Status::NoSpc));
         stag_nfs_os::user::leave().unwrap();
     }
@@ -135,15 +136,14 @@ fn a_full_file_system_asks_the_other_shard() {
         shared.attach_wakeup(1, move || asleep.send(()).unwrap());
         files.getattr(&file).unwrap();
         ready.send(()).unwrap();
-        // It sleeps until it is rung for.
+        // It sleeps until it is woken.
         awake.recv().unwrap();
         files.tidy(Time(0));
     });
     is_ready.recv().unwrap();
     std::thread::sleep(YOUTH);
     lab.files.remove(&root, b"f").unwrap();
-    // On a busy host the other one may take longer than a call waits: the client is told to come
-    // again.
+    // On a busy host the other one may take longer than a call waits: the client is asked to retry.
     let mut outcomes = (0..100).map(|_| {
         let outcome = fill(&mut lab, b"g", 40);
         std::thread::sleep(YOUTH);

@@ -1,11 +1,11 @@
-//! Files that are watched while version 4 has them delegated.
+//! Tests of watching files while version 4 has them delegated.
 
 use super::*;
 use crate::store::{Procedures4 as _, Store as _, TouchedFile};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::{Duration, Instant};
 
-/// A lab that watches, and a pinned file of it.
+/// A lab with a watch, and a pinned file of it.
 fn watching(change: impl FnOnce(&mut FilesConfig)) -> (Lab, FileHandle) {
     let mut lab = Lab::with(change);
     let file = lab.file("file", b"octets");
@@ -15,14 +15,14 @@ fn watching(change: impl FnOnce(&mut FilesConfig)) -> (Lab, FileHandle) {
 }
 
 impl Lab {
-    /// Has a file watched as it is now.
+    /// Watches a file in its current state.
     fn watch(&mut self, file: &FileHandle) -> bool {
         let change = self.files.getattr(file).unwrap().change;
         self.files.watch(file, change)
     }
 
-    /// The same, when nobody is in the way: a child of another test's may have a copy of a
-    /// descriptor to write by, for a moment.
+    /// The same, once there is no conflict: a child of another test may briefly hold a copy of a
+    /// write descriptor.
     fn watch_soon(&mut self, file: &FileHandle) -> bool {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(60) {
@@ -102,7 +102,7 @@ fn another_store_s_descriptor_to_write_by_goes_when_it_is_in_the_way() {
     assert!(!lab.watch(&file));
     other.tidy(stag_engine::Time(0));
     assert!(lab.watch_soon(&file));
-    // What it has written it can still make stable.
+    // It can still sync its earlier writes.
     other.commit(&file).unwrap();
 }
 

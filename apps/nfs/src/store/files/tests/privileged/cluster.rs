@@ -1,12 +1,12 @@
-//! Two gateways of a cluster before one directory: each has a state directory of its own, and what
-//! a client has of the one is good at the other.
+//! Tests of two gateways of a cluster on one directory: each has its own state directory, and a
+//! client's handles from one are valid at the other.
 
 use super::*;
 use crate::cluster::Cluster;
 use crate::store::ListingStart;
 use std::collections::BTreeSet;
 
-/// Two gateways; nothing where callers cannot act as themselves.
+/// Two gateways; none if callers cannot act as themselves.
 fn gateways() -> Option<(Lab, Files)> {
     let cluster = Cluster::new("blue", &["data".to_owned()]).unwrap();
     let lab = lab(|config| config.cluster = Some(cluster))?;
@@ -33,7 +33,7 @@ fn what_a_client_has_of_one_gateway_is_good_at_the_other() {
         assert_eq!(lab.find("a/b/f"), file);
         assert_eq!(lab.files.lookup(&dir, b"f").unwrap().handle, file);
     });
-    // It is judged there as it is here.
+    // Its rights are checked there as they are here.
     assert_eq!(moved.by(user(BOB), |lab| lab.content(&file)), Err(Status::Acces));
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The descriptor and the clearance of a file for the caller, as far as the store keeps them.
+/// The descriptor and the clearance of a file for the caller, as stored.
 fn data_fd(lab: &mut Lab, file: &FileHandle) -> i32 {
     use std::os::fd::AsRawFd;
     let slot = lab.files.resolve(file, Intent::Look).unwrap();
@@ -44,7 +44,7 @@ fn traced(mode: &str) -> Option<std::collections::BTreeMap<String, usize>> {
         return None;
     }
     let log = fs::read_to_string(log).unwrap();
-    // Whoever is traced may be given no privilege.
+    // A traced process may be denied privilege.
     let begin = log.lines().position(|line| line.contains("/mark-begin"))?;
     let end = log.lines().position(|line| line.contains("/mark-end")).unwrap();
     let mut counts = std::collections::BTreeMap::new();
@@ -101,11 +101,11 @@ fn the_same_user_on_the_same_file_costs_the_system_calls_of_unprivileged_mode() 
     };
     assert_eq!(with, without);
     let count = |name: &str| with.get(name).copied().unwrap_or(0);
-    // Where the file system does not say whether a read would wait, one more asks.
+    // If the file system does not report whether a read would wait, one more query is made.
     let reads = count("preadv2") + count("pread64");
     assert!((2 * ROUNDS..=2 * ROUNDS + 1).contains(&reads), "{with:?}");
     let others = (count("pwritev"), count("statx"), count("readlinkat"));
-    // The path of the file is read before a change alone.
+    // The path of the file is only read before a change.
     assert_eq!(others, (ROUNDS, 4 * ROUNDS, ROUNDS), "{with:?}");
     assert_eq!(with.values().sum::<usize>() - reads, 6 * ROUNDS, "{with:?}");
 }

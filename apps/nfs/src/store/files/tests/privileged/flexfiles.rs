@@ -1,6 +1,6 @@
-//! A data server of flexible file layouts, loosely coupled (RFC 8435 §2.2): clients come with a
-//! synthetic user of one file, and the metadata server, which alone is root, fences them off by
-//! another owner.
+//! Tests of a data server of flexible file layouts, loosely coupled (RFC 8435 §2.2): clients use a
+//! synthetic user of one file. The metadata server, which alone is root, fences them off by a
+//! change of owner.
 
 use super::*;
 use crate::store::Caller;
@@ -23,7 +23,7 @@ impl Lab {
     }
 }
 
-/// Owner and group as the metadata server sets them.
+/// Owner and group as set by the metadata server.
 fn owned_by([uid, gid]: [u32; 2]) -> NewAttributes {
     NewAttributes { uid: Some(uid), gid: Some(gid), ..NewAttributes::default() }
 }
@@ -39,8 +39,8 @@ fn all_of_it(lab: &mut Lab, file: &FileHandle) -> [Result<(), Status>; 4] {
     ]
 }
 
-/// A data server whose root is the metadata server's only, with a directory for nobody else, and a
-/// file in it; nothing where callers cannot act as themselves.
+/// A data server whose root is the metadata server's only, with a private directory, and a file in
+/// it; none if callers cannot act as themselves.
 fn data_server() -> Option<(Lab, FileHandle)> {
     let network = METADATA.split(':').next().unwrap().parse::<std::net::IpAddr>().unwrap().into();
     let mut lab = lab(|config| {
@@ -74,7 +74,7 @@ fn a_client_has_what_its_synthetic_user_has_until_it_is_fenced() {
         lab = lab.restart();
     }
 
-    // By the metadata server, and behind this server's back.
+    // By the metadata server, and by a local program.
     let root = member(0, 0, &[]);
     lab.from(METADATA, root, |lab| lab.files.setattr(&file, &owned_by(FENCED), None)).unwrap();
     for fenced in [owner, reader] {

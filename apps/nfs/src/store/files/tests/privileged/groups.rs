@@ -1,4 +1,4 @@
-//! Groups by the name service of the host.
+//! Tests of groups from the host's name service.
 
 use super::*;
 use crate::store::host_groups::{GroupBook, SeenGroups};
@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The group that the file is for.
+/// The group that may read the file.
 const READERS: u32 = 3_039;
 
-/// A lab whose host answers like this, and `ALICE`'s file that [`READERS`] may read.
+/// A lab with this name service, and `ALICE`'s file that [`READERS`] may read.
 fn asking(
     ask: impl Fn(u32) -> io::Result<Option<Vec<u32>>> + Send + 'static,
 ) -> Option<(Lab, FileHandle)> {
@@ -23,7 +23,7 @@ fn asking(
     Some((lab, file))
 }
 
-/// Reads as a caller that comes again when he is told to; how often he was, at least.
+/// Reads as a caller that retries when asked to; returns the minimum number of retries.
 fn read(lab: &mut Lab, file: &FileHandle, user: User) -> (Result<(), Status>, u32) {
     let (end, mut times) = (Instant::now() + Duration::from_secs(20), 0);
     loop {
@@ -42,16 +42,16 @@ fn a_user_in_forty_groups_may_what_the_last_of_them_may() {
     let known = |uid| Ok((uid == BOB).then(|| (3_000..3_040).collect()));
     let Some((mut lab, file)) = asking(known) else { return };
     assert_eq!(read(&mut lab, &file, user(BOB)).0, Ok(()));
-    // His client's word counts for nothing: the host knows better.
+    // The client's claimed groups are ignored: the host knows the user.
     lab.give("others", ALICE, STAFF, 0o640);
     assert_eq!(read(&mut lab, &file, user(ALICE)).0, Ok(()));
     let others = lab.by(user(ALICE), |lab| lab.find("others"));
     assert_eq!(read(&mut lab, &others, member(BOB, BOB, &[STAFF])).0, Err(Status::Acces));
-    // Whom the host does not know is believed, as without.
+    // The claim of a user unknown to the host counts.
     let stranger = 1_777;
     assert_eq!(read(&mut lab, &others, member(stranger, stranger, &[STAFF])).0, Ok(()));
     assert_eq!(read(&mut lab, &file, member(stranger, stranger, &[STAFF])).0, Err(Status::Acces));
-    // And the two do not lend each other anything.
+    // And neither gets the other's groups.
     for _ in 0..3 {
         assert_eq!(read(&mut lab, &file, user(BOB)), (Ok(()), 0));
         assert_eq!(

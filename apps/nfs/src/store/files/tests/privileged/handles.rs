@@ -5,7 +5,7 @@ fn is_of_the_kernel(lab: &Lab, handle: &FileHandle) -> bool {
     matches!(lab.files.shared.handles.open(handle), Ok(Named::Kernel(..)))
 }
 
-/// Ends the server and starts it again without its index, and with nothing open.
+/// Restarts the server without its index, and with nothing open.
 fn restart_without_index(mut lab: Lab) -> Lab {
     let state = lab.config.state_dir.clone();
     lab.files.flush().unwrap();
@@ -120,7 +120,7 @@ fn what_is_removed_is_stale_through_us_and_behind_our_back_and_its_space_is_free
             assert_eq!(lab.settled(|lab| lab.content(&handle)), Err(Status::Stale));
         });
     }
-    // Other tests of this process remove files of their own that have the same name.
+    // Other tests of this process remove files of their own with the same name.
     let removed =
         format!("{} (deleted)", fs::canonicalize(lab.path(".")).unwrap().join("f").display());
     assert!(!open_paths().contains(&removed), "{removed}");
@@ -198,7 +198,7 @@ fn a_forged_handle_is_refused_and_an_authentic_one_of_another_place_is_stale() {
             assert_eq!(lab.files.lookup(&forged, b"f").unwrap_err().status, Status::BadHandle);
         });
     }
-    // As if the key were known: the directory is told to be outside nevertheless.
+    // As if the key were known: the directory is found to be outside nevertheless.
     let outside = fs::File::open(lab.home.path().join("outside/d")).unwrap();
     let Ok(Named::Kernel(file, _)) = lab.files.shared.handles.open(&good) else {
         panic!("of the kernel")
@@ -207,7 +207,7 @@ fn a_forged_handle_is_refused_and_an_authentic_one_of_another_place_is_stale() {
     let kernel = stag_nfs_os::KernelHandle::of(&outside).unwrap();
     let handle = lab.files.shared.handles.seal(&Named::Kernel(file, kernel));
     assert_eq!(lab.by(user(0), |lab| lab.files.getattr(&handle)), Err(Status::Stale));
-    // A handle whose parts do not belong together.
+    // A handle whose parts do not match.
     let mixed = lab.files.shared.handles.seal(&Named::Kernel(file, kernel_of(&lab, &good)));
     assert_eq!(lab.by(user(0), |lab| lab.files.getattr(&mixed)), Err(Status::Stale));
 }
@@ -232,7 +232,7 @@ fn a_directory_moved_out_of_the_export_is_stale_when_it_is_opened_again() {
         assert_eq!(lab.files.getattr(&dir), Err(Status::Stale));
         assert_eq!(lab.files.lookup(&dir, b"f").unwrap_err().status, Status::Stale);
         assert_eq!(lab.files.getattr(&below), Err(Status::Stale));
-        // As with knfsd and no_subtree_check where the kernel does not remember its name.
+        // As with knfsd and no_subtree_check if the kernel does not remember its name.
         let content = lab.content(&file);
         assert!(matches!(content.as_deref(), Err(Status::Stale) | Ok(b"x")), "{content:?}");
     });
@@ -260,7 +260,7 @@ fn handles_issued_without_privilege_stay_good_with_it() {
 
 #[test]
 fn an_export_without_kernel_handles_is_served_by_the_index_with_the_callers_rights() {
-    // The file system of processes has no handles.
+    // procfs has no handles.
     let change = |config: &mut FilesConfig| config.exports[0].path = "/proc/sys".into();
     let Some(mut lab) = lab_for_proc(change) else { return };
     let notices = lab.files.shared().notices().join("\n");

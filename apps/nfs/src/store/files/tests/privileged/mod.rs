@@ -1,4 +1,4 @@
-//! Privileged mode: callers act as themselves. These tests need root, and are skipped without.
+//! Tests of privileged mode: callers act as themselves. They need root, and are skipped without.
 
 mod cluster;
 mod counted;
@@ -19,7 +19,7 @@ const ALICE: u32 = 1_001;
 const BOB: u32 = 1_002;
 const STAFF: u32 = 2_001;
 
-/// A user alone in the group with his number.
+/// A user who is only in the group with the same number.
 fn user(uid: u32) -> User {
     member(uid, uid, &[])
 }
@@ -28,7 +28,7 @@ fn member(uid: u32, gid: u32, groups: &[u32]) -> User {
     User::Unix { uid, gid, gids: Gids::new(groups).unwrap() }
 }
 
-/// A store that acts as its callers; nothing where that cannot be.
+/// A store that acts as its callers; none if that is not possible.
 pub(super) fn lab(change: impl FnOnce(&mut FilesConfig)) -> Option<Lab> {
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -59,8 +59,8 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// All these tests once more, as a user that is not root and has root's capabilities on files: the
-/// kernel then does not take them away by itself.
+/// Runs all these tests again, as a user that is not root and has root's capabilities on files: the
+/// kernel then does not drop them by itself.
 #[test]
 fn everything_works_with_capabilities_alone() {
     if !is_root() {

@@ -19,7 +19,7 @@ fn two_callers_in_turn_on_one_file_never_lend_each_other_their_rights() {
         let expect = |right: bool| if right { Ok(()) } else { Err(Status::Acces) };
         for round in 0..6 {
             let staff = member(BOB, BOB, &[STAFF]);
-            // Every order in which a descriptor can come to be.
+            // Every order in which a descriptor can be opened.
             for step in 0..4 {
                 let (who, reads, writes) = match (round + step) % 3 {
                     0 => (user(ALICE), true, true),

@@ -1,4 +1,4 @@
-//! Rights to what a ring reads.
+//! Tests of rights to bytes read by a ring.
 
 use super::super::ring::Ringed;
 use super::*;

@@ -126,7 +126,7 @@ fn whoever_may_write_may_cut_and_have_the_time_set_as_o_trunc_does() {
     };
     assert_eq!(set(&mut lab, &shared, &cut), Ok(()));
     assert_eq!(lab.by(user(ALICE), |lab| lab.content(&shared)).unwrap(), b"");
-    // One time alone is for the owner, as in the file system itself.
+    // Setting one time alone is for the owner, as in the file system itself.
     assert_eq!(set(&mut lab, &shared, &touch), Err(Status::Perm));
     assert_eq!(set(&mut lab, &closed, &cut), Err(Status::Acces));
 }

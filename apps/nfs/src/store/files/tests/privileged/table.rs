@@ -1,9 +1,9 @@
-//! Every operation through the store, for a user, ends as the same operation ends that a process of
-//! that user does here.
+//! Compares every operation of the store, for a user, with the same operation of a local process of
+//! that user.
 //!
-//! Two trees are made alike. A child process, started as the user by `setpriv`, works on one by
-//! path; the store, acting as the user, on the other by handles; then outcomes are compared one by
-//! one, and both trees as a whole.
+//! Two equal trees are made. A child process, started as the user by `setpriv`, works on one by
+//! path. The store, acting as the user, works on the other by handles. Then outcomes are compared
+//! one by one, and both trees as a whole.
 
 use super::*;
 use crate::store::NameIn;
@@ -26,7 +26,7 @@ const IDENTITIES: [Identity; 6] = [
     (0, 0, &[]),
 ];
 
-/// Directories beside those of each mode: sticky ones and ones that hand down their group.
+/// Directories in addition to those of each mode: sticky ones and ones that pass on their group.
 const SPECIAL: [u32; 8] = [0o1777, 0o1770, 0o1707, 0o1077, 0o2777, 0o2775, 0o2070, 0o3777];
 
 fn file_modes() -> impl Iterator<Item = u32> {
@@ -317,8 +317,7 @@ impl Doer for ServedTree<'_> {
     }
 }
 
-/// Returns the outcomes that a process of the user finds; `None` where no such process can be
-/// started.
+/// Returns the outcomes for a process of the user; `None` if no such process can be started.
 fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<Outcomes> {
     let groups: Vec<_> = groups.iter().map(u32::to_string).collect();
     let groups = if groups.is_empty() {
@@ -331,7 +330,7 @@ fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<
     chown(&report, Some(uid), Some(gid)).unwrap();
     let mut command = std::process::Command::new("setpriv");
     command.args([format!("--reuid={uid}"), format!("--regid={gid}"), groups]);
-    // Nothing of what this process itself may do.
+    // Without the rights of this process itself.
     command.args(["--ambient-caps=-all", "--inh-caps=-all"]).arg(program);
     command.args([
         "store::files::tests::privileged::table::as_the_user",
@@ -377,7 +376,7 @@ fn as_the_user() {
     fs::write(tree.with_extension("report"), lines).unwrap();
 }
 
-/// Every object of a tree: kind and mode, owner, group, names, octets.
+/// Every object of a tree: kind and mode, owner, group, names, bytes.
 fn survey(tree: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, u64, u64)> {
     let mut found = BTreeMap::new();
     let mut directories = vec![tree.to_owned()];
@@ -396,8 +395,8 @@ fn survey(tree: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, u64, u64)> {
     found
 }
 
-/// Returns the expected status over NFS, which gives more than the mode of a file: to its owner,
-/// who had the right when he opened the file, and to users who may execute it.
+/// Returns the expected status over NFS, which grants more than a file's mode: to its owner, who
+/// had the right when the file was opened, and to users who may execute it.
 fn expected(name: &str, local: &Outcomes, uid: u32) -> Status {
     let (operation, object) = name.split_once(' ').unwrap();
     let is_content = matches!(operation, "read" | "read-again" | "write" | "truncate");
