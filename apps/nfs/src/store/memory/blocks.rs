@@ -1,5 +1,5 @@
-//! The stored blocks of a file by their numbers: a list as far as there is no gap, which is where
-//! nearly all of them are, and a tree behind it.
+//! The stored blocks of a file by number: a list up to the first gap, which holds nearly all of
+//! them, and a tree for those past it.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -12,7 +12,7 @@ use crate::steps;
 pub(super) struct Blocks {
     /// Blocks 0, 1, 2 and so on, up to the first that is not stored.
     front: Vec<Extent>,
-    /// Blocks behind that one. The list takes them over when the gap is closed.
+    /// Blocks past that one. They move to the list when the gap is closed.
     behind: BTreeMap<u64, Extent>,
 }
 
@@ -49,7 +49,7 @@ impl Blocks {
         }
     }
 
-    /// Forgets the blocks from number `first` on. Returns the octets of the slots that they filled.
+    /// Drops the blocks from number `first` on. Returns the bytes of their slots.
     pub fn cut(&mut self, first: u64) -> u64 {
         let mut octets = 0;
         while let Some(last) = self.behind.last_entry()
@@ -60,7 +60,7 @@ impl Blocks {
         }
         let kept = usize::try_from(first).unwrap_or(usize::MAX).min(self.front.len());
         octets += self.front.drain(kept..).map(freed).sum::<u64>();
-        // A list takes memory for what the file holds, not for what it once held.
+        // A list takes memory for the file's current blocks, not for former ones.
         self.front.shrink_to(2 * kept);
         octets
     }
@@ -73,12 +73,12 @@ impl Blocks {
         front.iter().zip(number..).map(|(block, number)| (number, block)).chain(behind)
     }
 
-    /// Forgets the blocks of a range of numbers. Returns the octets of the slots that they filled.
+    /// Drops the blocks of a range of numbers. Returns the bytes of their slots.
     pub fn take_range(&mut self, range: Range<u64>) -> u64 {
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let mut octets = 0;
         if place(range.start) < self.front.len() {
-            // What lies behind a gap is no longer the front.
+            // Blocks past a gap leave the list.
             let first = place(range.end).min(self.front.len());
             let kept = self.front.drain(first..);
             self.behind.extend((first as u64..).zip(kept).inspect(|_| steps::count()));
@@ -95,7 +95,7 @@ impl Blocks {
     }
 }
 
-/// Octets of the slot of a block that is no longer stored.
+/// Bytes of the slot of a block that is no longer stored.
 fn freed(block: Extent) -> u64 {
     steps::count();
     block.capacity() as u64

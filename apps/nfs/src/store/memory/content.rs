@@ -1,8 +1,8 @@
 //! The content of a file: blocks of 64 KiB, each an extent, and holes.
 //!
-//! An extent holds the beginning of its block; what it does not hold, and a block that has none, is
-//! zeros. It is changed in place while nobody else shares it. While a READ is sending it, a fresh
-//! one takes its place: what is sent never changes.
+//! An extent holds the beginning of its block; the rest of the block, and a block without an
+//! extent, is zeros. It is changed in place while it is not shared. While a READ is sending it, a
+//! fresh one replaces it: bytes being sent never change.
 
 use stag_engine::Extents;
 use stag_pools::{Buf, Extent};
@@ -13,23 +13,23 @@ use super::space::{BLOCK, Need, SMALL, Space};
 use crate::steps;
 use crate::store::{SeekFor, WritePayload};
 
-/// A file's octets.
+/// A file's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     size: u64,
-    /// Octets of the slots it fills.
+    /// Bytes of the slots it fills.
     used: u64,
     blocks: Blocks,
 }
 
-/// Octets of one block that are read or written.
+/// Bytes of one block to read or write.
 struct ContentSpan {
     block: u64,
     from: usize,
     len: usize,
 }
 
-/// A block that is stored: its octets from `within` to `len` are asked for.
+/// A stored block, with its bytes from `within` to `len`.
 struct StoredBlock {
     block: u64,
     within: u64,
@@ -51,7 +51,7 @@ fn spans(from: u64, to: u64) -> impl Iterator<Item = ContentSpan> {
 }
 
 impl Content {
-    /// Octets.
+    /// Returns the size in bytes.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -61,13 +61,13 @@ impl Content {
         self.used
     }
 
-    /// At most `count` octets from `offset` on, where they are. Fewer when they lie in more than
+    /// At most `count` bytes from `offset` on, without a copy. Fewer when they span more than
     /// [`Extents::MAX`] extents.
     #[inline]
     pub fn read(&self, space: &Space, offset: u64, count: u32) -> Extents {
         let end = offset.saturating_add(count.into()).min(self.size);
         let (within, len) = ((offset % BLOCK as u64) as usize, end.saturating_sub(offset));
-        // Nearly all octets that are read at once lie in one block, and are stored.
+        // Nearly all reads are within one block that is stored.
         match self.blocks.get(offset / BLOCK as u64) {
             Some(block) if len > 0 && within as u64 + len <= block.len() as u64 => {
                 block.slice(within..within + len as usize).into()
@@ -97,8 +97,8 @@ impl Content {
         octets
     }
 
-    /// Puts octets at `offset`, which has room for them in a file. Says how many: fewer when there
-    /// is no space for more.
+    /// Writes bytes at `offset`; they fit in a file. Returns their number: fewer when space runs
+    /// out.
     ///
     /// # Errors
     /// [`Status::NoSpc`] or [`Status::Jukebox`] when there is no space for the first.
@@ -111,7 +111,7 @@ impl Content {
         let mut rest = data.octets;
         for span in spans(offset, offset + data.octets.len() as u64) {
             let (octets, behind) = rest.split_at(span.len);
-            // An item of one block lies in a slot of its own, as long as it needs.
+            // An item of one block has a slot of its own, as long as it needs.
             let whole = behind.is_empty() && octets.len() == data.octets.len();
             let shared = data.shared.as_ref().filter(|shared| whole && space.owns(shared));
             match self.write_block(space, &span, octets, shared) {
@@ -163,7 +163,7 @@ impl Content {
         Ok(())
     }
 
-    /// Cuts it, or lets it end with a hole.
+    /// Truncates the file, or extends it by a hole.
     pub fn set_size(&mut self, size: u64) {
         let (first_gone, within) = (size.div_ceil(BLOCK as u64), (size % BLOCK as u64) as usize);
         self.used -= self.blocks.cut(first_gone);
@@ -178,7 +178,7 @@ impl Content {
 }
 
 impl Content {
-    /// The place of the first octet of data, or of a hole, from `offset` on, which is within the
+    /// The offset of the first byte of data, or of a hole, from `offset` on, which is within the
     /// file; the file's size when there is none.
     pub fn seek(&self, offset: u64, what: SeekFor) -> u64 {
         let found = match what {
@@ -188,7 +188,7 @@ impl Content {
         found.min(self.size)
     }
 
-    /// Octets that are stored from `offset` on in its block.
+    /// Bytes that are stored from `offset` on in its block.
     pub fn stored_at(&self, offset: u64) -> u64 {
         let there = self.blocks.get(offset / BLOCK as u64).map_or(0, |block| block.len() as u64);
         let within = offset % BLOCK as u64;
@@ -225,13 +225,13 @@ impl Content {
         })
     }
 
-    /// Takes slots for the octets `from..to`, which stay zeros where they are, and lets the file
-    /// reach there. Blocks that have slots keep them.
+    /// Reserves slots for the bytes `from..to`, without changing content, and extends the file to
+    /// `to` if it is shorter. Blocks with slots keep them.
     ///
     /// # Errors
-    /// [`Status::NoSpc`]; what was taken until then stays.
+    /// [`Status::NoSpc`]; slots taken until then stay.
     pub fn allocate(&mut self, space: &Space, from: u64, to: u64) -> Result<(), Status> {
-        // Nothing is begun that cannot be ended.
+        // Refuses a request that cannot be completed.
         if to - from > space.octets().0 {
             return Err(Status::NoSpc);
         }
@@ -262,11 +262,11 @@ impl Content {
         Ok(())
     }
 
-    /// Makes a hole of the octets `from..to`, as far as they are in the file: whole blocks give
-    /// their slots back, parts of others become zeros.
+    /// Makes a hole of the bytes `from..to` within the file: whole blocks release their slots,
+    /// parts of others become zeros.
     ///
     /// # Errors
-    /// As of [`write`](Self::write), for a part of a block that is being sent.
+    /// As in [`write`](Self::write), for a part of a block that is being sent.
     pub fn punch(&mut self, space: &Space, from: u64, to: u64) -> Result<(), Status> {
         let to = to.min(self.size);
         if from >= to {
@@ -285,7 +285,7 @@ impl Content {
         Ok(())
     }
 
-    /// Makes zeros of a part of a block, as far as it holds octets there.
+    /// Zeroes a part of a block, as far as it is stored.
     fn clear(&mut self, space: &Space, span: &ContentSpan) -> Result<(), Status> {
         let there = self.blocks.get(span.block).map_or(0, |block| block.len());
         let len = there.saturating_sub(span.from).min(span.len);
@@ -298,8 +298,8 @@ impl Content {
     }
 }
 
-/// Puts `octets` at `from` of an old block: in place when nobody else shares it and its slot is
-/// long enough. The old block comes back when there is no space.
+/// Puts `octets` at `from` of an old block: in place if it is not shared and its slot is long
+/// enough. Returns the old block when there is no space.
 fn change(
     space: &Space,
     old: Extent,
@@ -320,7 +320,7 @@ fn change(
                 Ok(fresh) => fresh,
                 Err(status) => return Err((old, status)),
             };
-            // Only what stays is copied.
+            // Only bytes that stay are copied.
             let keep = if from == 0 { 0 } else { old.len().min(from) };
             put(&mut fresh, 0, old.get(..keep).unwrap_or_default());
             put(&mut fresh, from, octets);
@@ -332,8 +332,7 @@ fn change(
     }
 }
 
-/// Puts `octets` at `from` of a buffer that has room for them; between its content and `from` come
-/// zeros.
+/// Puts `octets` at `from` of a buffer with room for them, after zeros up to `from`.
 fn put(buf: &mut Buf, from: usize, octets: &[u8]) {
     let (old, end) = (buf.len(), from + octets.len());
     if end > old {
@@ -388,7 +387,7 @@ mod tests {
             let places = [0, 7 * block, 8 * block, 1 << 40, (1 << 62) - block];
             let mut content = written(&space, &places);
             steps::within(16, || content.punch(&space, from, to).unwrap());
-            // What is left of six octets at each place.
+            // The remains of six bytes at each place.
             let stays = places.iter().filter(|at| !(from <= **at && **at + 6 <= to));
             let mut expected: Vec<_> = stays.copied().collect();
             let inside = expected.iter_mut().find(|at| from <= **at && **at < to);
@@ -427,13 +426,13 @@ mod tests {
         assert_eq!(seek(&content, 100 * block + 7, SeekFor::Hole), 132 * block);
         assert_eq!(seek(&content, 132 * block, SeekFor::Data), LARGEST);
         assert_eq!(seek(&content, 1 << 62, SeekFor::Hole), 1 << 62);
-        // More than the store can hold is refused at once, wherever it is.
+        // A request for more than the store holds is refused at once, wherever it is.
         for from in [0, 1 << 40, LARGEST - (1 << 60)] {
             let to = from + (1 << 59);
             let refused = steps::within(0, || content.allocate(&space, from, to));
             assert_eq!(refused, Err(Status::NoSpc));
         }
-        // Blocks that have no octets yet are passed over as others are.
+        // Blocks without bytes are skipped like others.
         let mut empty = Content::default();
         steps::within(16, || empty.allocate(&space, 0, 16 * block)).unwrap();
         empty.set_size(LARGEST);
@@ -451,7 +450,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "more steps than its budget")]
     fn a_budget_of_steps_ends_a_walk_over_the_blocks_of_a_hole() {
-        // What DEALLOCATE of a huge file was once: a filter over all of its blocks.
+        // A filter over all blocks of a huge file exceeds the limit of steps.
         let whole = 0..(1 << 62) / BLOCK as u64;
         steps::within(100_000, || {
             spans(0, 1 << 62).filter(|span| !whole.contains(&span.block)).count()

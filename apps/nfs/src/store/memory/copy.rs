@@ -1,6 +1,6 @@
-//! Filling the store with a copy of a directory of this host: directories, files, links of both
-//! sorts, fifos and sockets, with their modes, owners and times. Devices are left out, and what
-//! lies on another file system.
+//! Filling the store with a copy of a directory of this host: directories, files, hard and symbolic
+//! links, fifos and sockets, with their modes, owners and times. Devices and other file systems are
+//! left out.
 
 use crate::store::{FileTime, NewAttributes};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::store::name::Name;
 /// Progress of the copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Path of the object that was copied last.
+    /// Path of the last object copied.
     pub path: &'a Path,
     /// Objects copied so far.
     pub objects: u64,
@@ -34,12 +34,12 @@ pub struct Progress<'a> {
     pub left_out: u64,
 }
 
-/// A copy under way.
+/// A copy in progress.
 struct Copy<'a> {
     progress: &'a mut dyn FnMut(&Progress<'_>),
     /// The inodes of files with several names.
     linked: HashMap<(u64, u64), InodeId>,
-    /// Directories to be filled.
+    /// Directories still to fill.
     waiting: Vec<(PathBuf, InodeId, Stat)>,
     device: u64,
     objects: u64,
@@ -52,7 +52,7 @@ fn stat(path: &Path) -> Result<Stat, StartError> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map_err(cannot("look at", path))
 }
 
-/// Why the copy of `path` does not go in.
+/// The error when `path` cannot be copied into the store.
 fn refused(path: &Path) -> impl Fn(Status) -> StartError {
     move |status| match status {
         Status::NoSpc => {
@@ -90,7 +90,7 @@ impl Memory {
             }
             filled.push((path, id, found));
         }
-        // Last, for filling a directory changes its times.
+        // Last, because filling a directory changes its times.
         for (path, id, found) in filled {
             self.settle(id, &found).map_err(refused(&path))?;
         }
@@ -183,7 +183,7 @@ impl Memory {
         Ok(copy.freeze())
     }
 
-    /// Gives an object the attributes of what it is a copy of.
+    /// Sets the attributes of an object from its original.
     fn settle(&mut self, id: InodeId, found: &Stat) -> Result<(), Status> {
         let meta = &mut self.inodes.get_mut(id)?.meta;
         let time = |seconds: i64, nanos: u64| FileTime {

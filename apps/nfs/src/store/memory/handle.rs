@@ -1,4 +1,4 @@
-//! The handles of one life of the store (`nfs_fh3`, RFC 1813 §2.6).
+//! Handles of one instance of the store (`nfs_fh3`, RFC 1813 §2.6).
 //!
 //! | octets | what |
 //! |---|---|
@@ -9,16 +9,16 @@
 //! | 16–23 | file number, never used again |
 //! | 24–39 | SipHash-2-4 (128 bits) over octets 0–23, under a key that is drawn with the instance |
 //!
-//! A handle of another instance is stale; one of this instance that the tag does not fit was not
-//! made here. An inode keeps its tag: a handle that names an inode which is there is compared with
-//! that one, in constant time, and only the others are hashed to be told apart.
+//! A handle of another instance is stale; one of this instance with a wrong tag was not made here.
+//! An inode keeps its tag: a handle of an existing inode is compared with that one, in constant
+//! time, and only other handles are hashed, to separate stale from forged.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use siphasher::sip128::SipHasher24;
 use stag_protocol::nfs::v3::{FileHandle, Status};
 use subtle::ConstantTimeEq;
 
-/// One inode: its place, and which of the files that were there.
+/// One inode: its index in the table, and its file number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InodeId {
     /// Its place in the table.
@@ -27,27 +27,26 @@ pub(super) struct InodeId {
     pub number: u64,
 }
 
-/// The last 16 octets of a handle, which nobody can make without the key.
+/// The last 16 octets of a handle, which cannot be made without the key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandleTag(u128);
 
 impl HandleTag {
-    /// Compares in constant time: how long it takes says nothing about the octets.
+    /// Compares in constant time, so that the duration reveals nothing about the octets.
     pub fn is(self, other: Self) -> bool {
         let differences = (self.0 ^ other.0) as u64 | ((self.0 ^ other.0) >> 64) as u64;
         differences.ct_eq(&0).into()
     }
 }
 
-/// The words of a handle of this life. They are the sender's: nobody made the handle unless the tag
-/// is that of the inode.
+/// The fields of a handle of this instance, as sent: it is genuine only if the tag is the inode's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandleClaim {
     pub inode: InodeId,
     pub tag: HandleTag,
 }
 
-/// Makes and checks the handles of one life.
+/// Makes and checks the handles of one instance.
 pub(super) struct Handles {
     instance: [u8; 8],
     key: SipHasher24,
@@ -79,8 +78,7 @@ impl Handles {
         Ok(Self { instance: *instance, key: SipHasher24::new_with_key(&key) })
     }
 
-    /// Returns the octets that tell this life of the store from every other; also its write
-    /// verifier.
+    /// Returns the octets that identify this instance of the store; also its write verifier.
     pub fn instance(&self) -> [u8; 8] {
         self.instance
     }
@@ -99,12 +97,12 @@ impl Handles {
         FileHandle::new(&octets).expect("40 octets are at most 64")
     }
 
-    /// Takes a handle of this life apart; its tag is not judged.
+    /// Parses a handle of this instance; does not check its tag.
     ///
     /// # Errors
     ///
-    /// [`Status::Stale`] for a handle of another life, [`Status::BadHandle`] for one that
-    /// nobody gave out.
+    /// [`Status::Stale`] for a handle of another instance, [`Status::BadHandle`] for one that was
+    /// never issued.
     pub fn take_apart(&self, handle: &FileHandle) -> Result<HandleClaim, Status> {
         let octets: &[u8; Self::LEN] = handle.octets().try_into().map_err(|_| Status::BadHandle)?;
         let (version, rest) = octets.split_first_chunk::<4>().ok_or(Status::BadHandle)?;
@@ -123,15 +121,15 @@ impl Handles {
         Ok(HandleClaim { inode, tag: HandleTag(u128::from_ne_bytes(*tag)) })
     }
 
-    /// Status of a handle that is not that of an inode which is there: [`Status::Stale`] if it was
-    /// one, [`Status::BadHandle`] if nobody gave it out.
+    /// Status of a handle without a matching inode: [`Status::Stale`] if it had one,
+    /// [`Status::BadHandle`] if it was never issued.
     #[cold]
     pub fn refusal(&self, claim: HandleClaim) -> Status {
         // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
         if self.tag(claim.inode).is(claim.tag) { Status::Stale } else { Status::BadHandle }
     }
 
-    /// The inode that a handle names, by its hash. It need not exist.
+    /// The inode that a handle names, verified by hash. It need not exist.
     #[cfg(test)]
     pub fn open(&self, handle: &FileHandle) -> Result<InodeId, Status> {
         let claim = self.take_apart(handle)?;
@@ -205,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The answer of [`Memory::resolve`], found by the handle's hash and then by the table.
+    /// The answer of [`Memory::resolve`], computed by the handle's hash and then the table.
     fn by_hash(memory: &Memory, handle: &FileHandle) -> Result<InodeId, Status> {
         let id = memory.handles.open(handle)?;
         memory.inodes.get(id).map(|_| id)
@@ -245,7 +243,7 @@ mod tests {
                 octets.resize(len, 0);
                 octets
             });
-            // The front of this handle with the tag of each other.
+            // The front of this handle with the tag of each other one.
             let mixed = [root, live, reused, gone, newer, foreign, elsewhere]
                 .map(|other| [&good[..24], &other.octets()[24..]].concat());
             for octets in flipped.chain(cut).chain(mixed).chain([good.to_vec()]) {

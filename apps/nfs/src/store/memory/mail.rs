@@ -1,14 +1,14 @@
-//! Memory that several shards serve: the home shard has it, and carries out what the others, its
-//! guests, send as letters.
+//! Memory served by several shards: the home shard owns it, and executes the calls that the others,
+//! its guests, send as letters.
 //!
-//! **A call of a guest is a letter to the home and one back.** The home reads its letters once per
-//! pass, and carries each out to the end there; nothing is shared, and nobody takes a lock. Octets
-//! are copied once, between the memory and a buffer of the guest's: the fabric of a guest knows no
-//! memory of another shard. So the home's own callers are served as by a server of one core, and
-//! guests add fabrics, connections, and the work of them.
+//! **A guest's call is a letter to the home and one back.** The home reads its letters once per
+//! pass, and completes each there; nothing is shared, and no lock is taken. Bytes are copied once,
+//! between the memory and a guest's buffer: a guest's fabric has not registered another shard's
+//! memory. So the home's own callers are served as by a server of one core, and guests add fabrics,
+//! connections, and their work.
 //!
-//! **A box is never full.** A shard has [`TICKETS`] calls under way at most, and its boxes have
-//! room for all of them.
+//! **An inbox is never full.** A shard has [`TICKETS`] calls in flight at most, and its inboxes
+//! have room for all of them.
 
 use std::sync::{Arc, OnceLock, mpsc::Receiver};
 
@@ -20,31 +20,31 @@ use crate::inbox::{Inbox, Wakeup, next_of};
 use crate::store::carrier::Carrier;
 use crate::store::{ExportRoot, Store, StoreCall, StoreCallDone, WaitTicket, perform};
 
-/// Calls of guests that the home carries out in one pass: the time of some READs, so that its own
-/// callers wait no longer behind guests than behind one another.
+/// Calls of guests that the home executes in one pass: as long as a few READs, so that its own
+/// callers do not wait longer for guests than for one another.
 const CALLS_PER_PASS: usize = 64;
 
-/// A call of a guest's.
+/// A call from a guest.
 struct GuestCall {
     call: StoreCall,
     ticket: WaitTicket,
-    /// Its place among the guests.
+    /// The guest's index.
     guest: usize,
 }
 
-/// Facts about the home's memory that do not change.
+/// Constant facts about the home's memory.
 #[derive(Debug)]
 struct HomeFacts {
     exports: Vec<ExportRoot>,
     verifier: Verifier,
 }
 
-/// One shard's part of a memory that several serve.
+/// One shard's part of a memory served by several.
 #[derive(Debug)]
 pub enum MemoryMail {
-    /// It has the memory.
+    /// The shard owns the memory.
     Home(HomeMail),
-    /// It asks the home.
+    /// The shard sends calls to the home.
     Guest(GuestMail),
 }
 
@@ -58,7 +58,7 @@ pub struct HomeMail {
 
 /// A guest's end.
 pub struct GuestMail {
-    /// Its place among the guests.
+    /// The guest's index.
     number: usize,
     home: Arc<Inbox<GuestCall>>,
     inbox: Arc<Inbox<StoreCallDone>>,
@@ -79,7 +79,8 @@ impl std::fmt::Debug for GuestMail {
 }
 
 impl MemoryMail {
-    /// The parts of so many shards: the first is the home, and has to be started before the others.
+    /// The parts of `shards` shards: the first is the home, and has to be started before the
+    /// others.
     pub fn all(shards: usize) -> Vec<Self> {
         let guests = shards.saturating_sub(1);
         let facts = Arc::new(OnceLock::new());
@@ -115,7 +116,7 @@ impl MemoryMail {
 }
 
 impl Memory {
-    /// The same, which also carries out the calls of guests.
+    /// The same store, which also executes the calls of guests.
     #[must_use]
     pub fn with_guests(mut self, mail: HomeMail) -> Self {
         let facts = HomeFacts { exports: self.export_roots(), verifier: self.verifier() };
@@ -129,7 +130,7 @@ impl Memory {
         self.guests.as_ref().is_some_and(|guests| guests.inbox.is_filled())
     }
 
-    /// Carries out calls of guests: true if there were some.
+    /// Executes calls of guests; true if there were any.
     pub(super) fn serve_guests(&mut self) -> bool {
         for number in 0..CALLS_PER_PASS {
             let mail = self.guests.as_ref();
@@ -164,7 +165,7 @@ impl Carrier for GuestMail {
         next_of(&self.inbox, &self.letters)
     }
 
-    /// A letter is not taken back: the home reads it in its next pass.
+    /// A letter cannot be withdrawn: the home reads it in its next pass.
     fn withdraw(&mut self, _ticket: WaitTicket) -> Option<StoreCall> {
         None
     }
@@ -177,7 +178,7 @@ impl Carrier for GuestMail {
         self.facts.get().map_or_else(Vec::new, |facts| facts.exports.clone())
     }
 
-    /// Files are pinned by the state of version 4, which is the home's.
+    /// Files are pinned by version 4 state, which is the home's.
     fn unpin(&self, _file: &FileHandle) {}
 
     fn verifier(&self) -> Verifier {
@@ -269,7 +270,7 @@ mod tests {
         assert!(numbers.is_empty());
         assert_eq!(woken.load(Ordering::Relaxed), TICKETS as u32);
         assert!(guest.withdraw(WaitTicket(0)).is_none());
-        // A home that is gone has nothing for anybody.
+        // A home that is gone refuses all calls.
         drop(home);
         let refused = guest.send(look(), WaitTicket(1)).map_err(|call| call.operation);
         assert!(matches!(refused, Err(StoreOperation::GetAttr(_))));

@@ -1,31 +1,31 @@
-//! The store that lives and dies with the process: files are extents in the memory of a pool
+//! The in-memory store, which ends with the process: files are extents in the memory of a pool
 //! (DESIGN D2).
 //!
-//! **READ pushes straight from them**: no octet is copied. A WRITE changes a block of 64 KiB in
-//! place while nobody else has it; while a READ is sending it, a fresh one takes its place, so that
-//! what is sent never changes and never holds another file's octets. Octets that a WRITE brings in
-//! a Read chunk are pulled to a block of the store, which becomes the file's if it begins with the
-//! WRITE and holds all of it; else they are copied once.
+//! **READ pushes directly from them**, without a copy. A WRITE changes a block of 64 KiB in place
+//! while it is not shared; while a READ is sending it, a fresh one replaces it, so that bytes being
+//! sent never change and never hold another file's data. A WRITE's data in a Read chunk is pulled
+//! to a block of the store, which becomes the file's if it begins with the WRITE and holds all of
+//! it; else the data is copied once.
 //!
-//! **Memory is no stable storage.** A WRITE is as stable as it was asked to be, which is to say: it
-//! lasts as long as this process. COMMIT has nothing to do. A restart begins with nothing (or with
-//! the directory it was filled from): the write verifier is another one, and every handle of the
-//! life before is answered with NFS3ERR_STALE, so that no client takes lost data for written.
+//! **Memory is not stable storage.** A WRITE reports the requested stability, but lasts only as
+//! long as this process. COMMIT is a no-op. A restart begins empty (or with the directory it was
+//! filled from): the write verifier changes, and every earlier handle gets NFS3ERR_STALE, so that
+//! no client takes lost data for written.
 //!
-//! **Full is full.** Content and targets of links fill [`MemoryConfig::capacity`] octets in
+//! **Space is limited.** Content and targets of links fill [`MemoryConfig::capacity`] bytes in
 //! slots of 4 KiB (one part in 16) and 64 KiB, and there are at most [`MemoryConfig::inodes`]
-//! objects and twice as many names; beyond, NFS3ERR_NOSPC, and what is stored stays. A hole takes
-//! no slot. What is overwritten while it is being sent takes a slot of a reserve of 1 MiB beyond
-//! the capacity; when that is used up too, NFS3ERR_JUKEBOX.
+//! objects and twice as many names. Beyond that calls get NFS3ERR_NOSPC, and stored data stays. A
+//! hole takes no slot. Overwriting data that is being sent takes a slot from a reserve of 1 MiB
+//! beyond the capacity; when that is used up too, NFS3ERR_JUKEBOX.
 //!
-//! **Everybody may do everything**, as with [`super::files`] in unprivileged mode: owner and mode
-//! are kept, and new objects belong to the caller, but nothing is refused for them. Who may connect
-//! is the only protection. As on every file system, a change of owner or content takes the set-uid
-//! and set-gid bits away, and only a member of a file's group sets the latter.
+//! **Every caller has all rights**, as with [`super::files`] in unprivileged mode: owner and mode
+//! are stored but not enforced, and new objects belong to the caller. Access control of connections
+//! is the only protection. As on every file system, a change of owner or content clears the set-uid
+//! and set-gid bits, and only a member of a file's group sets the latter.
 //!
-//! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows
-//! with the tree, by doubling or by nodes: the table of inodes (at most 320 octets each), the names
-//! of a directory, the blocks of a file. That is beside the capacity, and so are extended
+//! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to existing blocks. The table of
+//! inodes (at most 320 bytes each), the names of a directory and the blocks of a file grow with the
+//! tree, by doubling or by nodes. That memory is in addition to the capacity, and so are extended
 //! attributes, which take a sixteenth of it at most.
 
 mod blocks;
@@ -58,13 +58,13 @@ pub use mail::{GuestMail, HomeMail, MemoryMail};
 use space::Space;
 use tree::{Body, Directory, Inode, Inodes, Meta};
 
-/// Octets of memory per object that the limit on objects counts with.
+/// Bytes of memory per object for the default limit on objects.
 const OCTETS_PER_INODE: usize = 4 << 10;
 /// Objects at least.
 const INODES_MIN: usize = 1024;
 /// Smallest capacity, in octets.
 pub const CAPACITY_MIN: usize = 1 << 20;
-/// Largest capacity that is chosen without being asked for, in octets.
+/// Largest default capacity, in bytes.
 const CAPACITY_DEFAULT_MAX: usize = 1 << 30;
 /// The user and group of AUTH_NONE.
 const NOBODY: u32 = 65_534;
@@ -72,9 +72,9 @@ const NOBODY: u32 = 65_534;
 /// A tree to export.
 #[derive(Clone, Debug)]
 pub struct MemoryExport {
-    /// The name clients mount it by, without the slash before it.
+    /// The name clients mount it by, without the leading slash.
     pub name: String,
-    /// The directory whose content it begins with; nothing without.
+    /// The directory to copy initial content from; empty if none.
     pub copy_of: Option<PathBuf>,
     /// True if every change is refused with NFS3ERR_ROFS.
     pub read_only: bool,
@@ -89,7 +89,7 @@ pub struct MemoryConfig {
     pub capacity: usize,
     /// Objects at most.
     pub inodes: usize,
-    /// True if processes that share memory with this one may map the content, to read it.
+    /// True if processes that share memory with this one may map the content for reading.
     pub shared: bool,
 }
 
@@ -104,13 +104,13 @@ impl MemoryConfig {
         }
     }
 
-    /// The capacity when none is asked for: an eighth of the host's memory, at most 1 GiB.
+    /// The default capacity: an eighth of the host's memory, at most 1 GiB.
     pub fn default_capacity() -> usize {
         (Self::host_memory() / 8).clamp(CAPACITY_MIN, CAPACITY_DEFAULT_MAX)
     }
 
-    /// Octets of memory that a process here can have at most: the host's, or what its control group
-    /// allows (version 2).
+    /// Maximum memory of a process here in bytes: the host's, or the limit of its control group
+    /// (version 2).
     pub fn host_memory() -> usize {
         let info = rustix::system::sysinfo();
         let unit = usize::try_from(info.mem_unit.max(1)).unwrap_or(1);
@@ -121,14 +121,14 @@ impl MemoryConfig {
         let group = group.trim_start_matches('/');
         let limits = std::path::Path::new(group).ancestors().filter_map(|above| {
             let file = std::path::Path::new("/sys/fs/cgroup").join(above).join("memory.max");
-            // "max" is no number: no limit.
+            // "max" means no limit and does not parse.
             std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok()
         });
         limits.fold(total, usize::min)
     }
 }
 
-/// An export that is there.
+/// An export being served.
 #[derive(Debug)]
 struct ExportedTree {
     name: String,
@@ -138,21 +138,21 @@ struct ExportedTree {
 }
 
 /// Intent of an operation: to look, or to change something. A read-only export refuses changes
-/// before they touch anything.
+/// before they take effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
     Look,
     Change,
 }
 
-/// The store. It is one shard's: its memory stays on the thread that made it, and other shards are
-/// its guests ([`MemoryMail`]).
+/// The store of one shard: its memory stays on the thread that made it, and other shards are its
+/// guests ([`MemoryMail`]).
 #[derive(Debug)]
 pub struct Memory {
-    // Files go before the memory that they are made of.
+    // Files are dropped before the memory that holds them.
     inodes: Inodes,
     names: usize,
-    /// Octets that extended attributes take.
+    /// Bytes that extended attributes take.
     xattr_octets: u64,
     exports: Vec<ExportedTree>,
     handles: Handles,
@@ -164,13 +164,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Takes all memory for content, and fills it with copies of the directories that the exports
-    /// name. `progress` is told after each object that was copied.
+    /// Allocates all memory for content, and fills it with copies of the directories that the
+    /// exports name. Calls `progress` after each object copied.
     ///
     /// # Errors
     ///
-    /// A sentence for whoever starts the server: no memory, an unfit name, a directory
-    /// that cannot be read or does not fit.
+    /// A sentence for the administrator: no memory, an invalid name, a directory that cannot be
+    /// read or does not fit.
     pub fn new(
         config: &MemoryConfig,
         progress: &mut dyn FnMut(&Progress<'_>),
@@ -236,7 +236,7 @@ impl Memory {
         }
     }
 
-    /// Sentences to print at the start: what is weaker than it could be.
+    /// Sentences to print at the start: the store's weaknesses.
     pub fn notices(&self) -> Vec<String> {
         vec![
             "the memory store keeps nothing: when this process ends, every file is gone".to_owned(),
@@ -245,7 +245,7 @@ impl Memory {
         ]
     }
 
-    /// Returns the memory that the store takes: for content only.
+    /// Returns the memory that the store takes, for content only.
     pub fn budget(&self) -> Budget {
         self.space.budget()
     }
@@ -255,13 +255,13 @@ impl Memory {
         self.inodes.room().0
     }
 
-    /// Octets that content may fill, and octets that are free.
+    /// Bytes that content may fill, and bytes that are free.
     pub fn capacity(&self) -> (u64, u64) {
         let (total, free, _) = self.space.octets();
         (total, free)
     }
 
-    /// The time, later than every time before: a change always shows.
+    /// The time, later than every earlier one, so that each change shows.
     fn now(&mut self) -> FileTime {
         let clock = clock_gettime(ClockId::Realtime);
         let (seconds, nanos) = (clock.tv_sec, u32::try_from(clock.tv_nsec).unwrap_or(0));
@@ -342,7 +342,7 @@ impl Memory {
         })
     }
 
-    /// Gives the outcome of a change the attributes from before and after it.
+    /// Adds the attributes from before and after a change to its outcome.
     fn changed<T>(
         &self,
         id: InodeId,
@@ -365,14 +365,14 @@ impl Memory {
         };
     }
 
-    /// The mode of a file that is no directory, once the caller has changed its content or owner:
-    /// the right to act as somebody else is not handed on.
+    /// The mode of a non-directory after the caller changed its content or owner: the set-id bits
+    /// that grant rights are cleared.
     fn without_set_id(&self, mode: u32) -> u32 {
         let kept = if mode & 0o0010 == 0 { 0o2000 } else { 0 };
         mode & (0o1777 | kept)
     }
 
-    /// True if the caller may let others act as this group.
+    /// True if the caller may set set-group-id for this group.
     fn is_in_group(&self, gid: u32) -> bool {
         let (uid, own) = self.caller;
         uid == 0 || own == gid || self.groups.list().contains(&gid)

@@ -18,18 +18,18 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// Octets of a link's longest target, as on Linux.
 const TARGET_MAX: usize = 4095;
-/// Names for each inode, at most and on the average.
+/// Average number of names per inode, at most.
 const NAMES_PER_INODE: usize = 2;
 
-/// The file that a CREATE ended with.
+/// The file that a CREATE returns.
 pub(super) struct CreatedFile {
     pub id: InodeId,
-    /// False if it was there before.
+    /// False if it existed before.
     pub is_new: bool,
 }
 
 impl Memory {
-    /// Makes an object in a directory by `make`, with what is `asked` for.
+    /// Makes an object in a directory with `make` and the attributes in `asked`.
     pub(super) fn make(
         &mut self,
         directory: &FileHandle,
@@ -90,7 +90,7 @@ impl Memory {
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
             CreateMode::Exclusive { .. } | CreateMode::Guarded(_) => Err(Status::Exist),
             CreateMode::Unchecked(set) => {
-                // Of a file that exists, only the size is set.
+                // For an existing file, only the size is set.
                 // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
                 // only
                 set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| existing)
@@ -156,7 +156,7 @@ impl Memory {
         if self.find(parent, name)?.is_some() { Err(Status::Exist) } else { Ok(()) }
     }
 
-    /// The object under a name.
+    /// The object with this name, if any.
     pub(super) fn find(
         &self,
         directory: InodeId,
@@ -165,7 +165,7 @@ impl Memory {
         Ok(self.inodes.get(directory)?.directory()?.find(name.octets()))
     }
 
-    /// The object under a name.
+    /// The object with this name.
     ///
     /// # Errors
     /// [`Status::NoEnt`] when there is none.
@@ -173,7 +173,7 @@ impl Memory {
         self.find(directory, name)?.ok_or(Status::NoEnt)
     }
 
-    /// Adds an object under a name that is free. Nothing is added when something is wrong.
+    /// Adds an object under a free name; on error, nothing is added.
     pub(super) fn add(
         &mut self,
         parent: InodeId,
@@ -221,7 +221,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes a name out of a directory.
+    /// Removes a name from a directory.
     fn take_name(&mut self, directory: InodeId, name: Name<'_>) -> Result<InodeId, Status> {
         let now = self.now();
         let inode = self.inodes.get_mut(directory)?;
@@ -234,7 +234,7 @@ impl Memory {
         Ok(id)
     }
 
-    /// Takes the name of `id` away, and the object with its last one.
+    /// Removes the name of `id`, and the object with its last one.
     pub(super) fn unlink(
         &mut self,
         directory: InodeId,
@@ -254,7 +254,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes an object out of the store, with all that it has.
+    /// Removes an object from the store, with all its content.
     fn forget(&mut self, id: InodeId) {
         let xattrs = self.inodes.remove(id).and_then(|inode| inode.xattrs);
         self.xattr_octets -= xattrs.map_or(0, |xattrs| xattrs.weight()) as u64;
@@ -345,7 +345,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns true if a directory is `other`, or lies somewhere under it.
+    /// Returns true if a directory is `other`, or is below it.
     fn lies_in(&self, directory: InodeId, other: InodeId) -> Result<bool, Status> {
         let mut here = directory;
         loop {
@@ -373,7 +373,7 @@ impl Memory {
         if inode.directory().is_ok() {
             return Err(Status::Inval);
         }
-        // As on Linux: what lost its last name gets none again.
+        // As on Linux, a file that lost its last name cannot be linked again.
         if inode.meta.nlink == 0 {
             return Err(Status::Stale);
         }
@@ -391,7 +391,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Sets attributes, or none when one of them cannot be.
+    /// Sets all attributes, or none if one of them is refused.
     pub(super) fn apply(&mut self, id: InodeId, set: &NewAttributes) -> Result<(), Status> {
         let times = times(set)?;
         check_owner(set)?;
@@ -427,7 +427,7 @@ impl Memory {
         self.drop_set_id(id)
     }
 
-    /// Content was changed: by root, the file may still let others act as its owner.
+    /// Clears set-id bits after a change of content, unless root made it.
     pub(super) fn drop_set_id(&mut self, id: InodeId) -> Result<(), Status> {
         if self.caller.0 != 0 {
             let mode = self.without_set_id(self.inodes.get(id)?.meta.mode);
@@ -447,7 +447,7 @@ fn checked_size(size: u64) -> Result<u64, Status> {
 type TimesToSet = (NewTime, NewTime);
 
 /// # Errors
-/// [`Status::Inval`] for a time that is none.
+/// [`Status::Inval`] for an invalid time.
 fn times(set: &NewAttributes) -> Result<TimesToSet, Status> {
     let is_none = |time| matches!(time, NewTime::Client(time) if !time.is_valid());
     if is_none(set.atime) || is_none(set.mtime) {
@@ -474,7 +474,7 @@ fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: FileTime) -> Meta {
     }
 }
 
-/// All ones is the system's "leave it"; nobody can have that number.
+/// All ones means "unchanged" to the system; no user can have that number.
 fn check_owner(set: &NewAttributes) -> Result<(), Status> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) { Err(Status::Inval) } else { Ok(()) }
 }

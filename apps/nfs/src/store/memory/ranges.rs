@@ -1,5 +1,5 @@
 //! SEEK, ALLOCATE, DEALLOCATE and COPY on files in memory (RFC 7862 §15). CLONE is not supported: a
-//! slot that two files share could not be changed when the store is full.
+//! slot shared by two files could not be changed when the store is full.
 
 use stag_protocol::nfs::v3::{FileHandle, StableHow};
 
@@ -10,10 +10,10 @@ use crate::store::{
     SeekFor, Status, Store as _, StoreResult, WritePayload,
 };
 
-/// Pieces of data and holes that one COPY is made of at most.
+/// Pieces of data and holes per COPY at most.
 const PIECES_MAX: u32 = 256;
 
-/// Octets that were copied from one block, or left out.
+/// Bytes that were copied from one block, or left out.
 enum CopiedPiece {
     Data(u64),
     Hole(u64),
@@ -66,7 +66,7 @@ impl Memory {
         self.note_change(id)
     }
 
-    /// Notes that content was changed.
+    /// Records a change of content.
     fn note_change(&mut self, id: InodeId) -> Result<(), Status> {
         let now = self.now();
         let meta = &mut self.inodes.get_mut(id)?.meta;
@@ -98,7 +98,7 @@ impl Memory {
         Ok(CopyDone { count, committed: StableHow::FileSync, verifier: self.verifier(), file })
     }
 
-    /// The octets of a COPY that may be copied.
+    /// The bytes that a COPY may copy.
     fn span_to_copy(
         &self,
         source: InodeId,
@@ -109,7 +109,7 @@ impl Memory {
         self.must_share_export(source, target)?;
         self.inodes.get(target)?.content()?;
         let size = self.inodes.get(source)?.content()?.size();
-        // RFC 7862 §15.2.3: one file is not copied to itself, nor what lies behind its end
+        // RFC 7862 §15.2.3: no copy from a file to itself, nor from past its end
         let rest = size.checked_sub(offset).filter(|rest| count <= *rest).ok_or(Status::Inval)?;
         if source == target {
             return Err(Status::Inval);
@@ -145,8 +145,8 @@ impl Memory {
         self.copied(target, done)
     }
 
-    /// Copies the octets at `offset` as far as they are stored in one block, or leaves a hole up to
-    /// the next that are.
+    /// Copies the bytes at `offset` that are stored in one block, or leaves a hole up to the next
+    /// stored byte.
     fn copy_piece(
         &mut self,
         source: InodeId,

@@ -1,4 +1,4 @@
-//! The memory that files are made of: slots of 4 KiB and of 64 KiB, in a pool of the store's own.
+//! The memory of files: slots of 4 KiB and of 64 KiB, in a pool of the store's own.
 
 use std::io;
 
@@ -6,30 +6,29 @@ use stag_engine::ExtentLists;
 use stag_pools::{Budget, Buf, Class, Extent, Pool};
 use stag_protocol::nfs::v3::Status;
 
-/// Octets of a block, and of a slot that holds a whole one.
+/// Bytes of a block, and of a slot that holds a whole one.
 pub(super) const BLOCK: usize = 64 << 10;
-/// Octets of a slot for the end of a file, a small file, or a link's target.
+/// Bytes of a slot for the end of a file, a small file, or a link's target.
 pub(super) const SMALL: usize = 4 << 10;
-/// One part in so many of the capacity is small slots.
+/// Small slots take 1/`SMALL_SHARE` of the capacity.
 const SMALL_SHARE: usize = 16;
-/// Blocks beyond the capacity, for what is overwritten while its old octets are being sent. Never
-/// filled by growth.
+/// Blocks beyond the capacity, for overwriting bytes that are being sent. Never used for growth.
 pub(super) const RESERVE: usize = 16;
-/// One part in so many of the blocks has to be free for octets to be received in place.
+/// 1/`SINK_SHARE` of the blocks has to be free for data to be received in place.
 const SINK_SHARE: usize = 8;
-/// Lists of extents to begin with: READs under way at once.
+/// Initial lists of extents: concurrent READs.
 const LISTS: usize = 64;
 
-/// Why memory is asked for.
+/// Reason for a request of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// More is stored than before.
     Growth,
-    /// As much as before: the old octets cannot be changed, for they are being sent.
+    /// The same amount is stored, but the old bytes cannot be changed because they are being sent.
     Change,
 }
 
-/// All of it.
+/// All memory of the store.
 #[derive(Debug)]
 pub(super) struct Space {
     pool: Pool,
@@ -41,7 +40,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Room for about `capacity` octets; `shared` lets other processes map it to read it.
+    /// Room for about `capacity` bytes; `shared` lets other processes map it for reading.
     ///
     /// # Errors
     /// As `mmap(2)`.
@@ -58,13 +57,13 @@ impl Space {
         Ok(Self { pool, zeros: zeros.freeze(), lists: ExtentLists::new(LISTS), small, large })
     }
 
-    /// A buffer for at least `len` octets, at most [`BLOCK`]; a small one if there is one that is
-    /// long enough.
+    /// A buffer for at least `len` bytes, at most [`BLOCK`]; a small one if one is free and long
+    /// enough.
     ///
     /// # Errors
     ///
-    /// [`Status::NoSpc`] for growth; [`Status::Jukebox`] for a change: what is being sent
-    /// comes back soon.
+    /// [`Status::NoSpc`] for growth; [`Status::Jukebox`] for a change: slots being sent are freed
+    /// soon.
     pub fn take(&self, len: usize, need: Need) -> Result<Buf, Status> {
         let small = len <= SMALL && self.free_small() > 0;
         let buf = match need {
@@ -77,14 +76,14 @@ impl Space {
         })
     }
 
-    /// A buffer for `len` octets that are on their way. None when space is short: what is on its
-    /// way must not keep what is there already from being stored.
+    /// A buffer for `len` incoming bytes. None when space is short: incoming data must not keep
+    /// data that has arrived from being stored.
     pub fn sink(&self, len: usize) -> Option<Buf> {
         let is_short = self.free_large() <= self.large / SINK_SHARE;
         if len == 0 || len > BLOCK || is_short { None } else { self.take(len, Need::Growth).ok() }
     }
 
-    /// Returns true if an extent may become a file's for good.
+    /// Returns true if an extent may become a file's permanently.
     pub fn owns(&self, extent: &Extent) -> bool {
         extent.is_of(&self.pool)
     }
@@ -99,18 +98,17 @@ impl Space {
         &self.lists
     }
 
-    /// Small slots that can be filled.
+    /// Small slots that are free.
     fn free_small(&self) -> usize {
         self.pool.available(SMALL) - self.pool.available(BLOCK)
     }
 
-    /// Blocks that can be filled.
+    /// Blocks that are free for growth.
     fn free_large(&self) -> usize {
         self.pool.available(BLOCK).saturating_sub(RESERVE)
     }
 
-    /// Octets in all slots, in those that are free, and in free ones that are long enough for any
-    /// block.
+    /// Bytes in all slots, in free slots, and in free slots that are long enough for any block.
     pub fn octets(&self) -> (u64, u64, u64) {
         let large = self.free_large() * BLOCK;
         let total = self.small * SMALL + self.large * BLOCK;
@@ -127,7 +125,7 @@ impl Space {
         self.pool.budget()
     }
 
-    /// Slots in use; the block of zeros is always.
+    /// Slots in use, except the block of zeros.
     #[cfg(test)]
     pub fn taken(&self) -> usize {
         self.pool.taken() - 1

@@ -1,4 +1,4 @@
-//! [`Memory`] as a [`Store`].
+//! [`Store`] and its procedures for [`Memory`].
 
 use stag_protocol::nfs::v3::{
     Access, AttributeOctets, CookieVerifier, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
@@ -16,9 +16,9 @@ use crate::store::{
     TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
-/// A directory lists the same way as long as its handle is good.
+/// A directory's cookies stay valid as long as its handle.
 const VERIFIER: CookieVerifier = [0; 8];
-/// Octets of directory entries that a client should ask for at once.
+/// Bytes of directory entries that a client should request at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
 
 type Object = (FileHandle, FileAttributes);
@@ -40,7 +40,7 @@ impl Memory {
         }
     }
 
-    /// An operation on one name of a directory that changes it.
+    /// An operation that changes one name of a directory.
     fn take_away(
         &mut self,
         directory: &FileHandle,
@@ -94,7 +94,7 @@ impl Memory {
         Ok(true)
     }
 
-    /// An object and its attributes, for what is told of its file system.
+    /// Adds an object's attributes to information on its file system.
     fn known<T>(&self, object: &FileHandle, about: T) -> StoreResult<(T, FileAttributes)> {
         let id = self.resolve(object, Intent::Look)?;
         Ok((about, self.attributes(id)?))
@@ -156,8 +156,8 @@ impl Procedures for Memory {
         }
     }
 
-    /// Everybody has every right that the kind of the object knows; to change something, not on a
-    /// read-only export; to execute, only what somebody may.
+    /// Every caller has every right that the kind of the object allows. Exceptions: no changes on a
+    /// read-only export, and execution only if some class of users has it.
     fn access(
         &mut self,
         file: &FileHandle,
@@ -252,8 +252,7 @@ impl Procedures for Memory {
         Ok(WriteDone { count, committed: stable, verifier: self.verifier(), file })
     }
 
-    /// There is nothing to do: what was written lasts as long as this process, and the verifier
-    /// says when it ended.
+    /// A no-op: written data lasts as long as this process, and the verifier shows its end.
     fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
@@ -379,7 +378,7 @@ impl Procedures for Memory {
         self.list(directory, place, &mut |_, _, entry| Ok(visit(&entry)))
     }
 
-    /// `..` comes without handle and attributes, but at an export's root.
+    /// `..` is listed without handle and attributes, except at an export's root.
     fn readdirplus(
         &mut self,
         directory: &FileHandle,

@@ -1,4 +1,4 @@
-//! [`Memory`] by the procedures of version 4, and with rooms to fill.
+//! Version 4 procedures of [`Memory`], and reads into given buffers.
 
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
@@ -105,7 +105,7 @@ impl Procedures4 for Memory {
     }
 }
 
-/// For the calls of guests: octets are copied.
+/// For the calls of guests, which copy the bytes.
 impl FillRoom for Memory {
     fn fill_read(
         &mut self,

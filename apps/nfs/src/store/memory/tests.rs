@@ -58,7 +58,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
-/// Octets as if they had been pulled to a buffer of the store.
+/// Bytes as if they had been pulled to a buffer of the store.
 fn pulled(memory: &Memory, data: &[u8]) -> Option<Extent> {
     let mut sink = memory.sink(data.len())?;
     sink.append(data).unwrap();
@@ -103,7 +103,7 @@ fn a_read_from_anywhere_fits_its_list_and_holes_do_too() {
             got.iter().count() <= Extents::MAX && octets(&got) == whole[offset..offset + (1 << 20)]
         );
     }
-    // One octet in each block: what does not fit the list is left for the next READ.
+    // One byte in each block: bytes that do not fit the list are left for the next READ.
     let sparse = create(&mut memory, &root, "s").unwrap();
     for block in 0..16 {
         write(&mut memory, &sparse, block * BLOCK + 5, b"x").unwrap();
@@ -137,7 +137,7 @@ fn a_write_that_was_pulled_to_the_store_becomes_the_file() {
     }
     assert_eq!(memory.space.taken(), 3);
     assert_eq!(memory.getattr(&file).unwrap().used, (2 * BLOCK + SMALL) as u64);
-    // What does not begin its block, or leaves some of it, is copied; the buffer goes back.
+    // Data that does not begin its block, or leaves some of it, is copied; the buffer is freed.
     for (offset, len) in [(1, 100), (BLOCK - 50, 100), (0, 100)] {
         let shared = pulled(&memory, &vec![7; len]).unwrap();
         write_pulled(&mut memory, &file, offset as u64, &shared);
@@ -200,7 +200,7 @@ fn a_full_store_says_so_keeps_everything_and_goes_on_when_there_is_room() {
     assert!(stored > 900_000, "{stored}");
     assert!(read_all(&mut memory, &file) == data[..stored]);
     assert_eq!(memory.getattr(&file).unwrap().size, stored as u64);
-    // Small files still have their slots, and what is there can be changed, even while it is being
+    // Small files still have their slots, and stored data can be changed, even while it is being
     // sent.
     let small = create(&mut memory, &root, "small").unwrap();
     write(&mut memory, &small, 0, b"small").unwrap();
@@ -413,7 +413,7 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
     assert!(error.to_string().starts_with("cannot look at"), "{error}");
 }
 
-/// Heap that the limit on objects costs, beside their names: 1 GiB has 262,144 of them.
+/// Heap used at the limit on objects, without their names: 1 GiB has 262,144 of them.
 #[test]
 fn an_object_takes_at_most_320_octets_of_the_table() {
     assert!(size_of::<Option<PlacedInode>>() <= 320, "{}", size_of::<Option<PlacedInode>>());

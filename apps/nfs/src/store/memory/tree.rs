@@ -12,7 +12,7 @@ use super::content::Content;
 use super::handle::{HandleClaim, HandleTag, Handles, InodeId};
 use super::xattrs::Xattrs;
 
-/// The cookies of `.` and `..`; those of entries follow.
+/// The cookies of `.` and `..`; the entries' cookies follow.
 pub(super) const COOKIE_ITSELF: u64 = 1;
 pub(super) const COOKIE_ABOVE: u64 = 2;
 
@@ -28,12 +28,12 @@ pub(super) struct Meta {
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Number of times that it is pinned: it stays although its last name goes.
+    /// Number of its pins: the object outlives its last name.
     pub pins: u32,
     pub atime: FileTime,
     pub mtime: FileTime,
     pub ctime: FileTime,
-    /// Nanoseconds from 1970 to when it was made.
+    /// Time of creation, in nanoseconds since 1970.
     pub born_ns: u64,
     /// Verifier by which an exclusive CREATE is recognised, until its client sets the times.
     pub verifier: Option<CreateVerifier>,
@@ -48,7 +48,7 @@ pub(super) enum Body {
     Symlink(Extent),
     Fifo,
     Socket,
-    /// Only a number: what it stands for is the host's that mounts.
+    /// Only a number: the client's host decides what it means.
     Block(DeviceNumber),
     Character(DeviceNumber),
 }
@@ -66,7 +66,7 @@ impl Body {
         }
     }
 
-    /// Answer to somebody who reads or writes what has no content.
+    /// The status for reading or writing an object without content.
     const fn without_content(&self) -> Status {
         match self {
             Self::Directory(_) => Status::IsDir,
@@ -86,24 +86,24 @@ pub(super) struct Inode {
 }
 
 impl Inode {
-    /// One without extended attributes.
+    /// Creates an inode without extended attributes.
     pub const fn new(meta: Meta, body: Body) -> Self {
         Self { meta, body, xattrs: None }
     }
 }
 
-/// A name in a directory, and where listings find it.
+/// A name in a directory, and its inode.
 #[derive(Debug)]
 struct TreeEntry {
     name: Rc<[u8]>,
     inode: InodeId,
 }
 
-/// Names in the order of their cookies. A cookie is given once, so names that come and go do not
+/// Names in the order of their cookies. A cookie is never reused, so names that come and go do not
 /// move the others.
 #[derive(Debug)]
 pub(super) struct Directory {
-    /// The directory above; an export's root is its own.
+    /// The parent directory; an export's root is its own.
     pub above: InodeId,
     cookies: HashMap<Rc<[u8]>, u64>,
     entries: BTreeMap<u64, TreeEntry>,
@@ -129,7 +129,7 @@ impl Directory {
         self.entries.get(cookie).map(|entry| entry.inode)
     }
 
-    /// Gives `inode` a name; the one that had it is returned.
+    /// Gives `inode` a name; returns the inode that had it.
     pub fn put(&mut self, name: &[u8], inode: InodeId) -> Option<InodeId> {
         let replaced = self.take(name);
         let name: Rc<[u8]> = name.into();
@@ -144,26 +144,26 @@ impl Directory {
         self.entries.remove(&cookie).map(|entry| entry.inode)
     }
 
-    /// Returns true if this directory gave out the cookie.
+    /// Returns true if this directory has issued the cookie.
     pub fn knows(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
 
-    /// The entries behind `cookie`: cookie, name, inode.
+    /// The entries after `cookie`: cookie, name, inode.
     pub fn behind(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], InodeId)> {
         let entries = self.entries.range((Bound::Excluded(cookie), Bound::Unbounded));
         entries.map(|(cookie, entry)| (*cookie, &*entry.name, entry.inode))
     }
 }
 
-/// An inode in its place.
+/// An inode in the table.
 #[derive(Debug)]
 pub(super) struct PlacedInode {
     number: u64,
-    /// Tag of its handle, which names it as long as it is there.
+    /// Tag of its handle, valid as long as the inode exists.
     tag: HandleTag,
     inode: Inode,
-    /// Its attributes, if they were made since it was changed.
+    /// Its encoded attributes, if they are current.
     octets: Option<AttributeOctets>,
 }
 
@@ -181,12 +181,12 @@ impl Inodes {
         Self { places: Vec::new(), free: Vec::new(), next_number: 1, limit }
     }
 
-    /// Inodes that can be, and inodes that can still be made.
+    /// Maximum number of inodes, and the number that can still be made.
     pub fn room(&self) -> (usize, usize) {
         (self.limit, self.limit - (self.places.len() - self.free.len()))
     }
 
-    /// The name of the inode that `add` makes next.
+    /// The id of the inode that `add` makes next.
     ///
     /// # Errors
     /// [`Status::NoSpc`] at the limit.
@@ -201,7 +201,7 @@ impl Inodes {
         Ok(InodeId { index, number: self.next_number })
     }
 
-    /// Gives an inode its place, and a handle.
+    /// Adds an inode to the table, and makes its handle.
     ///
     /// # Errors
     /// [`Status::NoSpc`] at the limit.
@@ -218,7 +218,7 @@ impl Inodes {
         Ok(id)
     }
 
-    /// Takes an inode out of its place.
+    /// Removes an inode from the table.
     pub fn remove(&mut self, id: InodeId) -> Option<Inode> {
         let place = self.places.get_mut(id.index as usize)?;
         let place = place.take_if(|place| place.number == id.number)?;
@@ -226,7 +226,7 @@ impl Inodes {
         Some(place.inode)
     }
 
-    /// The inode whose handle this is; `None` when there is none, for whatever reason.
+    /// The inode whose handle this is; `None` for any invalid handle.
     pub fn claimed(&self, claim: HandleClaim) -> Option<&Inode> {
         let place = self.place(claim.inode)?;
         // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
@@ -249,7 +249,7 @@ impl Inodes {
         self.place(id).map(|place| &place.inode).ok_or(Status::Stale)
     }
 
-    /// An inode that is changed: its attributes are made again.
+    /// An inode to change; drops its encoded attributes.
     ///
     /// # Errors
     /// [`Status::Stale`] when it is gone.
@@ -259,7 +259,7 @@ impl Inodes {
         Ok(&mut place.inode)
     }
 
-    /// Notes that the content of an inode was read.
+    /// Records a read of an inode's content.
     ///
     /// # Errors
     /// [`Status::Stale`] when it is gone.
@@ -272,7 +272,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// The attributes of an inode, which `make` makes if it was changed.
+    /// The encoded attributes of an inode; calls `make` if they are outdated.
     ///
     /// # Errors
     /// [`Status::Stale`] when it is gone.
@@ -309,7 +309,7 @@ impl Inode {
         let (size, used) = match &self.body {
             Body::Regular(content) => (content.size(), content.used()),
             Body::Symlink(target) => (target.len() as u64, target.capacity() as u64),
-            // One unit for each entry, as a client sees from it that something changed.
+            // One unit for each entry, so that a client sees changes in the size.
             Body::Directory(directory) => (32 * (2 + directory.len() as u64), 0),
             Body::Fifo | Body::Socket | Body::Block(_) | Body::Character(_) => (0, 0),
         };
@@ -332,7 +332,7 @@ impl Inode {
             mtime: meta.mtime,
             ctime: meta.ctime,
             birth: Some(FileTime::of_nanos(meta.born_ns)),
-            // No two changes have the same time, whatever the clock does.
+            // No two changes have the same time, even if the clock goes back.
             change: meta.ctime.wrapping_nanos(),
         }
     }
@@ -367,7 +367,8 @@ impl Inode {
     }
 
     /// # Errors
-    /// [`Status::IsDir`] for a directory, [`Status::Inval`] for what else is no regular file.
+    /// [`Status::IsDir`] for a directory, [`Status::Inval`] for any other object but a regular
+    /// file.
     pub fn content_mut(&mut self) -> Result<&mut Content, Status> {
         match &mut self.body {
             Body::Regular(content) => Ok(content),

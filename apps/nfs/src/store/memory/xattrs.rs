@@ -1,5 +1,5 @@
-//! Extended attributes of objects in memory (RFC 8276). They take heap beside the capacity, at most
-//! one part in [`SHARE`] of it for the whole store.
+//! Extended attributes of objects in memory (RFC 8276). They take heap in addition to the capacity,
+//! at most one part in [`SHARE`] of it for the whole store.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,10 @@ use crate::store::{
 
 /// Extended attributes of one object, at most.
 const COUNT_MAX: usize = 64;
-/// One part in so many of the capacity, at most.
+/// 1/`SHARE` of the capacity at most.
 const SHARE: u64 = 16;
-/// Octets that an attribute takes beside its name and value: two boxes and a place in a tree.
+/// Bytes that an attribute takes in addition to its name and value: two boxes and a place in a
+/// tree.
 const OVERHEAD: usize = 64;
 
 /// Extended attributes of one object, by their names without `user.`.
@@ -27,13 +28,13 @@ fn weight(name: &[u8], value: &[u8]) -> usize {
 }
 
 impl Xattrs {
-    /// Octets that they take.
+    /// Returns the bytes that they take.
     pub fn weight(&self) -> usize {
         self.0.iter().map(|(name, value)| weight(name, value)).sum()
     }
 }
 
-/// Refuses what is no name of an attribute.
+/// Refuses an invalid attribute name.
 fn check_name(name: &[u8]) -> Result<(), Status> {
     match name.len() {
         0 => Err(Status::Inval),
@@ -44,7 +45,7 @@ fn check_name(name: &[u8]) -> Result<(), Status> {
 }
 
 impl Memory {
-    /// Gives the value of an attribute to `take`.
+    /// Passes the value of an attribute to `take`.
     pub(super) fn xattr<T>(
         &self,
         file: &FileHandle,
@@ -60,7 +61,7 @@ impl Memory {
         taken.map_err(|status| Failed { status, about: self.attributes(id).ok() })
     }
 
-    /// Gives the names of all attributes to `take`, one after the other.
+    /// Passes the names of all attributes to `take`, one after the other.
     pub(super) fn xattr_names(
         &self,
         file: &FileHandle,
@@ -73,7 +74,7 @@ impl Memory {
         taken.map_err(|status| Failed { status, about: self.attributes(id).ok() })
     }
 
-    /// Sets an attribute, or takes it away where there is no value.
+    /// Sets an attribute, or removes it if there is no value.
     pub(super) fn change_xattr(
         &mut self,
         file: &FileHandle,
@@ -96,7 +97,7 @@ impl Memory {
     ) -> Result<(), Status> {
         let (now, limit) = (self.now(), self.space.octets().0 / SHARE);
         let inode = self.inodes.get_mut(id)?;
-        // As on Linux: others have no content that a user's attributes could belong to.
+        // As on Linux: other objects have no content that user attributes could belong to.
         if !matches!(inode.body.kind(), FileKind::Regular | FileKind::Directory) {
             return Err(Status::Perm);
         }
