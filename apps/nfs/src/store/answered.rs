@@ -1,5 +1,5 @@
-//! A store that has one answer: the outcome of a call that somebody else carried out. The handlers
-//! of the procedures write its reply as they write any other.
+//! A store with a single answer: the outcome of a call that was carried out elsewhere. The
+//! procedure handlers encode its reply like any other.
 
 use crate::store::{CreateMode, FileAttributes, FileTime, NewAttributes, ObjectChange};
 use stag_pools::{Buf, Extent};
@@ -15,11 +15,11 @@ use super::{
     StoreOutcome, StoreResult, Visitor, WriteDone, WritePayload, XattrMode,
 };
 
-/// See the module. A procedure that it has no outcome of is told to ask again later.
+/// See the module. Any procedure other than the answered one fails: the client is asked to retry.
 #[derive(Clone, Debug)]
 pub struct Answered {
     outcome: StoreOutcome,
-    /// The octets that came with it.
+    /// The bytes returned with the outcome.
     octets: Option<Extent>,
 }
 
@@ -34,7 +34,7 @@ macro_rules! outcome {
 }
 
 impl Answered {
-    /// An outcome, and the buffer that was filled for it: whoever filled it counted its octets.
+    /// An outcome and the buffer filled for it, whose bytes the executor has counted.
     pub(crate) fn new(outcome: StoreOutcome, filled: Option<Buf>) -> Self {
         let len = match &outcome {
             StoreOutcome::Read(Ok(done)) => done.count as usize,
@@ -51,7 +51,7 @@ impl Answered {
         Self { outcome, octets }
     }
 
-    /// Every procedure fails with this status, and knows no attributes.
+    /// Fails every procedure with this status, without attributes.
     pub(crate) const fn failed(status: Status) -> Self {
         Self { outcome: StoreOutcome::Failed(status), octets: None }
     }
@@ -61,7 +61,7 @@ impl Answered {
         &self.outcome
     }
 
-    /// Returns true if nobody carried the call out to the end.
+    /// Returns true if the call was not carried out to the end.
     pub(crate) const fn is_failure(&self) -> bool {
         matches!(self.outcome, StoreOutcome::Failed(_))
     }
@@ -73,7 +73,7 @@ impl Answered {
         }
     }
 
-    /// The `count` octets that came with the outcome.
+    /// The `count` bytes returned with the outcome.
     fn octets(&mut self, count: usize) -> Result<Extent, Status> {
         let octets = self.octets.take().filter(|octets| octets.len() == count);
         octets.ok_or(Status::ServerFault)

@@ -1,4 +1,4 @@
-//! Ways to whoever carries out the calls of a [`RemoteStore`](super::RemoteStore).
+//! Transports between a [`RemoteStore`](super::RemoteStore) and the threads that execute its calls.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,18 +7,18 @@ use stag_protocol::nfs::v3::{FileHandle, Verifier};
 use super::{Backend, ExportRoot, StoreCall, StoreCallDone, WaitTicket};
 use crate::helpers::{HelperDone, HelperLane, Helpers};
 
-/// One shard's way to somebody who carries out its calls.
+/// One shard's transport to the executor of its calls.
 pub(super) trait Carrier {
-    /// Sends a call, which stands for `ticket` until [`next_done`](Self::next_done) gives it back.
+    /// Sends a call, identified by `ticket` until [`next_done`](Self::next_done) returns it.
     ///
     /// # Errors
-    /// The call, of which nothing was done, when too much waits already.
+    /// The call, untouched, when too many calls are queued.
     fn send(&mut self, call: StoreCall, ticket: WaitTicket) -> Result<(), StoreCall>;
 
-    /// The next call that is over.
+    /// The next completed call.
     fn next_done(&mut self) -> Option<StoreCallDone>;
 
-    /// Takes back a call that nobody has begun.
+    /// Withdraws a call that has not been started.
     fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall>;
 
     /// The names of the exports, without the slash before them.
@@ -39,7 +39,7 @@ pub(super) trait Carrier {
     fn verifier(&self) -> Verifier;
 }
 
-/// The way to helpers, which were started for the same backend.
+/// The transport to helper threads started for the same backend.
 pub(super) struct ByHelpers {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) helpers: Helpers,
@@ -53,7 +53,7 @@ impl Carrier for ByHelpers {
     fn next_done(&mut self) -> Option<StoreCallDone> {
         match self.helpers.next_done()? {
             HelperDone::Called(done) => Some(*done),
-            // Nobody asks for any.
+            // Never requested here.
             HelperDone::Synced(..) | HelperDone::Copied(..) => None,
         }
     }

@@ -1,5 +1,5 @@
-//! Copying between two open files of one file system (COPY, RFC 7862 §15.2): the kernel moves the
-//! data, and holes stay holes. Used by the shards for short copies and by helpers for long ones.
+//! Copying between two open files of one file system (COPY, RFC 7862 §15.2). The kernel moves the
+//! data and holes are preserved. Used by shards for short copies and by helpers for long ones.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, fstat, se
 use rustix::io::{Errno, pwrite};
 use stag_nfs_os::writeback;
 
-/// Octets that one system call copies at most: the time limit is looked at in between.
+/// Bytes per system call at most: the time limit is checked in between.
 const STEP: u64 = 4 << 20;
 
-/// A span of one file and its place in another.
+/// A span of one file and its position in another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopySpan {
     pub(crate) from: u64,
@@ -19,27 +19,27 @@ pub(crate) struct CopySpan {
     pub(crate) len: u64,
 }
 
-/// Limits of one COPY; its client asks again for the rest.
+/// Limits of one COPY; the client requests the rest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CopyBudget {
-    /// Octets of data. Holes are not counted.
+    /// Bytes of data, holes excluded.
     octets: u64,
     /// Pieces of data and holes.
     pieces: u32,
     time: Duration,
-    /// The disk writes what is copied while the rest is copied, because a COMMIT comes next.
+    /// Starts writeback of copied data early, because a COMMIT follows.
     is_written_back: bool,
 }
 
 impl CopyBudget {
-    /// For a shard: other clients wait meanwhile.
+    /// For a shard, whose other clients wait meanwhile.
     pub(crate) const SHARD: Self = Self {
         octets: 1 << 20,
         pieces: 64,
         time: Duration::from_millis(20),
         is_written_back: false,
     };
-    /// For a helper. A Linux client commits after each COPY, so that long ones spare syncs.
+    /// For a helper. A Linux client commits after each COPY, so long ones save syncs.
     pub(crate) const HELPER: Self = Self {
         octets: 256 << 20,
         pieces: 4_096,
@@ -48,10 +48,10 @@ impl CopyBudget {
     };
 }
 
-/// Copies octets from the front of a span on and returns their number, holes included.
+/// Copies bytes from the front of a span and returns their number, holes included.
 ///
 /// # Errors
-/// As of the first system call that failed, when nothing was copied.
+/// Of the first system call, if it failed before anything was copied.
 pub(crate) fn copy_span(
     source: impl AsFd,
     target: impl AsFd,
@@ -73,7 +73,7 @@ pub(crate) fn copy_span(
             Err(error) => (Piece::Data(0), Err(error)),
         };
         match copied {
-            // The source was cut meanwhile.
+            // The source was truncated meanwhile.
             Ok(0) => break,
             Ok(count) => done += count,
             Err(error) if done == 0 => return Err(error),
@@ -82,7 +82,7 @@ pub(crate) fn copy_span(
         if let (Piece::Data(_), Ok(count)) = (piece, copied) {
             octets = octets.saturating_sub(count);
             if budget.is_written_back {
-                // Where it cannot be begun, the COMMIT does all of it.
+                // If writeback cannot be started, the COMMIT does all of it.
                 let _ = writeback::begin(pair.target, rest.to, count);
             }
         }
@@ -90,7 +90,7 @@ pub(crate) fn copy_span(
     Ok(done)
 }
 
-/// Octets of the source that are stored, or that are not.
+/// Bytes of the source, stored or not.
 #[derive(Clone, Copy)]
 enum Piece {
     Data(u64),
@@ -103,11 +103,11 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// The piece at the front of a span. File systems that know no holes have data only.
+    /// The piece at the front of a span. On file systems without holes all is data.
     fn next_piece(&self, CopySpan { from, len, .. }: CopySpan) -> rustix::io::Result<Piece> {
         let data = match seek(self.source, SeekFrom::Data(from)) {
             Ok(place) => place.max(from),
-            // No data up to the end of the file, which may be nearer than it was.
+            // No data up to the end of the file, which may have been truncated.
             Err(Errno::NXIO) => {
                 let size = u64::try_from(fstat(self.source)?.st_size).unwrap_or(0);
                 return Ok(Piece::Hole(len.min(size.saturating_sub(from))));
@@ -132,7 +132,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Makes the octets `at..at + len` of the target read as zeros, without storing them.
+    /// Makes the bytes `at..at + len` of the target read as zeros, without storing them.
     fn leave_hole(&self, at: u64, len: u64) -> rustix::io::Result<()> {
         let size = u64::try_from(fstat(self.target)?.st_size).unwrap_or(0);
         let (end, old) = (at + len, size.saturating_sub(at).min(len));
@@ -143,7 +143,7 @@ impl Pair<'_> {
                 punched => punched?,
             }
         }
-        // Written, not truncated to: another client may have made the file longer meanwhile.
+        // Written rather than truncated to: another client may have extended the file meanwhile.
         if len > 0 && end > size { self.write_zeros(end - 1, 1) } else { Ok(()) }
     }
 

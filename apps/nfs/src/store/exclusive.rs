@@ -3,8 +3,8 @@
 use crate::store::{FileAttributes, FileTime, NewAttributes, NewTime};
 use stag_protocol::nfs::v3::CreateVerifier;
 
-/// The times that an exclusively created file has until its client sets them: 31 bits each, which
-/// every file system keeps.
+/// The times of an exclusively created file until its client sets them: 31 bits each, which every
+/// file system stores.
 fn times_of(verifier: CreateVerifier) -> (FileTime, FileTime) {
     let [a, b, c, d, e, f, g, h] = verifier;
     let time =
@@ -12,14 +12,14 @@ fn times_of(verifier: CreateVerifier) -> (FileTime, FileTime) {
     (time([a, b, c, d]), time([e, f, g, h]))
 }
 
-/// The attributes of a file that keeps this verifier, and has those of `set` beside.
+/// The attributes of `set`, with the verifier stored in the times.
 pub(super) fn carrying(verifier: CreateVerifier, set: &NewAttributes) -> NewAttributes {
     let (mtime, atime) = times_of(verifier);
     let (mtime, atime) = (NewTime::Client(mtime), NewTime::Client(atime));
     NewAttributes { mtime, atime, size: None, ..*set }
 }
 
-/// Returns true if a file with these attributes keeps this verifier.
+/// Returns true if a file with these attributes stores this verifier.
 pub(super) fn carries(found: &FileAttributes, verifier: CreateVerifier) -> bool {
     (found.mtime, found.atime) == times_of(verifier)
 }

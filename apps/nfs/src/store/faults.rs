@@ -1,9 +1,9 @@
-//! Faults of the file system that a store serves: logged with export, operation and error, at a
-//! limited rate, and counted.
+//! Faults of the served file system: logged with export, operation and error at a limited rate, and
+//! counted.
 //!
-//! An error of the system becomes an NFS status in one place (`files::errno`), which notes here
-//! the ones that blame the file system. Each procedure of a store then reports what was noted
-//! meanwhile: also an error that its reply does not show, as in a listing with attributes.
+//! A system error becomes an NFS status in one place (`files::errno`), which notes errors caused by
+//! the file system. Each procedure of a store then reports the noted fault, even one that its reply
+//! does not show, as in a listing with attributes.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ thread_local! {
     static NOTED: Cell<Option<NotedFault>> = const { Cell::new(None) };
 }
 
-/// An error, and the place where it was met.
+/// An error, and the place where it occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotedFault {
     pub(super) errno: Errno,
@@ -44,12 +44,13 @@ pub(super) enum FaultPlace {
     State,
 }
 
-/// Returns true for an error of the file system itself, whatever was asked of it. A full file
-/// system and a quota are the user's own, a name that the file system cannot hold, too.
+/// Returns true for an error of the file system itself. A full file system, a quota, and a name
+/// that the file system cannot store are the user's own.
 fn is_fault(errno: Errno, status: Status) -> bool {
     match status {
         Status::Io | Status::NoDev => errno != Errno::ILSEQ,
-        // The store judges the last two: an export may be read-only by intent, a file be gone.
+        // The store judges the last two: an export may be read-only by intent, and a file may be
+        // gone.
         _ => matches!(errno, Errno::TIMEDOUT | Errno::ROFS | Errno::STALE),
     }
 }
@@ -89,7 +90,7 @@ impl ExportFaults {
 pub(super) struct StoreFaults {
     clock: Clock,
     exports: Mutex<BTreeMap<String, ExportFaults>>,
-    /// True while faults were left out of the log.
+    /// True while faults are suppressed and not yet reported.
     owes: AtomicBool,
 }
 
@@ -106,7 +107,7 @@ impl Default for StoreFaults {
 }
 
 impl StoreFaults {
-    /// Counts a fault that an operation met, and logs it.
+    /// Counts a fault, and logs it within the rate limit.
     pub(super) fn report(&self, export: &str, operation: &str, fault: NotedFault) {
         let now = self.clock.now();
         let mut exports = self.exports();
@@ -136,12 +137,12 @@ impl StoreFaults {
         self.exports().iter().map(|(name, known)| (name.clone(), known.count)).collect()
     }
 
-    /// Returns true while faults were left out of the log and not counted there yet.
+    /// Returns true while suppressed faults are not yet reported in the log.
     pub(super) fn owes_the_log(&self) -> bool {
         self.owes.load(Ordering::Relaxed)
     }
 
-    /// Logs the number of faults that were left out, once their interval is over.
+    /// Logs the number of suppressed faults once their interval is over.
     pub(super) fn settle_with_the_log(&self) {
         if !self.owes_the_log() {
             return;

@@ -1,4 +1,4 @@
-//! Carrying out a [`StoreCall`]: what a helper has of a store.
+//! Execution of a [`StoreCall`] by a helper's store.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ use super::{
 };
 use crate::state::StartError;
 
-/// A store whose calls wait, shared by all helpers and shards of a process.
+/// A store whose calls block, shared by all helpers and shards of a process.
 pub trait Backend: Send + Sync {
     /// The store of helper number `helper`, made on its thread when it gets its first call.
     ///
     /// # Errors
-    /// A sentence. Its calls are then answered with NFS3ERR_JUKEBOX, and the next one tries again.
+    /// A sentence. The helper's calls then get NFS3ERR_JUKEBOX, and the next one retries.
     fn open_helper(&self, helper: usize) -> Result<Box<dyn HelperStore>, StartError>;
 
-    /// The names of the exports, without the slash before them.
+    /// The names of the exports, without the leading slash.
     fn exports(&self) -> Vec<String>;
 
-    /// The exports as a pseudo file system shows them; their roots have to be found by a helper.
+    /// The exports as a pseudo file system shows them; a helper has to find their roots.
     fn export_roots(&self) -> Vec<ExportRoot>;
 
-    /// Takes back one pin of a file ([`Store::unpin`](super::Store::unpin)). Waits for nothing.
+    /// Removes one pin of a file ([`Store::unpin`](super::Store::unpin)) without blocking.
     fn unpin(&self, _file: &FileHandle) {}
 
     /// Errors so far that blame the file system, by export.
@@ -36,28 +36,28 @@ pub trait Backend: Send + Sync {
         BTreeMap::new()
     }
 
-    /// The write verifier at this moment. Waits for nothing.
+    /// The current write verifier; does not block.
     fn verifier(&self) -> Verifier;
 }
 
-/// A store as one helper has it. It never leaves the thread that made it.
+/// A store as used by one helper. It never leaves the thread that made it.
 pub trait HelperStore {
     /// Carries out a call as its caller, however long that takes.
     fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome;
 
-    /// Lets go of what nobody used for a while. Called about once a second while the helper has
-    /// nothing to do.
+    /// Releases resources that were unused for a while. Called about once a second while the helper
+    /// is idle.
     fn tidy(&mut self, _now: Time) {}
 
-    /// Returns true while [`tidy`](Self::tidy) has anything to do.
+    /// Returns true while [`tidy`](Self::tidy) has work.
     fn wants_tidying(&self) -> bool {
         false
     }
 }
 
-/// The procedures that bring octets to memory that is lent, for [`perform`].
+/// The procedures that read bytes to lent memory, for [`perform`].
 pub trait FillRoom: Procedures + Procedures4 {
-    /// READ (RFC 1813 §3.3.6) of octets from `offset` on to the front of `room`.
+    /// READ (RFC 1813 §3.3.6) of bytes from `offset` on to the front of `room`.
     fn fill_read(
         &mut self,
         file: &FileHandle,
@@ -68,7 +68,7 @@ pub trait FillRoom: Procedures + Procedures4 {
     /// READLINK (RFC 1813 §3.3.5) to the front of `room`, which holds any path.
     fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink>;
 
-    /// [`Procedures4::get_xattr`] to the front of `room`; the length of the value.
+    /// [`Procedures4::get_xattr`] to the front of `room`; returns the length of the value.
     fn fill_xattr(
         &mut self,
         _file: &FileHandle,
@@ -78,13 +78,13 @@ pub trait FillRoom: Procedures + Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    /// [`Procedures4::list_xattrs`] to the front of `room`; the length of all names.
+    /// [`Procedures4::list_xattrs`] to the front of `room`; returns the length of all names.
     fn fill_xattr_names(&mut self, _file: &FileHandle, _room: &mut [u8]) -> StoreResult<u32> {
         Err(Status::NotSupp.into())
     }
 }
 
-/// GETXATTR or LISTXATTRS to a buffer of the shard's, by `fill`.
+/// GETXATTR or LISTXATTRS to a buffer of the shard, through `fill`.
 pub(super) fn xattr_extent(
     lender: &Lender<'_>,
     fill: impl FnOnce(&mut [u8]) -> StoreResult<u32>,
@@ -130,14 +130,14 @@ pub fn perform(store: &mut impl FillRoom, call: &mut StoreCall) -> StoreOutcome 
     }
 }
 
-/// The room of a READDIRPLUS: what the reply has in front of its entries and behind is not counted
-/// exactly, as it only spares looks at entries that do not fit.
+/// The room of a READDIRPLUS. The reply's fields before and after the entries are not counted
+/// exactly, as this only saves looking up entries that do not fit.
 fn plus_room(args: &ReadDirPlusArgs) -> PlusRoom {
     let all = args.max_count.min(LISTING_MAX) as usize;
     PlusRoom { names: args.dir_count as usize, all }
 }
 
-/// A listing to be made.
+/// A listing to make.
 struct Listing {
     directory: FileHandle,
     start: ListingStart,
@@ -206,7 +206,7 @@ fn perform_plain(
     }
 }
 
-/// Carries out a call that needs no room and that only version 4 has.
+/// Carries out a version 4 call that needs no room.
 fn perform_more(
     store: &mut (impl Procedures + Procedures4),
     operation: &StoreOperation,
@@ -239,7 +239,7 @@ fn perform_more(
     }
 }
 
-/// Makes a special file of whatever kind.
+/// Makes a special file of any kind.
 pub(crate) fn make_node(
     store: &mut (impl Procedures + ?Sized),
     place: NameIn<'_, &FileHandle>,

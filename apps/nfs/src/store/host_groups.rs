@@ -1,17 +1,16 @@
-//! Groups of users as the name service of this host knows them.
+//! Groups of users from this host's name service.
 //!
-//! A credential of AUTH_SYS has sixteen groups beside the first one (RFC 5531 Appendix A); a user
-//! who is in more loses what the others would let him do. Where that is asked for, the groups of a
-//! user are those that this host knows him by, and those in his credentials count only for users
-//! that it does not know: as knfsd does it with `mountd --manage-gids`.
+//! A credential of AUTH_SYS has sixteen groups in addition to the first one (RFC 5531 Appendix A);
+//! a user in more groups loses the rights of the others. If configured, a user's groups are the
+//! host's, and those in the credentials count only for users unknown to the host, as in knfsd with
+//! `mountd --manage-gids`.
 //!
-//! **A name service may take long**, so that a thread asks it. A shard waits for an answer for a
-//! moment ([`MOMENT`]), and rarely ([`PAUSE`]); else the caller is told to come again
-//! (NFS3ERR_JUKEBOX, NFS4ERR_DELAY). Each shard keeps the answers that it has seen: a call takes
-//! no lock.
+//! **A name service may be slow**, so a separate thread queries it. A shard waits for an answer
+//! briefly ([`MOMENT`]) and rarely ([`PAUSE`]); else the client is asked to retry (NFS3ERR_JUKEBOX,
+//! NFS4ERR_DELAY). Each shard caches the answers that it has seen: a call takes no lock.
 //!
-//! **Answers get old.** A round is [`ROUND`] long. What was answered in an earlier round is asked
-//! again when it is next used, and used until the answer is there, or one round more at most.
+//! **Answers expire.** A round is [`ROUND`] long. An answer of an earlier round is queried again at
+//! its next use, and serves until the new answer arrives, or for one more round at most.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -25,32 +24,32 @@ use std::{fmt, io};
 use nix::unistd::{Gid, Uid, User as HostUser, getgrouplist};
 use stag_nfs_os::GroupList;
 
-/// Time for which an answer is not asked for again.
+/// Time for which an answer is not queried again.
 const ROUND: Duration = Duration::from_secs(600);
 /// Time that a shard waits for one answer.
 const MOMENT: Duration = Duration::from_micros(500);
 /// Time between two such waits.
 const PAUSE: Duration = Duration::from_millis(25);
-/// Time that a thread waits that is there to wait.
+/// Time that a helper's thread waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time after which a question is asked again that the name service had no answer to.
+/// Time after which a failed query is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Time between two sentences about a name service that fails.
+/// Time between two warnings about a failing name service.
 const SAID: Duration = Duration::from_secs(10);
-/// Users that were asked about and not answered, at most: others come again.
+/// Outstanding queries, at most: beyond that, clients retry.
 const ASKED_MAX: usize = 1024;
-/// Users that are kept, and those that a shard keeps. Callers choose whom they name: where there
-/// are more, users that the host does not know go first, and the others stay.
+/// Users cached by the process, and by a shard. Callers choose whom they name: at the limit, users
+/// unknown to the host are dropped first, and then the others.
 const KNOWN_MAX: usize = 65_536;
 const SEEN_MAX: usize = 4096;
 
-/// Choice of the groups that a caller has.
+/// Source of a caller's groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupSource {
-    /// Those that its client names: seventeen at most.
+    /// The groups that its client names: seventeen at most.
     #[default]
     Client,
-    /// Those that this host knows its user by.
+    /// The groups that this host's name service has for the user.
     Host,
 }
 
@@ -59,21 +58,21 @@ pub enum GroupSource {
 pub(in crate::store) struct HostGroups {
     /// All.
     pub all: GroupList,
-    /// Those but root's.
+    /// All groups but root's.
     pub not_root: GroupList,
 }
 
-/// A question to a name service: the groups of a user; none for a user that it does not know.
+/// A query to a name service: the groups of a user; none for an unknown user.
 pub(in crate::store) type Ask = dyn Fn(u32) -> io::Result<Option<Vec<u32>>> + Send;
 
-/// One answer: none for a user that the host does not know.
+/// One answer: none for a user unknown to the host.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     groups: Option<HostGroups>,
     round: u64,
 }
 
-/// State of the question about a user.
+/// State of the query about a user.
 #[derive(Clone, Copy, Debug)]
 enum Question {
     Asked {
@@ -91,7 +90,7 @@ enum Question {
 struct Known {
     users: Mutex<HashMap<u32, Question>>,
     answered: Condvar,
-    /// The present round: each call loads it.
+    /// The current round: each call loads it.
     round: AtomicU64,
 }
 
@@ -117,12 +116,12 @@ impl GroupBook {
     /// Starts the thread that asks this host's name service.
     ///
     /// # Errors
-    /// When there can be no thread.
+    /// When the thread cannot be created.
     pub fn of_host() -> io::Result<Self> {
         Self::asking(Box::new(of_host), ROUND)
     }
 
-    /// The same with another name service, and rounds of another length.
+    /// The same with another name service and round length.
     pub fn asking(ask: Box<Ask>, round: Duration) -> io::Result<Self> {
         let known = Arc::new(Known::default());
         let (sender, asked) = sync_channel(ASKED_MAX);
@@ -133,15 +132,15 @@ impl GroupBook {
         Ok(Self { known, ask: sender })
     }
 
-    /// Has every user asked about again, before the next round.
+    /// Invalidates every user's answer before the next round.
     pub fn forget(&self) {
         let mut users = self.known.users();
         users.clear();
         self.known.round.fetch_add(2, Ordering::Release);
     }
 
-    /// The answer about a user, with a question where it is not one of this round. None: there is
-    /// no answer yet.
+    /// The answer about a user; queries it if it is not of this round. None while there is no
+    /// answer.
     fn look(&self, uid: u32, round: u64, patience: Duration) -> Option<Answer> {
         let end = Instant::now() + patience;
         let mut users = self.known.users();
@@ -175,7 +174,7 @@ impl GroupBook {
     }
 }
 
-/// Answers questions until nobody is left to ask.
+/// Answers queries until no store is left.
 fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &Ask, length: Duration) {
     let (mut end, mut said) = (Instant::now() + length, None::<Instant>);
     loop {
@@ -190,7 +189,7 @@ fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &Ask, length: Duratio
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        // Of this round, whatever is forgotten meanwhile.
+        // Belongs to this round, even if `forget` is called meanwhile.
         let round = here.round.load(Ordering::Acquire);
         let found = groups(ask, uid);
         let mut users = here.users();
@@ -214,13 +213,13 @@ fn answer(known: &Weak<Known>, asked: &Receiver<u32>, ask: &Ask, length: Duratio
     }
 }
 
-/// Makes room for one more among `max`: whom nobody knows goes first, and then everybody.
+/// Makes room for one more among `max`: drops unknown users, and all if that frees too little.
 fn make_room<T>(users: &mut HashMap<u32, T>, max: usize, is_known: impl Fn(&T) -> bool) {
     if users.len() < max {
         return;
     }
     users.retain(|_, user| is_known(user));
-    // Room for a good many, because looking through all of them takes its time.
+    // At least an eighth has to be free, because each scan of all users takes time.
     if users.len() >= max - max / 8 {
         users.clear();
     }
@@ -236,7 +235,7 @@ fn groups(ask: &Ask, uid: u32) -> io::Result<Option<HostGroups>> {
     Ok(Some(HostGroups { all, not_root }))
 }
 
-/// The groups by which this host knows a user.
+/// The groups that this host has for a user.
 fn of_host(uid: u32) -> io::Result<Option<Vec<u32>>> {
     let Some(user) = HostUser::from_uid(Uid::from_raw(uid))? else { return Ok(None) };
     let name = CString::new(user.name)?;
@@ -251,7 +250,7 @@ pub(in crate::store) struct SeenGroups {
     seen: HashMap<u32, Answer>,
     /// The answer that was used last.
     last: Option<(u32, Answer)>,
-    /// True for a store whose thread is there to wait.
+    /// True for a store whose thread may wait.
     is_patient: bool,
     /// The end of the last wait.
     waited: Option<Instant>,
@@ -263,8 +262,8 @@ impl SeenGroups {
         Self { book, seen: HashMap::new(), last: None, is_patient, waited: None }
     }
 
-    /// The groups of a user: `Some(None)` for one that the host does not know, none where there is
-    /// no answer yet.
+    /// The groups of a user: `Some(None)` for one unknown to the host, none while there is no
+    /// answer.
     pub fn of(&mut self, uid: u32) -> Option<Option<HostGroups>> {
         let round = self.book.known.round.load(Ordering::Acquire);
         if let Some((last, answer)) = self.last

@@ -1,8 +1,8 @@
-//! Entries of a directory in the plain form in which they go from thread to thread: one after the
-//! other, each as XDR of its fields, for whatever version of NFS.
+//! Encoding of directory entries for transfer between threads: one after the other, each as XDR of
+//! its fields, independent of the NFS version.
 //!
-//! An entry is longer here than in a reply of version 3, by less than a half, and so is the room
-//! ([`super::StoreOperation::room_len`]): what comes back fills the reply.
+//! An entry is longer here than in a version 3 reply, by less than a half, and so is the room
+//! ([`super::StoreOperation::room_len`]), so that the entries returned fill the reply.
 
 use stag_protocol::{
     nfs::v3::{DeviceNumber, FileHandle, FileKind},
@@ -20,7 +20,7 @@ pub(super) enum EntryDetail {
     Objects,
 }
 
-/// Entries that are being written to a room.
+/// Entries being written to a room.
 #[derive(Debug)]
 pub(super) struct EntryFiller<'a> {
     writer: Writer<'a>,
@@ -29,7 +29,7 @@ pub(super) struct EntryFiller<'a> {
 }
 
 impl<'a> EntryFiller<'a> {
-    /// None yet.
+    /// Starts without entries.
     pub(super) fn new(room: &'a mut [u8], detail: EntryDetail) -> Self {
         Self { writer: Writer::new(room), len: 0, detail }
     }
@@ -37,7 +37,7 @@ impl<'a> EntryFiller<'a> {
     /// Adds an entry; false when it has no room.
     pub(super) fn push(&mut self, entry: &ListedEntry<'_>) -> bool {
         let pushed = emit(&mut self.writer, entry, self.detail);
-        // What a failed attempt left behind is no entry.
+        // Bytes from a failed attempt are no entry.
         if pushed.is_ok() {
             self.len = self.writer.len();
         }
@@ -127,7 +127,7 @@ fn parse_time(reader: &mut Reader<'_>) -> Result<FileTime, Error> {
     Ok(FileTime { seconds: reader.u64()?.cast_signed(), nanos: reader.u32()? })
 }
 
-/// Shows the entries in `octets` to `visit`, until it takes no more; true if it took them all.
+/// Passes the entries in `octets` to `visit`, until it refuses one; true if it took them all.
 pub(super) fn visit_entries(
     octets: &[u8],
     detail: EntryDetail,

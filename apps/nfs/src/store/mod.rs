@@ -1,11 +1,10 @@
-//! Stores, which serve files: a [`Store`]. [`files`] is a directory of this host, [`memory`] lives
-//! and dies with the process.
+//! Stores of files, accessed through the trait [`Store`]. [`files`] serves directories of this
+//! host, [`memory`] ends with the process.
 //!
-//! Operations take and give attributes and changes that belong to no version of NFS
-//! ([`FileAttributes`], [`NewAttributes`], [`ObjectChange`]); whoever serves a version converts,
-//! and adds the wire. Handles and what else the versions have in common are the types of
-//! [`stag_protocol::nfs::v3`]. Content travels in extents, so that a store which has a file in
-//! memory gives and takes it without a copy.
+//! Operations use attributes and changes that belong to no version of NFS ([`FileAttributes`],
+//! [`NewAttributes`], [`ObjectChange`]); the code of each version converts, and adds the wire
+//! format. Handles and other common types are those of [`stag_protocol::nfs::v3`]. Content travels
+//! in extents, so that a store with files in memory needs no copy.
 
 mod answered;
 mod carrier;
@@ -54,7 +53,7 @@ pub use version4::{
     SetMask, StoreLimits, TouchedFile, XATTR_MAX, XATTR_NAME_MAX, XattrMode,
 };
 
-/// The status of an operation of a store: version 3's, in the words and numbers of both versions.
+/// The status of an operation of a store: version 3's, whose names and numbers version 4 shares.
 pub use stag_protocol::nfs::v3::Status;
 
 use std::{collections::BTreeMap, io};
@@ -77,32 +76,32 @@ pub const TRANSFER_MAX: u32 = 1 << 20;
 /// User and address of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// As whom.
+    /// The user that the caller claims to be.
     pub user: User,
-    /// From where.
+    /// The caller's address.
     pub address: PeerAddress,
-    /// True if he is root of his host, as far as his connection proves that, or nobody asks.
+    /// True if the caller is proven to be root of its host, or no proof is required.
     pub is_proven: bool,
 }
 
-/// As whom somebody calls, as far as he says.
+/// The user that a caller claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// Nobody in particular (AUTH_NONE).
+    /// No particular user (AUTH_NONE).
     Anyone,
-    /// A user with his groups (AUTH_SYS).
+    /// A user with groups (AUTH_SYS).
     Unix {
         /// The user.
         uid: u32,
-        /// His first group.
+        /// The user's primary group.
         gid: u32,
-        /// His other groups.
+        /// The user's other groups.
         gids: Gids,
     },
 }
 
 impl User {
-    /// The number of the user, or that of nobody.
+    /// The number of the user, or the anonymous one.
     pub(crate) const fn uid(&self) -> u32 {
         match self {
             Self::Anyone => 65_534,
@@ -111,20 +110,20 @@ impl User {
     }
 }
 
-/// Gives an empty buffer for at least so many octets, from the memory of the shard; None when it
+/// Lends an empty buffer for at least this number of bytes from the shard's memory; None when it
 /// has none.
 pub type Lender<'a> = dyn Fn(usize) -> Option<Buf> + 'a;
 
-/// Takes an entry and says whether it fitted; after the first that did not, none comes.
+/// Takes an entry and returns true if it fitted; not called again after the first that did not.
 pub type Visitor<'a> = dyn FnMut(&ListedEntry<'_>) -> bool + 'a;
 
-/// The octets of a WRITE.
+/// The bytes of a WRITE.
 #[derive(Debug)]
 pub struct WritePayload<'a> {
     /// The octets.
     pub octets: &'a [u8],
-    /// The same octets in memory that can be kept, when they were pulled from the caller's. Only
-    /// what lies in a buffer of [`Store::sink`] may be kept for long.
+    /// The same bytes in memory that can be kept, if they were pulled from the caller. Only bytes
+    /// in a buffer of [`Store::sink`] may be kept for long.
     pub shared: Option<Extent>,
 }
 
@@ -134,10 +133,10 @@ impl<'a> From<&'a [u8]> for WritePayload<'a> {
     }
 }
 
-/// The octets that a READ asks for.
+/// The bytes that a READ requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSpan {
-    /// The place of the first in the file.
+    /// The offset of the first byte in the file.
     pub offset: u64,
     /// Octets, at most [`TRANSFER_MAX`].
     pub count: u32,
@@ -168,16 +167,15 @@ impl<'a, D> NameIn<'a, D> {
     }
 }
 
-/// The result of an operation: with a failure comes what is known of the objects.
+/// The result of an operation: a failure carries the known attributes of the objects.
 type StoreResult<T, About = Option<FileAttributes>> = Result<T, Failed<About>>;
 
-/// The store of one shard, as its gateway sees it: what it is asked for beside the calls, and the
-/// two ways of a call. Most are answered at once by [`now`](Self::now). One that may
-/// [wait](Self::waits) is begun as an owned [`StoreOperation`], and its outcome comes later by
-/// [`next_done`](Self::next_done); while it is under way the gateway keeps its caller and its
-/// memory.
+/// The store of one shard, as its gateway uses it: state outside of calls, and two ways to make a
+/// call. Most are answered at once by [`now`](Self::now). One that may [wait](Self::waits) is begun
+/// as an owned [`StoreOperation`], and its outcome comes later from [`next_done`](Self::next_done);
+/// meanwhile the gateway keeps its caller and its memory.
 pub trait Store {
-    /// True if calls may wait. Where it is false, nothing is ever asked about waiting.
+    /// True if calls may wait. If false, the methods on waiting are never called.
     const MAY_WAIT: bool = false;
 
     /// The procedures of calls that are answered at once.
@@ -186,8 +184,8 @@ pub trait Store {
     /// The procedures of calls that do not [wait](Self::waits).
     fn now(&mut self) -> &mut Self::Now;
 
-    /// Returns true if a call about `object` has to be begun by [`begin`](Self::begin). Looks at
-    /// the handle only.
+    /// Returns true if a call on `object` has to be begun by [`begin`](Self::begin). Looks at the
+    /// handle only.
     fn waits(&self, _object: &FileHandle, _effort: Effort) -> bool {
         false
     }
@@ -197,56 +195,55 @@ pub trait Store {
         false
     }
 
-    /// Begins a call that waits. It stands for `ticket` until [`next_done`](Self::next_done) gives
-    /// it back.
+    /// Begins a call that waits. `ticket` identifies it until [`next_done`](Self::next_done)
+    /// returns it.
     fn begin(&mut self, call: StoreCall, _ticket: WaitTicket) -> Begun {
         Begun::Refused(call)
     }
 
-    /// The next call that was begun and is over. Asked until there is none, once per pass.
+    /// The next call that has completed. Called until there is none, once per pass.
     fn next_done(&mut self) -> Option<StoreCallDone> {
         None
     }
 
-    /// Takes back a call that was begun, if nothing was done for it yet.
+    /// Withdraws a call that was begun, if no work was done for it yet.
     fn withdraw(&mut self, _ticket: WaitTicket) -> Option<StoreCall> {
         None
     }
 
-    /// The next READ that was put off by [`Procedures::begin_read`] and can be carried out. Asked
-    /// once per pass.
+    /// The next READ deferred by [`Procedures::begin_read`] that can be completed. Called once per
+    /// pass.
     fn next_fetched(&mut self) -> Option<Fetched> {
         None
     }
 
-    /// The names of the exports, without the slash before them.
+    /// The names of the exports, without the leading slash.
     fn exports(&self) -> impl Iterator<Item = &str>;
 
-    /// Networks whose hosts alone may mount an export, for EXPORT; none when all may that may
-    /// connect.
+    /// Networks that may mount an export, for EXPORT; none if every host that may connect may.
     fn client_networks(&self, _export: &str) -> Vec<String> {
         Vec::new()
     }
 
-    /// Returns true if it depends on a caller's proof what he may do.
+    /// Returns true if a caller's rights depend on its proof.
     fn asks_for_proof(&self) -> bool {
         false
     }
 
-    /// Judges whether a caller is one of an export's clients. Another store than a list's has all
-    /// that may connect.
+    /// Checks whether a caller is one of an export's clients. A store without client lists admits
+    /// every caller that may connect.
     ///
     /// # Errors
-    /// [`Status::Acces`] when it is not, [`Status::Perm`] when its port proves nothing.
+    /// [`Status::Acces`] for another host, [`Status::Perm`] for an unprivileged source port.
     fn admits(&self, _export: &str, _caller: &Caller) -> Result<(), Status> {
         Ok(())
     }
 
-    /// The same of the export of an object, for operations that ask the store for nothing else.
-    /// The handle is not judged.
+    /// The same for the export of an object, for operations that call nothing else in the store.
+    /// The handle is not verified.
     ///
     /// # Errors
-    /// As [`admits`](Self::admits).
+    /// As in [`admits`](Self::admits).
     fn admits_to(&self, _object: &FileHandle, _caller: &Caller) -> Result<(), Status> {
         Ok(())
     }
@@ -256,26 +253,27 @@ pub trait Store {
         0
     }
 
-    /// The exports with all that a pseudo file system tells of them (RFC 8881 §7.3). An export
+    /// The exports with all that a pseudo file system shows of them (RFC 8881 §7.3). An export
     /// whose directory was made again has another number. Not for each call: it allocates.
     fn export_roots(&self) -> Vec<ExportRoot>;
 
-    /// Takes back one [`pin`](Procedures4::pin) of a file: with the last one goes what has no name.
-    /// Waits for nothing.
+    /// Removes one [`pin`](Procedures4::pin) of a file; the last one drops a file without a name.
+    /// Does not block.
     fn unpin(&mut self, _file: &FileHandle) {}
 
-    /// Returns true if other programs may lock files of the store: they are asked by
-    /// [`find_local_lock`](Self::find_local_lock), and told by [`show_lock`](Self::show_lock).
+    /// Returns true if other programs may lock files of the store: their locks are found by
+    /// [`find_local_lock`](Self::find_local_lock), and clients' locks shown by
+    /// [`show_lock`](Self::show_lock).
     fn has_local_locks(&self) -> bool {
         false
     }
 
-    /// Shows other programs the strongest lock that clients have of octets of a pinned file: a
-    /// write lock (`Some(true)`), a read lock, or none. Waits for nothing, and does nothing where
-    /// locks cannot be shown.
+    /// Shows other programs the strongest lock that clients hold on bytes of a pinned file: a write
+    /// lock (`Some(true)`), a read lock, or none. Does not block, and does nothing if locks cannot
+    /// be shown.
     ///
     /// # Errors
-    /// The lock of a program that is in the way; nothing has changed.
+    /// A program's conflicting lock; nothing has changed.
     fn show_lock(
         &mut self,
         _file: &FileHandle,
@@ -285,8 +283,8 @@ pub trait Store {
         Ok(())
     }
 
-    /// Looks for a lock of another program that a write lock (`exclusive`) or a read lock of octets
-    /// of a pinned file would conflict with. Waits for nothing.
+    /// Looks for another program's lock that would conflict with a write lock (`exclusive`) or a
+    /// read lock on bytes of a pinned file. Does not block.
     fn find_local_lock(
         &mut self,
         _file: &FileHandle,
@@ -296,75 +294,72 @@ pub trait Store {
         None
     }
 
-    /// Gets ready to [watch](Self::watch) files.
+    /// Prepares to [watch](Self::watch) files.
     ///
     /// # Errors
-    /// A sentence, also where no other program can change files of the store, or none can be
-    /// watched.
+    /// A sentence, also if no other program can change files of the store, or none can be watched.
     fn start_watching(&mut self) -> Result<(), StartError> {
         Err(StartError("files of this store cannot be watched".to_owned()))
     }
 
-    /// Watches a pinned file: from here on no other program opens it for writing or cuts it before
-    /// [`unwatch`](Self::unwatch), and whatever changes otherwise is told by
-    /// [`next_touched`](Self::next_touched). Nobody opens it for writing here either. Waits for
-    /// nothing. False if the file cannot be watched, somebody has it open for writing, it has no
-    /// name, or its change attribute is another one than `change` by now. One that is watched
-    /// already stays so.
+    /// Watches a pinned file: from here on no other program opens it for writing or truncates it
+    /// before [`unwatch`](Self::unwatch), and [`next_touched`](Self::next_touched) reports any
+    /// other change. The server must not open it for writing either. Does not block. False if the
+    /// file cannot be watched, is open for writing, has no name, or its change attribute differs
+    /// from `change`. One that is watched already stays so.
     fn watch(&mut self, _file: &FileHandle, _change: u64) -> bool {
         false
     }
 
-    /// Stops watching a file: programs that wait for it go on. Waits for nothing.
+    /// Stops watching a file: programs that wait for it proceed. Does not block.
     fn unwatch(&mut self, _file: &FileHandle) {}
 
-    /// The next watched file that another program waits for, or has changed: each is told of once,
-    /// and once more when a program waits that does not for ever.
+    /// The next watched file that another program waits for, or has changed: each is reported once,
+    /// and once more when a program starts a limited wait.
     fn next_touched(&mut self) -> Option<TouchedFile> {
         None
     }
 
-    /// Errors of file systems so far that blame the file system, of all shards together, by export.
+    /// Errors so far that blame the file system, of all shards together, by export.
     fn faults(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()
     }
 
-    /// The write verifier at this moment (RFC 1813 §3.3.7): another one when unstable data may have
-    /// been lost.
+    /// The current write verifier (RFC 1813 §3.3.7); it changes when unstable data may have been
+    /// lost.
     fn verifier(&self) -> Verifier;
 
-    /// Makes the handles issued since the last call survive what they promise to survive. Called
-    /// before a reply that carries one may leave, and once per pass.
+    /// Makes the handles issued since the last call survive as promised. Called before sending a
+    /// reply that carries one, and once per pass.
     ///
     /// # Errors
     ///
-    /// When that cannot be done: those handles live as long as this process, or until a
-    /// later call succeeds.
+    /// On failure those handles live as long as this process, or until a later call succeeds.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Carries out calls of other shards. Called once per pass; true if there were some.
+    /// Executes calls of other shards. Called once per pass; true if there were any.
     fn serve_others(&mut self) -> bool {
         false
     }
 
-    /// Lets go of what nobody used for a while. Called once per pass, before
+    /// Releases resources that were unused for a while. Called once per pass, before
     /// [`flush`](Self::flush); `now` is its time. A shard makes a pass at least once a second.
     fn tidy(&mut self, _now: EngineTime) {}
 
-    /// Returns true if [`tidy`](Self::tidy) or [`flush`](Self::flush) may have something to do
-    /// although nobody calls: because time has passed, or because another thread asks for it.
+    /// Returns true if [`tidy`](Self::tidy) or [`flush`](Self::flush) may have work without a call:
+    /// because time has passed, or because another thread requests it.
     fn wants_idle_passes(&self) -> bool {
         true
     }
 
-    /// A buffer of the store's own to pull `len` octets of a WRITE into, which may then become the
+    /// A buffer of the store's own to pull `len` bytes of a WRITE into, which may then become the
     /// file's.
     fn sink(&self, _len: usize) -> Option<Buf> {
         None
     }
 
     /// Memory of the store's own that READs push from and WRITEs are pulled into: the fabric has to
-    /// know it.
+    /// register it.
     fn pool(&self) -> Option<&Pool> {
         None
     }

@@ -5,8 +5,7 @@ use stag_protocol::nfs::v3::Status;
 /// Octets of the longest name.
 pub(super) const NAME_MAX: usize = 255;
 
-/// A name that stands for one entry of one directory: 1 to 255 octets, no slash, no zero octet, not
-/// `.` or `..`.
+/// A name of an entry in a directory: 1 to 255 bytes, no slash, no zero byte, not `.` or `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name<'a>(&'a [u8]);
 
@@ -17,7 +16,7 @@ pub(super) enum Meaning<'a> {
     Entry(Name<'a>),
     /// `.`: the directory itself.
     Itself,
-    /// `..`: the directory above it.
+    /// `..`: the parent directory.
     Above,
 }
 
@@ -26,8 +25,8 @@ impl<'a> Meaning<'a> {
     ///
     /// # Errors
     ///
-    /// Empty, or with a slash or a zero octet: [`Status::Acces`], as the RFC and Linux
-    /// say. Longer than 255 octets: [`Status::NameTooLong`].
+    /// Empty, or with a slash or a zero byte: [`Status::Acces`], as in the RFC and Linux. Longer
+    /// than 255 bytes: [`Status::NameTooLong`].
     pub fn of(octets: &'a [u8]) -> Result<Self, Status> {
         match octets {
             // RFC 1813 §3.2 [1813-15]: an empty name gets NFS3ERR_ACCES
@@ -47,12 +46,12 @@ impl<'a> Meaning<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// A name to change an entry by.
+    /// A name for changing an entry.
     ///
     /// # Errors
     ///
-    /// As [`Meaning::of`]; `itself` for `.`, `above` for `..`, where the RFC differs from
-    /// procedure to procedure.
+    /// As in [`Meaning::of`]; `itself` for `.`, `above` for `..`, where the RFC differs between
+    /// procedures.
     pub fn of(octets: &'a [u8], itself: Status, above: Status) -> Result<Self, Status> {
         match Meaning::of(octets)? {
             Meaning::Entry(name) => Ok(name),
@@ -61,7 +60,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Its octets.
+    /// Returns the name's bytes.
     pub fn octets(self) -> &'a [u8] {
         self.0
     }
@@ -75,7 +74,8 @@ pub(super) struct NameCopy {
 }
 
 impl NameCopy {
-    /// Copies a name of at most [`NAME_MAX`] octets; cuts a longer one, which then names nothing.
+    /// Copies a name of at most [`NAME_MAX`] bytes; truncates a longer one, which then names
+    /// nothing.
     pub fn of(octets: &[u8]) -> Self {
         let mut copy = Self { octets: [0; NAME_MAX], len: 0 };
         for (to, from) in copy.octets.iter_mut().zip(octets) {

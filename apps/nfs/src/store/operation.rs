@@ -1,9 +1,9 @@
-//! Calls that somebody else carries out: owned, so that they outlive the message that they came in,
-//! and may go to another thread.
+//! Calls to be executed elsewhere: owned, so that they outlive the message that they came in, and
+//! may move to another thread.
 //!
-//! Names lie in the operation itself. Longer octets are lent from the memory of the shard, which
+//! Names are stored in the operation itself. Longer data is lent from the shard's memory, which
 //! keeps the buffer meanwhile: a WRITE's payload, a link's target and a path to mount as
-//! [`LentOctets`]; what READ, READLINK and a listing bring as a [`LentRoom`].
+//! [`LentOctets`]; results of READ, READLINK and a listing as a [`LentRoom`].
 
 use std::fmt;
 
@@ -23,8 +23,7 @@ use super::{
     NewAttributes, SeekFor, TRANSFER_MAX, XATTR_MAX, XattrMode,
 };
 
-/// Octets of a name that are kept: one more than any store takes, so that a longer name stays too
-/// long.
+/// Bytes stored of a name: one more than any store accepts, so that a longer name stays too long.
 const NAME_LEN: usize = 256;
 
 /// A name in a directory that borrows nothing.
@@ -37,7 +36,7 @@ pub struct OwnedName {
 }
 
 impl OwnedName {
-    /// Copies a name. One that is too long for any store is cut, and still too long.
+    /// Copies a name. One that is too long for any store is truncated, and still too long.
     pub fn new(directory: FileHandle, name: &[u8]) -> Self {
         let mut octets = [0; NAME_LEN];
         let len = name.len().min(NAME_LEN);
@@ -70,7 +69,7 @@ impl fmt::Debug for OwnedName {
     }
 }
 
-/// A procedure with its arguments, but for octets that are lent beside it.
+/// A procedure with its arguments, except for lent bytes.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant, reason = "it waits for a file system; boxing would allocate")]
 pub enum StoreOperation {
@@ -93,22 +92,22 @@ pub enum StoreOperation {
     Access(AccessArgs),
     /// READLINK to a room.
     ReadLink(ReadLinkArgs),
-    /// READ to a room, of as many octets as the room has.
+    /// READ to a room, of the room's length.
     Read(ReadArgs),
-    /// WRITE of octets that are lent.
+    /// WRITE of lent bytes.
     Write {
         /// The file.
         file: FileHandle,
-        /// Place of the first octet.
+        /// Offset of the first byte.
         offset: u64,
-        /// Stability before the answer.
+        /// Required stability.
         stable: StableHow,
     },
     /// CREATE.
     Create(OwnedName, CreateMode),
     /// MKDIR.
     MkDir(OwnedName, NewAttributes),
-    /// SYMLINK to a target that is lent.
+    /// SYMLINK to a lent target.
     Symlink(OwnedName, NewAttributes),
     /// MKNOD.
     MkNod(OwnedName, DeviceNode, NewAttributes),
@@ -142,29 +141,29 @@ pub enum StoreOperation {
     Allocate(FileHandle, FileSpan),
     /// DEALLOCATE.
     Deallocate(FileHandle, FileSpan),
-    /// COPY of so many octets.
+    /// COPY of a number of bytes.
     Copy {
-        /// From here.
+        /// The source.
         from: FilePlace,
-        /// To there.
+        /// The target.
         to: FilePlace,
-        /// So many; 0 for all.
+        /// The number; 0 for all.
         count: u64,
     },
-    /// CLONE of so many octets.
+    /// CLONE of a number of bytes.
     Clone {
-        /// From here.
+        /// The source.
         from: FilePlace,
-        /// To there.
+        /// The target.
         to: FilePlace,
-        /// So many; 0 for all.
+        /// The number; 0 for all.
         count: u64,
     },
     /// GETXATTR to a room: the name's directory is the file.
     GetXattr(OwnedName),
     /// LISTXATTRS to a room.
     ListXattrs(FileHandle),
-    /// SETXATTR of a value that is lent.
+    /// SETXATTR of a lent value.
     SetXattr(OwnedName, XattrMode),
     /// REMOVEXATTR.
     RemoveXattr(OwnedName),
@@ -173,7 +172,7 @@ pub enum StoreOperation {
 }
 
 impl StoreOperation {
-    /// The operation of a call; none for NULL, which waits for nothing.
+    /// The operation of a call; none for NULL, which never waits.
     pub fn of(call: &Call<'_>) -> Option<Self> {
         Some(match call {
             Call::Null => return None,
@@ -212,8 +211,8 @@ impl StoreOperation {
         })
     }
 
-    /// The call of version 3 again, with the octets that were lent; none for MNT and for what that
-    /// version has not.
+    /// Restores the version 3 call, with the lent bytes; none for MNT and for procedures that
+    /// version 3 lacks.
     pub fn call<'a>(&'a self, lent: &'a [u8]) -> Option<Call<'a>> {
         Some(match self {
             Self::GetAttr(args) => Call::GetAttr(*args),
@@ -262,12 +261,12 @@ impl StoreOperation {
         })
     }
 
-    /// The procedure of version 3; none for MNT and for what that version has not.
+    /// The version 3 procedure; none for MNT and for procedures that version 3 lacks.
     pub fn procedure(&self) -> Option<Procedure> {
         self.call(&[]).map(|call| call.procedure())
     }
 
-    /// Octets of the room that it fills at most.
+    /// Maximum bytes of the room that it fills.
     pub fn room_len(&self) -> usize {
         match self {
             Self::Read(args) => args.count.min(TRANSFER_MAX) as usize,
@@ -279,8 +278,7 @@ impl StoreOperation {
         }
     }
 
-    /// Returns true if it changes nothing, so that nobody minds when it ends after its caller was
-    /// told to ask again.
+    /// Returns true if it changes nothing, so that it may end after its caller was asked to retry.
     pub const fn is_harmless(&self) -> bool {
         matches!(
             self,
@@ -303,7 +301,7 @@ impl StoreOperation {
         )
     }
 
-    /// Its name in the log: that of the protocol.
+    /// Its protocol name, for the log.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::Mount => "MNT",
@@ -342,7 +340,7 @@ impl StoreOperation {
         }
     }
 
-    /// Its weight.
+    /// Its effort.
     pub fn effort(&self) -> Effort {
         match self {
             Self::Allocate(..)
@@ -355,7 +353,7 @@ impl StoreOperation {
         }
     }
 
-    /// Handles of the objects that it is about, the second only where there are two; none for MNT.
+    /// Handles of its objects, the second only if there are two; none for MNT.
     pub fn objects(&self) -> [Option<FileHandle>; 2] {
         match self {
             Self::LookupParent(object)
@@ -376,14 +374,13 @@ impl StoreOperation {
     }
 }
 
-/// Room for the entries of a listing that has so many octets in a reply: they are longer in their
-/// plain form.
+/// Room for a listing that takes `count` bytes in a reply: the entries' internal form is longer.
 fn listing_room(count: u32) -> usize {
     let count = count.min(LISTING_MAX);
     (count + count / 2).min(LISTING_MAX) as usize
 }
 
-/// Handles of the objects that a call is about, the second only where there are two.
+/// Handles of a call's objects, the second only if there are two.
 pub(crate) const fn objects<'a>(call: &'a Call<'_>) -> [Option<&'a FileHandle>; 2] {
     let one = match call {
         Call::Null => return [None; 2],
@@ -409,16 +406,16 @@ pub(crate) const fn objects<'a>(call: &'a Call<'_>) -> [Option<&'a FileHandle>; 
     [Some(one), None]
 }
 
-/// The weight of a call, by which a store decides who carries it out.
+/// The weight of a call, by which a store decides where to execute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// It asks the file system, or writes to its memory.
+    /// The call queries the file system, or writes to its memory.
     Plain,
-    /// It changes a directory or attributes, which should be on stable storage afterwards.
+    /// The call changes a directory or attributes, which should be on stable storage afterwards.
     Change,
-    /// It is over only when content is on stable storage.
+    /// The call ends only when content is on stable storage.
     Sync,
-    /// It moves the content of files.
+    /// The call moves the content of files.
     Long,
 }
 
@@ -442,7 +439,7 @@ impl Effort {
     }
 }
 
-/// Number of a call that is under way in a store.
+/// Number of a call that is in flight in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTicket(pub(crate) u16);
 
@@ -453,22 +450,22 @@ impl WaitTicket {
     }
 }
 
-/// A call for somebody else to carry out, with the memory that is lent for it. Whoever has it gives
-/// it back whole, with the outcome, or because he did nothing.
+/// A call to be executed elsewhere, with the memory lent for it. The executor returns it whole,
+/// with the outcome or untouched.
 #[derive(Debug)]
 pub struct StoreCall {
-    /// As whom.
+    /// The caller to act as.
     pub caller: Caller,
     /// The procedure and its arguments.
     pub operation: StoreOperation,
-    /// Memory for what READ, READLINK and listings bring.
+    /// Memory for the results of READ, READLINK and listings.
     pub room: Option<LentRoom>,
-    /// The octets of WRITE, SYMLINK and MNT.
+    /// The bytes of WRITE, SYMLINK and MNT.
     pub payload: Option<LentOctets>,
 }
 
 impl StoreCall {
-    /// The octets that were lent with it.
+    /// The bytes that were lent with it.
     pub fn payload(&self) -> &[u8] {
         self.payload.as_deref().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Outcomes of operations that somebody else carried out.
+//! Outcomes of operations that were executed elsewhere.
 
 use crate::store::{FileAttributes, ObjectChange};
 use stag_protocol::nfs::v3::{
@@ -10,18 +10,18 @@ use super::{
     StoreCall, StoreLimits, StoreResult, WaitTicket, WriteDone,
 };
 
-/// READ whose octets are at the front of the room that was lent.
+/// READ whose bytes are at the front of the lent room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilledRead {
     /// Their number.
     pub count: u32,
-    /// True if the last of them is the file's last, or the read began at or behind the end.
+    /// True if the last of them is the file's last, or the read began at or past the end.
     pub eof: bool,
     /// The file's attributes after the read.
     pub attributes: FileAttributes,
 }
 
-/// READLINK whose target is at the front of the room that was lent.
+/// READLINK whose target is at the front of the lent room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilledLink {
     /// Octets of the target.
@@ -30,14 +30,14 @@ pub struct FilledLink {
     pub attributes: FileAttributes,
 }
 
-/// Listing whose entries are at the front of the room that was lent, in a plain form.
+/// Listing whose entries are at the front of the lent room, in a plain form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilledListing {
     /// Octets of the room that are entries.
     pub len: usize,
-    /// True if the directory ends with the last entry that is there.
+    /// True if the directory ends with the last entry in the room.
     pub eof: bool,
-    /// To be sent back with a cookie.
+    /// To be returned with a cookie.
     pub verifier: CookieVerifier,
     /// The directory's attributes from before the listing.
     pub before: FileAttributes,
@@ -45,11 +45,11 @@ pub struct FilledListing {
     pub attributes: FileAttributes,
 }
 
-/// Outcome of a [`StoreOperation`](super::StoreOperation): what the method of
-/// [`Procedures`](super::Procedures) with that name returns, but for octets, which are in the room.
+/// Outcome of a [`StoreOperation`](super::StoreOperation): the result of the
+/// [`Procedures`](super::Procedures) method with that name, without bytes, which are in the room.
 #[derive(Clone, Copy, Debug)]
 pub enum StoreOutcome {
-    /// Nobody carried it out to the end; its reply has this status and no attributes.
+    /// The operation was not completed; its reply has this status and no attributes.
     Failed(Status),
     /// MNT.
     Mounted(Result<FileHandle, Status>),
@@ -85,22 +85,22 @@ pub enum StoreOutcome {
     PathConf(StoreResult<(PathConf, FileAttributes)>),
     /// COMMIT.
     Committed(StoreResult<CommitDone, ObjectChange>),
-    /// A file is pinned, or is not.
+    /// Result of pinning a file.
     Pinned(Result<(), Status>),
     /// SEEK.
     Sought(StoreResult<SeekDone>),
     /// COPY.
     Copied(StoreResult<CopyDone, ObjectChange>),
-    /// GETXATTR and LISTXATTRS: octets in the room.
+    /// GETXATTR and LISTXATTRS: bytes in the room.
     Xattr(StoreResult<u32>),
     /// Properties of a file system.
     Limits(Result<StoreLimits, Status>),
 }
 
-/// A call that was begun and is over: the call comes back with its memory.
+/// A call that was begun and has completed, with its memory.
 #[derive(Debug)]
 pub struct StoreCallDone {
-    /// Number that it stood for.
+    /// Number of the call.
     pub ticket: WaitTicket,
     /// The call, as it was given.
     pub call: StoreCall,
@@ -108,14 +108,14 @@ pub struct StoreCallDone {
     pub outcome: StoreOutcome,
 }
 
-/// Answer of a store to a call that it was to begin.
+/// Result of beginning a call.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
 pub enum Begun {
-    /// It is over.
+    /// The call has completed.
     Done(StoreCallDone),
-    /// It is under way: the store has the ticket.
+    /// The call is in flight: the store has the ticket.
     Later,
-    /// Too many are under way. Nothing was done, and the caller may ask again later.
+    /// Too many calls are in flight. Nothing was done, and the caller may retry later.
     Refused(StoreCall),
 }

@@ -1,4 +1,4 @@
-//! The procedures of a store: what a call is carried out by.
+//! The procedures of a store, by which calls are executed.
 
 use stag_protocol::nfs::v3::{
     Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PathConf, StableHow,
@@ -14,15 +14,15 @@ use super::{
 use super::{Store, TRANSFER_MAX};
 use crate::helpers::ReadTicket;
 
-/// The procedures of MOUNT and NFS, carried out by the thread that calls them. What each does, RFC
-/// 1813 §3.3 says; an error is the status of the reply, never [`Status::Ok`], with what is known of
-/// the objects.
+/// The procedures of MOUNT and NFS, executed by the calling thread, as specified in RFC 1813 §3.3.
+/// An error is the status of the reply, never [`Status::Ok`], with the known attributes of the
+/// objects.
 pub trait Procedures {
     /// Sets the caller of the calls that follow. The gateway does so before each procedure of NFS.
     fn act_as(&mut self, caller: &Caller);
 
-    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC
-    /// 1813 §5.2.1). The server itself walks the path, whoever acted last.
+    /// The handle that MOUNT's MNT returns for `/NAME` or a directory below it, `/NAME/A/B` (RFC
+    /// 1813 §5.2.1). The server itself looks up the path, not the last caller.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ pub trait Procedures {
     /// GETATTR (RFC 1813 §3.3.1).
     fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status>;
 
-    /// The same as octets of version 3's reply: a store that keeps them need not make them.
+    /// The same as encoded in version 3's reply: a store with cached ones need not encode them.
     fn getattr_octets(&mut self, file: &FileHandle) -> Result<AttributeOctets, Status> {
         self.getattr(file).map(|attributes| AttributeOctets::from(&attributes))
     }
@@ -51,14 +51,14 @@ pub trait Procedures {
     /// LOOKUP (RFC 1813 §3.3.3).
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject>;
 
-    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has.
+    /// ACCESS (RFC 1813 §3.3.4): the requested rights that the caller has.
     fn access(&mut self, file: &FileHandle, asked: Access)
     -> StoreResult<(Access, FileAttributes)>;
 
     /// READLINK (RFC 1813 §3.3.5).
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone>;
 
-    /// READ (RFC 1813 §3.3.6) of at most `count` octets, which are at most [`TRANSFER_MAX`].
+    /// READ (RFC 1813 §3.3.6) of at most `count` bytes, which are at most [`TRANSFER_MAX`].
     fn read(
         &mut self,
         lender: &Lender<'_>,
@@ -67,8 +67,8 @@ pub trait Procedures {
         count: u32,
     ) -> StoreResult<ReadDone>;
 
-    /// READ that may be put off: Ok(None) when a disk has to bring the octets, and somebody else
-    /// waits for it. `ticket` then comes out of [`Store::next_fetched`] when it is time to
+    /// READ that may be deferred: Ok(None) when a disk has to deliver the bytes, which does not
+    /// block this thread. [`Store::next_fetched`] then returns `ticket` when it is time to
     /// [`end_read`](Self::end_read) it.
     fn begin_read(
         &mut self,
@@ -80,7 +80,7 @@ pub trait Procedures {
         self.read(lender, file, span.offset, span.count).map(Some)
     }
 
-    /// Carries out a READ that was put off, for the same caller, with what was brought for it.
+    /// Completes a deferred READ, for the same caller, with the bytes fetched for it.
     fn end_read(
         &mut self,
         lender: &Lender<'_>,
@@ -91,7 +91,7 @@ pub trait Procedures {
         self.read(lender, file, span.offset, span.count)
     }
 
-    /// WRITE (RFC 1813 §3.3.7) of at most [`TRANSFER_MAX`] octets.
+    /// WRITE (RFC 1813 §3.3.7) of at most [`TRANSFER_MAX`] bytes.
     fn write(
         &mut self,
         file: &FileHandle,
@@ -100,8 +100,8 @@ pub trait Procedures {
         stable: StableHow,
     ) -> StoreResult<WriteDone, ObjectChange>;
 
-    /// COMMIT (RFC 1813 §3.3.21) of the whole file, whatever range is asked for: the verifier
-    /// covers it all.
+    /// COMMIT (RFC 1813 §3.3.21) of the whole file, whatever range is requested, since the verifier
+    /// covers all of it.
     fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange>;
 
     /// CREATE (RFC 1813 §3.3.8).

@@ -1,11 +1,11 @@
-//! The procedures of a store that only version 4 asks for (RFC 8881, 7862, 8276).
+//! Procedures of a store for version 4 only (RFC 8881, 7862, 8276).
 //!
-//! As with version 3, a call is made by [`Store::now`], or, where [`Store::waits`] says so of one
-//! of [`StoreOperation::objects`] at its [`StoreOperation::effort`], begun as that operation by
+//! As with version 3, a call is made by [`Store::now`], or, if [`Store::waits`] returns true for
+//! one of [`StoreOperation::objects`] at its [`StoreOperation::effort`], begun as that operation by
 //! [`Store::begin`]. Its outcome is then a store of its own ([`Answered`]) with one answer, so that
-//! the code which writes a reply is the same for both ways. Octets that come and go are lent: a
-//! payload for SETXATTR, a room of [`StoreOperation::room_len`] for GETXATTR and LISTXATTRS.
-//! [`Store::unpin`] waits for nothing and is no operation.
+//! the code that writes a reply is the same for both ways. Longer data is lent: a payload for
+//! SETXATTR, a room of [`StoreOperation::room_len`] for GETXATTR and LISTXATTRS. [`Store::unpin`]
+//! never waits and is no operation.
 
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
@@ -17,26 +17,27 @@ use super::{
     StoreLimits, StoreResult, XattrMode,
 };
 
-/// The procedures of version 4 beside [`Procedures`](super::Procedures), for the same caller. An
-/// error is the status of the reply, with what is known of the objects; a store that cannot do
-/// something says [`Status::NotSupp`], as these do by themselves.
+/// The version 4 procedures in addition to [`Procedures`](super::Procedures), for the same caller.
+/// An error is the status of the reply, with the known attributes of the objects. A store without
+/// support for one returns [`Status::NotSupp`], the default here.
 pub trait Procedures4 {
-    /// LOOKUPP (RFC 8881 §18.14): the directory above one, which is `FoundObject::directory`'s.
+    /// LOOKUPP (RFC 8881 §18.14): the parent; `FoundObject::directory` has `_directory`'s
+    /// attributes.
     ///
     /// # Errors
-    /// [`Status::NoEnt`] at the root of an export: what is above it is not the store's.
-    /// [`Status::NotDir`] for what is no directory.
+    /// [`Status::NoEnt`] at the root of an export, whose parent is not the store's.
+    /// [`Status::NotDir`] for a non-directory.
     fn lookupp(&mut self, _directory: &FileHandle) -> StoreResult<FoundObject> {
         Err(Status::NotSupp.into())
     }
 
-    /// Keeps a file although its last name goes: its handle stays good, with `nlink` 0, until
-    /// [`Store::unpin`] was called as often. For whoever has opens, locks or delegations of it.
+    /// Keeps a file after its last name is removed: its handle stays valid, with `nlink` 0, until
+    /// [`Store::unpin`] was called as often. For opens, locks and delegations.
     ///
     /// # Errors
     /// [`Status::Stale`] and the like when there is no such file, [`Status::IsDir`] for a
-    /// directory, [`Status::Inval`] for what else is no regular file, [`Status::Jukebox`] when too
-    /// many are pinned.
+    /// directory, [`Status::Inval`] for any other object but a regular file, [`Status::Jukebox`]
+    /// when too many are pinned.
     fn pin(&mut self, _file: &FileHandle) -> Result<(), Status> {
         Err(Status::NotSupp)
     }
@@ -44,7 +45,7 @@ pub trait Procedures4 {
     /// SEEK (RFC 7862 §15.11).
     ///
     /// # Errors
-    /// [`Status::NxIo`] at the end of the file and behind it.
+    /// [`Status::NxIo`] at or past the end of the file.
     fn seek(&mut self, _file: &FileHandle, _offset: u64, _what: SeekFor) -> StoreResult<SeekDone> {
         Err(Status::NotSupp.into())
     }
@@ -52,8 +53,8 @@ pub trait Procedures4 {
     /// ALLOCATE (RFC 7862 §15.1).
     ///
     /// # Errors
-    /// [`Status::NotSupp`] where the file system cannot, [`Status::Inval`] for no octets,
-    /// [`Status::FBig`] behind the largest offset.
+    /// [`Status::NotSupp`] if the file system cannot, [`Status::Inval`] for an empty range,
+    /// [`Status::FBig`] past the largest offset.
     fn allocate(
         &mut self,
         _file: &FileHandle,
@@ -65,7 +66,7 @@ pub trait Procedures4 {
     /// DEALLOCATE (RFC 7862 §15.4).
     ///
     /// # Errors
-    /// As of [`allocate`](Self::allocate).
+    /// As in [`allocate`](Self::allocate).
     fn deallocate(
         &mut self,
         _file: &FileHandle,
@@ -74,12 +75,12 @@ pub trait Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    /// COPY (RFC 7862 §15.2) of `count` octets, or of all to the end where that is 0, or of a
-    /// part from the first on ([`COPY_MAX`]). Holes of the source are holes of the copy.
+    /// COPY (RFC 7862 §15.2) of `count` bytes, or of all to the end if that is 0, or of a part from
+    /// the first on ([`COPY_MAX`]). Holes of the source are holes of the copy.
     ///
     /// # Errors
-    /// [`Status::Inval`] for one file, and for octets behind the source's end; [`Status::XDev`]
-    /// between exports.
+    /// [`Status::Inval`] for a copy within one file, and for bytes past the source's end;
+    /// [`Status::XDev`] between exports.
     fn copy(
         &mut self,
         _from: FilePlace,
@@ -89,11 +90,11 @@ pub trait Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    /// CLONE (RFC 7862 §15.13) of `count` octets, or of all to the end where that is 0.
+    /// CLONE (RFC 7862 §15.13) of `count` bytes, or of all to the end if that is 0.
     ///
     /// # Errors
-    /// [`Status::NotSupp`] where the file system cannot, [`Status::Inval`] for places that do not
-    /// fit its unit ([`StoreLimits::clone_block`]), else as of [`copy`](Self::copy).
+    /// [`Status::NotSupp`] if the file system cannot, [`Status::Inval`] for places that do not
+    /// match its unit ([`StoreLimits::clone_block`]), else as in [`copy`](Self::copy).
     fn clone_range(
         &mut self,
         _from: FilePlace,
@@ -117,12 +118,12 @@ pub trait Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    /// LISTXATTRS (RFC 8276 §8.4.3): the names of all extended attributes in `user.`, without that,
-    /// each with a zero octet behind it, in the order of their octets. A place in the list serves
-    /// as cookie.
+    /// LISTXATTRS (RFC 8276 §8.4.3): the names of all extended attributes in `user.`, without that
+    /// prefix, each followed by a zero byte, in byte order. A position in the list serves as
+    /// cookie.
     ///
     /// # Errors
-    /// [`Status::TooSmall`] when they are longer than [`XATTR_MAX`] together.
+    /// [`Status::TooSmall`] when their total length exceeds [`XATTR_MAX`].
     fn list_xattrs(&mut self, _lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<Extent> {
         Err(Status::NotSupp.into())
     }
@@ -130,7 +131,7 @@ pub trait Procedures4 {
     /// SETXATTR (RFC 8276 §8.4.2).
     ///
     /// # Errors
-    /// [`Status::Exist`] and [`Status::NoEnt`] (NFS4ERR_NOXATTR) as `how` says,
+    /// [`Status::Exist`] and [`Status::NoEnt`] (NFS4ERR_NOXATTR) according to `how`,
     /// [`Status::TooSmall`] for a value that is too long (NFS4ERR_XATTR2BIG), [`Status::NoSpc`].
     fn set_xattr(
         &mut self,
@@ -154,7 +155,7 @@ pub trait Procedures4 {
         Err(Status::NotSupp.into())
     }
 
-    /// Properties of an object's file system that only version 4 tells.
+    /// Properties of an object's file system that only version 4 reports.
     fn limits(&mut self, _object: &FileHandle) -> Result<StoreLimits, Status> {
         Err(Status::NotSupp)
     }

@@ -1,5 +1,5 @@
-//! A store every call of which waits: somebody else carries them all out, helpers by a [`Backend`]
-//! or the shard that has the memory.
+//! A store all calls of which are executed elsewhere, and so wait: by helpers with a [`Backend`],
+//! or by the shard that owns the memory.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::helpers::Helpers;
 pub struct RemoteStore {
     carrier: Box<dyn Carrier>,
     exports: Vec<String>,
-    /// Nothing is carried out here.
+    /// Fails every procedure: none is executed here.
     nothing: Answered,
 }
 
@@ -95,7 +95,7 @@ impl Store for RemoteStore {
         self.carrier.verifier()
     }
 
-    /// Handles that are issued elsewhere are good for as long as they promise to be.
+    /// The executor keeps the handles that it issues valid.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -9,12 +9,11 @@ use stag_protocol::nfs::v3::{
     StableHow, Status, Verifier,
 };
 
-/// An operation that failed, and what its reply says nevertheless about the objects it was asked
-/// about: the attributes of a `resfail` arm (RFC 1813 §3.3). `About` is `()`,
-/// `Option<FileAttributes>`, [`ObjectChange`], or what [`Renamed`] or [`Linked`] is.
+/// An operation that failed, and the object attributes of its reply: the `resfail` arm (RFC 1813
+/// §3.3). `About` is `()`, `Option<FileAttributes>`, [`ObjectChange`], [`Renamed`] or [`Linked`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed<About> {
-    /// Why; never [`Status::Ok`].
+    /// The reason; never [`Status::Ok`].
     pub status: Status,
     /// The objects, as far as they are known.
     pub about: About,
@@ -37,38 +36,38 @@ pub struct FoundObject {
     pub directory: Option<FileAttributes>,
 }
 
-/// Source of the octets of a READ.
+/// Source of the bytes of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In memory.
     Memory,
-    /// Not all in memory: the system brought them straight to the shard's buffer.
+    /// Not all in memory: the system read them directly to the shard's buffer.
     Ring,
     /// Not all in memory: the shard waited for them.
     Disk,
-    /// Wherever: a helper read them, and the shard waited for none.
+    /// A helper read them, so the shard did not wait; their source is unknown.
     Helper,
     /// The file system does not say.
     Unknown,
 }
 
-/// A READ that was put off and can be carried out.
+/// A deferred READ that can be completed.
 #[derive(Debug)]
 pub struct Fetched {
     /// Ticket of the READ.
     pub ticket: ReadTicket,
-    /// Its octets, where a buffer of the shard's has them, and not only the system.
+    /// Its bytes, if they are in a buffer of the shard, not only in the system's memory.
     pub brought: Option<Brought>,
 }
 
-/// Octets that the system brought straight to a buffer of the shard's. Nobody sees them before his
-/// rights are checked again.
+/// Bytes that the system read directly to a buffer of the shard. The caller's rights are checked
+/// again before they are sent.
 #[derive(Debug)]
 pub struct Brought {
     pub(crate) octets: Buf,
-    /// Octets that were asked of the system.
+    /// Bytes requested from the system.
     pub(crate) len: usize,
-    /// The file before they were read.
+    /// The file's attributes before the read.
     pub(crate) before: FileAttributes,
 }
 
@@ -77,12 +76,11 @@ pub struct Brought {
 pub struct ReadDone {
     /// The octets.
     pub data: Extents,
-    /// True if there are fewer octets than the file has because there was no memory for more.
+    /// True if the READ returns less than possible because memory was short.
     pub is_cut: bool,
-    /// Source of the octets that were read.
+    /// Source of the bytes.
     pub origin: Origin,
-    /// True if the last octet that was read is the file's last, or the read began at or behind the
-    /// end.
+    /// True if the last byte read is the file's last, or the read began at or past the end.
     pub eof: bool,
     /// The file's attributes after the read.
     pub attributes: AttributeOctets,
@@ -100,11 +98,11 @@ pub struct ReadlinkDone {
 /// Result of WRITE (RFC 1813 §3.3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteDone {
-    /// Octets written: all of them, or fewer when the storage took no more.
+    /// Bytes written: all of them, or fewer when the storage took no more.
     pub count: u32,
-    /// Stability of the octets written: never weaker than asked for.
+    /// Stability of the bytes written: never weaker than requested.
     pub committed: StableHow,
-    /// Changes when unstable data may have been lost; as it was before the data was written.
+    /// Changes when unstable data may have been lost; taken before the data was written.
     pub verifier: Verifier,
     /// The file before and after.
     pub file: ObjectChange,
@@ -128,15 +126,15 @@ pub struct MadeObject {
     pub attributes: FileAttributes,
     /// The directory before and after.
     pub directory: ObjectChange,
-    /// False if the object was there before, as an UNCHECKED or a repeated EXCLUSIVE one may be.
+    /// False if the object existed before, as for an UNCHECKED or a repeated EXCLUSIVE one.
     pub is_new: bool,
-    /// Attributes asked for that were set; the times among them if an exclusive CREATE keeps its
+    /// Requested attributes that were set; includes the times if an exclusive CREATE stores its
     /// verifier there.
     pub set: SetMask,
 }
 
 impl MadeObject {
-    /// A new object, which tells the attributes that were set of those `asked` for.
+    /// A new object, with the mask of the attributes set among those in `asked`.
     pub(super) fn new(
         handle: FileHandle,
         attributes: FileAttributes,
@@ -147,14 +145,14 @@ impl MadeObject {
         Self { handle, attributes, directory, is_new: true, set }
     }
 
-    /// The same, if it was there before and only its size was set, of what was `asked` for.
+    /// The same for an existing object, of whose `asked` attributes only the size was set.
     pub(super) fn found(self, asked: &NewAttributes) -> Self {
         let set = SetMask::SIZE.when(asked.size.is_some());
         Self { is_new: false, set, ..self }
     }
 }
 
-/// The directories of a RENAME (RFC 1813 §3.3.14); also what is known of them when it failed.
+/// The directories of a RENAME (RFC 1813 §3.3.14); on failure, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renamed {
     /// The directory of the old name.
@@ -163,7 +161,7 @@ pub struct Renamed {
     pub to: ObjectChange,
 }
 
-/// The objects of a LINK (RFC 1813 §3.3.15); also what is known of them when it failed.
+/// The objects of a LINK (RFC 1813 §3.3.15); on failure, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Linked {
     /// The file that got one more name.
@@ -172,25 +170,25 @@ pub struct Linked {
     pub directory: ObjectChange,
 }
 
-/// Position at which READDIR and READDIRPLUS go on (RFC 1813 §3.3.16–17).
+/// Position at which READDIR and READDIRPLUS continue (RFC 1813 §3.3.16–17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingStart {
     /// The cookie of the last entry seen; 0 at the beginning.
     pub cookie: u64,
     /// Verifier that came with the cookie.
     pub verifier: CookieVerifier,
-    /// About how many octets of entries the caller can take; only to read no more than that from
-    /// the file system.
+    /// Approximate bytes of entries that the caller can take; only limits what is read from the
+    /// file system.
     pub window: usize,
-    /// The room that READDIRPLUS has; only to look at no entry that cannot be taken.
+    /// The room of a READDIRPLUS; only saves looking up entries that do not fit.
     pub room: PlusRoom,
 }
 
-/// Octets of the longest listing: what the largest read of a client asks for in one call, and what
-/// a medium buffer holds. The client asks again for the rest.
+/// Bytes of the longest listing: a client's largest request in one call, and the length of a medium
+/// buffer. The client requests the rest.
 pub(crate) const LISTING_MAX: u32 = 65_536;
 /// Ratio of the length of an entry with attributes and handle to that of the file system's own
-/// entry: more is not read than can be sent.
+/// entry: no more is read than can be sent.
 const PLUS_FACTOR: usize = 4;
 
 impl From<&ReadDirArgs> for ListingStart {
@@ -215,23 +213,23 @@ impl ListingStart {
 pub struct ListedEntry<'a> {
     /// The object's inode number.
     pub fileid: u64,
-    /// Its name, 1 to 255 octets.
+    /// Its name, 1 to 255 bytes.
     pub name: &'a [u8],
-    /// Goes on behind this entry.
+    /// Position after this entry.
     pub cookie: u64,
-    /// The object's kind, where the file system tells it with the name.
+    /// The object's kind, if the file system reports it with the name.
     pub kind: Option<FileKind>,
-    /// Handle and attributes, for READDIRPLUS and where they are known.
+    /// Handle and attributes, for READDIRPLUS and if they are known.
     pub object: Option<(FileHandle, FileAttributes)>,
 }
 
-/// Result of READDIR and READDIRPLUS. A call whose first entry did not fit is answered with
-/// NFS3ERR_TOOSMALL by its handler.
+/// Result of READDIR and READDIRPLUS. If the first entry did not fit, the handler answers
+/// NFS3ERR_TOOSMALL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// True if the directory ends with the last entry that was taken.
     pub eof: bool,
-    /// To be sent back with a cookie.
+    /// To be returned with a cookie.
     pub verifier: CookieVerifier,
     /// The directory's attributes.
     pub attributes: FileAttributes,

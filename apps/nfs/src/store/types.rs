@@ -1,10 +1,10 @@
-//! FileAttributes of files, and changes to them, as stores have them: for every version of NFS.
+//! Attributes of files, and changes to them, as used by stores for every version of NFS.
 //!
-//! Versions 3 and 4 show the same attributes, each in its own words: `crate::v3` converts for
-//! version 3 (RFC 1813 §2.6), whoever serves version 4 for that one (RFC 8881 §5). Handles, kinds,
-//! device numbers, rights and [`Status`](super::Status) are those of version 3, which version 4 has
-//! with the same meaning; a status that version 3 lacks is told by one that the method in question
-//! gives for nothing else ([`super::Procedures`] says which).
+//! Versions 3 and 4 have the same attributes in different forms: `crate::v3` converts for version 3
+//! (RFC 1813 §2.6), the version 4 code for version 4 (RFC 8881 §5). Handles, kinds, device numbers,
+//! rights and [`Status`](super::Status) are those of version 3, which version 4 shares. A status
+//! that version 3 lacks is represented by one that the method returns for nothing else
+//! ([`super::Procedures`] lists them).
 
 use stag_protocol::nfs::v3::{CreateVerifier, DeviceNumber, FileKind};
 
@@ -24,14 +24,13 @@ impl FileTime {
     /// Nanoseconds in a second.
     pub const NANOS: u32 = 1_000_000_000;
 
-    /// Returns true for nanoseconds that make no whole second.
+    /// Returns true if the nanoseconds are less than a second.
     pub const fn is_valid(self) -> bool {
         self.nanos < Self::NANOS
     }
 
-    /// The same moment in the range that version 3 can tell, 32 unsigned bits of seconds: one
-    /// before 1970 becomes 1970, one after 2106 the end of 2106, as with Linux' server (RFC 1813
-    /// §2.6).
+    /// The same moment in version 3's range, 32 unsigned bits of seconds: one before 1970 becomes
+    /// 1970, one after 2106 the end of 2106, as with Linux' server (RFC 1813 §2.6).
     pub const fn in_32_bits(self) -> Self {
         if self.seconds < 0 {
             Self { seconds: 0, nanos: 0 }
@@ -42,14 +41,13 @@ impl FileTime {
         }
     }
 
-    /// The moment so many nanoseconds after 1970 began.
+    /// The moment `nanos` nanoseconds after the start of 1970.
     pub const fn of_nanos(nanos: u64) -> Self {
         let second = Self::NANOS as u64;
         Self { seconds: (nanos / second) as i64, nanos: (nanos % second) as u32 }
     }
 
-    /// Nanoseconds since 1970, modulo 2⁶⁴: different for moments that are less than 584 years
-    /// apart.
+    /// Nanoseconds since 1970, modulo 2⁶⁴: differs for moments less than 584 years apart.
     pub const fn wrapping_nanos(self) -> u64 {
         let seconds = self.seconds.cast_unsigned().wrapping_mul(Self::NANOS as u64);
         seconds.wrapping_add(self.nanos as u64)
@@ -69,15 +67,15 @@ pub struct FileAttributes {
     pub uid: u32,
     /// The owning group.
     pub gid: u32,
-    /// Octets of content.
+    /// Bytes of content.
     pub size: u64,
-    /// Octets of storage.
+    /// Bytes of storage.
     pub used: u64,
-    /// The device it stands for, if it is a device.
+    /// The device number, if it is a device.
     pub device: DeviceNumber,
-    /// The file system it lies on: the export's, the same after a restart.
+    /// Its file system: the export's id, the same after a restart.
     pub fsid: u64,
-    /// Its number there (the inode).
+    /// Its inode number there.
     pub fileid: u64,
     /// Last access to the content.
     pub atime: FileTime,
@@ -85,18 +83,17 @@ pub struct FileAttributes {
     pub mtime: FileTime,
     /// Last change of the attributes.
     pub ctime: FileTime,
-    /// Time at which it was made, where the file system knows it.
+    /// Time of creation, if the file system records it.
     pub birth: Option<FileTime>,
-    /// Another value after each change of content, names or attributes (RFC 8881 §5.8.1.4). An
-    /// access changes it not.
+    /// Differs after each change of content, names or attributes (RFC 8881 §5.8.1.4), but not after
+    /// an access.
     pub change: u64,
 }
 
-/// Attributes of an object just before a change, by which a client sees whether someone else
-/// changed it meanwhile.
+/// Attributes of an object just before a change, by which a client detects changes by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeforeChange {
-    /// Octets of content.
+    /// Bytes of content.
     pub size: u64,
     /// Last change of the content.
     pub mtime: FileTime,
@@ -117,10 +114,9 @@ impl From<&FileAttributes> for BeforeChange {
 /// §3.3.3, change_info4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectChange {
-    /// Just before the operation, only where nobody else can have changed the object between this
-    /// and `after`.
+    /// Just before the operation, only if no other change can come between this and `after`.
     pub before: Option<BeforeChange>,
-    /// Just after it, where they are known.
+    /// Just after it, if known.
     pub after: Option<FileAttributes>,
 }
 
@@ -128,19 +124,18 @@ impl ObjectChange {
     /// Nothing is known.
     pub const NONE: Self = Self { before: None, after: None };
 
-    /// The operation changes nothing: the object is before it as it is after.
+    /// Marks an operation that changed nothing: the object is before it as it is after.
     pub fn leave(&mut self) {
         self.before = self.after.as_ref().map(Into::into);
     }
 
-    /// True if nobody else changed the object between `before` and `after` (`atomic` of
-    /// change_info4).
+    /// True if no other change came between `before` and `after` (`atomic` of change_info4).
     pub const fn is_atomic(&self) -> bool {
         self.before.is_some() && self.after.is_some()
     }
 
-    /// The change attribute before and after the operation, for change_info4. One that is not known
-    /// is 0, which no object has, so that no client takes it for what it knows.
+    /// The change attribute before and after the operation, for change_info4. An unknown one is 0,
+    /// which no object has, so that it matches no client's cached value.
     pub const fn change_numbers(&self) -> [u64; 2] {
         let before = match &self.before {
             Some(before) => before.change,
@@ -157,28 +152,28 @@ impl ObjectChange {
 /// Change of a timestamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NewTime {
-    /// It stays.
+    /// Unchanged.
     #[default]
     Keep,
-    /// It becomes the server's time.
+    /// Set to the server's time.
     Server,
-    /// It becomes this.
+    /// Set to this time.
     Client(FileTime),
 }
 
-/// FileAttributes to set; what is `None` or [`NewTime::Keep`] stays.
+/// Attributes to set; `None` or [`NewTime::Keep`] leaves one unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewAttributes {
     /// Permission bits.
     pub mode: Option<u32>,
-    /// Bits taken from the mode of a new object, unless its directory has a default access control
-    /// list (RFC 8275 §4).
+    /// Bits removed from the mode of a new object, unless its directory has a default access
+    /// control list (RFC 8275 §4).
     pub umask: u32,
     /// The owner.
     pub uid: Option<u32>,
     /// The owning group.
     pub gid: Option<u32>,
-    /// Octets of content: cut, or filled up with zeros.
+    /// Bytes of content: truncates, or extends with zeros.
     pub size: Option<u64>,
     /// Last access.
     pub atime: NewTime,
@@ -205,8 +200,8 @@ impl NewAttributes {
             | SetMask::MTIME.when(self.mtime != NewTime::Keep)
     }
 
-    /// Those of them that an object with these attributes has as they were asked for: what was set,
-    /// when nobody knows how far setting came.
+    /// The requested attributes that `found` has: those that were set, when it is unknown which
+    /// were.
     pub fn found_in(&self, found: &FileAttributes) -> SetMask {
         let is_time = |new, found| match new {
             NewTime::Keep => false,
@@ -214,7 +209,7 @@ impl NewAttributes {
             NewTime::Client(time) => time == found,
         };
         let is_regular = found.kind == FileKind::Regular;
-        // A directory hands its group down, with the bit that says so.
+        // A directory passes its group on, along with the set-group-id bit.
         let mode = self.masked_mode().map(|mode| (mode ^ found.mode) & 0o5777);
         SetMask::MODE.when(mode == Some(0) && found.kind != FileKind::Symlink)
             | SetMask::UID.when(self.uid == Some(found.uid))
@@ -228,16 +223,16 @@ impl NewAttributes {
 /// Treatment of an existing name by CREATE and OPEN (RFC 1813 §3.3.8, RFC 8881 §18.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateMode {
-    /// An existing file is taken, and only its size is set.
+    /// Opens an existing file, and sets only its size.
     Unchecked(NewAttributes),
-    /// An existing file is an error.
+    /// Fails if the file exists.
     Guarded(NewAttributes),
-    /// An existing file is an error, unless this very call, known by its verifier, made it.
+    /// Fails if the file exists, unless this very call, recognised by its verifier, made it.
     Exclusive {
         /// Verifier that the store keeps with the file until its times are set.
         verifier: CreateVerifier,
-        /// FileAttributes of the new file, but for its size and times (`EXCLUSIVE4_1`). The other
-        /// exclusive modes have none.
+        /// Attributes of the new file, except size and times (`EXCLUSIVE4_1`). The other exclusive
+        /// modes have none.
         set: NewAttributes,
     },
 }

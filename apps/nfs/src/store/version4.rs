@@ -1,5 +1,5 @@
-//! Arguments and results of what only version 4 asks of a store: SEEK, ALLOCATE, COPY and CLONE
-//! (RFC 7862 §15), extended attributes (RFC 8276), and what an export is.
+//! Arguments and results of version 4 procedures of a store: SEEK, ALLOCATE, COPY and CLONE (RFC
+//! 7862 §15), extended attributes (RFC 8276), and exports.
 
 use std::{ops::BitOr, time::Duration};
 
@@ -10,19 +10,19 @@ use stag_protocol::nfs::{
 
 use super::{Failed, NewAttributes, ObjectChange, StoreResult};
 
-/// Octets of the longest value of an extended attribute, and of all names of a file's (Linux'
+/// Bytes of the longest value of an extended attribute, and of all names of a file's (Linux'
 /// limit).
 pub const XATTR_MAX: usize = 65_536;
-/// Octets of the longest name of an extended attribute, without its namespace `user.`.
+/// Bytes of the longest name of an extended attribute, without its namespace `user.`.
 pub const XATTR_NAME_MAX: usize = 255 - 5;
-/// Octets of data, holes not counted, that one COPY brings at most in a store that makes it in a
-/// shard. Its caller asks again for the rest (RFC 7862 §15.2.3).
+/// Maximum bytes of data, holes not counted, that a shard copies in one COPY. The client requests
+/// the rest (RFC 7862 §15.2.3).
 pub const COPY_MAX: u64 = 4 << 20;
 
-/// A lock that a program has which is no client of the server.
+/// A lock held by a program that is not a client of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalLock {
-    /// Its octets.
+    /// Its byte range.
     pub range: LockRange,
     /// True for a write lock.
     pub exclusive: bool,
@@ -33,12 +33,11 @@ pub struct LocalLock {
 pub struct TouchedFile {
     /// The file.
     pub file: FileHandle,
-    /// Time for which the program waits at most; none if it does not, or waits for ever.
+    /// Maximum time that the program waits; none if it does not wait, or waits forever.
     pub patience: Option<Duration>,
 }
 
-/// Attributes that a SETATTR, CREATE or OPEN has set: what version 4 tells as a bitmap
-/// (`attrsset`).
+/// Attributes that a SETATTR, CREATE or OPEN has set: version 4's bitmap `attrsset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetMask(u8);
 
@@ -58,17 +57,17 @@ impl SetMask {
     /// The time of modification.
     pub const MTIME: Self = Self(32);
 
-    /// Returns true if all of `other` are here.
+    /// Returns true if this includes all of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These, if `is_set`.
+    /// Returns this mask if `is_set`, else none.
     pub const fn when(self, is_set: bool) -> Self {
         if is_set { self } else { Self::NONE }
     }
 
-    /// Those of these that are not `other`.
+    /// Returns this mask without the bits of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -82,17 +81,17 @@ impl BitOr for SetMask {
     }
 }
 
-/// Result of SETATTR, and of one that failed half-way (RFC 8881 §18.30).
+/// Result of SETATTR, even a partly failed one (RFC 8881 §18.30).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetDone {
     /// The object before and after.
     pub object: ObjectChange,
-    /// Attributes that were set. After a failure some may be.
+    /// Attributes that were set; after a failure, possibly some.
     pub set: SetMask,
 }
 
 impl SetDone {
-    /// The outcome of setting `asked`, of which a failure tells what the object then has.
+    /// The outcome of setting `asked`; after a failure, the attributes that the object then has.
     pub(super) fn of(
         asked: &NewAttributes,
         outcome: StoreResult<ObjectChange, ObjectChange>,
@@ -105,17 +104,17 @@ impl SetDone {
     }
 }
 
-/// Octets of a file from `offset` on.
+/// Bytes of a file from `offset` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSpan {
-    /// The place of the first.
+    /// The offset of the first byte.
     pub offset: u64,
     /// Their number.
     pub len: u64,
 }
 
 impl FileSpan {
-    /// The place behind the last octet; none behind the last offset that a file can have.
+    /// The offset past the last byte; none past the largest offset that a file can have.
     pub fn end(self) -> Option<u64> {
         let end = self.offset.checked_add(self.len)?;
         i64::try_from(end).is_ok().then_some(end)
@@ -127,7 +126,7 @@ impl FileSpan {
 pub struct FilePlace {
     /// The file.
     pub file: FileHandle,
-    /// The place.
+    /// The offset.
     pub offset: u64,
 }
 
@@ -136,53 +135,53 @@ pub struct FilePlace {
 pub enum SeekFor {
     /// Data.
     Data,
-    /// A hole. Behind the end of every file is one.
+    /// A hole. Every file has one past its end.
     Hole,
 }
 
 /// Result of SEEK (RFC 7862 §15.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeekDone {
-    /// True if there is none before the end of the file. `offset` is that end then.
+    /// True if there is none before the end of the file, which `offset` then is.
     pub eof: bool,
-    /// The place of the first.
+    /// The offset of the first byte found.
     pub offset: u64,
 }
 
 /// Result of COPY (RFC 7862 §15.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyDone {
-    /// Octets copied: all, or fewer, of which the caller asks again for the rest.
+    /// Bytes copied: all, or fewer, in which case the client requests the rest.
     pub count: u64,
-    /// Stability of the octets copied.
+    /// Stability of the bytes copied.
     pub committed: StableHow,
-    /// Changes when unstable data may have been lost; as it was before the data was copied.
+    /// Changes when unstable data may have been lost; taken before the data was copied.
     pub verifier: Verifier,
-    /// The file that they were copied to.
+    /// The target file.
     pub file: ObjectChange,
 }
 
-/// Treatment of an extended attribute that exists or does not (`setxattr_option4`).
+/// Treatment of an existing or missing extended attribute (`setxattr_option4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
-    /// It is made or replaced.
+    /// Creates or replaces it.
     Either,
-    /// It is an error if it exists: [`Status::Exist`](super::Status::Exist).
+    /// Fails if it exists: [`Status::Exist`](super::Status::Exist).
     Create,
-    /// It is an error if it does not: [`Status::NoEnt`](super::Status::NoEnt).
+    /// Fails if it does not exist: [`Status::NoEnt`](super::Status::NoEnt).
     Replace,
 }
 
-/// Properties of the file system of an object, beside those of FSINFO and PATHCONF.
+/// Properties of an object's file system in addition to those of FSINFO and PATHCONF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Unit of CLONE in octets (`clone_blksize`); none where CLONE is not supported.
+    /// Unit of CLONE in bytes (`clone_blksize`); none if CLONE is not supported.
     pub clone_block: Option<u32>,
     /// True if extended attributes are supported (`xattr_support`).
     pub has_xattrs: bool,
-    /// Nanoseconds between two times of change that differ (`time_delta`).
+    /// Resolution of the change times in nanoseconds (`time_delta`).
     pub time_delta_ns: u32,
-    /// True if the change attribute grows with each change (`change_attr_type`), and not only
+    /// True if the change attribute grows with each change (`change_attr_type`), rather than only
     /// differs.
     pub change_grows: bool,
 }
@@ -192,13 +191,13 @@ pub struct StoreLimits {
 pub struct ExportRoot {
     /// Its name, without a slash.
     pub name: String,
-    /// Its number: the same after a restart, but for exports of memory.
+    /// Its number: the same after a restart, except for exports of memory.
     pub id: u32,
     /// `fsid` of all objects in it.
     pub fsid: u64,
     /// True if changes are refused.
     pub is_read_only: bool,
-    /// The handle of its root; none where a helper has to find it
+    /// The handle of its root; none if a helper has to find it
     /// ([`StoreOperation::Mount`](super::StoreOperation::Mount)).
     pub root: Option<FileHandle>,
 }

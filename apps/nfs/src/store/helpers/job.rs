@@ -22,15 +22,15 @@ use crate::{
     },
 };
 
-/// Jobs that hang together: those of one export. While its file system does not answer, they leave
-/// helpers to others.
+/// A group of related jobs: those of one export. While its file system does not respond, they leave
+/// helpers to other lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelperLane(pub u32);
 
 impl HelperLane {
     /// The lane of all fetches.
     pub const FETCHES: Self = Self(u32::MAX);
-    /// The lane of calls that are about no export.
+    /// The lane of calls on no export.
     pub const ROOTS: Self = Self(u32::MAX - 1);
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum SyncExtent {
 }
 
 impl SyncExtent {
-    /// Brings this part of an open file to stable storage, and waits for it.
+    /// Syncs this part of an open file, and waits for it.
     pub(crate) fn sync(self, file: impl AsFd) -> rustix::io::Result<()> {
         let synced = match self {
             Self::Data => rustix::fs::fdatasync(file),
@@ -54,33 +54,33 @@ impl SyncExtent {
             Self::FileSystem => rustix::fs::syncfs(file),
         };
         match synced {
-            // The file system has nothing to sync for this kind of file.
+            // The file system does not sync this kind of file.
             Err(Errno::INVAL) => Ok(()),
             synced => synced,
         }
     }
 }
 
-/// A sync that is owed before a call can be answered.
+/// A sync that is required before a call can be answered.
 #[derive(Debug)]
 pub(crate) struct OwedSync {
     pub(crate) file: OwnedFd,
     pub(crate) extent: SyncExtent,
 }
 
-/// Octets to be copied from one open file to another.
+/// Bytes to copy from one open file to another.
 #[derive(Debug)]
 pub(crate) struct OwedCopy {
     pub(crate) source: OwnedFd,
     pub(crate) target: OwnedFd,
     pub(crate) span: CopySpan,
-    /// The user to act as, in privileged mode: the kernel takes set-id bits away, and asks for
-    /// space, as for that user's WRITE.
+    /// The user to act as, in privileged mode: the kernel clears set-id bits and charges space as
+    /// for that user's WRITE.
     pub(crate) user: Option<User>,
 }
 
 impl OwedCopy {
-    /// Copies, and waits for it.
+    /// Copies, and waits for the end.
     pub(crate) fn copy(&self, budget: CopyBudget) -> rustix::io::Result<u64> {
         copy_span(&self.source, &self.target, self.span, budget)
     }
@@ -90,7 +90,7 @@ impl OwedCopy {
         let Some(user) = &self.user else { return self.copy(CopyBudget::HELPER) };
         user.assume()?;
         let copied = self.copy(CopyBudget::HELPER);
-        // A thread that is in doubt is set right by its next user.
+        // If this fails, assuming the next user corrects the thread's identity.
         let _ = leave();
         copied
     }
@@ -105,13 +105,13 @@ pub(super) enum HelperJob {
 }
 
 impl HelperJob {
-    /// Returns true if it has descriptors of files.
+    /// Returns true if it holds descriptors of files.
     pub(super) const fn has_files(&self) -> bool {
         !matches!(self, Self::Call(_))
     }
 }
 
-/// Octets to be brought to memory.
+/// Bytes to fetch to memory.
 pub(super) struct FetchJob {
     pub(super) file: OwnedFd,
     pub(super) offset: u64,
@@ -120,7 +120,7 @@ pub(super) struct FetchJob {
     pub(super) by: Arc<Inbox<ReadTicket>>,
 }
 
-/// Files to be synced.
+/// Files to sync.
 pub(super) struct SyncJob {
     pub(super) files: Vec<OwedSync>,
     /// Counts syncs that failed.
@@ -130,7 +130,7 @@ pub(super) struct SyncJob {
     pub(super) bell: Arc<Inbox<ReadTicket>>,
 }
 
-/// A copy to be made.
+/// A copy to make.
 pub(super) struct CopyJob {
     pub(super) owed: OwedCopy,
     pub(super) ticket: WaitTicket,
@@ -138,7 +138,7 @@ pub(super) struct CopyJob {
     pub(super) bell: Arc<Inbox<ReadTicket>>,
 }
 
-/// A call to be carried out.
+/// A call to carry out.
 pub(super) struct CallJob {
     pub(super) call: StoreCall,
     pub(super) ticket: WaitTicket,
@@ -146,7 +146,7 @@ pub(super) struct CallJob {
     pub(super) bell: Arc<Inbox<ReadTicket>>,
 }
 
-/// The things that one helper keeps from job to job.
+/// State that one helper keeps across jobs.
 pub(super) struct HelperDesk<'a> {
     pub(super) number: usize,
     pub(super) fetch: &'a Fetch,
@@ -162,7 +162,7 @@ impl<'a> HelperDesk<'a> {
         Self { number, fetch, backend, store: None, scratch: Vec::new(), is_failing: false }
     }
 
-    /// Does a job and reports to its shard, which may be gone.
+    /// Executes a job and reports to its shard, which may be gone.
     pub(super) fn carry_out(&mut self, job: HelperJob) {
         match job {
             HelperJob::Fetch(job) => self.fetch(job),
@@ -170,7 +170,7 @@ impl<'a> HelperDesk<'a> {
                 let synced = files.iter().try_for_each(|owed| owed.extent.sync(&owed.file));
                 drop(files);
                 if synced.is_err() {
-                    // At once: somebody else may commit before the shard hears of it.
+                    // Immediately: another client may commit before the shard is notified.
                     failures.fetch_add(1, Ordering::AcqRel);
                 }
                 let _ = by.put(HelperDone::Synced(ticket, synced));
@@ -187,7 +187,7 @@ impl<'a> HelperDesk<'a> {
                 let CallJob { mut call, ticket, by, bell } = *job;
                 let outcome = self.perform(&mut call);
                 let done = StoreCallDone { ticket, call, outcome };
-                // The box has room for all of the shard's tickets.
+                // The inbox has room for all of the shard's tickets.
                 let _ = by.put(HelperDone::Called(Box::new(done)));
                 bell.wake();
             }
@@ -200,9 +200,9 @@ impl<'a> HelperDesk<'a> {
         }
         let len = len.min(self.scratch.len());
         (self.fetch)(file.as_fd(), offset, self.scratch.get_mut(..len).unwrap_or_default());
-        // Closed first: with its ticket back, a READ holds nothing here any more.
+        // Closed first: once the ticket is returned, a READ holds nothing here.
         drop(file);
-        // The box has room for all of the shard's tickets; the shard may be gone.
+        // The inbox has room for all of the shard's tickets; the shard may be gone.
         let _ = by.put(ticket);
         by.wake();
     }
@@ -212,7 +212,7 @@ impl<'a> HelperDesk<'a> {
         match catch_unwind(AssertUnwindSafe(|| store.perform(call))) {
             Ok(outcome) => outcome,
             Err(_) => {
-                // A bug of ours, or of a library. What it left behind is not used again.
+                // A bug of ours or of a library. The store it left is not reused.
                 self.store = None;
                 StoreOutcome::Failed(Status::ServerFault)
             }
@@ -240,7 +240,7 @@ impl<'a> HelperDesk<'a> {
     }
 }
 
-/// Reads until the end. What fails here fails when the shard reads again, and is reported then.
+/// Reads until the end. An error recurs when the shard reads again, and is reported then.
 pub(super) fn fetch(file: BorrowedFd<'_>, offset: u64, scratch: &mut [u8]) {
     let mut done = 0;
     while let Some(rest) = scratch.get_mut(done..).filter(|rest| !rest.is_empty()) {

@@ -1,20 +1,18 @@
-//! Threads that wait for a file system, so that no shard does (DESIGN D11): one pool for all shards
-//! of a process.
-//!
-//! They carry out four kinds of jobs (`job`). A whole call, for a store whose calls may wait:
-//! what it needs of the shard's memory is lent, and comes back with the outcome. A sync, by a
-//! descriptor of its own. A copy between two files, by such descriptors. And a fetch, for a READ
-//! that found that not all is in memory ([`crate::store::Procedures::begin_read`]): the helper
-//! reads the octets, which brings them to the page cache, throws its copy away and gives the
-//! [`ReadTicket`] back; then the shard reads again. What a helper reads so, with the rights of the
-//! process, reaches no caller.
-//!
-//! Everything has a limit: the threads, [`QUEUE_LEN`] jobs with descriptors that wait for one of
-//! them, the part of the threads that jobs of one [`HelperLane`] may have, and one ticket for each
-//! call that a gateway puts off. Where one is met, nothing is queued (`pool`).
-//!
-//! Nobody ever joins a helper: one that hangs in a file system which does not answer ends with the
+//! Threads that wait for file systems in place of shards (DESIGN D11): one pool for all shards of a
 //! process.
+//!
+//! They execute four kinds of jobs (`job`). A whole call, for a store whose calls may block: the
+//! memory that it needs is lent by the shard and returned with the outcome. A sync, through a
+//! descriptor of its own. A copy between two files, through such descriptors. And a fetch, for a
+//! READ that missed the page cache ([`crate::store::Procedures::begin_read`]): the helper reads the
+//! bytes into the page cache, drops its copy and returns the [`ReadTicket`]; then the shard reads
+//! again. The bytes that a helper reads with the process' rights reach no caller.
+//!
+//! Everything has a limit: the threads, [`QUEUE_LEN`] queued jobs with descriptors, the share of
+//! the threads for jobs of one [`HelperLane`], and one ticket for each call that a gateway defers.
+//! At a limit, jobs are refused (`pool`).
+//!
+//! Helpers are never joined: one that hangs in an unresponsive file system ends with the process.
 
 mod job;
 mod pool;
@@ -36,18 +34,18 @@ use job::{CallJob, CopyJob, FetchJob, HelperJob, SyncJob};
 pub(crate) use job::{OwedCopy, OwedSync, SyncExtent};
 use pool::HelperPool;
 
-/// Helpers of one process, unless it is told otherwise.
+/// Default number of helpers of one process.
 pub const THREADS: usize = 32;
 /// Helpers of one process at most.
 pub const THREADS_MAX: usize = 512;
-/// Jobs of all shards, with descriptors, that wait for a helper.
+/// Queued jobs with descriptors, of all shards.
 pub const QUEUE_LEN: usize = 128;
-/// READs, and other calls, that one shard puts off at a time.
+/// READs, and other calls, that one shard defers at a time.
 pub const TICKETS: usize = 256;
 /// Descriptors in use at most while the number of helpers is [`THREADS`].
 pub const DESCRIPTORS_MAX: usize = QUEUE_LEN + THREADS;
 
-/// Stands for a READ that was put off.
+/// Identifies a deferred READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadTicket(u16);
 
@@ -65,22 +63,22 @@ impl ReadTicket {
     }
 }
 
-/// Action of a helper on a file: brings octets from `offset` on to the front of `scratch`, as far
-/// as the file has them.
+/// Function by which a helper fetches bytes of a file: reads them from `offset` on to the front of
+/// `scratch`, up to the end of the file.
 pub type Fetch = dyn Fn(BorrowedFd<'_>, u64, &mut [u8]) + Send + Sync;
 
-/// Helpers to be started.
+/// Configuration of the helpers.
 #[derive(Clone)]
 pub struct HelperConfig {
     /// Shards that they work for.
     pub shards: usize,
     /// Their number: at least one.
     pub threads: usize,
-    /// The store whose calls they carry out, if there is one.
+    /// The store whose calls they carry out, if any.
     pub backend: Option<Arc<dyn Backend>>,
-    /// Numbers of the cores that they may use, which no shard polls on; none: any.
+    /// Cores that they may use and no shard polls on; none: any core.
     pub cores: Vec<usize>,
-    /// Their way to bring octets to memory.
+    /// The function that fetches bytes to memory.
     pub fetch: Arc<Fetch>,
 }
 
@@ -98,13 +96,13 @@ impl fmt::Debug for HelperConfig {
     }
 }
 
-/// One shard's way to the helpers. It may be sent to the shard's thread, which gives it to its
+/// One shard's access to the helpers. It may be sent to the shard's thread, which gives it to its
 /// store. The helpers live until the last shard is gone.
 pub struct Helpers {
     pool: Arc<HelperPool>,
     fetched: Arc<Inbox<ReadTicket>>,
     tickets: Receiver<ReadTicket>,
-    /// Wakes nobody by itself: whoever puts a letter in wakes by `fetched`.
+    /// Has no wakeup of its own: senders wake the shard through `fetched`.
     done: Arc<Inbox<HelperDone>>,
     letters: Receiver<HelperDone>,
 }
@@ -119,44 +117,45 @@ impl fmt::Debug for Helpers {
 #[derive(Debug)]
 pub(crate) struct OwedSyncs {
     pub(crate) files: Vec<OwedSync>,
-    /// Counts those that failed.
+    /// Counts the failed ones.
     pub(crate) failures: Arc<AtomicU64>,
 }
 
-/// A call or a sync that is over.
+/// A completed job.
 #[derive(Debug)]
 pub enum HelperDone {
     /// A call.
     Called(Box<StoreCallDone>),
-    /// A sync, and how it ended.
+    /// A sync, and its outcome.
     Synced(WaitTicket, rustix::io::Result<()>),
-    /// A copy, and the octets that were copied.
+    /// A copy, and the number of bytes copied.
     Copied(WaitTicket, rustix::io::Result<u64>),
 }
 
 impl Helpers {
-    /// Starts [`THREADS`] helpers for so many shards, and gives each shard its way to them.
+    /// Starts [`THREADS`] helpers for `shards` shards, and returns each shard's access to them.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// When the system cannot create threads.
     pub fn start(shards: usize) -> io::Result<Vec<Self>> {
         Self::start_for(HelperConfig::new(shards))
     }
 
-    /// As [`start`](Self::start), with so many threads and another way to bring octets: a disk as
-    /// slow as a test wants it.
+    /// As [`start`](Self::start), with another number of threads and another fetch function: a test
+    /// can simulate a slow disk.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// When the system cannot create threads.
     pub fn start_with(shards: usize, threads: usize, fetch: Arc<Fetch>) -> io::Result<Vec<Self>> {
         Self::start_for(HelperConfig { threads, fetch, ..HelperConfig::new(shards) })
     }
 
-    /// Starts the helpers that `config` says, and gives each shard its way to them. To be called by
-    /// a thread that is pinned to no core and acts as nobody else, because they inherit both.
+    /// Starts the configured helpers, and returns each shard's access to them. To be called by a
+    /// thread that is pinned to no core and acts as the server's own user, because they inherit
+    /// both.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// When the system cannot create threads.
     pub fn start_for(config: HelperConfig) -> io::Result<Vec<Self>> {
         let shards = config.shards;
         let pool = HelperPool::start(config)?;
@@ -174,28 +173,28 @@ impl Helpers {
         Ok((0..shards).map(way).collect())
     }
 
-    /// Wakes the shard when something that it waits for is there.
+    /// Wakes the shard when one of its jobs is done.
     pub fn wakeup(&self) -> Wakeup {
         Wakeup::new(&self.fetched)
     }
 
-    /// Returns true if helpers carry out calls on the cores that shards poll on: a shard that spins
+    /// Returns true if helpers carry out calls on the cores that shards poll on: a spinning shard
     /// then keeps them from their work.
     pub(crate) fn compete_with_shards(&self) -> bool {
         self.pool.makes_calls() && self.pool.shares_cores()
     }
 
-    /// Lets a helper bring `len` octets of `file`, after which `ticket` comes back. False when none
-    /// can: the queue is full, or there is no descriptor.
+    /// Lets a helper fetch `len` bytes of `file` and then return `ticket`. False if the queue is
+    /// full, or there is no free descriptor.
     pub fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: ReadTicket) -> bool {
-        // A descriptor of its own: the store may close the file meanwhile.
+        // A duplicate: the store may close the file meanwhile.
         let Ok(file) = fcntl_dupfd_cloexec(file, 0) else { return false };
         let job = FetchJob { file, offset, len, ticket, by: Arc::clone(&self.fetched) };
         self.pool.submit(HelperLane::FETCHES, HelperJob::Fetch(job)).is_ok()
     }
 
-    /// Returns true while nothing that fetches can be expected to end soon: a shard that waited
-    /// itself would hang with them.
+    /// Returns true while no fetch can be expected to end soon: a shard that waited itself would
+    /// hang, too.
     pub(crate) fn fetches_are_stuck(&self) -> bool {
         self.pool.is_stuck(HelperLane::FETCHES)
     }
@@ -203,7 +202,7 @@ impl Helpers {
     /// Lets a helper carry out a call.
     ///
     /// # Errors
-    /// The call, of which nothing was done, when too much waits already.
+    /// The call, untouched, when too many jobs are queued.
     pub fn perform(
         &self,
         lane: HelperLane,
@@ -218,10 +217,10 @@ impl Helpers {
         }
     }
 
-    /// Lets a helper bring files to stable storage.
+    /// Lets a helper sync files.
     ///
     /// # Errors
-    /// The descriptors, when too much waits already.
+    /// The descriptors, when too many jobs are queued.
     pub(crate) fn sync(
         &self,
         lane: HelperLane,
@@ -240,7 +239,7 @@ impl Helpers {
     /// Lets a helper copy between files.
     ///
     /// # Errors
-    /// The work, of which nothing was done, when too much waits already.
+    /// The work, untouched, when too many jobs are queued.
     #[allow(clippy::result_large_err, reason = "work that is refused goes back as it came")]
     pub(crate) fn copy(
         &self,
@@ -256,7 +255,7 @@ impl Helpers {
         }
     }
 
-    /// Takes back a call that no helper has begun.
+    /// Withdraws a call that no helper has started.
     pub fn withdraw(&self, ticket: WaitTicket) -> Option<StoreCall> {
         let is_it = |job: &HelperJob| match job {
             HelperJob::Call(job) => job.ticket == ticket && Arc::ptr_eq(&job.by, &self.done),
@@ -268,12 +267,12 @@ impl Helpers {
         }
     }
 
-    /// The next ticket that came back: one load when none did since the last look.
+    /// The next returned ticket; costs one load if none was returned since the last check.
     pub fn next_fetched(&self) -> Option<ReadTicket> {
         next_of(&self.fetched, &self.tickets)
     }
 
-    /// The next call or sync that is over: one load when none is since the last look.
+    /// The next completed call or sync; costs one load if none completed since the last check.
     pub fn next_done(&self) -> Option<HelperDone> {
         next_of(&self.done, &self.letters)
     }
@@ -304,7 +303,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    /// Helpers that wait for a word before each fetch, and say what they were asked for.
+    /// Helpers that wait for a message before each fetch, and report each request.
     fn gated(threads: usize) -> (Vec<Helpers>, Sender<()>, Receiver<(u64, usize)>) {
         let ((go, gate), (tell, asked)) = (channel(), channel());
         let (gate, tell) = (Mutex::new(gate), Mutex::new(tell));
@@ -356,7 +355,7 @@ mod tests {
             assert_eq!(await_ticket(&helpers[shard]), ReadTicket(shard as u16 + 9));
             assert!(helpers.iter().all(|helpers| helpers.next_fetched().is_none()));
         }
-        // The shard is woken after its ticket is there: once every job is over, all were woken.
+        // The shard is woken after its ticket is returned: once every job is over, all were woken.
         drop((helpers, go));
         assert!(asked.recv().is_err(), "the helper is gone");
         assert_eq!(wakes.map(|wakes| wakes.load(Ordering::SeqCst)), [1, 2]);
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(await_ticket(&helpers[1]), ReadTicket(3));
     }
 
-    /// A backend that waits for a word in each call but NULL's like; a LOOKUP is a mistake.
+    /// A backend that waits for a message in each MNT; a LOOKUP is an error.
     struct Gated(Mutex<Receiver<()>>);
 
     struct Session(Arc<Gated>);
@@ -455,7 +454,7 @@ mod tests {
             assert_eq!(done.ticket, WaitTicket(number), "three hang, two wait for them");
             assert!(matches!(done.outcome, StoreOutcome::Failed(Status::NoEnt)));
         }
-        // Only what was not begun can be taken back.
+        // Only calls that were not started can be withdrawn.
         let taken = (0..5).filter(|number| helpers.withdraw(WaitTicket(*number)).is_some());
         assert_eq!(taken.collect::<Vec<_>>(), [3, 4]);
         thread::sleep(pool::PATIENCE + Duration::from_millis(50));
@@ -474,7 +473,7 @@ mod tests {
     fn no_call_is_left_while_helpers_sleep() {
         let (helpers, _go) = gated_calls(4);
         let quick = || call(StoreOperation::GetAttr(GetAttrArgs { object: handle() }));
-        // One, and then more and more than there are helpers: some sleep, some are on their way.
+        // One, and then ever more than there are helpers: some sleep, some are starting.
         for round in 0..2_000 {
             let many = [1, 2, 5, 9][round % 4];
             for number in 0..many {

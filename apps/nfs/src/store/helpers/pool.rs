@@ -1,17 +1,16 @@
-//! The threads and their queue.
+//! The helper threads and their job queue.
 //!
-//! The helper that was busy last is woken first, so that those that have files open are used and
-//! the others sleep. One is on its way at a time: when it takes a job and leaves another one, it
-//! wakes the next helper. So jobs that wait run at once, and of many short ones most are carried
-//! out by a helper that is awake.
+//! The most recently busy helper is woken first, so that helpers with open files are used and the
+//! others sleep. One wake-up is in flight at a time: when a woken helper takes a job and leaves
+//! another one, it wakes the next helper. So waiting jobs run at once, and most of many short ones
+//! are executed by a helper that is awake.
 //!
-//! Helpers are batch threads: one that wakes does not take the core from a shard, nor from the
-//! helper that woke it.
+//! Helpers are batch threads: a waking one does not preempt a shard, nor the helper that woke it.
 //!
-//! Jobs of one lane have three quarters of the threads at most: when a file system does not answer,
-//! the others still find helpers. A job is refused when too many are in the queue, one with
-//! descriptors sooner than others, and when nothing of its lane moved for [`PATIENCE`] although the
-//! lane has all the threads that it may have: it would then wait behind calls that hang.
+//! Jobs of one lane have three quarters of the threads at most: when a file system does not
+//! respond, other lanes still find helpers. A job is refused when the queue is full (sooner for one
+//! with descriptors), and when its lane uses all its threads without progress for [`PATIENCE`]: it
+//! would then queue after hanging calls.
 
 use std::{
     collections::VecDeque,
@@ -33,15 +32,15 @@ use crate::store::Backend;
 
 /// Time without progress after which a lane counts as stuck.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// Jobs of all kinds that wait: the queue is gone through under its lock.
+/// Queued jobs of all kinds: the queue is searched under its lock.
 const JOBS_MAX: usize = 512;
-/// Time between two looks of an idle helper at what it keeps open.
+/// Time between two checks by an idle helper of its open files.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct HelperPool {
     state: Mutex<PoolState>,
-    /// By number of the helper.
+    /// Indexed by the helper's number.
     bells: Box<[Condvar]>,
     fetch: Arc<Fetch>,
     backend: Option<Arc<dyn Backend>>,
@@ -52,12 +51,12 @@ struct PoolState {
     queue: VecDeque<QueuedJob>,
     /// Jobs in the queue that have descriptors.
     files: usize,
-    /// Helpers that wait, the one that was busy last behind all others.
+    /// Idle helpers, the most recently busy one last.
     idle: Vec<usize>,
-    /// True while a helper was woken and has not looked at the queue yet.
+    /// True while a woken helper has not checked the queue yet.
     is_coming: bool,
     lanes: Vec<LaneUse>,
-    /// Shards that are not gone.
+    /// Shards that still exist.
     shards: usize,
 }
 
@@ -66,11 +65,11 @@ struct QueuedJob {
     job: HelperJob,
 }
 
-/// Helpers that a lane has.
+/// The use of helpers by a lane.
 struct LaneUse {
     lane: HelperLane,
     running: usize,
-    /// Time at which one of its jobs began or ended last.
+    /// Time at which one of its jobs last began or ended.
     moved: Instant,
 }
 
@@ -91,7 +90,7 @@ impl PoolState {
         self.lanes.get_mut(place).expect("it was found, or just added")
     }
 
-    /// The place of the first job whose lane may have one more helper.
+    /// The index of the first job whose lane may have one more helper.
     fn first(&self, lane_max: usize) -> Option<usize> {
         let is_free = |queued: &QueuedJob| {
             let usage = self.lanes.iter().find(|usage| usage.lane == queued.lane);
@@ -100,8 +99,8 @@ impl PoolState {
         self.queue.iter().position(is_free)
     }
 
-    /// The helper to wake for a job that can be taken, if there is such a job and nobody comes for
-    /// it.
+    /// The helper to wake for a job that can be taken, if there is such a job and no helper is
+    /// coming.
     fn next_to_wake(&mut self, lane_max: usize) -> Option<usize> {
         if self.is_coming || self.first(lane_max).is_none() {
             return None;
@@ -165,7 +164,7 @@ impl HelperPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job, and wakes a helper for it. The job comes back when it is refused.
+    /// Queues a job, and wakes a helper for it. A refused job is returned.
     #[allow(clippy::result_large_err, reason = "a job that is refused goes back as it came")]
     pub(super) fn submit(&self, lane: HelperLane, job: HelperJob) -> Result<(), HelperJob> {
         let lane_max = self.lane_max();
@@ -202,7 +201,7 @@ impl HelperPool {
         self.backend.is_some()
     }
 
-    /// Returns true while a lane has all the helpers that it may have, and none moved for a while.
+    /// Returns true while a lane uses all its helpers and none made progress for a while.
     pub(super) fn is_stuck(&self, lane: HelperLane) -> bool {
         let lane_max = self.lane_max();
         let mut state = self.state();
@@ -210,14 +209,14 @@ impl HelperPool {
         usage.running >= lane_max && usage.moved.elapsed() > PATIENCE
     }
 
-    /// Takes a job back that no helper has begun.
+    /// Withdraws a job that no helper has started.
     pub(super) fn withdraw(&self, is_it: impl Fn(&HelperJob) -> bool) -> Option<HelperJob> {
         let mut state = self.state();
         let place = state.queue.iter().position(|queued| is_it(&queued.job))?;
         state.remove(place).map(|queued| queued.job)
     }
 
-    /// A shard is gone. The helpers go with the last one.
+    /// Unregisters a shard. The helpers end with the last one.
     pub(super) fn leave(&self) {
         let mut state = self.state();
         state.shards = state.shards.saturating_sub(1);
@@ -251,8 +250,8 @@ impl HelperPool {
         }
     }
 
-    /// A core that a shard polls on is no place for a helper. Where there is no other core, or the
-    /// system refuses, it runs where the scheduler puts it.
+    /// Keeps the helper off the cores that shards poll on. If there is no other core, or the system
+    /// refuses, it runs where the scheduler puts it.
     fn keep_off_shards(&self) {
         if self.cores.is_empty() {
             return;
@@ -262,7 +261,7 @@ impl HelperPool {
         let _ = sched_setaffinity(None, &set);
     }
 
-    /// Gives the lane of an ended job back, and waits for the next job.
+    /// Releases the lane of an ended job, and waits for the next job.
     fn next(&self, number: usize, ended: Option<HelperLane>, tidies: bool) -> Next {
         let mut state = self.state();
         if let Some(lane) = ended {
@@ -292,7 +291,7 @@ impl HelperPool {
             };
             match state.idle.iter().position(|idle| *idle == number) {
                 Some(place) => drop(state.idle.remove(place)),
-                // Whoever wakes a helper takes its number away.
+                // The waker removes the helper's number from the list.
                 None => state.is_coming = false,
             }
             if is_over && state.queue.is_empty() {

@@ -9,7 +9,7 @@ fn numbers(groups: Option<HostGroups>) -> Option<Vec<u32>> {
     groups.map(|groups| groups.all.numbers().collect())
 }
 
-/// Asks until there is an answer, as a caller that comes again.
+/// Asks until there is an answer, as a caller that retries.
 fn answer_of(seen: &mut SeenGroups, uid: u32) -> Option<Vec<u32>> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -80,7 +80,7 @@ fn what_was_forgotten_is_asked_again_and_an_old_answer_lasts_one_round_more() {
     assert_eq!(answer_of(&mut hasty, 9), Some(vec![2]));
     book.known.round.fetch_add(1, Ordering::SeqCst);
     assert_eq!(hasty.of(9), None);
-    // And what nobody ever knew is asked again once the service is back.
+    // A user never answered for is queried again once the service is back.
     is_failing.store(false, Ordering::SeqCst);
     assert_eq!(answer_of(&mut hasty, 9), Some(vec![2]));
 }

@@ -1,5 +1,5 @@
-//! Attributes that version 3 cannot tell: the change attribute (RFC 8881 §5.8.1.4), times beyond 32
-//! bits, and the time of birth.
+//! Tests of attributes that version 3 cannot express: the change attribute (RFC 8881 §5.8.1.4),
+//! times beyond 32 bits, and the birth time.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Behaviour of a store that a client can see, procedure by procedure.
+//! Tests of a store's behaviour that a client can see, procedure by procedure.
 
 use super::*;
 

@@ -1,12 +1,12 @@
-//! Weak cache consistency data (RFC 1813 §2.6): attributes from before a change are told where
-//! nobody can come in between.
+//! Tests of weak cache consistency data (RFC 1813 §2.6): attributes from before a change are
+//! returned only if no other change can intervene.
 
 use super::*;
 
-/// An object before a change, if that is told, and who it was before, as a client knows it.
+/// The reported object before a change, if any, and its actual state before, as a client has it.
 type Seen = (&'static str, ObjectChange, FileAttributes);
 
-/// Every procedure that changes something, once with success and, where it can, once without.
+/// Every procedure that changes something, once with success and, if it can fail, once without.
 fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
     let root = bench.root;
     let set = NewAttributes { mode: Some(0o755), ..NewAttributes::default() };
@@ -63,8 +63,8 @@ fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
     seen
 }
 
-/// A local program or another shard may change the object between two system calls, and nothing
-/// would show it.
+/// A local program or another shard may change the object between two system calls, without a
+/// trace.
 #[test]
 fn a_store_of_files_never_says_that_nobody_came_in_between() {
     let of_files = changes(&mut files(false));

@@ -1,5 +1,5 @@
-//! A store whose calls all take the way through a helper's hands: as owned operations, with lent
-//! memory, to outcomes that are answered later.
+//! A store whose calls are all executed like a helper's: as owned operations, with lent memory, to
+//! outcomes that are answered later.
 
 use std::io;
 
@@ -28,7 +28,7 @@ impl<S: FillRoom> Helped<S> {
         Self { store, caller, pool }
     }
 
-    /// Carries out a call as a helper does, and gives the store that answers it.
+    /// Executes a call as a helper does; returns the store that answers it.
     fn answered(&mut self, operation: StoreOperation) -> Answered {
         self.carry_out(operation, &[])
     }
@@ -188,7 +188,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
         kind: FileKind,
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        // A device has a number, which a call says.
+        // A device has a number, which the call states.
         if matches!(kind, FileKind::Character | FileKind::Block) {
             return self.store.mknod(directory, name, kind, set);
         }
@@ -204,7 +204,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
         node: DeviceNode,
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        // Others have none.
+        // Other kinds have none.
         if !matches!(node.kind, FileKind::Character | FileKind::Block) {
             return self.store.mknod_device(directory, name, node, set);
         }

@@ -1,4 +1,4 @@
-//! Behaviour of every store, whatever it keeps files in: each test here runs on all of them.
+//! Tests of behaviour common to all stores: each test here runs on every one.
 
 mod attributes;
 mod behaviour;
@@ -45,7 +45,7 @@ impl<S: Store + Procedures> Bench<S> {
         done.map_err(|failed| failed.status)
     }
 
-    /// All octets, in as many READs as it takes.
+    /// All bytes, in as many READs as it takes.
     fn content(&mut self, file: &FileHandle) -> Result<Vec<u8>, Status> {
         let mut content = Vec::new();
         loop {
@@ -154,14 +154,14 @@ fn ceph(read_only: bool) -> Bench<CephSession> {
     Bench::of(bench.session(), home)
 }
 
-/// On a real cluster, where there can be one.
+/// On a real cluster, if possible.
 fn cluster(read_only: bool) -> Option<Bench<CephSession>> {
     let home = tempfile::tempdir().unwrap();
     let bench = CephBench::new(CephPlace::cluster()?, &home, read_only);
     Some(Bench { counts_late: true, ..Bench::of(bench.session(), home) })
 }
 
-/// The same store, all calls of which go through a helper's hands.
+/// The same store, with all calls executed by a helper.
 fn helped<S: FillRoom + Store>(bench: Bench<S>) -> Bench<Helped<S>> {
     let Bench { store, root, pool, counts_late, _home } = bench;
     Bench { store: Helped::new(store), root, pool, counts_late, _home }

@@ -1,5 +1,5 @@
-//! Random operations on a store and on a model of it that is too simple to be wrong: both say the
-//! same of every one.
+//! Random operations on a store and on a model too simple to be wrong: both must agree on every
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct KnownObject {
     links: u32,
 }
 
-/// Octets that a READ brought, and the extents they were in: those must never change.
+/// Bytes that a READ returned, and their extents, which must never change.
 struct Held {
     extents: Extents,
     octets: Vec<u8>,
@@ -34,7 +34,7 @@ struct Game<S> {
     things: Vec<KnownObject>,
     held: Vec<Held>,
     reach: usize,
-    /// Operations refused for want of space.
+    /// Operations refused for lack of space.
     short: u32,
 }
 
@@ -57,7 +57,7 @@ impl<S: Store + Procedures> Game<S> {
         self.dice.usize(..self.things.len())
     }
 
-    /// A place in a file: often at the edge of a block or of a small slot.
+    /// An offset in a file: often at the edge of a block or of a small slot.
     fn offset(&mut self, reach: usize) -> usize {
         let edge = [0, 4096, 65_536, 131_072][self.dice.usize(..4)] + self.dice.usize(..9);
         let at = if self.dice.bool() { edge.saturating_sub(4) } else { self.dice.usize(..reach) };
@@ -65,8 +65,8 @@ impl<S: Store + Procedures> Game<S> {
     }
 
     fn directory(&mut self) -> usize {
-        // Now and then one that is gone, or that is none. A store may know a file that is gone a
-        // little longer.
+        // Now and then a removed or an invalid one. A store may know a removed file a little
+        // longer.
         let careless = self.dice.usize(..20) == 0;
         let fits = |at: &usize| {
             let (alive, is_directory) = (self.things[*at].links > 0, self.is_directory(*at));
@@ -113,8 +113,8 @@ impl<S: Store + Procedures> Game<S> {
         }
     }
 
-    /// Returns true if an operation was refused for want of space, of which the model knows
-    /// nothing; counts these refusals.
+    /// Returns true if an operation was refused for lack of space, which the model does not have;
+    /// counts these refusals.
     fn is_short<T>(&mut self, told: &Told<T>) -> bool {
         let short = matches!(told, Err(Status::NoSpc | Status::Jukebox));
         self.short += u32::from(short);
@@ -347,7 +347,7 @@ impl<S: Store + Procedures> Game<S> {
         }
     }
 
-    /// Attributes that are kept as octets are those that are made afresh.
+    /// Cached encoded attributes equal fresh ones.
     fn check_attributes(&mut self) {
         for known in self.things.iter().filter(|known| known.links > 0) {
             let fresh = self.bench.store.getattr(&known.handle).unwrap();
@@ -356,7 +356,7 @@ impl<S: Store + Procedures> Game<S> {
         }
     }
 
-    /// Everything is as the model says.
+    /// Everything is as in the model.
     fn check(&mut self) {
         self.check_held();
         for at in 0..self.things.len() {
@@ -412,7 +412,7 @@ fn a_store_that_is_full_loses_nothing() {
     for seed in 0..200 {
         let mut game = play(seed, memory_of(false, 1 << 20), 900_000, 150);
         short += game.short;
-        // Whoever goes gives all of it back.
+        // Dropping the game's content frees all of its space.
         game.held.clear();
         let empty = memory_of(false, 1 << 20);
         let (total, free) = game.bench.store.capacity();
@@ -421,10 +421,10 @@ fn a_store_that_is_full_loses_nothing() {
             game.take_away();
         }
         let (_, left) = empty.store.capacity();
-        // The file that the empty one still has was taken away here.
+        // The file that the empty one still has was removed here.
         assert_eq!(game.bench.store.capacity(), (total, left + 4096), "seed {seed}");
     }
-    // One life in one is refused something, about: the bound only says that stores do get full.
+    // About one operation in each run is refused: the bound only shows that stores do get full.
     assert!(short > 150, "{short} refusals");
 }
 

@@ -1,4 +1,4 @@
-//! Demands of RFC 1813 on a store that [`behaviour`](super::behaviour) does not try.
+//! Tests of RFC 1813's requirements on a store that [`behaviour`](super::behaviour) lacks.
 
 use super::*;
 use stag_protocol::nfs::v3::{FileKind, FsInfo, Time};
@@ -110,7 +110,7 @@ on_every_store! {
     }
 }
 
-/// True for a store that keeps its files in a file system, which restricts who gives them away.
+/// True for a store that keeps its files in a file system, which restricts changes of owner.
 fn is_of_files<S: Store + Procedures>(store: &S) -> bool {
     store.pool().is_none()
 }

@@ -1,10 +1,10 @@
-//! The procedures that only version 4 asks for. Ceph's says to all others that they are not
-//! supported; the rest depends on the file system of the files.
+//! Tests of the version 4 procedures. Ceph supports none of the others; the rest depends on the
+//! file system of the files.
 
 use super::*;
 use stag_pools::Extent;
 
-/// The outcome, unless the store says that it does not support this.
+/// The outcome, unless the store does not support this.
 fn supported<T, A>(outcome: Result<T, Failed<A>>) -> Option<Result<T, Status>> {
     match outcome {
         Err(Failed { status: Status::NotSupp, .. }) => None,
@@ -48,7 +48,7 @@ on_every_store! {
         assert!(linked.is_err(), "what lost its last name gets none again");
         bench.store.unpin(&file);
         assert_eq!(bench.store.getattr(&file), Err(Status::Stale));
-        // One too many does no harm.
+        // One unpin too many does no harm.
         bench.store.unpin(&file);
         assert_eq!(bench.store.pin(&file), Err(Status::Stale));
     }
@@ -148,7 +148,7 @@ on_every_store! {
         }
         assert_eq!(seek(4 * mib + 5, SeekFor::Hole), Ok((end, true)));
         assert_eq!(seek(4 * mib + 5, SeekFor::Data), Ok((4 * mib + 5, false)));
-        // Where the file system tells of holes there is one in front; else all is data.
+        // If the file system reports holes there is one in front; else all is data.
         let (data, hole) = (seek(0, SeekFor::Data).unwrap(), seek(0, SeekFor::Hole).unwrap());
         assert!(!data.1 && (data.0 == 0 || data.0 > 3 * mib), "{data:?}");
         assert_eq!(hole, if data.0 == 0 { (end, true) } else { (0, false) });
@@ -173,7 +173,7 @@ on_every_store! {
         let expected: Vec<u8> =
             (0..200_002).map(|at| if (5..150_005).contains(&at) { 0 } else { 7 }).collect();
         assert!(bench.content(&file).unwrap() == expected);
-        // Behind the end there is nothing to give back.
+        // Past the end there is nothing to release.
         bench.store.deallocate(&file, span(200_000, 1 << 30)).unwrap();
         assert_eq!(bench.store.getattr(&file).unwrap().size, 200_002);
         let refused = |outcome: StoreResult<ObjectChange, ObjectChange>| {
