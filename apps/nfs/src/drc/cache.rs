@@ -1,9 +1,9 @@
-//! The replies of one shard: bounded, found in constant time.
+//! The cached replies of one shard: bounded, with lookup in constant time.
 //!
-//! Clients are in slots, by the hash of their addresses. In a full cache the oldest reply of the
-//! new one's own slot goes when that has its part: all places by the number of slots with replies.
-//! Otherwise the oldest reply of the slot with the most goes. So one host may have all of the
-//! cache, and pushes no reply of others out of it.
+//! Clients are grouped in slots by the hash of their addresses. A full cache evicts the oldest
+//! reply of the new one's own slot if that has its share: the capacity divided by the number of
+//! slots with replies. Otherwise it evicts the oldest reply of the largest slot. So one host may
+//! fill the cache, but evicts no other host's share.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use stag_engine::Time;
 
 use super::{key::CallKey, report::Duplicates};
 
-/// Octets of the longest reply that is kept, its RPC header included: that of a CREATE has 304.
+/// Bytes of the longest reply that is cached, its RPC header included: that of a CREATE has 304.
 pub(crate) const REPLY_MAX: usize = 320;
-/// The longest time for which a reply is kept, as with Linux' server. A client keeps on trying for
-/// as long as a network is away, but a client that was switched off, and begins with the same calls
-/// under the same XIDs again, must not be answered from its former life.
+/// The longest time for which a reply is cached, as with Linux' server. A client retries for as
+/// long as the network is down. But a client that was rebooted, and repeats calls under the same
+/// XIDs, must not get replies from before.
 pub const AGE_MAX: Duration = Duration::from_secs(120);
 
 /// No entry.
@@ -24,22 +24,22 @@ const NONE: u32 = u32::MAX;
 /// Verdict on a call.
 #[derive(Debug)]
 pub(crate) enum CacheVerdict<'a> {
-    /// It is the first: carry it out and [`finish`](ReplyCache::finish).
+    /// It is the first: execute it and [`finish`](ReplyCache::finish).
     Execute(ReplyTicket),
-    /// It was carried out; this is the reply.
+    /// It was executed; this is the reply.
     Replay(&'a [u8]),
-    /// It is being carried out.
+    /// It is being executed.
     Busy,
 }
 
-/// A reply, and the time from which on it is kept.
+/// A reply, and the time from which its age counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptAt<'a> {
     pub(crate) octets: &'a [u8],
     pub(crate) now: Time,
 }
 
-/// The right to carry a call out.
+/// The right to execute a call.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct ReplyTicket {
@@ -47,7 +47,7 @@ pub(crate) struct ReplyTicket {
     key: CallKey,
 }
 
-/// A reply on its way to another shard.
+/// A reply in transit to another shard.
 #[derive(Clone, Debug)]
 pub(crate) struct MovedReply {
     key: CallKey,
@@ -55,7 +55,7 @@ pub(crate) struct MovedReply {
     reply: KeptReply,
 }
 
-/// A reply; empty while the call is being carried out.
+/// A reply; empty while the call is being executed.
 #[derive(Clone, Debug)]
 struct KeptReply {
     len: u16,
@@ -70,8 +70,8 @@ impl KeptReply {
     }
 }
 
-/// A place of the cache: in a chain of its bucket, and in the line of its slot from the newest to
-/// the oldest; free ones are chained too.
+/// An entry of the cache: in the chain of its bucket, and in its slot's list from newest to oldest.
+/// Free entries are chained too.
 #[derive(Clone, Debug)]
 struct ReplyEntry {
     key: Option<CallKey>,
@@ -95,7 +95,7 @@ impl SlotLine {
     const EMPTY: Self = Self { newest: NONE, oldest: NONE, len: 0 };
 }
 
-/// See the module. Nothing is allocated after it is made, but when replies move.
+/// See the module. Allocates nothing after its creation, except when replies move.
 #[derive(Debug)]
 pub(crate) struct ReplyCache {
     entries: Box<[ReplyEntry]>,
@@ -104,11 +104,11 @@ pub(crate) struct ReplyCache {
     lines: Box<[SlotLine]>,
     /// Slots with entries.
     slots_in_use: usize,
-    /// The slot that is looked at next for a reply too old for any call.
+    /// The next slot to check for expired replies.
     next_slot: usize,
     free: u32,
     len: usize,
-    /// Calls being carried out.
+    /// Calls being executed.
     busy: usize,
 }
 
@@ -147,7 +147,7 @@ impl ReplyCache {
         capacity.next_power_of_two() * 2
     }
 
-    /// Octets of a cache with this capacity.
+    /// Bytes of a cache with this capacity.
     pub(crate) const fn octets(capacity: usize, slots: usize) -> usize {
         capacity * size_of::<ReplyEntry>()
             + Self::buckets(capacity) * size_of::<u32>()
@@ -158,13 +158,13 @@ impl ReplyCache {
         self.len
     }
 
-    /// Returns true if a call is being carried out.
+    /// Returns true if a call is being executed.
     pub(crate) const fn is_busy(&self) -> bool {
         self.busy > 0
     }
 
-    /// Judges a call: a duplicate, or else the original from here on. `slot` is the slot of the
-    /// call's client.
+    /// Classifies a call as a duplicate or an original; registers an original. `slot` is the slot
+    /// of the call's client.
     pub(crate) fn judge(
         &mut self,
         key: &CallKey,
@@ -193,7 +193,7 @@ impl ReplyCache {
         }
     }
 
-    /// The reply of a call that was carried out.
+    /// The reply of an executed call.
     pub(crate) fn replay(
         &mut self,
         key: &CallKey,
@@ -209,7 +209,7 @@ impl ReplyCache {
         Some(self.entry(place).reply.octets())
     }
 
-    /// Keeps the reply, given with its time, of a call that nobody asked this cache about.
+    /// Caches a reply, with its time, of a call that was not submitted to this cache.
     pub(crate) fn keep(
         &mut self,
         key: &CallKey,
@@ -226,7 +226,7 @@ impl ReplyCache {
         self.finish(ReplyTicket { place, key: *key }, reply.octets);
     }
 
-    /// Keeps the reply of a call that was carried out.
+    /// Caches the reply of an executed call.
     pub(crate) fn finish(&mut self, ticket: ReplyTicket, reply: &[u8]) {
         let entry = self.entry_mut(ticket.place);
         if entry.key != Some(ticket.key) {
@@ -243,7 +243,7 @@ impl ReplyCache {
         }
     }
 
-    /// Takes out the replies of a slot, the oldest first.
+    /// Removes the replies of a slot, the oldest first.
     pub(crate) fn take(&mut self, slot: usize) -> Vec<MovedReply> {
         debug_assert_eq!(
             self.busy, 0,
@@ -260,14 +260,14 @@ impl ReplyCache {
         taken
     }
 
-    /// Puts replies of a slot among its own, by age. What is too old for a cache in which its slot
-    /// has its part is dropped.
+    /// Merges replies of a slot into its own, by age. Those too old for a full cache in which the
+    /// slot has its share are dropped.
     pub(crate) fn put(&mut self, slot: usize, moved: Vec<MovedReply>, counts: &mut Duplicates) {
-        // From the newest backwards, so that one walk finds all places.
+        // From the newest backwards, so that one walk finds all positions.
         let mut newer = NONE;
         for moved in moved.into_iter().rev() {
             if self.find(&moved.key).is_some() {
-                // Carried out twice already, because its reply came too late: the later one counts.
+                // Executed twice, because its reply came too late: the later one counts.
                 continue;
             }
             if self.free == NONE {
@@ -303,8 +303,8 @@ impl ReplyCache {
         }
     }
 
-    /// A reply that is too old for any call, if the next slot has one. Slots without one are left
-    /// for the next look.
+    /// An expired reply, if the next slot has one. A slot without one is skipped until the next
+    /// round.
     fn next_outdated(&mut self, now: Time) -> Option<u32> {
         let oldest = self.line(self.next_slot).oldest;
         if oldest != NONE && now.since(self.entry(oldest).born) >= AGE_MAX {
@@ -314,8 +314,8 @@ impl ReplyCache {
         None
     }
 
-    /// The entry of a full cache that makes room for this slot: its own oldest one if it has its
-    /// part, or else the oldest of the slot with the most.
+    /// The entry of a full cache to evict for this slot: the slot's own oldest one if it has its
+    /// share, else the oldest of the largest slot.
     fn victim(&self, slot: usize) -> u32 {
         let own = self.line(slot);
         if own.len as usize * self.slots_in_use >= self.len {
@@ -337,7 +337,7 @@ impl ReplyCache {
         None
     }
 
-    /// A free place becomes the entry of its slot that is next older than `newer`, or the newest.
+    /// Turns a free entry into its slot's next older one than `newer`, or the newest.
     fn insert(&mut self, key: CallKey, slot: usize, born: Time, newer: u32) -> u32 {
         let place = self.free;
         let older = if newer == NONE { self.line(slot).newest } else { self.entry(newer).older };

@@ -3,7 +3,7 @@ use stag_protocol::rpcrdma::Xid;
 use std::collections::VecDeque;
 
 fn key(number: u32) -> CallKey {
-    // Few digests, so that chains get long; the buckets are told by the lowest bits.
+    // Few digests, so that chains get long; the lowest bits select the bucket.
     CallKey { xid: Xid(number), digest: [u64::from(number % 5), u64::from(number % 3)] }
 }
 
@@ -21,7 +21,7 @@ impl Shelf {
         Self { cache: ReplyCache::new(capacity, 4), counts: Duplicates::default() }
     }
 
-    /// Makes a call; returns true if it was carried out. A replay must be the first reply.
+    /// Makes a call; returns true if it was executed. A replay must return the first reply.
     fn call(&mut self, number: u32, now: u64) -> bool {
         self.call_from(number as usize % 4, number, now)
     }
@@ -223,7 +223,7 @@ fn one_host_may_fill_the_cache_and_pushes_no_reply_of_others_out() {
     (1_000..1_010).for_each(|number| assert!(shelf.call_from(1, number, 2)));
     (200..700).for_each(|number| assert!(shelf.call_from(0, number, 3)));
     (1_000..1_010).for_each(|number| assert!(!shelf.call_from(1, number, 4), "it is kept"));
-    // Hosts that go on have equal parts.
+    // Hosts that keep calling have equal shares.
     (2_000..2_200).for_each(|number| assert!(shelf.call_from(1, number, 5)));
     (3_000..3_200).for_each(|number| assert!(shelf.call_from(2, number, 5)));
     let parts: Vec<_> = (0..3).map(|slot| shelf.cache.line(slot).len).collect();

@@ -1,4 +1,4 @@
-//! Key of a call: the properties by which two calls are the same call.
+//! Key of a call, by which retransmissions are recognised.
 
 use std::net::IpAddr;
 
@@ -14,18 +14,18 @@ use stag_protocol::{
     xdr::{NoRoom, Writer},
 };
 
-/// A client: its address, without port and without transport, because a client that comes back may
-/// use others.
+/// A client: its address, without port and transport, because a client that reconnects may use
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheClient {
     Ip(IpAddr),
-    /// A user of this host: a process that is started again has another number.
+    /// A user of this host: a restarted process has another number.
     User(u32),
     Simulated,
 }
 
 impl From<PeerAddress> for CacheClient {
-    /// An IPv4 address is the same one when an IPv6 socket shows it.
+    /// An IPv4 address equals its IPv4-mapped IPv6 form.
     fn from(address: PeerAddress) -> Self {
         match address {
             PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
@@ -36,12 +36,12 @@ impl From<PeerAddress> for CacheClient {
 }
 
 impl CacheClient {
-    /// The address as 16 octets; a simulated one is that of nobody.
+    /// The address as 16 octets; a simulated one is no host's.
     fn octets(self) -> [u8; 16] {
         match self {
             Self::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
             Self::Ip(IpAddr::V6(address)) => address.octets(),
-            // In ::/64 no host has an address like this one.
+            // In ::/64 no host has such an address.
             Self::User(uid) => {
                 let [a, b, c, d] = uid.to_be_bytes();
                 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d]
@@ -55,19 +55,19 @@ impl CacheClient {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallKey {
     pub(crate) xid: Xid,
-    /// Keyed hash over all of the call, arguments included, and over the client: no client can make
-    /// two calls alike, and an XID that is used again, after a restart or by another host behind
-    /// the same address, names another call.
+    /// Keyed hash over the whole call, arguments included, and the client. No client can construct
+    /// two calls with the same key, and an XID reused after a restart, or by another host behind
+    /// the same address, identifies another call.
     pub(crate) digest: [u64; 2],
 }
 
-/// Octets of the longest arguments: two handles and two names, or one of each, attributes and a
+/// Bytes of the longest arguments: two handles and two names, or one of each, attributes and a
 /// path. Names are parsed up to the length of a path.
 const ARGUMENTS_MAX: usize = 2 * (4 + FileHandle::MAX + 4 + PATH_MAX) + 128;
-/// Octets of a WRITE's payload that count, at each end.
+/// Bytes of a WRITE's payload that are hashed, at each end.
 pub(crate) const SAMPLE_LEN: usize = 512;
 const _: () = assert!(2 * (SAMPLE_LEN + 4 + FileHandle::MAX + 20) < ARGUMENTS_MAX);
-/// Octets of client, XID, procedure and credential.
+/// Bytes of client, XID, procedure and credential.
 const HEADER_MAX: usize = 16 + 3 * 4 + 4 * 20 + 4 + AuthSys::MACHINE_NAME_MAX.next_multiple_of(4);
 
 /// Makes keys. Shards that share a cache make equal ones.
@@ -88,16 +88,16 @@ impl CallKeys {
         Self { hasher: SipHasher13::new_with_key(secret), scratch }
     }
 
-    /// A number for the client that all shards agree on.
+    /// A number for the client that is the same on all shards.
     pub(crate) fn client(&self, client: CacheClient) -> u64 {
         self.hasher.hash(&client.octets()).h1
     }
 
-    /// The key of a call. The arguments count in the form in which they would travel inline: a
-    /// retransmission may come in another form (RFC 8166 §3.5), with other padding.
+    /// The key of a call. Arguments are hashed in their inline form: a retransmission may come in
+    /// another form (RFC 8166 §3.5), with other padding.
     ///
-    /// Of a WRITE's payload only [`SAMPLE_LEN`] octets at both ends count, with the number of all:
-    /// such a key only has to tell calls apart that are under way at the same time.
+    /// Of a WRITE's payload only [`SAMPLE_LEN`] bytes at both ends are hashed, with its length:
+    /// such a key only has to distinguish calls that are in flight at the same time.
     ///
     /// # Panics
     /// When `call` was not parsed, and is longer than a parsed one.
@@ -125,8 +125,8 @@ fn write(
     writer.fixed(&client.octets())?;
     writer.u32(header.xid.0)?;
     writer.u32(call.procedure().number())?;
-    // Who calls, and from which host: there may be several behind one address. But not the stamp:
-    // some clients put the time there, also when they send the same call again.
+    // The user and its host: several hosts may share one address. The stamp is left out: some
+    // clients put the time there, even in a retransmission.
     match header.credential {
         Credential::Sys(user) => {
             writer.u32(1)?;
@@ -136,7 +136,7 @@ fn write(
             writer.u32(user.gids.list().len() as u32)?;
             user.gids.list().iter().try_for_each(|gid| writer.u32(*gid))?;
         }
-        // No other credential gets to a procedure that is cached.
+        // No other credential reaches a cached procedure.
         Credential::None | Credential::Other(_) => writer.u32(0)?,
     }
     match call {

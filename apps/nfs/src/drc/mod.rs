@@ -1,31 +1,30 @@
-//! The duplicate request cache (RFC 1813 §4.5): a call that comes again after a lost connection is
-//! answered with the reply of the first, and not carried out twice.
+//! The duplicate request cache (RFC 1813 §4.5): a call retransmitted after a lost connection gets
+//! the reply of the first one, and is not executed twice.
 //!
-//! **What is kept**: the RPC reply message, never transport framing, because the retransmission may
-//! have other chunks, another inline size, or come over another transport. A replay is an ordinary
+//! **Cached**: the RPC reply message, never transport framing, because the retransmission may have
+//! other chunks, another inline size, or come over another transport. A replay is an ordinary
 //! answer.
 //!
-//! **Which calls**: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. Not
-//! WRITE: version 3 says where each octet goes, so that a second execution leaves the file as the
-//! first did, and its reply differs only in what it says about the time before; UNSTABLE data is
-//! guarded by the write verifier instead. Replies to bulk writes would push the others out within
-//! milliseconds. SETATTR is kept also without a guard: a truncation that comes again would take
-//! what was written meanwhile.
+//! **Calls**: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. Not WRITE:
+//! version 3 gives the offset of each byte, so a second execution leaves the file as the first did,
+//! and only the attributes from before differ; UNSTABLE data is guarded by the write verifier
+//! instead. Replies to bulk writes would evict the others within milliseconds. SETATTR is cached
+//! even without a guard: a repeated truncation would discard data written meanwhile.
 //!
-//! **Calls under way in a store** are known by the same key, whatever their procedure
-//! (`parked`): a copy is not carried out beside the first. While a change is under way its
-//! client's replies stay on the shard, and when it ends its reply is kept as above; a WRITE's and a
-//! COMMIT's only if nobody was there to take it.
+//! **Calls in flight in a store** are identified by the same key, whatever their procedure
+//! (`parked`): a duplicate is not executed concurrently with the first. While a change is in flight
+//! its client's replies stay on the shard, and its reply is then cached as above; a WRITE's and a
+//! COMMIT's only if no caller was left to take it.
 //!
-//! **When are two calls one**: `key`. **For how long**: `cache`, until [`REPLIES`] newer ones or
-//! [`AGE_MAX`]. It is memory: after a crash of the server a REMOVE that comes again is answered
-//! with NFS3ERR_NOENT and a CREATE GUARDED with NFS3ERR_EXIST, as by every server of version 3
-//! whose cache is volatile.
+//! **Identity of calls**: `key`. **Retention**: `cache`, until [`REPLIES`] newer ones or
+//! [`AGE_MAX`]. The cache is in memory: after a crash of the server a repeated REMOVE gets
+//! NFS3ERR_NOENT and a CREATE GUARDED NFS3ERR_EXIST, as with every version 3 server whose cache is
+//! volatile.
 //!
 //! **With several shards** a client's replies are where its calls are: `slot_owners`. A call that
-//! arrives elsewhere waits until they are there, however long that takes: the shard that has them
-//! may be stuck in its file system with the very call that came again. A call that waits is given
-//! up when its connection ends, and never carried out unseen.
+//! arrives elsewhere waits until they are moved, however long that takes: the shard that has them
+//! may be blocked in its file system by the very same call. A waiting call is dropped when its
+//! connection ends, and never executed unseen.
 
 mod cache;
 mod key;
@@ -55,16 +54,16 @@ use cache::{KeptAt, ReplyCache};
 use key::{CacheClient, CallKeys};
 use slot_owners::{CacheMail, SLOTS, SlotLocation};
 
-/// Replies that one shard keeps.
+/// Replies that one shard caches.
 pub const REPLIES: usize = 4_096;
 /// Calls that wait for their client's replies at a time.
 const WAITING_MAX: usize = 256;
-/// Of these, calls in large buffers at a time: WRITEs with their payload.
+/// Of these, calls in large buffers: WRITEs with their payload.
 const WAITING_LARGE_MAX: usize = 8;
 /// Time that a shard has to answer before it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns true if the replies of a procedure are kept.
+/// Returns true if the replies of a procedure are cached.
 pub(crate) const fn is_kept(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -80,12 +79,12 @@ pub(crate) const fn is_kept(procedure: Procedure) -> bool {
     )
 }
 
-/// Cost of a shard's duplicate request cache, to be printed at start.
+/// Memory of a shard's duplicate request cache, printed at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyCacheBudget {
-    /// Replies it keeps.
+    /// Replies that it caches.
     pub replies: usize,
-    /// Octets of memory.
+    /// Bytes of memory.
     pub octets: usize,
 }
 
@@ -101,7 +100,7 @@ impl fmt::Display for ReplyCacheBudget {
     }
 }
 
-/// A call of somebody who waits for the answer.
+/// A call whose caller waits for the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallSource {
     pub(crate) id: CallId,
@@ -118,7 +117,7 @@ impl CallSource {
         Self { id, peer, from, shard: crate::parked::OWN }
     }
 
-    /// The connection in whose turn the call is carried out.
+    /// The connection whose turn the call takes.
     pub(crate) const fn turn_holder(&self) -> TurnHolder {
         let Self { peer, from, shard, .. } = *self;
         match shard {
@@ -137,12 +136,12 @@ pub(crate) struct WaitingCall {
     /// Its header and arguments, all inline.
     pub(crate) message: Buf,
     slot: usize,
-    /// Time at which the shard that has the replies is asked again.
+    /// Time at which to ask the shard that has the replies again.
     ask_at: Time,
 }
 
 impl WaitingCall {
-    /// The call as it came, but in one piece.
+    /// The call as received, but in one piece.
     pub(crate) fn call(&self) -> (CallHeader<'_>, v3::Call<'_>) {
         let mut reader = Reader::new(&self.message);
         let header = CallHeader::parse(&mut reader).expect("the header was written from a header");
@@ -161,16 +160,16 @@ pub(crate) struct ShardCache {
     handle: CacheHandle,
     is_alone: bool,
     waiting: VecDeque<WaitingCall>,
-    /// By slot: when another shard was asked for it, and did not answer yet.
+    /// By slot: time of an unanswered request to another shard.
     claims: Box<[Option<Time>]>,
-    /// Slots that other shards asked for, and which.
+    /// Slots requested by other shards, and those shards.
     asked: VecDeque<(usize, usize)>,
-    /// By slot: changes that are under way in a store. The slot stays until they are over.
+    /// By slot: changes in flight in a store. The slot stays until they end.
     under_way: Box<[u32]>,
     counts: Duplicates,
 }
 
-/// A call that is under way in a store, as the cache knows it.
+/// A call in flight in a store, as identified by the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnderWay {
     pub(crate) key: CallKey,
@@ -178,7 +177,7 @@ pub(crate) struct UnderWay {
 }
 
 impl ShardCache {
-    /// Takes the memory of [`budget`](Self::budget).
+    /// Allocates the memory of [`budget`](Self::budget).
     pub(crate) fn new(handle: CacheHandle, capacity: usize) -> Self {
         Self {
             cache: ReplyCache::new(capacity, SLOTS),
@@ -205,8 +204,8 @@ impl ShardCache {
         Duplicates { kept: self.cache.len() as u64, ..self.counts }
     }
 
-    /// Returns true if the records of the client's calls are on this shard. If they are not, asks
-    /// their owner for them.
+    /// Returns true if the records of the client's calls are on this shard. Otherwise requests them
+    /// from their owner.
     pub(crate) fn knows(&mut self, from: PeerAddress, now: Time) -> bool {
         if self.is_alone {
             return true;
@@ -221,7 +220,7 @@ impl ShardCache {
         }
     }
 
-    /// Judges a call: the original, or a duplicate.
+    /// Classifies a call as an original or a duplicate.
     pub(crate) fn judge(
         &mut self,
         from: PeerAddress,
@@ -235,7 +234,7 @@ impl ShardCache {
         self.cache.judge(&key, slot, now, &mut self.counts)
     }
 
-    /// The name of a call that a store may take its time for.
+    /// The key of a call that may block in a store.
     pub(crate) fn name(
         &mut self,
         from: PeerAddress,
@@ -246,24 +245,24 @@ impl ShardCache {
         UnderWay { key: self.keys.key(client, header, call), slot: self.slot(client) }
     }
 
-    /// The reply that such a call got the first time.
+    /// The cached reply of such a call.
     pub(crate) fn replay(&mut self, call: &UnderWay, now: Time) -> Option<&[u8]> {
         self.cache.replay(&call.key, now, &mut self.counts)
     }
 
-    /// Counts a call that comes again while it is under way.
+    /// Counts a retransmission of a call in flight.
     pub(crate) fn count_busy(&mut self) {
         self.counts.busy += 1;
     }
 
-    /// A change begins. Its client's replies stay on this shard until it [ends](Self::end).
+    /// Begins a change. Its client's replies stay on this shard until it [ends](Self::end).
     pub(crate) fn begin(&mut self, call: &UnderWay) {
         if let Some(count) = self.under_way.get_mut(call.slot) {
             *count += 1;
         }
     }
 
-    /// A change is over; its reply is kept if there is one to keep.
+    /// Ends a change; caches its reply, if any.
     pub(crate) fn end(&mut self, call: &UnderWay, reply: Option<&[u8]>, now: Time) {
         if let Some(count) = self.under_way.get_mut(call.slot) {
             *count = count.saturating_sub(1);
@@ -273,12 +272,12 @@ impl ShardCache {
         }
     }
 
-    /// Keeps the reply to a call that was carried out.
+    /// Caches the reply to an executed call.
     pub(crate) fn finish(&mut self, ticket: ReplyTicket, reply: &[u8]) {
         self.cache.finish(ticket, reply);
     }
 
-    /// Lets a call wait; `None` when it cannot.
+    /// Queues a call; `None` when it cannot wait.
     pub(crate) fn wait(
         &mut self,
         cx: &Cx<'_>,
@@ -300,13 +299,13 @@ impl ShardCache {
         Some(())
     }
 
-    /// Nobody can be answered any more: what was not carried out yet will come again.
+    /// Drops calls of a peer that can no longer be answered: its client will retransmit them.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.waiting.retain(|waiting| waiting.peer != peer);
     }
 
-    /// Returns true if there is something to do that no event of the fabric announces: mail of
-    /// other shards, or calls for whose replies they are asked again.
+    /// Returns true if there is work that no fabric event announces: mail from other shards, or
+    /// calls whose replies have to be requested again.
     pub(crate) fn has_work(&self) -> bool {
         !self.is_alone && (self.handle.has_letters() || !self.waiting.is_empty())
     }
@@ -356,8 +355,8 @@ impl ShardCache {
         }
     }
 
-    /// Asks once more for what did not come. A question or an answer may have been lost in a full
-    /// box, or with a shard that ended.
+    /// Repeats requests without an answer. A request or an answer may have been lost in a full
+    /// inbox, or with a shard that ended.
     fn ask_again(&mut self, now: Time) {
         for place in 0..self.waiting.len() {
             let Some(waiting) = self.waiting.get_mut(place).filter(|waiting| waiting.ask_at <= now)
@@ -373,18 +372,18 @@ impl ShardCache {
         }
     }
 
-    /// Gives other shards what they asked for. To be called when no call is being carried out and
-    /// none is ready: a slot that came for a call does not leave before that call was carried out.
+    /// Hands requested slots to other shards. To be called when no call is being executed or ready:
+    /// a slot that came for a call does not leave before that call was executed.
     pub(crate) fn write_mail(&mut self) {
         for _ in 0..self.asked.len() {
             let Some((slot, by)) = self.asked.pop_front() else { return };
             if self.under_way.get(slot).is_some_and(|count| *count > 0) {
-                // The call that is asked for may be under way: the answer comes when it is over.
+                // The repeated call may be in flight: the answer follows its end.
                 self.asked.push_back((slot, by));
                 continue;
             }
             if self.handle.locate(slot) != SlotLocation::Here || self.cache.is_busy() {
-                // When its box is full it asks again.
+                // If its inbox is full it asks again.
                 let _ = self.handle.post(by, CacheMail::Refusal { slot });
                 continue;
             }
@@ -401,7 +400,7 @@ impl ShardCache {
         }
     }
 
-    /// Asks for a slot, unless that was done a moment ago.
+    /// Requests a slot, unless that was done recently.
     fn claim(&mut self, slot: usize, owner: usize, now: Time) {
         let Some(claim) = self.claims.get_mut(slot) else { return };
         if claim.is_some_and(|at| now.since(at) < PATIENCE) {
@@ -422,7 +421,7 @@ impl ShardCache {
     }
 }
 
-/// A call in a buffer of its own.
+/// Copies a call to a buffer of its own.
 pub(crate) fn copy(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Buf> {
     let lens = [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
     lens.into_iter().find_map(|len| {
@@ -464,7 +463,7 @@ mod tests {
             verifier: Auth::NONE,
         };
         let (from, now) = (PeerAddress::Simulated, Time(1));
-        // Whoever is asked first has the slot.
+        // The first shard to be asked has the slot.
         let [owner, other] =
             if here.knows(from, now) { [&mut here, &mut there] } else { [&mut there, &mut here] };
         let name = owner.name(from, &header, &call);

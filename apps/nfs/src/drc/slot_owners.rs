@@ -1,10 +1,10 @@
-//! Distribution of the clients' kept replies over the shards, and their way from shard to shard.
+//! Distribution of clients' cached replies over the shards, and their transfer between shards.
 //!
 //! Clients are grouped in slots. A slot belongs to one shard at a time: the first that needs it
-//! takes it, and another that needs it asks the owner by mail. The owner hands over between two
-//! passes, when it carries no call out: the replies travel in one message, and while they do the
-//! slot belongs to nobody. So a late copy of a call on a connection of the former owner, too, finds
-//! the reply where it is, and a call is carried out once whatever shards its copies reach.
+//! takes it, and another that needs it asks the owner by mail. The owner hands it over between two
+//! passes, when it executes no call. The replies travel in one message, during which the slot
+//! belongs to no shard. So a late retransmission to the former owner finds the reply, too, and a
+//! call is executed once whatever shards its copies reach.
 
 use std::{
     fmt,
@@ -26,9 +26,9 @@ pub(crate) const SLOTS: usize = 256;
 pub(crate) enum CacheMail {
     /// Shard `by` needs the slot.
     Claim { slot: usize, by: usize },
-    /// The slot is yours, and this is what was in it.
+    /// The slot is granted, with its replies.
     Grant { slot: usize, moved: Vec<MovedReply> },
-    /// The slot is not mine to give: look again whose it is.
+    /// The sender does not own the slot: locate it again.
     Refusal { slot: usize },
 }
 
@@ -36,15 +36,15 @@ pub(crate) enum CacheMail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotLocation {
     Here,
-    /// With another shard, or on the way to it.
+    /// With another shard, or in transit to it.
     With(usize),
 }
 
-/// State that all shards share. Looking at it on the way of a call is one load.
+/// State that all shards share. A call's lookup in it is one load.
 struct SlotOwners {
     secret: [u8; 16],
-    /// By slot: 0 nobody, 2 n + 2 shard n, 2 n + 3 on the way to shard n. Only the owner takes a
-    /// slot from itself.
+    /// By slot: 0 no shard, 2 n + 2 shard n, 2 n + 3 in transit to shard n. Only the owner releases
+    /// a slot.
     owners: Box<[AtomicU32]>,
     inboxes: Box<[Arc<Inbox<CacheMail>>]>,
 }
@@ -67,7 +67,7 @@ impl fmt::Debug for CacheHandle {
 impl CacheHandle {
     /// The parts of one cache for `shards` shards, in their order.
     pub fn all(shards: usize) -> Vec<Self> {
-        // Each shard has one claim under way per slot, and gets one answer to it.
+        // Each shard has one outstanding claim per slot, and gets one answer to it.
         let capacity = if shards > 1 { 2 * SLOTS * shards } else { 1 };
         let new = |_| {
             let (inbox, letters) = Inbox::new(capacity);
@@ -103,7 +103,7 @@ impl CacheHandle {
         &self.shared.secret
     }
 
-    /// Returns the location of a slot. A slot without an owner belongs to this shard from here on.
+    /// Returns the location of a slot. A slot without an owner is assigned to this shard.
     pub(crate) fn locate(&self, slot: usize) -> SlotLocation {
         let owner = self.owner(slot);
         let mine = self.mine();
@@ -120,7 +120,7 @@ impl CacheHandle {
         }
     }
 
-    /// Writes to `shard`. The letter comes back when its box is full or its shard is gone.
+    /// Sends mail to `shard`; returns it when the inbox is full or the shard is gone.
     pub(crate) fn post(&self, shard: usize, mail: CacheMail) -> Result<(), CacheMail> {
         let Some(inbox) = self.shared.inboxes.get(shard) else { return Err(mail) };
         inbox.put(mail)?;
@@ -132,12 +132,12 @@ impl CacheHandle {
         self.index
     }
 
-    /// Returns true if there is mail, and takes no note of it.
+    /// Returns true if there is mail, without clearing the flag.
     pub(crate) fn has_letters(&self) -> bool {
         self.inbox.is_filled()
     }
 
-    /// Returns true if there is mail: one load, once per pass.
+    /// Returns true if there is mail, and clears the flag: one load, once per pass.
     pub(crate) fn has_mail(&self) -> bool {
         self.inbox.look()
     }
@@ -146,12 +146,12 @@ impl CacheHandle {
         self.letters.try_recv().ok()
     }
 
-    /// The slot arrived.
+    /// Records the arrival of the slot.
     pub(crate) fn keep(&self, slot: usize) {
         self.owner(slot).store(self.mine(), Ordering::Relaxed);
     }
 
-    /// The slot leaves for `shard`.
+    /// Records the departure of the slot to `shard`.
     pub(crate) fn send_off(&self, slot: usize, shard: usize) {
         self.owner(slot).store(shard as u32 * 2 + 3, Ordering::Relaxed);
     }
@@ -166,8 +166,8 @@ impl CacheHandle {
 }
 
 impl Drop for CacheHandle {
-    /// Gives up the slots of this shard: the replies kept here are gone, and other shards need not
-    /// ask for them.
+    /// Releases the slots of this shard: the replies cached here are gone, and other shards need
+    /// not request them.
     fn drop(&mut self) {
         for owner in &self.shared.owners {
             for state in [self.mine(), self.mine() + 1] {
@@ -177,7 +177,7 @@ impl Drop for CacheHandle {
     }
 }
 
-/// Random octets, from where the standard library's maps have theirs.
+/// Random bytes, from the source of the standard library's maps.
 fn secret() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
     let word = || u128::from(RandomState::new().hash_one(0));
