@@ -1,12 +1,12 @@
-//! Compaction: a thread of its own merges closed segments into a new base while the shards go on.
+//! Compaction: a separate thread merges closed segments into a new base while the shards run.
 //!
-//! The base is replaced as a whole, then published to the shards, and only then the segments that
-//! are in it are removed. A crash in between leaves segments that say nothing new: to read them
-//! once more does no harm.
+//! The base is replaced as a whole, then published to the shards, and only then are its merged
+//! segments removed. A crash in between leaves segments with known content: reading them again does
+//! no harm.
 //!
-//! A shard takes the new base up when it next writes or reads a log, and then reads what is not in
-//! it; the maps that it had go back here to be dropped. So neither a base of millions of names nor
-//! a disk that is slow ever stops a core.
+//! A shard adopts the new base when it next writes or reads a log, and then reads the records that
+//! it lacks; its old maps return here to be dropped. So neither a base of millions of names nor a
+//! slow disk ever blocks a core.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -23,31 +23,30 @@ use super::record::{IndexRecord, RecordKey};
 use super::{Map, serialize};
 use crate::state::{StartError, replace};
 
-/// Octets of a segment at least before it is closed.
+/// Bytes of a segment at least before it is closed.
 pub(super) const SEGMENT_MIN: u64 = 128 << 10;
-/// Octets of a segment at most: a shard reads about as many again when it takes up another base.
+/// Bytes of a segment at most: a shard rereads about as many when it adopts another base.
 const SEGMENT_MAX: u64 = 1 << 20;
-/// Octets of closed segments before they are merged into the base: half as many as that has, but at
-/// least and at most these.
+/// Bytes of closed segments before they are merged into the base: half of the base, within these
+/// limits.
 pub(super) const MERGE_MIN: u64 = 512 << 10;
 const MERGE_MAX: u64 = 64 << 20;
-/// Seconds for which a removed file is remembered at least. What is made later has another birth
-/// time, on any file system that has some.
+/// Minimum seconds for which a removed file is remembered. A file made later has another birth
+/// time, on any file system that records them.
 const REMEMBERED_S: i64 = 10;
 
-/// A base, and where the logs go on behind it.
+/// A base, and the positions at which the logs continue after it.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub number: u64,
     pub map: Arc<Map>,
     /// By shard: the first segment that is not in the base.
     pub firsts: Vec<Arc<LogSegment>>,
-    /// Octets of a segment before it is closed.
+    /// Bytes of a segment before it is closed.
     pub segment_len: u64,
 }
 
-/// State shared by shards and compactor. None of it is looked at on the way of a call that needs no
-/// new name, but for one load.
+/// State shared by shards and compactor. A call that needs no new name only loads one number of it.
 #[derive(Debug)]
 pub(super) struct Common {
     pub key: RecordKey,
@@ -55,10 +54,10 @@ pub(super) struct Common {
     /// The number of `generation`.
     latest: AtomicU64,
     generation: Mutex<Arc<Generation>>,
-    /// By shard: the segment that is written, so that it stays readable when its shard is gone.
+    /// By shard: the segment being written, so that it stays readable when its shard is gone.
     written: Vec<Mutex<Arc<LogSegment>>>,
-    /// By shard: the segment to go on with. Made by the compactor, since a shard's thread may act
-    /// as somebody else on files.
+    /// By shard: the next segment. Made by the compactor, since a shard's thread may act as another
+    /// user on files.
     spare: Vec<Mutex<Option<Arc<LogSegment>>>>,
 }
 
@@ -67,9 +66,9 @@ pub(super) struct Common {
 pub(super) enum CompactorMessage {
     /// A shard needs another segment.
     Wanted(usize),
-    /// A shard closed one.
+    /// A shard closed a segment.
     Closed(usize, Arc<LogSegment>),
-    /// Maps that a shard has no use for any more.
+    /// Maps that a shard no longer needs.
     Old(Arc<Map>, Map),
     Stop,
 }
@@ -103,7 +102,7 @@ impl Common {
         }
     }
 
-    /// The latest generation if it is another one than `number`.
+    /// The latest generation if its number differs from `number`.
     pub fn newer_than(&self, number: u64) -> Option<Arc<Generation>> {
         (self.latest.load(Ordering::Acquire) != number).then(|| self.generation())
     }
@@ -119,8 +118,8 @@ impl Common {
         ))
     }
 
-    /// Goes on with the next segment, if there is one: where to append, and the segment that is
-    /// closed by it.
+    /// Switches to the next segment, if there is one; returns the file to append to, and the
+    /// segment thereby closed.
     pub fn go_on(&self, shard: usize) -> io::Result<Option<(File, Arc<LogSegment>)>> {
         let (Some(spare), Some(written)) = (self.spare.get(shard), self.written.get(shard)) else {
             return Ok(None);
@@ -139,7 +138,7 @@ fn segment_len(base_len: u64, shards: usize) -> u64 {
     (base_len / (4 * shards.max(1) as u64)).clamp(SEGMENT_MIN, SEGMENT_MAX)
 }
 
-/// The thread.
+/// The compactor thread.
 #[derive(Debug)]
 pub(super) struct Compactor {
     pub messages: Sender<CompactorMessage>,
@@ -147,7 +146,7 @@ pub(super) struct Compactor {
 }
 
 impl Compactor {
-    /// Starts it. It acts as the calling thread does.
+    /// Starts it. It inherits the identity of the calling thread.
     pub fn start(common: &Arc<Common>, base_len: u64) -> Result<Self, StartError> {
         let (messages, inbox) = channel();
         let worker = CompactorWorker {
@@ -181,9 +180,9 @@ struct CompactorWorker {
     inbox: Receiver<CompactorMessage>,
     /// In the order in which they were closed.
     closed: Vec<(usize, Arc<LogSegment>)>,
-    /// Octets of the base.
+    /// Bytes of the base.
     base_len: u64,
-    /// The last attempt failed: said once, not for each.
+    /// True while attempts fail, which is logged once.
     is_failing: bool,
 }
 
@@ -214,12 +213,12 @@ impl CompactorWorker {
         }
     }
 
-    /// Takes note of a message; false ends the compactor.
+    /// Handles a message; false ends the compactor.
     fn note(&mut self, message: CompactorMessage) -> bool {
         match message {
             CompactorMessage::Wanted(shard) => {
                 let next = self.common.written(shard).make_next(&self.common.directory, shard);
-                // Without one the log goes on where it is, and asks again later.
+                // On failure the log continues in its segment, and asks again later.
                 if let (Ok(next), Some(spare)) = (next, self.common.spare.get(shard)) {
                     *lock(spare) = Some(Arc::new(next));
                 }
@@ -249,7 +248,7 @@ impl CompactorWorker {
         self.base_len = base.len() as u64;
         self.publish(&old, map);
         for (_, segment) in self.closed.drain(..) {
-            // What is left behind is read once more at the next start.
+            // A leftover segment is read again at the next start.
             let _ = fs::remove_file(&segment.path);
         }
         Ok(())
@@ -266,7 +265,7 @@ impl CompactorWorker {
         let segment_len = segment_len(self.base_len, firsts.len());
         let number = old.number + 1;
         let latest = Generation { number, map: Arc::new(map), firsts, segment_len };
-        // Before the segments are let go of: who finds one gone finds this.
+        // Published before the segments are dropped: a reader that misses one finds this.
         *lock(&self.common.generation) = Arc::new(latest);
         self.common.latest.store(number, Ordering::Release);
     }
@@ -281,8 +280,8 @@ fn now() -> i64 {
     clock_gettime(ClockId::Realtime).tv_sec
 }
 
-/// Applies the records of several logs in the order in which they were written. Returns how many
-/// octets at their ends are no whole record.
+/// Applies the records of several logs in the order of writing. Returns the number of bytes at
+/// their ends that are not whole records.
 pub(super) fn apply_in_order(logs: &[Vec<u8>], key: &RecordKey, map: &mut Map) -> u64 {
     let mut records: Vec<IndexRecord<'_>> = vec![];
     let mut torn = 0;

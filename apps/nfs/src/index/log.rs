@@ -1,9 +1,9 @@
 //! A shard's log, in segments: files that are appended to, closed, merged into the base, and
 //! removed.
 //!
-//! A segment knows the one behind it, but does not keep it: whoever reads slowly, or sleeps, holds
-//! one open file and not all that were written since. When the one behind is gone, its records are
-//! in a base that was published before.
+//! A segment refers weakly to the next one: a reader that is slow, or sleeps, holds one open file
+//! and not all that were written since. When the next one is gone, its records are in a base that
+//! was published before.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,8 +28,7 @@ impl LogSegment {
         Self::make(directory.join(format!("index.{shard}.log")), 0)
     }
 
-    /// Makes the file that is to follow this one, which goes on being written until
-    /// [`LogSegment::close`].
+    /// Makes the next file. This one is still written until [`LogSegment::close`].
     pub fn make_next(&self, directory: &Path, shard: usize) -> io::Result<Self> {
         let number = self.number + 1;
         Self::make(directory.join(format!("index.{shard}.{number}.log")), number)
@@ -41,19 +40,19 @@ impl LogSegment {
         Ok(Self { path, file, number, behind: OnceLock::new() })
     }
 
-    /// Nothing more comes here; it goes on in `behind`.
+    /// Ends this segment; the log continues in `behind`.
     pub fn close(&self, behind: &Arc<Self>) {
         let set = self.behind.set(Arc::downgrade(behind));
         debug_assert!(set.is_ok(), "a segment is closed once");
     }
 
-    /// The log behind this one: `None` as long as it is written here, `Some(None)` when the records
-    /// behind it are in a later base.
+    /// The next segment: `None` while this one is written, `Some(None)` when the following records
+    /// are in a later base.
     pub fn behind(&self) -> Option<Option<Arc<Self>>> {
         self.behind.get().map(Weak::upgrade)
     }
 
-    /// All octets from the beginning.
+    /// All bytes from the beginning.
     pub fn content(&self) -> io::Result<Vec<u8>> {
         let len =
             usize::try_from(self.file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -63,31 +62,31 @@ impl LogSegment {
     }
 }
 
-/// A log, and how far it was read.
+/// A log, and the position up to which it was read.
 #[derive(Debug)]
 pub(super) struct Tail {
     segment: Arc<LogSegment>,
     offset: u64,
 }
 
-/// The result of a look at a log.
+/// The result of reading a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogScan {
     /// At least one record.
     Some,
-    /// Nothing more.
+    /// No more records.
     Nothing,
-    /// The log goes on in a later base.
+    /// The log continues in a later base.
     Gap,
 }
 
 impl Tail {
-    /// The log from the beginning of a segment on.
+    /// The log from the beginning of a segment.
     pub fn of(segment: Arc<LogSegment>) -> Self {
         Self { segment, offset: 0 }
     }
 
-    /// Reads on to the end of what is written, a buffer at a time.
+    /// Reads up to the end of the log, a buffer at a time.
     pub fn read(
         &mut self,
         buffer: &mut [u8],
@@ -96,7 +95,7 @@ impl Tail {
     ) -> LogScan {
         let mut found = LogScan::Nothing;
         loop {
-            // Asked first: what is read afterwards was written before the segment was closed.
+            // Queried first: bytes read afterwards were written before the segment was closed.
             let behind = self.segment.behind();
             if self.read_some(buffer, key, &mut apply) {
                 found = LogScan::Some;
@@ -110,14 +109,14 @@ impl Tail {
         }
     }
 
-    /// Reads one buffer of records; whether there was a whole one.
+    /// Reads one buffer of records; returns true if there was a whole one.
     fn read_some(
         &mut self,
         buffer: &mut [u8],
         key: &RecordKey,
         apply: &mut impl FnMut(&IndexRecord<'_>),
     ) -> bool {
-        // An error reads like an empty log: the caller then finds no name, and the handle is stale
+        // An error looks like an empty log: the caller then finds no name, and the handle is stale
         // until the log can be read.
         let count = self.segment.file.read_at(buffer, self.offset).unwrap_or(0);
         let used =
@@ -127,7 +126,7 @@ impl Tail {
     }
 }
 
-/// Applies the whole records at the front of `octets`; returns how many octets they take.
+/// Applies the whole records at the front of `octets`; returns their length in bytes.
 pub(super) fn each_record<'a>(
     octets: &'a [u8],
     key: &RecordKey,

@@ -1,27 +1,25 @@
-//! The persistent index: which names a file has, so that a handle leads to a path after a restart.
-//! For unprivileged mode, and for exports whose file system has no handles of its own.
+//! The persistent index of files' names, which leads from a handle to a path after a restart. For
+//! unprivileged mode, and for exports whose file system has no handles of its own.
 //!
-//! Without privilege an inode cannot be opened by number. The index keeps, for every file a handle
-//! was issued for, up to [`NAMES_MAX`] pairs of directory inode and name. They are hints: whoever
-//! opens one compares what he finds with the handle, so an outdated hint costs a lookup, never a
-//! wrong file.
+//! Without privilege an inode cannot be opened by number. The index stores, for every file with an
+//! issued handle, up to [`NAMES_MAX`] pairs of directory inode and name. They are hints: the opened
+//! file is compared with the handle, so an outdated hint costs a lookup, never a wrong file.
 //!
 //! **On disk**: `index.base`, and an append-only log per shard, in segments (`log`): `index.N.log`,
 //! then `index.N.M.log`. A shard writes only its own log, once for each reply with new handles
-//! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock on the way of
-//! a call. A start merges all logs into the base. While the server runs, a thread merges segments
-//! that are closed (`compact`), so that logs and base together have little more than twice the
-//! octets that the base alone needs, or a megabyte. Records are checksummed; a torn one ends its
-//! log.
+//! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): a call takes no lock.
+//! A start merges all logs into the base. While the server runs, a thread merges closed segments
+//! (`compact`), so that logs and base together take little more than twice the size of the base, or
+//! a megabyte. Records are checksummed; a torn one ends its log.
 //!
 //! A log is not synced: after a power cut the handles first issued in the last half minute or so
-//! may be stale. After the end of the server, however sudden, none is.
+//! may be stale. After any end of the server process, none is.
 //!
-//! **In memory**: the base is shared by all shards; a shard adds what it saw since. An entry takes
-//! 130 to 200 octets with a short name. It grows with the number of distinct files that clients
-//! look at, and is the only thing here that allocates after the start: on first sight of a name,
-//! not per call. Files removed behind the server's back stay in the index; those removed through it
-//! leave with the next base.
+//! **In memory**: the base is shared by all shards; a shard adds the changes since. An entry takes
+//! 130 to 200 bytes with a short name. The index grows with the number of distinct files that
+//! clients look up, and is the only part here that allocates after the start: on first sight of a
+//! name, not per call. Files removed by local programs stay in the index; files removed through the
+//! server leave with the next base.
 
 mod compact;
 mod log;
@@ -42,12 +40,12 @@ use compact::{Common, Compactor, CompactorMessage, Generation};
 use log::{LogScan, LogSegment, Tail, each_record};
 use record::{IndexRecord, RecordKey, RecordKind};
 
-/// Names kept of one file; beyond that the one seen longest ago is forgotten.
+/// Names stored per file; beyond that the least recently seen is forgotten.
 pub const NAMES_MAX: usize = 8;
 
-/// Octets of records that may wait for [`Index::flush`].
+/// Bytes of records that may wait for [`Index::flush`].
 const PENDING_MAX: usize = 256 << 10;
-/// Octets read at once from another shard's log.
+/// Bytes read at once from another shard's log.
 const READ_LEN: usize = 64 << 10;
 const _: () = assert!(READ_LEN >= IndexRecord::MAX && PENDING_MAX >= IndexRecord::MAX);
 
@@ -68,13 +66,13 @@ struct KnownInode {
     names: InodeNames,
 }
 
-/// Nearly every file has one name: no vector for it.
+/// Nearly every file has one name, and needs no vector for it.
 #[derive(Clone, Debug, Default)]
 enum InodeNames {
     #[default]
     None,
     One(Location),
-    /// The one seen last comes first.
+    /// The most recently seen comes first.
     Many(Vec<Location>),
 }
 
@@ -127,7 +125,7 @@ impl KnownInode {
             *self = Self { birth: record.identity.birth, names: InodeNames::None };
         }
         match record.what {
-            // A log that is read once more must not make a name older than it is.
+            // A log that is read again must not make a name older than it is.
             RecordKind::Here
                 if self.names.as_slice().iter().any(|at| same(at) && at.stamp > record.stamp) => {}
             RecordKind::Here => {
@@ -166,8 +164,7 @@ impl Base {
         map.retain(|_, known| !known.names.as_slice().is_empty());
         let base = serialize(&map, &key);
         state.replace("index.base", &base)?;
-        // From here on the logs say nothing that the base does not; replaying them twice would do
-        // no harm.
+        // From here on the logs add nothing to the base; replaying them twice would do no harm.
         for log in &old {
             fs::remove_file(log).map_err(cannot("remove", log))?;
         }
@@ -181,7 +178,7 @@ impl Base {
         Ok(Self { common, compactor, torn })
     }
 
-    /// Octets of torn or damaged records that the start left out: what a crash cut off.
+    /// Bytes of torn or damaged records skipped at the start, after a crash.
     pub fn torn_octets(&self) -> u64 {
         self.torn
     }
@@ -209,7 +206,7 @@ fn logs_in(directory: &Path) -> Result<Vec<PathBuf>, StartError> {
     read().map_err(cannot("list", directory))
 }
 
-/// A file's content; nothing when there is none.
+/// A file's content; empty if it does not exist.
 fn read(path: &Path) -> Result<Vec<u8>, StartError> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
@@ -239,26 +236,26 @@ pub struct Index {
     /// Number of this base, counted from the first one.
     generation: u64,
     base: Arc<Map>,
-    /// Changes since that base; an entry here hides the one there.
+    /// Changes since that base; an entry here hides the base's.
     since: Map,
     log: File,
-    /// Octets of `log` that are whole records.
+    /// Bytes of `log` that are whole records.
     written: u64,
-    /// Octets of it from which on another segment is asked for.
+    /// Size of it from which on another segment is requested.
     full_at: u64,
     segment_len: u64,
-    /// Behind them lies part of one that must go before the next write.
+    /// True if the log ends with part of a record, to be removed before the next write.
     is_torn: bool,
     pending: Vec<u8>,
     others: Vec<Tail>,
     buffer: Box<[u8]>,
     stamp: u64,
-    /// Times that something of others was read.
+    /// Number of times that records of other shards were read.
     news: u64,
 }
 
 impl Index {
-    /// The index of shard number `shard`. Opened once for each shard at a time.
+    /// The index of shard number `shard`. To be opened once for each shard at a time.
     ///
     /// # Errors
     /// A sentence when the shard's log cannot be opened.
@@ -291,21 +288,22 @@ impl Index {
         Ok(index)
     }
 
-    /// The names of a file, the one seen last first; none when it is unknown or lost all of them.
+    /// The names of a file, the most recently seen first; none when it is unknown or lost all of
+    /// them.
     pub fn names(&self, file: FileId) -> &[Location] {
         self.known(file).map_or(&[], |known| known.names.as_slice())
     }
 
     /// Returns true if a handle may have been issued for exactly this file, here or on other
-    /// shards, as far as the records of those were read.
+    /// shards, as far as their records were read.
     pub fn has_met(&self, identity: Identity) -> bool {
         self.known(identity.file).is_some_and(|known| known.birth == identity.birth)
     }
 
-    /// Notes that a file has a name. Does nothing, and does not allocate, when that is known.
+    /// Records a file's name. Does nothing, and does not allocate, when it is known.
     ///
     /// # Errors
-    /// When the records that wait already are too many and cannot be written.
+    /// When too many records are pending and cannot be written.
     pub fn record(&mut self, identity: Identity, parent: u64, name: &[u8]) -> std::io::Result<()> {
         let is_known = self.known(identity.file).is_some_and(|known| {
             let mut names = known.names.as_slice().iter();
@@ -315,10 +313,10 @@ impl Index {
         if is_known { Ok(()) } else { self.append(RecordKind::Here, identity, parent, name) }
     }
 
-    /// Notes that a file has a name no longer.
+    /// Records that a file has lost a name.
     ///
     /// # Errors
-    /// When the records that wait already are too many and cannot be written.
+    /// When too many records are pending and cannot be written.
     pub fn forget(&mut self, identity: Identity, parent: u64, name: &[u8]) -> std::io::Result<()> {
         if self.known(identity.file).is_none() {
             Ok(())
@@ -327,23 +325,23 @@ impl Index {
         }
     }
 
-    /// Returns true if records wait for [`flush`](Self::flush).
+    /// Returns true if records are pending for [`flush`](Self::flush).
     pub const fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Writes what [`Index::record`] and [`Index::forget`] noted, with one system call and none
-    /// when there is nothing. Call it before a reply that carries a handle may leave: one that a
-    /// client knows is then found after a restart of the server.
+    /// Writes the pending records of [`Index::record`] and [`Index::forget`], with one system call,
+    /// or none if there are none. Call it before sending a reply that carries a handle: a handle
+    /// that a client has is then found after a restart of the server.
     ///
     /// # Errors
-    /// When the log cannot be written, as on a full disk; the records wait for the next call.
+    /// When the log cannot be written, as on a full disk; the records stay pending.
     pub fn flush(&mut self) -> std::io::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         if self.is_torn {
-            // Readers stop before a record that is not whole; cutting it off lets the log go on.
+            // Readers stop before a torn record; cutting it off lets the log continue.
             self.log.set_len(self.written)?;
             self.is_torn = false;
         }
@@ -364,8 +362,8 @@ impl Index {
         Ok(())
     }
 
-    /// Closes the segment if there is another one, else asks for one and goes on meanwhile. No file
-    /// is made here.
+    /// Closes the segment if there is another one, else requests one and continues meanwhile. Makes
+    /// no file itself.
     fn go_on(&mut self) {
         let message = match self.common.go_on(self.shard) {
             Ok(Some((log, closed))) => {
@@ -377,12 +375,12 @@ impl Index {
                 CompactorMessage::Wanted(self.shard)
             }
         };
-        // Nobody listens when the server ends.
+        // At the server's end there is no receiver.
         let _ = self.compactor.send(message);
     }
 
-    /// Reads what other shards appended since the last call, and takes up the latest base; whether
-    /// there was anything.
+    /// Reads records that other shards appended since the last call, and adopts the latest base;
+    /// returns true if there was anything.
     pub fn catch_up(&mut self) -> bool {
         let mut any = false;
         loop {
@@ -404,19 +402,19 @@ impl Index {
         }
     }
 
-    /// A number that is another one whenever [`catch_up`](Self::catch_up) has read something.
+    /// A number that changes whenever [`catch_up`](Self::catch_up) has read something.
     pub const fn news(&self) -> u64 {
         self.news
     }
 
-    /// Begins with another base: of what is not in it, reads what this shard wrote. The others'
-    /// logs are read from there on.
+    /// Starts with another base: rereads this shard's own records that it lacks. The others' logs
+    /// are read from there on.
     fn begin(&mut self, latest: &Generation) {
         self.generation = latest.number;
         self.segment_len = latest.segment_len;
         if !Arc::ptr_eq(&self.base, &latest.map) {
             let base = std::mem::replace(&mut self.base, Arc::clone(&latest.map));
-            // To be dropped elsewhere: that may take long.
+            // Dropped elsewhere, as that may take long.
             let _ =
                 self.compactor.send(CompactorMessage::Old(base, std::mem::take(&mut self.since)));
         }
@@ -427,7 +425,7 @@ impl Index {
             if shard == self.shard { own = Some(tail) } else { self.others.push(tail) }
         }
         let apply = |record: &IndexRecord<'_>| apply(record, &self.base, &mut self.since);
-        // A gap is closed by a base that is later still.
+        // A gap is closed by an even later base.
         own.map(|mut own| own.read(&mut self.buffer, &self.common.key, apply));
         let apply = |record: &IndexRecord<'_>| self::apply(record, &self.base, &mut self.since);
         each_record(&self.pending, &self.common.key, apply);

@@ -1,4 +1,4 @@
-//! One line of the index log: a name that a file has, or no longer has.
+//! One record of the index log: a name that a file has, or no longer has.
 //!
 //! Octets, numbers little-endian: length of all (2), what (1), zero (1), export (4), inode (8),
 //! birth seconds (8) and nanoseconds (4), inode of the directory (8), stamp (8), name (1–255),
@@ -17,7 +17,7 @@ use crate::handle::{Birth, FileId, Identity};
 pub(super) enum RecordKind {
     /// The file has this name.
     Here,
-    /// The file has this name no longer.
+    /// The file no longer has this name.
     Gone,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct IndexRecord<'a> {
     pub name: &'a [u8],
 }
 
-/// Why no record could be read.
+/// No whole record could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotWhole;
 
@@ -52,10 +52,10 @@ impl fmt::Debug for RecordKey {
 
 impl<'a> IndexRecord<'a> {
     const HEAD_LEN: usize = 44;
-    /// Octets of the longest record.
+    /// Bytes of the longest record.
     pub const MAX: usize = Self::HEAD_LEN + 255 + SUM_LEN;
 
-    /// Appends the record to `out`. Never allocates when `out` has [`IndexRecord::MAX`] octets of
+    /// Appends the record to `out`. Never allocates when `out` has [`IndexRecord::MAX`] bytes of
     /// spare capacity.
     pub fn emit(&self, key: &RecordKey, out: &mut Vec<u8>) {
         let start = out.len();
@@ -77,12 +77,11 @@ impl<'a> IndexRecord<'a> {
         out.extend_from_slice(&sum);
     }
 
-    /// The first record of `octets`, and how many octets it takes.
+    /// The first record of `octets`, and its length in bytes.
     ///
     /// # Errors
     ///
-    /// [`NotWhole`] when it is cut short or damaged: its writer is in the middle of it, or
-    /// died there.
+    /// [`NotWhole`] when it is cut short or damaged: its writer is still writing it, or died there.
     pub fn parse(octets: &'a [u8], key: &RecordKey) -> Result<(Self, usize), NotWhole> {
         Self::read(octets, key).ok_or(NotWhole)
     }

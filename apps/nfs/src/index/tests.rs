@@ -21,7 +21,7 @@ fn open(home: &Path, shards: usize) -> (StateDirectory, Base, Vec<Index>) {
     (state, base, indexes)
 }
 
-/// The octets of a record: file 10 has the name `a` in directory 2.
+/// The bytes of a record: file 10 has the name `a` in directory 2.
 fn record_of_a(base: &Base) -> Vec<u8> {
     let mut octets = Vec::new();
     let record = IndexRecord {
@@ -181,7 +181,7 @@ fn a_restart_with_fewer_shards_loses_nothing() {
     assert!(!home.path().join("index.3.log").exists());
 }
 
-/// Octets of all files of the index.
+/// Bytes of all files of the index.
 fn disk_len(home: &Path) -> u64 {
     let entries = fs::read_dir(home).unwrap().map(|entry| entry.unwrap());
     let of_index =
@@ -233,7 +233,7 @@ fn files_that_come_and_go_leave_little_on_disk_and_in_memory() {
     }
     assert_eq!(names(&indexes[0], 10), [(2, "kept".to_owned())]);
     assert!(base.files() < 100, "{}", base.files());
-    // A shard that slept meanwhile finds what there is, and does not read what is gone.
+    // A shard that slept meanwhile finds the current names, and reads no removed segments.
     indexes[1].catch_up();
     assert_eq!(names(&indexes[1], 10), [(2, "kept".to_owned())]);
     assert!(indexes[1].since.len() <= 8_192 + 200);
@@ -274,12 +274,12 @@ fn every_shard_sees_every_name_whatever_was_merged_meanwhile() {
 }
 
 /// The server may end between any two steps of the compactor: with the new base and some or all of
-/// the segments that are in it.
+/// its merged segments.
 #[test]
 fn segments_that_are_in_the_base_already_change_nothing() {
     let home = tempfile::tempdir().unwrap();
     let (state, base, mut indexes) = open(home.path(), 2);
-    // Two shards in turns: what one made the other removed, and made again.
+    // Two shards in turns: one made the file, the other removed it, and made it again.
     let mut logs = vec![];
     for (turn, (shard, gone)) in
         [(0, false), (1, true), (0, false), (1, false)].into_iter().enumerate()
@@ -342,7 +342,7 @@ fn taking_up_a_base_reads_only_what_is_not_in_it() {
 
 const CHILD: &str = "STAG_TEST_INDEX";
 
-/// Writes names and says so, until it is killed.
+/// Writes names and reports each, until it is killed.
 #[test]
 #[ignore = "started by what_was_flushed_survives_a_server_that_is_killed_at_any_time"]
 fn writes_until_it_is_killed() {
@@ -381,7 +381,7 @@ fn what_was_flushed_survives_a_server_that_is_killed_at_any_time() {
         for told in lines.map_while(Result::ok).filter_map(count) {
             flushed = told;
             if told >= 20 + 14 * attempt {
-                // It goes on meanwhile, and dies wherever it is.
+                // It continues meanwhile, and dies at any point.
                 child.kill().unwrap();
             }
         }

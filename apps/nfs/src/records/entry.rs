@@ -2,10 +2,10 @@
 //!
 //! Octets, numbers little-endian: length of all (2), kind (1), zero (1), epoch (4), then for a
 //! client its verifier (8), flavor (4), user (4), epoch of its completion (4), flags (4: the lowest
-//! bit, and in front of it the mark of its host, which earlier versions leave zero), then the owner
+//! bit, and in the others the mark of its host, which earlier versions leave zero), then the owner
 //! of a client or the name of a gateway (0–1,024); last the checksum (8), SipHash-2-4 of the
-//! checksum before it and of all octets of the entry in front of its own. So an entry counts only
-//! behind the one that it was written behind: what an attempt that failed has left is none.
+//! preceding entry's checksum and of all octets of the entry before its own. So an entry is valid
+//! only after the one that it was written after: remains of a failed attempt are not entries.
 
 use core::hash::Hasher as _;
 
@@ -21,16 +21,16 @@ pub(super) const ENTRY_MAX: usize = HEAD_LEN + CLIENT_LEN + OWNER_MAX + SUM_LEN;
 /// The client may reclaim.
 const MAY_RECLAIM: u32 = 1;
 
-/// The checksum of what stands in front of an entry; 0 in front of the first.
+/// The checksum of the preceding entry; 0 for the first one.
 pub(super) type Chain = u64;
 
 /// A client in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoggedClient {
     pub record: ClientRecord,
-    /// The boot in which it was complete last.
+    /// The epoch of the last boot in which it was complete.
     pub complete_in: u32,
-    /// False once its state of that boot was taken away.
+    /// False once its state of that boot was revoked.
     pub may_reclaim: bool,
 }
 
@@ -39,17 +39,17 @@ pub(super) struct LoggedClient {
 pub(super) enum EntryKind {
     /// A boot began.
     Boot,
-    /// A client as it is from here on.
+    /// The current record of a client.
     Client(LoggedClient),
     /// A client is no longer recorded.
     Removed(Box<[u8]>),
-    /// Delegations to write are granted from here on.
+    /// Write delegations are granted from here on.
     WriteDelegations,
     /// The grace period of the boot ended.
     GraceEnded,
-    /// The records of another gateway are being taken over.
+    /// A takeover of another gateway's records has begun.
     TakingOver(Box<[u8]>),
-    /// They are.
+    /// The takeover is complete.
     TakenOver(Box<[u8]>),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Appends the entry to `out`; returns the checksum that the next one stands behind.
+    /// Appends the entry to `out`; returns the checksum that chains the next one.
     pub fn emit(&self, chain: Chain, out: &mut Vec<u8>) -> Chain {
         let start = out.len();
         let owner = self.owner();
@@ -107,8 +107,8 @@ impl LogEntry {
         }
     }
 
-    /// The first entry of `octets`, which stand behind `chain`; its length; and the checksum that
-    /// the next one stands behind. None when it is cut short or damaged.
+    /// The first entry of `octets`, which follow the checksum `chain`; its length; and the checksum
+    /// that chains the next one. None when it is cut short or damaged.
     pub fn parse(octets: &[u8], chain: Chain) -> Option<(Self, usize, Chain)> {
         let len = usize::from(u16::from_le_bytes(*octets.first_chunk()?));
         let (signed, sum) = octets.get(..len)?.split_last_chunk::<SUM_LEN>()?;
@@ -154,7 +154,7 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-/// Whoever can write to the home can write what he likes: this only finds what is torn.
+/// Detects torn entries only: any process that can write to the home can forge one.
 fn checksum(chain: Chain, octets: &[u8]) -> Chain {
     let mut hasher = SipHasher24::new_with_key(&[0; 16]);
     hasher.write(&chain.to_le_bytes());

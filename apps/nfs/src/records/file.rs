@@ -1,4 +1,4 @@
-//! Client records in files: of the state directory, or of a directory that several gateways share.
+//! Client records in files of the state directory, or of a directory shared by several gateways.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -9,10 +9,10 @@ use rustix::fs::OFlags;
 
 use super::{LogHome, RecordError};
 
-/// Octets of the longest file that is read: far above what any log is.
+/// Bytes of the longest file that is read: far above the size of any log.
 const FILE_MAX: u64 = 256 << 20;
 
-/// A directory whose files have the names. They are readable for their owner only. A directory of a
+/// A directory with a file per name. Files are readable for their owner only. A directory of a
 /// network file system has to show one host's files to the others as soon as they are synced.
 #[derive(Debug)]
 pub struct FileHome {
@@ -20,7 +20,7 @@ pub struct FileHome {
 }
 
 impl FileHome {
-    /// The directory, which exists.
+    /// Uses an existing directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
@@ -41,7 +41,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Writes a file that is not there yet.
+/// Writes a new file.
 fn write_new(path: &Path, octets: &[u8]) -> Result<(), RecordError> {
     let mut file = options().write(true).create_new(true).open(path)?;
     file.write_all(octets)?;
@@ -80,7 +80,7 @@ impl LogHome for FileHome {
     }
 
     fn create(&mut self, name: &str, octets: &[u8]) -> Result<bool, RecordError> {
-        // A name comes with its octets, or not at all: others look at it.
+        // A name appears with its full content, or not at all: other gateways read it.
         let fresh = self.path(&format!("{name}.{}.new", std::process::id()));
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),

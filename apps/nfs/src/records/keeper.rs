@@ -1,5 +1,5 @@
-//! A thread that keeps client records: shards ask it and do not wait, and changes that wait while
-//! one sync is under way share the next. Records of a home that never waits need no thread.
+//! A thread that stores client records, so that shards do not wait. Changes queued during one sync
+//! share the next. Records with a non-blocking home need no thread.
 
 use std::{
     collections::VecDeque,
@@ -14,23 +14,23 @@ use std::{
 use super::{ClientRecord, RecordChange, RecordError, Records};
 use crate::inbox::{Inbox, Wakeup};
 
-/// Changes that wait at most.
+/// Queued changes at most.
 const QUEUE_LEN: usize = 1_024;
 
-/// Number of a change that was asked for.
+/// Number of a requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChangeTicket(pub u64);
 
-/// Why a change is not stable.
+/// Reason why a change is not stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeFault {
-    /// The storage failed, or is full: ask again later (NFS4ERR_DELAY).
+    /// The storage failed, or is full: retry later (NFS4ERR_DELAY).
     Storage,
-    /// As many clients are recorded as can be: ask again later.
+    /// The maximum of clients is recorded: retry later.
     Full,
-    /// Another gateway has taken over: give no state any more.
+    /// Another gateway has taken over: grant no more state.
     TakenOver,
-    /// It could never be carried out.
+    /// The change is invalid.
     Unfit,
 }
 
@@ -45,12 +45,12 @@ impl From<&RecordError> for ChangeFault {
     }
 }
 
-/// A change that is over.
+/// A completed change.
 #[derive(Debug)]
 pub struct ChangeDone {
     /// Its number.
     pub ticket: ChangeTicket,
-    /// The clients that may reclaim from here on, after a takeover; none after another change.
+    /// The clients that may reclaim from here on, after a takeover; empty after another change.
     pub outcome: Result<Vec<ClientRecord>, ChangeFault>,
 }
 
@@ -59,21 +59,21 @@ enum KeeperTask {
     TakeOver(ChangeTicket, String),
 }
 
-/// A shard's end of the thread. When it is dropped the thread ends, behind all that was asked.
+/// A shard's handle of the thread. When it is dropped the thread ends, after all requested changes.
 #[derive(Debug)]
 pub struct RecordKeeper {
     tasks: Option<SyncSender<KeeperTask>>,
     inbox: Arc<Inbox<ChangeDone>>,
     done: Receiver<ChangeDone>,
-    /// Changes that were asked for and are not over.
+    /// Requested changes that have not completed.
     under_way: usize,
     next_ticket: u64,
     thread: Option<JoinHandle<()>>,
-    /// Records that are kept here, without a thread.
+    /// Records stored here, without a thread.
     here: Option<RecordsHere>,
 }
 
-/// Records whose changes are carried out where they are asked for, and the outcomes.
+/// Records whose changes are executed by the caller, and the outcomes.
 struct RecordsHere {
     records: Box<dyn Records>,
     done: VecDeque<ChangeDone>,
@@ -93,10 +93,10 @@ impl std::fmt::Debug for KeeperTask {
 }
 
 impl RecordKeeper {
-    /// Starts a thread that has records which were begun.
+    /// Starts a thread with records whose boot has begun.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the system cannot create a thread.
     pub fn start(records: Box<dyn Records>) -> io::Result<Self> {
         let (tasks, queue) = sync_channel(QUEUE_LEN);
         let (inbox, done) = Inbox::new(QUEUE_LEN);
@@ -115,8 +115,8 @@ impl RecordKeeper {
         })
     }
 
-    /// Keeps records that were begun without a thread: whoever asks for a change waits for their
-    /// home. For homes in memory.
+    /// Stores records whose boot has begun without a thread: a caller that requests a change waits
+    /// for their home. For homes in memory.
     pub fn without_thread(records: Box<dyn Records>) -> Self {
         let (inbox, done) = Inbox::new(0);
         let here = RecordsHere { records, done: VecDeque::new(), is_failing: false };
@@ -131,29 +131,30 @@ impl RecordKeeper {
         }
     }
 
-    /// Wakes the shard when a change is over.
+    /// Wakes the shard when a change completes.
     pub fn wakeup(&self) -> Wakeup {
         Wakeup::new(&self.inbox)
     }
 
-    /// Asks for a change; none when too many wait: ask again later.
+    /// Requests a change; none when too many are queued: retry later.
     pub fn change(&mut self, change: RecordChange) -> Option<ChangeTicket> {
         self.change_all(vec![change])
     }
 
-    /// Asks for changes that become stable together, in this order, or fail together; none when too
-    /// many wait.
+    /// Requests changes that become stable together, in this order, or fail together; none when too
+    /// many are queued.
     pub fn change_all(&mut self, changes: Vec<RecordChange>) -> Option<ChangeTicket> {
         self.ask(|ticket| KeeperTask::Changes(ticket, changes))
     }
 
-    /// Asks for the records of another gateway, which is dead and fenced; none when too many wait.
+    /// Requests the records of another gateway, which is dead and fenced; none when too many
+    /// changes are queued.
     pub fn take_over(&mut self, gateway: &str) -> Option<ChangeTicket> {
         self.ask(|ticket| KeeperTask::TakeOver(ticket, gateway.to_owned()))
     }
 
     fn ask(&mut self, task: impl FnOnce(ChangeTicket) -> KeeperTask) -> Option<ChangeTicket> {
-        // Each has a place for its outcome.
+        // Each change has room for its outcome.
         if self.under_way >= QUEUE_LEN {
             return None;
         }
@@ -173,7 +174,7 @@ impl RecordKeeper {
         Some(ticket)
     }
 
-    /// The next change that is over. Asked until there is none, once per pass.
+    /// The next completed change. Called until there is none, once per pass.
     pub fn next_done(&mut self) -> Option<ChangeDone> {
         if self.under_way == 0 {
             return None;
@@ -191,7 +192,7 @@ impl Drop for RecordKeeper {
     fn drop(&mut self) {
         self.tasks = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there was printed when it happened.
+            // A panic in the thread was already printed.
             let _ = thread.join();
         }
     }
@@ -211,7 +212,7 @@ impl RecordsHere {
     }
 }
 
-/// Carries out tasks until nobody can ask any more.
+/// Executes tasks until the sender is gone.
 fn keep(mut records: Box<dyn Records>, queue: &Receiver<KeeperTask>, done: &Inbox<ChangeDone>) {
     let mut is_failing = false;
     let mut next = queue.recv().ok();
@@ -232,7 +233,7 @@ fn keep(mut records: Box<dyn Records>, queue: &Receiver<KeeperTask>, done: &Inbo
             let all: Vec<_> = asked.iter().flat_map(|(_, changes)| changes).cloned().collect();
             let outcome = records.apply(&all);
             report(&outcome, &mut is_failing);
-            // One that could never be carried out must not stop the others.
+            // An invalid change must not block the others.
             let is_alone = asked.len() == 1;
             for (ticket, changes) in asked {
                 let outcome = match &outcome {
@@ -267,7 +268,7 @@ fn tell(
     debug_assert!(put.is_ok(), "each change has a place for its outcome");
 }
 
-/// Says once that records are not kept, until they are again.
+/// Logs once that records cannot be stored, until they are again.
 fn report<T>(outcome: &Result<T, RecordError>, is_failing: &mut bool) {
     match outcome {
         Ok(_) => *is_failing = false,

@@ -1,72 +1,72 @@
-//! Client records as a log, in whatever holds octets under names.
+//! Client records as a log, in any storage of named byte strings.
 //!
-//! The state of all clients is in memory; the log is what a later boot makes it from. It is written
-//! afresh when a boot begins, when it has grown to several times what it says, and after an attempt
-//! to add to it that failed, for nobody knows what that has left.
+//! The state of all clients is in memory; a later boot restores it from the log. The log is
+//! rewritten when a boot begins, when it has grown to several times its live content, and after a
+//! failed append, whose remains are unknown.
 //!
-//! **Taking over** (several gateways, each with a log and a name): the taker notes it in its own
-//! log, puts its name in a marker beside the other's log, which only one can do, reads that log,
-//! writes the clients to its own, leaves the other nothing but its epoch, and says in the marker
-//! that it is done. Wherever it dies, its next boot goes on there. A gateway whose marker is there
-//! has been taken over; it starts again when the taker is done.
+//! **Takeover** (several gateways, each with a log and a name). The taker notes it in its own log
+//! and puts its name in a marker next to the other's log, which only one gateway can do. It reads
+//! that log, writes the clients to its own, leaves the other nothing but its epoch, and marks the
+//! takeover as done. If it dies at any point, its next boot continues there. A gateway with a
+//! marker has been taken over; it starts again when the taker is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::entry::{Chain, EntryKind, LogEntry, LoggedClient};
 use super::{Boot, CLIENTS_MAX, ClientRecord, OWNER_MAX, RecordChange, RecordError, Records};
 
-/// Octets that a log may have beyond its share.
+/// Bytes that a log may have beyond its share.
 const LOG_SLACK: usize = 64 << 10;
-/// A log is written afresh when it is so many times as long as what it says.
+/// A log is rewritten when it is this many times as long as its live content.
 const LOG_SHARE: usize = 4;
 
-/// Octets under names, to which only one gateway writes at a time.
+/// Named byte strings, which only one gateway writes at a time.
 pub trait LogHome: Send {
-    /// All octets under a name; none when there is none.
+    /// All bytes under a name; none if it does not exist.
     ///
     /// # Errors
-    /// When the storage does not say.
+    /// When the storage fails.
     fn read(&mut self, name: &str) -> Result<Option<Vec<u8>>, RecordError>;
 
-    /// Adds octets behind the first `at`, and makes them stable.
+    /// Appends bytes after the first `at`, and makes them stable.
     ///
     /// # Errors
-    /// When they may not be there, or only in part.
+    /// When they may be missing or incomplete.
     fn append(&mut self, name: &str, at: u64, octets: &[u8]) -> Result<(), RecordError>;
 
-    /// Puts octets in the place of all under a name, all at once, and makes them stable.
+    /// Replaces all bytes under a name atomically, and makes them stable.
     ///
     /// # Errors
-    /// When the old ones may be there.
+    /// When the old ones may remain.
     fn replace(&mut self, name: &str, octets: &[u8]) -> Result<(), RecordError>;
 
-    /// Puts octets under a name that has none, and makes them stable; false when it has some.
+    /// Stores bytes under a new name, and makes them stable; false when the name exists.
     ///
     /// # Errors
-    /// When they may not be there.
+    /// When they may be missing.
     fn create(&mut self, name: &str, octets: &[u8]) -> Result<bool, RecordError>;
 
-    /// Takes a name away.
+    /// Removes a name.
     ///
     /// # Errors
-    /// When it may be there.
+    /// When it may remain.
     fn remove(&mut self, name: &str) -> Result<(), RecordError>;
 }
 
-/// All that a log says.
+/// The content of a log.
 #[derive(Clone, Debug, Default)]
 struct LogState {
     /// The last boot.
     epoch: u32,
     clients: BTreeMap<Box<[u8]>, LoggedClient>,
-    /// The boot that last granted delegations to write, while they may be reclaimed.
+    /// The boot that last granted write delegations, while they may be reclaimed.
     write_delegations_in: Option<u32>,
-    /// Gateways that are being taken over.
+    /// Gateways whose takeover is in progress.
     taking: BTreeSet<Box<[u8]>>,
 }
 
 impl LogState {
-    /// The state that entries say, one after the other, and how many octets of them are whole.
+    /// The state after these entries, and the number of bytes in whole entries.
     fn replay(octets: &[u8]) -> (Self, usize) {
         let (mut state, mut at, mut chain) = (Self::default(), 0, 0);
         while let Some((entry, len, next)) =
@@ -95,7 +95,7 @@ impl LogState {
         }
     }
 
-    /// The shortest log that says all of this; and the checksum behind it.
+    /// The shortest log with this state, and its last checksum.
     fn log(&self) -> (Vec<u8>, Chain) {
         let (epoch, mut out, mut chain) = (self.epoch, Vec::new(), 0);
         let mut put = |epoch, kind| chain = LogEntry { epoch, kind }.emit(chain, &mut out);
@@ -117,7 +117,7 @@ impl LogState {
         clients.map(|client| client.record.clone()).collect()
     }
 
-    /// The entry of a change; none for one that changes nothing.
+    /// The entry of a change; none if it changes nothing.
     fn entry(&self, change: &RecordChange) -> Option<EntryKind> {
         Some(match change {
             RecordChange::Complete(record) => EntryKind::Client(LoggedClient {
@@ -152,14 +152,14 @@ impl LogState {
 #[derive(Debug)]
 pub struct RecordLog<H> {
     home: H,
-    /// The gateway, where there are several.
+    /// The gateway's name, if there are several.
     gateway: Option<String>,
     state: LogState,
     len: usize,
-    /// Octets of the shortest log when it was written afresh.
+    /// Bytes of the log when it was last rewritten.
     live_len: usize,
     chain: Chain,
-    /// True if the log has to be written afresh: nobody knows what it ends with.
+    /// True if the log has to be rewritten because its end is unknown.
     is_unsure: bool,
     is_begun: bool,
 }
@@ -170,11 +170,11 @@ impl<H: LogHome> RecordLog<H> {
         Self::with_name(home, None)
     }
 
-    /// The log of one of several gateways, each with a name that no other has: letters, digits,
-    /// dots, hyphens and underscores.
+    /// The log of one of several gateways, each with a unique name: letters, digits, dots, hyphens
+    /// and underscores.
     ///
     /// # Errors
-    /// [`RecordError::Unfit`] for a name that is none.
+    /// [`RecordError::Unfit`] for an invalid name.
     pub fn shared(home: H, gateway: &str) -> Result<Self, RecordError> {
         check_gateway(gateway)?;
         Ok(Self::with_name(home, Some(gateway.to_owned())))
@@ -197,7 +197,7 @@ impl<H: LogHome> RecordLog<H> {
         self.gateway.as_deref().map_or_else(|| "clients".to_owned(), log_of)
     }
 
-    /// Writes the log afresh, with this state.
+    /// Rewrites the log with this state.
     fn rewrite(&mut self, state: LogState) -> Result<(), RecordError> {
         let (octets, chain) = state.log();
         self.is_unsure = true;
@@ -208,7 +208,7 @@ impl<H: LogHome> RecordLog<H> {
         Ok(())
     }
 
-    /// Adds entries to the log and to the state.
+    /// Appends entries to the log and applies them to the state.
     fn add(&mut self, kinds: Vec<EntryKind>) -> Result<(), RecordError> {
         let epoch = self.state.epoch;
         let entries: Vec<_> = kinds.into_iter().map(|kind| LogEntry { epoch, kind }).collect();
@@ -230,7 +230,7 @@ impl<H: LogHome> RecordLog<H> {
         Ok(())
     }
 
-    /// Refuses to go on once another gateway has taken over.
+    /// Fails once another gateway has taken over.
     fn must_be_ours(&mut self) -> Result<(), RecordError> {
         match &self.gateway {
             Some(gateway) if self.home.read(&marker_of(gateway))?.is_some() => {
@@ -240,7 +240,7 @@ impl<H: LogHome> RecordLog<H> {
         }
     }
 
-    /// Lets a gateway that was taken over begin again, once the taker is done.
+    /// Restarts a gateway that was taken over, once the taker is done.
     fn come_back(&mut self) -> Result<(), RecordError> {
         let Some(gateway) = &self.gateway else { return Ok(()) };
         match self.home.read(&marker_of(gateway))? {
@@ -252,7 +252,7 @@ impl<H: LogHome> RecordLog<H> {
         }
     }
 
-    /// Takes over, or goes on with it.
+    /// Takes over, or continues a takeover.
     fn finish_taking(&mut self, gateway: &str, own: &str) -> Result<(), RecordError> {
         let name = log_of(gateway);
         let octets = self.home.read(&name)?.unwrap_or_default();
@@ -262,7 +262,7 @@ impl<H: LogHome> RecordLog<H> {
             let is_here =
                 state.clients.get(&owner).is_some_and(|own| own.complete_in == state.epoch);
             if !is_here {
-                // Of no boot of this gateway's: forgotten at the end of its grace period.
+                // Complete in no boot of this gateway: forgotten at the end of its grace period.
                 state.clients.insert(owner, LoggedClient { complete_in: 0, ..client });
             }
         }
@@ -279,7 +279,7 @@ impl<H: LogHome> RecordLog<H> {
         self.add(vec![EntryKind::TakenOver(gateway.as_bytes().into())])
     }
 
-    /// Goes on with what an earlier boot had begun to take over.
+    /// Continues takeovers that an earlier boot began.
     fn resume_taking(&mut self) -> Result<(), RecordError> {
         let Some(own) = self.gateway.clone() else { return Ok(()) };
         for gateway in self.state.taking.clone() {
@@ -295,7 +295,7 @@ impl<H: LogHome> RecordLog<H> {
     }
 }
 
-/// The words of a marker behind the taker's name.
+/// The words of a marker after the taker's name.
 const BEGUN: &[u8] = b" begun";
 const DONE: &[u8] = b" done";
 
@@ -352,7 +352,7 @@ impl<H: LogHome> Records for RecordLog<H> {
             return Err(RecordError::Full);
         }
         self.must_be_ours()?;
-        // Each change is judged by what those before it leave.
+        // Each change is checked against the state after the earlier ones.
         let mut after = self.state.clone();
         let (mut kinds, epoch) = (Vec::new(), after.epoch);
         for change in changes {

@@ -1,4 +1,4 @@
-//! Persistent records of clients: which of them may reclaim their state after a restart (RFC 8881
+//! Persistent records of the clients that may reclaim their state after a restart (RFC 8881
 //! §8.4.2–8.4.3).
 //!
 //! | when | [`RecordChange`] | stable before |
@@ -11,21 +11,21 @@
 //! | the first write delegation of a boot | `WriteDelegations` | its OPEN's reply |
 //! | the end of the grace period | `EndGrace` | the first state that is no reclaim |
 //!
-//! [`Records::begin`] starts a boot: its epoch is greater than all before, stable, and fit to be
+//! [`Records::begin`] starts a boot. Its epoch is stable, greater than all before, and serves as
 //! the high half of client IDs and session IDs; with it come the clients that may reclaim. Until
 //! [`RecordChange::EndGrace`] they stay recorded, so that a second crash within the grace period
 //! loses none.
 //!
-//! **Changes are repeatable.** When [`Records::apply`] fails, nothing of what it was given may be
-//! relied on, and nothing older is forgotten: the caller tells its clients to wait
-//! (NFS4ERR_DELAY), and gives the same changes again. It waits for the storage, so shards leave it
-//! to a [`RecordKeeper`], which makes one sync serve all changes that wait.
+//! **Changes are repeatable.** When [`Records::apply`] fails, none of its changes may be relied on,
+//! and nothing older is lost: the caller answers NFS4ERR_DELAY, and submits the same changes again.
+//! It waits for the storage, so shards use a [`RecordKeeper`], which makes one sync serve all
+//! queued changes.
 //!
 //! **Homes** of the log ([`RecordLog`]): a file of the state directory, for one gateway; a
-//! directory that several gateways share ([`FileHome`]); objects of RADOS ([`RadosHome`]). Where
-//! they share, one takes over the records of another that is dead and fenced
-//! ([`Records::take_over`]); the dead one, should it live, is told so at its next change
-//! ([`RecordError::TakenOver`]) and must serve no state any more.
+//! directory shared by several gateways ([`FileHome`]); objects of RADOS ([`RadosHome`]). Gateways
+//! that share one can take over the records of another that is dead and fenced
+//! ([`Records::take_over`]). If that one is alive, its next change fails
+//! ([`RecordError::TakenOver`]), and it must serve no more state.
 
 mod entry;
 mod file;
@@ -44,23 +44,23 @@ use std::{fmt, hash::Hasher as _, io};
 
 use siphasher::sip::SipHasher24;
 
-/// Octets of a client owner at most (RFC 8881 §3.1).
+/// Bytes of a client owner at most (RFC 8881 §3.1).
 pub const OWNER_MAX: usize = 1024;
-/// Clients that are recorded at most.
+/// Recorded clients at most.
 pub const CLIENTS_MAX: usize = 16_384;
 
-/// The user by whom a client made its client ID: only he may claim it again (RFC 8881 §2.10.8.3).
+/// The user that created a client ID, and who alone may claim it again (RFC 8881 §2.10.8.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedPrincipal {
-    /// The flavor of his credential (RFC 5531 §8.2).
+    /// The flavor of the user's credential (RFC 5531 §8.2).
     pub flavor: u32,
     /// The user, after squashing.
     pub uid: u32,
 }
 
-/// Mark of the host that a client's record was made from: 31 bits of a hash under the client's
-/// verifier, so that only a host that has the verifier can look for addresses with the same mark.
-/// Zero is the mark of a record of an earlier version, which names no host.
+/// Mark of the host that created a client's record: 31 bits of a hash under the client's verifier,
+/// so that only a host that has the verifier can search for addresses with the same mark. Zero
+/// marks a record of an earlier version, which names no host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OriginMark(u32);
 
@@ -76,8 +76,8 @@ impl OriginMark {
         Self(((hasher.finish() >> 33) as u32).max(1))
     }
 
-    /// Returns true if a record with this mark was made from the host with the `other` one, or may
-    /// have been.
+    /// Returns true if the record with this mark came, or may have come, from the host with the
+    /// `other` mark.
     pub fn allows(self, other: Self) -> bool {
         self.0 == 0 || self == other
     }
@@ -96,13 +96,13 @@ impl OriginMark {
 /// A client that may have state to reclaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRecord {
-    /// Its owner string, at most [`OWNER_MAX`] octets.
+    /// Its owner string, at most [`OWNER_MAX`] bytes.
     pub owner: Box<[u8]>,
-    /// Its verifier: another one means that the client itself began anew.
+    /// Its verifier: another one means that the client restarted.
     pub verifier: [u8; 8],
-    /// By whom it was made.
+    /// The user that created it.
     pub principal: RecordedPrincipal,
-    /// The host that it was made from.
+    /// The host that created it.
     pub origin: OriginMark,
 }
 
@@ -111,41 +111,41 @@ pub struct ClientRecord {
 pub enum RecordChange {
     /// A client has no more to reclaim, and may have state from here on.
     Complete(ClientRecord),
-    /// A client's state was taken away: it may reclaim none of this epoch.
+    /// A client's state was revoked: it may reclaim none of this epoch.
     Forbid(Box<[u8]>),
     /// A client has acknowledged that loss, and may reclaim the rest, if it was complete.
     Allow(Box<[u8]>),
     /// A client is gone, with its state, or has none.
     Remove(Box<[u8]>),
-    /// Delegations to write are granted in this epoch.
+    /// Write delegations are granted in this epoch.
     WriteDelegations,
-    /// Nobody may reclaim any more: clients that are not complete in this epoch are forgotten.
+    /// Reclaiming ends: clients that are not complete in this epoch are forgotten.
     EndGrace,
 }
 
-/// The beginning of a boot, and what earlier ones left.
+/// The beginning of a boot, and the state left by earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Boot {
     /// Number of this boot: greater than that of each before it, and never 0.
     pub epoch: u32,
     /// Clients that may reclaim. Without any there is no grace period.
     pub clients: Vec<ClientRecord>,
-    /// True if delegations to write may have been held when the last boot ended.
+    /// True if write delegations may have been held when the last boot ended.
     pub had_write_delegations: bool,
-    /// Octets at the end of the log that were no whole record: its writer died there.
+    /// Bytes at the end of the log after the last whole record: its writer died there.
     pub torn_octets: u64,
 }
 
-/// Why records were not kept.
+/// Reason why records were not stored.
 #[derive(Debug)]
 pub enum RecordError {
-    /// Another gateway has taken over: this one has no records any more, and must give no state.
+    /// Another gateway has taken over: this one has no more records, and must grant no state.
     TakenOver,
     /// [`CLIENTS_MAX`] clients are recorded.
     Full,
-    /// An owner is too long, or nobody has such records to take over.
+    /// An owner is too long, or there are no such records to take over.
     Unfit(&'static str),
-    /// The storage failed: try again.
+    /// The storage failed: retry.
     Storage(io::Error),
 }
 
@@ -176,17 +176,17 @@ pub trait Records: Send {
     /// Begins a boot. Called once, before anything else.
     ///
     /// # Errors
-    /// As the storage says: nothing may be served then.
+    /// The storage's error; nothing may be served then.
     fn begin(&mut self) -> Result<Boot, RecordError>;
 
-    /// Carries out changes in their order, and makes them stable together.
+    /// Applies changes in order, and makes them stable together.
     ///
     /// # Errors
-    /// When one of them is not known to be stable: all of them are to be given again.
+    /// When the storage fails, so that all of them have to be submitted again.
     fn apply(&mut self, changes: &[RecordChange]) -> Result<(), RecordError>;
 
-    /// Makes the records of another gateway, which is dead and fenced, those of this one: its
-    /// clients may reclaim here. Returns them.
+    /// Takes over the records of another gateway, which is dead and fenced: its clients may reclaim
+    /// here. Returns them.
     ///
     /// # Errors
     /// [`RecordError::Unfit`] when it has none, or another gateway has taken them.

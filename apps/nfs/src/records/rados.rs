@@ -1,20 +1,20 @@
-//! Client records in objects of RADOS, which all gateways of a Ceph cluster see.
+//! Client records in objects of RADOS, visible to all gateways of a Ceph cluster.
 
 use stag_ceph::{Errno, Existence, RadosPool};
 
 use super::{LogHome, RecordError};
 
-/// Octets of the longest object that is read: far above what any log is.
+/// Bytes of the longest object that is read: far above the size of any log.
 const OBJECT_MAX: usize = 256 << 20;
 
-/// A namespace of a pool whose objects have the names.
+/// A namespace of a pool with an object per name.
 #[derive(Debug)]
 pub struct RadosHome {
     pool: RadosPool,
 }
 
 impl RadosHome {
-    /// The namespace, which only gateways use.
+    /// Uses the namespace, which must be reserved for gateways.
     pub const fn new(pool: RadosPool) -> Self {
         Self { pool }
     }

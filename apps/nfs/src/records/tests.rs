@@ -1,4 +1,4 @@
-//! Client records in each home: what a later boot finds, whatever was cut or failed.
+//! Client records in each home: the state found by a later boot, after any cut or failure.
 
 use super::*;
 use crate::store::ceph::tests::CephPlace;
@@ -9,16 +9,16 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Octets under names in memory, which fail on demand as a full disk does: in the middle.
+/// Named byte strings in memory, which fail on demand like a full disk: in the middle.
 #[derive(Clone, Debug, Default)]
 struct FaultyHome(Arc<Mutex<FaultyOctets>>);
 
 #[derive(Debug, Default)]
 struct FaultyOctets {
     files: BTreeMap<String, Vec<u8>>,
-    /// Steps that succeed before all fail; none: no end.
+    /// Steps that succeed before all fail; none: no limit.
     steps_left: Option<usize>,
-    /// Octets of an append that are there although it fails.
+    /// Bytes of an append that are stored although it fails.
     left_behind: usize,
 }
 
@@ -176,7 +176,7 @@ fn one_that_has_acknowledged_it_reclaims_the_rest_unless_it_was_not_complete() {
     log.apply(&[complete("a"), complete("b"), forbid.clone(), allow.clone()]).unwrap();
     let (mut log, boot) = begun(home.clone());
     assert_eq!(names(&boot.clients), ["a", "b"]);
-    // In this epoch it has not taken back all that it had when the grace period ends.
+    // In this epoch it has not reclaimed all its state when the grace period ends.
     log.apply(&[complete("b"), forbid, allow.clone(), RecordChange::EndGrace]).unwrap();
     log.apply(&[allow]).unwrap();
     assert_eq!(names(&begun(home).1.clients), ["b"]);
@@ -390,7 +390,7 @@ fn gateways_share_records_in_rados() {
     let home = tempfile::tempdir().unwrap();
     let place = CephPlace::fake(&home);
     gateways_share_a_pool(&|| pool(fake_library(), &place, "records"));
-    // A namespace keeps objects from those of others.
+    // A namespace separates objects from those of others.
     let other = pool(fake_library(), &place, "other");
     other.write("x", b"octets", None, Existence::Refused).unwrap();
     assert_eq!(other.write("x", b"", None, Existence::Refused), Err(Errno::EXIST));
