@@ -1,4 +1,4 @@
-//! TLS of Linux, for sessions of RPC over TCP (module `tls`).
+//! Kernel TLS of Linux for sessions of RPC over TCP (module `tls`).
 
 use stag_engine::tls::{DirectionKey, KernelTls, SessionKeys};
 use stag_nfs_os::tls_records::{
@@ -10,17 +10,17 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-/// The system's TLS, which is there.
+/// The system's TLS, known to be available.
 #[derive(Debug)]
 pub struct LinuxTls(());
 
 static LINUX: LinuxTls = LinuxTls(());
 
 impl LinuxTls {
-    /// Looks for it, by connections of this process with itself.
+    /// Probes for it by connecting this process to itself.
     ///
     /// # Errors
-    /// As the system refuses it: `ENOENT` where it has no such module.
+    /// The system's error: `ENOENT` if it has no such module.
     pub fn open() -> io::Result<&'static Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         for key in [&[0; 16][..], &[0; 32]] {

@@ -1,4 +1,4 @@
-//! An app whose connections are logged, and that tells its stages where it may.
+//! An app wrapper that logs connections, and reports stages where permitted.
 
 use crate::EventRate;
 use stag_engine::{
@@ -15,7 +15,7 @@ pub struct Logged<A> {
     app: A,
     /// Scheme of the app's fabric.
     scheme: &'static str,
-    /// True if any peer that asks is told how long calls take.
+    /// True if any peer may query how long calls take.
     tells_stages: bool,
     peers: HashMap<PeerId, LoggedPeer>,
     /// Connections that begin and end.
@@ -38,7 +38,7 @@ impl<A> Logged<A> {
         Self { app, scheme, tells_stages, peers: HashMap::new(), changes, refusals }
     }
 
-    /// True while events were left out of the log, and are to be told in a pass that comes.
+    /// True while suppressed log events await a report in a later pass.
     const fn has_left_out(&self) -> bool {
         self.changes.has_left_out() || self.refusals.has_left_out()
     }
@@ -127,7 +127,7 @@ impl<A: App> App for Logged<A> {
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        // Without it this is one comparison.
+        // Without tracing this is one comparison.
         if LevelFilter::current() == LevelFilter::TRACE {
             log_call(&call);
         }
@@ -138,7 +138,7 @@ impl<A: App> App for Logged<A> {
 
     #[inline(always)]
     fn on_null(&mut self, call: NullHeader) -> bool {
-        // Where calls are told one by one, `on_call` tells this one, too.
+        // If calls are logged one by one, `on_call` logs this one, too.
         LevelFilter::current() != LevelFilter::TRACE && self.app.on_null(call)
     }
 
@@ -222,7 +222,7 @@ mod tests {
         for wants in [false, true] {
             let mut logged = Logged::new(Idle(wants), "sim", false);
             assert_eq!(logged.wants_idle_passes(), wants);
-            // What is left out of the log is told in one of them.
+            // A later pass reports the suppressed events.
             while logged.changes.allows(Time(0)) {}
             assert!(logged.wants_idle_passes());
         }

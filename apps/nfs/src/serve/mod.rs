@@ -1,4 +1,4 @@
-//! A server's shards: each is built on its core, says what it is made of, and runs until it is told
+//! A server's shards: each is built on its core, reports its resources, and runs until it is asked
 //! to stop.
 
 mod kernel_tls;
@@ -33,7 +33,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The name of a procedure, as its specification has it; its number where the gateway has no such
+/// The name of a procedure in its specification; its number if the gateway does not serve the
 /// program.
 pub fn procedure_name(program: u32, version: u32, procedure: u32) -> String {
     let name = match (program, version) {
@@ -51,11 +51,11 @@ pub fn procedure_name(program: u32, version: u32, procedure: u32) -> String {
 /// The source of a shard's store.
 #[derive(Clone, Debug)]
 pub enum StoreSource {
-    /// Directories, which all shards serve.
+    /// Directories served by all shards.
     Files(Arc<SharedFiles>),
-    /// Directories of a Ceph file system, which all shards serve.
+    /// Directories of a Ceph file system served by all shards.
     Ceph(CephBackend),
-    /// Memory, which the first shard has, and for which the others ask it.
+    /// Memory owned by the first shard, which executes the calls of the others.
     Memory(memory::MemoryConfig),
 }
 
@@ -71,9 +71,9 @@ impl StoreSource {
 pub struct Copied {
     /// Files, directories and links.
     pub objects: u64,
-    /// Octets of files.
+    /// Bytes of files.
     pub octets: u64,
-    /// Objects that memory cannot hold, of kinds that it does not have.
+    /// Objects of kinds that memory does not support.
     pub left_out: u64,
 }
 
@@ -84,42 +84,42 @@ pub struct Started {
     pub fabric: FabricGroup,
     /// The name of the RDMA device; none on a fabric without one.
     pub device: Option<String>,
-    /// Sentences about what that device lacks.
+    /// Sentences about features that the device lacks.
     pub notices: Vec<String>,
     /// The address of NFS and MOUNT over TCP.
     pub tcp: Option<SocketAddr>,
     /// Its two pools.
     pub budgets: [Budget; 2],
-    /// RDMA connections at a time.
+    /// Maximum RDMA connections.
     pub connections: usize,
     /// Receives.
     pub receives: usize,
-    /// Receives that one connection gets, at most.
+    /// Maximum receives of one connection.
     pub grant: u32,
-    /// TCP connections at a time.
+    /// Maximum TCP connections.
     pub streams: usize,
     /// Its part of the duplicate request cache.
     pub duplicates: drc::ReplyCacheBudget,
-    /// Memory of a store in memory.
+    /// Memory of an in-memory store.
     pub memory: Option<Budget>,
-    /// Objects that a store in memory began with.
+    /// Objects initially copied to an in-memory store.
     pub copied: Option<Copied>,
-    /// The reason for which threads, and no io_uring, bring READs from the disk.
+    /// The reason why threads, instead of io_uring, read from the disk.
     pub ring_fault: Option<io::Error>,
-    /// Helpers work on the shard's own core, so that it never polls without work.
+    /// True if helpers work on the shard's own core, so that it never polls without work.
     pub is_beside_helpers: bool,
 }
 
-/// Reason for which a shard does not run.
+/// Reason why a shard does not run.
 #[derive(Debug)]
 pub enum ServeError {
     /// The store cannot be opened.
     Store(StartError),
-    /// The system gives no random numbers.
+    /// The system returned no random numbers.
     Random(io::Error),
     /// The addresses cannot be divided among shards.
     Address(String),
-    /// An address cannot be listened at.
+    /// Listening at an address failed.
     Listen {
         /// The address.
         at: String,
@@ -161,11 +161,11 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-/// The properties of version 4 for a server that starts: its identity is that of its file handles,
-/// where these outlive it. `boot` is the number of this boot, where boots are counted.
+/// The version 4 configuration of a starting server: its identity is that of its file handles, if
+/// these outlive it. `boot` is the number of this boot, if boots are counted.
 ///
 /// # Errors
-/// When the system gives no random numbers.
+/// When the system returns no random numbers.
 pub fn nfs4_config(
     source: &StoreSource,
     lease_seconds: u16,
@@ -185,7 +185,7 @@ pub fn nfs4_config(
         StoreSource::Ceph(backend) => backend.identity(),
         StoreSource::Memory(_) => own,
     };
-    // Whoever changes a file on the host is not seen.
+    // Changes by local programs go unnoticed.
     let delegations = match source {
         StoreSource::Memory(_) => DelegationPolicy::ReadWrite,
         _ => DelegationPolicy::Never,

@@ -1,4 +1,4 @@
-//! Client records of a server that starts: a log in its state directory (RFC 8881 §8.4.3).
+//! Client records at the start of a server: a log in its state directory (RFC 8881 §8.4.3).
 
 use std::{path::Path, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::{
     state::StartError,
 };
 
-/// The file of the lease that clients of earlier boots may have been told.
+/// The file of the longest lease announced to clients of earlier boots.
 const LEASE_FILE: &str = "lease";
 
-/// Begins a boot on the records of a state directory, which is locked already. `lease` is that of
+/// Begins a boot on the records of a state directory, which is already locked. `lease` is that of
 /// this boot.
 ///
 /// # Errors
-/// A sentence when the records cannot be read or written: without them nobody could reclaim.
+/// A sentence when the records cannot be read or written: without them no client could reclaim.
 pub fn start_records(state_dir: &Path, lease: Duration) -> Result<Nfs4Records, ServeError> {
     begin(state_dir, lease).map_err(|error| {
         ServeError::Store(StartError(format!(
@@ -34,8 +34,8 @@ fn begin(state_dir: &Path, lease: Duration) -> Result<Nfs4Records, RecordError> 
     Ok(Nfs4Records { boot, keeper, grace })
 }
 
-/// The time for reclaims: no shorter than the lease that any listed client was told. The longest is
-/// remembered until nobody has to reclaim.
+/// The grace period: no shorter than any lease announced to a listed client. The longest lease is
+/// stored until no client has to reclaim.
 fn grace(home: &mut impl LogHome, boot: &Boot, lease: Duration) -> Result<Duration, RecordError> {
     let told = home.read(LEASE_FILE)?.unwrap_or_default();
     let told = std::str::from_utf8(&told).ok().and_then(|text| text.trim().parse().ok());

@@ -1,5 +1,5 @@
-//! One shard on its core: it is built there, says what it is made of, runs until it is told to
-//! stop, and leaves its counters.
+//! One shard on its core: it is built there, reports its resources, runs until it is asked to stop,
+//! and returns its counters.
 
 use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged};
 use crate::{
@@ -30,14 +30,14 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
-/// READs that wait for the disk with a buffer of theirs, at most; and no more than a quarter of the
-/// large ones. Helpers bring the rest.
+/// READs that wait for the disk with a buffer, at most; and no more than a quarter of the large
+/// buffers. Helpers serve the rest.
 const RING_READS: usize = 48;
-/// The time within which a connection over TCP brings its first call. Clients connect when they
-/// have something to call.
+/// The time within which a TCP connection must send its first call. Clients connect when they have
+/// a call to make.
 const FIRST_CALL_WITHIN: Duration = Duration::from_secs(30);
 
-/// The programs whose procedures are told apart where time is told.
+/// The programs whose procedures are timed separately.
 const WATCHED: [WatchedProgram; 2] = [
     WatchedProgram {
         program: v3::PROGRAM,
@@ -51,18 +51,18 @@ const WATCHED: [WatchedProgram; 2] = [
     },
 ];
 
-/// The connections that one shard promises, by the descriptors that it may have.
+/// The connections guaranteed to one shard by its share of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionShare {
     /// Connections over a fabric whose connections take descriptors.
     pub connections: usize,
     /// Connections of RPC over TCP.
     pub streams: usize,
-    /// Set-ups that have not got to a connection, of an iWARP listener.
+    /// Half-open connections of an iWARP listener.
     pub half_open: usize,
-    /// Peers that are heard while all connections are taken.
+    /// Peers accepted while all connections are in use.
     pub spare: usize,
-    /// Processes at a time over shared memory.
+    /// Concurrent processes over shared memory.
     pub links: usize,
 }
 
@@ -71,12 +71,12 @@ pub struct ConnectionShare {
 pub struct NfsVersions {
     /// Version 3.
     pub three: bool,
-    /// Versions 4.1 and 4.2: their clients and state are the first shard's. The others carry out
-    /// what needs no change of state, and forward the rest.
+    /// Versions 4.1 and 4.2: the first shard owns their clients and state. The others execute
+    /// operations that change no state, and forward the rest.
     pub four: Option<Nfs4Config>,
 }
 
-/// A shard that is to run: its store, its addresses, and what it may take.
+/// The parameters of a shard: its store, its addresses, and its limits.
 pub struct ServeShard {
     /// Its number among all shards.
     pub index: usize,
@@ -86,19 +86,19 @@ pub struct ServeShard {
     pub fabric: FabricGroup,
     /// Connections on RDMA devices.
     pub rdma: LinkSettings,
-    /// Users whose processes may connect by shared memory, beside our own and root.
+    /// Users whose processes may connect by shared memory, in addition to our own and root.
     pub shm_allow: Vec<u32>,
     /// The address of NFS and MOUNT over TCP.
     pub tcp: Option<SocketAddr>,
-    /// Sockets of a service manager to listen by.
+    /// Sockets passed by a service manager to listen on.
     pub passed: PassedListeners,
     /// TLS of calls over TCP (RFC 9289).
     pub tls: Option<Arc<ServerTls>>,
     /// Shards that listen at the same addresses, this one included.
     pub places: usize,
-    /// Shards that listen there, if the caller's address decides which of them it gets.
+    /// Number of shards that listen there, if the caller's address selects the shard.
     pub steered: Option<u32>,
-    /// Makes the judge of peers, over the fabric and over TCP.
+    /// Creates the admission check for peers, over the fabric and over TCP.
     pub admission: Arc<dyn Fn(Over) -> Admission + Send + Sync>,
     /// Lists and limits of connections.
     pub policy: Arc<dyn ConnectionPolicy>,
@@ -108,46 +108,46 @@ pub struct ServeShard {
     pub sizes: ShardSizes,
     /// Its part of the process' descriptors.
     pub share: ConnectionShare,
-    /// Tell clients while they connect what they may send.
+    /// True to announce to connecting clients what they may send.
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
-    /// One call in so many is watched from stage to stage.
+    /// Traces one in this many calls from stage to stage.
     pub sample: u32,
-    /// Whoever asks is told how long calls take.
+    /// True if any peer may query how long calls take.
     pub tells_stages: bool,
     /// The source of its store.
     pub source: StoreSource,
     /// Versions of NFS.
     pub nfs: NfsVersions,
-    /// Records of the clients of version 4, where there are some.
+    /// Records of version 4 clients, if any.
     pub records: Option<Nfs4Records>,
-    /// Exports that nobody but this server changes: version 4 gives delegations of their files.
+    /// Exports that only this server changes: version 4 grants delegations of their files.
     pub exclusive: Vec<String>,
-    /// Exports that programs of the host change, too, and whose files are watched while they are
+    /// Exports that local programs change, too, and whose files are watched while they are
     /// delegated.
     pub watched: Vec<String>,
-    /// Its part of version 4 on several shards; none where one shard serves it.
+    /// Its part of version 4 on several shards; none if one shard serves it.
     pub link: Option<Nfs4Link>,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
-    /// Its way to the helpers, if its store has any.
+    /// Its access to the helpers, if its store has any.
     pub helpers: Option<Helpers>,
-    /// Its part of a memory that several shards serve.
+    /// Its part of a memory served by several shards.
     pub memory: Option<MemoryMail>,
     /// The process' clock.
     pub clock: Clock,
-    /// Hears when the shard rests and works.
+    /// Notified when the shard rests and works.
     pub rest: Option<Arc<dyn RestListener>>,
-    /// Hears when the device is gone.
+    /// Notified when the device is gone.
     pub outage: OutageReport,
 }
 
-/// A shard, and what it says of itself.
+/// A shard, and its report.
 type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Started);
 
 impl ServeShard {
-    /// Builds the shard, calls `ready`, and runs until it is told to stop.
+    /// Builds the shard, calls `ready`, and runs until it is asked to stop.
     pub fn run(
         mut self,
         control: &Control<Snapshot<GatewayReport>>,
@@ -182,8 +182,8 @@ impl ServeShard {
                 }
                 let home = match mail {
                     Some(MemoryMail::Guest(mail)) => {
-                        // The first shard has the files, and carries out all of version 4: the
-                        // mail to it takes fewer calls than the letters of compounds.
+                        // The first shard has the files and executes all of version 4: this takes
+                        // fewer calls by mail than forwarding compounds would.
                         self.nfs.four = None;
                         return self.run_with(RemoteStore::in_memory(mail), notes, control, ready);
                     }
@@ -216,7 +216,7 @@ impl ServeShard {
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
         let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
-        // A shard that is not the first one has sessions lent.
+        // A shard other than the first borrows sessions.
         if let Some(config) = self.nfs.four {
             gateway = gateway.with_nfs4(config);
         }
@@ -277,12 +277,12 @@ impl ServeShard {
         at.visit(Start { shard, at: &at, settings, config, gateway, notes, control, ready })
     }
 
-    /// RDMA connections at a time: only those over TCP take descriptors.
+    /// RDMA connections at a time: only iWARP's, over TCP, take descriptors.
     fn connections(&self) -> usize {
         if self.fabric.info().is_over_tcp { self.share.connections } else { self.sizes.connections }
     }
 
-    /// READs that wait for the disk with a buffer of theirs.
+    /// READs that wait for the disk with a buffer.
     fn ring_reads(&self) -> u16 {
         let [_, _, large] = self.sizes.slots;
         u16::try_from(RING_READS.min(large / 4).max(1)).unwrap_or(u16::MAX)
@@ -292,7 +292,7 @@ impl ServeShard {
         ServeError::Memory { index: self.index, error }
     }
 
-    /// Waits for callers over TCP, by the socket that was passed for the address if there is one.
+    /// Listens for TCP callers, on the socket passed for the address if there is one.
     fn listen_tcp<P: Fabric, S: Store>(
         &self,
         shard: &mut Shard<P, Logged<Gateway<S>>>,
@@ -308,7 +308,7 @@ impl ServeShard {
         })
     }
 
-    /// A shard that listens; and what it says of itself, but for the store.
+    /// A listening shard, and its report without the store's part.
     fn build<P: Fabric, S: Store>(
         &self,
         fabric: P,
@@ -359,18 +359,18 @@ impl ServeShard {
     }
 }
 
-/// Has the address of a caller decide which of so many shards it gets.
+/// Selects a caller's shard, among this number, by the caller's address.
 fn steering(shards: u32) -> Steering {
     Steering::new(shards, place_of, |listener, shards| Ok(steer_by_source(listener, shards)?))
 }
 
-/// Facts about a store that is open.
+/// Facts about an open store.
 #[derive(Debug, Default)]
 struct StoreNotes {
     memory: Option<Budget>,
     copied: Option<Copied>,
     ring_fault: Option<io::Error>,
-    /// Helpers make the calls, on the core of this shard: one that spins keeps them from it.
+    /// True if helpers execute calls on this shard's core: a spinning shard keeps them from it.
     is_beside_helpers: bool,
 }
 
@@ -389,7 +389,7 @@ struct Start<'a, S, R> {
 impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
     type Output = Result<Snapshot<GatewayReport>, ServeError>;
 
-    /// Builds the shard, says that it is ready, and runs it until it is told to stop.
+    /// Builds the shard, reports that it is ready, and runs it until it is asked to stop.
     fn visit<P: Fabric>(self, _: P::Address) -> Self::Output {
         let Self { shard: plan, at, settings, config, gateway, notes, control, ready } = self;
         let at = P::only(at.addresses());

@@ -1,25 +1,25 @@
-//! Sizes of one shard of a server (DESIGN D14): its tables, its buffers, and its patience.
+//! Sizes of one shard of a server (DESIGN D14): its tables, its buffers, and its time limits.
 
 use stag_engine::{Allowed, Config, ConfigFault, Spin};
 use std::time::Duration;
 
-/// RDMA connections of one shard, if its descriptors allow as many.
+/// RDMA connections of one shard, if it has enough descriptors.
 pub const CONNECTIONS: usize = 1_024;
-/// Its TCP connections.
+/// TCP connections of one shard.
 pub const STREAMS: usize = 1_024;
-/// Receives of one shard: one call at a time for each connection, and many for those that use them.
+/// Receives of one shard: one call at a time for each connection, and more for busy ones.
 const RECEIVES: usize = 4_160;
 const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
 /// Calls over TCP at a time.
 const STREAM_CALLS: usize = 1_024;
-/// Calls of ours: callbacks of version 4.
+/// The server's own calls: version 4 callbacks.
 const OUTBOUND: usize = 512;
-/// Callbacks that one client has at a time, as with Linux' server: receives are reserved for them.
+/// Concurrent callbacks of one client, as with Linux' server: receives are reserved for them.
 const CALLBACKS: u32 = 2;
-/// Slots of each class at least: several calls at a time have what one of them can need.
+/// Minimum slots of each class, sufficient for several calls at a time.
 const SLOTS_MIN: [usize; 3] = [256, 16, 16];
 
-/// Sizes of one shard. `Default` has those of a server that was told nothing.
+/// Sizes of one shard. `Default` has those of a server without settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardSizes {
     /// Connections over its fabric at a time.
@@ -57,20 +57,20 @@ impl Default for ShardSizes {
 }
 
 impl ShardSizes {
-    /// As many receives as so many connections need, and places for the calls in them.
+    /// Sets the receives required for `connections`, and table entries for their calls.
     #[must_use]
     pub fn for_connections(self, connections: usize) -> Self {
         let receives = connections.saturating_mul(4).max(RECEIVES);
         Self { connections, ..self.with_receives(receives) }
     }
 
-    /// So many receives, and places for the calls in them.
+    /// Sets the number of receives, and table entries for their calls.
     #[must_use]
     pub fn with_receives(self, receives: usize) -> Self {
         Self { receives, calls: receives.saturating_add(STREAM_CALLS), ..self }
     }
 
-    /// Slots of all classes that together have about `octets`, in the usual proportion.
+    /// Sets slots of all classes with a total of about `octets` bytes, in the default proportion.
     #[must_use]
     pub fn with_buffers(self, octets: usize) -> Self {
         let usual = Config::default();
@@ -101,12 +101,12 @@ impl ShardSizes {
         }
     }
 
-    /// Octets of the buffers of one shard.
+    /// Bytes of the buffers of one shard.
     pub fn octets(&self) -> usize {
         self.config(0).octets()
     }
 
-    /// Octets of the slots alone.
+    /// Bytes of the slots alone.
     pub fn slot_octets(&self) -> usize {
         self.config(0).classes().iter().map(|class| class.slot_len * class.count).sum()
     }
@@ -114,7 +114,7 @@ impl ShardSizes {
     /// Checks that the sizes agree with each other.
     ///
     /// # Errors
-    /// A sentence that names the size by its flag, and a value that would do.
+    /// A sentence that names the size by its flag, and a valid value.
     pub fn check(&self) -> Result<(), String> {
         if let Some(least) = self.too_few_slots() {
             return Err(format!(
@@ -123,7 +123,7 @@ impl ShardSizes {
                 least.div_ceil(1 << 10)
             ));
         }
-        // Every connection has a receive of its own, and those that make calls have more.
+        // Every connection has a receive of its own, and active ones have more.
         let least = self.connections.saturating_mul(2).saturating_add(1);
         if self.receives < least {
             return Err(format!(
@@ -142,7 +142,7 @@ impl ShardSizes {
         self.config(0).check_sizes().map_err(|fault| self.beyond(&fault))
     }
 
-    /// The sentence about a size beyond what a shard can have.
+    /// The sentence about a size beyond a shard's limits.
     fn beyond(&self, fault: &ConfigFault) -> String {
         let ConfigFault { field, value, allowed, .. } = *fault;
         let (flag, else_where) = match field {
@@ -161,7 +161,7 @@ impl ShardSizes {
         }
     }
 
-    /// The sentence about more slots of a class than there can be.
+    /// The sentence about too many slots of a class.
     fn too_many_slots(&self, allowed: Allowed) -> String {
         let (Allowed::AtMost(slots) | Allowed::AtLeast(slots)) = allowed;
         let usual = Self::default().slots.into_iter().max().unwrap_or(1);
@@ -173,7 +173,7 @@ impl ShardSizes {
         )
     }
 
-    /// Octets that would be enough, if there are too few.
+    /// Sufficient bytes, if there are too few.
     fn too_few_slots(&self) -> Option<usize> {
         let is_short = self.slots.iter().zip(SLOTS_MIN).any(|(slots, least)| *slots < least);
         is_short.then(|| {
@@ -189,11 +189,11 @@ fn usual_octets() -> usize {
     ShardSizes::default().slot_octets()
 }
 
-/// Octets of a huge page.
+/// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Octets of the buffers of one shard of a server that was told nothing. Each of its two pools
-/// takes whole huge pages.
+/// Bytes of the buffers of one shard of a server without settings. Each of its two pools takes
+/// whole huge pages.
 pub fn shard_buffers() -> usize {
     let sizes = ShardSizes::default();
     let buffers = sizes.slot_octets();

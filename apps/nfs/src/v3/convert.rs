@@ -1,9 +1,9 @@
-//! Attributes of the store in the words of version 3, and back (RFC 1813 §2.5–2.6): the one place
-//! that knows both.
+//! Conversion between attributes of the store and those of version 3 (RFC 1813 §2.5–2.6), in this
+//! one place.
 //!
-//! A time that 32 unsigned bits of seconds cannot tell is told as the nearest one that they can
-//! ([`FileTime::in_32_bits`]), as Linux' server does. The change attribute and the time of birth
-//! are not told: version 3 has no words for them.
+//! A time outside 32 unsigned bits of seconds becomes the nearest one within
+//! ([`FileTime::in_32_bits`]), as with Linux' server. The change attribute and the birth time are
+//! dropped: version 3 has neither.
 
 use stag_protocol::nfs::v3::{
     AttributeOctets, Attributes, CreateHow, DeviceNumber, Failure, FileKind, LinkWcc, NodeKind,
@@ -107,7 +107,7 @@ impl From<&CreateHow> for CreateMode {
 }
 
 impl From<&CreateMode> for CreateHow {
-    /// An exclusive mode loses its attributes: version 3 has none there.
+    /// Drops the attributes of an exclusive mode: version 3 has none there.
     fn from(how: &CreateMode) -> Self {
         match how {
             CreateMode::Unchecked(set) => Self::Unchecked(set.into()),
@@ -167,7 +167,7 @@ impl From<Linked> for LinkWcc {
     }
 }
 
-/// The failure of a procedure whose reply has a directory or a file before and after.
+/// The failure of a procedure whose reply has attributes of an object before and after.
 impl From<Failed<ObjectChange>> for Failure<WccData> {
     fn from(failed: Failed<ObjectChange>) -> Self {
         Self { status: failed.status, attributes: failed.about.into() }

@@ -18,7 +18,7 @@ pub(super) fn lookup(store: &mut impl Procedures, args: &LookupArgs<'_>) -> Look
     })
 }
 
-/// The target is an item of its own, for it may travel in a Write chunk (RFC 8267 §4).
+/// Returns the target as a separate item, because it may travel in a Write chunk (RFC 8267 §4).
 pub(super) fn readlink(
     store: &mut impl Procedures,
     cx: &Cx<'_>,

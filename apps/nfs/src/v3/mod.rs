@@ -1,8 +1,8 @@
-//! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each takes its arguments to the store and
-//! writes what comes back.
+//! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each passes its arguments to the store and
+//! writes the result.
 //!
-//! A credential says nothing here: the store was told who calls ([`Procedures::act_as`]) and judges
-//! by itself.
+//! Credentials are not checked here: the store knows the caller ([`Procedures::act_as`]) and checks
+//! its rights.
 
 mod attributes;
 mod convert;
@@ -25,7 +25,7 @@ use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
 use crate::store::Procedures;
 
-/// Octets of results to take room for; all but listings fit any message.
+/// Bytes of results to reserve; all but listings fit any message.
 pub(crate) fn results_len(call: &Call<'_>) -> usize {
     match call {
         Call::ReadDir(args) => readdir::results_len(args.count),
@@ -34,7 +34,7 @@ pub(crate) fn results_len(call: &Call<'_>) -> usize {
     }
 }
 
-/// Memory for a reply, and the arguments of the call that came in memory of their own.
+/// Memory for a reply, and call arguments that came in memory of their own.
 pub(crate) struct CallMemory<'a, 'k> {
     /// Lends buffers.
     pub(crate) cx: &'a Cx<'k>,
@@ -42,7 +42,7 @@ pub(crate) struct CallMemory<'a, 'k> {
     pub(crate) pulled: Pulled<'a>,
 }
 
-/// Returns true if a procedure changes no object, and its results are a few octets in any case.
+/// Returns true if a procedure changes no object, and its results are always short.
 pub(crate) const fn is_small(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -57,7 +57,7 @@ pub(crate) const fn is_small(procedure: Procedure) -> bool {
     )
 }
 
-/// GETATTR alone, as [`answer_small`] carries it out.
+/// GETATTR alone, as executed by [`answer_small`].
 #[inline]
 pub(crate) fn getattr(
     store: &mut impl Procedures,
@@ -67,7 +67,7 @@ pub(crate) fn getattr(
     reply.results(&attributes::getattr(store, args))
 }
 
-/// Carries out a call whose results [are small](is_small), writes them, and says how it ended.
+/// Executes a call whose results [are small](is_small), writes them, and returns its status.
 pub(crate) fn answer_small(
     store: &mut impl Procedures,
     data: &mut DataCounts,
@@ -87,7 +87,7 @@ pub(crate) fn answer_small(
     }
 }
 
-/// Carries out `call`, writes its results, and says how it ended.
+/// Executes `call`, writes its results, and returns its status.
 pub(crate) fn answer(
     store: &mut impl Procedures,
     data: &mut DataCounts,
@@ -117,7 +117,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Writes the failure of a procedure that knows nothing of its objects.
+/// Writes the failure of a procedure without attributes of its objects.
 pub(crate) fn refuse(procedure: Procedure, status: Status, reply: &mut ReplyWriter) -> Status {
     match procedure {
         Procedure::Null => Status::Ok,
@@ -145,7 +145,7 @@ pub(crate) fn refuse(procedure: Procedure, status: Status, reply: &mut ReplyWrit
     }
 }
 
-/// Results of a failure about objects of which nothing is known.
+/// Results of a failure without attributes of the objects.
 fn failed<About: Default>(status: Status) -> Result<bool, Failure<About>> {
     Err(Failure { status, attributes: About::default() })
 }

@@ -14,27 +14,27 @@ use crate::store::{Brought, Origin, Procedures, ReadSpan, TRANSFER_MAX};
 /// Attempt at a READ: the first, or the second.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// Not yet. With a ticket it can be put off.
+    /// The first attempt. With a ticket it can be deferred.
     First(Option<ReadTicket>),
-    /// Once, and then its octets were brought, to the system's memory or to ours. Those that are
-    /// gone again are waited for, so that it ends.
+    /// The second attempt, after its bytes were fetched to the system's memory or ours. Bytes that
+    /// are gone again are waited for, so that it ends.
     Again(Option<Brought>),
 }
 
-/// A READ to be tried.
+/// An attempt at a READ.
 #[derive(Debug)]
 pub(crate) struct ReadAttempt<'a> {
-    /// The file, and the octets of it.
+    /// The file, and the requested bytes.
     pub(crate) args: &'a ReadArgs,
-    /// The number of attempts so far.
+    /// First or second attempt.
     pub(crate) turn: Turn,
 }
 
-/// The octets go from where the store has them straight to the caller's memory. None when the READ
-/// is put off.
+/// Passes the bytes directly from the store's memory to the caller's. None when the READ is
+/// deferred.
 ///
-/// A success always has attributes, and no results lie behind the octets: else a Linux client puts
-/// what came in a Write chunk in the wrong place.
+/// A success always has attributes, and no results follow the bytes: else a Linux client misplaces
+/// data that came in a Write chunk.
 pub(crate) fn read(
     store: &mut impl Procedures,
     data: &mut DataCounts,
@@ -72,7 +72,7 @@ pub(crate) fn read(
     Some(status)
 }
 
-/// The count of READs whose octets came from `origin`, at the first attempt or later.
+/// The counter of READs whose bytes came from `origin`, at the first attempt or later.
 const fn reads_of(data: &mut DataCounts, origin: Origin, is_first: bool) -> &mut u64 {
     match (origin, is_first) {
         (Origin::Memory, true) => &mut data.reads_cached,

@@ -11,12 +11,12 @@ use stag_protocol::{
 use crate::reply::{ReplyWriter, Results};
 use crate::store::{self, LISTING_MAX, Listed, ListingStart, Procedures};
 
-/// The status in front of what `count` measures.
+/// The status, before the part that `count` measures.
 const STATUS_LEN: usize = 4;
 
 type ListingAttributes = Option<Attributes>;
 
-/// Octets of results to take room for.
+/// Bytes of results to reserve.
 pub(super) fn results_len(count: u32) -> usize {
     STATUS_LEN + count.min(LISTING_MAX) as usize
 }
@@ -49,8 +49,8 @@ pub(super) fn readdirplus(
     })
 }
 
-/// Writes a listing with attributes and handles, each entry of which is looked at once, whatever
-/// the caller has room for.
+/// Writes a listing with attributes and handles; looks up each entry once, whatever the caller's
+/// room.
 pub(crate) fn fill_plus(
     store: &mut impl Procedures,
     args: &ReadDirPlusArgs,
@@ -69,10 +69,10 @@ pub(crate) fn fill_plus(
     Ok(listed)
 }
 
-/// Lets `write` write a listing, then puts the verifier that it came with in its place.
+/// Lets `write` write a listing, then puts the verifier of the listing in its place.
 ///
-/// The attributes are those from before the listing: a client that takes an old list for older than
-/// it is looks again, one that takes it for newer keeps it.
+/// The attributes are those from before the listing: a client that takes a list for older than it
+/// is lists again, one that takes it for newer keeps it too long.
 fn list<S: Procedures>(
     store: &mut S,
     directory: &FileHandle,
@@ -98,7 +98,7 @@ fn list<S: Procedures>(
     }
 }
 
-/// Overwrites what was written at octet `at`.
+/// Overwrites the verifier at byte `at`.
 fn patch(writer: &mut Writer<'_>, at: usize, verifier: &[u8; 8]) {
     let (words, _) = verifier.as_chunks();
     for (place, word) in (at..).step_by(4).zip(words) {

@@ -8,9 +8,9 @@ use stag_protocol::nfs::v3::{
 use crate::report::DataCounts;
 use crate::store::{Procedures, TRANSFER_MAX, WritePayload};
 
-/// The octets go from the call, wherever its pieces lie, straight to the file, or become the file.
-/// More than the largest WRITE are written in part: the caller sees the count and asks again for
-/// the rest.
+/// Writes the call's bytes directly to the file, or makes them part of it, wherever they are in
+/// memory. A WRITE above the maximum is written in part: the client sees the count and requests the
+/// rest.
 pub(super) fn write(
     store: &mut impl Procedures,
     data: &mut DataCounts,
