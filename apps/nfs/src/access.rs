@@ -1,8 +1,8 @@
-//! Access to one export: the clients that it admits, and what each of them may do there, as
-//! exports(5) has it for Linux's server.
+//! Access control of one export: its admitted clients and their rights, like exports(5) of Linux'
+//! server.
 //!
-//! The smallest network that a client's address is in decides, not the first that is written. What
-//! its rule leaves open, the export says, and what that leaves open, the server.
+//! The smallest network that contains a client's address applies, whatever the order. Options
+//! missing in its rule come from the export, and then from the server.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,13 +16,13 @@ use crate::store::files::Squash;
 /// Rules of one export for its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportRules {
-    /// Clients, by network. None: everybody who may connect.
+    /// Clients, by network. Empty: every client that may connect.
     pub clients: Vec<ClientRule>,
     /// Options of all of them, unless their own rule says otherwise.
     pub options: ClientOptions,
-    /// Octets of the largest READ that clients are told to make; none: as many as the store takes.
+    /// Bytes of the largest READ advertised to clients; none: the store's limit.
     pub read_max: Option<u32>,
-    /// Octets of the largest WRITE that clients are told to make.
+    /// Bytes of the largest WRITE advertised to clients.
     pub write_max: Option<u32>,
 }
 
@@ -42,16 +42,16 @@ pub struct ClientOptions {
     pub read_only: Option<bool>,
     /// Callers that act as the anonymous user.
     pub squash: Option<Squash>,
-    /// The anonymous user's number.
+    /// The anonymous user's id.
     pub anon_uid: Option<u32>,
-    /// His group.
+    /// The anonymous user's group.
     pub anon_gid: Option<u32>,
-    /// True if callers may come from ports that any user can take.
+    /// True if callers may use unprivileged source ports.
     pub insecure: Option<bool>,
 }
 
 impl ClientOptions {
-    /// These options, and where they leave one open, that of `usual`.
+    /// These options, with missing ones taken from `usual`.
     #[must_use]
     pub fn or(self, usual: Self) -> Self {
         Self {
@@ -72,19 +72,19 @@ pub(crate) struct Grant {
     pub anonymous: User,
 }
 
-/// The server's options, for what an export leaves open.
+/// The server's options, for those missing in an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UsualGrant {
     pub grant: Grant,
     pub insecure: bool,
 }
 
-/// Reason for which a client has no access to an export.
+/// Reason to refuse a client access to an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessFault {
     /// Its address is in none of the export's networks.
     Unlisted,
-    /// It comes from a port that any user of its host can take, and could name any other user.
+    /// Its source port is unprivileged: any user of its host could claim to be another one.
     Unproven,
 }
 
@@ -100,13 +100,13 @@ impl fmt::Display for AccessFault {
 }
 
 impl ExportRules {
-    /// True if these rules say nothing that the server does not.
+    /// True if these rules change nothing of the server's options.
     pub fn are_usual(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Rights of a client on an export that is exported `read_only` or not. `is_proven` tells that
-    /// its user is root of its host, or that this does not matter.
+    /// Rights of a client on an export with this `read_only` setting. `is_proven` says that its
+    /// user is root of its host, or that no proof is required.
     pub(crate) fn grant(
         &self,
         address: PeerAddress,
@@ -134,7 +134,7 @@ impl ExportRules {
         })
     }
 
-    /// Options of the smallest network that a client is in.
+    /// Options of the smallest network that contains a client's address.
     fn rule(&self, address: PeerAddress) -> Result<ClientOptions, AccessFault> {
         if self.clients.is_empty() {
             return Ok(ClientOptions::default());

@@ -1,10 +1,9 @@
-//! The cluster file: what gateways that serve the same files have in common, so that a client which
-//! moves from one to another finds the same file system there. Equal on all of them are the key of
-//! the file handles and the id of each export, and with both the `fsid` of RFC 1813 §2.6.
+//! The cluster file: settings shared by gateways that serve the same files, so that a client that
+//! moves between them finds the same file system. All have the same file handle key and export ids,
+//! and so the same `fsid` of RFC 1813 §2.6.
 //!
-//! The file is TOML, and for its owner only (mode 0600): whoever reads the key can make file
-//! handles. An id is given once and never again, as in a state directory; `next` is the one that is
-//! given next.
+//! The file is TOML, readable for its owner only (mode 0600), since the key permits forging file
+//! handles. An id is never reused, as in a state directory; `next` is the next one to assign.
 
 use crate::{
     export::{ExportId, check_name},
@@ -24,9 +23,9 @@ use std::{
     path::Path,
 };
 
-/// Octets of the longest name of a cluster.
+/// Bytes of the longest name of a cluster.
 const NAME_MAX: usize = 64;
-/// Octets of the longest cluster file that is read.
+/// Bytes of the longest cluster file that is read.
 const FILE_MAX: u64 = 1 << 20;
 
 /// Properties that the gateways of a cluster share.
@@ -44,7 +43,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// The file as TOML has it.
+/// The file's TOML form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClusterFile {
@@ -58,7 +57,7 @@ impl Cluster {
     /// Makes a cluster with a new key, and with these exports.
     ///
     /// # Errors
-    /// A sentence when a name is unfit, or the system gives no random numbers.
+    /// A sentence when a name is invalid, or the system returns no random numbers.
     pub fn new(name: &str, exports: &[String]) -> Result<Self, StartError> {
         check_cluster_name(name)?;
         let mut key = [0; HandleKey::LEN];
@@ -69,10 +68,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Gives ids to more exports.
+    /// Assigns ids to more exports.
     ///
     /// # Errors
-    /// A sentence when a name is unfit or has an id already; nothing is added then.
+    /// A sentence when a name is invalid or has an id already; nothing is added then.
     pub fn add(&mut self, exports: &[String]) -> Result<(), StartError> {
         let mut more = self.clone();
         for name in exports {
@@ -93,7 +92,7 @@ impl Cluster {
     /// Reads a cluster file.
     ///
     /// # Errors
-    /// A sentence when it cannot be read, others may read it, or it is no cluster file.
+    /// A sentence when it cannot be read, is readable for others, or is not a cluster file.
     pub fn read(path: &Path) -> Result<Self, StartError> {
         let file = File::open(path).map_err(cannot("read", path))?;
         check_private(&file, path)?;
@@ -187,7 +186,7 @@ impl Cluster {
         self.exports.get(export).copied()
     }
 
-    /// Returns the secret by which gateways recognise each other's sessions of version 4.
+    /// Returns the secret by which gateways recognise each other's version 4 sessions.
     pub fn session_secret(&self) -> [u8; 16] {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(b"sessions of version 4");
@@ -200,7 +199,7 @@ impl Cluster {
     }
 }
 
-/// A name in a basic string of TOML. It has no control characters.
+/// Quotes a name as a basic string of TOML. It has no control characters.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }

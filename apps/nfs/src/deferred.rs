@@ -1,4 +1,4 @@
-//! READs that a gateway put off until their octets are in memory.
+//! READs deferred by a gateway until their bytes are in memory.
 
 use stag_engine::{CallId, PeerId, Time};
 use stag_protocol::{nfs::v3::ReadArgs, rpc::Xid};
@@ -9,21 +9,21 @@ use crate::{
     v4::CompoundId,
 };
 
-/// A READ that was put off.
+/// A deferred READ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deferred {
     pub(crate) read: DeferredRead,
-    /// Time at which it was put off.
+    /// Time of its deferral.
     pub(crate) began: Time,
 }
 
-/// All that is needed to carry it out later.
+/// State to complete it later.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxing would allocate")]
 pub(crate) enum DeferredRead {
-    /// One of version 3.
+    /// A READ of version 3.
     Call(DeferredCall),
-    /// One of the compound that waits for it.
+    /// A READ of the compound that waits for it.
     Compound(CompoundId),
 }
 
@@ -37,13 +37,12 @@ pub(crate) struct DeferredCall {
     pub(crate) caller: Caller,
 }
 
-/// Those of one shard: a fixed number.
+/// The deferred READs of one shard: a fixed number.
 #[derive(Debug)]
 pub(crate) struct DeferredReads {
     /// By ticket.
     entries: Box<[Option<Deferred>]>,
-    /// Tickets that nobody holds. That of a caller who is gone stays away until it comes back from
-    /// its helper.
+    /// Free tickets. The ticket of a caller that is gone stays in use until its helper returns it.
     free: Vec<ReadTicket>,
 }
 
@@ -53,17 +52,17 @@ impl DeferredReads {
         Self { entries: vec![None; TICKETS].into(), free: ReadTicket::all().collect() }
     }
 
-    /// The ticket of the next READ that is put off; None when there are too many.
+    /// The ticket of the next READ to defer; None when there are too many.
     pub(crate) fn next_ticket(&self) -> Option<ReadTicket> {
         self.free.last().copied()
     }
 
-    /// Returns true while a ticket is away: what it brings comes from another thread.
+    /// Returns true while a ticket is in use, whose result comes from another thread.
     pub(crate) const fn are_put_off(&self) -> bool {
         self.free.len() < TICKETS
     }
 
-    /// Keeps a READ whose ticket, the next one, is with a helper.
+    /// Stores a READ whose ticket, the next one, was given to a helper.
     pub(crate) fn put(&mut self, deferred: Deferred) {
         let ticket = self.free.pop().expect("the READ was given the next ticket");
         let entry =
@@ -72,14 +71,14 @@ impl DeferredReads {
         *entry = Some(deferred);
     }
 
-    /// The READ of a ticket that came back; None when its caller is gone.
+    /// The READ of a returned ticket; None when its caller is gone.
     pub(crate) fn take(&mut self, ticket: ReadTicket) -> Option<Deferred> {
         debug_assert!(!self.free.contains(&ticket), "a ticket comes back once");
         self.free.push(ticket);
         self.entries.get_mut(ticket.index())?.take()
     }
 
-    /// A READ that was put off before `began`, whose ticket stays away.
+    /// A READ deferred before `began`, whose ticket stays in use.
     pub(crate) fn take_older(&mut self, began: Time) -> Option<Deferred> {
         if !self.are_put_off() {
             return None;
@@ -88,7 +87,7 @@ impl DeferredReads {
         self.entries.iter_mut().find_map(|entry| entry.take_if(is_older))
     }
 
-    /// Nobody can be answered any more. A compound goes on nevertheless.
+    /// Drops the READs of a peer that can no longer be answered. A compound continues.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         let is_of = |deferred: &mut Deferred| match &deferred.read {
             DeferredRead::Call(call) => call.peer == peer,

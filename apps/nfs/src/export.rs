@@ -1,10 +1,10 @@
 //! Exports: directories under a name (`/NAME` in MOUNT), each with an id that every file handle
 //! carries.
 //!
-//! An id is given once per name and directory (inode and birth time of its root) and kept in the
-//! file `exports` of the state directory: it is the same after a restart, whatever device number
-//! the file system then has, and never used for another export. A name that comes to stand for
-//! another directory gets another id, so the handles into the first are stale.
+//! An id is assigned once per name and directory (inode and birth time of its root) and stored in
+//! the file `exports` of the state directory. It is the same after a restart, whatever the file
+//! system's device number, and never reused for another export. A name that gets another directory
+//! gets another id, so the handles into the first are stale.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,7 +49,7 @@ impl HostInode {
     }
 }
 
-/// All that the gateway asks about a file.
+/// Fields that the gateway requests about a file.
 pub(crate) const STAT_MASK: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
@@ -61,7 +61,7 @@ pub(crate) fn stat(fd: impl AsFd) -> rustix::io::Result<Statx> {
 /// A directory to export.
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
-    /// The name clients mount it by, without the slash before it.
+    /// The name clients mount it by, without the leading slash.
     pub name: String,
     /// The directory.
     pub path: PathBuf,
@@ -100,7 +100,7 @@ impl Export {
         &self.config.name
     }
 
-    /// All that a pseudo file system tells of it.
+    /// All that a pseudo file system shows of it.
     pub(crate) fn root_with(&self, root: Option<FileHandle>) -> ExportRoot {
         let (name, id, is_read_only) = (self.config.name.clone(), self.id.0, self.is_read_only());
         ExportRoot { name, id, fsid: self.fsid, is_read_only, root }
@@ -121,8 +121,7 @@ impl Export {
         &self.root
     }
 
-    /// True if both are the same directory under the same name and path, to be read or written
-    /// alike.
+    /// True if both are the same directory under the same name and path, with the same access.
     fn is_same_as(&self, other: &Self) -> bool {
         let key = |export: &Self| (export.id, export.place, export.mount, export.is_read_only());
         let are_alike = self.config.is_mountpoint == other.config.is_mountpoint;
@@ -144,7 +143,7 @@ impl Export {
         self.identity
     }
 
-    /// Returns true if a file lies on the export's file system and mount. Others are refused: their
+    /// Returns true if a file is on the export's file system and mount. Others are refused: their
     /// inode numbers mean other files.
     pub(crate) fn holds(&self, stat: &Statx) -> bool {
         HostInode::in_stat(stat).device == self.place.device && mount_of(stat) == self.mount
@@ -166,12 +165,12 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// Opens the directories and finds or gives their ids.
+    /// Opens the directories and finds or assigns their ids.
     ///
     /// # Errors
     ///
-    /// A sentence when a name is unfit or used twice, a directory cannot be opened, or the
-    /// state directory lies under one.
+    /// A sentence when a name is invalid or used twice, a directory cannot be opened, or the state
+    /// directory is inside one.
     pub fn open(
         configs: &[ExportConfig],
         state: &StateDirectory,
@@ -180,11 +179,10 @@ impl Exports {
         Self { present: Vec::new(), absent: Vec::new() }.replaced(configs, state, cluster)
     }
 
-    /// The exports that are to be served instead of these. One that is the same as before is the
-    /// same object.
+    /// The exports to serve instead of these. An unchanged one is the same object as before.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As in [`open`](Self::open).
     pub(crate) fn replaced(
         &self,
         configs: &[ExportConfig],
@@ -213,7 +211,7 @@ impl Exports {
     }
 
     /// The exports after the directory of one was opened again by its path; `None` when it cannot
-    /// be served. An export whose path has nothing mounted, where it has to, is absent from then
+    /// be served. An export that requires a mount, and has none at its path, is absent from then
     /// on.
     pub(crate) fn reopened(
         &self,
@@ -224,7 +222,7 @@ impl Exports {
     ) -> Option<Self> {
         let mut register = Register::read(state, cluster).ok()?;
         let opened = adopt(config, opened, state, &mut register).ok()?;
-        // An id that is not kept could become another export's after a restart.
+        // An id that is not stored could be reused for another export after a restart.
         register.save(state).ok()?;
         let Some(export) = opened else { return Some(self.ended(config)) };
         let mut exports = Self { present: self.present.clone(), absent: self.absent.clone() };
@@ -236,7 +234,7 @@ impl Exports {
         Some(exports)
     }
 
-    /// The exports without one, which is refused until its path is looked at again.
+    /// The exports without one, which is refused until its path is checked again.
     pub(crate) fn ended(&self, config: &ExportConfig) -> Self {
         let mut present = self.present.clone();
         present.retain(|export| export.name() != config.name);
@@ -274,14 +272,14 @@ impl Exports {
         self.iter().find(|export| export.name().as_bytes() == name)
     }
 
-    /// The export that a path of MOUNT leads to, and the rest of the path, from there on. Of
-    /// several whose names the path begins with, that is the one with the longest.
+    /// The export that a path of MOUNT leads to, and the rest of the path. If the path begins with
+    /// the names of several, the longest one counts.
     pub fn by_path<'p>(&self, path: &'p [u8]) -> Option<(&Export, Components<'p>)> {
         let found = self.iter().filter_map(|export| Some((export, rest(&export.config, path)?)));
         found.max_by_key(|(export, _)| export.name().len())
     }
 
-    /// All exports, to be kept.
+    /// All exports, shared.
     pub(crate) fn shared(&self) -> impl Iterator<Item = &Arc<Export>> {
         self.present.iter()
     }
@@ -292,7 +290,7 @@ impl Exports {
     }
 }
 
-/// The rest of a path from an export's name on, if it begins with that.
+/// The rest of a path after an export's name, if it begins with that.
 fn rest<'p>(config: &ExportConfig, path: &'p [u8]) -> Option<Components<'p>> {
     let mut rest = components(path);
     config.name.split('/').all(|name| rest.next() == Some(name.as_bytes())).then_some(rest)
@@ -322,8 +320,8 @@ fn is_component(name: &str) -> bool {
     !unfit && !name.contains('/') && !name.contains(char::is_control)
 }
 
-/// Components of the name of an exported directory, as `projects/alpha`: it is mounted by the path
-/// of that name.
+/// Checks the name of an exported directory, such as `projects/alpha`, by whose path it is mounted;
+/// returns the number of its components.
 ///
 /// # Errors
 /// A sentence when no client could mount it.
@@ -338,7 +336,7 @@ pub fn path_of_name(name: &str) -> Result<usize, StartError> {
     )))
 }
 
-/// A directory that was opened.
+/// An opened directory.
 #[derive(Debug)]
 pub(crate) struct OpenedRoot {
     root: OwnedFd,
@@ -346,7 +344,7 @@ pub(crate) struct OpenedRoot {
     limits: FileSystemLimits,
 }
 
-/// Opens a directory and asks its file system for its limits, which may not answer.
+/// Opens a directory and queries its file system's limits, which may block.
 pub(crate) fn open_root(path: &Path, is_read_only: bool) -> Result<OpenedRoot, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root =
@@ -356,8 +354,8 @@ pub(crate) fn open_root(path: &Path, is_read_only: bool) -> Result<OpenedRoot, S
     Ok(OpenedRoot { root, found, limits })
 }
 
-/// Returns true if something is mounted at an open directory. A kernel before 5.8 does not say so:
-/// the directory above is on another file system then.
+/// Returns true if something is mounted at an open directory. A kernel before 5.8 does not report
+/// that: then the parent directory has to be on another file system.
 fn is_mount_root(root: impl AsFd, found: &Statx) -> bool {
     if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
         return found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
@@ -366,7 +364,7 @@ fn is_mount_root(root: impl AsFd, found: &Statx) -> bool {
     above.is_ok_and(|above| HostInode::in_stat(&above).device != HostInode::in_stat(found).device)
 }
 
-/// Opens an export's directory; none if nothing is mounted there and something has to be.
+/// Opens an export's directory; none if a required mount is missing.
 fn open(
     config: &ExportConfig,
     state: &StateDirectory,
@@ -377,7 +375,7 @@ fn open(
     adopt(config, opened, state, register)
 }
 
-/// Makes an export of a directory that is open; none as of [`open`].
+/// Makes an export of an open directory; none as in [`open`].
 fn adopt(
     config: &ExportConfig,
     opened: OpenedRoot,
@@ -421,12 +419,11 @@ fn adopt(
     }))
 }
 
-/// Finds or gives the ids of exports that are no directories of this host: each has a name, and a
-/// text that says what it stands for. A name that comes to stand for something else gets another
-/// id.
+/// Finds or assigns the ids of exports that are not directories of this host: each has a name, and
+/// a text for what it refers to. A name that comes to refer to something else gets another id.
 ///
 /// # Errors
-/// As of [`Exports::open`].
+/// As in [`Exports::open`].
 pub(crate) fn ids_by_name(
     exports: &[(&str, String)],
     state: &StateDirectory,

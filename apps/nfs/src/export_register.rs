@@ -1,4 +1,4 @@
-//! The ids of exports, which are given once: the file `exports` of the state directory.
+//! The register of export ids, which are never reused: the file `exports` of the state directory.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::export::ExportId;
 use crate::handle::Birth;
 use crate::state::{StartError, StateDirectory, cannot};
 
-/// One export that has an id.
+/// One export with an id.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RegisterLine {
     pub(crate) id: ExportId,
@@ -17,8 +17,8 @@ pub(crate) struct RegisterLine {
 }
 
 /// The file `exports`: one line each, `ID INODE SECONDS NANOSECONDS NAME`. Lines are never removed.
-/// In a cluster, its file has the ids, and a name keeps its own whatever directory it stands for:
-/// handles into a former one lead nowhere, as their files are gone.
+/// In a cluster, its file has the ids, and a name keeps its id whatever its directory: handles into
+/// a former one lead nowhere, as their files are gone.
 pub(crate) struct Register<'a> {
     lines: Vec<RegisterLine>,
     pub(crate) cluster: Option<&'a Cluster>,

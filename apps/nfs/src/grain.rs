@@ -1,13 +1,12 @@
-//! Changes that are seen by the time of a file's last change (RFC 8881 §5.8.1.4): the change
-//! attribute of file systems that show a process no counter.
+//! The change attribute of file systems that expose no counter, derived from a file's ctime (RFC
+//! 8881 §5.8.1.4).
 //!
-//! Linux 6.13 and later give a file whose time somebody has asked for another one at its next
-//! change, on ext4, XFS, btrfs and tmpfs: the time itself tells changes apart
-//! ([`TimeGrain::Fine`]). Elsewhere the clock of these times ticks every few milliseconds, and two
-//! changes within a tick have the same time ([`TimeGrain::Coarse`]). There a time that is younger
-//! than two ticks is *unsettled*, as another change may yet come to have it, and is told as the
-//! nanosecond before: a client that knows a file by an unsettled value looks again once, and nobody
-//! keeps what is old.
+//! Linux 6.13 and later change a file's ctime at the first change after each query, on ext4, XFS,
+//! btrfs and tmpfs: the time itself distinguishes changes ([`TimeGrain::Fine`]). Elsewhere the
+//! clock of these times ticks every few milliseconds, and two changes within a tick have the same
+//! time ([`TimeGrain::Coarse`]). There a time younger than two ticks is *unsettled*, as another
+//! change may yet get it, and is reported as the nanosecond before. A client that cached a file
+//! under an unsettled value looks again once, and no client keeps stale data.
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::pwrite;
@@ -18,13 +17,13 @@ use crate::store::FileTime;
 
 /// Longest tick of the clock of such times, with HZ = 100.
 const TICK_NS: u64 = 10_000_000;
-/// Changes that a file system has to tell apart to be believed.
+/// Changes that a file system has to distinguish in the probe.
 const PROBES: usize = 50;
 
-/// Fineness with which the times of a file system tell changes apart.
+/// Ability of a file system's times to distinguish changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeGrain {
-    /// Each change that follows a look has a time of its own.
+    /// Each change that follows a query has a time of its own.
     Fine,
     /// Changes within a tick have the same time.
     #[default]
@@ -32,7 +31,7 @@ pub enum TimeGrain {
 }
 
 impl TimeGrain {
-    /// Tries it on a file without a name: looks after each change of many.
+    /// Probes a file without a name: queries it after each of many changes.
     pub(crate) fn probe(file: &OwnedFd) -> Self {
         let mut last = None;
         for _ in 0..PROBES {
@@ -45,7 +44,7 @@ impl TimeGrain {
         Self::Fine
     }
 
-    /// The change attribute of a file whose last change was at `ctime`, looked at just now.
+    /// The change attribute of a file whose last change was at `ctime`, queried just now.
     pub(crate) fn change(self, ctime: FileTime) -> u64 {
         match self {
             Self::Fine => ctime.wrapping_nanos(),
@@ -57,8 +56,8 @@ impl TimeGrain {
         }
     }
 
-    /// Nanoseconds between two times that differ: the tick of a kernel with HZ = 250, where it is
-    /// not told.
+    /// Nanoseconds between two times that differ: for a coarse clock the tick of a kernel with HZ =
+    /// 250, since the actual tick is unknown.
     pub(crate) const fn delta_ns(self) -> u32 {
         match self {
             Self::Fine => 1,

@@ -1,5 +1,5 @@
-//! The file handles of this server (`nfs_fh3`, RFC 1813 §2.6): which file, and a tag that only this
-//! server can make.
+//! File handles of this server (`nfs_fh3`, RFC 1813 §2.6): a file's identity, and a tag that only
+//! this server can make.
 //!
 //! | octets | what, by birth time | what, by the kernel's handle | what, by Ceph's number |
 //! |---|---|---|---|
@@ -15,11 +15,11 @@
 //! | last 16 | SipHash-2-4 (128 bits) over all before | the same | the same |
 //!
 //! Numbers are big-endian; the key is that of the state directory. The tag keeps a client from
-//! naming a file that it was never told of; the kernel opens whatever file of a file system it is
-//! asked for, so with its handles nothing else would. Even the longest leaves room for all of the
-//! tag. The birth time tells a file from a later one with the same inode number; where the file
-//! system records none it is zero, and that protection is missing. The kernel's handle has a
-//! generation number for it. Ceph never gives an inode number twice.
+//! naming a file whose handle it never got; the kernel opens any handle of a file system, so with
+//! its handles nothing else would. Even the longest handle has room for the whole tag. The birth
+//! time distinguishes a file from a later one with the same inode number; where the file system
+//! records none it is zero, and that protection is missing. The kernel's handle has a generation
+//! number for that. Ceph never reuses an inode number.
 
 use core::fmt;
 
@@ -32,7 +32,7 @@ use subtle::ConstantTimeEq;
 
 use crate::export::ExportId;
 
-/// Time at which a file was made, as the file system says; orders files that share an inode number.
+/// A file's time of creation in its file system; orders files that share an inode number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Birth {
     /// Seconds since 1970-01-01 00:00:00 UTC.
@@ -51,21 +51,21 @@ impl Birth {
     }
 }
 
-/// A place for a file: an inode number of an export. Used again after the file is gone.
+/// A location for a file: an inode number of an export. Reused after the file is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
-    /// The export the file lies in.
+    /// The file's export.
     pub export: ExportId,
     /// Its inode number.
     pub inode: u64,
 }
 
-/// One file, and no other before or after it.
+/// One file, as opposed to any before or after it in the same location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// Location of the file.
     pub file: FileId,
-    /// Birth of the file, which tells it from other files that were at the same location.
+    /// Birth of the file, which distinguishes it from others that were at the same location.
     pub birth: Birth,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Debug for HandleKey {
 }
 
 impl HandleKey {
-    /// Octets of a key.
+    /// Bytes of a key.
     pub const LEN: usize = 16;
 
     const VERSION_BIRTH: u8 = 1;
@@ -133,7 +133,7 @@ impl HandleKey {
         self.tag(body)
     }
 
-    /// The handle of a file that Ceph knows by a number.
+    /// The handle of a file that Ceph identifies by number.
     pub fn seal_inode(&self, export: ExportId, vino: Vino) -> FileHandle {
         let mut octets = [0; FileHandle::MAX];
         let mut body = HandleBody { octets: &mut octets, len: 0 };
@@ -142,7 +142,7 @@ impl HandleKey {
         self.tag(body)
     }
 
-    /// The export and the file that a handle of [`seal_inode`](Self::seal_inode) names.
+    /// The export and the file named by a handle of [`seal_inode`](Self::seal_inode).
     ///
     /// # Errors
     /// [`Status::BadHandle`] unless it was made there with this key.
@@ -163,9 +163,10 @@ impl HandleKey {
         FileHandle::new(body.written()).expect("as much as the octets of the longest")
     }
 
-    /// The number that tells an export's files from those of all others (`fsid`, RFC 1813 §2.6):
-    /// the same for all who have the key, and after a restart, whatever number the host gives its
-    /// device. No handle is as short as what is hashed here, so the number tells nothing of a tag.
+    /// The number that distinguishes an export's files from all others (`fsid`, RFC 1813 §2.6). It
+    /// is the same for all holders of the key, and after a restart, whatever the host's device
+    /// number. No handle is as short as the text hashed here, so the number reveals nothing about a
+    /// tag.
     pub fn fsid(&self, export: ExportId) -> u64 {
         let mut message = *b"fsid\0\0\0\0";
         message[4..].copy_from_slice(&export.0.to_be_bytes());
@@ -181,14 +182,14 @@ impl HandleKey {
         self.parse(handle.octets()).ok_or(Status::BadHandle)
     }
 
-    /// The export that a handle claims to be in. Anybody can make such a claim: it is good for
-    /// nothing but to choose who [looks](Self::open) at the handle.
+    /// The export that a handle claims to be in. The claim is not verified: use it only to choose
+    /// the store that [verifies](Self::open) the handle.
     pub fn claimed_export(handle: &FileHandle) -> Option<ExportId> {
         let (_, rest) = handle.octets().split_first_chunk::<4>()?;
         rest.first_chunk().map(|id| ExportId(u32::from_be_bytes(*id)))
     }
 
-    /// The first four octets of a handle with a right tag, its file, and the rest.
+    /// The first four octets of a handle with a valid tag, its file, and the rest.
     fn parse_head<'a>(&self, octets: &'a [u8]) -> Option<([u8; 4], FileId, &'a [u8])> {
         let (body, tag) = octets.split_last_chunk::<{ Self::TAG_LEN }>()?;
         let expected = self.0.hash(body).as_bytes();
@@ -222,7 +223,7 @@ impl HandleKey {
     }
 }
 
-/// Octets of a handle while it is written.
+/// Octets of a handle being written.
 struct HandleBody<'a> {
     octets: &'a mut [u8; FileHandle::MAX],
     len: usize,

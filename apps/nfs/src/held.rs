@@ -1,10 +1,10 @@
-//! Calls that nobody has begun because too many are under way, or hold too much memory: they wait
-//! for one that ends, in the order in which they came among those that need the same.
+//! Calls queued before their start, because too many are in flight or hold too much memory: they
+//! wait for one to end, in the order of arrival among calls with the same need.
 //!
-//! A caller that is told to ask again (NFS3ERR_JUKEBOX) pauses, a Linux client for five seconds. So
-//! that is said only when a place does not come in time ([`UNSTARTED_MAX`]), or when those that
-//! wait are too many, too. Only calls wait that change nothing and brought no octets: they hold no
-//! buffer meanwhile, and nobody minds when they end late.
+//! A client that is asked to retry (NFS3ERR_JUKEBOX) pauses, a Linux client for five seconds. So
+//! that answer is given only when no place becomes free in time ([`UNSTARTED_MAX`]), or when the
+//! queue is full, too. Only calls wait that change nothing and brought no data: they hold no buffer
+//! meanwhile, and may end late.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,13 +16,13 @@ use stag_engine::{PeerId, Time, config};
 use crate::parked::ParkedCall;
 use crate::store::StoreCall;
 
-/// Time after which a call that nobody has begun is given up.
+/// Time after which a call that was not started is dropped.
 pub(crate) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
-/// Calls of a shard that wait at a time, and those of one connection.
+/// Queued calls of a shard, and of one connection.
 const HELD_MAX: usize = 512;
 const HELD_OF_PEER: usize = 128;
 
-/// The scarcest thing that a call needs beside its ticket.
+/// The scarcest resource that a call needs in addition to its ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Ticket,
@@ -42,16 +42,16 @@ impl Need {
     }
 }
 
-/// A call that waits. Nothing is lent yet.
+/// A queued call. No memory is lent yet.
 #[derive(Debug)]
 pub(crate) struct HeldCall {
     pub(crate) parked: ParkedCall,
     pub(crate) call: StoreCall,
-    /// The connection that it is counted for.
+    /// The connection that it counts against.
     peer: Option<PeerId>,
 }
 
-/// Those of one shard, by what they need.
+/// The queued calls of one shard, by need.
 #[derive(Debug, Default)]
 pub(crate) struct HeldCalls {
     ticket: VecDeque<HeldCall>,
@@ -77,22 +77,22 @@ impl HeldCalls {
         }
     }
 
-    /// Returns true if none waits.
+    /// Returns true if no call waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.all().into_iter().all(VecDeque::is_empty)
     }
 
-    /// Returns true if none waits that needs the same.
+    /// Returns true if no call with the same need waits.
     pub(crate) fn has_none(&mut self, need: Need) -> bool {
         self.queue(need).is_empty()
     }
 
-    /// Their callers.
+    /// The callers of the queued calls.
     pub(crate) fn calls(&mut self) -> impl Iterator<Item = &mut ParkedCall> {
         self.all_mut().into_iter().flatten().map(|held| &mut held.parked)
     }
 
-    /// Lets a call wait that changes nothing. It comes back when too many do.
+    /// Queues a call that changes nothing; returns it when too many wait.
     #[allow(clippy::result_large_err, reason = "a call that cannot wait goes back as it came")]
     pub(crate) fn hold(
         &mut self,
@@ -112,15 +112,15 @@ impl HeldCalls {
         Ok(())
     }
 
-    /// Takes the first of those that need the same.
+    /// Takes the first call with this need.
     pub(crate) fn pop(&mut self, need: Need) -> Option<HeldCall> {
         let held = self.queue(need).pop_front()?;
         self.uncount(held.peer);
         Some(held)
     }
 
-    /// Lets a call wait on, as the last of those that need the same: it may be its connection alone
-    /// that gets no buffer.
+    /// Queues a call again, as the last one with its need: it may be only its connection that gets
+    /// no buffer.
     pub(crate) fn put_back(&mut self, parked: ParkedCall, call: StoreCall) {
         let peer = parked.asker.map(|asker| asker.peer);
         if let Some(peer) = peer {
@@ -139,12 +139,12 @@ impl HeldCalls {
         }
     }
 
-    /// The time at which the first came.
+    /// The arrival time of the oldest call.
     pub(crate) fn oldest(&self) -> Option<Time> {
         self.all().into_iter().flatten().map(|held| held.parked.began).min()
     }
 
-    /// Takes one that has waited for too long.
+    /// Takes a call that has waited too long.
     pub(crate) fn pop_older(&mut self, now: Time) -> Option<HeldCall> {
         let is_over = |held: &HeldCall| now.since(held.parked.began) >= UNSTARTED_MAX;
         let found = self.all_mut().into_iter().find_map(|queue| {

@@ -1,5 +1,5 @@
-//! Letters to a thread from others: bounded, never waited for, with a wakeup that ends the thread's
-//! sleep.
+//! Inbox of a thread for messages from other threads: bounded and non-blocking, with a wakeup that
+//! ends the thread's sleep.
 
 use std::{
     fmt,
@@ -12,8 +12,7 @@ use std::{
 
 type WakeFn = Box<dyn Fn() + Send + Sync>;
 
-/// The end of a thread's mail that others put letters in, from any thread. The thread has the
-/// receiver.
+/// The sending end of a thread's mail, usable from any thread. The thread has the receiver.
 pub(crate) struct Inbox<T> {
     letters: SyncSender<T>,
     is_filled: AtomicBool,
@@ -30,7 +29,7 @@ impl<T> fmt::Debug for Inbox<T> {
 #[derive(Clone)]
 pub struct Wakeup(Arc<dyn AttachWake>);
 
-/// An inbox of whatever letters.
+/// An inbox with any type of letters.
 trait AttachWake: Send + Sync {
     fn attach(&self, wake: WakeFn);
 }
@@ -53,26 +52,27 @@ impl Wakeup {
         Self(Arc::<Inbox<T>>::clone(inbox))
     }
 
-    /// Lets `wake` wake the thread. Without it a sleeping thread finds its letters when it wakes by
-    /// itself. Only the first counts.
+    /// Registers `wake` to wake the thread. Without it a sleeping thread finds its letters when it
+    /// wakes by itself. Only the first registration counts.
     pub fn attach(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.0.attach(Box::new(wake));
     }
 }
 
 impl<T> Inbox<T> {
-    /// Room for `capacity` letters; all memory they ever need.
+    /// Room for `capacity` letters; allocates all memory they ever need.
     pub(crate) fn new(capacity: usize) -> (Self, Receiver<T>) {
         let (letters, receiver) = sync_channel(capacity);
         (Self { letters, is_filled: AtomicBool::new(false), wake: OnceLock::new() }, receiver)
     }
 
-    /// As [`Wakeup::attach`].
+    /// As in [`Wakeup::attach`].
     pub(crate) fn attach(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Puts a letter in and wakes nobody. It comes back when the box is full or its thread is gone.
+    /// Adds a letter without waking the thread. Returns it when the inbox is full or the thread is
+    /// gone.
     pub(crate) fn put(&self, letter: T) -> Result<(), T> {
         use std::sync::mpsc::TrySendError::{Disconnected, Full};
         let put =
@@ -83,13 +83,13 @@ impl<T> Inbox<T> {
         put
     }
 
-    /// Says that something is there. Each exchange has seen those before it, so that a look sees
-    /// the letters of all, whoever was the last.
+    /// Sets the flag. Each swap synchronizes with the earlier ones, so that a look sees the letters
+    /// of all senders.
     fn fill(&self) {
         self.is_filled.swap(true, Ordering::AcqRel);
     }
 
-    /// Wakes the thread, and lets it look into the box.
+    /// Wakes the thread, and makes it check the inbox.
     pub(crate) fn wake(&self) {
         self.fill();
         if let Some(wake) = self.wake.get() {
@@ -97,19 +97,19 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// True when somebody put a letter in, or woke the thread, since the last [`look`](Self::look).
+    /// True if a letter was added, or the thread woken, since the last [`look`](Self::look).
     pub(crate) fn is_filled(&self) -> bool {
         self.is_filled.load(Ordering::Relaxed)
     }
 
-    /// As [`is_filled`](Self::is_filled), and takes note of it: one load when nobody did. A letter
-    /// that is put in from here on is found by the next look.
+    /// As [`is_filled`](Self::is_filled), and clears the flag: one load if it was not set. A letter
+    /// added from here on is found by the next look.
     pub(crate) fn look(&self) -> bool {
         self.is_filled() && self.is_filled.swap(false, Ordering::Acquire)
     }
 }
 
-/// The next letter of a box: one load when none was put in since the last look.
+/// The next letter of an inbox: one load when none was added since the last look.
 pub(crate) fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
     if !inbox.is_filled() {
         return None;
@@ -117,13 +117,13 @@ pub(crate) fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
     letters.try_recv().ok().or_else(|| look_again(inbox, letters))
 }
 
-/// Looks into a box that was found empty, before nobody looks any more.
+/// Checks once more an inbox that was found empty, and clears its flag.
 #[cold]
 fn look_again<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
-    // A letter that is put in from here on is found now, or is told of anew.
+    // A letter added from here on is found now, or sets the flag again.
     inbox.look();
     let letter = letters.try_recv().ok()?;
-    // Others may have come with it, of which nobody tells any more.
+    // More letters may have come with it, whose flag was just cleared.
     inbox.fill();
     Some(letter)
 }
@@ -156,7 +156,7 @@ mod tests {
         let (inbox, letters) = Inbox::new(3);
         inbox.put(1).unwrap();
         assert_eq!(next_of(&inbox, &letters), Some(1));
-        // The box was found empty, and then these came.
+        // The inbox was found empty, and then these came.
         assert!(letters.try_recv().is_err() && inbox.is_filled());
         inbox.put(2).unwrap();
         inbox.put(3).unwrap();

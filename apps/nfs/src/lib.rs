@@ -1,11 +1,10 @@
-//! The NFS gateway: the app that answers MOUNT and NFS version 3 ([`gateway`]), what is exported
-//! ([`export`]), how a file is named on the wire ([`handle`]), and what serves the files: a
-//! [`store`].
+//! The NFS gateway: the app that answers MOUNT and NFS ([`gateway`]), the exports ([`export`]), the
+//! file handles ([`handle`]), and the [`store`] that serves the files.
 //!
 //! The store of a directory runs in one of two modes ([`store::files::CallerMode`]).
-//! *Unprivileged*: every caller acts as the server's own user, and a file handle is found again
-//! after a restart through a persistent [`index`] in the [`state`] directory. *Privileged*: each
-//! caller acts as the user it names, and the kernel opens files by its own handles (`stag-nfs-os`).
+//! *Unprivileged*: every caller acts as the server's own user, and a file handle is resolved after
+//! a restart through a persistent [`index`] in the [`state`] directory. *Privileged*: each caller
+//! acts as the user it names, and the kernel opens files by its own handles (`stag-nfs-os`).
 #![forbid(unsafe_code)]
 #![allow(
     clippy::result_large_err,

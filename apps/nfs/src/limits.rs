@@ -1,10 +1,10 @@
-//! Limits of a file system that `statfs(2)` does not tell: the size of a file, and its names.
+//! Limits of a file system that `statfs(2)` does not report: the size of a file, and its links.
 //!
-//! **The largest file** is found by seeking: the system refuses an offset behind it. A file without
-//! a name serves (`O_TMPFILE`), which is gone when it is closed. Where none can be made, or nothing
-//! may be changed, the kind of the file system says it.
+//! **The largest file** is found by seeking: the system refuses an offset past it. The probe uses a
+//! file without a name (`O_TMPFILE`), which is gone when it is closed. If none can be made, or
+//! nothing may be changed, the limit follows from the type of the file system.
 //!
-//! **How many names** a file has at most, only a table can say, as in the C library.
+//! **The maximum number of links** comes from a table, as in the C library.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -20,24 +20,24 @@ use stag_nfs_os::clone::clone_range;
 /// The limits of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileSystemLimits {
-    /// Octets of the largest file.
+    /// Bytes of the largest file.
     pub(crate) file_size_max: u64,
-    /// Names of one file.
+    /// Maximum links of one file.
     pub(crate) link_max: u32,
-    /// True for a file system of the network, or of another process: any call may wait for others.
+    /// True for a file system on the network, or of another process: any call may block.
     pub(crate) is_remote: bool,
-    /// True if it was mounted read-only when it was looked at.
+    /// True if it was mounted read-only when it was checked.
     pub(crate) is_read_only: bool,
-    /// Fineness with which its times tell changes apart.
+    /// Ability of its times to distinguish changes.
     pub(crate) grain: TimeGrain,
-    /// True if files have extended attributes of users.
+    /// True if files have user extended attributes.
     pub(crate) has_xattrs: bool,
-    /// Unit of CLONE, where a file can share the octets of another.
+    /// Unit of CLONE, if files can share blocks.
     pub(crate) clone_block: Option<u32>,
 }
 
-/// Numbers by which statfs(2) names file systems of the network and of other processes, as the
-/// system's linux/magic.h and their own sources have them.
+/// Numbers of network file systems and those of other processes in statfs(2), from linux/magic.h
+/// and their own sources.
 const REMOTE: [u32; 17] = [
     0x6573_5546, // FUSE
     0x00c3_6400, // CephFS
@@ -58,14 +58,14 @@ const REMOTE: [u32; 17] = [
     0x786f_4256, // folders of a VirtualBox host
 ];
 
-/// Names that a client may count on where nobody says how many there are.
+/// Links that a client may rely on where the limit is unknown.
 const LINK_MAX_UNKNOWN: u32 = 255;
 /// The largest offset of this system.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl FileSystemLimits {
-    /// The limits of the file system that an export's root is on. Nothing is tried in one that
-    /// nobody may change.
+    /// The limits of the file system that an export's root is on. Nothing is probed on one that may
+    /// not be changed.
     pub(crate) fn of(root: impl AsFd, found: &Statx, is_read_only: bool) -> Self {
         let Ok(about) = fstatfs(&root) else {
             return Self {
@@ -82,7 +82,7 @@ impl FileSystemLimits {
         let file = if is_read_only { None } else { nameless(&root) };
         let probed = file.as_ref().and_then(largest_offset);
         let is_remote = REMOTE.contains(&(about.f_type as u32));
-        // Where others change files, nothing that this host tries says how their changes look.
+        // If other hosts change files, a local probe does not show how their changes look.
         let grain = file.as_ref().filter(|_| !is_remote).map(TimeGrain::probe);
         Self {
             file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
@@ -100,7 +100,7 @@ fn is_mounted_read_only(root: impl AsFd) -> bool {
     fstatvfs(root).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// File systems of which more is known than their name.
+/// File systems with known limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystemKind {
     Ext2,
@@ -115,9 +115,9 @@ enum FileSystemKind {
 }
 
 impl FileSystemKind {
-    /// The kind, by the number that statfs(2) tells; `name` is asked where several share it.
+    /// The type, by the number that statfs(2) reports; `name` distinguishes those that share it.
     fn of(about: &StatFs, name: impl FnOnce() -> Option<String>) -> Self {
-        // As the system's linux/magic.h has them; 32 bits, whatever the type of the field.
+        // From linux/magic.h; 32 bits, whatever the type of the field.
         match about.f_type as u32 {
             0xef53 if name().is_some_and(|name| name == "ext2") => Self::Ext2,
             0xef53 => Self::Ext4,
@@ -131,7 +131,7 @@ impl FileSystemKind {
         }
     }
 
-    /// Names of one file; what the sources of Linux say (EXT4_LINK_MAX and its like).
+    /// Maximum links of one file, from the sources of Linux (EXT4_LINK_MAX and its like).
     const fn link_max(self) -> u32 {
         match self {
             Self::Ext2 => 32_000,
@@ -144,7 +144,7 @@ impl FileSystemKind {
         }
     }
 
-    /// Octets of the largest file where that cannot be tried.
+    /// Bytes of the largest file if it cannot be probed.
     fn file_size_max(self, block: u64) -> u64 {
         match self {
             // Blocks of a file are numbered by 32 bits. A file without extents, as all are on ext2,
@@ -156,13 +156,13 @@ impl FileSystemKind {
     }
 }
 
-/// Returns true unless the file system says that it has no extended attributes of users.
+/// Returns true unless the file system reports that it has no user extended attributes.
 fn has_xattrs(root: impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", root.as_fd().as_raw_fd());
     getxattr(path, "user.stag", &mut [0_u8; 1][..]) != Err(Errno::OPNOTSUPP)
 }
 
-/// Returns true if a file here can share a block of another.
+/// Returns true if files here can share a block.
 fn can_clone(root: impl AsFd) -> bool {
     let (Some(source), Some(target)) = (nameless(&root), nameless(&root)) else { return false };
     pwrite(&source, &[0], 0).is_ok() && clone_range(&source, 0, 0, &target, 0).is_ok()
@@ -172,13 +172,13 @@ fn block_len(about: &StatFs) -> u64 {
     u64::try_from(about.f_bsize).unwrap_or(4096)
 }
 
-/// A file of this file system that has no name and never gets one.
+/// A file of this file system that never gets a name.
 fn nameless(root: impl AsFd) -> Option<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
     openat(root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
 }
 
-/// The largest offset that the system lets the descriptor have: the end of the largest file.
+/// The largest offset that the system accepts for the descriptor: the end of the largest file.
 fn largest_offset(file: &OwnedFd) -> Option<u64> {
     let fits = |offset: u64| seek(file, SeekFrom::Start(offset)).is_ok();
     if !fits(0) {
@@ -195,7 +195,7 @@ fn largest_offset(file: &OwnedFd) -> Option<u64> {
     Some(fitting)
 }
 
-/// The name of the type of the file system that a file is on.
+/// The type name of the file system that a file is on.
 fn name_of_type(found: &Statx) -> Option<String> {
     let device = makedev(found.stx_dev_major, found.stx_dev_minor);
     let mounts = Process::myself().and_then(|process| process.mountinfo()).ok()?;
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(FileSystemKind::Ext4.file_size_max(4096), (16 << 40) - 4096);
         assert_eq!(FileSystemKind::Fat.file_size_max(512), u64::from(u32::MAX));
         assert_eq!(FileSystemKind::Xfs.file_size_max(4096), OFFSET_MAX);
-        // Nobody makes files there.
+        // No files can be made there.
         let limits = limits(std::path::Path::new("/proc"));
         assert_eq!(
             limits,
@@ -259,7 +259,7 @@ mod tests {
         let most = limits(home.path()).link_max;
         let file = home.path().join("f");
         File::create(&file).unwrap();
-        // More would take long; what is said for the larger ones is from the sources of Linux.
+        // More would take long; the limits of the larger ones are from the sources of Linux.
         for number in 1..most.min(70_000) {
             if let Err(error) = std::fs::hard_link(&file, home.path().join(number.to_string())) {
                 panic!("{most} names are promised, {number} is refused: {error}");

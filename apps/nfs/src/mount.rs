@@ -1,7 +1,7 @@
-//! MOUNT version 3: from an export's name to its file handle (RFC 1813 §5).
+//! MOUNT version 3: maps an export's name to its file handle (RFC 1813 §5).
 //!
-//! DUMP tells the mounts that are remembered ([`crate::mounted`]): a hint for people, on which
-//! nothing depends (RFC 1813 §5.2.2).
+//! DUMP lists the recorded mounts ([`crate::mounted`]): a hint for people, on which nothing depends
+//! (RFC 1813 §5.2.2).
 
 use stag_engine::PeerAddress;
 use stag_protocol::{
@@ -20,15 +20,15 @@ use crate::store::{Procedures as _, Store};
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
 const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
 
-/// Octets of the results of MNT at most.
+/// Bytes of the results of MNT at most.
 pub(crate) const MNT_LEN: usize = 4 + 4 + v3::FileHandle::MAX + FLAVORS.len();
 
-/// A call of MOUNT, with what it is answered from beside the store.
+/// A call of MOUNT, with the state for its answer in addition to the store.
 pub(crate) struct MountCall<'a> {
     pub call: &'a Call<'a>,
     pub from: PeerAddress,
     pub mounts: &'a MountList,
-    /// The mounts at this moment, for DUMP.
+    /// The current mounts, for DUMP.
     pub told: Vec<MountEntry>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> MountCall<'a> {
         Self { call, from, mounts, told }
     }
 
-    /// Octets of the results at most.
+    /// Bytes of the results at most.
     pub fn results_len(&self, store: &impl Store) -> usize {
         // TRUE and the length of a text, or of two.
         match self.call {
@@ -54,7 +54,7 @@ impl<'a> MountCall<'a> {
         }
     }
 
-    /// Carries out the call and writes its results.
+    /// Executes the call and writes its results.
     pub fn answer(&self, store: &mut impl Store, reply: &mut ReplyWriter) -> Result<(), Status> {
         match self.call {
             // RFC 1813 §5.2.3 [1813-111]: the replies to UMNT and UMNTALL have no results
@@ -80,7 +80,7 @@ impl<'a> MountCall<'a> {
     }
 }
 
-/// Octets of one export in the results of EXPORT.
+/// Bytes of one export in the results of EXPORT.
 fn export_len(store: &impl Store, name: &str) -> usize {
     let groups = store.client_networks(name);
     let groups: usize = groups.iter().map(|group| 8 + padded(group.len())).sum();
@@ -103,8 +103,8 @@ pub(crate) fn answer_mounted(
     mounted.map(drop)
 }
 
-/// Writes a list. An incomplete one would be a lie: without memory for all of it, it is the server
-/// that failed.
+/// Writes a list. A truncated one would mislead: without memory for all of it, the call fails with
+/// a server fault.
 fn written(
     reply: &mut ReplyWriter,
     fill: impl FnOnce(&mut ListWriter<'_, '_>) -> Result<(), NoRoom>,
@@ -140,7 +140,7 @@ fn list_mounts(mounts: &[MountEntry], list: &mut ListWriter<'_, '_>) -> Result<(
     Ok(())
 }
 
-/// Why a directory cannot be mounted, in the fewer words that MOUNT has.
+/// The MOUNT status, of which there are fewer, for a failed MNT.
 fn mount_status(status: v3::Status) -> Status {
     match status {
         v3::Status::Perm => Status::Perm,

@@ -1,8 +1,8 @@
 //! Mounts of clients, for MOUNT's DUMP (RFC 1813 §5.2.2).
 //!
-//! They are a hint for people, and nothing depends on them: a client that was switched off stays
-//! among them, a restart forgets all, when the list is full the oldest leaves it, and what a helper
-//! mounted for an export that may wait is not told.
+//! The list is a hint for people, and nothing depends on it: a client that was switched off stays
+//! in it, a restart clears it, and when it is full the oldest entry is dropped. Mounts made by a
+//! helper, for an export whose calls may block, are not listed.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stag_engine::PeerAddress;
 
-/// Mounts that are remembered.
+/// Mounts that are recorded.
 const MOUNTS_MAX: usize = 1_024;
-/// Mounts of one client among them.
+/// Of these, mounts of one client.
 const MOUNTS_OF_CLIENT: usize = MOUNTS_MAX / 4;
-/// Octets of the longest path that is remembered; a longer one is not told.
+/// Bytes of the longest path that is recorded; a mount with a longer one is not listed.
 const PATH_MAX: usize = 255;
 
 /// One mount.
@@ -37,7 +37,7 @@ impl MountList {
         mounts.retain(|known| *known != entry);
         let own = |known: &MountEntry| known.client == entry.client;
         if mounts.iter().filter(|known| own(known)).count() >= MOUNTS_OF_CLIENT {
-            // The oldest of its own, and no other client's.
+            // The client's own oldest one, and no other client's.
             if let Some(oldest) = mounts.iter().position(own) {
                 mounts.remove(oldest);
             }
@@ -48,7 +48,7 @@ impl MountList {
         mounts.push_back(entry);
     }
 
-    /// Forgets a client's mount, or all of them (UMNT, UMNTALL).
+    /// Removes a client's mount, or all of them (UMNT, UMNTALL).
     pub(crate) fn remove(&self, client: PeerAddress, path: Option<&[u8]>) {
         let PeerAddress::Ip(at) = client else { return };
         let client = at.ip().to_canonical();
@@ -58,7 +58,7 @@ impl MountList {
         self.mounts().retain(|entry| !is_it(entry));
     }
 
-    /// All of them, the oldest first.
+    /// All mounts, the oldest first.
     pub(crate) fn all(&self) -> Vec<MountEntry> {
         self.mounts().iter().cloned().collect()
     }

@@ -1,5 +1,4 @@
-//! Calls that are under way in a store: a fixed number, each with its caller and the memory that is
-//! lent for it.
+//! Calls in flight in a store: a fixed number, each with its caller and the memory lent for it.
 
 use stag_engine::{CallId, PeerId, Time, config};
 use stag_nfs_os::{LentOctets, LentRoom, OctetsKeeper, RoomKeeper};
@@ -14,7 +13,7 @@ use crate::{
     v4::{ChangeScope, CompoundId},
 };
 
-/// Somebody who is to be answered.
+/// A caller to answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     pub(crate) id: CallId,
@@ -39,12 +38,12 @@ impl Asker {
 /// A connection of this shard, or of one that forwards to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PeerAt {
-    /// Number of the shard that forwards; [`OWN`] for the gateway's own connections.
+    /// Number of the forwarding shard; [`OWN`] for the gateway's own connections.
     pub(crate) shard: u16,
     pub(crate) peer: PeerId,
 }
 
-/// Stands for the gateway's own connections: nobody forwards to a shard other than 0.
+/// Stands for the gateway's own connections: calls are forwarded only to shard 0.
 pub(crate) const OWN: u16 = 0;
 
 /// Memory of the shard that a call holds.
@@ -52,20 +51,20 @@ pub(crate) const OWN: u16 = 0;
 pub(crate) struct CallMemories {
     pub(crate) room: Option<RoomKeeper>,
     pub(crate) payload: Option<OctetsKeeper>,
-    /// Octets of the slots of both.
+    /// Bytes of the slots of both.
     pub(crate) room_slot: usize,
     pub(crate) payload_slot: usize,
 }
 
 impl CallMemories {
-    /// Takes back what was lent with a call. The buffer is the one that was filled; it holds
-    /// nothing but what the outcome says.
+    /// Takes back the memory lent with a call. The buffer is the one that was filled; it holds only
+    /// the bytes described by the outcome.
     pub(crate) fn regain(self, call: StoreCall) -> Option<Buf> {
         let StoreCall { room, payload, .. } = call;
         self.regain_of(room, payload)
     }
 
-    /// The same of memory that the call has no more.
+    /// The same for memory already removed from the call.
     pub(crate) fn regain_of(
         self,
         room: Option<LentRoom>,
@@ -80,7 +79,7 @@ impl CallMemories {
         }
     }
 
-    /// Slots of medium and of large buffers among them.
+    /// Number of medium and of large buffers among them.
     fn slots(&self) -> [usize; 2] {
         let both = [self.room_slot, self.payload_slot];
         let count = |is: fn(usize) -> bool| both.iter().filter(|len| is(**len)).count();
@@ -91,61 +90,62 @@ impl CallMemories {
     }
 }
 
-/// A call that is under way.
+/// A call in flight.
 #[derive(Debug)]
 pub(crate) struct ParkedCall {
-    /// Whoever asked last; none when he is gone, or was told to ask again.
+    /// The last caller; none when it is gone, or was asked to retry.
     pub(crate) asker: Option<Asker>,
     pub(crate) xid: Xid,
     /// The procedure of NFS; none for MNT.
     pub(crate) procedure: Option<Procedure>,
-    /// The compound that waits for it; none for calls of version 3, and when it was told to go on.
+    /// The compound that waits for it; none for calls of version 3, and after the compound was
+    /// resumed.
     pub(crate) compound: Option<CompoundId>,
-    /// Its name in the duplicate request cache; none for MNT.
+    /// Its key in the duplicate request cache; none for MNT.
     pub(crate) name: Option<UnderWay>,
-    /// It changes nothing.
+    /// True if it changes nothing.
     pub(crate) is_harmless: bool,
-    /// Files that a call of version 3 changes, while it is counted as under way.
+    /// Files that a call of version 3 changes, while it counts as in flight.
     pub(crate) change: Option<ChangeScope>,
-    /// Nobody can take it back any more.
+    /// True if it can no longer be withdrawn.
     pub(crate) is_started: bool,
     pub(crate) began: Time,
-    /// The message of its reply, where it has to be there whatever happens.
+    /// The message of its reply, if that has to be reserved in advance.
     pub(crate) message: Option<Buf>,
     pub(crate) memories: CallMemories,
 }
 
 impl ParkedCall {
-    /// Returns true if somebody waits for it.
+    /// Returns true if a caller or compound waits for it.
     pub(crate) const fn is_awaited(&self) -> bool {
         self.asker.is_some() || self.compound.is_some()
     }
 }
 
-/// Limits of the memory that calls under way may hold, and compounds that wait: each a quarter of
-/// the shard's medium and large buffers.
+/// Limits of the memory held by calls in flight and by waiting compounds: each a quarter of the
+/// shard's medium and large buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BufferLimits([usize; 2]);
 
 impl BufferLimits {
-    /// A quarter of the buffers of a shard with so many message, medium and large ones.
+    /// A quarter of the buffers of a shard with these numbers of message, medium and large ones.
     pub(crate) const fn of([_, medium, large]: [usize; 3]) -> Self {
         Self([medium / 4, large / 4])
     }
 
-    /// Returns true if `more` medium and large buffers may be held beside those that are.
+    /// Returns true if `more` medium and large buffers may be held in addition to `held`.
     pub(crate) fn allow(self, held: [usize; 2], more: [usize; 2]) -> bool {
         let sums = held.iter().zip(more).map(|(held, more)| held + more);
         more == [0; 2] || sums.zip(self.0).all(|(sum, limit)| sum <= limit)
     }
 }
 
-/// Those of one shard.
+/// The calls in flight of one shard.
 #[derive(Debug)]
 pub(crate) struct ParkedCalls {
     /// By ticket.
     entries: Box<[Option<ParkedCall>]>,
-    /// Tickets that nobody holds.
+    /// Free tickets.
     free: Vec<WaitTicket>,
     limits: BufferLimits,
     held: [usize; 2],
@@ -161,22 +161,22 @@ impl ParkedCalls {
         Self { entries, free, limits, held: [0; 2], waiting: HeldCalls::default() }
     }
 
-    /// The ticket of the next call; None when there are too many.
+    /// The ticket of the next call; None when too many are in flight.
     pub(crate) fn next_ticket(&self) -> Option<WaitTicket> {
         self.free.last().copied()
     }
 
-    /// Returns true while a call is under way, or waits for a ticket.
+    /// Returns true while a call is in flight, or waits for a ticket.
     pub(crate) fn are_under_way(&self) -> bool {
         self.free.len() < TICKETS || !self.waiting.is_empty()
     }
 
-    /// Number of calls that are under way.
+    /// Number of calls in flight.
     pub(crate) const fn len(&self) -> usize {
         TICKETS - self.free.len()
     }
 
-    /// Returns true if calls may hold this memory, too.
+    /// Returns true if calls may hold this memory in addition.
     pub(crate) fn may_hold(&self, memories: &CallMemories) -> bool {
         self.limits.allow(self.held, memories.slots())
     }
@@ -186,7 +186,7 @@ impl ParkedCalls {
         self.limits
     }
 
-    /// Keeps a call that has the next ticket.
+    /// Stores a call that has the next ticket.
     pub(crate) fn put(&mut self, call: ParkedCall) {
         let ticket = self.free.pop().expect("the call was given the next ticket");
         self.held.iter_mut().zip(call.memories.slots()).for_each(|(held, more)| *held += more);
@@ -194,7 +194,7 @@ impl ParkedCalls {
         debug_assert!(earlier.is_none(), "a ticket stands for one call");
     }
 
-    /// The call of a ticket that came back.
+    /// Takes the call of a returned ticket.
     pub(crate) fn take(&mut self, ticket: WaitTicket) -> Option<ParkedCall> {
         let call = self.entries.get_mut(ticket.index())?.take()?;
         self.held.iter_mut().zip(call.memories.slots()).for_each(|(held, less)| *held -= less);
@@ -202,7 +202,7 @@ impl ParkedCalls {
         Some(call)
     }
 
-    /// The same call, if it is under way.
+    /// The same call, if it is in flight.
     pub(crate) fn find(&mut self, name: &UnderWay) -> Option<&mut ParkedCall> {
         if !self.are_under_way() {
             return None;
@@ -222,7 +222,7 @@ impl ParkedCalls {
         under_way.chain(self.waiting.oldest()).min()
     }
 
-    /// Nobody at this peer can be answered any more.
+    /// Removes the callers at this peer, which can no longer be answered.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         for call in self.entries.iter_mut().flatten().chain(self.waiting.calls()) {
             call.asker.take_if(|asker| asker.peer == peer);

@@ -1,4 +1,4 @@
-//! Looks at a file system that may not answer.
+//! Access to file systems that may not respond, with a time limit.
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -10,11 +10,11 @@ use crate::state::{StartError, cannot};
 /// Longest time that a start waits for a file system.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Lets a thread look at the file system of `path`, and waits for it so long. A thread that hangs
-/// in the file system is left to itself: it ends with the process.
+/// Runs a look at the file system of `path` in a thread, and waits for it up to the limit. A thread
+/// that hangs in the file system is abandoned: it ends with the process.
 ///
 /// # Errors
-/// A sentence when there is no thread, or no answer in time.
+/// A sentence when the thread cannot be created, or there is no answer in time.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     path: &Path,

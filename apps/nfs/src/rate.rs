@@ -1,14 +1,14 @@
-//! A limit to how often the same thing is logged.
+//! Rate limit for log messages of one kind.
 
 use stag_engine::Time;
 use std::time::Duration;
 
-/// Events that are usually logged in each interval, at most.
+/// Default limit of events logged in each interval.
 const EVENTS_MAX: u32 = 20;
-/// The usual interval.
+/// The default interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counts events of one kind; beyond a limit in each interval they are counted and not logged.
+/// Counts events of one kind; beyond a limit in each interval they are counted but not logged.
 #[derive(Debug)]
 pub struct EventRate {
     /// Name of the events, in the plural.
@@ -21,23 +21,23 @@ pub struct EventRate {
 }
 
 impl EventRate {
-    /// Nothing logged yet.
+    /// A counter with the default limit.
     pub const fn new(events: &'static str) -> Self {
         Self::limited(events, EVENTS_MAX, INTERVAL)
     }
 
-    /// Nothing logged yet, and at most `most` events in each `interval`.
+    /// A counter that logs at most `most` events in each `interval`.
     pub const fn limited(events: &'static str, most: u32, interval: Duration) -> Self {
         Self { events, most, interval, since: Time(0), logged: 0, left_out: 0 }
     }
 
-    /// True while events were left out and nobody was told how many.
+    /// True while suppressed events are not yet reported.
     #[inline]
     pub const fn has_left_out(&self) -> bool {
         self.left_out > 0
     }
 
-    /// Says how many events were left out, if some were and their interval is over at `now`.
+    /// Logs the number of suppressed events, if there are any and their interval is over at `now`.
     pub fn settle(&mut self, now: Time) {
         if now.since(self.since) < self.interval {
             return;
@@ -50,8 +50,7 @@ impl EventRate {
         }
     }
 
-    /// Returns true if an event at `now` is to be logged. Says first how many were not, if some
-    /// were not.
+    /// Returns true if an event at `now` is to be logged. Reports suppressed events first, if any.
     pub fn allows(&mut self, now: Time) -> bool {
         self.settle(now);
         let is_allowed = self.logged < self.most;

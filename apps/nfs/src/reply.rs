@@ -1,4 +1,4 @@
-//! Replies as they are written in place.
+//! Replies, written in place.
 
 use stag_engine::{Answer, AnswerItem, Cx, Extents, ItemLists, ItemsFull, PlacedItem, config};
 use stag_pools::Buf;
@@ -8,25 +8,25 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Writer, padded},
 };
 
-/// Octets of the longest reply without item, listings excepted: it then also has room for an item
+/// Bytes of the longest reply without item, listings excepted: it then also has room for an item
 /// that travels inline.
 const MESSAGE_LEN: usize = config::INLINE_LEN;
 
-/// A reply that is being written in place. Its message already holds the header of a success.
+/// A reply being written in place. Its message already holds the header of a success.
 #[derive(Debug)]
 pub(crate) struct ReplyWriter {
     answer: Answer,
     xid: Xid,
-    /// Octets of the message in front of the first item, which is not in the answer while it is
-    /// empty and the only one; 0 without an item.
+    /// Bytes of the message before the first item, which is not in the answer while it is empty and
+    /// the only one; 0 without an item.
     first_item: u32,
-    /// Octets of the items, each padded.
+    /// Bytes of the items, each padded.
     items_len: u32,
 }
 
 impl ReplyWriter {
-    /// A reply with room for `len` octets of results if there is memory for it, and for all but
-    /// long listings in any case.
+    /// A reply with room for `len` bytes of results if there is memory for it, and for all but long
+    /// listings in any case.
     #[inline]
     pub(crate) fn begin(cx: &Cx<'_>, xid: Xid, len: usize) -> Option<Self> {
         let len = len.saturating_add(ReplyHeader::LEN).max(MESSAGE_LEN);
@@ -34,7 +34,7 @@ impl ReplyWriter {
         Some(Self::over(message, xid))
     }
 
-    /// A message that any reply without a long listing fits in, to be taken before its procedure
+    /// A message that fits any reply without a long listing, to be reserved before its procedure
     /// runs.
     pub(crate) fn message_of(cx: &Cx<'_>) -> Option<Buf> {
         cx.message(MESSAGE_LEN)
@@ -48,7 +48,7 @@ impl ReplyWriter {
         reply
     }
 
-    /// Adds the header of this outcome to a message without octets.
+    /// Adds the header of this outcome to an empty message.
     #[inline]
     fn put_header(&mut self, status: Accepted) {
         debug_assert!(self.answer.message.is_empty(), "a header is in front");
@@ -56,7 +56,7 @@ impl ReplyWriter {
         self.write(|writer| header.emit(writer)).expect("a message has room for the header");
     }
 
-    /// Adds what `write` writes; when that fails, nothing.
+    /// Adds the output of `write`, or nothing if that fails.
     pub(crate) fn write<T, E>(
         &mut self,
         write: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
@@ -78,8 +78,8 @@ impl ReplyWriter {
         }
     }
 
-    /// Adds the first item, whose length word was the last that was put. An empty one is no item
-    /// (RFC 8166 §3.4.6), and keeps its Write chunk.
+    /// Adds the first item, whose length word was written last. An empty one is no item (RFC 8166
+    /// §3.4.6), and keeps its Write chunk.
     #[inline]
     pub(crate) fn put_item(&mut self, octets: Extents) {
         let (position, len) = (self.answer.message.len(), octets.len());
@@ -90,10 +90,10 @@ impl ReplyWriter {
         }
     }
 
-    /// Adds an item, which need not be the first, in the same way. `lists` have room for others.
+    /// Adds an item in the same way, not necessarily the first. `lists` have room for others.
     ///
     /// # Errors
-    /// The octets come back when the reply has as many items as a call has Write chunks.
+    /// Returns the bytes when the reply has as many items as a call has Write chunks.
     #[inline]
     pub(crate) fn put_any_item(
         &mut self,
@@ -122,35 +122,35 @@ impl ReplyWriter {
         Ok(())
     }
 
-    /// The transaction that it answers.
+    /// Returns the XID that it answers.
     pub(crate) const fn xid(&self) -> Xid {
         self.xid
     }
 
-    /// Makes it the answer to another transaction: the same call, sent again.
+    /// Readdresses it to a retransmission of the same call.
     pub(crate) fn readdress(&mut self, xid: Xid) {
         self.xid = xid;
         // RFC 5531 §9: the XID is the first word of a message.
         self.patch_u32(0, xid.0);
     }
 
-    /// Octets of the message so far.
+    /// Bytes of the message so far.
     pub(crate) fn len(&self) -> usize {
         self.answer.message.len()
     }
 
-    /// The same with those of the items.
+    /// The same plus the bytes of the items.
     #[inline]
     pub(crate) fn len_with_items(&self) -> usize {
         self.answer.message.len() + self.items_len as usize
     }
 
-    /// Returns true if an item was put.
+    /// Returns true if it has an item.
     pub(crate) const fn has_item(&self) -> bool {
         self.answer.item.is_some()
     }
 
-    /// Forgets everything behind the first `len` octets of the message.
+    /// Removes everything after the first `len` bytes of the message.
     pub(crate) fn truncate(&mut self, len: usize) {
         debug_assert!(len >= ReplyHeader::LEN, "the header stays");
         self.answer.message.truncate(len);
@@ -159,7 +159,7 @@ impl ReplyWriter {
         }
     }
 
-    /// Forgets the items after octet `len` of the message.
+    /// Removes the items after byte `len` of the message.
     #[cold]
     fn truncate_items(&mut self, len: usize) {
         if self.first_item as usize > len {
@@ -172,13 +172,13 @@ impl ReplyWriter {
         self.items_len = items.map(|(_, octets)| padded(octets.len()) as u32).sum();
     }
 
-    /// Overwrites the word at octet `at` of the message, which was written before.
+    /// Overwrites the word at byte `at` of the message.
     pub(crate) fn patch_u32(&mut self, at: usize, value: u32) {
         let word = self.answer.message.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<4>);
         *word.expect("the word was written") = value.to_be_bytes();
     }
 
-    /// Makes room for `len` more octets, in a longer message if need be. False when there is no
+    /// Makes room for `len` more bytes, in a longer message if needed. False when there is no
     /// memory for one.
     pub(crate) fn ensure(&mut self, cx: &Cx<'_>, len: usize) -> bool {
         if self.answer.message.spare_len() >= len {
@@ -192,13 +192,13 @@ impl ReplyWriter {
         true
     }
 
-    /// Makes it what was answered before.
+    /// Replaces it with a cached reply.
     pub(crate) fn replace(&mut self, octets: &[u8]) {
         self.answer.message.truncate(0);
         self.answer.message.append(octets).expect("a message has room for any reply that is kept");
     }
 
-    /// Makes it the reply of a server that failed.
+    /// Turns it into the reply of a failed server.
     pub(crate) fn fail(&mut self) {
         (self.answer.item, self.first_item, self.items_len) = (None, 0, 0);
         self.answer.message.truncate(0);
@@ -209,7 +209,7 @@ impl ReplyWriter {
         self.answer
     }
 
-    /// Ends a reply that a slot keeps: its data leave the message, which `take_data_out` does.
+    /// Ends a reply that a slot caches: `take_data_out` removes its data from the message.
     pub(crate) fn finish_kept(
         mut self,
         take_data_out: impl FnOnce(&mut Buf) -> Option<AnswerItem>,
@@ -226,7 +226,7 @@ impl ReplyWriter {
     }
 }
 
-/// Takes the results of a procedure, and says how it ended.
+/// Receiver of the results and status of a procedure.
 pub(crate) trait Results {
     /// Adds results.
     fn results<'a, T: Codec<'a>, About: Codec<'a>>(
@@ -245,7 +245,7 @@ impl Results for ReplyWriter {
     }
 }
 
-/// Results that are written where they are sent from.
+/// Results written in their final place.
 #[derive(Debug)]
 pub(crate) struct ShortResults<'w, 'o> {
     writer: &'w mut Writer<'o>,
@@ -253,7 +253,7 @@ pub(crate) struct ShortResults<'w, 'o> {
 }
 
 impl<'w, 'o> ShortResults<'w, 'o> {
-    /// None yet.
+    /// Starts without results.
     #[inline]
     pub(crate) const fn new(writer: &'w mut Writer<'o>) -> Self {
         Self { writer, written: Ok(()) }

@@ -19,29 +19,29 @@ use crate::{
 /// A snapshot of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GatewayReport {
-    /// NFS version 3 by procedure, those that were called.
+    /// NFS version 3, by procedures that were called.
     pub nfs3: BTreeMap<String, ProcedureCounts>,
     /// NFS version 4: operations, clients, sessions.
     pub nfs4: Nfs4Report,
-    /// Sessions of version 4, in a [detailed](stag_engine::App::detailed_report) report alone.
+    /// Sessions of version 4, only in a [detailed](stag_engine::App::detailed_report) report.
     #[serde(skip)]
     pub sessions: Vec<SessionState>,
-    /// MOUNT version 3 by procedure, those that were called.
+    /// MOUNT version 3, by procedures that were called.
     pub mount3: BTreeMap<String, ProcedureCounts>,
     /// Calls that reached no procedure.
     pub refused: RefusedCalls,
-    /// Octets of files, where they were, and how stable they were made.
+    /// Bytes of files, their source, and their stability.
     pub data: DataCounts,
-    /// Syncs that failed, of all shards together: each changed the write verifier.
+    /// Failed syncs, of all shards together: each changed the write verifier.
     pub failed_syncs: u64,
     /// Errors that blame an export's file system, by export, of all shards together.
     pub faults: BTreeMap<String, u64>,
-    /// Passes whose handles could not be written to the index: until a later flush succeeds they
-    /// would not survive a restart.
+    /// Passes whose handles could not be written to the index: they would not survive a restart
+    /// until a later flush succeeds.
     pub failed_flushes: u64,
     /// Calls that had no memory for any reply: their connections were closed.
     pub unanswered: u64,
-    /// Calls that came again, and what is kept for them.
+    /// Retransmitted calls, and the replies cached for them.
     pub duplicates: Duplicates,
     /// Calls that wait for a file system.
     pub waiting: WaitingCalls,
@@ -50,30 +50,30 @@ pub struct GatewayReport {
 /// Calls that wait for a file system while the shard goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WaitingCalls {
-    /// Calls that are under way at this moment.
+    /// Calls that are in flight now.
     pub under_way: u64,
-    /// Milliseconds for which the oldest of them has been under way.
+    /// Milliseconds for which the oldest of them has been in flight.
     pub oldest_ms: u64,
-    /// Calls that were put off since the start.
+    /// Calls that were deferred since the start.
     pub put_off: u64,
-    /// Calls that were not begun, because too much waited or memory was short: NFS3ERR_JUKEBOX.
+    /// Calls that were refused, because too many waited or memory was short: NFS3ERR_JUKEBOX.
     pub refused: u64,
-    /// Calls that nobody had begun after two seconds: NFS3ERR_JUKEBOX.
+    /// Calls that were not started within two seconds: NFS3ERR_JUKEBOX.
     pub withdrawn: u64,
-    /// Calls that were begun, change nothing and took more than five seconds: NFS3ERR_JUKEBOX.
+    /// Calls that were started, change nothing and took more than five seconds: NFS3ERR_JUKEBOX.
     pub given_up: u64,
 }
 
 /// Number of calls of a procedure, and number of its failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcedureCounts {
-    /// Calls carried out, failures included.
+    /// Calls executed, failures included.
     pub calls: u64,
     /// Failures by the status of the reply.
     pub errors: BTreeMap<String, u64>,
 }
 
-/// Calls by why they reached no procedure (RFC 5531 §9).
+/// Calls by the reason why they reached no procedure (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RefusedCalls {
     /// PROG_UNAVAIL.
@@ -91,28 +91,27 @@ pub struct RefusedCalls {
 /// Amount of data moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DataCounts {
-    /// Octets that READ returned.
+    /// Bytes that READ returned.
     pub octets_read: u64,
-    /// Octets that WRITE took.
+    /// Bytes that WRITE took.
     pub octets_written: u64,
     /// WRITEs answered with UNSTABLE.
     pub unstable_writes: u64,
     /// COMMITs that succeeded.
     pub commits: u64,
-    /// READs of what was in memory.
+    /// READs served from memory.
     pub reads_cached: u64,
-    /// READs put off until a helper had brought what was not.
+    /// READs deferred until a helper had fetched missing bytes.
     pub reads_warmed: u64,
-    /// READs put off until io_uring had brought what was not, straight to the buffer that is sent.
+    /// READs deferred until io_uring had read missing bytes directly to the buffer that is sent.
     pub reads_brought: u64,
-    /// READs that a helper carried out, on a file system whose calls may wait.
+    /// READs that a helper executed, on a file system whose calls may block.
     pub reads_helped: u64,
-    /// READs for which the shard waited: the ring and the helpers had too much to do, or memory was
-    /// short.
+    /// READs that blocked the shard: the ring and the helpers were busy, or memory was short.
     pub reads_blocking: u64,
-    /// READs from a file system that does not say whether a read waits, as tmpfs.
+    /// READs from a file system that does not report whether a read waits, such as tmpfs.
     pub reads_direct: u64,
-    /// READs cut short because there was no buffer for all that was asked for, and READs put off
+    /// READs truncated for lack of a buffer for all requested bytes, and READs refused
     /// (NFS3ERR_JUKEBOX).
     pub short_of_memory: u64,
 }
@@ -162,7 +161,7 @@ const MOUNT_FAILURES: [(mount::Status, &str); 9] = [
     (mount::Status::ServerFault, "MNT3ERR_SERVERFAULT"),
 ];
 
-/// One procedure's numbers; errors lie as in the table of their names.
+/// One procedure's numbers; errors are indexed as in the table of their names.
 #[derive(Clone, Copy, Debug)]
 struct ProcedureTally<const ERRORS: usize> {
     calls: u64,
@@ -189,7 +188,7 @@ impl<const ERRORS: usize> ProcedureTally<ERRORS> {
     }
 }
 
-/// The counters as they are kept: nothing is allocated to count.
+/// The live counters: counting allocates nothing.
 #[derive(Debug)]
 pub(crate) struct GatewayCounters {
     nfs3: [ProcedureTally<28>; Procedure::ALL.len()],
@@ -203,7 +202,7 @@ pub(crate) struct GatewayCounters {
 }
 
 impl GatewayCounters {
-    /// Zeros. `verifier` is the store's write verifier at the start.
+    /// All zeros. `verifier` is the store's write verifier at the start.
     pub(crate) fn new(verifier: Verifier) -> Self {
         Self {
             nfs3: [ProcedureTally::ZERO; Procedure::ALL.len()],
@@ -256,7 +255,7 @@ impl GatewayCounters {
         self.unanswered += 1;
     }
 
-    /// A copy with names. `verifier` is the store's write verifier at this moment.
+    /// A copy with names. `verifier` is the store's current write verifier.
     pub(crate) fn report(&self, verifier: Verifier) -> GatewayReport {
         let nfs3 = Procedure::ALL.iter().zip(&self.nfs3).filter(|(_, tally)| tally.calls > 0);
         let mount3 =
@@ -271,7 +270,7 @@ impl GatewayCounters {
                 .collect(),
             refused: self.refused,
             data: self.data,
-            // The verifier counts failures on from where it started (`store::files::sync`).
+            // The verifier grows by one for each failure (`store::files::sync`).
             failed_syncs: u64::from_be_bytes(verifier)
                 .wrapping_sub(u64::from_be_bytes(self.first_verifier)),
             faults: BTreeMap::new(),
@@ -284,7 +283,7 @@ impl GatewayCounters {
     }
 }
 
-/// The name that the specification gives to a procedure.
+/// The specification's name of a procedure.
 fn name(procedure: &impl std::fmt::Debug) -> String {
     format!("{procedure:?}").to_uppercase()
 }

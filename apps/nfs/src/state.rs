@@ -1,9 +1,9 @@
-//! The state directory: what the gateway must find again after a restart.
+//! The state directory: the gateway's persistent state.
 //!
-//! `key` (mode 0600: the key of the file handles and of the index's checksums), `exports` (which
-//! export has which id), `index.base` and `index.N.log`, `index.N.M.log` (see [`crate::index`]),
-//! `lock` (held while a server uses the directory). It must not lie under an export: whoever reads
-//! the key can forge file handles.
+//! `key` (mode 0600: the key of the file handles and of the index's checksums), `exports` (the ids
+//! of the exports), `index.base` and `index.N.log`, `index.N.M.log` (see [`crate::index`]), `lock`
+//! (held while a server uses the directory). It must not be inside an export: the key permits
+//! forging file handles.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +18,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::export::{ExportId, HostInode};
 use crate::handle::HandleKey;
 
-/// Why the gateway cannot start: one sentence for the person who starts it.
+/// Reason why the gateway cannot start: one sentence for the administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartError(pub(crate) String);
 
@@ -30,13 +30,13 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Adds what was attempted, and on what, to an error of the system.
+/// Adds the attempted action and its object to a system error.
 pub(crate) fn cannot<E: fmt::Display>(what: &str, path: &Path) -> impl Fn(E) -> StartError {
     let text = format!("cannot {what} {}", path.display());
     move |error| StartError(format!("{text}: {error}"))
 }
 
-/// An open state directory; nobody else uses it meanwhile.
+/// An open state directory, locked against other servers.
 pub struct StateDirectory {
     path: PathBuf,
     directory: OwnedFd,
@@ -54,19 +54,20 @@ impl fmt::Debug for StateDirectory {
 impl StateDirectory {
     const SECRET_LEN: usize = 32;
 
-    /// Opens the directory, and makes it and its key if need be.
+    /// Opens the directory, and makes it and its key if needed.
     ///
     /// # Errors
     ///
-    /// A sentence when it cannot be made, is used by another server, or its key can be
-    /// read by others.
+    /// A sentence when it cannot be made, is used by another server, or its key is readable for
+    /// others.
     pub fn open(path: &Path) -> Result<Self, StartError> {
         if let Err(error) = fs::create_dir(path)
             && error.kind() != ErrorKind::AlreadyExists
         {
             return Err(cannot("make the state directory", path)(error));
         } else if fs::metadata(path).is_ok_and(|found| found.is_dir() && is_empty(path)) {
-            // A directory with content is someone's: its mode is theirs, and the key has its own.
+            // A directory with content keeps its mode, which its owner chose; the key has its own
+            // mode.
             fs::set_permissions(path, fs::Permissions::from_mode(0o700))
                 .map_err(cannot("protect the state directory", path))?;
         }
@@ -85,15 +86,15 @@ impl StateDirectory {
         &self.path
     }
 
-    /// The directory's own inode: never served, wherever it shows up.
+    /// The directory's own inode: never served, wherever it appears.
     pub fn place(&self) -> HostInode {
         self.place
     }
 
-    /// Returns true if the directory is `place` or lies under it.
+    /// Returns true if the directory is `place` or is under it.
     ///
     /// # Errors
-    /// A sentence when a directory above it cannot be looked at.
+    /// A sentence when a directory above it is not accessible.
     pub fn lies_under(&self, place: HostInode) -> Result<bool, StartError> {
         let look = || -> rustix::io::Result<bool> {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -118,8 +119,8 @@ impl StateDirectory {
         HandleKey::new(&self.handle_key())
     }
 
-    /// Sixteen octets that tell this server from all others, also from those of its cluster, and
-    /// are the same after a restart.
+    /// Sixteen bytes that identify this server among all others, including its cluster's; stable
+    /// across restarts.
     pub fn identity(&self) -> [u8; 16] {
         let handles = self.handles();
         // No export has these numbers.
@@ -140,8 +141,8 @@ impl StateDirectory {
         *self.secret.last_chunk().expect("32 octets hold 16")
     }
 
-    /// Replaces the file `name` as a whole: afterwards, and after a crash, it has the old content
-    /// or this.
+    /// Replaces the file `name` as a whole: afterwards, and after a crash, it has either the old
+    /// content or this.
     ///
     /// # Errors
     /// A sentence when it cannot be written.
@@ -150,7 +151,7 @@ impl StateDirectory {
     }
 }
 
-/// As [`StateDirectory::replace`], for whoever knows only where the state directory is.
+/// As [`StateDirectory::replace`], for callers that have only the directory's path.
 pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> Result<(), StartError> {
     let (path, draft) = (directory.join(name), directory.join(format!("{name}.tmp")));
     let write = || -> std::io::Result<()> {
@@ -165,8 +166,8 @@ pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> Result<()
 
 impl Drop for StateDirectory {
     fn drop(&mut self) {
-        // Closing is not enough: a child that was just forked holds the same lock until it runs its
-        // program.
+        // Closing is not enough: a child that was just forked holds the same lock until it executes
+        // its program.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
@@ -216,7 +217,7 @@ fn secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], StartErr
     Ok(secret)
 }
 
-/// Refuses a file with a secret that others than this process's user may read.
+/// Refuses a file with a secret that is readable for users other than this process's.
 pub(crate) fn check_private(file: &File, path: &Path) -> Result<(), StartError> {
     let found = file.metadata().map_err(cannot("look at", path))?;
     if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
@@ -227,8 +228,8 @@ pub(crate) fn check_private(file: &File, path: &Path) -> Result<(), StartError> 
     Ok(())
 }
 
-/// Makes a draft anew. The one that a crash left, or a link that another user planted in a
-/// directory that is not this server's alone, is removed and never written.
+/// Makes a new draft. A leftover of a crash, or a link planted by another user in a directory that
+/// is not this server's alone, is removed and never written.
 fn make_draft(draft: &Path) -> std::io::Result<File> {
     match fs::remove_file(draft) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -239,7 +240,7 @@ fn make_draft(draft: &Path) -> std::io::Result<File> {
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(draft)
 }
 
-/// Makes the key under another name first: a crash leaves none, never half of one.
+/// Writes the key under another name first: a crash leaves none, never half of one.
 fn make_secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], StartError> {
     let (path, draft) = (directory.join("key"), directory.join("key.tmp"));
     let mut secret = [0; StateDirectory::SECRET_LEN];

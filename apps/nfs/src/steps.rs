@@ -1,14 +1,14 @@
-//! A budget of steps for what one message asks for, so that a loop whose length a peer chooses
-//! shows in tests, whatever the time that it takes.
+//! A budget of steps for one message, so that tests detect loops whose length a peer chooses,
+//! independently of time.
 //!
 //! Loops over the blocks of a file and over the state of a file count their rounds. A test, or a
-//! fuzz target, sets a [`limit`] before it hands a message over. Only builds with debug assertions
+//! fuzz target, sets a [`limit`] before it submits a message. Only builds with debug assertions
 //! count.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// Steps that this thread may still take; none where no limit was set.
+    /// Steps that this thread may still take; none without a limit.
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
