@@ -1,15 +1,15 @@
-//! Threads that work for others and wake nobody out of the way (SCHED_BATCH, sched(7)).
+//! Threads that do work for others and preempt no thread when they wake (SCHED_BATCH, sched(7)).
 //!
-//! A thread that wakes takes the core from the one that runs, as a rule. Where many threads hand
-//! one call to the next on one core, each of these steps is then a change of threads by itself. A
-//! batch thread waits until the running one waits, so that several steps become one.
+//! A waking thread usually preempts the running one. Where many threads pass one call along on one
+//! core, each step then is a switch of threads. A batch thread waits until the running one sleeps,
+//! so that several steps become one.
 
 use core::marker::PhantomData;
 
 use rustix::io::Errno;
 
-/// While it lives, the thread that made it is a batch thread, as are threads that it starts
-/// meanwhile; those stay batch threads.
+/// While it lives, the thread that made it is a batch thread. Threads that it starts meanwhile are
+/// batch threads for good.
 #[derive(Debug)]
 #[must_use = "it ends when it is dropped"]
 pub struct BatchThread {
@@ -19,8 +19,8 @@ pub struct BatchThread {
 }
 
 impl BatchThread {
-    /// Begins it. A thread whose policy somebody chose keeps it, and so does one that the system
-    /// lets have no other: nothing depends on it but the time that a core needs.
+    /// Begins it. A thread with an explicitly set policy keeps it, and so does one whose policy the
+    /// system does not let change: only core time depends on it.
     pub fn begin() -> Self {
         let was_plain = policy().is_ok_and(|policy| policy == libc::SCHED_OTHER)
             && set_policy(libc::SCHED_BATCH).is_ok();
@@ -43,7 +43,7 @@ fn policy() -> rustix::io::Result<libc::c_int> {
     if policy < 0 { Err(last()) } else { Ok(policy) }
 }
 
-/// Gives the calling thread one of the policies that need no right, both without a priority.
+/// Sets one of the unprivileged policies of the calling thread, both without a priority.
 fn set_policy(policy: libc::c_int) -> rustix::io::Result<()> {
     // SAFETY: all zeros are a `sched_param`, of priority 0.
     let none: libc::sched_param = unsafe { core::mem::zeroed() };

@@ -1,13 +1,13 @@
-//! Octets of one file that become another's without being copied: `ioctl(FICLONERANGE)`.
+//! Sharing of a file's blocks with another without a copy: `ioctl(FICLONERANGE)`.
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Lets `len` octets of `source` from `from` on be those of `target` from `to` on; 0 is all to the
-/// source's end. Both are files of one file system.
+/// Makes `to..to + len` of `target` share the blocks of `source` from `from` on; a `len` of 0 means
+/// all to the source's end. Both files must be on one file system.
 ///
 /// # Errors
-/// That of the call: [`rustix::io::Errno::OPNOTSUPP`] or [`rustix::io::Errno::NOTTY`] where the
-/// file system cannot, [`rustix::io::Errno::INVAL`] for places that do not fit its blocks.
+/// That of the call: [`rustix::io::Errno::OPNOTSUPP`] or [`rustix::io::Errno::NOTTY`] if the file
+/// system cannot, [`rustix::io::Errno::INVAL`] for places that do not match its blocks.
 pub fn clone_range(
     source: impl AsFd,
     from: u64,

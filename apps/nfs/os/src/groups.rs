@@ -8,12 +8,12 @@ use rustix::process::Gid;
 /// Groups in all lists of a process, at most: 8 MiB.
 const KEPT_MAX: usize = 2 << 20;
 
-/// Groups of a user, of any number. A list is kept until the process ends, once for all users whose
-/// groups are the same, so that a user is copied and compared like a number.
+/// Groups of a user, of any number. A list is stored until the process ends, once for all users
+/// with the same groups, so that a user is copied and compared like a number.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupList(&'static [Gid]);
 
-/// Two are equal if they are one list: those of the same groups are.
+/// Equal if they are the same list: equal groups are stored once.
 impl PartialEq for GroupList {
     fn eq(&self, other: &Self) -> bool {
         core::ptr::eq(self.0, other.0)
@@ -23,8 +23,8 @@ impl PartialEq for GroupList {
 impl Eq for GroupList {}
 
 impl GroupList {
-    /// Keeps these groups, in the order of their numbers; a number that is all ones is no group.
-    /// None when the lists of this process have too many already.
+    /// Stores these groups, in numerical order; a number that is all ones is no group. None when
+    /// the lists of this process have too many already.
     pub fn keep(groups: impl IntoIterator<Item = u32>) -> Option<Self> {
         static KEPT: Mutex<Option<HashSet<&'static [Gid]>>> = Mutex::new(None);
         let mut groups: Vec<u32> = groups.into_iter().filter(|group| *group != u32::MAX).collect();

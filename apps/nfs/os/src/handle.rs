@@ -1,12 +1,12 @@
 //! The kernel's own file handles: `name_to_handle_at(2)`, `open_by_handle_at(2)`.
 //!
 //! A handle names an inode of a file system and, by the inode's generation, no later file with the
-//! same number. It stays good over renames, restarts and reboots. Whoever may open one reaches any
-//! file of the file system, so it needs CAP_DAC_READ_SEARCH, and a handle that comes from elsewhere
-//! must have been authenticated before.
+//! same number. It stays valid over renames, restarts and reboots. Opening handles gives access to
+//! any file of the file system, so it needs CAP_DAC_READ_SEARCH, and a handle from an untrusted
+//! source must be authenticated first.
 //!
-//! Lengths on file systems (the handle without its parent): ext4 and f2fs 8 octets, XFS and
-//! tmpfs 12, btrfs 20.
+//! Lengths on file systems (the handle without its parent): ext4 and f2fs 8 bytes, XFS and tmpfs
+//! 12, btrfs 20.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -15,10 +15,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// Octets of the longest handle that is taken.
+/// Bytes of the longest supported handle.
 const MAX: usize = 32;
 
-/// Kernel's handle, which names one file of a file system.
+/// A kernel handle, which names one file of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelHandle {
     kind: u8,
@@ -32,7 +32,7 @@ impl core::fmt::Debug for KernelHandle {
     }
 }
 
-/// `struct file_handle`, with room behind it.
+/// `struct file_handle`, followed by room for the handle.
 #[repr(C)]
 struct FileHandle {
     handle_bytes: libc::c_uint,
@@ -43,22 +43,22 @@ struct FileHandle {
 const LEN_MAX: libc::c_uint = MAX as libc::c_uint;
 
 impl KernelHandle {
-    /// Octets of the longest handle that is taken.
+    /// Bytes of the longest supported handle.
     pub const MAX: usize = MAX;
 
-    /// A handle from its parts; `None` when it has more octets than [`KernelHandle::MAX`].
+    /// A handle from its parts; `None` when it is longer than [`KernelHandle::MAX`].
     pub fn new(kind: u8, octets: &[u8]) -> Option<Self> {
         let mut room = [0; MAX];
         room.get_mut(..octets.len())?.copy_from_slice(octets);
         Some(Self { kind, len: u8::try_from(octets.len()).ok()?, octets: room })
     }
 
-    /// Returns the number that the file system gives this kind of handle.
+    /// Returns the file system's number for this kind of handle.
     pub fn kind(&self) -> u8 {
         self.kind
     }
 
-    /// The file system's octets.
+    /// Returns the file system's bytes.
     pub fn octets(&self) -> &[u8] {
         self.octets
             .get(..usize::from(self.len))
@@ -69,8 +69,8 @@ impl KernelHandle {
     ///
     /// # Errors
     ///
-    /// [`Errno::OPNOTSUPP`] when its file system has none, [`Errno::OVERFLOW`] when they
-    /// do not fit [`KernelHandle`].
+    /// [`Errno::OPNOTSUPP`] when its file system has none, [`Errno::OVERFLOW`] when they do not fit
+    /// [`KernelHandle`].
     pub fn of(file: impl AsFd) -> rustix::io::Result<Self> {
         name_to_handle(file, c"", libc::AT_EMPTY_PATH)
     }
@@ -78,13 +78,13 @@ impl KernelHandle {
     /// The handle of an entry of a directory; of a symbolic link itself, not of its target.
     ///
     /// # Errors
-    /// As [`KernelHandle::of`], and those of a lookup by the thread's user.
+    /// As in [`KernelHandle::of`], and those of a lookup by the thread's user.
     pub fn at(directory: impl AsFd, name: &[u8]) -> rustix::io::Result<Self> {
         name.into_with_c_str(|name| name_to_handle(directory, name, 0))
     }
 
     /// Opens the file. `mount` is any file of its file system that is not opened by path only; the
-    /// result lies on that mount.
+    /// result is on that mount.
     ///
     /// # Errors
     ///
@@ -98,12 +98,12 @@ impl KernelHandle {
         };
         let mount = mount.as_fd().as_raw_fd();
         let flags = (flags | OFlags::CLOEXEC).bits();
-        // SAFETY: `handle` is a `struct file_handle` with at least `handle_bytes` octets behind it,
+        // SAFETY: `handle` is a `struct file_handle` with at least `handle_bytes` octets after it,
         // and lives through the call; the descriptor is open because it is borrowed.
         let opened =
             unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount, &raw mut handle, flags) };
         let fd = i32::try_from(crate::returned(opened)?).expect("a descriptor is an int");
-        // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
+        // SAFETY: the kernel just made this descriptor for us, and no other code knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     use rustix::fs::{CWD, Mode, openat, stat};
     use std::fs::File;
 
-    /// The mount of the temporary directory; nothing when this process may not open by handle.
+    /// The mount of the temporary directory; none when this process may not open by handle.
     fn mount(at: &std::path::Path) -> Option<File> {
         let mount = File::open(at).unwrap();
         match KernelHandle::of(&mount).and_then(|handle| handle.open(&mount, OFlags::PATH)) {

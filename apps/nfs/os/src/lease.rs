@@ -1,9 +1,9 @@
-//! Read leases of files: `fcntl(F_SETLEASE)`. While one is there, a program of the host that opens
-//! the file for writing or cuts it waits, and the process that has the lease is told by a signal;
-//! when it gives the lease back, or `fs.lease-break-time` later, the program goes on. Neither a
-//! change of names nor one of attributes waits.
+//! Read leases of files: `fcntl(F_SETLEASE)`. A local program that opens a leased file for writing
+//! or truncates it blocks, and the process that holds the lease receives a signal. When that
+//! releases the lease, or `fs.lease-break-time` later, the program proceeds. Changes of names or
+//! attributes do not block.
 //!
-//! The signal goes to one thread, which alone has it blocked and reads it from a descriptor
+//! The signal goes to one thread, which alone blocks it and reads it from a descriptor
 //! ([`LeaseSignals`]): by default it would end the process.
 
 use core::marker::PhantomData;
@@ -24,16 +24,16 @@ struct Owner {
     id: libc::pid_t,
 }
 
-/// The thread that is told of leases which are in somebody's way.
+/// The thread that receives signals of conflicting leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseThread(libc::pid_t);
 
-/// Leases that may be in somebody's way.
+/// A signal of a lease conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseSignal {
-    /// That of the file with this descriptor, unless the descriptor has been closed since.
+    /// A conflict with the lease of the file with this descriptor, unless that was closed since.
     Of(RawFd),
-    /// Any: more came than the system keeps signals for.
+    /// Possible conflicts with any lease: the system's queue of signals overflowed.
     Any,
 }
 
@@ -47,11 +47,11 @@ pub struct LeaseSignals {
 }
 
 impl LeaseSignals {
-    /// Blocks the signals of leases in the calling thread, for as long as that lives, and reads
-    /// them from here on.
+    /// Blocks the signals of leases in the calling thread, until it ends, and reads them from here
+    /// on.
     ///
     /// # Errors
-    /// When there is no descriptor.
+    /// When no descriptor is free.
     pub fn of_this_thread() -> Result<Self> {
         // SAFETY: all zeros are a `sigset_t`, and the empty set of Linux.
         let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
@@ -71,21 +71,21 @@ impl LeaseSignals {
         // SAFETY: the call reads `set`, which lives through it.
         let made = unsafe { libc::signalfd(-1, &raw const set, flags) };
         crate::returned(made.into())?;
-        // SAFETY: the call returned a descriptor, which nobody else has.
+        // SAFETY: the call returned a descriptor, which has no other owner.
         let signals = unsafe { OwnedFd::from_raw_fd(made) };
         let thread = LeaseThread(rustix::thread::gettid().as_raw_nonzero().get());
         Ok(Self { signals, thread, of_one_thread: PhantomData })
     }
 
-    /// The thread, for whoever takes a lease.
+    /// The thread, for use with [`take_read`].
     pub const fn thread(&self) -> LeaseThread {
         self.thread
     }
 
-    /// The next signal; none when there is none at this moment.
+    /// The next signal; none when none is pending.
     ///
     /// # Errors
-    /// None that signalfd(2) has.
+    /// Only those of reading a signalfd(2).
     pub fn next_signal(&self) -> Result<Option<LeaseSignal>> {
         let mut octets = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.signals, &mut octets) {
@@ -108,18 +108,17 @@ impl AsFd for LeaseSignals {
     }
 }
 
-/// The first signal that is queued with the descriptor that it is about, and that no library has.
+/// The first signal that is queued with its descriptor and not used by a library.
 fn lease_signal() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
-/// Takes a read lease of a file that is open for reading. It belongs to the open file, and goes
-/// when that is closed. `thread` is told when it is in somebody's way.
+/// Takes a read lease of a file that is open for reading. It belongs to the open file, and ends
+/// when that is closed. `thread` is signalled on a conflict.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] when somebody has the file open for writing; [`Errno::ACCESS`] when the file is
-/// another user's and the process has no `CAP_LEASE`; [`Errno::INVAL`] where the file system has
-/// no leases.
+/// [`Errno::AGAIN`] when the file is open for writing; [`Errno::ACCESS`] when the file is another
+/// user's and the process has no `CAP_LEASE`; [`Errno::INVAL`] if the file system has no leases.
 pub fn take_read(file: impl AsFd, thread: LeaseThread) -> Result<()> {
     let file = file.as_fd();
     let owner = Owner { kind: F_OWNER_TID, id: thread.0 };
@@ -131,7 +130,7 @@ pub fn take_read(file: impl AsFd, thread: LeaseThread) -> Result<()> {
     number(file, libc::F_SETLEASE, libc::F_RDLCK).map(drop)
 }
 
-/// Returns true while the open file has a read lease that is in nobody's way.
+/// Returns true while the open file has a read lease without a conflict.
 pub fn is_whole(file: impl AsFd) -> bool {
     number(file.as_fd(), libc::F_GETLEASE, 0) == Ok(libc::F_RDLCK.into())
 }
@@ -151,7 +150,7 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
     use std::{fs::File, thread, time::Duration};
 
-    /// The signal that comes within so long.
+    /// The signal that arrives within this time.
     fn within(signals: &LeaseSignals, time: Duration) -> Option<LeaseSignal> {
         let time = Timespec::try_from(time).unwrap();
         poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&time)).unwrap();

@@ -1,10 +1,10 @@
-//! Memory of a shard's pool that another thread works on: the shard keeps the buffer and cannot
-//! look at it until the other thread gives the memory back.
+//! Memory of a shard's pool lent to another thread: the shard keeps the buffer and cannot access it
+//! until the other thread returns the memory.
 //!
-//! A buffer counts its owners without locks, so it never leaves its thread. What leaves is the
-//! address of its octets, as a [`LentRoom`] to write to or a [`LentOctets`] to read from. Memory
-//! that never comes back, because its thread hangs for ever or its system call does, stays out of
-//! use for ever, and with it the whole pool: nobody can unmap what may still be written to.
+//! A buffer counts its owners without locks, so it never leaves its thread. Only the address of its
+//! bytes leaves, as a [`LentRoom`] to write to or a [`LentOctets`] to read from. Memory that never
+//! returns, because its thread or system call hangs forever, stays out of use forever, and with it
+//! the whole pool: memory that may still be written to cannot be unmapped.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 
 use stag_pools::{Buf, Extent};
 
-/// Spare room of a buffer, to be filled by whichever thread has it.
+/// Spare room of a buffer, to be filled by the thread that holds it.
 pub struct LentRoom {
     at: NonNull<u8>,
     len: usize,
@@ -22,7 +22,7 @@ pub struct LentRoom {
 // buffer, and gives no access to it before the room is back.
 unsafe impl Send for LentRoom {}
 
-/// Octets that nobody changes, to be read by whichever thread has them.
+/// Constant bytes, to be read by the thread that holds them.
 pub struct LentOctets {
     at: NonNull<u8>,
     len: usize,
@@ -37,13 +37,13 @@ unsafe impl Send for LentOctets {}
 #[must_use]
 pub struct RoomKeeper(Option<Buf>);
 
-/// Keeps an extent whose octets are lent. Dropped without them, it leaks the extent.
+/// Keeps an extent whose bytes are lent. Dropped without them, it leaks the extent.
 #[derive(Debug)]
 #[must_use]
 pub struct OctetsKeeper(Option<Extent>);
 
 impl RoomKeeper {
-    /// Lends the first `len` spare octets of a buffer.
+    /// Lends the first `len` spare bytes of a buffer.
     ///
     /// # Panics
     /// When there are fewer.
@@ -53,10 +53,10 @@ impl RoomKeeper {
         (Self(Some(buf)), LentRoom { at, len })
     }
 
-    /// The buffer, when its room is back; its content is what it was.
+    /// The buffer, once its room is returned; its content is unchanged.
     ///
     /// # Panics
-    /// When the room is that of another buffer.
+    /// When the room belongs to another buffer.
     pub fn regain(mut self, room: LentRoom) -> Buf {
         let mut buf = self.0.take().expect("it is there until it is regained");
         let own = NonNull::from(buf.spare_mut()).cast();
@@ -75,17 +75,17 @@ impl Drop for RoomKeeper {
 }
 
 impl OctetsKeeper {
-    /// Lends the octets of an extent.
+    /// Lends the bytes of an extent.
     pub fn lend(extent: Extent) -> (Self, LentOctets) {
         let octets: &[u8] = &extent;
         let (at, len) = (NonNull::from(octets).cast(), octets.len());
         (Self(Some(extent)), LentOctets { at, len })
     }
 
-    /// The extent, when its octets are back.
+    /// The extent, once its bytes are returned.
     ///
     /// # Panics
-    /// When the octets are those of another extent.
+    /// When the bytes belong to another extent.
     pub fn regain(mut self, octets: LentOctets) -> Extent {
         let extent = self.0.take().expect("it is there until it is regained");
         let own: &[u8] = &extent;
@@ -108,7 +108,7 @@ impl Deref for LentRoom {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the octets are initialised memory of a pool, which stays mapped because their
-        // buffer is kept or leaked as long as this room exists; nobody else reaches them.
+        // buffer is kept or leaked as long as this room exists; no other code reaches them.
         unsafe { core::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }

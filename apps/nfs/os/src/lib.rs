@@ -1,15 +1,15 @@
-//! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: files named
-//! by the kernel's own handles ([`handle`]), octets that two files share ([`mod@clone`]), a thread
-//! that acts as another user ([`user`]) of any number of groups ([`groups`]), threads that take the
-//! core from nobody ([`batch`]), files that are opened for their owner whatever their mode
-//! ([`owner`]), reads that nobody waits for ([`ring`]), memory of a shard that another thread works
-//! on ([`lent`]), a file size limit that ends no process ([`signal`]), the one of several listeners
-//! that a caller gets ([`steer`]), TLS of the kernel ([`tls_records`]), locks of octets that belong
-//! to an open file ([`range_lock`]), files that nobody writes unseen ([`lease`]), failures of
-//! write-back ([`writeback`]), and descriptors that a service manager passes ([`passed`]).
+//! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: kernel file
+//! handles ([`handle`]), sharing of blocks between files ([`mod@clone`]), threads that act as
+//! another user ([`user`]) with any number of groups ([`groups`]), threads that preempt no other
+//! ([`batch`]), opening of files for their owner regardless of mode ([`owner`]), asynchronous reads
+//! ([`ring`]), memory of a shard lent to another thread ([`lent`]), a file size limit that ends no
+//! process ([`signal`]), selection of one of several listeners by the caller's address ([`steer`]),
+//! kernel TLS ([`tls_records`]), byte range locks of an open file ([`range_lock`]), leases of files
+//! ([`lease`]), failures of write-back ([`writeback`]), and descriptors passed by a service manager
+//! ([`passed`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per
-//! block, but for lent memory.
+//! block, except for lent memory.
 
 pub mod batch;
 pub mod clone;

@@ -1,14 +1,14 @@
-//! A file opened for its owner whatever its mode says, without privilege and without a touch of the
-//! mode.
+//! Opening of a file for its owner regardless of its mode, without privilege and without a change
+//! of the mode.
 //!
 //! A process may make a user namespace in which it has every right to the files of its own user and
 //! group, and to no others (`user_namespaces(7)`). A thread of a program cannot enter one, so a
-//! child does: it shares memory and descriptors with the calling thread, which stands still
-//! meanwhile, as with `vfork(2)`; it opens the file, and is gone. That takes some hundred
+//! child does: it shares memory and descriptors with the calling thread, which is suspended
+//! meanwhile, as with `vfork(2)`. The child opens the file and exits. That takes some hundred
 //! microseconds.
 //!
-//! On a system that makes no user namespaces for its users, or with a file whose group is not the
-//! process' own, this fails.
+//! This fails on a system that does not permit user namespaces to its users, and for a file whose
+//! group is not the process' own.
 
 use core::ffi::c_void;
 use std::ffi::CString;
@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-/// Octets of the child's stack: it makes a few system calls.
+/// Bytes of the child's stack: it makes a few system calls.
 const STACK_LEN: usize = 64 << 10;
 
 /// The child's task and its result. All memory is the caller's.
@@ -28,16 +28,17 @@ struct OwnerTask {
     words: [(CString, CString); 3],
     path: CString,
     flags: libc::c_int,
-    /// A descriptor, or an error's number below zero.
+    /// A descriptor, or a negative error number.
     outcome: libc::c_long,
 }
 
-/// Opens what `file` names once more, with these flags, as its owner may who has every right to it.
+/// Opens the file that `file` refers to once more, with these flags, and with all rights of its
+/// owner.
 ///
 /// # Errors
 ///
-/// [`Errno::ACCESS`] when the file is another user's or another group's, and those of
-/// making a user namespace, as [`Errno::PERM`], [`Errno::NOSPC`] or [`Errno::NOSYS`].
+/// [`Errno::ACCESS`] when the file is another user's or another group's, and those of making a user
+/// namespace, as [`Errno::PERM`], [`Errno::NOSPC`] or [`Errno::NOSYS`].
 pub fn open(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let text = |text: String| CString::new(text).map_err(|_| Errno::INVAL);
@@ -48,7 +49,7 @@ pub fn open(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
             word("/proc/self/uid_map", format!("{uid} {uid} 1"))?,
             word("/proc/self/gid_map", format!("{gid} {gid} 1"))?,
         ],
-        // The child's own view of the descriptors that both have: it may not look at its parent's.
+        // The child's own view of the shared descriptors: it may not access its parent's.
         path: text(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?,
         flags: (flags | OFlags::CLOEXEC).bits() as libc::c_int,
         outcome: -libc::c_long::from(libc::ECANCELED),
@@ -58,18 +59,18 @@ pub fn open(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(Errno::from_raw_os_error(-fd));
     }
-    // SAFETY: the child made this descriptor in the table that it shared with us, and nobody else
-    // knows it.
+    // SAFETY: the child made this descriptor in the table that it shared with us, and no other
+    // code knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has a child in a namespace of its own carry the task out, and waits for its end.
+/// Runs the task in a child with its own namespace, and waits for its end.
 fn run(task: &mut OwnerTask) -> rustix::io::Result<()> {
     let mut stack = vec![0_u128; STACK_LEN / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_NEWUSER;
     let everything = Signals::all();
-    // No handler of ours runs in the child: it would find itself in the memory of its parent.
+    // No handler of ours may run in the child, which uses its parent's memory.
     let before = everything.block()?;
     let task: *mut OwnerTask = task;
     // SAFETY: `top` is the aligned end of memory that lives until the child is gone, as `task`
@@ -80,7 +81,7 @@ fn run(task: &mut OwnerTask) -> rustix::io::Result<()> {
     before.block().and(outcome)
 }
 
-/// Collects the child. Only its parent's thread is told of its end.
+/// Collects the child. Only its parent's thread is notified of its end.
 fn await_end(pid: libc::pid_t) -> rustix::io::Result<()> {
     loop {
         let mut status = 0;
@@ -93,22 +94,22 @@ fn await_end(pid: libc::pid_t) -> rustix::io::Result<()> {
     }
 }
 
-/// The child's life. It shares memory with a thread that stands still: no allocation, no panic,
-/// nothing but system calls.
+/// The child's body. It shares memory with a suspended thread: no allocation, no panic, only system
+/// calls.
 extern "C" fn child(task: *mut c_void) -> libc::c_int {
-    // SAFETY: `run` passes a task that lives until this child is gone, and that nobody else looks
-    // at meanwhile.
+    // SAFETY: `run` passes a task that lives until this child is gone, and that no other code
+    // accesses meanwhile.
     let task = unsafe { &mut *task.cast::<OwnerTask>() };
     for (path, word) in &task.words {
         let opened = open_raw(path, libc::O_WRONLY | libc::O_CLOEXEC);
-        // A kernel without the first of them knows no such rule; what is missing of the others
-        // shows below.
+        // An old kernel lacks the first of these files, and the rule with it; failures of the
+        // others show below.
         if let Ok(fd) = i32::try_from(opened)
             && fd >= 0
         {
             // SAFETY: the word is as long as it says, and lives through the call.
             unsafe { libc::syscall(libc::SYS_write, fd, word.as_ptr(), word.as_bytes().len()) };
-            // SAFETY: the descriptor was just made and is used by nobody else.
+            // SAFETY: the descriptor was just made and has no other user.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }
     }
@@ -116,7 +117,7 @@ extern "C" fn child(task: *mut c_void) -> libc::c_int {
     0
 }
 
-/// A descriptor, or an error's number below zero.
+/// A descriptor, or a negative error number.
 fn open_raw(path: &CString, flags: libc::c_int) -> libc::c_long {
     // SAFETY: the path ends with a zero and lives through the call.
     let opened =
@@ -124,8 +125,8 @@ fn open_raw(path: &CString, flags: libc::c_int) -> libc::c_long {
     if opened >= 0 {
         return opened;
     }
-    // SAFETY: the call only tells an address: this thread's own, which the child has from its
-    // parent, who stands still.
+    // SAFETY: the call only returns an address: this thread's own, which the child has from
+    // its parent, which is suspended.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: it is that of an int that lives as long as the thread.
     let errno = unsafe { *errno };
@@ -151,8 +152,7 @@ impl Signals {
         all
     }
 
-    /// Lets the calling thread block these signals and no others; gives those that it blocked
-    /// before.
+    /// Makes the calling thread block exactly these signals; returns those that it blocked before.
     fn block(&self) -> rustix::io::Result<Self> {
         let mut before = Self::none();
         // SAFETY: both addresses are those of sets that live through the call.
@@ -205,7 +205,7 @@ mod tests {
         let path = home.path().join("f");
         fs::write(&path, b"x").unwrap();
         let file = by_path(&path);
-        // Other tests of this process open and close files, too: not so many.
+        // Other tests of this process open and close files, too, but fewer.
         let count = || fs::read_dir("/proc/self/fd").unwrap().count();
         let (before, blocked) = (count(), blocked());
         for _ in 0..200 {
@@ -213,7 +213,7 @@ mod tests {
         }
         assert!(count() < before + 100, "{before} and then {}", count());
         assert_eq!(self::blocked(), blocked);
-        // SAFETY: no address is passed; a thread without children is told that it has none.
+        // SAFETY: no address is passed; a thread without children gets an error.
         let waited =
             unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WCLONE | libc::WNOHANG) };
         assert_eq!(crate::returned(waited.into()), Err(Errno::CHILD));

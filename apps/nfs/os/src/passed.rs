@@ -1,4 +1,4 @@
-//! Descriptors that a service manager passes to this process (sd_listen_fds(3)): `LISTEN_PID` names
+//! Descriptors passed to this process by a service manager (sd_listen_fds(3)): `LISTEN_PID` names
 //! the process, `LISTEN_FDS` the number of descriptors from 3 on, and `LISTEN_FDNAMES` their names.
 
 use std::{
@@ -8,14 +8,14 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// The first descriptor that is passed.
+/// The first passed descriptor.
 const FIRST: RawFd = 3;
-/// Descriptors that are passed at most.
+/// Maximum number of passed descriptors.
 pub const PASSED_MAX: RawFd = 64;
-/// The name of a descriptor that has none, as systemd's own library gives it.
+/// The name of an unnamed descriptor, as in systemd's own library.
 const UNNAMED: &str = "unknown";
 
-/// A descriptor that was passed.
+/// A passed descriptor.
 #[derive(Debug)]
 pub struct PassedDescriptor {
     /// Its number, for messages.
@@ -26,12 +26,12 @@ pub struct PassedDescriptor {
     pub descriptor: OwnedFd,
 }
 
-/// Reason for which passed descriptors cannot be taken.
+/// Reason why passed descriptors cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassedFault {
     /// `LISTEN_FDS` has this text.
     NoNumber(String),
-    /// `LISTEN_FDS` counts so many.
+    /// `LISTEN_FDS` has this number.
     TooMany(u64),
     /// This descriptor is not open.
     NotOpen(RawFd),
@@ -53,11 +53,11 @@ impl fmt::Display for PassedFault {
 
 impl std::error::Error for PassedFault {}
 
-/// Takes the descriptors that were passed to this process, the first time; none later. To be called
+/// Takes the descriptors that were passed to this process; later calls return none. To be called
 /// before the program opens any of its own. No program that it starts inherits them.
 ///
 /// # Errors
-/// When the environment names descriptors that cannot be there.
+/// When the environment names descriptors that cannot exist.
 pub fn take() -> Result<Vec<PassedDescriptor>, PassedFault> {
     static IS_TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| env::var_os(name).map(|text| text.to_string_lossy().into_owned());
@@ -81,7 +81,7 @@ fn count(text: &str) -> Result<RawFd, PassedFault> {
     fitting.ok_or(PassedFault::TooMany(count))
 }
 
-/// Takes a descriptor that the environment gives to this process.
+/// Takes a descriptor that the environment assigns to this process.
 fn adopt(number: RawFd) -> Result<OwnedFd, PassedFault> {
     // SAFETY: the descriptor is borrowed for one system call, which fails if it is not open.
     let passed = unsafe { BorrowedFd::borrow_raw(number) };

@@ -1,46 +1,45 @@
-//! Locks of octets of a file that belong to an open file description: `fcntl(F_OFD_SETLK)`. Those
-//! of another description, and the POSIX locks of every process, conflict with them; they go with
-//! the last descriptor of the description, and with no other descriptor of the file.
+//! Byte range locks that belong to an open file description: `fcntl(F_OFD_SETLK)`. They conflict
+//! with locks of other descriptions, and with the POSIX locks of every process. They end with the
+//! last descriptor of the description, but not when another descriptor of the file is closed.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::{Errno, Result};
 
-/// Octets of a file, both ends included. What lies behind the largest offset of Linux (2^63 - 1) is
-/// locked by nobody.
+/// Bytes of a file, both ends included. No lock exists past the largest offset of Linux (2^63 - 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockedOctets {
-    /// Offset of the first.
+    /// Offset of the first byte.
     pub first: u64,
-    /// Offset of the last; all ones = to the end, however long the file gets.
+    /// Offset of the last byte; all ones = to the end, however long the file gets.
     pub last: u64,
 }
 
-/// A lock that is in the way.
+/// A conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundLock {
-    /// Its octets.
+    /// Its bytes.
     pub octets: LockedOctets,
     /// True for a write lock.
     pub exclusive: bool,
 }
 
-/// Gives the octets a write lock (`Some(true)`), a read lock, or none, at once. They lose the lock
-/// that the description had of them.
+/// Sets a write lock (`Some(true)`), a read lock, or none on the bytes, without waiting. This
+/// replaces the description's own lock on them.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] or [`Errno::ACCESS`] when another's lock is in the way; [`Errno::BADF`] when
-/// the descriptor was not opened for what the lock protects, others as the file system says.
+/// [`Errno::AGAIN`] or [`Errno::ACCESS`] for a conflicting lock; [`Errno::BADF`] when the
+/// descriptor was not opened for the protected access, others from the file system.
 pub fn set(file: impl AsFd, octets: LockedOctets, lock: Option<bool>) -> Result<()> {
     let Some(mut asked) = flock(octets, lock) else { return Ok(()) };
     call(file, libc::F_OFD_SETLK, &mut asked)
 }
 
-/// Looks for a lock of somebody else that a write lock or a read lock of the octets would conflict
-/// with.
+/// Looks for another owner's lock that would conflict with a write lock or a read lock on the
+/// bytes.
 ///
 /// # Errors
-/// As the file system says.
+/// The file system's error.
 pub fn find(file: impl AsFd, octets: LockedOctets, exclusive: bool) -> Result<Option<FoundLock>> {
     let Some(mut asked) = flock(octets, Some(exclusive)) else { return Ok(None) };
     call(file, libc::F_OFD_GETLK, &mut asked)?;
@@ -56,7 +55,7 @@ pub fn find(file: impl AsFd, octets: LockedOctets, exclusive: bool) -> Result<Op
     Ok(Some(FoundLock { octets: LockedOctets { first, last }, exclusive }))
 }
 
-/// The structure of the call; none for octets behind the largest offset.
+/// The structure of the call; none for bytes past the largest offset.
 fn flock(octets: LockedOctets, lock: Option<bool>) -> Option<libc::flock> {
     const LARGEST: u64 = i64::MAX.cast_unsigned();
     let LockedOctets { first, last } = octets;
@@ -65,14 +64,14 @@ fn flock(octets: LockedOctets, lock: Option<bool>) -> Option<libc::flock> {
         Some(false) => libc::F_RDLCK,
         None => libc::F_UNLCK,
     };
-    // No length is one to the end.
+    // Length 0 means to the end.
     let len = if last >= LARGEST { 0 } else { last.checked_sub(first)?.checked_add(1)? };
     Some(libc::flock {
         l_type: libc::c_short::try_from(kind).ok()?,
         l_whence: libc::c_short::try_from(libc::SEEK_SET).ok()?,
         l_start: i64::try_from(first).ok()?,
         l_len: i64::try_from(len).ok()?,
-        // It has to be 0 for locks of descriptions.
+        // Has to be 0 for locks of descriptions.
         l_pid: 0,
     })
 }
@@ -84,7 +83,7 @@ fn call(file: impl AsFd, command: libc::c_int, lock: &mut libc::flock) -> Result
     crate::returned(returned.into()).map(drop)
 }
 
-/// Returns true if this is how a lock is refused that another's is in the way of.
+/// Returns true for the errors that report a conflicting lock.
 pub const fn is_conflict(error: Errno) -> bool {
     matches!(error, Errno::AGAIN | Errno::ACCESS)
 }
@@ -100,7 +99,7 @@ mod tests {
         LockedOctets { first, last }
     }
 
-    /// Two descriptions of one file, which conflict as those of two processes do.
+    /// Two descriptions of one file, which conflict like those of two processes.
     fn both() -> (OwnedFd, OwnedFd, tempfile::NamedTempFile) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = || File::options().read(true).write(true).open(file.path()).unwrap().into();

@@ -1,9 +1,9 @@
-//! Reads that nobody waits for: `io_uring(7)`, from files to buffers of a shard's pool.
+//! Asynchronous reads with `io_uring(7)`, from files to buffers of a shard's pool.
 //!
-//! The system reads straight to the buffer, which the ring owns meanwhile, and says on an eventfd
-//! when there is something to look at. Whatever it copies it copies inside the shard's own system
-//! calls ([`Ring::next_done`]): no thread takes part, as long as the file system can say that a
-//! read would wait. Needs Linux 6.1.
+//! The system reads directly to the buffer, which the ring owns meanwhile, and signals an eventfd
+//! when there is work. Any copy happens inside the shard's own system calls ([`Ring::next_done`]):
+//! no thread takes part, provided that the file system can report that a read would wait. Needs
+//! Linux 6.1.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,21 +12,21 @@ use io_uring::{EnterFlags, IoUring, opcode, types};
 use rustix::io::Errno;
 use stag_pools::Buf;
 
-/// Reads of files to buffers, up to a fixed number at a time, each with something of the caller's
-/// beside it. It belongs to the thread that made it.
+/// Reads of files to buffers, up to a fixed number at a time, each with a value of the caller. It
+/// belongs to the thread that made it.
 pub struct Ring<T> {
     ring: IoUring,
-    /// By what an entry's user data says.
+    /// Indexed by an entry's user data.
     reads: Box<[Option<Reading<T>>]>,
     free: Vec<usize>,
-    /// The system took no more entries: one lies in the queue that it must never see.
+    /// The system accepts no more entries: one in the queue must never be submitted.
     is_stuck: bool,
 }
 
-/// Octets of a file to be read.
+/// Bytes of a file to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRange {
-    /// The place of the first in the file.
+    /// The offset of the first byte in the file.
     pub offset: u64,
     /// Their number.
     pub len: usize,
@@ -37,14 +37,14 @@ struct Reading<T> {
     kept: T,
 }
 
-/// A read that is over.
+/// A completed read.
 #[derive(Debug)]
 pub struct Done<T> {
-    /// Buffer with the octets read, behind the content that the buffer had before.
+    /// Buffer with the bytes read, after its earlier content.
     pub buf: Buf,
-    /// Octets that were read: fewer than asked for at the end of the file.
+    /// Number of bytes read: less than requested at the end of the file.
     pub outcome: rustix::io::Result<usize>,
-    /// Value that was given with the read.
+    /// Value that was passed with the read.
     pub kept: T,
 }
 
@@ -55,8 +55,8 @@ impl<T> core::fmt::Debug for Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// A ring for so many reads at a time. The system adds to the eventfd `bell` whenever
-    /// [`next_done`](Self::next_done) has something to do.
+    /// A ring for `reads` reads at a time. The system adds to the eventfd `bell` whenever
+    /// [`next_done`](Self::next_done) has work.
     ///
     /// # Errors
     /// The system's error: it has no such ring, or not for this process.
@@ -72,13 +72,13 @@ impl<T> Ring<T> {
         Ok(Self { ring, reads: slots, free: (0..reads).rev().collect(), is_stuck: false })
     }
 
-    /// Reads under way.
+    /// Number of reads in flight.
     pub fn in_flight(&self) -> usize {
         self.reads.len() - self.free.len()
     }
 
-    /// Reads octets of `file` to the spare room of `buf`. The system keeps the file as long as it
-    /// needs it. Gives everything back when no more reads fit.
+    /// Reads bytes of `file` to the spare room of `buf`. The system holds the file as long as it
+    /// needs it. Returns all arguments when no more reads fit.
     ///
     /// # Panics
     /// When the buffer has no room for the range.
@@ -108,8 +108,8 @@ impl<T> Ring<T> {
             "there are as many entries as reads, and each is submitted at once"
         );
         let submitted = self.ring.submit();
-        // An entry that is still there was not looked at; what happened to one that is gone its
-        // completion tells.
+        // An entry that is still queued was not processed; the completion reports the outcome of
+        // any other.
         if pushed.is_err() || !self.ring.submission().is_empty() {
             debug_assert!(
                 submitted.is_err() || pushed.is_err(),
@@ -123,14 +123,14 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// The next read that is over. Without any one load, or none; with octets that have come from
-    /// the disk, one system call that copies them.
+    /// The next completed read. Costs at most one load if there is none; one system call, which
+    /// copies the bytes, if some have come from the disk.
     pub fn next_done(&mut self) -> Option<Done<T>> {
         if self.in_flight() == 0 {
             return None;
         }
         if self.ring.submission().taskrun() {
-            // What it may say (EINTR, EBUSY) is true the next time, too.
+            // An error (EINTR, EBUSY) recurs the next time.
             let _ = self.enter(0);
         }
         let entry = self.ring.completion().next()?;
@@ -148,8 +148,8 @@ impl<T> Ring<T> {
         Some(Done { buf, outcome, kept })
     }
 
-    /// Lets the system do what is left to this thread, until so many reads are over. Submits
-    /// nothing.
+    /// Lets the system do the work left to this thread, until this number of reads has completed.
+    /// Submits nothing.
     fn enter(&self, completions: u32) -> io::Result<usize> {
         let flags = EnterFlags::GETEVENTS.bits();
         // SAFETY: the call has no argument, and no entry is submitted by it.
@@ -158,13 +158,13 @@ impl<T> Ring<T> {
 }
 
 impl<T> Drop for Ring<T> {
-    /// Waits until the system writes to no buffer any more.
+    /// Waits until the system no longer writes to any buffer.
     fn drop(&mut self) {
         while self.in_flight() > 0 {
             match self.enter(1) {
                 Ok(_) => while self.next_done().is_some() {},
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Memory that may still be written to is nobody's.
+                // Memory that may still be written to is leaked.
                 Err(_) => return core::mem::forget(core::mem::take(&mut self.reads)),
             }
         }
@@ -193,7 +193,7 @@ mod tests {
         file: File,
     }
 
-    /// None, with a word, where the system has no ring for us.
+    /// None, with a message, if the system has no ring for this process.
     fn world(reads: u16) -> Option<World> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let ring = match Ring::new(reads, &bell) {

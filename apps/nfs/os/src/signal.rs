@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 
-/// Ignores SIGXFSZ in this process, unless somebody handles it: a write or a truncation behind the
-/// limit then fails with [`Errno::FBIG`] instead of ending the process.
+/// Ignores SIGXFSZ in this process, unless it has a handler: a write or a truncation past the limit
+/// then fails with [`Errno::FBIG`] instead of ending the process.
 ///
 /// # Errors
 /// None that sigaction(2) has for a signal that exists.
@@ -32,7 +32,7 @@ fn done(returned: libc::c_int) -> rustix::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Set in the process that is limited.
+    /// Set in the process with the limit.
     const LIMITED: &str = "STAG_TEST_FILE_SIZE_LIMITED";
 
     #[test]
@@ -46,7 +46,7 @@ mod tests {
         }
         let test = "signal::tests::a_write_behind_the_file_size_limit_fails_and_ends_nobody";
         let mut command = std::process::Command::new("sh");
-        // In blocks of 512 octets, or of 1,024 in some shells.
+        // In blocks of 512 bytes, or of 1,024 in some shells.
         command.args(["-c", r#"ulimit -f 64; exec "$0" --exact "$1" --nocapture"#]);
         let output = command
             .arg(std::env::current_exe().unwrap())

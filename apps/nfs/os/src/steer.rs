@@ -1,13 +1,12 @@
-//! Listeners that share a port, and the one of them that a caller gets (`SO_ATTACH_REUSEPORT_CBPF`,
-//! socket(7)).
+//! Selection of one of several listeners on a port by the caller's address
+//! (`SO_ATTACH_REUSEPORT_CBPF`, socket(7)).
 
 use rustix::{fd::AsFd, io::Errno};
 use std::{net::IpAddr, os::fd::AsRawFd as _};
 
-/// Knuth's multiplier: addresses that follow each other do not fall on listeners in turn with a
-/// stride of theirs.
+/// Knuth's multiplier: consecutive addresses do not map to listeners in a regular stride.
 const MULTIPLIER: u32 = 0x9e37_79b1;
-/// Bits of the product that are left out: the upper ones depend on all bits of an address.
+/// Low bits of the product to drop: the upper ones depend on all bits of an address.
 const SHIFT: u32 = 16;
 /// Offsets from here on count from the network header (`SKF_NET_OFF`, linux/filter.h).
 const NETWORK: u32 = (-0x10_0000_i32).cast_unsigned();
@@ -30,9 +29,9 @@ mod code {
     pub(super) const RETURN: u16 = 0x16;
 }
 
-/// Has each caller of the group of listeners that `listener` belongs to reach the one that
-/// [`place_of`] says, counted in the order in which they began to listen; there are `listeners`.
-/// While there are fewer, a caller whose listener is missing gets any.
+/// Routes each caller of the group of `listener` to the listener given by [`place_of`], counted in
+/// the order in which they began to listen, of which there are `listeners`. While there are fewer,
+/// a caller whose listener is missing gets any.
 ///
 /// # Errors
 /// As setsockopt(2) fails: the system is older than Linux 4.6, or forbids it.
@@ -54,7 +53,7 @@ pub fn steer_by_source(listener: impl AsFd, listeners: u32) -> rustix::io::Resul
     }
 }
 
-/// The place, below `listeners`, of the listener that a caller from `source` gets.
+/// The index, below `listeners`, of the listener for a caller from `source`.
 pub fn place_of(source: IpAddr, listeners: u32) -> u32 {
     let word = match source.to_canonical() {
         IpAddr::V4(source) => source.to_bits(),
@@ -66,18 +65,18 @@ pub fn place_of(source: IpAddr, listeners: u32) -> u32 {
     (word.wrapping_mul(MULTIPLIER) >> SHIFT) % listeners.max(1)
 }
 
-/// [`place_of`], as the kernel runs it for a packet that asks for a connection. A packet that is
-/// too short for a load, which none is that got here, ends it with 0.
+/// [`place_of`] as a kernel program, run for each connection request. A packet too short for a
+/// load, which cannot get here, ends it with 0.
 fn program(listeners: u32) -> [libc::sock_filter; 19] {
     let step = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
     let load = |offset: u32| step(code::LOAD_WORD, NETWORK.wrapping_add(offset));
     [
         step(code::LOAD_OCTET, NETWORK),
         step(code::SHIFT_RIGHT, 4),
-        // Of version 6, two on.
+        // Skips two steps for version 6.
         libc::sock_filter { code: code::JUMP_IF_EQUAL, jt: 2, jf: 0, k: 6 },
         load(SOURCE_4),
-        // Over the ten steps of version 6.
+        // Skips the ten steps of version 6.
         step(code::JUMP, 10),
         load(SOURCE_6),
         step(code::TO_X, 0),
@@ -128,7 +127,7 @@ mod tests {
         (0..LISTENERS).map(listener).collect()
     }
 
-    /// The place of the listener that a connection from `source` reaches.
+    /// The index of the listener that a connection from `source` reaches.
     fn reached(listeners: &[TcpListener], source: IpAddr) -> u32 {
         let mut to = listeners[0].local_addr().unwrap();
         if to.ip().is_unspecified() {

@@ -1,6 +1,6 @@
-//! TLS records that the kernel writes and reads (module `tls`; Documentation/networking/tls.rst in
-//! its sources). A socket whose session was taken over is written and read as one without TLS, but
-//! for records that are not data: alerts, and messages of the handshake.
+//! TLS records in the kernel (module `tls`; Documentation/networking/tls.rst in its sources). After
+//! its session was handed over, a socket is written and read as one without TLS, except for
+//! non-data records: alerts, and messages of the handshake.
 
 use rustix::{fd::AsFd, io::Errno};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     ptr,
 };
 
-/// Octets of an initialisation vector (RFC 8446 §5.3).
+/// Bytes of an initialisation vector (RFC 8446 §5.3).
 pub const NONCE_LEN: usize = 12;
 /// `TLS_1_3_VERSION` of linux/tls.h, the version on the wire.
 const TLS_1_3: u16 = 0x0304;
@@ -17,9 +17,9 @@ const TLS_1_3: u16 = 0x0304;
 /// The direction of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordDirection {
-    /// Those that this host sends.
+    /// Records sent by this host.
     Send,
-    /// Those that the peer sends.
+    /// Records sent by the peer.
     Receive,
 }
 
@@ -34,10 +34,10 @@ fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// Lets the kernel's TLS be set on a socket that is connected. Until keys are, nothing changes.
+/// Enables kernel TLS on a connected socket. Until keys are set, nothing changes.
 ///
 /// # Errors
-/// As setsockopt(2) fails: `ENOENT` where the kernel has no TLS.
+/// As setsockopt(2) fails: `ENOENT` if the kernel has no TLS.
 pub fn enable(socket: impl AsFd) -> rustix::io::Result<()> {
     let (name, fd) = (b"tls", socket.as_fd().as_raw_fd());
     // SAFETY: the name is there, and as long as is said.
@@ -52,8 +52,8 @@ pub fn enable(socket: impl AsFd) -> rustix::io::Result<()> {
     })
 }
 
-/// Has the kernel protect records of one direction by AES-GCM as TLS 1.3 does. The `key` has 16 or
-/// 32 octets, and the other direction's as many; `sequence` is the number of the next record.
+/// Makes the kernel protect records of one direction by AES-GCM as TLS 1.3 does. The `key` has 16
+/// or 32 bytes, equal in both directions; `sequence` is the number of the next record.
 ///
 /// # Errors
 /// As setsockopt(2) fails; `EINVAL` for a key of another length.
@@ -91,7 +91,7 @@ fn set<I: Copy>(fd: libc::c_int, direction: RecordDirection, info: &I) -> rustix
     done(unsafe { libc::setsockopt(fd, libc::SOL_TLS, name, at, len) })
 }
 
-/// A control message of one octet, which is the type of a record (cmsg(3)).
+/// A control message of one byte, the type of a record (cmsg(3)).
 #[repr(C)]
 struct RecordKind {
     header: libc::cmsghdr,
@@ -115,7 +115,7 @@ impl RecordKind {
     }
 }
 
-/// A message of these octets and that control message. It points to both.
+/// A message that points to these bytes and to that control message.
 fn message(octets: &mut libc::iovec, kind: &mut RecordKind) -> libc::msghdr {
     // SAFETY: it is made of integers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -126,7 +126,7 @@ fn message(octets: &mut libc::iovec, kind: &mut RecordKind) -> libc::msghdr {
     message
 }
 
-/// Sends one record that is not data: `kind` is its type (RFC 8446 §5.1).
+/// Sends one non-data record: `kind` is its type (RFC 8446 §5.1).
 ///
 /// # Errors
 /// As sendmsg(2) fails.
@@ -142,8 +142,8 @@ pub fn send_record(socket: impl AsFd, kind: u8, octets: &[u8]) -> rustix::io::Re
     if sent < 0 { Err(last()) } else { Ok(()) }
 }
 
-/// Takes the next record, at which a read failed by `EIO` because it is not data. Returns its type
-/// and the number of its octets, of which those beyond the room are left for the next call.
+/// Takes the next record, on which a read failed with `EIO` because it is not data. Returns its
+/// type and the number of its bytes; bytes beyond the room are left for the next call.
 ///
 /// # Errors
 /// As recvmsg(2) fails; `EBADMSG` for a record that is not the peer's.
@@ -176,8 +176,8 @@ mod tests {
         [one, listener.accept().unwrap().0]
     }
 
-    /// A kernel without TLS shows that nothing is changed by asking; `tests/guest/tls` runs it on
-    /// one with it.
+    /// On a kernel without TLS this only shows that probing changes nothing; `tests/guest/tls` runs
+    /// it on one with TLS.
     #[test]
     fn records_of_data_and_others_travel_between_two_sockets_of_the_kernel() {
         let [mut one, mut other] = pair();

@@ -1,17 +1,17 @@
-//! A thread that acts as another user on files: what knfsd does for each call (`nfsd_setuser`).
+//! A thread that acts as another user on files, like knfsd for each call (`nfsd_setuser`).
 //!
-//! The kernel judges access to files by the *thread's* file-system uid and gid, its groups and its
+//! The kernel checks access to files by the *thread's* file-system uid and gid, its groups and its
 //! effective capabilities. glibc's wrappers change all threads of a process; here each call changes
-//! the calling thread alone. Effective user and group stay the server's, so nobody else may signal
-//! or trace it.
+//! the calling thread alone. Effective user and group stay the server's, so no other user may
+//! signal or trace it.
 //!
-//! **What the thread is** is kept in a thread-local, so that it is true whoever asks, and
-//! [`User::assume`] costs nothing when nothing changes. While the thread acts as somebody, the
-//! capabilities that override permissions and quotas are not effective, unless that somebody is
-//! uid 0; [`raise`] brings single ones back for the lifetime of a guard.
+//! **The thread's identity** is stored in a thread-local, so that it is right for every caller, and
+//! [`User::assume`] is free when nothing changes. While the thread acts as a user other than uid 0,
+//! the capabilities that override permissions and quotas are not effective; [`raise`] makes single
+//! ones effective for the lifetime of a guard.
 //!
-//! A thread inherits all this from the one that starts it, but not the knowledge: start threads
-//! before the first [`User::assume`], or after [`leave`].
+//! A thread inherits all this from its parent, except the stored identity: start threads before the
+//! first [`User::assume`], or after [`leave`].
 
 use core::cell::Cell;
 use core::fmt;
@@ -29,11 +29,11 @@ use rustix::thread::{
 
 use crate::groups::GroupList;
 
-/// Groups beside the first one that AUTH_SYS has, at most (RFC 5531 Appendix A).
+/// Groups of AUTH_SYS in addition to the first one, at most (RFC 5531 Appendix A).
 const GROUPS_MAX: usize = 16;
 
-/// Capabilities that override the permissions of files, quotas, and the space reserved to root: the
-/// set that knfsd drops.
+/// Capabilities that override file permissions, quotas, and the space reserved to root: the set
+/// that knfsd drops.
 const OVERRIDES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -44,7 +44,7 @@ const OVERRIDES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::MAC_OVERRIDE);
 
-/// Capabilities that a process needs to act as other users on files that they name by handle.
+/// Capabilities that a process needs to act as other users on files named by handle.
 const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::SETUID, "CAP_SETUID"),
     (CapabilitySet::SETGID, "CAP_SETGID"),
@@ -52,14 +52,14 @@ const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
 ];
 
-/// A user and his groups, as the kernel sees them.
+/// A user with groups, as the kernel sees them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct User {
     uid: u32,
     gid: u32,
     groups_len: u8,
     groups: [Gid; GROUPS_MAX],
-    /// His groups, where they are not those above.
+    /// The user's groups, if they are not those above.
     list: Option<GroupList>,
 }
 
@@ -70,10 +70,10 @@ impl fmt::Debug for User {
 }
 
 impl User {
-    /// A user. Groups beyond the sixteenth are left out, which only takes rights away.
+    /// A user. Groups beyond the sixteenth are dropped, which only reduces rights.
     ///
     /// # Panics
-    /// When a number is all ones: it is nobody's, and the kernel reads it as "leave as it is".
+    /// When a number is all ones: the kernel reads it as "leave as it is", and no user has it.
     pub fn new(uid: u32, gid: u32, others: impl IntoIterator<Item = u32>) -> Self {
         assert!(uid != u32::MAX && gid != u32::MAX, "all ones is no user and no group");
         let groups = [Gid::ROOT; GROUPS_MAX];
@@ -92,17 +92,17 @@ impl User {
         Self { groups_len: 0, groups: [Gid::ROOT; GROUPS_MAX], list: Some(list), ..self }
     }
 
-    /// The user's number.
+    /// Returns the user's number.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// His first group.
+    /// Returns the user's first group.
     pub fn gid(&self) -> u32 {
         self.gid
     }
 
-    /// His other groups.
+    /// Returns the user's other groups.
     pub fn other_groups(&self) -> impl Iterator<Item = u32> {
         self.groups().iter().map(|group| group.as_raw())
     }
@@ -114,11 +114,12 @@ impl User {
         self.groups.get(..usize::from(self.groups_len)).expect("`new` counted them")
     }
 
-    /// Makes the calling thread act as this user on files from here on; whether that was a change.
+    /// Makes the calling thread act as this user on files from here on; returns true if that was a
+    /// change.
     ///
     /// # Errors
-    /// When the kernel refuses, as for a number that the user namespace does not have. The
-    /// thread then acts as an unknown mixture and must touch no file until a later call succeeds.
+    /// When the kernel refuses, as for a number outside the user namespace. The thread's identity
+    /// is then undefined: it must not access files until a later call succeeds.
     pub fn assume(&self) -> rustix::io::Result<bool> {
         let before = match STATE.get() {
             ThreadIdentity::Acting(acting) if acting.user == *self => return Ok(false),
@@ -140,12 +141,12 @@ impl User {
     }
 }
 
-/// Why a process cannot act as others.
+/// Reason why a process cannot act as others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// A capability is missing, by name.
     Capability(&'static str),
-    /// The kernel does not let it, or not tell what others may do.
+    /// The kernel refuses the change, or the check of others' rights.
     Refused(Errno),
 }
 
@@ -166,7 +167,7 @@ impl std::error::Error for Lack {}
 /// own again afterwards.
 ///
 /// # Errors
-/// The capability that is missing.
+/// The missing capability.
 pub fn check(user: &User) -> Result<(), Lack> {
     let sets = capabilities(None).map_err(Lack::Refused)?;
     if let Some((_, name)) = NEEDED.iter().find(|(needed, _)| !sets.permitted.contains(*needed)) {
@@ -179,14 +180,13 @@ pub fn check(user: &User) -> Result<(), Lack> {
     leave().and(outcome).map_err(Lack::Refused)
 }
 
-/// Asks the kernel whether the user that the thread acts as may do this with a file; a symbolic
-/// link is followed.
+/// Asks the kernel for a right of the thread's user to a file; follows a symbolic link.
 ///
-/// On a kernel, or under a seccomp filter, without `faccessat2` other wrappers ask about the
+/// Without `faccessat2`, on old kernels or under a seccomp filter, other wrappers check the
 /// process' *real* user instead, who may be root; this one fails.
 ///
 /// # Errors
-/// [`Errno::ACCESS`] when he may not, [`Errno::NOSYS`] before Linux 5.8, and those of a lookup.
+/// [`Errno::ACCESS`] without the right, [`Errno::NOSYS`] before Linux 5.8, and those of a lookup.
 pub fn may(directory: impl AsFd, name: impl Arg, need: Access) -> rustix::io::Result<()> {
     let directory = directory.as_fd().as_raw_fd();
     name.into_with_c_str(|name| {
@@ -202,7 +202,7 @@ pub fn may(directory: impl AsFd, name: impl Arg, need: Access) -> rustix::io::Re
 /// Makes the calling thread the server's own again.
 ///
 /// # Errors
-/// When the kernel refuses; the thread must touch no file then.
+/// When the kernel refuses; the thread must not access files then.
 pub fn leave() -> rustix::io::Result<()> {
     if let ThreadIdentity::Own = STATE.get() {
         return Ok(());
@@ -218,11 +218,11 @@ pub fn leave() -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Makes capabilities effective that the process has, until the guard is dropped. No system call
-/// when they are.
+/// Makes capabilities of the process effective until the guard is dropped. Makes no system call if
+/// they are already.
 ///
 /// # Errors
-/// [`Errno::PERM`] when the process has them not, or what the thread is is not known.
+/// [`Errno::PERM`] when the process lacks them, or the thread's identity is unknown.
 pub fn raise(wanted: CapabilitySet) -> rustix::io::Result<Raised> {
     let before = match STATE.get() {
         ThreadIdentity::Own => None,
@@ -231,7 +231,7 @@ pub fn raise(wanted: CapabilitySet) -> rustix::io::Result<Raised> {
         ThreadIdentity::Acting(ActingUser { user, sets }) => {
             let raised = CapabilitySets { effective: sets.effective.union(wanted), ..sets };
             set_capabilities(None, raised)?;
-            // A guard inside of this one finds them effective, and leaves them so.
+            // A nested guard finds them effective, and leaves them so.
             STATE.set(ThreadIdentity::Acting(ActingUser { user, sets: raised }));
             Some(ActingUser { user, sets })
         }
@@ -239,7 +239,7 @@ pub fn raise(wanted: CapabilitySet) -> rustix::io::Result<Raised> {
     Ok(Raised { before, of_this_thread: PhantomData })
 }
 
-/// Capabilities are effective as long as this lives; see [`raise`]. Nobody else may be assumed
+/// Keeps capabilities effective while it lives; see [`raise`]. No other user may be assumed
 /// meanwhile.
 #[derive(Debug)]
 #[must_use = "what was raised falls with the guard"]
@@ -294,7 +294,7 @@ fn own() -> &'static Own {
     })
 }
 
-/// Changes what differs from `before`; everything when that is not known.
+/// Changes only the differences from `before`; everything if that is unknown.
 fn change(before: Option<&ActingUser>, user: &User) -> rustix::io::Result<ActingUser> {
     let sets = match before {
         Some(acting) => acting.sets,
@@ -313,8 +313,8 @@ fn change(before: Option<&ActingUser>, user: &User) -> rustix::io::Result<Acting
     let effective =
         if user.uid == 0 { sets.permitted } else { sets.permitted.difference(OVERRIDES) };
     let sets = CapabilitySets { effective, ..sets };
-    // The kernel itself changes them when the uid becomes 0, or is 0 no longer: not in all that is
-    // meant here.
+    // The kernel itself changes them when the uid becomes 0, or is no longer 0, but not all of
+    // them.
     if was.is_none_or(|was| (was.uid == 0) != (user.uid == 0)) {
         set_capabilities(None, sets)?;
     }
@@ -329,8 +329,8 @@ fn set_gid(gid: u32) -> rustix::io::Result<()> {
     set_id(libc::SYS_setfsgid, gid)
 }
 
-/// `setfsuid` and `setfsgid` tell no error; asked for nobody's number, they change nothing and tell
-/// the one in force.
+/// `setfsuid` and `setfsgid` report no error; called with an invalid number, they change nothing
+/// and return the current one.
 fn set_id(call: libc::c_long, id: u32) -> rustix::io::Result<()> {
     // SAFETY: both calls take a number and touch no memory of ours.
     unsafe { libc::syscall(call, libc::c_ulong::from(id)) };

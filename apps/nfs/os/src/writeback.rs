@@ -1,19 +1,19 @@
-//! Write-back of a file's data without waiting for it (`sync_file_range(2)`): begun early, and
-//! asked for its failures.
+//! Write-back of a file's data without waiting for it (`sync_file_range(2)`): starting it early,
+//! and querying its failures.
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
 
-/// Behind every octet that a file system has: nothing there is written back, so there is nothing to
+/// Past every byte that a file system has: nothing there is written back, so there is nothing to
 /// wait for.
 const BEHIND_ALL: libc::off64_t = libc::off64_t::MAX - 4096;
 
-/// Begins to write back those of the `len` octets from `at` on that were changed, and does not wait
-/// for the disk. The next sync of the file reports a failure.
+/// Starts write-back of the changed bytes among the `len` from `at` on, and does not wait for the
+/// disk. The next sync of the file reports a failure.
 ///
 /// # Errors
-/// Those of a span that no file has, and of a descriptor for no content.
+/// Those of a span that no file has, and of a descriptor without content.
 pub fn begin(file: impl AsFd, at: u64, len: u64) -> rustix::io::Result<()> {
     let offset = |octets: u64| libc::off64_t::try_from(octets).map_err(|_| Errno::INVAL);
     let (file, at, len) = (file.as_fd().as_raw_fd(), offset(at)?, offset(len)?);
@@ -23,12 +23,12 @@ pub fn begin(file: impl AsFd, at: u64, len: u64) -> rustix::io::Result<()> {
     crate::returned(returned.into()).map(drop)
 }
 
-/// Tells of a write-back of the file's data that failed since this descriptor was opened, or last
-/// told of one.
+/// Reports a write-back of the file's data that failed since this descriptor was opened, or last
+/// reported a failure.
 ///
 /// # Errors
-/// That of the write-back, each once for each descriptor, as `fsync(2)` would; those of a
-/// descriptor for no content.
+/// That of the write-back, each once per descriptor, as with `fsync(2)`; those of a descriptor
+/// without content.
 pub fn failure(file: impl AsFd) -> rustix::io::Result<()> {
     let file = file.as_fd().as_raw_fd();
     // SAFETY: the call takes numbers and touches no memory of ours; the descriptor is open because

@@ -1,16 +1,15 @@
-//! Cost of a READ whose octets are not in the page cache: by the gateway's helper threads, by its
-//! io_uring, and by one whose buffers are registered (DESIGN D11).
+//! Benchmark of READs that miss the page cache: by the gateway's helper threads, by its io_uring,
+//! and by one with registered buffers (DESIGN D11).
 //!
 //! ```sh
 //! cargo run --release -p stag-nfs-os --example read-miss [DIRECTORY [ROUNDS]]
 //! ```
 //!
 //! It makes a file of 128 MiB in DIRECTORY (the system's temporary one), which must be on a disk,
-//! and removes it. A thread stands for a shard: it tries `preadv2(RWF_NOWAIT)`, gives what is
-//! missing to the way under test, and sleeps in an epoll until a bell rings. All ways read the same
-//! places in each round, evicted before, in turn. Every READ is checked at both ends. CPU time is
-//! that of all threads of the process, those of the kernel that carry out its io_uring among them,
-//! without interrupts.
+//! and removes it. A thread stands for a shard: it tries `preadv2(RWF_NOWAIT)`, passes misses to
+//! the way under test, and sleeps in an epoll until an eventfd fires. All ways read the same places
+//! in each round, evicted before, in turn. Every READ is checked at both ends. CPU time is that of
+//! all threads of the process, including the kernel's for its io_uring, without interrupts.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -37,7 +36,7 @@ use stag_nfs_os::{ReadRange, Ring};
 use stag_pools::{Class, Pool};
 
 const FILE_LEN: u64 = 128 << 20;
-/// Octets of a READ, READs of one measurement, and how many of them are under way at once.
+/// Bytes of a READ, READs of one measurement, and READs in flight at once.
 const CASES: [(usize, usize, usize); 6] = [
     (4 << 10, 400, 1),
     (64 << 10, 200, 1),
@@ -90,7 +89,7 @@ impl Host {
         fadvise(&self.file, 0, None, Advice::DontNeed).unwrap();
     }
 
-    /// False when octets are missing.
+    /// False when bytes are missing.
     fn is_read(&self, octets: &mut [u8], offset: u64) -> bool {
         match preadv2(&self.file, &mut [IoSliceMut::new(octets)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => count == octets.len(),
@@ -108,15 +107,15 @@ impl Host {
     }
 }
 
-/// A way to bring octets to a slot of memory.
+/// A way to fetch bytes to a slot of memory.
 trait Way {
-    /// False when the octets are there already.
+    /// Starts a READ; false when the bytes are present already.
     fn begin(&mut self, host: &Host, offset: u64, slot: usize) -> bool;
-    /// A slot whose octets are there.
+    /// A slot whose bytes have arrived.
     fn next(&mut self, host: &Host) -> Option<usize>;
 }
 
-/// Memory of a shard, for so many READs.
+/// Memory of a shard, for `depth` READs.
 fn pool(depth: usize, len: usize) -> Pool {
     Pool::new(&[Class { slot_len: len, count: depth }]).unwrap()
 }
@@ -200,7 +199,7 @@ impl Way for ByRing {
 struct ByRegistered {
     ring: Registered,
     offsets: Vec<u64>,
-    /// Memory for the octets that the first try would find.
+    /// Memory for bytes that the first try would find.
     room: Vec<u8>,
 }
 
@@ -239,7 +238,7 @@ struct Cost {
     cpu_ns: f64,
     /// Per READ, in nanoseconds.
     wall_ns: f64,
-    /// READs that found their octets in memory, and are counted in nothing else.
+    /// READs that found their bytes in memory; they count in no other number.
     hits: usize,
 }
 
@@ -277,13 +276,13 @@ fn measure(host: &Host, way: &mut dyn Way, offsets: &[u64], depth: usize) -> Cos
     Cost { latency_ns: median(&mut latencies), cpu_ns, wall_ns, hits }
 }
 
-/// Sorts them.
+/// Sorts the values and returns their median.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// Different places for `count` READs, in no order; never the front of the file, which is read
+/// Different places for `count` READs, in random order; never the front of the file, which is read
 /// ahead.
 fn places(len: usize, count: usize, seed: u64) -> Vec<u64> {
     let mut places: Vec<u64> = (1..FILE_LEN / len as u64).collect();

@@ -1,5 +1,5 @@
-//! An io_uring that reads files into one block of registered memory: what the gateway's ring
-//! ([`stag_nfs_os::Ring`]) might be.
+//! An io_uring that reads files into one block of registered memory: a possible variant of the
+//! gateway's ring ([`stag_nfs_os::Ring`]).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,7 +15,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// A ring for as many READs as there are slots.
+    /// A ring for one READ per slot.
     ///
     /// # Errors
     /// The system's error.
@@ -33,7 +33,7 @@ impl Registered {
         Ok(Self { ring, block, slot_len, in_flight: 0 })
     }
 
-    /// Lets octets of `file` from `offset` on come to a slot, at which nobody looks before it is
+    /// Starts a read of `file` from `offset` on to a slot, which must not be accessed before it is
     /// complete.
     ///
     /// # Errors
@@ -54,10 +54,10 @@ impl Registered {
         self.ring.submit().map(drop)
     }
 
-    /// The next slot that is complete, and its octets.
+    /// The next complete slot, and its bytes.
     ///
     /// # Errors
-    /// The error that the READ met.
+    /// The error of the READ.
     pub fn next_complete(&mut self) -> io::Result<Option<(usize, &[u8])>> {
         if self.ring.submission().taskrun() {
             // SAFETY: no argument is passed.
@@ -74,7 +74,7 @@ impl Registered {
 }
 
 impl Drop for Registered {
-    /// Waits until the system writes to the block no more.
+    /// Waits until the system no longer writes to the block.
     fn drop(&mut self) {
         while self.in_flight > 0 {
             self.ring.submit_and_wait(1).expect("the ring is ours");
