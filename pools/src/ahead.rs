@@ -1,4 +1,4 @@
-//! Lines of memory that are asked for before they are needed.
+//! Prefetch hints: cache lines requested before they are needed.
 
 /// Octets of a line of memory, on the machines that we know.
 const LINE: usize = 64;
@@ -17,8 +17,8 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Asks the processor for the lines of memory from the start of `value` to its octet `last`, which
-/// may lie behind it: for what will be read behind something that takes as long as memory does.
+/// Prefetches the cache lines from the start of `value` to its octet `last`, which may be past its
+/// end. Call it before another access that takes as long as memory does.
 #[inline(always)]
 pub fn prefetch_lines<T>(value: &T, last: usize) {
     let start = std::ptr::from_ref(value).cast::<u8>();

@@ -1,9 +1,8 @@
-//! One mapping that holds every slot of a pool.
+//! Arena: one memory mapping that holds every slot of a pool.
 //!
-//! It stands on the highest rung of a ladder that the host offers ([`Pages`]): reserved huge pages
-//! spare the core most of its misses in the translation buffer, base pages always work. Nothing but
-//! the last rung's failure is an error. It is mapped once and unmapped when the last buffer, extent
-//! and pool that refer to it are gone.
+//! It uses the best pages that the host offers ([`Pages`]): reserved huge pages spare the core most
+//! of its TLB misses, base pages always work. Only a failure of the last kind of pages is an error.
+//! The arena is unmapped when the last buffer, extent and pool that refer to it are gone.
 
 use crate::host::{HUGE_PAGE, HostMemory, MissingPages, NODES_MAX};
 use std::{
@@ -255,8 +254,8 @@ fn layout(len: usize) -> io::Result<Layout> {
     Layout::from_size_align(len, HUGE_PAGE).map_err(|_| io::ErrorKind::OutOfMemory.into())
 }
 
-/// A file of `len` octets, which keeps its length. Whoever finds it under `/proc`, or is given it,
-/// could otherwise cut memory off that buffers live in.
+/// Makes a file of `len` octets, sealed at that length. A process that opens it under `/proc`, or
+/// receives it, could otherwise truncate memory that buffers use.
 fn memory_file(len: usize, pages: libc::c_uint) -> io::Result<File> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | pages;
     // SAFETY: the name is a string that ends with a zero octet; the call makes a descriptor and

@@ -1,4 +1,4 @@
-//! A buffer only we can reach.
+//! Buffer: the only owner of one slot, out of reach of any peer.
 
 use crate::{
     extent::Extent,
@@ -37,8 +37,8 @@ const _: () = assert!(size_of::<Option<Buf>>() == 32);
 pub struct Full;
 
 impl Buf {
-    /// Takes over a slot that was just popped from the free list, so that nobody else holds it.
-    /// `address` and `capacity` are what `pool` says of it.
+    /// Takes over a slot that was just popped from the free list, so that it has no other holder.
+    /// `address` and `capacity` are the pool's values for it.
     #[inline]
     pub(crate) const fn adopt(
         pool: Rc<PoolInner>,
@@ -66,7 +66,7 @@ impl Buf {
         self.start as usize
     }
 
-    /// Octets behind the content.
+    /// Octets after the content.
     #[inline]
     pub const fn spare_len(&self) -> usize {
         self.capacity() - self.end as usize
@@ -83,7 +83,7 @@ impl Buf {
         self.end = head_room as u32;
     }
 
-    /// The octets behind the content, to be filled and then claimed by [`extend`](Self::extend).
+    /// The octets after the content, to be filled and then claimed by [`extend`](Self::extend).
     /// They may hold what an earlier owner of the slot left there.
     #[inline]
     pub fn spare_mut(&mut self) -> &mut [u8] {
@@ -101,7 +101,7 @@ impl Buf {
         self.end += len as u32;
     }
 
-    /// Puts `octets` behind the content.
+    /// Appends `octets` to the content.
     #[inline]
     pub fn append(&mut self, octets: &[u8]) -> Result<(), Full> {
         self.spare_mut().get_mut(..octets.len()).ok_or(Full)?.copy_from_slice(octets);
@@ -132,7 +132,7 @@ impl Buf {
         self.start += len.min(self.len()) as u32;
     }
 
-    /// Lets many readers share the content; nobody can change it from here on.
+    /// Lets many readers share the content, which can no longer change.
     pub fn freeze(self) -> Extent {
         let (slot, address, start, end) = (self.slot, self.address, self.start, self.end);
         Extent::adopt(self.into_pool(), slot, address, start..end)
@@ -147,10 +147,10 @@ impl Buf {
         Exposed::new(self, span, access)
     }
 
-    /// The same, for a device: it does not tell what a peer wrote, so what a peer may write is zero
-    /// before, or was written by `writer`. An earlier owner's octets would otherwise be shown to
-    /// whoever believes a peer that claims to have written them. Returns how many octets were
-    /// cleared, too.
+    /// The same, for a device, which does not report what a peer wrote: octets that the peer may
+    /// write are cleared first, unless `writer` wrote them. Otherwise a peer that claims to have
+    /// written them could disclose an earlier owner's octets. Also returns the number of octets
+    /// cleared.
     ///
     /// # Panics
     /// When `span` is not inside the content.

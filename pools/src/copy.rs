@@ -4,8 +4,8 @@
 const PIECE: usize = 1024;
 
 /// Copies `from` to `to`, by pieces. Some processors copy a long run 2 to 20 times more slowly than
-/// its pieces when it begins up to 31 octets behind its source, modulo 4,096: payload on a page and
-/// the same payload behind a header are that far apart.
+/// its pieces when it begins up to 31 octets after its source, modulo 4,096: payload on a page and
+/// the same payload after a header are that far apart.
 ///
 /// # Panics
 /// When the lengths differ.

@@ -1,10 +1,10 @@
 //! CRC32c (polynomial 0x1EDC6F41, reflected, initial and final xor all ones) by the processor's own
-//! instructions, also of octets that are copied.
+//! instructions, optionally while copying.
 //!
 //! It is here because such instructions are unsafe to call where the processor may lack them, and
-//! the crates that frame messages have no unsafe code. Which of three ways is fastest depends on
-//! the length and on the processor, and is chosen at each call: one chain of the CRC instruction,
-//! three chains, or carry-less products of 64 octets.
+//! the crates that frame messages have no unsafe code. Each call chooses the fastest of three ways
+//! for its length and processor: one chain of the CRC instruction, three chains, or carry-less
+//! products of 64 octets.
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -1,4 +1,4 @@
-//! Memory that many readers share and nobody changes.
+//! Extent: immutable memory that many readers share.
 
 use crate::{
     buf::Buf,
@@ -13,14 +13,14 @@ pub struct Extent {
     /// The slot's first octet, there as long as `pool` lives.
     address: NonNull<u8>,
     slot: SlotId,
-    /// `start <= end`, and both lie in the slot, always.
+    /// `start <= end`, and both are inside the slot, always.
     start: u32,
     end: u32,
 }
 
 impl Extent {
-    /// Takes over a slot that one `Buf` held, which has forgotten it; `content` lies in it, and
-    /// `address` is its first octet.
+    /// Takes over a slot from the one `Buf` that held it; `content` is inside the slot, and
+    /// `address` is the slot's first octet.
     pub(crate) fn adopt(
         pool: Rc<PoolInner>,
         slot: SlotId,
@@ -44,7 +44,7 @@ impl Extent {
         part
     }
 
-    /// Octets of the slot it lies in, which is out of use as long as the extent lives.
+    /// Octets of the extent's slot, which stays in use as long as the extent lives.
     pub fn capacity(&self) -> usize {
         self.pool.slot_len(self.slot)
     }
@@ -54,12 +54,12 @@ impl Extent {
         self.pool.place(self.slot, self.start)
     }
 
-    /// Returns true if the extent lies in the memory of `pool`.
+    /// Returns true if the extent is in the memory of `pool`.
     pub fn is_of(&self, pool: &Pool) -> bool {
         pool.is(&self.pool)
     }
 
-    /// The buffer again, when nobody else shares the slot; else the extent back.
+    /// Returns the buffer if no other extent shares the slot, else the extent.
     pub fn try_into_buf(self) -> Result<Buf, Self> {
         if self.pool.shares(self.slot).get() != 1 {
             return Err(self);

@@ -54,7 +54,7 @@ impl Drop for MissingPages {
 struct Supply {
     /// Pages reserved by the administrator.
     total: usize,
-    /// Pages that nobody has or was promised.
+    /// Pages that are neither in use nor promised.
     free: usize,
 }
 

@@ -16,7 +16,7 @@
 //! let mut buf = pool.take(4096).expect("nothing is taken yet");
 //! buf.append(b"argument").expect("a slot is longer");
 //!
-//! // A peer may write the first three octets: nobody else can reach the buffer meanwhile.
+//! // A peer may write the first three octets; no one else can reach the buffer meanwhile.
 //! let mut windows = Windows::new(4, [7; 32]);
 //! let peer = Scope(1);
 //! let window = windows.bind(peer, buf.expose(0..3, Access::RemoteWrite)).expect("one is free");

@@ -1,4 +1,4 @@
-//! Slots of one arena, taken and given back without a search.
+//! Pool: the slots of one arena, taken and returned without a search.
 
 use crate::{
     arena::Arena,
@@ -51,7 +51,7 @@ struct Slots {
     /// Offset of slot 0 in the arena, and its address.
     base: usize,
     first: NonNull<u8>,
-    /// Slots nobody owns: a stack whose first `left` places count. It has a place for each slot.
+    /// Free slots: a stack of which the first `left` places count. It has a place for each slot.
     free: Box<[Cell<u32>]>,
     left: Cell<u32>,
     /// Extents that share each slot; 0 while the slot is free or owned by one `Buf`.
@@ -72,7 +72,7 @@ pub struct Writer(pub u64);
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     writer: u64,
-    /// So many were written by it, or are zero.
+    /// Octets at the front that `writer` wrote, or that are zero.
     len: u32,
 }
 
@@ -201,13 +201,13 @@ impl Pool {
             .sum()
     }
 
-    /// Returns true if somebody holds all slots.
+    /// Returns true if every slot is taken.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.classes.iter().all(|slots| slots.left.get() == 0)
     }
 
-    /// Slots that somebody holds. Zero when everything came back.
+    /// Slots taken. Zero when all were returned.
     pub fn taken(&self) -> usize {
         self.0.classes.iter().map(|slots| slots.shares.len() - slots.left.get() as usize).sum()
     }
@@ -222,13 +222,13 @@ impl Pool {
         self.0.id
     }
 
-    /// The file it lies in, as long as [`Pool::span`] says, when other processes can map it.
+    /// The file that holds the pool, [`Pool::span`] long, when other processes can map it.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.0.arena.file()
     }
 
-    /// The address of its first octet and the octets that are mapped there, for a device that is
-    /// told of them. Safe code can do nothing with the address.
+    /// The address of the pool's first octet and the number of octets mapped, to be registered with
+    /// a device. Safe code can do nothing with the address.
     pub fn span(&self) -> (NonNull<u8>, usize) {
         (self.0.arena.at(0), self.0.arena.len())
     }

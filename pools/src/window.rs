@@ -69,7 +69,7 @@ pub struct Exposed {
     access: Access,
     /// Octets at the front of the span that hold nothing of an earlier owner.
     filled: usize,
-    /// Octets that nobody vouches for may have replaced what the peer wrote.
+    /// Octets of unknown origin may have replaced what the peer wrote.
     is_doubtful: bool,
 }
 
@@ -98,7 +98,7 @@ impl Exposed {
         (exposed, cleared)
     }
 
-    /// Clears what lies between the filled front and octet `end` of the span, and counts it as
+    /// Clears the octets between the filled front and octet `end` of the span, and counts them as
     /// filled.
     fn fill_to(&mut self, end: usize) {
         let gap = self.span.start + self.filled..self.span.start + end;
@@ -167,20 +167,20 @@ pub struct Fenced {
 }
 
 impl Fenced {
-    /// The key nobody can use any more.
+    /// The key, which is no longer valid.
     pub const fn key(&self) -> RemoteKey {
         self.key
     }
 
-    /// Octets at the front of a window for writing that the peer wrote, or that are zero. What lies
-    /// behind them may be an earlier owner's, whatever the peer says of it.
+    /// Octets at the front of a window for writing that the peer wrote, or that are zero. Octets
+    /// past them may be an earlier owner's, whatever the peer claims.
     pub const fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Returns true if octets that nobody vouches for may have replaced what the peer wrote: the
-    /// connection ended while something landed there whose check was not done, or failed. What the
-    /// peer said of its content is then worth nothing.
+    /// Returns true if octets of unknown origin may have replaced what the peer wrote: the
+    /// connection ended while a segment was landing there whose check was not done, or failed. The
+    /// peer's statements about the content are then worthless.
     pub const fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }
@@ -219,7 +219,7 @@ struct BoundBuf {
 
 /// Keys have an index and random bits above an 8-bit variant.
 const VARIANT_BITS: u32 = 8;
-/// Fewest random bits a key keeps beside its variant.
+/// Fewest random bits a key has in addition to its variant.
 const RANDOM_BITS_MIN: u32 = 8;
 
 impl Windows {
@@ -297,8 +297,8 @@ impl Windows {
         let exposed = &mut bound.exposed;
         let at = span.start - exposed.span.start;
         let end = at + part.min(len);
-        // Nearly all peers write from the front on. What one leaves out is cleared when it writes
-        // behind it.
+        // Nearly all peers write from the front on. A gap that a peer leaves is cleared when it
+        // writes past it.
         if at > exposed.filled && end > at {
             exposed.fill_to(at);
         }

@@ -1,6 +1,6 @@
-//! Each rung by itself, and the way down. Those of reserved huge pages need some: `cargo test -p
-//! stag-pools -- --ignored` as root sets a few aside and gives them back. They wait for each other,
-//! but other programs may take the pages.
+//! Tests of each kind of pages, and of the fallback between them. Tests of reserved huge pages need
+//! some: `cargo test -p stag-pools -- --ignored` as root reserves a few and returns them. These
+//! tests exclude each other, but other programs may take the pages.
 
 use super::*;
 use std::{
@@ -64,7 +64,7 @@ fn is_zero_and_keeps_what_is_written(arena: &mut Arena) {
     assert!(octets(arena).iter().all(|octet| *octet == 0xa5));
 }
 
-/// Some reserved huge pages, given back at the end; nobody else's test uses them in the meantime.
+/// Some reserved huge pages, returned at the end; no other test uses them in the meantime.
 struct Reserved {
     before: usize,
     _alone: MutexGuard<'static, ()>,
@@ -74,8 +74,8 @@ impl Reserved {
     fn new(pages: usize) -> Option<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Pages that somebody still held when they were given back count as surplus, and go with
-        // their holder.
+        // Pages still in use when they were returned count as surplus, and go when their holder
+        // frees them.
         let before = number("nr_hugepages")?.saturating_sub(number("surplus_hugepages")?);
         let _ = fs::write(format!("{RESERVE}/nr_hugepages"), (before + pages).to_string());
         let this = Self { before, _alone: alone };
@@ -170,7 +170,7 @@ fn lengths_that_cannot_be_mapped_are_errors() {
 
 #[test]
 fn nothing_is_mapped_after_the_end() {
-    // Long, so that no other thread's mapping comes to lie in the middle.
+    // Long, so that no other thread's mapping is placed in the middle.
     let arena = Arena::on(Pages::Base, 512 << 20, None).unwrap();
     let middle = address(&arena) + arena.len / 2;
     assert!(mapping("maps", middle).is_some());

@@ -1,9 +1,9 @@
 //! CRC32c by the instructions of x86-64.
 //!
-//! A CRC is a remainder: that of octets which `n` others follow is multiplied by x^8n. So parts are
-//! computed beside each other, and put together by products without carries. In the reflected order
-//! of bits such a product is one bit short, and a CRC instruction multiplies by x^32 more: the
-//! factor for a distance of `n` bits is x^(n-33).
+//! A CRC is a remainder. The remainder of octets that `n` others follow is multiplied by x^8n, so
+//! parts can be computed in parallel and combined by carry-less products. In the reflected bit
+//! order such a product is one bit short, and a CRC instruction multiplies by x^32 more: the factor
+//! for a distance of `n` bits is x^(n-33).
 
 use crate::copy_octets;
 use std::arch::x86_64::{
@@ -20,7 +20,7 @@ const LONG: usize = 256;
 const CHAIN: usize = 336;
 /// Octets of one vector.
 const VECTOR: usize = 64;
-/// Octets of the vectors that are folded beside each other.
+/// Octets of the vectors that are folded in parallel.
 const VECTORS: usize = 4 * VECTOR;
 
 /// Proof that the processor has the CRC instruction (SSE 4.2).
@@ -42,7 +42,7 @@ impl HasCrc {
         unsafe { chain(state, octets) }
     }
 
-    /// The state behind all `parts`, of which the one in the middle is copied.
+    /// The state after all `parts`, of which the one in the middle is copied.
     #[inline]
     pub(super) fn copied(self, state: u32, parts: [&[u8]; 3], copy: &mut [u8]) -> u32 {
         let [head, body, pad] = parts;
@@ -84,15 +84,15 @@ const fn power(n: usize) -> u32 {
     power
 }
 
-/// The factors of the two halves of 16 octets that `distance` bits follow: the first half has 64
-/// bits more behind it.
+/// The factors of the two halves of 16 octets that `distance` bits follow: the first half is
+/// followed by 64 bits more.
 const fn factors(distance: usize) -> [i64; 2] {
     [power(distance + 64 - 33) as i64, power(distance - 33) as i64]
 }
 
-/// One octet behind the other.
-// By powers of two: most of what comes here is an FPDU with a short message, of which a loop would
-// spend more on counting than on the CRC.
+/// One chain of CRC instructions, octet after octet.
+// By powers of two: most inputs are FPDUs with a short message, on which a loop would spend more
+// time counting than on the CRC.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn chain(state: u32, octets: &[u8]) -> u32 {
@@ -138,7 +138,7 @@ fn chain_copied<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u
     chain(state, from)
 }
 
-/// Three chains beside each other: one instruction has to wait for the one before it.
+/// Three chains in parallel, because one instruction has to wait for the one before it.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn three<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
     const FACTORS: [u32; 2] = [power(2 * 8 * CHAIN - 33), power(8 * CHAIN - 33)];
@@ -173,7 +173,7 @@ fn product(a: u64, b: u32) -> u64 {
     _mm_cvtsi128_si64(_mm_clmulepi64_si128::<0>(a, b)) as u64
 }
 
-/// Vectors of 64 octets, four beside each other; at least [`VECTORS`] octets.
+/// Vectors of 64 octets, four in parallel; at least [`VECTORS`] octets.
 #[target_feature(enable = "sse4.2,avx512f,pclmulqdq,vpclmulqdq")]
 fn wide<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
     let (blocks, rest) = from.as_chunks::<VECTORS>();

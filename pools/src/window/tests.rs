@@ -1,4 +1,4 @@
-//! Windows open what was exposed, to whom it was, for as long as they are bound.
+//! Tests of windows: they open the exposed span, to one peer, for as long as they are bound.
 
 use super::*;
 use crate::{Class, Pool, Writer};
@@ -129,7 +129,7 @@ fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_nobody_else() 
     written(&pool, true, 8_192, 2, &[7; 8_192]);
     assert_eq!(written(&pool, true, 100, 2, b"").1, 0);
     assert_eq!(written(&pool, true, 8_192, 2, b"").1, 0);
-    // Another use in between, whatever it is, is forgotten by nobody.
+    // Any other use in between erases the record of the writer.
     drop(pool.take(1));
     assert_eq!(written(&pool, true, 8_192, 2, b""), (vec![0; 8_192], 8_192));
     assert_eq!(written(&pool, false, 8_192, 2, b"").1, 8_192);
