@@ -55,7 +55,7 @@ pub trait Crc32c {
     }
 }
 
-/// Pad octets behind an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044
+/// Pad octets after an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044
 /// §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     // RFC 5044 §4.2, §4.3 [5044-13]: the two low bits of an FPDU pointer are zero
@@ -137,7 +137,7 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     Ok(Parsed::Fpdu { ulpdu: LENGTH_LEN..LENGTH_LEN + ulpdu_len, consumed })
 }
 
-/// Pad and CRC: what stands behind the payload.
+/// Pad and CRC, which follow the payload.
 pub type Trailer = Octets<{ 3 + CRC_LEN }>;
 
 /// Closes the segments of one connection into FPDUs, in the order they are sent.
@@ -163,8 +163,8 @@ impl Framer {
     }
 
     /// Closes one segment: `header` starts with the ULPDU Length
-    /// ([`super::stream::Segment::header`]), `payload` lies in any number of pieces. The FPDU
-    /// counts as sent: a caller sends FPDUs in the order it framed them, and whole.
+    /// ([`super::stream::Segment::header`]), `payload` is in any number of pieces. The FPDU counts
+    /// as sent: the caller sends whole FPDUs in the order it framed them.
     ///
     /// With CRC off the CRC field is zero, as siw sends it.
     pub fn frame<'a, C, P>(&mut self, header: &[u8], payload: P) -> Framed
@@ -344,7 +344,7 @@ impl Part {
     }
 }
 
-/// Walks payload that lies in several pieces.
+/// Iterates over payload that is in several pieces.
 struct Gather<'a, I> {
     pieces: I,
     piece: &'a [u8],
@@ -399,7 +399,7 @@ impl Iterator for Parts {
             0 => Part::Header(range),
             1 => Part::Payload(range),
             2 => Part::Trailer(range),
-            // The CRC lies behind the pad in the trailer.
+            // The CRC follows the pad in the trailer.
             _ => {
                 let [.., pad, _] = self.sizes;
                 Part::Trailer(range.start + pad..range.end + pad)

@@ -1,4 +1,4 @@
-//! A short run of octets that owns its room: headers, trailers, frames.
+//! Short octet string with its own storage, for headers, trailers and frames.
 
 use core::fmt;
 use core::ops::Deref;

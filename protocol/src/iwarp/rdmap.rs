@@ -278,8 +278,7 @@ impl Violation {
         Self::with_flags(terminate, 0)
     }
 
-    /// A violation by the segment that starts with `header` and carries `payload_len` octets behind
-    /// it.
+    /// A violation by the segment that starts with `header`, with `payload_len` octets of payload.
     pub fn of_segment(terminate: Terminate, header: &ddp::Header, payload_len: usize) -> Self {
         let header = header.emit();
         let segment_len = header.len().saturating_add(payload_len);
@@ -411,7 +410,7 @@ impl Terminated {
         }
         let (header, rest) = ddp::Header::parse(rest).ok()?;
         self.header = Some(header);
-        // siw sets the bit for a Send with Invalidate too, behind which no such header follows.
+        // siw sets the bit for a Send with Invalidate too, after which no such header follows.
         let of_read =
             matches!(header, ddp::Header::Untagged(untagged) if untagged.queue == ddp::QUEUE_READ);
         if flags & READ_HEADER != 0 && of_read {
@@ -421,8 +420,8 @@ impl Terminated {
     }
 }
 
-/// Tells the two encodings apart: by the flags when there are any, else by who wrote it and what
-/// would make sense.
+/// Distinguishes the two encodings: by the flags if there are any, else by the peer's
+/// implementation and by which reading makes sense.
 fn form(first: u8, flags: u8, code: u8, peer: Peer) -> TerminateForm {
     if flags & 0xE0 != 0 {
         return TerminateForm::Rfc;

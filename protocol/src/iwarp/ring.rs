@@ -1,7 +1,7 @@
-//! A queue with a fixed number of places.
+//! Ring: a queue with a fixed number of places.
 
 /// Up to `N` items, first in, first out.
-// In this order: an empty one is told without another line of memory.
+// In this order, a check for an empty queue reads no other cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Ring<T, const N: usize> {

@@ -1,7 +1,7 @@
-//! NFSACL version 3: access control lists beside NFS version 3.
+//! NFSACL version 3: access control lists, a companion protocol to NFS version 3.
 //!
-//! No RFC describes it: it is what Solaris began and Linux does (`fs/nfsd/nfs3acl.c`,
-//! `fs/nfs_common/nfsacl.c`). A list has two parts, the access list and, of a directory, the
+//! No RFC describes it: Solaris introduced it, and Linux implements it (`fs/nfsd/nfs3acl.c`,
+//! `fs/nfs_common/nfsacl.c`). A list has two parts: the access list and, for a directory, the
 //! default list that its new entries begin with. Nothing in it is DDP-eligible (RFC 8267 §5.2): a
 //! SETACL with many entries is a long call, a GETACL has a long reply.
 
@@ -12,7 +12,7 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
 /// The program number; it is served at the port of NFS.
 pub const PROGRAM: u32 = 100_227;
-/// The version beside NFS version 3.
+/// The version that accompanies NFS version 3.
 pub const VERSION: u32 = 3;
 /// Entries of one part at most: what Linux takes (`NFS_ACL_MAX_ENTRIES`).
 pub const ENTRIES_MAX: usize = 1_024;
@@ -30,7 +30,7 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// All of them; each lies at its number.
+    /// All procedures, indexed by number.
     pub const ALL: [Self; 3] = [Self::Null, Self::GetAcl, Self::SetAcl];
 
     /// Its number.
@@ -94,7 +94,7 @@ impl Tag {
     pub const MASK: Self = Self(0x10);
     /// Everybody else.
     pub const OTHER: Self = Self(0x20);
-    /// In every entry of a default list, beside one of the others (`NFS_ACL_DEFAULT`).
+    /// In every entry of a default list, combined with one of the others (`NFS_ACL_DEFAULT`).
     pub const DEFAULT: Self = Self(0x1000);
 }
 
@@ -125,7 +125,7 @@ impl Entry {
     pub const LEN: usize = 12;
 }
 
-/// One part of a list: how many entries there are, and those that were asked for.
+/// One part of a list: the number of entries, and the requested entries.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     /// Number of entries; more than are given if only the count was asked for.

@@ -89,8 +89,8 @@ const POST_OP_ATTR: usize = 4 + Attributes::LEN;
 const WCC_DATA: usize = 4 + 8 + 8 + 8 + POST_OP_ATTR;
 const VERIFIER: usize = 8;
 
-/// The count bounds the whole success arm (RFC 1813 §3.3.16, §3.3.17), but Linux' server bounds
-/// with it only what is behind the verifier, and Linux' client makes room for that.
+/// The count bounds the whole success arm (RFC 1813 §3.3.16, §3.3.17). Linux' server applies it
+/// only to the part after the verifier, and Linux' client makes room for that.
 fn listing(count: u32) -> usize {
     octets(count).saturating_add(STATUS + POST_OP_ATTR + VERIFIER)
 }

@@ -1,5 +1,5 @@
-//! Linked lists: each item behind a TRUE, the end is a FALSE (optional data that refers to itself,
-//! RFC 4506 §4.19).
+//! Linked lists: a TRUE precedes each item, a FALSE ends the list (optional data that refers to
+//! itself, RFC 4506 §4.19).
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -83,8 +83,7 @@ impl<'a, T: Codec<'a>> Codec<'a> for List<'a, T> {
     }
 }
 
-/// Writes a list in place, item by item. Room for what comes behind the items is kept from the
-/// start.
+/// Writes a list in place, item by item. Room for the data after the items is kept from the start.
 #[derive(Debug)]
 pub struct ListWriter<'w, 'b> {
     writer: &'w mut Writer<'b>,
@@ -92,7 +91,7 @@ pub struct ListWriter<'w, 'b> {
 }
 
 impl<'w, 'b> ListWriter<'w, 'b> {
-    /// Begins a list behind what `writer` holds, and keeps room for its end and `behind` octets
+    /// Begins a list after what `writer` holds, and keeps room for its end and `behind` octets
     /// more.
     pub fn begin(writer: &'w mut Writer<'b>, behind: usize) -> Result<Self, NoRoom> {
         let kept = behind.saturating_add(4);
@@ -134,7 +133,7 @@ impl<'w, 'b> ListWriter<'w, 'b> {
         self.writer.truncate(len);
     }
 
-    /// Ends the list, and gives the writer back for what comes behind it.
+    /// Ends the list, and returns the writer for the data that follows.
     pub fn finish(self) -> &'w mut Writer<'b> {
         self.writer.bool(false).expect("`begin` and `push` keep room for the end");
         self.writer

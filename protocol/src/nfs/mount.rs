@@ -77,7 +77,7 @@ pub enum Procedure {
 }
 
 impl Procedure {
-    /// All of them; each lies at its number.
+    /// All procedures, indexed by number.
     pub const ALL: [Self; 6] =
         [Self::Null, Self::Mnt, Self::Dump, Self::Umnt, Self::UmntAll, Self::Export];
 
@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
         reader.finish().map(|()| call)
     }
 
-    /// Writes the arguments behind the call header.
+    /// Writes the arguments, which follow the call header.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
             Self::Mnt(path) | Self::Umnt(path) => path.emit(writer),
@@ -290,7 +290,7 @@ impl<'a> Reply<'a> {
         reader.finish().map(|()| reply)
     }
 
-    /// Writes the results behind the reply header.
+    /// Writes the results, which follow the reply header.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
             Self::Null | Self::Umnt | Self::UmntAll => Ok(()),

@@ -6,7 +6,7 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded, words};
 
 /// The numbers of the flavors (`auth_flavor`, RFC 5531 §8.2).
 pub mod flavor {
-    /// Nobody in particular (AUTH_NONE).
+    /// No identity (AUTH_NONE).
     pub const NONE: u32 = 0;
     /// A UNIX user and his groups, as the caller says (AUTH_SYS).
     pub const SYS: u32 = 1;
@@ -58,7 +58,7 @@ impl<'a> Codec<'a> for Auth<'a> {
 /// Identity of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
-    /// Nobody in particular. A body is ignored, for its meaning is undefined (RFC 5531 §10.1).
+    /// No identity. A body is ignored, for its meaning is undefined (RFC 5531 §10.1).
     None,
     /// A UNIX user.
     Sys(AuthSys<'a>),
@@ -183,7 +183,7 @@ impl fmt::Debug for AuthSys<'_> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gids {
     len: u8,
-    /// Zero behind `len`, so that equal lists are equal in memory.
+    /// Zero past `len`, so that equal lists are equal in memory.
     list: [u32; Self::MAX],
 }
 

@@ -23,8 +23,8 @@ pub struct CallHeader<'a> {
     pub verifier: Auth<'a>,
 }
 
-/// Header of a call of procedure 0 for nobody in particular (AUTH_NONE twice): the parts in which
-/// one differs from another.
+/// Header of a call of procedure 0 without an identity (AUTH_NONE twice): the parts in which such
+/// headers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NullHeader {
     /// Names the call; its reply has the same.
@@ -58,9 +58,9 @@ impl NullHeader {
 /// Response to a message that is not a call, or is a call that cannot be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing: it is no call, or nobody can be answered.
+    /// Send nothing: the message is no call, or it names no call to answer.
     Discard,
-    /// Answer with this, and nothing behind it.
+    /// Answer with this header alone.
     Answer(ReplyHeader<'static>),
 }
 
@@ -80,15 +80,15 @@ impl<'a> CallHeader<'a> {
         }
     }
 
-    /// The same of the two forms that nearly all calls have: AUTH_NONE twice, and AUTH_SYS with
-    /// AUTH_NONE behind it, in one piece. Nothing is taken of any other call.
+    /// The same for the two forms that nearly all calls have, in one piece: AUTH_NONE twice, or
+    /// AUTH_SYS followed by AUTH_NONE. Nothing is taken of any other call.
     #[inline]
     pub fn parse_usual(reader: &mut Reader<'a>) -> Option<Self> {
         Self::parse_nobody(reader).or_else(|| Self::parse_user(reader))
     }
 
-    /// The header of a call of nobody in particular: AUTH_NONE twice, in one piece. Nothing is
-    /// taken of any other call.
+    /// The header of a call without an identity: AUTH_NONE twice, in one piece. Nothing is taken of
+    /// any other call.
     #[inline(always)]
     pub fn parse_nobody(reader: &mut Reader<'a>) -> Option<Self> {
         let nobody = reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
@@ -151,7 +151,7 @@ impl<'a> CallHeader<'a> {
         })
     }
 
-    /// Writes the header; the arguments come behind it.
+    /// Writes the header; the arguments follow it.
     #[inline]
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         // RFC 8167 §5.1 [8167-4]: a reverse call says CALL
@@ -220,7 +220,7 @@ mod tests {
         out
     }
 
-    /// Reads a header, and shows that the general way says the same of it and of what is behind it.
+    /// Reads a header, and shows that the general way returns the same header and rest.
     fn parse(octets: &[u8]) -> Result<CallHeader<'_>, Refusal> {
         let (mut reader, mut general) = (Reader::new(octets), Reader::new(octets));
         let parsed = CallHeader::parse(&mut reader);

@@ -1,8 +1,8 @@
-//! ONC RPC version 2: who calls which procedure, and how the call ended (RFC 5531).
+//! ONC RPC version 2: headers of calls and replies (RFC 5531).
 //!
-//! [`CallHeader`] and [`ReplyHeader`] are what stands in front of arguments and results.
-//! [`CallHeader::parse`] fails with the answer that the caller deserves. [`record`] cuts a byte
-//! stream into messages, [`portmap`] says where a program listens.
+//! [`CallHeader`] and [`ReplyHeader`] precede arguments and results. [`CallHeader::parse`] fails
+//! with the answer to send to the caller. [`record`] cuts a byte stream into messages, [`portmap`]
+//! says where a program listens.
 
 mod auth;
 mod call;
@@ -32,8 +32,8 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    /// The XID of a message and what it is, without a look at the rest. A message for which this is
-    /// an error has to be discarded: nobody can be answered.
+    /// The XID and type of a message, without a look at the rest. A message for which this is an
+    /// error has to be discarded: there is no call to answer.
     pub fn peek(message: &Reader<'_>) -> Result<(Xid, Self), Error> {
         let mut reader = message.clone();
         let [xid, message_type] = reader.words()?;

@@ -1,4 +1,4 @@
-//! The port mapper: which port a program listens at (RFC 1833 §3, version 2, which every rpcbind
+//! Port mapper: the port at which a program listens (RFC 1833 §3, version 2, which every rpcbind
 //! still answers).
 
 use crate::xdr::structure;

@@ -1,7 +1,7 @@
 //! Record marking: messages in a byte stream (RFC 5531 §11).
 //!
-//! A record is one message. It comes in fragments, each behind a word that holds its length and
-//! whether it is the last. [`Assembler`] owns no memory: it says which octets go where in the
+//! A record is one message. It comes in fragments, each preceded by a word that holds its length
+//! and a flag for the last one. [`Assembler`] owns no memory: it says which octets go where in the
 //! caller's.
 
 use core::fmt;
@@ -100,7 +100,7 @@ pub struct Assembler {
 
 #[derive(Clone, Copy, Debug)]
 enum RecordState {
-    /// Awaits the rest of a fragment's word; so many octets of it came already.
+    /// Awaits the rest of a fragment's word; `have` octets of it have arrived.
     AwaitWord { word: [u8; Fragment::LEN], have: u8 },
     /// Awaits this many octets of a fragment.
     AwaitOctets { left: usize, last: bool },
@@ -156,7 +156,7 @@ impl Assembler {
 
     /// Returns the place in the record for the next octets of the stream, and their number, if they
     /// belong to the record for certain. The caller can then read them from a socket straight to
-    /// their place, and tells [`Assembler::placed`] how many came.
+    /// their place, and reports the number that arrived to [`Assembler::placed`].
     pub const fn direct(&self) -> Option<(usize, usize)> {
         match self.state {
             RecordState::AwaitOctets { left, .. } if left > 0 => Some((self.at, left)),

@@ -112,7 +112,7 @@ impl<'a> ReplyHeader<'a> {
         Ok(Self { xid: Xid(xid), outcome })
     }
 
-    /// Writes the header; the results of a success come behind it.
+    /// Writes the header; the results of a success follow it.
     #[inline]
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         // RFC 8167 §5.2 [8167-7]: a reverse reply says REPLY

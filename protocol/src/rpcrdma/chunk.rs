@@ -1,4 +1,4 @@
-//! Chunk lists: which memory of the requester a message names (RFC 8166 §3.4, §4.3).
+//! Chunk lists: the memory of the requester that a message names (RFC 8166 §3.4, §4.3).
 
 mod one;
 
@@ -164,7 +164,7 @@ pub struct ChunkLists {
     positions: [Position; READS_MAX],
 }
 
-// Each call under way has two of these.
+// Each outstanding call has two of these.
 const _: () = assert!(size_of::<ChunkLists>() <= 1088);
 
 impl Default for ChunkLists {

@@ -123,9 +123,9 @@ impl PrivateData {
     }
 }
 
-/// An end's statement about version 2 beside its [`PrivateData`]: private data of our own behind
-/// it, which other peers do not look at (RFC 8797 §5.2). Nothing on the wire tells the dialects of
-/// version 2 apart, so each end has to know before the first message.
+/// An end's statement about version 2: private data of our own after its [`PrivateData`], which
+/// other peers ignore (RFC 8797 §5.2). Nothing on the wire distinguishes the dialects of version 2,
+/// so each end has to know before the first message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dialects {
     /// The peer reads and writes the two words that draft 001 §4.1 puts before the chunk lists.
@@ -153,7 +153,7 @@ impl Dialects {
         is_it.then_some(Self { directed: flags & 1 == 1 })
     }
 
-    /// Writes it in place, behind the [`PrivateData`].
+    /// Writes it in place, after the [`PrivateData`].
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let [f0, f1, f2, f3] = Self::FORMAT;
         *out = [f0, f1, f2, f3, Self::VERSION, u8::from(self.directed), 0, 0];

@@ -1,5 +1,5 @@
-//! One connection: which version it speaks, and what each direction may still send (RFC 8166 §3.3;
-//! RFC 8167; draft 000 §5).
+//! One connection: the version it speaks, and the credits of each direction (RFC 8166 §3.3; RFC
+//! 8167; draft 000 §5).
 
 use super::form::Path;
 use super::negotiation::{Negotiation, Version, Version2, Versions};
@@ -108,15 +108,15 @@ impl Connection {
     }
 
     /// True if the peer owes the answer to the first message, and may be called by version 1 when
-    /// it does not come: a peer that drops what it does not understand is told from a slow one by
-    /// time alone (draft 000 §5.2).
+    /// it does not come: only time distinguishes a slow peer from one that drops what it does not
+    /// understand (draft 000 §5.2).
     #[inline]
     pub const fn may_fall_back(&self) -> bool {
         self.negotiation.may_fall_back()
     }
 
     /// Returns true if calls of this end may carry chunks: in the reverse direction only if the
-    /// header tells the direction of its message (RFC 8167 §5.3, draft 001 §2.3).
+    /// header states the direction of its message (RFC 8167 §5.3, draft 001 §2.3).
     #[inline]
     pub fn calls_with_chunks(&self) -> bool {
         self.side == Side::Client || self.sends() == Version::Two(Version2::Directed)

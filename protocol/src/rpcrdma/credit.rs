@@ -170,7 +170,7 @@ impl ResponderCredits {
     }
 }
 
-// A side that does not call, or does not serve, is told without another word.
+// A check that a side does not call, or does not serve, reads no further word.
 const _: () = assert!(size_of::<Option<RequesterCredits>>() == 12);
 const _: () = assert!(size_of::<Option<ResponderCredits>>() == 12);
 

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// The rule that the peer broke. Whether the answer is silence, RDMA_ERROR or the end of the
-/// connection is said by whoever returns it.
+/// The rule that the peer broke. The function that returns it says if the answer is silence,
+/// RDMA_ERROR or the end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerFault {
@@ -16,7 +16,7 @@ pub enum PeerFault {
     Version(u32),
     /// The procedure number is reserved or unknown, RDMA_MSGP among them (RFC 8166 §4.2.4, §4.6.1).
     Procedure(u32),
-    /// RDMA_DONE, which nobody sends (RFC 8166 §4.6.2).
+    /// RDMA_DONE, which no peer sends (RFC 8166 §4.6.2).
     Done,
     /// RDMA_ERROR at a side that made no call (RFC 8166 §4.2.4).
     ErrorAtResponder,
@@ -43,10 +43,10 @@ pub enum PeerFault {
     NoPayload,
     /// The RPC message is neither a call nor a reply (RFC 5531 §9).
     MessageType(u32),
-    /// The RPC message stands behind the header and in a chunk, or behind RDMA_NOMSG (RFC 8166
+    /// The RPC message is both after the header and in a chunk, or follows RDMA_NOMSG (RFC 8166
     /// §3.5.3, §4.2.4).
     PayloadTwice,
-    /// A Read chunk lies beyond the payload, or inside another one (RFC 8166 §3.4.5).
+    /// A Read chunk is beyond the payload, or inside another one (RFC 8166 §3.4.5).
     PositionOutside(u32),
     /// The chunks of a call hold more than we take (RFC 8166 §3.4.4).
     TooLong,
@@ -86,7 +86,7 @@ pub enum PeerFault {
     /// The content of an option cannot be read, or a payload follows where none belongs (draft 000
     /// §3.2).
     BadOption(u32),
-    /// The answer to an option that nobody asked for.
+    /// The answer to an option that was not requested.
     UnexpectedOption(u32),
 }
 

@@ -1,4 +1,4 @@
-//! In which form a call goes, and what memory it offers for its reply (RFC 8166 §3.5, §4.3).
+//! Form of a call, and the memory it offers for its reply (RFC 8166 §3.5, §4.3).
 
 use super::chunk::{CHUNK_SEGMENTS_MAX, WRITES_MAX};
 use super::{InlineThreshold, Position};

@@ -196,7 +196,8 @@ impl Connection {
         }
     }
 
-    /// An RDMA_ERROR can only be for our calls: nobody else is told of errors (RFC 8166 §4.2.4).
+    /// An RDMA_ERROR can only be for our calls: errors are sent to requesters only (RFC 8166
+    /// §4.2.4).
     fn handle_error(&mut self, header: &Header, error: ErrorBody) -> Incoming {
         let (xid, direction) = (header.xid, self.side.calls());
         // Whatever the error says: nothing else will come to this XID.

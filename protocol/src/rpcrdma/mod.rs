@@ -58,8 +58,8 @@ pub enum Direction {
 }
 
 /// Role of this end of the connection: client or server (RFC 8167 §2).
-// A word, so that the numbers that it never has tell of an `Option<Connection>`, and of whatever
-// holds one, in the line of memory that is read anyhow.
+// A word, so that the values it never has mark an empty `Option<Connection>`, or an empty option of
+// whatever contains one, in a cache line that is read anyhow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Side {
@@ -105,8 +105,8 @@ pub enum Procedure {
     Optional,
 }
 
-/// Content of a header beyond its fixed fields. The chunk lists of a message stand in
-/// [`ChunkLists`], beside it.
+/// Content of a header beyond its fixed fields. The chunk lists of a message are separate, in
+/// [`ChunkLists`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// RDMA_MSG: the payload follows the header.
@@ -151,7 +151,7 @@ pub struct Header {
     pub xid: Xid,
     /// Credits requested by a call, granted by a reply.
     pub credits: Credits,
-    /// Content behind the fixed fields.
+    /// Content after the fixed fields.
     pub body: Body,
 }
 

@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use super::{Connection, Dialects, Side, Xid, v1, v2};
 
-/// The chunk lists of version 2. Nothing in a message tells them apart, so both ends agree while
+/// The chunk lists of version 2. Nothing in a message distinguishes them, so both ends agree while
 /// they connect ([`Versions::agreed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version2 {
@@ -315,7 +315,7 @@ impl PeerMemory {
         Self { version1_until: None }
     }
 
-    /// The versions to try with this peer, of those that are configured.
+    /// The configured versions to try with this peer.
     pub fn versions(&self, configured: Versions, now: Duration) -> Versions {
         match configured {
             Versions::Both(_) if self.version1_until.is_some_and(|until| now < until) => {

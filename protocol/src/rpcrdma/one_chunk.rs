@@ -186,8 +186,8 @@ fn emit_segment(segment: Segment, octets: &mut [u8; SEGMENT_LEN]) {
 
 impl Layout {
     /// Returns true if the call has a Write chunk of one segment, and no other chunk: an RPC call
-    /// message of `call` octets, whose reply has `rest` octets at most beside a result of `item`
-    /// octets at most. Decides as [`plan_call`](super::form::plan_call).
+    /// message of `call` octets, whose reply has `rest` octets at most in addition to a result of
+    /// `item` octets at most. Decides as [`plan_call`](super::form::plan_call).
     #[inline]
     pub const fn needs_write_chunk(&self, call: usize, rest: usize, item: usize) -> bool {
         // RFC 8166 §3.4.6 [8166-21]: a Write chunk has room for the longest result
@@ -277,7 +277,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect()
     }
 
-    /// Headers with one chunk, with some octets behind them.
+    /// Headers with one chunk, followed by some octets.
     fn headers<D: Dialect>(random: &mut Rng) -> [Vec<u8>; 3] {
         let [xid, credits, handle, length, high, low] = std::array::from_fn(|_| random.u32(..));
         let fixed = [xid, D::VERSION, credits, MSG];

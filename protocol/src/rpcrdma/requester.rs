@@ -1,7 +1,7 @@
-//! Judging a reply by what its call offered (RFC 8166 §3.4.6, §4.3).
+//! Checks of a reply against its call's offer (RFC 8166 §3.4.6, §4.3).
 //!
-//! A requester discards a reply that breaks a rule (§4.5): nothing in it is believed, and its call
-//! fails later.
+//! A requester discards a reply that breaks a rule (§4.5): it uses nothing of the reply, and the
+//! call fails later.
 
 use super::chunk::{WRITES_MAX, WriteChunk};
 use super::{Body, ChunkLists, Header, PeerFault, Segment, Xid, incoming};
@@ -9,7 +9,7 @@ use super::{Body, ChunkLists, Header, PeerFault, Segment, Xid, incoming};
 /// Location of the RPC reply message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyPayload {
-    /// Behind the header: this many octets.
+    /// After the header: this many octets.
     Inline(usize),
     /// In the Reply chunk: this many octets from its front, in segment order.
     ReplyChunk(u64),
@@ -32,8 +32,8 @@ impl ReplyShape {
     }
 }
 
-/// Checks the header of a reply, with the lists it `returned` and the `inline_len` octets behind
-/// it, against the lists that the call `offered`.
+/// Checks the header of a reply, with the lists it `returned` and the `inline_len` octets after it,
+/// against the lists that the call `offered`.
 pub fn check_reply(
     offered: &ChunkLists,
     header: &Header,

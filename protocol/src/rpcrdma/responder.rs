@@ -51,11 +51,11 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Checks the Read list of a call with `inline_len` octets behind its header, and says what to
-/// pull: at most `limit` octets in all. Every error is answered with ERR_CHUNK.
+/// Checks the Read list of a call with `inline_len` octets after its header, and says what to pull:
+/// at most `limit` octets in all. Every error is answered with ERR_CHUNK.
 ///
-/// The place at which chunks meet the payload of a Long call is judged here too: its length is that
-/// of its Position Zero chunk.
+/// The place at which chunks meet the payload of a Long call is checked here too: its length is
+/// that of its Position Zero chunk.
 pub fn plan_pull(
     header: &Header,
     lists: &ChunkLists,
@@ -96,7 +96,7 @@ pub fn plan_pull(
     Ok(pull)
 }
 
-/// Each chunk is inserted inside the payload or at its end, behind the chunk before it (RFC 8166
+/// Each chunk is inserted inside the payload or at its end, past the chunk before it (RFC 8166
 /// §3.4.5).
 fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> {
     let (mut inserted, mut earlier_base) = (0_u64, 0);
@@ -327,8 +327,8 @@ pub const fn fill_one_write(offered: Segment, item: u32) -> Result<Segment, Peer
     Ok(Segment { length: item, ..offered })
 }
 
-/// Checks that a reply fits inline, where `room` octets are left behind its header, when its item
-/// goes into a Write chunk or there is none: what is left is a message of `len` octets.
+/// Checks that a reply fits inline, where `room` octets are left after its header, when its item
+/// goes into a Write chunk or there is none: the rest is a message of `len` octets.
 pub const fn check_inline(len: usize, room: usize) -> Result<(), PeerFault> {
     // RFC 8166 §4.5.3 [8166-73]: a reply without room is an RDMA_ERROR, and writes nothing
     if len > room {

@@ -1,5 +1,5 @@
-//! Short messages: an RDMA_MSG without chunks, with a whole RPC message behind it, in a version
-//! that is settled. Nearly all messages are short.
+//! Short messages: an RDMA_MSG without chunks, followed by a whole RPC message, in a version that
+//! is settled. Nearly all messages are short.
 //!
 //! [`Connection::handle_message`] and [`Connection::emit`] know every message. The functions of
 //! this file read and write short ones as the few words that they are, to the same effect, and
@@ -19,8 +19,7 @@ pub const DIRECTED_LEN: usize = wire::DIRECTED_LEN_MIN;
 /// The XID and the type of an RPC message, which go first.
 const RPC_LEN: usize = 8;
 
-/// A short message. Its lists are empty, and its RPC message stands behind
-/// [`Layout::header_len`] octets.
+/// A short message. Its lists are empty, and its RPC message follows [`Layout::header_len`] octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortMessage {
     /// A call, as [`Incoming::Call`](super::Incoming::Call).
@@ -42,7 +41,7 @@ pub enum ShortMessage {
 /// The layout of short messages on one connection. There is none before its version is settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Octets of the longest RPC message behind such a header, to the peer and from it.
+    /// Octets of the longest RPC message after such a header, to the peer and from it.
     pub(super) send_max: u32,
     pub(super) receive_max: u32,
     /// Octets of their header: [`HEADER_LEN`], [`DIRECTED_LEN`], or zero where there are none.
@@ -202,8 +201,8 @@ pub(super) struct ShortHeader {
 /// Reads an RDMA_MSG of this version with three empty lists. `None`: it is something else.
 #[inline]
 pub(super) fn parse_short(header: &[u8; HEADER_LEN], version: u32) -> Option<ShortHeader> {
-    // Read by two words, as they lie side by side where a message was copied to a moment ago: what
-    // lies on both sides of a boundary of that copy has to wait until it has left the core.
+    // Read in pairs of words, aligned as the copy of the message just stored them: a load that
+    // crosses a boundary of that copy has to wait until the stores have left the core.
     let (pairs, last) = header.as_chunks();
     let [first, second, lists] = pairs else { return None };
     let (first, second) = (u64::from_be_bytes(*first), u64::from_be_bytes(*second));

@@ -1,5 +1,5 @@
 //! Version 2 of RPC-over-RDMA: the header as bytes (draft 000 §4.2), in two dialects that nothing
-//! on the wire tells apart.
+//! on the wire distinguishes.
 //!
 //! Header, procedures, options and error codes are those of draft 000
 //! (draft-cel-nfsv4-rpcrdma-version-two-00). [`Directed`] has the chunk lists of draft 001 §4.1

@@ -187,8 +187,8 @@ pub(super) fn parse_any<D: Dialect>(
     Ok((Header { xid, credits, body }, message.len() - rest.len()))
 }
 
-/// Takes words from the front. A header lies in one piece and is read once for each message: so not
-/// by [`Reader`], which knows about pieces.
+/// Takes words from the front. A header is in one piece and is read once for each message, so
+/// [`Reader`], which handles several pieces, is not needed.
 #[inline]
 pub(super) fn take_words<const N: usize>(rest: &mut &[u8]) -> Option<[u32; N]> {
     let mut words = [0; N];

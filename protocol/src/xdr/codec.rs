@@ -1,4 +1,4 @@
-//! Types that have one XDR form each, and how structures and enumerations get theirs.
+//! Codec: types with one XDR form each, and macros that derive it for structures and enumerations.
 
 use super::{Error, NoRoom, Reader, Writer};
 
@@ -6,7 +6,7 @@ use super::{Error, NoRoom, Reader, Writer};
 pub trait Codec<'a>: Sized {
     /// Takes a value from the front of `reader`.
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error>;
-    /// Writes the value behind what `writer` holds.
+    /// Writes the value after what `writer` holds.
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom>;
 }
 
@@ -56,7 +56,7 @@ impl<const N: usize> Codec<'_> for [u8; N] {
     }
 }
 
-/// Optional data: a boolean, and the value behind TRUE (RFC 4506 §4.19).
+/// Optional data: a boolean, and the value after TRUE (RFC 4506 §4.19).
 impl<'a, T: Codec<'a>> Codec<'a> for Option<T> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         // RFC 1813 §3.1 [1813-14]: optional attributes may be present or absent

@@ -1,6 +1,6 @@
 //! XDR cursors over the caller's bytes (RFC 4506).
 //!
-//! [`Reader`] walks a message that may lie in several pieces: an RPC message whose DDP-eligible
+//! [`Reader`] walks a message that may be in several pieces: an RPC message whose DDP-eligible
 //! items travelled in Read chunks is inline bytes with chunks inserted (RFC 8166 §3.4.5).
 //! [`Writer`] fills one span in place.
 
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         Self { piece: Piece::Inline(octets), rest: &[] }
     }
 
-    /// Reads a message that lies in `pieces`.
+    /// Reads a message that consists of `pieces`.
     pub const fn over(pieces: &'a [Piece<'a>]) -> Self {
         match pieces {
             [piece, rest @ ..] => Self { piece: *piece, rest },
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
             .fold(self.piece.octets().len(), |sum, piece| sum.saturating_add(piece.octets().len()))
     }
 
-    /// The pieces that what is not read yet lies in, in order; the first may be empty.
+    /// The pieces of the unread rest, in order; the first may be empty.
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'a>> + use<'a> {
         core::iter::once(self.piece).chain(self.rest.iter().copied())
     }
@@ -147,7 +147,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Several unsigned integers: at once when they lie in one piece, as nearly always.
+    /// Several unsigned integers: at once when they are in one piece, as nearly always.
     #[inline]
     pub fn words<const N: usize>(&mut self) -> Result<[u32; N], Error> {
         match self.words_if(|_| true) {
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         Ok(words)
     }
 
-    /// The next words, if they lie in one piece and `is_it` says yes to them; else nothing is
+    /// The next words, if they are in one piece and `is_it` says yes to them; else nothing is
     /// taken. For forms that are nearly always the same.
     #[inline(always)]
     pub fn words_if<const N: usize>(
@@ -175,8 +175,8 @@ impl<'a> Reader<'a> {
         let Piece::Inline(octets) = self.piece else { return None };
         let (here, rest) = octets.split_at_checked(4 * N)?;
         let mut words = [0; N];
-        // An RPC message begins behind a header of seven words. So its first word shares eight
-        // octets with the last one of that, and those behind it are read by two (`short.rs` of
+        // An RPC message follows a header of seven words. So its first word shares eight octets
+        // with the last one of that, and the words after it are read in pairs (`short.rs` of
         // RPC-over-RDMA says why).
         if let (Some((word, behind)), Some((first, octets))) =
             (words.split_first_mut(), here.split_first_chunk())
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         Some(words)
     }
 
-    /// The octets in front of the reader that lie in one piece of the stream; none of a chunk.
+    /// The octets in front of the reader that are in one piece of the stream; none of a chunk.
     #[inline]
     pub(crate) fn here(&mut self) -> &'a [u8] {
         self.skip_empty();
@@ -249,7 +249,7 @@ impl<'a> Reader<'a> {
     /// Variable-length opaque data or a string of at most `max` octets (RFC 4506 §4.10, §4.11).
     #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Error> {
-        // Nearly always it lies in one piece, which is looked at once.
+        // Nearly always it is in one piece, which is looked at once.
         if let Piece::Inline(octets) = self.piece
             && let Some((item, rest)) = split_opaque(octets, max)
         {
@@ -259,7 +259,7 @@ impl<'a> Reader<'a> {
         self.opaque_apart(max)
     }
 
-    /// The same of one whose parts lie in several pieces, or that is not valid.
+    /// The same of one whose parts are in several pieces, or that is not valid.
     #[cold]
     fn opaque_apart(&mut self, max: usize) -> Result<&'a [u8], Error> {
         // RFC 4506 §4.10 [4506-11]: variable-length opaque data is length, octets, padding
@@ -267,7 +267,7 @@ impl<'a> Reader<'a> {
         self.fixed(len)
     }
 
-    /// A DDP-eligible item: as [`opaque`](Self::opaque), or all of a chunk behind the length word.
+    /// A DDP-eligible item: as [`opaque`](Self::opaque), or all of a chunk after the length word.
     pub fn item(&mut self, max: usize) -> Result<&'a [u8], Error> {
         let len = self.length(max)?;
         self.item_of(len)
@@ -303,7 +303,7 @@ impl<'a> Reader<'a> {
         if len > max { Err(Error::TooLong) } else { Ok(len) }
     }
 
-    /// The octets of the stream here: what is no DDP-eligible item lies in no chunk.
+    /// The octets of the stream here: only a DDP-eligible item may be in a chunk.
     #[inline]
     fn inline(&mut self) -> Result<&'a [u8], Error> {
         self.skip_empty();

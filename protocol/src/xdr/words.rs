@@ -1,4 +1,4 @@
-//! Words and what they mean, for items that are read or written several at a time.
+//! Words of the wire and their meaning, for items that are read or written several at a time.
 
 use super::Error;
 

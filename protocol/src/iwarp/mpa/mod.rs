@@ -8,9 +8,9 @@
 //! Negotiated               -- FPDU ---->      Negotiated: sends nothing before this first FPDU
 //! ```
 //!
-//! The initiator sends nothing behind its Request before the Reply is there (siw resets on octets
-//! behind the Request). FPDUs may follow a Reply in the same read: what [`Parsed::Frame`] did not
-//! consume belongs to [`super::fpdu::parse`].
+//! The initiator sends nothing after its Request until the Reply arrives (siw resets on octets
+//! after the Request). FPDUs may follow a Reply in the same read: octets that [`Parsed::Frame`] did
+//! not consume belong to [`super::fpdu::parse`].
 
 mod startup;
 
@@ -43,8 +43,8 @@ const ENHANCED: u8 = 0x10;
 /// A reserved bit that siw gives a meaning and echoes; hardware leaves it zero.
 // RFC 5044 §7.1.1 [5044-39]: a deviation: reserved bits tell software from adapters
 const SOFTWARE: u8 = 0x08;
-/// A reserved bit that only our Reply has, and only towards a Request with [`SOFTWARE`]: tells us
-/// from siw.
+/// A reserved bit that only our Reply has, and only in reply to a Request with [`SOFTWARE`]:
+/// distinguishes us from siw.
 // RFC 5044 §7.1.1 [5044-39]: a deviation: reserved bits tell software from adapters
 const STAG: u8 = 0x04;
 
@@ -201,7 +201,7 @@ pub struct Frame<'a> {
 pub enum Parsed<'a> {
     /// The frame goes on: at least this many octets in all.
     NeedMore(usize),
-    /// A whole frame, and its length; octets behind it are the caller's.
+    /// A whole frame, and its length; octets after it are the caller's.
     Frame(Frame<'a>, usize),
 }
 
@@ -325,7 +325,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns true if a frame of ours has one of the reserved bits set that tell software from
+/// Returns true if a frame of ours has one of the reserved bits set that distinguish software from
 /// adapters.
 pub fn is_marked(frame: &[u8]) -> bool {
     frame.get(KEY_LEN).is_some_and(|flags| flags & (SOFTWARE | STAG) != 0)

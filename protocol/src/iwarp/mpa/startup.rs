@@ -12,18 +12,18 @@ use crate::iwarp::{
 /// Condition under which this side asks for CRCs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crc {
-    /// From everybody.
+    /// From every peer.
     Always,
-    /// From everybody but a Linux siw that connects and asks for none; the provider asks none of a
-    /// siw that has lost a connection by them.
+    /// From every peer but a Linux siw that connects and requests none; the provider requests none
+    /// from a siw that has lost a connection by them.
     ///
-    /// siw forgets where it was when the padding and the CRC of an FPDU arrive in two parts (seen
-    /// in Linux 6.1, `siw_qp_rx.c`), and then ends the connection with a CRC error. Any FPDU longer
-    /// than a TCP segment meets that sooner or later, so both sides agreeing on none, as siw does
-    /// with itself, is what works.
+    /// siw loses its place when the padding and the CRC of an FPDU arrive in two parts (seen in
+    /// Linux 6.1, `siw_qp_rx.c`), and then ends the connection with a CRC error. Any FPDU longer
+    /// than a TCP segment runs into that sooner or later. So both sides agree on none, as siw does
+    /// with itself.
     #[default]
     Auto,
-    /// From nobody: an administrator's choice (RFC 5044 §4.4).
+    /// From no peer: an administrator's choice (RFC 5044 §4.4).
     Never,
 }
 
@@ -37,8 +37,8 @@ pub struct Config {
     pub revision: Revision,
     /// The indications an initiator offers; `None` is the client-server model, which irdma refuses.
     pub rtr: Option<RtrSet>,
-    /// Inbound Reads this side serves at a time at most; the table behind it has this many places.
-    /// Rounded down to a power of two, because siw rounds what it is granted up to one.
+    /// Most inbound Reads this side serves at a time; its table has this many places. Rounded down
+    /// to a power of two, because siw rounds what it is granted up to one.
     pub ird: u16,
     /// Outbound Reads this side wants outstanding at most.
     pub ord: u16,
@@ -136,7 +136,7 @@ pub enum Outcome<'a> {
 pub enum Failure {
     /// Close the TCP connection, without a word.
     Close(FrameError),
-    /// Send this Terminate as the first and only FPDU, framed as the [`Negotiated`] beside it says,
+    /// Send this Terminate as the first and only FPDU, framed by the accompanying [`Negotiated`],
     /// then close.
     Terminate(Terminate, Negotiated),
 }
@@ -154,7 +154,7 @@ impl Initiator {
         Self { config, enhanced: (config.revision == Revision::Two).then_some(words) }
     }
 
-    /// The Request to send, and nothing behind it before the Reply is there.
+    /// The Request to send; send nothing after it until the Reply arrives.
     pub fn request(&self, private_data: &[u8]) -> FrameOctets {
         Frame {
             kind: Kind::Request,
@@ -236,7 +236,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request in a frame that [`Frame::parse`] found. Octets behind it are a violation
+    /// The request in a frame that [`Frame::parse`] found. Octets after it are a violation
     /// ([`FrameError::Surplus`]): no initiator sends before it has read the Reply.
     pub fn parse(octets: &'a [u8]) -> Result<Option<Self>, FrameError> {
         match Frame::parse(octets, Kind::Request)? {
@@ -277,7 +277,7 @@ impl<'a> Request<'a> {
         (self.reply(crc, false, words, private_data), negotiated)
     }
 
-    /// Refuses. `private_data` tells the peer's ULP why; Linux does not pass it on.
+    /// Refuses. `private_data` gives the peer's ULP the reason; Linux does not pass it on.
     pub fn reject(&self, config: &Config, private_data: &[u8]) -> FrameOctets {
         // RFC 6581 §10 [6581-26]: a Reply has the enhancements exactly if its Request has
         let words = self.frame.enhanced.map(|asked| answer(&asked, asked.answered(), config));
@@ -329,7 +329,7 @@ impl<'a> Request<'a> {
 
 /// The responder's words (RFC 6581 §9.1, §9.2). Exactly one indication: cxgb4 trips over two.
 fn answer(asked: &Enhanced, rtr: Option<Rtr>, config: &Config) -> Enhanced {
-    // An indication by Read needs a place for it, and irdma refuses one beside an IRD of zero.
+    // An indication by Read needs a place for it, and irdma refuses one when the IRD is zero.
     let by_read = u16::from(rtr == Some(Rtr::Read));
     let ird = match asked.ord {
         // RFC 6581 §9.1 [6581-12]: an ORD of 0x3FFF is answered by an IRD of 0x3FFF

@@ -1,4 +1,4 @@
-//! Inbound half of a stream: every ULPDU is judged, and an access that memory refuses becomes a
+//! Inbound half of a stream: every ULPDU is checked, and a refused memory access becomes a
 //! Terminate.
 
 use super::{Gate, OpenSend, OutstandingRead, ReadRequest, Stream};
@@ -189,7 +189,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.refuse_tagged(&header, segment.payload.len(), fault)
     }
 
-    /// Memory refuses the payload of `len` octets behind the header of a Write.
+    /// Memory refuses the payload of `len` octets after the header of a Write.
     pub(super) fn refuse_tagged(
         &mut self,
         header: &Tagged,

@@ -1,7 +1,7 @@
-//! Tagged segments that are judged by their header, before their payload has arrived.
+//! Tagged segments checked by their header, before their payload has arrived.
 //!
-//! A segment whose header is right may land where it points while it arrives: nothing else can
-//! arrive on the stream before it ends. It counts when its FPDU has proved valid, and not before
+//! A segment whose header is valid may be placed in memory while it arrives: nothing else can
+//! arrive on the stream before it ends. It counts only once its FPDU has proved valid
 //! (docs/landing.md).
 
 use super::{Gate, Inbound, Stream, TaggedFault, inbound::answered};
@@ -13,7 +13,7 @@ use crate::iwarp::rdmap::{Opcode, Violation};
 pub enum LandingPlace {
     /// The window that the header names: check it, for all of the payload.
     Window,
-    /// The sink of our oldest Read, behind what it holds.
+    /// The sink of our oldest Read, after the octets it already holds.
     Sink {
         /// Token that the caller gave to [`Stream::begin_read`].
         token: u64,

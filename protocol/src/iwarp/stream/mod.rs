@@ -1,5 +1,5 @@
-//! One RDMAP stream: what comes in is judged, what goes out is segmented (RFC 5040 §5, RFC 5041
-//! §5).
+//! One RDMAP stream: inbound segments are checked, outbound messages are segmented (RFC 5040 §5,
+//! RFC 5041 §5).
 //!
 //! Inbound: give every ULPDU to [`Stream::handle_ulpdu`], check the memory it names, place its
 //! payload. What memory refuses goes to [`Stream::refuse_write`], [`Stream::refuse_send`] or
@@ -108,7 +108,7 @@ const _: () = assert!(
 );
 
 impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
-    /// A stream behind a successful set-up.
+    /// A stream after a successful set-up.
     pub fn new(negotiated: &Negotiated) -> Self {
         const { assert!(IRD >= 1 && ORD >= 1, "an indication may be a Read, in either direction") };
         debug_assert!(usize::from(negotiated.ird) <= IRD, "the IRD granted has places");

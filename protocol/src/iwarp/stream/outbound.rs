@@ -12,8 +12,8 @@ use crate::iwarp::rdmap::{Opcode, ReadHeader, TERMINATE_MAX, Violation};
 pub enum Refused {
     /// A responder sends nothing before the first FPDU, an initiator nothing before its indication.
     Gate,
-    /// As many Reads as the ORD allows are outstanding. Later operations of the queue wait behind
-    /// it.
+    /// As many Reads as the ORD allows are outstanding. Later operations of the queue wait for one
+    /// to end.
     OrdFull,
     /// The stream has ended: after a Terminate nothing is sent.
     Ended,
@@ -56,7 +56,7 @@ pub type SendHeader = [u8; LENGTH_LEN + ddp::UNTAGGED_LEN];
 /// ULPDU Length and DDP header of an RDMA Write that is one segment.
 pub type WriteHeader = [u8; LENGTH_LEN + ddp::TAGGED_LEN];
 
-/// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's
+/// ULPDU Length, DDP header, and the RDMAP part that follows (a Read Request header, a Terminate's
 /// payload).
 pub type SegmentHeader = Octets<HEADER_MAX>;
 
@@ -152,7 +152,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     }
 
     /// Begins the indication by Write once more. To a peer that had the first it is a Write like
-    /// any other: of no octets, so that nobody checks its STag (RFC 5041 §5.2).
+    /// any other: of no octets, so that no peer checks its STag (RFC 5041 §5.2).
     pub fn repeat_rtr(&mut self) -> Result<Message, Refused> {
         self.begin_write(0, RTR_STAG, 0)
     }
@@ -190,8 +190,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         Some(Message::new(Target::Terminate(*violation), 0))
     }
 
-    /// The next segment of `message`, its ULPDU at most `mulpdu` octets; `None` behind its last
-    /// one, and for any message but the Terminate once the stream has ended.
+    /// The next segment of `message`, its ULPDU at most `mulpdu` octets. Returns `None` after the
+    /// last one, and for any message but the Terminate once the stream has ended.
     pub fn poll_segment(&mut self, message: &mut Message, mulpdu: u16) -> Option<Segment> {
         let is_terminate = matches!(message.target, Target::Terminate(_));
         // RFC 5040 §5.4 [5040-42]: nothing is sent behind a Terminate

@@ -32,8 +32,7 @@ enumeration!(FileKind { Regular, Directory, Block, Character, Symlink, Socket, F
 pub struct Time {
     /// Whole seconds.
     pub seconds: u32,
-    /// Nanoseconds beyond them. The wire does not bound them: whoever uses a peer's value checks
-    /// it.
+    /// Nanoseconds beyond them. The wire does not bound them: check a peer's value before using it.
     pub nanos: u32,
 }
 
@@ -79,7 +78,7 @@ pub struct Attributes {
     pub used: u64,
     /// The device it stands for, if it is a device.
     pub device: DeviceNumber,
-    /// The file system it lies on.
+    /// The file system that holds the file.
     pub fsid: u64,
     /// Its number there (the inode).
     pub fileid: u64,
@@ -142,7 +141,7 @@ impl Codec<'_> for Attributes {
 pub struct AttributeOctets([u8; Attributes::LEN]);
 
 impl AttributeOctets {
-    /// Place of the time of the last access; behind it are those of the last changes.
+    /// Place of the time of the last access; the times of the last changes follow.
     const ATIME_AT: usize = Attributes::LEN - 3 * 8;
 
     /// The attributes again.

@@ -1,4 +1,4 @@
-//! CREATE, MKDIR, SYMLINK and MKNOD: all that make a name (RFC 1813 §3.3.8–3.3.11).
+//! CREATE, MKDIR, SYMLINK and MKNOD: the procedures that make a name (RFC 1813 §3.3.8–3.3.11).
 
 use super::{
     Attributes, CreateVerifier, DeviceNumber, DirOpArgs, Failure, FileHandle, FileKind, PATH_MAX,

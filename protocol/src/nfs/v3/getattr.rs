@@ -1,4 +1,4 @@
-//! GETATTR, SETATTR and ACCESS: a file's attributes and what a caller may do (RFC 1813 §3.3.1,
+//! GETATTR, SETATTR and ACCESS: a file's attributes and a caller's access rights (RFC 1813 §3.3.1,
 //! §3.3.2, §3.3.4).
 
 use core::ops::{BitAnd, BitOr};
@@ -47,7 +47,7 @@ impl Access {
     pub const LOOKUP: Self = Self(0x02);
     /// Change content that exists.
     pub const MODIFY: Self = Self(0x04);
-    /// Write behind the end, or add names.
+    /// Write past the end, or add names.
     pub const EXTEND: Self = Self(0x08);
     /// Delete a name.
     pub const DELETE: Self = Self(0x10);

@@ -1,4 +1,4 @@
-//! The name of a file between client and server (`nfs_fh3`, RFC 1813 §2.6).
+//! File handles: names of files between client and server (`nfs_fh3`, RFC 1813 §2.6).
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     len: u8,
-    /// Zero behind `len`, so that equal handles are equal in memory.
+    /// Zero past `len`, so that equal handles are equal in memory.
     octets: [u8; Self::MAX],
 }
 

@@ -15,7 +15,7 @@ macro_rules! procedures {
         }
 
         impl Procedure {
-            /// All of them; each lies at its number.
+            /// All procedures, indexed by number.
             pub const ALL: [Self; [0, $($number),+].len()] = [Self::Null, $(Self::$name),+];
         }
 
@@ -37,7 +37,7 @@ macro_rules! procedures {
                 reader.finish().map(|()| call)
             }
 
-            /// Writes the arguments behind the call header.
+            /// Writes the arguments, which follow the call header.
             pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
                 match self {
                     Self::Null => Ok(()),
@@ -72,7 +72,7 @@ macro_rules! procedures {
                 reader.finish().map(|()| reply)
             }
 
-            /// Writes the results behind the reply header.
+            /// Writes the results, which follow the reply header.
             pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
                 match self {
                     Self::Null => Ok(()),

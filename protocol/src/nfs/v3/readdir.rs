@@ -1,6 +1,6 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16, §3.3.17).
 //!
-//! A server does not build a result and emit it: it fills the reply in place, entry by entry, with
+//! A server does not build a result and emit it. It fills the reply in place, entry by entry, with
 //! [`ReadDirWriter`] or [`ReadDirPlusWriter`], which keep the limits that the caller set.
 
 use super::{Attributes, CookieVerifier, Failure, FileHandle, Name, Status};
@@ -46,7 +46,7 @@ pub struct Entry<'a> {
     pub fileid: u64,
     /// The name.
     pub name: Name<'a>,
-    /// Position from which the entries behind this one are read.
+    /// Position from which the entries after this one are read.
     pub cookie: u64,
 }
 
@@ -130,15 +130,15 @@ impl<'w, 'b> ReadDirWriter<'w, 'b> {
         EntryWriter::begin(writer, attributes, verifier, limits).map(Self)
     }
 
-    /// Adds an entry. One that does not fit leaves no trace; it and all behind it belong to the
-    /// next call.
+    /// Adds an entry. One that does not fit leaves no trace; it and all after it belong to the next
+    /// call.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), NoRoom> {
         self.0.push(entry.wire_len(), |writer| entry.emit(writer))
     }
 
-    /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the
-    /// last. [`Status::TooSmall`] when there are entries but not one did fit: then nothing is
-    /// written.
+    /// Ends the result and returns the number of its entries; `eof` says that the last entry of the
+    /// directory is included. [`Status::TooSmall`] when there are entries but not one did fit: then
+    /// nothing is written.
     pub fn finish(self, eof: bool) -> Result<usize, Status> {
         self.0.finish(eof)
     }
@@ -170,8 +170,8 @@ impl<'w, 'b> ReadDirPlusWriter<'w, 'b> {
         EntryWriter::begin(writer, attributes, verifier, limits).map(Self)
     }
 
-    /// Adds an entry. One that does not fit leaves no trace; it and all behind it belong to the
-    /// next call.
+    /// Adds an entry. One that does not fit leaves no trace; it and all after it belong to the next
+    /// call.
     pub fn push(&mut self, plus: &EntryPlus<'_>) -> Result<(), NoRoom> {
         self.0.push(plus.entry.wire_len(), |writer| plus.emit(writer))
     }
@@ -181,16 +181,16 @@ impl<'w, 'b> ReadDirPlusWriter<'w, 'b> {
         self.0.room()
     }
 
-    /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the
-    /// last. [`Status::TooSmall`] when there are entries but not one did fit: then nothing is
-    /// written.
+    /// Ends the result and returns the number of its entries; `eof` says that the last entry of the
+    /// directory is included. [`Status::TooSmall`] when there are entries but not one did fit: then
+    /// nothing is written.
     pub fn finish(self, eof: bool) -> Result<usize, Status> {
         self.0.finish(eof)
     }
 }
 
-/// Octets that entries of READDIRPLUS may take: whoever has to look for attributes and handle of
-/// each can tell before it does that they would not fit.
+/// Octets that entries of READDIRPLUS may take. A caller can check that an entry does not fit
+/// before it looks up the entry's attributes and handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlusRoom {
     /// Octets for names, numbers and cookies alone (`dircount`).
@@ -247,7 +247,7 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
         limits: PlusLimits,
     ) -> Result<Self, Status> {
         let start = writer.len();
-        // `count` and `maxcount` measure the structure of the success arm, which lies behind the
+        // `count` and `maxcount` measure the structure of the success arm, which follows the
         // status.
         // RFC 1813 §3.3.16 [1813-80]: the results of READDIR keep to count octets
         let end = start.saturating_add(4).saturating_add(octets(limits.max_count));

@@ -1,4 +1,4 @@
-//! Status with which a procedure ended (`nfsstat3`, RFC 1813 §2.6).
+//! Status of a procedure (`nfsstat3`, RFC 1813 §2.6).
 
 use core::fmt;
 
@@ -48,7 +48,7 @@ pub enum Status {
     DQuot = 69,
     /// The file handle names a file that no longer exists or is no longer accessible.
     Stale = 70,
-    /// The file lies on a server behind this one.
+    /// The file is on a server that this one reaches remotely.
     Remote = 71,
     /// The file handle fails the server's consistency checks.
     BadHandle = 10001,

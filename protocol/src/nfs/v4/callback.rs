@@ -120,23 +120,23 @@ operations! {
         RecallSlot(u32) -> Result<(), Status4> = 10;
         /// Names session and slot of the compound (RFC 8881 §20.9).
         Sequence(CbSequenceArgs<'a>) -> Result<CbSequenceOk, Status4> = 11;
-        /// Tells that a lock may be free (RFC 8881 §20.11).
+        /// Announces that a lock may be free (RFC 8881 §20.11).
         NotifyLock(CbNotifyLockArgs<'a>) -> Result<(), Status4> = 13;
     }
     refused {
         /// Recalls layouts (RFC 8881 §20.3).
         LayoutRecall = 5;
-        /// Tells of changes in a directory (RFC 8881 §20.4).
+        /// Reports changes in a directory (RFC 8881 §20.4).
         Notify = 6;
         /// Gives a delegation that was wanted (RFC 8881 §20.5).
         PushDeleg = 7;
-        /// Tells that objects are available (RFC 8881 §20.7).
+        /// Announces that objects are available (RFC 8881 §20.7).
         RecallableObjAvail = 9;
-        /// Takes wants back (RFC 8881 §20.10).
+        /// Cancels wants (RFC 8881 §20.10).
         WantsCancelled = 12;
-        /// Tells of changed devices (RFC 8881 §20.12).
+        /// Reports changed devices (RFC 8881 §20.12).
         NotifyDeviceid = 14;
-        /// Tells that an asynchronous copy is done (RFC 7862 §16.1).
+        /// Reports that an asynchronous copy is done (RFC 7862 §16.1).
         Offload = 15;
     }
 }

@@ -107,7 +107,7 @@ impl RequestHead for CallbackHead<'_> {
 }
 
 /// Arguments of a compound: `H` is its head, `R` are the requests of its direction. Iterates over
-/// the operations; behind one that cannot be carried out there are no more.
+/// the operations, and ends after one that cannot be carried out.
 #[derive(Clone, Debug)]
 pub struct Operations<'a, H, R> {
     head: H,
@@ -134,7 +134,7 @@ impl<'a, H: Codec<'a> + RequestHead, R: OperationSet<'a>> Operations<'a, H, R> {
         self.left
     }
 
-    /// Ends reading behind the last operation: an error when there are operations or octets left.
+    /// Ends reading after the last operation: an error when there are operations or octets left.
     pub fn finish(self) -> Result<(), Error> {
         if self.left > 0 { Err(Error::Trailing) } else { self.reader.finish() }
     }
@@ -216,7 +216,7 @@ impl<'a, A: AnswerSet<'a>> Results<'a, A> {
         &self.head
     }
 
-    /// Ends reading behind the last result.
+    /// Ends reading after the last result.
     pub fn finish(self) -> Result<(), Error> {
         if self.left > 0 { Err(Error::Trailing) } else { self.reader.finish() }
     }
@@ -246,7 +246,7 @@ pub struct ResultsWriter<'w, 'b> {
 }
 
 impl<'w, 'b> ResultsWriter<'w, 'b> {
-    /// Begins behind what `writer` holds.
+    /// Begins after what `writer` holds.
     pub fn begin(writer: &'w mut Writer<'b>, tag: Text<'_, TAG_LEN_MAX>) -> Result<Self, NoRoom> {
         let status_at = writer.len();
         writer.u32(0)?;
@@ -257,7 +257,7 @@ impl<'w, 'b> ResultsWriter<'w, 'b> {
         Ok(Self { writer, status_at, count_at, count: 0, status: Status4::Ok })
     }
 
-    /// Adds the results of an operation. Those that do not fit leave no trace. Nothing follows a
+    /// Adds the results of an operation. Results that do not fit leave no trace. Nothing follows a
     /// failure.
     pub fn push<'a>(&mut self, answer: &impl AnswerSet<'a>) -> Result<(), NoRoom> {
         self.push_with(answer.status(), |writer| answer.emit(writer))

@@ -15,13 +15,13 @@ numbers! {
         NoEnt = 2,
         /// A hard error of the storage below.
         Io = 5,
-        /// No such device, or no data or hole behind the offset (SEEK).
+        /// No such device, or no data or hole past the offset (SEEK).
         NxIo = 6,
         /// The caller has no permission.
         Access = 13,
         /// The name exists already.
         Exist = 17,
-        /// The objects lie on different file systems.
+        /// The objects are on different file systems.
         XDev = 18,
         /// A directory was needed.
         NotDir = 20,
@@ -163,7 +163,7 @@ numbers! {
         LayoutUnavailable = 10059,
         /// The client has no such layout.
         NoMatchingLayout = 10060,
-        /// A recall of the object is under way.
+        /// A recall of the object is in progress.
         RecallConflict = 10061,
         /// The layout type is not known.
         UnknownLayoutType = 10062,

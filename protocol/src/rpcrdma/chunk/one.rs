@@ -1,9 +1,9 @@
-//! Lists with one chunk of one segment, which are nearly all that are not empty, and the length of
+//! Lists with one chunk of one segment, the form of nearly all nonempty lists; and the length of
 //! lists.
 
 use super::{ChunkLists, Intent, Position, READ_SEGMENT_LEN, SEGMENT_LEN, Segment};
 
-/// Numbers of chunks of each kind, and of all segments. Together they tell common lists by one
+/// Numbers of chunks of each kind, and of all segments. Together they identify common lists by one
 /// comparison.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(4))]

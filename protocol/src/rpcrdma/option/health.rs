@@ -1,4 +1,4 @@
-//! Health option: the state of a peer, by an option of our own (`docs/options/health.md`).
+//! Health option: reports the state of a peer, an option of our own (`docs/options/health.md`).
 
 use crate::rpcrdma::Connection;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};

@@ -1,9 +1,9 @@
-//! The one message of an option beyond the credits.
+//! Lane: the one message of an option beyond the credits.
 //!
 //! The first request takes a credit, as a call does: the peer may not know the option, and has
-//! receives for calls only. Its answer says that the peer knows the option, and that it keeps one
-//! receive more for it; from then on the one who asks keeps one receive more for the answers, and
-//! requests go out whether or not there is a credit. One is outstanding at a time.
+//! receives for calls only. Its answer says that the peer knows the option and keeps one more
+//! receive for it. From then on the requesting side also keeps one more receive for the answers,
+//! and requests go out whether or not there is a credit. One is outstanding at a time.
 
 use core::fmt;
 
@@ -107,7 +107,7 @@ impl Lane {
         matches!(self.asks, Asks::AwaitFirst(asked) | Asks::AwaitReply(asked) if asked == xid)
     }
 
-    /// Takes an answer, or a refusal. Returns false if nobody asked for it.
+    /// Takes an answer, or a refusal. Returns false if none was requested.
     pub(in crate::rpcrdma) fn handle_answer(
         &mut self,
         xid: Xid,

@@ -1,4 +1,4 @@
-//! OPTIONAL: messages beside calls and replies (draft 000 §3).
+//! OPTIONAL: messages other than calls and replies (draft 000 §3).
 //!
 //! An option is one file here and one line in the registry below. The file defines its two types
 //! (`REQUEST`, `REPLY`: an RDMA_OPTIONAL has no direction, so each has its own), whether an RPC
@@ -72,8 +72,8 @@ macro_rules! registry {
         /// All types that we know: requests and replies in turn.
         const TYPES: &[u32] = &[$($file::REQUEST, $file::REPLY),+];
 
-        /// The meaning of an RDMA_OPTIONAL with this type and content, `payload_len` octets behind
-        /// it.
+        /// The meaning of an RDMA_OPTIONAL with this type and content, followed by `payload_len`
+        /// octets.
         pub fn parse(opttype: u32, info: &[u8], payload_len: usize) -> Result<Message, PeerFault> {
             let bad = PeerFault::BadOption(opttype);
             match opttype {

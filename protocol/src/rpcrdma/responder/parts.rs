@@ -25,7 +25,7 @@ pub struct ReplyParts {
 }
 
 impl ReplyParts {
-    /// A message of so many octets without items; a multiple of four.
+    /// A message of `message` octets without items; a multiple of four.
     pub const fn new(message: u32) -> Self {
         Self { message, items: [ReplyItem { position: 0, len: 0 }; ITEMS_MAX], count: 0 }
     }

@@ -8,7 +8,7 @@ use super::forms::{numbers, record, union};
 use super::{Bitmap, Handle4, Owner4, Status4, Time4};
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
-/// Attributes that the Linux client asks for in a stat(), in each GETATTR and behind each LOOKUP.
+/// Attributes that the Linux client requests in a stat(), in each GETATTR and after each LOOKUP.
 /// Every object has a value of each.
 pub const STAT_ATTRIBUTES: Bitmap = Bitmap::of_attributes(&[
     Attribute::Type,
@@ -39,8 +39,8 @@ pub enum AttributeAccess {
     Write,
 }
 
-/// Attributes as the wire has them: which there are, and their values one behind the other in
-/// rising order (`fattr4`, RFC 8881 §3.3.7). The values are judged by [`RawAttributes::values`].
+/// Attributes in wire form: a mask, then the values in rising order (`fattr4`, RFC 8881 §3.3.7).
+/// The values are checked by [`RawAttributes::values`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawAttributes<'a> {
     /// Attributes whose values follow.
@@ -62,7 +62,7 @@ impl<'a> Codec<'a> for RawAttributes<'a> {
 /// Reason why values of attributes mean nothing to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttributeFault {
-    /// The table does not have this attribute, so nobody knows where its value ends.
+    /// The table does not have this attribute, so the end of its value is unknown.
     Unknown(u32),
     /// The values are no XDR of these attributes.
     Malformed(Error),
@@ -119,8 +119,8 @@ const WRITE_ONLY: Bitmap = Bitmap::of_attributes(&[
     Attribute::ModeUmask,
 ]);
 
-/// Checks the attributes that GETATTR or READDIR ask for (RFC 8881 §5.5): those that can only be
-/// set are refused, those that nobody knows are left out of the answer.
+/// Checks the attributes that GETATTR or READDIR request (RFC 8881 §5.5): set-only attributes are
+/// refused, unknown ones are left out of the answer.
 #[inline]
 pub fn check_readable(asked: &Bitmap) -> Result<(), Status4> {
     // RFC 8881 §5.5 [8881-6]: asking for a write-only attribute is an error
@@ -130,8 +130,8 @@ pub fn check_readable(asked: &Bitmap) -> Result<(), Status4> {
     }
 }
 
-/// Checks the attributes that SETATTR, CREATE or OPEN set, against those that the server supports
-/// for the object.
+/// Checks the attributes that SETATTR, CREATE or OPEN set, against the attributes that the server
+/// supports for the object.
 pub fn check_settable(mask: &Bitmap, supported: &Bitmap) -> Result<(), Status4> {
     if !mask.is_subset(supported) {
         return Err(Status4::AttrNotSupp);

@@ -1,5 +1,5 @@
-//! The longest results of each operation, so that a server can tell before it carries one out that
-//! they would not fit (RFC 8881 §2.10.6.4).
+//! Bounds of the results of each operation, with which a server checks that they fit before it
+//! carries the operation out (RFC 8881 §2.10.6.4).
 
 use super::*;
 use crate::nfs::v4::types::OPAQUE_LEN_MAX;

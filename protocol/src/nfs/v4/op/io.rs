@@ -1,4 +1,4 @@
-//! READ, WRITE, COMMIT, and what version 4.2 does with ranges and extended attributes (RFC 8881
+//! READ, WRITE, COMMIT, and version 4.2's operations on ranges and extended attributes (RFC 8881
 //! §18, RFC 7862 §15, RFC 8276 §8.4).
 
 use crate::nfs::Bulk;
@@ -187,7 +187,7 @@ record! {
     ListXattrsArgs {
         /// Place to go on; 0 = at the beginning.
         cookie: u64,
-        /// Octets of the results behind the status at most.
+        /// Octets of the results after the status at most.
         max_count: u32,
     }
 }
@@ -195,7 +195,7 @@ record! {
 record! {
     /// Results of LISTXATTRS.
     ListXattrsOk<'a> {
-        /// To go on behind the last name.
+        /// Position from which the names after the last one are read.
         cookie: u64,
         /// Names.
         names: Array<'a, Name4<'a>>,

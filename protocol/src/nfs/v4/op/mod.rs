@@ -1,9 +1,9 @@
 //! The operations: numbers, arguments and results in one table (RFC 8881 §17, RFC 7862 §13, RFC
 //! 8276 §8.4).
 //!
-//! [`Operation`] numbers all of them. [`Request`] has the arguments of those that are served and
-//! [`Answer`] their results. The others are answered by NFS4ERR_NOTSUPP, so nobody has to know what
-//! their arguments are: the compound ends there.
+//! [`Operation`] numbers all of them. [`Request`] has the arguments of the served operations and
+//! [`Answer`] their results. The others are answered by NFS4ERR_NOTSUPP. The compound ends there,
+//! so their arguments need not be parsed.
 
 mod bound;
 mod copy;
@@ -44,7 +44,7 @@ macro_rules! operations {
         }
 
         impl $operation {
-            /// All of them: those that are served, then the others.
+            /// All of them: the served operations, then the others.
             pub const ALL: &[Self] = &[$(Self::$name,)+ $(Self::$not),+];
 
             /// The operation of this number in any minor version.
@@ -254,7 +254,7 @@ operations! {
         Copy(Copy4Args<'a>) -> Result<Copy4Ok, CopyFault> = 60;
         /// Gives space back (RFC 7862 §15.4).
         Deallocate(FileRange) -> Result<(), Status4> = 62;
-        /// Tells how a file will be used (RFC 7862 §15.5).
+        /// Announces how a file will be used (RFC 7862 §15.5).
         IoAdvise(IoAdviseArgs) -> Result<super::Bitmap, Status4> = 63;
         /// Finds the next data or hole (RFC 7862 §15.11).
         Seek(SeekArgs) -> Result<SeekOk, Status4> = 69;
@@ -300,7 +300,7 @@ operations! {
         SetSsv = 54;
         /// Asks for a delegation without an open (RFC 8881 §18.49).
         WantDelegation = 56;
-        /// Tells the source of a copy between servers (RFC 7862 §15.3).
+        /// Notifies the source of a copy between servers (RFC 7862 §15.3).
         CopyNotify = 61;
         /// Of pNFS (RFC 7862 §15.6).
         LayoutError = 64;
@@ -351,7 +351,7 @@ pub(in crate::nfs::v4) trait FailureArm: Sized {
     fn status(&self) -> Status4;
 }
 
-/// Content of a failure arm behind its status.
+/// Content of a failure arm after its status.
 pub(in crate::nfs::v4) trait FailureContent<'a>: FailureArm {
     fn parse_arm(status: Status4, reader: &mut Reader<'a>) -> Result<Self, Error>;
     fn emit_arm(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom>;

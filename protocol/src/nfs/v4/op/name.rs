@@ -23,7 +23,7 @@ record! {
     /// Results of ACCESS.
     #[derive(Copy)]
     Access4Ok {
-        /// Rights that the server can tell.
+        /// Rights that the server can check.
         supported: u32,
         /// Of those, the ones that the caller has.
         granted: u32,
@@ -171,7 +171,7 @@ record! {
         verifier: Verifier4,
         /// Octets of names and cookies at most: a hint.
         dir_count: u32,
-        /// Octets of the results behind the status at most.
+        /// Octets of the results after the status at most.
         max_count: u32,
         /// Attributes wanted.
         attributes: Bitmap,
@@ -182,7 +182,7 @@ record! {
     /// An entry of a directory (`entry4`).
     #[derive(Copy)]
     Entry4<'a> {
-        /// To go on behind the entry.
+        /// Position from which the entries after this one are read.
         cookie: u64,
         /// Its name.
         name: Name4<'a>,
@@ -246,7 +246,7 @@ crate::xdr::structure!(GssMechanism<'a> { oid, quality, service });
 pub enum SecurityFlavor<'a> {
     /// RPCSEC_GSS with this mechanism.
     Gss(GssMechanism<'a>),
-    /// A flavor that its number tells: AUTH_NONE is 0, AUTH_SYS is 1.
+    /// A flavor that its number defines: AUTH_NONE is 0, AUTH_SYS is 1.
     Plain(u32),
 }
 

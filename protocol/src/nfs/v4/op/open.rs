@@ -24,11 +24,11 @@ pub mod share {
     pub const WANT_ANY_DELEGATION: u32 = 0x0300;
     /// No delegation is wanted.
     pub const WANT_NO_DELEGATION: u32 = 0x0400;
-    /// An earlier want is taken back.
+    /// An earlier want is cancelled.
     pub const WANT_CANCEL: u32 = 0x0500;
-    /// The client wants to hear when a delegation becomes available.
+    /// Requests a notice when a delegation becomes available.
     pub const WANT_SIGNAL: u32 = 0x1_0000;
-    /// The client wants a delegation pushed when nobody contends.
+    /// Requests that a delegation be pushed once it conflicts with no other client.
     pub const WANT_PUSH: u32 = 0x2_0000;
     /// The client would keep the times of the file under a delegation (RFC 9754 §5). The type of
     /// the delegation that is given says if it may.
@@ -91,7 +91,7 @@ record! {
     ExclusiveCreate<'a> {
         /// A repeated OPEN has the same.
         verifier: Verifier4,
-        /// Attributes to set: of those that suppattr_exclcreat has.
+        /// Attributes to set: a subset of suppattr_exclcreat.
         attributes: RawAttributes<'a>,
     }
 }
@@ -111,7 +111,7 @@ union! {
 }
 
 union! {
-    /// Tells if a file is made that does not exist (`openflag4`).
+    /// Says if a file that does not exist is made (`openflag4`).
     OpenHow<'a> {
         /// It is not.
         0 => NoCreate,
@@ -176,7 +176,7 @@ record! {
         share_deny: u32,
         /// The open-owner.
         owner: StateOwner<'a>,
-        /// Tells if a file may be made.
+        /// Says if a file may be made.
         how: OpenHow<'a>,
         /// The file.
         claim: OpenClaim<'a>,
@@ -211,7 +211,7 @@ union! {
     SpaceLimit {
         /// As far as the file has at most this size.
         1 => Size(u64),
-        /// As far as they are no more than so many blocks.
+        /// Up to this number of blocks.
         2 => Blocks(BlockLimit),
     }
 }

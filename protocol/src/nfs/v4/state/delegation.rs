@@ -25,7 +25,7 @@ pub enum DelegationPhase {
 pub enum RecallAnswer {
     /// The client will return it.
     Accepted,
-    /// The client does not know it: BADHANDLE or BAD_STATEID. Its OPEN's reply may be under way.
+    /// The client does not know it: BADHANDLE or BAD_STATEID. Its OPEN's reply may be in flight.
     Unknown,
     /// Any other failure, or none at all: DELAY, or the connection was lost.
     Failed,
@@ -36,14 +36,14 @@ pub enum RecallAnswer {
 pub enum RecallStep {
     /// Nothing.
     Nothing,
-    /// Send CB_RECALL, and tell by [`Delegation::handle_recall_sent`].
+    /// Send CB_RECALL, and report it by [`Delegation::handle_recall_sent`].
     SendRecall,
     /// Send CB_RECALL again after a moment.
     SendAgain,
     /// The delegation no longer conflicts: those who wait go on.
     GoOn,
-    /// As `GoOn`; and the client has to be told by SEQ4_STATUS_RECALLABLE_STATE_REVOKED until it
-    /// has freed the stateid.
+    /// As `GoOn`, and SEQ4_STATUS_RECALLABLE_STATE_REVOKED has to be reported to the client until
+    /// it has freed the stateid.
     RevokedGoOn,
 }
 
@@ -77,7 +77,7 @@ impl Delegation {
         self.seen = true;
     }
 
-    /// Returns true as long as the offer may be under way: a recall then names that OPEN in its
+    /// Returns true as long as the offer may be in flight: a recall then names that OPEN in its
     /// referring call list, for the client to wait for (RFC 8881 §2.10.6.3).
     pub const fn is_offer(&self) -> bool {
         !self.seen && self.is_live()
@@ -88,14 +88,14 @@ impl Delegation {
         !matches!(self.phase, DelegationPhase::Revoked | DelegationPhase::Gone)
     }
 
-    /// Somebody else wants what the delegation does not allow.
+    /// Handles a conflicting request: another client wants what the delegation does not allow.
     pub const fn handle_conflict(&mut self) -> RecallStep {
         match self.phase {
             DelegationPhase::Held => {
                 self.phase = DelegationPhase::AwaitRecallSent;
                 RecallStep::SendRecall
             }
-            // One recall is under way for all who wait.
+            // One recall is outstanding for all waiting requests.
             DelegationPhase::AwaitRecallSent | DelegationPhase::AwaitReturn { .. } => {
                 RecallStep::Nothing
             }

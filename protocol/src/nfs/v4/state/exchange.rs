@@ -1,4 +1,4 @@
-//! EXCHANGE_ID: what becomes of the records of a client owner (RFC 8881 §18.35.4), and the order of
+//! EXCHANGE_ID: its effect on the records of a client owner (RFC 8881 §18.35.4), and the order of
 //! sequence IDs, which CREATE_SESSION and slots have in common.
 
 use crate::nfs::v4::{Status4, exchange_flag};
@@ -32,7 +32,7 @@ pub enum ExchangeStep {
     Refuse(Status4),
 }
 
-/// Checks the flags of a request, and tells if it is an update.
+/// Checks the flags of a request, and returns true if it is an update.
 pub const fn is_update(flags: u32) -> Result<bool, Status4> {
     // RFC 8881 §18.35.3 [8881-22]: flags that are not defined are refused
     if flags & !exchange_flag::REQUEST_MASK != 0 {
@@ -66,7 +66,7 @@ pub const fn exchange_id(update: bool, confirmed: Option<ConfirmedClient>) -> Ex
     }
 }
 
-/// Order of a sequence ID behind the last one.
+/// Order of a sequence ID relative to the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SequenceOrder {
     /// The next one.

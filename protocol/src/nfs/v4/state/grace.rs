@@ -1,5 +1,5 @@
-//! Grace after a restart: who may reclaim, and when others get state again (RFC 8881 §8.4.2,
-//! §18.51).
+//! Grace period after a restart: which clients may reclaim, and when the others get state again
+//! (RFC 8881 §8.4.2, §18.51).
 
 use crate::nfs::v4::Status4;
 
@@ -22,8 +22,8 @@ pub struct Grace {
 }
 
 impl Grace {
-    /// A grace period for so many listed clients, until `ends_at` at the latest. There is none for
-    /// no clients.
+    /// A grace period for `listed` clients, until `ends_at` at the latest. There is none for no
+    /// clients.
     pub const fn begin(listed: u32, ends_at: u64) -> Self {
         Self { left: listed, ends_at }
     }

@@ -1,5 +1,5 @@
-//! The rules of clients, sessions, opens, locks and delegations, as machines without I/O: events go
-//! in, decisions come out, and whoever calls holds the memory and knows the time.
+//! State machines of clients, sessions, opens, locks and delegations, without I/O: events go in,
+//! decisions come out. The caller holds the memory and passes the time.
 
 mod delegation;
 mod exchange;

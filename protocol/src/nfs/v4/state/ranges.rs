@@ -1,4 +1,4 @@
-//! Ranges of bytes of a file that locks are about (RFC 8881 §9.1–§9.3, §18.10–§18.12).
+//! Byte ranges of locks (RFC 8881 §9.1–§9.3, §18.10–§18.12).
 
 use crate::nfs::v4::Status4;
 
@@ -23,7 +23,7 @@ impl LockRange {
         last.map(|last| Self { first: offset, last }).ok_or(Status4::Inval)
     }
 
-    /// The range of these two octets and all between them; `None` if `last` lies in front.
+    /// The range of these two octets and all between them; `None` if `last` is below `first`.
     pub const fn between(first: u64, last: u64) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }

@@ -36,7 +36,7 @@ pub struct SlotCall {
     pub highest_slot: u32,
     /// User that the request acts as.
     pub user: u32,
-    /// Digest of the arguments; the same for all requests if nobody compares them.
+    /// Digest of the arguments; the same for all requests if they are not compared.
     pub digest: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct SlotTable<S> {
 }
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
-    /// A table that grants so many of `slots` from the start: what ca_maxrequests says.
+    /// A table that grants `granted` of `slots` from the start: the value of ca_maxrequests.
     pub fn new(mut slots: S, granted: u32) -> Self {
         let len = slots.as_ref().len();
         assert!(len > 0 && u32::try_from(len).is_ok(), "a session has slots");
@@ -141,7 +141,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
         };
     }
 
-    /// Ends the request of a slot: its reply is on its way, and was cached or was not.
+    /// Ends the request of a slot: its reply is in flight. `cached` says if the reply was cached.
     pub fn finish(&mut self, slot: u32, cached: bool) {
         let slot = self.slots.as_mut().get_mut(at(slot)).expect("a request began there");
         assert_eq!(slot.state, SlotState::Busy, "a request ends once");
