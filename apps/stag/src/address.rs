@@ -1,4 +1,4 @@
-//! Addresses to listen at, as they are given: `SCHEME://IP:PORT`.
+//! Listen addresses as given on the command line: `SCHEME://IP:PORT`.
 
 use crate::{Error, plain};
 use rustix::io::Errno;
@@ -104,7 +104,7 @@ pub fn socket_path(at: &FabricAddress) -> Option<PathBuf> {
     Some(PathBuf::from(path.split('?').next().unwrap_or(path)))
 }
 
-/// Checks that this process could listen at `at`, by a socket that nobody can connect to: an
+/// Checks that this process could listen at `at`, by a socket that never accepts connections. An
 /// address that another program uses passes.
 ///
 /// # Errors

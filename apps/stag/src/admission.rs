@@ -36,8 +36,8 @@ enum Refusal {
     Crowd(u32),
 }
 
-/// Refusals that were logged, each reason by itself: a stranger who keeps knocking fills no log,
-/// and hides nobody.
+/// Rates of logged refusals, one per reason: a client that keeps retrying neither fills the log nor
+/// hides the others.
 #[derive(Debug)]
 struct RefusalRates {
     clock: Clock,
@@ -122,7 +122,7 @@ impl Clients {
         }
     }
 
-    /// Decides on a peer. `is_local` tells addresses of this host from others.
+    /// Decides on a peer. `is_local` returns true for addresses of this host.
     fn judge(
         &self,
         peer: PeerAddress,
@@ -184,8 +184,8 @@ impl AdmissionTable {
         Self { clients, edition: AtomicU64::new(0), open: Mutex::default(), logged }
     }
 
-    /// Admits other clients from here on. Each shard disconnects those that are not among them in
-    /// one of its next passes.
+    /// Admits other clients from here on. Each shard disconnects clients that are no longer
+    /// admitted in one of its next passes.
     pub fn replace(&self, clients: Clients) {
         *self.clients.write().unwrap_or_else(PoisonError::into_inner) = clients;
         self.edition.fetch_add(1, Ordering::Release);
@@ -216,8 +216,8 @@ impl AdmissionTable {
         self.logged().settle();
     }
 
-    /// The judge of peers that ask to connect. Refusals are logged, so many a second for each
-    /// reason.
+    /// The admission check for peers that ask to connect. Logs a limited number of refusals a
+    /// second for each reason.
     pub fn admission(self: Arc<Self>, over: Over) -> Admission {
         Box::new(move |peer| match self.judge(peer, over) {
             Ok(()) => true,
@@ -417,7 +417,7 @@ mod tests {
             let path = format!("/proc/sys/net/{family}/ip_nonlocal_bind");
             fs::read_to_string(path).is_ok_and(|text| text.trim() != "0")
         };
-        // Documentation addresses (RFC 5737, RFC 3849) are nobody's.
+        // Documentation addresses (RFC 5737, RFC 3849) belong to no host.
         assert!(binds_all("ipv4") || !is_of_this_host("192.0.2.1:9".parse().unwrap()));
         assert!(binds_all("ipv6") || !is_of_this_host("[2001:db8::1]:9".parse().unwrap()));
     }

@@ -22,8 +22,8 @@ pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
 }
 
 /// A client that is not connected and tries `versions`, for `depth` large calls at a time that may
-/// take `timeout` each, and its clock. Its fabric is that of `at`. With `tls`
-/// it calls nobody over TCP without.
+/// take `timeout` each, and its clock. Its fabric is that of `at`. With `tls` it makes no call over
+/// TCP without TLS.
 pub fn client(
     at: Option<&FabricAddress>,
     depth: usize,
@@ -53,13 +53,14 @@ pub fn settle() -> ProcessSettings {
     settings
 }
 
-/// Writes to standard error. Whoever reads may be gone: nobody dies of that.
+/// Writes to standard error. An error is ignored: the reader may be gone.
 pub fn aside(text: impl AsRef<[u8]>) {
     let mut err = io::stderr().lock();
     let _ = err.write_all(text.as_ref()).and_then(|()| err.flush());
 }
 
-/// Writes to standard output. Whoever reads may be gone; the exit code still says how it went.
+/// Writes to standard output. An error is ignored, as the reader may be gone; the exit code still
+/// says how it went.
 pub fn say(text: impl AsRef<[u8]>) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_ref()).and_then(|()| out.flush());

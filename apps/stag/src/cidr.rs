@@ -4,10 +4,10 @@ use crate::Error;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Reads `10.0.0.0/8`, `fd00::/8` or a single address, as it was given behind `flag`.
+/// Reads `10.0.0.0/8`, `fd00::/8` or a single address, the value of `flag`.
 ///
 /// # Errors
-/// A sentence when it is none of them, or has bits behind its prefix.
+/// A sentence when it is none of them, or has bits set past its prefix.
 pub fn parse(text: &str, flag: &str) -> Result<IpNet, String> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| {
@@ -30,8 +30,8 @@ pub fn clients(texts: &[String]) -> Result<Vec<IpNet>, Error> {
     texts.iter().map(|text| parse(text, "--clients").map_err(Error::usage)).collect()
 }
 
-/// True if `address` lies in `network`. An IPv4 address in the dress of IPv6 (`::ffff:a.b.c.d`) is
-/// taken for what it is.
+/// True if `network` contains `address`. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) counts as
+/// IPv4.
 pub fn contains(network: &IpNet, address: IpAddr) -> bool {
     network.contains(&address.to_canonical())
 }

@@ -1,4 +1,4 @@
-//! The command line: what can be asked for.
+//! Command line of `stag`: its subcommands and their help.
 
 use crate::{
     accept::{self, options::AcceptOptions},
@@ -130,7 +130,7 @@ fn about(help: &'static str) -> &'static str {
     help.split_once("\n---\n").map_or(help, |(about, _)| about)
 }
 
-/// Returns the part of a help text behind the options.
+/// Returns the part of a help text after the options.
 fn more(help: &'static str) -> &'static str {
     help.split_once("\n---\n").map_or("", |(_, more)| more.trim_end())
 }

@@ -1,17 +1,17 @@
-//! Descriptors: how many this process may have, and what it can promise with them.
+//! File descriptors: the number this process may have, and its division among the shards.
 
 use crate::Error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors of a process beside its shards and files, with some to spare: standard streams,
-/// signals, control, the state directory.
+/// Descriptors of a process other than its shards' and files', with some to spare: standard
+/// streams, signals, control, the state directory.
 const PROCESS: usize = 20;
-/// Of the control socket and of metrics, with those who use them.
+/// Of the control socket and of metrics, with their clients.
 const WATCHERS: usize = 16;
-/// Of a shard beside its connections and files: epolls, eventfds, listeners, memory files,
+/// Of a shard other than its connections and files: epolls, eventfds, listeners, memory files,
 /// io_uring.
 const SHARD: usize = 12;
-/// Of the threads that wait for the disk: files on their way.
+/// Of the threads that wait for the disk: files in transit.
 const HELPERS: usize = stag_nfs::helpers::DESCRIPTORS_MAX;
 /// Set-ups of an iWARP listener that have not got to a connection, and connections that are turned
 /// away.
@@ -51,7 +51,7 @@ pub struct Share {
     pub streams: usize,
     /// Set-ups that have not got to a connection, of an iWARP listener.
     pub half_open: usize,
-    /// Peers that are heard while all connections are taken.
+    /// Peers that are answered while all connections are taken.
     pub spare: usize,
     /// Processes at a time over shared memory.
     pub links: usize,

@@ -58,7 +58,7 @@ enum Error {
     NotReady(String),
     /// The command cannot judge its input: exit code 3.
     Refused(String),
-    /// Somebody stopped it: exit code 130.
+    /// A signal stopped it: exit code 130.
     Stopped(String),
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Time for mounts of CephFS to end behind everything else.
+/// Time for mounts of CephFS to end after everything else.
 const UNMOUNT_MAX: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
@@ -113,7 +113,7 @@ fn run() -> u8 {
         Err(error)
             if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
         {
-            // Whoever asked for help and closed the pipe has seen enough of it.
+            // If standard output is a closed pipe, its reader needs no more of the help.
             let _ = error.print();
             return 0;
         }

@@ -36,11 +36,11 @@ pub struct OneShard<'a, A> {
     pub tcp: Option<&'a str>,
     /// Networks that may connect.
     pub clients: &'a [String],
-    /// One call in so many is watched.
+    /// Samples one call in this number.
     pub sample: u32,
     /// Makes the app, in the thread of the shard.
     pub app: Box<dyn FnOnce(&FabricAddress) -> A + Send>,
-    /// Called once with the limits and the name of the device, before anybody is served.
+    /// Called once with the limits and the name of the device, before any client is served.
     pub open: fn(&mut A, &Limits, Option<&str>),
     /// Called with the address in use, once READY is printed.
     pub ready: fn(&str),

@@ -26,7 +26,7 @@ impl Progress {
         Self { bar: live_line(), lines, began: Instant::now() }
     }
 
-    /// A step begins. With `octets` it moves so many.
+    /// A step begins. With `octets` it moves that number.
     pub fn begin(&mut self, what: &str, octets: Option<u64>) {
         self.began = Instant::now();
         let Some(bar) = &self.bar else { return };
@@ -121,7 +121,8 @@ impl TransferProgress {
         }
     }
 
-    /// Follows one file of which `from` octets are there: it is told how many are there by now.
+    /// Follows one file of which `from` octets are present: the result is called with the number
+    /// present.
     pub fn moving(&self, from: u64) -> impl FnMut(u64) + use<> {
         let bar = self.bar.clone();
         if let Some(bar) = &bar {

@@ -47,7 +47,7 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// The same of a local path, whose last names may be those that a peer gave.
+/// The same of a local path, whose last names may come from a peer.
 pub fn shown_path(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
 }

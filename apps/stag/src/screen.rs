@@ -1,5 +1,5 @@
-//! The full-screen views of `ctl top` and `bench --top`: the terminal, taken and given back, and
-//! what both draw with.
+//! Full-screen views of `ctl top` and `bench --top`: takes and restores the terminal, and has the
+//! drawing functions of both.
 
 use crate::{Error, plain};
 use ratatui::{

@@ -1,4 +1,4 @@
-//! Signals: those that ask a command to end in order, and those of which none may die.
+//! Signals: some ask a command to end in order, others must not kill it.
 
 use signal_hook::{
     consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR2, SIGVTALRM, SIGXCPU},
@@ -10,18 +10,18 @@ use std::{fs, io, sync::Arc};
 const REAL_TIME_FIRST: i32 = if cfg!(target_env = "musl") { 35 } else { 34 };
 /// The last one.
 const REAL_TIME_LAST: i32 = 64;
-/// SIGSTKFLT and SIGPWR (signal(7)), which nobody sends to a command on purpose.
+/// SIGSTKFLT and SIGPWR (signal(7)), which are not sent to a command on purpose.
 const UNUSED: [i32; 2] = [16, 30];
 
-/// Signals that mean nothing to any command, and that would kill it: what it holds on a server, or
-/// for its clients, would stay behind.
+/// Signals that mean nothing to any command and would kill it, leaving behind what it holds on a
+/// server or for its clients.
 pub fn strays() -> Vec<i32> {
     let named = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
     named.into_iter().chain(UNUSED).chain(REAL_TIME_FIRST..=REAL_TIME_LAST).collect()
 }
 
-/// Signals that ask for the end. SIGHUP is one, when the terminal is gone, unless whoever started
-/// this process has it ignored (`nohup`).
+/// Signals that ask for the end. SIGHUP is one, when the terminal is gone, unless it is ignored
+/// from the start (`nohup`).
 pub fn stopping() -> Vec<i32> {
     let mut signals = vec![SIGTERM, SIGINT, SIGXCPU];
     if !is_ignored(SIGHUP) {

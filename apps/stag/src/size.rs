@@ -1,6 +1,6 @@
-//! Sizes and rates as they are given: a number, with k, M, G or T behind it, of either case.
+//! Sizes and rates as they are given: a number, followed by k, M, G or T, of either case.
 //!
-//! One grammar for both, that of `parse-size`: `1.5G`, `4Ki`, `1_000`, `2e6`. A `B` behind it is
+//! One grammar for both, that of `parse-size`: `1.5G`, `4Ki`, `1_000`, `2e6`. A trailing `B` is
 //! refused: half of the world takes `KB` for 1,000, and half for 1,024.
 
 use parse_size::{ByteSuffix, Config};

@@ -1,5 +1,5 @@
-//! Ctrl-C during a run, a terminal that goes away, and their like: the first one ends it early and
-//! in order, the second one leaves at once.
+//! Interruption of a run, by Ctrl-C, the loss of the terminal or the like: the first one ends it
+//! early and in order, the second one exits at once.
 
 use crate::{Error, signals};
 use signal_hook::{consts::SIGUSR1, flag};
@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-/// Flag that is set once somebody asks for the end.
+/// Flag that is set once a signal asks for the end.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

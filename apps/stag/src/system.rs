@@ -1,4 +1,4 @@
-//! Places of the system that several commands look in.
+//! System paths that several commands use.
 
 use crate::Error;
 use rustix::process::geteuid;
@@ -45,8 +45,8 @@ pub fn usual_state_dir() -> Result<(PathBuf, Option<&'static str>), Error> {
     })
 }
 
-/// The first directory, or the other one where the first belongs to somebody else than root, and no
-/// key of root's is in it.
+/// The first directory, or the other one where the first is not owned by root and has no key of
+/// root's.
 fn of_root<'a>(first: &'a Path, other: &'a Path) -> &'a Path {
     let owner = |path: &Path| fs::metadata(path).ok().map(|found| found.uid());
     let is_anothers = owner(first).is_some_and(|owner| owner != 0);

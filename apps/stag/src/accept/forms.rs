@@ -75,7 +75,7 @@ fn call_reverse(line: &mut Line, version: u32, group: &mut StepGroup) {
     }
 }
 
-/// The end of a reverse call, as the server tells it.
+/// The end of a reverse call, as the server reports it.
 pub fn reverse_end(end: Result<(), FormFault>) -> ReverseEnd {
     match end {
         Ok(()) => ReverseEnd::Same,

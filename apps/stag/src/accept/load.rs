@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Seconds in front of each run that do not count, as a part of those that do.
+/// Warm-up before each run, as a fraction of the time that counts.
 const WARM_UP: f64 = 0.2;
 /// Times as long as asked for, if no call was answered.
 const LONGER: [f64; 3] = [1.0, 4.0, 16.0];

@@ -1,8 +1,8 @@
-//! `stag accept`: tries an adapter from both ends, and writes what was seen.
+//! `stag accept`: acceptance test of an adapter from both ends, with a report.
 //!
-//! One end waits (`stag accept serve`); the other one connects, asks it for its facts, and tries
-//! everything, step by step. Nothing that fails ends the rest: each step has its verdict, and the
-//! rules of the specifications have theirs by the steps that show them.
+//! One end waits (`stag accept serve`). The other one connects, asks it for its facts, and runs
+//! every step in turn. A failure does not end the rest: each step has its verdict, and each rule of
+//! the specifications has the verdict of the steps that show it.
 
 mod facts;
 mod forms;
@@ -52,7 +52,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The time after which a suite that shows no new case is given up.
 const SUITE_MAX: Duration = Duration::from_secs(120);
 
-/// Connects and disconnects, unless told otherwise: over a device, and over software.
+/// Default numbers of connects and disconnects: over a device, and over software.
 const DEVICE_CONNECTS: u64 = 10_000;
 const CONNECTS: u64 = 1_000;
 

@@ -1,4 +1,4 @@
-//! The result on one page of text, to be sent back.
+//! The report of `stag accept` as one page of text, to be sent back.
 
 use super::{
     facts::EndFacts,

@@ -1,5 +1,5 @@
-//! The programs of perftest, to have their figures next to ours: on the server one that waits, here
-//! one that measures. Both use the connection manager (`-R`), as Stag does.
+//! Programs of perftest, for figures to compare with ours: a server on the other host, and a
+//! measuring client here. Both use the connection manager (`-R`), as Stag does.
 
 use super::{
     line::Line,

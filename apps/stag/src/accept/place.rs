@@ -1,4 +1,4 @@
-//! A place on this host where two ends of one process meet through the device that is tried.
+//! Addresses on this host where two ends of one process meet through the device under test.
 
 use stag_fabrics::{FabricAddress, FabricInfo, Here, Notation};
 use std::{
@@ -97,7 +97,7 @@ impl DevicePlace {
         }
     }
 
-    /// An address at which nobody listens.
+    /// An address at which no program listens.
     ///
     /// # Errors
     /// A sentence.

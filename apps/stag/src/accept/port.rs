@@ -1,5 +1,5 @@
-//! The port of the device goes down and comes up again: connections end with a cause, and a call is
-//! answered once the port is back.
+//! Port outage test: the device's port goes down and comes up again. Connections end with a cause,
+//! and a call is answered once the port is back.
 
 use super::{
     line::Line,

@@ -1,5 +1,5 @@
-//! The program by which the two ends of `stag accept` speak: one procedure, whose argument and
-//! result are JSON in `opaque<>`. Next to it the server has the echo program.
+//! RPC program between the two ends of `stag accept`: one procedure, whose argument and result are
+//! JSON in `opaque<>`. The server also has the echo program.
 //!
 //! Both are DDP-eligible: long ones travel by Read and Write chunks.
 
@@ -168,7 +168,7 @@ impl AcceptHost {
         say(cx, call.peer, call.id, header, &answer);
     }
 
-    /// Starts the suite, or tells how it goes.
+    /// Starts the suite, or reports its progress.
     fn suite(&mut self) -> Reply {
         let run = self.suite.get_or_insert_with(|| match DevicePlace::of_own(&self.at) {
             Ok(place) => SuiteRun::start(place),
@@ -185,7 +185,7 @@ impl AcceptHost {
         reply
     }
 
-    /// Tells how a reverse call ended, once it did.
+    /// Reports the result of a reverse call, once it has ended.
     fn end_reverse(&mut self, cx: &mut Cx<'_>) {
         let Some(end) = self.forms.take() else { return };
         let Some(OpenReverse { call, peer, header }) = self.reverse.take() else { return };

@@ -1,4 +1,4 @@
-//! The result of `stag accept`, as it is written to a file. `docs/guide/accept.md` explains it.
+//! Result file of `stag accept`. `docs/guide/accept.md` explains it.
 
 use super::facts::EndFacts;
 use crate::{Error, replace};

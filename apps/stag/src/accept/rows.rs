@@ -1,4 +1,4 @@
-//! The rules of the specifications that the conformance suite is about, and what it says of them.
+//! Rules of the specifications that the conformance suite covers, with the suite's verdicts.
 //!
 //! The rules, the cases that show them, and their standing on each fabric are read from
 //! `docs/requirements`, whose files this build carries.
@@ -18,7 +18,7 @@ const FILES: [&str; 5] = [
 ];
 /// The folder of the suite's cases.
 const SUITE: &str = "tests/conformance/src/";
-/// Beginning of a standing of a rule that binds somebody else.
+/// Beginning of the standing of a rule that does not bind us.
 const NOT_OURS: &str = "not ours";
 
 /// A file of `docs/requirements`.

@@ -1,4 +1,4 @@
-//! Steps as they are carried out: one after the other, each with its end, whatever it comes to.
+//! Steps of `stag accept`, run one after another, each with its own result.
 
 use super::report::{AcceptStep, StepVerdict};
 use std::{

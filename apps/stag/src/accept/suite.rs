@@ -1,7 +1,7 @@
-//! The conformance suite on the device that is tried: both ends of each case are in this thread.
+//! Conformance suite on the device under test: both ends of each case are in this thread.
 //!
-//! The suite shows what `docs/requirements` asks of a provider, among it the bounds of a window and
-//! the keys of strangers (RFC 5042), which only the device itself can keep.
+//! The suite shows what `docs/requirements` demands of a provider. That includes the bounds of a
+//! window and the rejection of foreign keys (RFC 5042), which only the device itself can enforce.
 
 use super::{
     place::DevicePlace,
@@ -97,7 +97,7 @@ impl<const DEVICE: bool> Fixture for AnyFixture<DEVICE> {
 /// The cases, in the order of the suite, as they end.
 #[derive(Debug, Default)]
 pub struct SuiteProgress {
-    /// Those that are over.
+    /// Cases that have ended.
     pub steps: Vec<AcceptStep>,
     /// All are over.
     pub is_done: bool,

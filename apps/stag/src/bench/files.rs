@@ -1,5 +1,5 @@
-//! Files that NFS workloads work on: in a directory of their own on the server, made before and
-//! removed after.
+//! Files of NFS workloads: in a directory of their own on the server, made before a run and removed
+//! after it.
 
 use super::options::RunOptions;
 use crate::{

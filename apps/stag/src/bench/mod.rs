@@ -43,7 +43,7 @@ use std::{ffi::OsString, fs, path::Path};
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// Octets of payload of a call, unless told otherwise.
+/// Default payload of a call, in octets.
 const SIZE: usize = 4_096;
 /// Of a call in the reverse direction, which has to fit inline on version 1.
 const REVERSE_SIZE: usize = 1_024;
@@ -126,7 +126,7 @@ fn failure(outcomes: &[RunOutcome]) -> Option<String> {
     failed.or_else(|| outcomes.iter().find_map(|outcome| outcome.left_behind.clone()))
 }
 
-/// The arguments again, behind those of the job file: what comes last counts.
+/// The arguments again, placed after those of the job file: the last value counts.
 fn with_file(given: &BenchOptions, file: &Path) -> Result<BenchOptions, Error> {
     let wrong = |why: String| Error::usage(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
@@ -284,7 +284,7 @@ fn is_kept(outcome: &RunOutcome, promise: &Promise) -> bool {
         && time.is_some_and(|micros| micros <= promise.at_most_us)
 }
 
-/// The highest rate of those that keep it.
+/// The highest rate among the outcomes that keep the promise.
 fn highest(outcomes: &[RunOutcome], promise: &Promise) -> Option<f64> {
     let kept = outcomes.iter().filter(|outcome| is_kept(outcome, promise));
     kept.filter_map(|outcome| outcome.setup.rate).max_by(f64::total_cmp)

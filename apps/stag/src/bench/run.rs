@@ -1,4 +1,4 @@
-//! One run of `stag bench`: how it is made of the options, and the sentences about it.
+//! One run of `stag bench`: its setup from the options, and the sentences about it.
 
 use super::{files::Ground, options::RunOptions, server_cpu::ServerCpu};
 use crate::{
@@ -18,12 +18,12 @@ use stag_protocol::rpc::Accepted;
 use stag_tuning::{HostDigest, HostPlan};
 use std::{sync::OnceLock, time::Duration};
 
-/// Calls outstanding on a connection of an open loop, unless told otherwise.
+/// Default number of calls outstanding on a connection of an open loop.
 const OPEN_DEPTH: u16 = 64;
-/// Seconds that do not count, and that do, unless told otherwise.
+/// Default warm-up and duration, in seconds.
 const WARM_UP: f64 = 2.0;
 pub const DURATION: f64 = 10.0;
-/// From when all are connected to the first call, of a run that nobody else waits for.
+/// Time from when all are connected to the first call, of a run on this node alone.
 pub const LEAD: Duration = stag_load::run::LEAD;
 
 /// A point of a ladder of runs.
@@ -37,11 +37,11 @@ pub struct Point {
     pub seed: u64,
 }
 
-/// Calls back to whoever has a run made.
+/// Callbacks to the caller of a run.
 pub struct RunHooks<'a> {
     /// Asked when all is connected; says after which time the first call goes out.
     pub begin: &'a mut dyn FnMut() -> Option<Duration>,
-    /// Told of each second.
+    /// Called with each second.
     pub live: &'a mut dyn FnMut(&SecondFigures),
 }
 
@@ -72,7 +72,7 @@ pub fn setup(arguments: &RunOptions, url: &Url, point: Point) -> RunSetup {
     }
 }
 
-/// Runs until the end or until it is stopped, and tells of each second.
+/// Runs until the end or until it is stopped, and reports each second.
 pub fn run(
     arguments: &RunOptions,
     url: &Url,
@@ -105,7 +105,7 @@ pub fn run(
     let mut outcome = measured?.outcome;
     outcome.check = Some(check);
     outcome.server_cores = server_cores;
-    // What was measured is told in any case.
+    // The measurement is reported in any case.
     if let Err(error) = compared {
         outcome.failure.get_or_insert(error.to_string());
     }

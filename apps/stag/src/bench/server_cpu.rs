@@ -1,4 +1,4 @@
-//! Processor time that a server on this host takes, as proc_pid_stat(5) counts it.
+//! CPU time of a server on this host, as counted in proc_pid_stat(5).
 
 use crate::Error;
 use rustix::param::clock_ticks_per_second;

@@ -1,4 +1,4 @@
-//! Text of results, for people to read.
+//! Bench results as text.
 
 use stag_load::{
     RunOutcome, Times,
@@ -51,7 +51,7 @@ pub fn table(outcomes: &[RunOutcome]) -> String {
     text
 }
 
-/// The version that was spoken, behind what it is said of.
+/// The RPC-over-RDMA version in use, to be appended to the URL.
 fn version(outcome: &RunOutcome) -> String {
     outcome
         .rdma_version
@@ -63,7 +63,7 @@ fn head(outcome: &RunOutcome) -> String {
     format!("{what}\n{how}\n\n")
 }
 
-/// Returns two lines about what is measured, and how. `spoken` is put behind the URL.
+/// Returns two lines about what is measured, and how. `spoken` is appended to the URL.
 pub fn parameters(setup: &RunSetup, spoken: &str) -> [String; 2] {
     let RunSetup { url, workload, size, connections, depth, cores, .. } = setup;
     let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
@@ -217,7 +217,7 @@ fn row(text: &mut String, name: &str, times: &Times) {
     let _ = writeln!(text, " {max_us:>9.1}");
 }
 
-/// Formats the parameters that tell a run of a ladder from the others.
+/// Formats the parameters that distinguish a run of a ladder from the others.
 fn step(setup: &RunSetup) -> String {
     match setup.rate {
         Some(rate) => format!("{} octets, {rate} calls/s", setup.size),

@@ -1,5 +1,5 @@
-//! `stag bench --top`: a run on the whole terminal while it is made, of 80 columns and 24 lines or
-//! more.
+//! `stag bench --top`: full-screen view of a running bench, on a terminal of 80 columns and 24
+//! lines or more.
 
 use super::{agent::NodeSecond, show};
 use crate::{
@@ -29,7 +29,7 @@ use std::{
 
 /// Interval at which keys, signals and the end of the runs are looked for.
 const LOOK: Duration = Duration::from_millis(100);
-/// Interval at which the clock of the view moves while no second is told.
+/// Interval at which the clock of the view moves between reports of seconds.
 const TICK: Duration = Duration::from_millis(500);
 /// Nodes that have a line; more are counted.
 const NODES_SHOWN: usize = 5;
@@ -258,8 +258,8 @@ pub struct LiveScreen {
 }
 
 impl LiveScreen {
-    /// Takes the terminal; none where standard output is none, or cannot be used: seconds are then
-    /// told in lines. A key that ends the view asks for `stop`.
+    /// Opens the terminal. Returns `None` where standard output is no terminal, or cannot be used:
+    /// seconds are then printed as lines. A key that ends the view asks for `stop`.
     pub fn open(stop: &Stop) -> Option<Self> {
         if !Screen::is_possible() {
             return None;
@@ -335,7 +335,7 @@ impl Drawer {
         screen.close()
     }
 
-    /// Takes a copy of the view, unless it is in this state: a slow terminal holds nobody up.
+    /// Copies the view, unless it is in this state. Nothing waits for a slow terminal.
     fn view_unless(&self, drawn: Option<(u32, u64)>) -> Option<RunView> {
         let view = lock(&self.view);
         view.as_ref().filter(|view| Some(view.state()) != drawn).cloned()

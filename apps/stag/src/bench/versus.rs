@@ -22,7 +22,7 @@ use stag_load::{
 };
 use std::path::Path;
 
-/// Seconds of each run, unless told otherwise: those that count, and those in front.
+/// Default seconds of each run: measured time, and warm-up.
 const DURATION: f64 = 2.0;
 const WARM_UP: f64 = 0.5;
 

@@ -16,7 +16,7 @@ use std::{
 /// Files that wait at most: with more, the main thread moves some before it walks on.
 const WAITING_MAX: usize = 256;
 
-/// Ends of files by their numbers: a sentence for those that failed.
+/// Ends of files by their numbers; a failure has its sentence.
 pub type FileEnds = Vec<(usize, Result<FileEnd, String>)>;
 
 /// The state that all threads share.
@@ -76,7 +76,7 @@ impl FileCrew {
         let shared = Arc::clone(&self.shared);
         let name = format!("files-{}", self.threads.len() + 1);
         let spawned = thread::Builder::new().name(name).spawn(move || {
-            // Nobody is told: the files are moved all the same.
+            // The error is dropped: other threads move the files.
             let _ = shared.work();
         });
         self.threads.extend(spawned);

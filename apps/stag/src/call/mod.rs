@@ -1,4 +1,4 @@
-//! `stag call`: an NFS client where one cannot mount.
+//! `stag call`: NFS client for hosts that cannot mount.
 
 mod crew;
 mod moved;
@@ -52,7 +52,7 @@ struct Said {
     text: Vec<u8>,
     value: Value,
     aside: String,
-    /// Sentence about what failed beside that, if something did.
+    /// Sentence about an additional failure, if there was one.
     failure: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Outcome of `get` and `put`: checksums, sums, and everything that failed.
+//! Outcome of `get` and `put`: checksums, totals, and failures.
 
 use super::{part::SourceMark, show::hex};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ impl TreeOutcome {
         self.failures.sort_by_key(|(number, _)| *number);
     }
 
-    /// Returns true if there is nothing to tell but one failure.
+    /// Returns true if there is nothing to report but one failure.
     pub fn is_nothing(&self) -> bool {
         let counts = self.directories + self.links + self.left + self.untried;
         counts == 0 && self.files.is_empty() && self.failures.len() <= 1 && self.skipped.is_empty()
@@ -231,7 +231,7 @@ pub fn hash_rest(from: &mut impl Read, hash: &mut Sha256) -> io::Result<u64> {
     }
 }
 
-/// True if a file with `there` is as `source`, as far as length and time tell: equal when times are
+/// True if a file with `there` is as `source`, as far as length and time show: equal when times are
 /// kept, else not older.
 pub fn is_same(there: SourceMark, source: SourceMark, is_preserved: bool) -> bool {
     let (at, of) = ((there.seconds, there.nanos), (source.seconds, source.nanos));

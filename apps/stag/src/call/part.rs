@@ -1,8 +1,8 @@
-//! Files that are being written under another name, until they are whole: a reader never finds a
-//! part of one, and a later run goes on where an earlier one was cut off.
+//! Partial files: a file is written under another name until it is whole, so that a reader never
+//! finds a part of it, and a later run resumes an interrupted one.
 //!
-//! The name of a part says of which content it is the beginning. When the source changes in
-//! between, the part of the earlier content has another name and is not used.
+//! The name of a part identifies the content that it is the beginning of. When the source changes
+//! in between, the part of the earlier content has another name and is not used.
 
 use super::remote::shown;
 use crate::{Error, quote};
@@ -87,7 +87,7 @@ impl LocalPart {
         })?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(bad(to, "another process writes it")),
-            // A file system without locks: nobody else is expected there.
+            // A file system without locks: no other process is expected there.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let found = file.metadata().map_err(|error| bad(to, &crate::plain(&error)))?;
@@ -106,17 +106,17 @@ impl LocalPart {
         Ok(Self { file, path, to: to.to_owned() })
     }
 
-    /// Gives the file its name. If `syncs` says so, its content is on the disk before, and its name
-    /// behind.
+    /// Gives the file its name. If `syncs` says so, its content is synced to disk before, and its
+    /// name after.
     pub fn finish(self, syncs: bool) -> Result<(), Error> {
         let failed = |what: &str, error: &io::Error| {
             let to = quote::shown_path(&self.to);
             Error::failure(format!("{what} {to}: {}", crate::plain(error)))
         };
         if syncs {
-            // Without this, a crash of the host can leave the name with nothing behind it.
+            // Without this, a crash of the host can leave the name without its content.
             self.file.sync_all().map_err(|error| {
-                // The kernel tells of octets that it lost once: a later run must not go on here.
+                // The kernel reports lost octets only once: a later run must not resume this file.
                 if self.path != self.to {
                     let _ = fs::remove_file(&self.path);
                 }

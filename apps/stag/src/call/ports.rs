@@ -1,4 +1,4 @@
-//! Ports at which a server of NFS answers, as its port mapper says (RFC 1833).
+//! NFS and MOUNT ports of a server, from its port mapper (RFC 1833).
 
 use crate::{Error, caller};
 use stag_protocol::{

@@ -1,4 +1,4 @@
-//! A mounted server: paths found, errors that name what was tried.
+//! A mounted server: path lookup, and errors that name the attempted operation.
 
 use super::options::CallOptions;
 use super::{ports, url::Url};
@@ -111,7 +111,7 @@ impl Remote {
         Self::mount_with(url, depth, timeout, versions, tls.as_ref())
     }
 
-    /// The same, with so many calls at a time that may take so long.
+    /// The same, with `depth` calls at a time that may take `timeout` each.
     pub fn mount_with(
         url: &Url,
         depth: usize,
@@ -419,7 +419,7 @@ pub fn unheard(what: impl Display) -> impl Fn(stag_client::Error) -> Error {
     }
 }
 
-/// The longest export that `path` lies in; when none is known, its first component. And the
+/// The longest export that contains `path`; when none is known, its first component. And the
 /// components below it.
 pub fn split(path: &[u8], exports: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let components = |path: &[u8]| -> Vec<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! A file by standard output, and one from standard input.
+//! A file to standard output, and one from standard input.
 
 use super::{
     Said,
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use stag_protocol::nfs::v3::FileKind;
 use std::io::{self, Write};
 
-/// The choices of somebody who made none.
+/// The default options.
 const USUAL: TransferOptions = TransferOptions {
     recursive: false,
     verify: false,
@@ -101,7 +101,7 @@ fn refuse(way: &TransferOptions, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Output that is hashed on its way.
+/// Output that is hashed as it is written.
 struct Hashed<W> {
     out: W,
     hash: Sha256,

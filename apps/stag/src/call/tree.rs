@@ -1,5 +1,5 @@
-//! `get` and `put` of trees: directories are walked, links are made, and files are handed to those
-//! who move them. An entry that fails does not stop the others.
+//! `get` and `put` of trees: directories are walked, links are made, and files are handed to the
+//! threads that move them. An entry that fails does not stop the others.
 
 use super::{
     crew::FileCrew,
@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 128;
 /// The bits of a mode that a directory needs for names to be made in it.
 const OPEN: u32 = 0o700;
 
-/// A tree on its way.
+/// A tree that is being moved.
 pub struct Tree<'a> {
     mover: FileMover<'a>,
     crew: FileCrew,

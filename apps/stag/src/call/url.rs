@@ -1,5 +1,5 @@
-//! URLs that `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port
-//! mapper may know the ports.
+//! URLs of `stag call`: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port mapper
+//! may know the ports.
 
 use super::ports::{self, Ports};
 use crate::{Error, address};
@@ -11,7 +11,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs},
 };
 
-/// Octets of a path that a URL has as `%XX`: all but those that mean themselves everywhere.
+/// Octets of a path that a URL has as `%XX`: all but the ones that are unreserved everywhere.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
@@ -102,7 +102,7 @@ impl Url {
         })
     }
 
-    /// A server on this host: its socket, then behind a colon the export; `?trust=uid` at the end.
+    /// A server on this host: its socket, a colon, the export; `?trust=uid` at the end.
     fn of_process(url: &str, scheme: &str, rest: &str) -> Result<Self, Error> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));

@@ -48,7 +48,7 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
     }
     let (export, below) = split(&url.path, &known);
     let export = match String::from_utf8(export) {
-        // A server that does not tell what it exports, or not this, says so in the run.
+        // If the server does not list its exports, or not this one, the run reports that.
         Ok(export) if known.iter().any(|known| known == export.as_bytes()) => export,
         _ => path.clone(),
     };

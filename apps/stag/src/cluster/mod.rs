@@ -1,4 +1,4 @@
-//! `stag cluster`: the file that gateways before the same files have in common.
+//! `stag cluster`: the file that gateways in front of the same files share.
 
 pub mod options;
 mod takeover;

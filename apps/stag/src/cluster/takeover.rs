@@ -1,4 +1,4 @@
-//! `stag cluster takeover`: the end of another gateway's session with a Ceph cluster.
+//! `stag cluster takeover`: ends another gateway's session with a Ceph cluster.
 
 use crate::Error;
 use stag_ceph::{Library, MountSettings, PreparedMount, Reclaimed};

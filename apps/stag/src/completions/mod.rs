@@ -1,4 +1,4 @@
-//! `stag completions`: what makes a shell complete words and options.
+//! `stag completions`: shell completion of words and options.
 
 pub mod options;
 

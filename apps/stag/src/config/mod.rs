@@ -1,4 +1,4 @@
-//! `stag config`: an example of a server's file of settings, and the settings that it comes to.
+//! `stag config`: an example of a server's settings file, and the resulting settings.
 
 pub mod options;
 mod show;
@@ -19,7 +19,7 @@ pub fn run(options: &ConfigOptions) -> Result<(), Error> {
     match &options.what {
         ConfigWhat::Example => say(EXAMPLE),
         ConfigWhat::Show(show) => {
-            // The command line behind `stag config show`.
+            // The arguments after `stag config show`.
             let words: Vec<OsString> = env::args_os().skip(3).collect();
             let merged = settings::merge::<ShowSettings>(&words, show.serve.config.as_deref())?;
             let command = ServeOptions::augment_args(clap::Command::new("serve"));

@@ -1,4 +1,4 @@
-//! Settings as text, which is a file of settings with a comment behind each value, and as JSON.
+//! Settings as text, a settings file with a comment after each value, and as JSON.
 
 use super::options::ShowSettings;
 use crate::{
@@ -31,7 +31,7 @@ pub fn shown(command: &Command) -> impl Iterator<Item = &Arg> {
 struct Setting {
     key: String,
     section: Option<String>,
-    /// None: nobody said it, and it has no default.
+    /// None: it was not given, and has no default.
     value: Option<Value>,
     origin: ValueOrigin,
     /// The value is a default that follows from other settings and from this host.

@@ -266,7 +266,7 @@ impl Answers {
             return Ok(json!({ "state": "draining", "connections": left, "drained": drained }));
         }
         tracing::info!(target: "stag", by = "stag ctl resume", "serving again");
-        // Whoever connects from here on is served.
+        // Connections from here on are served.
         let until = Instant::now() + RESUME_LIMIT;
         while self.details()?.iter().any(|(_, detail)| detail.is_draining) {
             if Instant::now() > until {

@@ -86,7 +86,7 @@ impl Controller {
     }
 }
 
-/// Connects to the first socket that has a server; else tells of the last one.
+/// Connects to the first socket that has a server; else returns the error of the last one.
 fn first_that_answers(paths: Vec<PathBuf>) -> (PathBuf, io::Result<UnixStream>) {
     let mut outcome = (PathBuf::new(), Err(io::ErrorKind::NotFound.into()));
     for path in paths {

@@ -1,5 +1,4 @@
-//! `stag ctl`: watches and controls a server through its control socket; and the server's side of
-//! that.
+//! `stag ctl`: watches and controls a server through its control socket. Both ends are here.
 
 pub mod answers;
 mod caller;

@@ -24,7 +24,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Controllers at a time; one more is told so.
+/// Controllers at a time; one more gets an error.
 const CONTROLLERS_MAX: usize = 8;
 /// Octets of a socket's path, at most (unix(7)).
 const PATH_MAX: usize = 107;
@@ -50,7 +50,7 @@ pub struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // One that stays is found to be nobody's by the next server.
+        // A file that stays is found unused by the next server.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -133,7 +133,7 @@ fn bind_private(path: &Path, group: Option<Gid>) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Binds a socket in a directory of its own beside `path`, which goes with what is returned.
+/// Binds a socket in a temporary directory next to `path`; the returned directory removes itself.
 fn private_socket(path: &Path, group: Option<Gid>) -> io::Result<(TempDir, UnixListener)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -160,7 +160,7 @@ fn look(path: &Path) -> Result<bool, String> {
     }
 }
 
-/// Removes a socket that nobody answers any more.
+/// Removes a socket that no server answers any more.
 fn clear(path: &Path) -> Result<(), String> {
     if !look(path)? {
         return Ok(());
@@ -190,7 +190,7 @@ fn group_of(name: &str) -> Result<Gid, Error> {
     })
 }
 
-/// A controller that is being heard; dropping it makes room for another one.
+/// A controller that is being served; dropping it makes room for another one.
 struct HeardController(Arc<AtomicUsize>);
 
 impl Drop for HeardController {

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 
 /// Sessions that are shown of one connection.
 const SHOWN_MAX: usize = 16;
-/// Digits of a session ID in the table, from its end: those that differ between the sessions that
-/// exist at one moment.
+/// Digits of a session ID in the table, from its end: the part that differs between the sessions
+/// that exist at one moment.
 const SHORT_LEN: usize = 8;
 
 /// The sessions of each connection, by the index of its shard and its name there. The first shard
-/// tells those of all shards.
+/// reports the sessions of all shards.
 pub fn by_connection(gathered: &Gathered) -> HashMap<(usize, PeerId), Vec<Value>> {
     let mut all = HashMap::<_, Vec<_>>::new();
     for state in gathered.shards.iter().flat_map(|(_, counted)| &counted.app.sessions) {

@@ -48,8 +48,8 @@ pub struct TopView {
     clients: Vec<Vec<String>>,
 }
 
-/// Shows the server every `interval` until a key or a signal ends it; once, as text, where nobody
-/// watches.
+/// Shows the server every `interval` until a key or a signal ends it; once, as text, where the
+/// output is no terminal.
 ///
 /// # Errors
 /// An answer of the server, or a terminal that cannot be used.

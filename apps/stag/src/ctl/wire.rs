@@ -1,4 +1,4 @@
-//! The language of controllers and servers: one JSON object a line, each answered by one.
+//! Wire format between controllers and servers: one JSON object a line, each answered by one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,7 +49,7 @@ pub enum Request {
     Memory,
     /// The latest watched calls.
     Trace {
-        /// So many at most.
+        /// At most this many.
         last: usize,
     },
 }

@@ -1,5 +1,4 @@
-//! A relay that passes a TCP connection on, until it is cut: so that a connection can be lost while
-//! both ends live.
+//! TCP relay that can be cut, so that a connection can be lost while both ends live.
 
 use std::{
     io,

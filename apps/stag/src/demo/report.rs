@@ -156,7 +156,7 @@ impl DemoReport {
     }
 }
 
-/// Stores beside each other.
+/// Stores side by side.
 struct Columns<'a> {
     stores: &'a [StoreReport],
 }

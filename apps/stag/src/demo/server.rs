@@ -1,5 +1,5 @@
-//! The gateway of the demo: this binary as a child process, on a directory that is removed at the
-//! end, whatever the end is.
+//! Gateway of the demo: this binary as a child process, on a temporary directory that is removed at
+//! every kind of end.
 
 use crate::{Error, address, caller::aside, signals};
 use rustix::{
@@ -38,7 +38,7 @@ struct Held {
     home: Option<TempDir>,
 }
 
-/// The child and the directory: whoever is last, or is interrupted, takes them away.
+/// The child and the directory. The last owner, or an interrupt, removes them.
 #[derive(Clone, Debug)]
 pub struct Custody(Arc<Mutex<Held>>);
 

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// Numbers of the streams behind those of the sizes.
+/// Numbers of the streams that follow those of the sizes.
 const CUT_STREAM: u64 = 1_000;
 const KILL_STREAM: u64 = 1_001;
 /// READs and WRITEs of one mebibyte that are outstanding.
@@ -390,9 +390,8 @@ fn start(custody: &Custody, store: Store, via: &str, at: &FabricAddress) -> Stag
             let path = custody.path("demo")?;
             fs::create_dir_all(&path)
                 .map_err(|error| Error::failure(format!("no directory to serve: {error}")))?;
-            // As whoever runs the demo, also when that is root, whom a privileged server may
-            // squash; from any port, as the relay calls. Nobody else gets at the directory
-            // otherwise.
+            // As the user who runs the demo, even if that is root, whom a privileged server may
+            // squash; from any port, as the relay calls. No other user has access to the directory.
             let path = path.to_string_lossy().into_owned();
             [&path, "--mode", "unprivileged", "--insecure"].map(str::to_owned).to_vec()
         }

@@ -1,4 +1,4 @@
-//! `stag echo`: the echo program, as something to measure.
+//! `stag echo`: serves the echo program, for measurements.
 
 pub mod options;
 

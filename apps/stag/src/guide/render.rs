@@ -1,5 +1,5 @@
-//! Markdown of our own pages as text of 80 columns: headings, paragraphs, lists, fenced blocks and
-//! tables, of which a row becomes its first cell and the others below it.
+//! Renders our own Markdown pages as text of 80 columns: headings, paragraphs, lists, fenced blocks
+//! and tables, of which a row becomes its first cell and the others below it.
 
 use super::topics;
 use std::mem;
@@ -79,7 +79,7 @@ pub fn plain(text: &str) -> String {
 #[derive(Default)]
 struct Paragraph {
     text: String,
-    /// Columns in front of the first line, and of those behind it.
+    /// Columns in front of the first line, and of the lines after it.
     mark: String,
     indent: usize,
 }
@@ -174,7 +174,7 @@ fn inline(text: &str) -> String {
     out.replace("**", "").replace('`', "")
 }
 
-/// Appends `text` in lines of at most 80 columns, the first behind `mark`, the others indented.
+/// Appends `text` in lines of at most 80 columns, the first after `mark`, the others indented.
 fn wrap(text: &str, mark: &str, indent: usize, out: &mut String) {
     let (mut line, mut is_empty) = (mark.to_owned(), true);
     for word in text.split_whitespace() {

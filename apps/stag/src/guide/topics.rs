@@ -1,4 +1,4 @@
-//! Pages that `stag help` shows: those of the operator's guide, in the order of the book's
+//! Pages of `stag help`: the pages of the operator's guide, in the order of the book's
 //! `docs/SUMMARY.md`.
 
 /// A page.

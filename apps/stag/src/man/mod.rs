@@ -39,7 +39,7 @@ fn write(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A page whose text behind the options keeps its lines, as in `--help`, and whose foot has the
+/// A page whose text after the options keeps its lines, as in `--help`, and whose footer has the
 /// version alone: that of `--version` fills the line.
 fn laid_out(page: &str, version: &str) -> String {
     let (mut out, mut is_kept) = (String::with_capacity(page.len() + 16), false);

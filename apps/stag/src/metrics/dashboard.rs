@@ -1,5 +1,5 @@
 //! Checks of `docs/stag-dashboard.json`, the dashboard for Grafana: its shape, and that every query
-//! asks for what `GET /metrics` has.
+//! uses metrics that `GET /metrics` has.
 
 use super::{Across, Kind, all};
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&fs::read_to_string(FILE).unwrap()).unwrap()
 }
 
-/// The metrics that a server shows, each with its labels and those that Prometheus adds.
+/// The metrics that a server shows, each with its labels and the labels that Prometheus adds.
 fn known() -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut known = BTreeMap::new();
     for metric in all() {

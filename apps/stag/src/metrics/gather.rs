@@ -1,4 +1,4 @@
-//! Snapshots of all shards at one moment, for whoever watches: any thread but a shard's.
+//! Snapshots of all shards at one moment, taken from any thread but a shard's.
 
 use crate::trace;
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ pub struct ShardEnd {
     pub place: ShardPlace,
     /// Octets that it took at start, by what they are for.
     pub memory: Vec<(&'static str, usize)>,
-    /// It polls without work for as long as it is told, and not never.
+    /// It may poll without work, for a time that can be set.
     pub may_spin: bool,
 }
 

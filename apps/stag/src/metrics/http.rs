@@ -1,6 +1,6 @@
-//! `GET /metrics` and `GET /ready` over HTTP/1.1 (RFC 9112), for Prometheus and for those who
-//! start, stop and watch servers: on threads of its own, with a limit to
-//! everything that a client can use up. No kept library of the registry is smaller than this.
+//! `GET /metrics` and `GET /ready` over HTTP/1.1 (RFC 9112), for Prometheus and for service
+//! managers: on threads of its own, with a limit to everything that a client can use up. No
+//! maintained library of the registry is smaller than this.
 
 use super::text::MEDIA_TYPE;
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 /// Octets of a request, at most.
 const REQUEST_MAX: usize = 8_192;
-/// Clients that are heard at a time. One host has half of the places at most.
+/// Clients that are served at a time. One host has half of the places at most.
 const CLIENTS_MAX: usize = 8;
 /// Time that a client has for its whole request, and again for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ pub struct Pages {
     pub ready: Box<Scrape>,
 }
 
-/// Words that a client is told.
+/// A response to a client.
 struct Page {
     status: &'static str,
     media_type: &'static str,
@@ -89,7 +89,7 @@ impl Places {
     }
 }
 
-/// The place of a client that is being heard; dropping it makes room for another one.
+/// The place of a client that is being served; dropping it makes room for another one.
 struct PlaceGuard {
     places: Places,
     number: u64,
@@ -112,7 +112,7 @@ impl Drop for PlaceGuard {
     }
 }
 
-/// Answers whoever connects to `listener`, until the process ends. Returns the address in use.
+/// Answers connections to `listener`, until the process ends. Returns the address in use.
 ///
 /// # Errors
 /// As starting a thread and asking for a socket's address do.
@@ -131,7 +131,7 @@ pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Result<SocketAddr>
     Ok(at)
 }
 
-/// Hears a client on a thread of its own, unless too many are heard already.
+/// Serves a client on a thread of its own, unless all places are taken.
 fn hear(client: TcpStream, from: SocketAddr, places: &Places, pages: &Arc<Pages>) {
     let client = Arc::new(client);
     let Some(place) = places.take(from.ip().to_canonical(), Arc::clone(&client)) else {
@@ -144,7 +144,7 @@ fn hear(client: TcpStream, from: SocketAddr, places: &Places, pages: &Arc<Pages>
     let pages = Arc::clone(pages);
     // A client that leaves early misses its answer.
     let answer = move || drop(answer(&client, &place, &pages));
-    // Without a thread nobody is heard, and the client sees the end.
+    // If no thread can be started, the connection is closed.
     let _ = thread::Builder::new().name("metrics-client".to_owned()).spawn(answer);
 }
 
@@ -169,7 +169,7 @@ fn answer(mut client: &TcpStream, place: &PlaceGuard, pages: &Pages) -> io::Resu
     client.shutdown(Shutdown::Write)
 }
 
-/// Reads to the empty line behind a request's header. False when that is not in the first
+/// Reads up to the empty line after a request's header. False when that is not in the first
 /// [`REQUEST_MAX`] octets.
 fn read_head(mut client: &TcpStream, request: &mut Vec<u8>) -> io::Result<bool> {
     let until = Instant::now() + PATIENCE;

@@ -1,6 +1,6 @@
-//! Metrics: one row of a table declares each, with its name, its unit, its meaning, and where it
-//! stands in the statistics. From the rows come the text that Prometheus reads (`GET /metrics`,
-//! [`http`]), the way in which shards add up ([`object`]), and the page `docs/metrics.md`.
+//! Metrics: one row of a table declares each, with its name, its unit, its meaning, and its place
+//! in the statistics. The rows define the text that Prometheus reads (`GET /metrics`, [`http`]),
+//! the way in which shards add up ([`object`]), and the page `docs/metrics.md`.
 
 #[cfg(test)]
 mod dashboard;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// A place such as `engine.limits.{limit}`. A part `{label}` stands for any key, which becomes the
-/// value of that label; `{label=a|b}` for these keys; text may stand in front and behind.
+/// value of that label; `{label=a|b}` for these keys; text may precede and follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path(pub &'static str);
 

@@ -1,4 +1,4 @@
-//! Numbers of Linux about this process (proc(5)).
+//! Process metrics from Linux (proc(5)).
 
 use rustix::{
     param::clock_ticks_per_second,

@@ -1,5 +1,5 @@
-//! The ways to watch a server while it runs: their options, and the sockets that are bound before
-//! it starts and answer once it is ready.
+//! Monitoring of a running server: the options, and the sockets, which are bound before it starts
+//! and answer once it is ready.
 
 pub mod options;
 mod refusals;
@@ -31,7 +31,7 @@ use std::{
 /// The port of `GET /metrics`, unless another is given.
 const METRICS_PORT: u16 = 9_464;
 
-/// Sockets that are bound, and that nobody answers yet.
+/// Sockets that are bound, and not answered yet.
 #[derive(Debug)]
 pub struct Bound {
     metrics: Option<TcpListener>,
@@ -55,8 +55,8 @@ pub struct Watched {
 }
 
 impl Bound {
-    /// Binds what `options` ask for. `free_ports` has ports chosen that are free, where the options
-    /// name none; `state_dir` is where the control socket lies unless they say where.
+    /// Binds the sockets that `options` ask for. `free_ports` chooses free ports where the options
+    /// name none; `state_dir` is where the control socket is made unless they say where.
     ///
     /// # Errors
     /// A sentence about what was asked for and cannot be used.
@@ -68,9 +68,9 @@ impl Bound {
         Ok(Self { metrics: metrics(options, free_ports)?, control: control(options, state_dir)? })
     }
 
-    /// Answers from here on, about `shards` and `facts`, for as long as what is returned with the
-    /// addresses lives. `reload` reads the configuration again, if there is one. Of
-    /// refusals that `admission` did not log, the number is told.
+    /// Answers from here on, about `shards` and `facts`, as long as the returned value lives.
+    /// `reload` reads the configuration again, if there is one. Logs the number of refusals that
+    /// `admission` did not log.
     ///
     /// # Errors
     /// A sentence when a thread cannot be started.

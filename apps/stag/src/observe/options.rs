@@ -1,4 +1,4 @@
-//! Options of `stag serve` for those who watch the server.
+//! Options of `stag serve` for monitoring.
 
 use crate::trace::LogFormat;
 use clap::Args;

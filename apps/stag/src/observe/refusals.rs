@@ -1,5 +1,5 @@
-//! Those whom a fabric turns away by itself: the engine does not hear of them, so that what the
-//! fabric counts is looked at now and then, and said.
+//! Peers that a fabric refuses by itself. The engine does not see them, so the fabric's counters
+//! are read now and then, and logged.
 
 use crate::{
     admission::AdmissionTable,

@@ -1,7 +1,6 @@
-//! `stag probe`: which fabrics work here, and what the host offers them.
+//! `stag probe`: the fabrics that work here, and their limits on this host.
 //!
-//! A fabric works when two ends of it met on this host a moment ago and one heard the other;
-//! nothing is believed.
+//! A fabric counts as working only if two ends of it have just exchanged a message on this host.
 
 pub mod options;
 mod ports;

@@ -127,7 +127,7 @@ fn bindings(addresses: &[(TransportKind, SocketAddr)]) -> Vec<Binding> {
             {
                 let netid = kind.netid(at).to_owned();
                 let binding = Binding { program, version, netid, address: universal(at) };
-                // Of several addresses of one transport, the first is told.
+                // Of several addresses of one transport, the first is registered.
                 if !all.iter().any(|other: &Binding| other.names_the_same(&binding)) {
                     all.push(binding);
                 }
@@ -148,7 +148,7 @@ impl TransportKind {
     }
 }
 
-/// An address as rpcbind writes it (RFC 5665 §5.2.3): the port's two octets behind it.
+/// An address as rpcbind writes it (RFC 5665 §5.2.3): the port's two octets follow it.
 fn universal(at: SocketAddr) -> String {
     let [high, low] = at.port().to_be_bytes();
     format!("{}.{high}.{low}", at.ip())

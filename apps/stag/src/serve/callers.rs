@@ -1,4 +1,4 @@
-//! Users that callers act as, by the settings.
+//! User mapping: the users that callers act as, from the settings.
 
 use super::{
     meaningless,
@@ -15,22 +15,22 @@ use stag_nfs::{
     },
 };
 
-/// Facts that decide on callers beside their own flags: from where the server can be reached.
+/// Facts other than their own flags that decide on callers: from where the server can be reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach {
     /// True if all addresses are loopback ones.
     pub is_of_this_host: bool,
     /// True if there is an address, and not shared memory alone.
     pub has_addresses: bool,
-    /// True if nobody said who may connect, nor whom an export's clients act as.
+    /// True if no setting says who may connect, nor as whom an export's clients act.
     pub is_unasked: bool,
 }
 
 /// Decides whom callers act as.
 ///
-/// A server of root that was told nothing takes nobody's word: every caller acts as the anonymous
+/// A server of root without such settings trusts no caller: every caller acts as the anonymous
 /// user. In privileged mode, root of this host may do everything here anyway: it is not squashed
-/// where nobody else can say that he is root.
+/// where no other user can claim to be root.
 pub fn callers(arguments: &ServeOptions, reach: Reach) -> Result<Callers, Error> {
     let is_proven =
         reach.is_of_this_host && !arguments.insecure && admission::first_open_port() >= 1_024;
@@ -65,7 +65,7 @@ fn is_squashing(arguments: &ServeOptions) -> bool {
     !arguments.squash.is_empty() || arguments.anonuid.is_some() || arguments.anongid.is_some()
 }
 
-/// True for a server of root that nobody told whom its callers are.
+/// True for a server of root without settings for its callers.
 fn takes_nobodys_word(arguments: &ServeOptions, reach: Reach) -> bool {
     let is_told = arguments.mode.is_some() || is_squashing(arguments) || !reach.is_unasked;
     geteuid().is_root() && reach.has_addresses && !is_told
@@ -130,7 +130,7 @@ pub fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
 /// Users that a caller can name where all callers act as themselves.
 pub const ANY_OTHER: &str = "any other user";
 
-/// The user that a caller can act as by naming him, beyond the user of this server.
+/// The user that a caller can act as by naming it, beyond the user of this server.
 pub fn named_at_will(plan: &Plan, is_privileged: bool) -> Option<&'static str> {
     match is_privileged {
         true => plan.takes_words().then_some(ANY_OTHER),

@@ -14,7 +14,7 @@ use stag_nfs::{
 };
 use std::{path::Path, thread, time::Duration};
 
-/// Time that a start waits for the mount, which goes on behind it.
+/// Time that a start waits for the mount, which then goes on in the background.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Begins to mount, with the library's threads on the cores that the shards leave free.

@@ -1,6 +1,6 @@
 //! Exports on CephFS, as the command line names them:
-//! `ceph:/PATH?conf=FILE&user=NAME&fs=NAME&node=NAME&snapshots=yes&inodes=N`, with `:ro` behind it.
-//! Options belong to the mount, which all exports share, so each is said once.
+//! `ceph:/PATH?conf=FILE&user=NAME&fs=NAME&node=NAME&snapshots=yes&inodes=N`, optionally with
+//! `:ro`. Options belong to the mount, which all exports share, so each is given once.
 
 use super::options::ServeOptions;
 use crate::{

@@ -1,4 +1,4 @@
-//! Combinations of what was asked for that no server can serve.
+//! Checks for combinations of settings that no server can serve.
 
 use super::{exports::Exported, options::ServeOptions, shards::FabricShards};
 use crate::{Error, address::cannot_listen, cluster, plain};

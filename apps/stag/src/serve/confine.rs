@@ -15,8 +15,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The rights that are taken away, where they are not given back: those of Linux 6.10. Older
-/// kernels take those that they know.
+/// The rights that are taken away unless a rule returns them: those of Linux 6.10. Older kernels
+/// take the ones they know.
 const RIGHTS: ABI = ABI::V5;
 
 /// Directories of the system that a server reads: libraries, settings, the caches of name services,
@@ -95,7 +95,7 @@ fn writable(plan: &Plan, arguments: &ServeOptions) -> Result<Vec<PathBuf>, Error
 }
 
 fn readable(plan: &Plan, arguments: &ServeOptions) -> Vec<PathBuf> {
-    // Those that can be written are named twice. A store in memory copies them.
+    // Writable ones are named twice. A store in memory copies them.
     let exports = plan.exports.iter();
     let mut paths: Vec<PathBuf> = exports.filter_map(|export| export.path.clone()).collect();
     let tls = &arguments.tls;
@@ -174,7 +174,7 @@ mod tests {
                 }
             });
         });
-        // Nobody else is.
+        // The other threads are not confined.
         assert_eq!(fs::read_to_string(path("outside/file")).unwrap(), "secret");
     }
 }

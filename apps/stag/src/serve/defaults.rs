@@ -36,8 +36,8 @@ impl ComputedDefault {
     }
 }
 
-/// Works out the defaults of a server with these options, without starting anything. Those that
-/// need a value that cannot be are left out.
+/// Works out the defaults of a server with these options, without starting anything. Leaves out
+/// defaults that need a value that is missing.
 pub fn computed(
     options: &ServeOptions,
     entries: &[ListenEntry],

@@ -16,7 +16,7 @@ use signal_hook::{
 };
 use std::{io, sync::mpsc::Sender, thread};
 
-/// Tells systemd, where it started the server.
+/// Notifies systemd, if it started the server.
 pub fn tell_systemd(state: &NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
         tracing::warn!(target: "stag", %error, "systemd cannot be told");
@@ -44,7 +44,7 @@ pub fn forward_signals(sender: Sender<Message>, reloads: bool) -> Result<(), Err
     thread::Builder::new().name("signals".to_owned()).spawn(forward).map(drop).map_err(failed)
 }
 
-/// The end of standard input is a signal to stop: whoever started this command is gone.
+/// The end of standard input is a signal to stop: the parent process is gone.
 pub fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
     let wait = move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());

@@ -179,7 +179,7 @@ fn last_component(path: &Path) -> Option<String> {
     path.file_name().and_then(OsStr::to_str).map(str::to_owned)
 }
 
-/// Sentences about exports that lie in each other: what one refuses, another one may allow.
+/// Sentences about nested exports: what one refuses, another one may allow.
 pub fn overlaps(exports: &[Exported]) -> Vec<String> {
     let mut sentences = Vec::new();
     for inner in exports {

@@ -1,6 +1,6 @@
-//! Checks of a plan against this host that a start would fail by later: addresses, sockets, other
-//! processes, and privileges. They bind, ask and open, and leave nothing behind; a server of the
-//! same settings that runs notices nothing.
+//! Checks of a plan against this host for failures that a start would meet later: addresses,
+//! sockets, other processes, and privileges. They bind, connect and open, and undo that; a running
+//! server of the same settings is not affected.
 
 use super::{
     callers, ends, meaningless,
@@ -17,7 +17,7 @@ use stag_fabrics::FabricAddress;
 use stag_verbs::FabricFault;
 use std::{fs, path::Path};
 
-/// Checks `plan`. A check without a start also tells whom it would distrust, as a start does when
+/// Checks `plan`. A check without a start also reports whom it would distrust, as a start does when
 /// it has opened the files.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! A start that is put off by chance (`--start-jitter`): servers that a job starts at once on many
-//! nodes do not all ask the same metadata server, or mount the same cluster, in the same moment.
+//! Random start delay (`--start-jitter`): servers that a job starts at once on many nodes do not
+//! all ask the same metadata server, or mount the same cluster, in the same moment.
 
 use crate::caller::aside;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -20,7 +20,7 @@ pub(super) fn wait(limit: Option<u32>) {
     thread::sleep(pause);
 }
 
-/// The part of so many seconds that a number drawn from all stands for.
+/// The part of `limit` seconds that `drawn` is of all 64-bit numbers.
 fn part_of(limit: u32, drawn: u64) -> Duration {
     let nanos = (u128::from(limit) * 1_000_000_000 * u128::from(drawn)) >> 64;
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -46,7 +46,7 @@ pub fn sizes(limits: &LimitOptions) -> Result<ShardSizes, Error> {
     Ok(sizes)
 }
 
-/// Octets that the server may take, if it is told.
+/// Octets that the server may take, if that is set.
 ///
 /// # Errors
 /// A sentence about a text that is no size.

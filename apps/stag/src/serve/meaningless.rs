@@ -1,4 +1,4 @@
-//! Settings that mean nothing beside the others: each is refused, as it would be without effect.
+//! Settings that have no effect together with the others: each is refused.
 
 use super::{
     options::{ModeOption, ServeOptions},

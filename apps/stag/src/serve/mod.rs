@@ -118,9 +118,9 @@ struct Server {
     plan: Plan,
     /// The peers that may connect.
     admission: Arc<AdmissionTable>,
-    /// Hears when shards rest.
+    /// Notified when shards rest.
     rest: Option<Arc<dyn RestListener>>,
-    /// Hears of devices that are gone.
+    /// Notified of devices that are gone.
     outages: Outages,
     /// SIGHUP reads the file of settings again.
     reloads: bool,
@@ -136,7 +136,7 @@ struct Server {
 pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     // Before anything is opened.
     passed::sockets()?;
-    // The command line behind `stag serve`.
+    // The arguments after `stag serve`.
     let words: Vec<_> = env::args_os().skip(2).collect();
     let settings = settings::merge::<options::ServeOptions>(&words, arguments.config.as_deref())?;
     if arguments.check {
@@ -264,7 +264,7 @@ impl Server {
         let (versions, mut records) = nfs4::versions(&self.plan, source)?;
         let steers = self.plan.steer == options::SteerOption::Address;
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
-        // Each is told once for all shards of a device.
+        // Each is reported once for all shards of a device.
         let mut told = BTreeSet::new();
         for (number, FabricShards { group: mut fabric, cores: places }) in
             fabrics.into_iter().enumerate()
@@ -456,8 +456,8 @@ impl Server {
         Shards::new(self.began, ends, self.outages.clone())
     }
 
-    /// Tells the shards to stop. One that has memory for others stops when these have ended, whose
-    /// calls it carries out until then.
+    /// Asks the shards to stop. One that has memory for others stops after them, as it carries out
+    /// their calls until then.
     fn stop(&self) {
         tell_systemd(&NotifyState::Stopping);
         let ending = self.running.iter().skip(usize::from(self.has_home()));

@@ -1,5 +1,5 @@
-//! Memory that a server needs, against what its process can have: a server that is too large fails
-//! at start, and not under load.
+//! Memory need of a server against the limit of its process: a server that is too large fails at
+//! start, and not under load.
 
 use crate::Error;
 use stag_nfs::store::memory::MemoryConfig;
@@ -15,9 +15,8 @@ pub struct Need {
     pub files: usize,
 }
 
-/// Checks that a need fits into what this process can have, the host's memory or its control
-/// group's limit, and into the octets that it was told to take at most. Gives the sentence that
-/// says need and limit.
+/// Checks that a need fits the limits of this process: the host's memory, its control group's
+/// limit, and the configured maximum. Returns the sentence that states need and limit.
 ///
 /// # Errors
 /// A sentence with the need, the limit, and the way out.

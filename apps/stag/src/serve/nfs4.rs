@@ -71,8 +71,8 @@ impl NfsPlan {
     }
 }
 
-/// Refuses an export whose name lies beneath that of another one: version 4 goes to it through
-/// files of the other, of which none leads there.
+/// Refuses an export whose name is beneath that of another one: version 4 would look it up in the
+/// files of the other, where no path leads to it.
 fn check_paths(exports: &[Exported]) -> Result<(), Error> {
     for Exported { name, .. } in exports {
         let lies_in = |other: &&Exported| {
@@ -98,9 +98,9 @@ fn own(export: &Exported) -> Option<OwnDelegations> {
 /// Exports of whose files version 4 gives delegations, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delegations {
-    /// Those that nobody but this server changes.
+    /// Exports that only this server changes.
     pub exclusive: Vec<String>,
-    /// Those that programs of the host change, too, and that are watched.
+    /// Watched exports, which programs of the host change, too.
     pub watched: Vec<String>,
 }
 

@@ -223,7 +223,7 @@ const LIMITS: &str = "Limits";
 const TIMEOUTS: &str = "Timeouts";
 const IDLE: &str = "Idle";
 
-/// Longest time that a core can be told to look for work, in microseconds.
+/// Longest time that a core can be set to look for work, in microseconds.
 const SPIN_MAX: u64 = 60_000_000;
 
 fn spin(text: &str) -> Result<Spin, String> {

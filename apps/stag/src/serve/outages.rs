@@ -1,5 +1,5 @@
-//! RDMA devices that are gone, or have no port or address at the moment: the log and systemd hear
-//! of them.
+//! RDMA devices that are gone, or have no port or address at the moment: reported to the log and
+//! systemd.
 
 use super::tell_systemd;
 use crate::{Error, metrics::Shards};

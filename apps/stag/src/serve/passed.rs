@@ -1,5 +1,5 @@
-//! Sockets of a service manager (socket activation, sd_listen_fds(3)): the server listens by them
-//! in place of its own, so that connects queue while it is started again.
+//! Sockets passed by a service manager (socket activation, sd_listen_fds(3)): the server listens on
+//! them in place of its own, so that connects queue while it restarts.
 
 use super::{options::SteerOption, shards::FabricShards};
 use crate::Error;

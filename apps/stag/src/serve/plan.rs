@@ -1,5 +1,5 @@
-//! Plan of what to serve and where, checked: every mistake in the command line is found here,
-//! before anything starts.
+//! Plan of a server, checked: every mistake in the command line is found here, before anything
+//! starts.
 
 use super::{
     callers::{self, Reach, callers},
@@ -63,27 +63,27 @@ pub struct Plan {
     pub passed: PassedListeners,
     /// Choice of the core that serves a connection.
     pub steer: SteerOption,
-    /// Callers may come from any port, whoever they can act as.
+    /// Callers may come from any port, regardless of whom they can act as.
     pub insecure: bool,
     /// Callers can act as more than they are, so that their connections have to prove something.
     is_distrustful: bool,
     /// The first setting, if any, that only a server of privileged mode follows.
     pub setting_of_users: Option<String>,
-    /// Users whose processes may connect by shared memory, beside our own and root.
+    /// Users whose processes may connect by shared memory, in addition to our own and root.
     pub shm_allow: Vec<u32>,
     /// Connections on RDMA devices.
     pub link: LinkSettings,
     /// Sizes of each shard.
     pub sizes: ShardSizes,
-    /// Tell clients while they connect what they may send.
+    /// Send CM private data: clients learn while they connect what they may send.
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
     /// Versions of NFS.
     pub nfs: NfsPlan,
-    /// One call in so many is watched from stage to stage.
+    /// Samples one call in this number from stage to stage.
     pub sample: u32,
-    /// Whoever asks is told how long calls take.
+    /// Clients that ask receive the times of their calls' stages.
     pub tells_stages: bool,
     pub stats: Option<PathBuf>,
     /// Register with rpcbind.
@@ -117,7 +117,7 @@ pub enum StorePlan {
         cluster: Option<Cluster>,
         helpers: usize,
     },
-    /// Memory, so many octets; the directory of the control socket, if one was named.
+    /// Memory of `capacity` octets; the directory of the control socket, if one was named.
     Memory { capacity: usize, state_dir: Option<PathBuf> },
 }
 
@@ -341,7 +341,7 @@ impl Plan {
         }
     }
 
-    /// True if any caller acts as a user that he names.
+    /// True if any caller acts as a user of its own choice.
     pub fn takes_words(&self) -> bool {
         let StorePlan::Files { callers, .. } = &self.store else { return true };
         let is_named = |squash: Squash| squash != Squash::All;
@@ -427,9 +427,9 @@ fn connecting(given: Vec<IpNet>, exports: &[ExportEntry]) -> Vec<IpNet> {
     networks
 }
 
-/// The address for TCP beside the first one for RDMA, unless one is given: where a free port is
-/// taken for RDMA, one is taken for TCP, too, so that servers on the same host do not meet. A
-/// link-local address keeps its interface.
+/// The TCP address for the first RDMA one, unless one is given: where a free port is taken for
+/// RDMA, one is taken for TCP, too, so that servers on the same host do not collide. A link-local
+/// address keeps its interface.
 pub fn tcp_beside(first: SocketAddr) -> SocketAddr {
     let mut at = first;
     at.set_port(if first.port() == 0 { 0 } else { TCP_PORT });

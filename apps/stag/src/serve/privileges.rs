@@ -1,5 +1,6 @@
-//! Capabilities of a server's process (capabilities(7)): those that its mode needs. The others go
-//! before there is a second thread, so that no thread has them, and `no_new_privs` keeps them away.
+//! Capabilities of a server's process (capabilities(7)): it keeps the ones its mode needs. The
+//! others are dropped before there is a second thread, so that no thread has them, and
+//! `no_new_privs` keeps them away.
 
 use super::plan::{Plan, StorePlan};
 use rustix::{
@@ -8,7 +9,7 @@ use rustix::{
 };
 use stag_nfs::store::files::CallerMode;
 
-/// The first port that any user may take, as Linux has it unless it is told otherwise.
+/// The first unprivileged port, Linux' default.
 const PORT_OF_ANYBODY: u16 = 1_024;
 
 /// Capabilities that override the permissions of files and quotas: with them, a server of root
@@ -26,7 +27,7 @@ const FILES: CapabilitySet = CapabilitySet::CHOWN
 /// Capabilities to act as other users.
 const USERS: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
-/// Gives up all capabilities but those that `plan` needs. To be called while the process has one
+/// Drops all capabilities but the ones that `plan` needs. To be called while the process has one
 /// thread.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Proofs that each listener asks of those who call there, and the listeners that would let callers
+//! Proofs that each listener requires of its callers, and the listeners through which callers would
 //! get past TLS where it is required.
 
 use super::plan::Plan;

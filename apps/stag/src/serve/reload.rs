@@ -1,5 +1,5 @@
-//! Settings that are read again while the server runs: exports, their clients, and who may connect.
-//! All of a file counts from then on, or nothing of it.
+//! Reload of settings while the server runs: exports, their clients, and who may connect. A file is
+//! applied as a whole or not at all.
 
 use super::{
     callers::distrust,
@@ -182,7 +182,7 @@ pub struct Reloader {
     clients: String,
     /// TLS on TCP, which shards share.
     tls: Option<Arc<ServerTls>>,
-    /// Sentences about exports that lie in each other, which were told.
+    /// Sentences about nested exports that were already reported.
     overlaps: Vec<String>,
     /// Times that shards keep to; none where not all of them took those of the file.
     times: Option<ShardTimes>,

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 struct RestCount {
     settings: Arc<ProcessSettings>,
-    /// Shards that work. Locked while the kernel is told, so that the last one told is right.
+    /// Shards that work. Locked while the kernel is notified, so that the last setting is right.
     working: Mutex<usize>,
 }
 

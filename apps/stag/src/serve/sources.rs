@@ -1,5 +1,5 @@
-//! Stores of a server, as its plan says: the sources that shards open theirs from, and the threads
-//! that wait for file systems.
+//! Stores of a server, by its plan: the sources from which shards open their stores, and the
+//! threads that wait for file systems.
 
 use super::{
     ceph_start,

@@ -1,4 +1,4 @@
-//! The state directory of a server: where it is, and that no client can read it.
+//! State directory of a server: finds it, and makes sure that no client can read it.
 
 use super::{exports::Exported, plan::PlanPurpose};
 use crate::{Error, plain, system::default_state_dir};
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Finds or makes the state directory. What would lie under an export is not made.
+/// Finds or makes the state directory. A directory under an export is not made.
 pub fn state_dir(
     given: Option<&Path>,
     exports: &[Exported],

@@ -1,5 +1,5 @@
-//! The watchdog of systemd (sd_notify(3), WatchdogSec=): it is told that the server lives for as
-//! long as every shard answers, so that a server one of whose loops hangs is started again.
+//! Watchdog of systemd (sd_notify(3), WatchdogSec=): it is notified as long as every shard answers,
+//! so that a server with a hanging shard is restarted.
 
 use super::tell_systemd;
 use crate::{Error, metrics::Shards};
@@ -7,7 +7,7 @@ use sd_notify::NotifyState;
 use stag_engine::control::Command;
 use std::{io, sync::Arc, thread, time::Duration};
 
-/// Tells systemd three times in its interval that `shards` answer, if it asks for that.
+/// Notifies systemd three times in its interval that `shards` answer, if it asks for that.
 ///
 /// # Errors
 /// A sentence when no thread can be started.

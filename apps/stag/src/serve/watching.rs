@@ -1,4 +1,4 @@
-//! Facts of a plan for those who watch the server, and the sockets that they use.
+//! Facts of a plan for monitoring, and the sockets of the monitors.
 
 use super::{
     Addresses,
@@ -61,7 +61,7 @@ fn client(rule: &ClientRule) -> String {
     }
 }
 
-/// Options that somebody gave, as `ro,squash=none,insecure`.
+/// The options that are set, as `ro,squash=none,insecure`.
 fn options(options: &ClientOptions) -> String {
     let ClientOptions { read_only, squash, anon_uid, anon_gid, insecure } = *options;
     let squash = squash.map(|squash| match squash {
@@ -108,7 +108,7 @@ pub fn memory(started: &Started) -> Vec<(&'static str, usize)> {
     [("buffers", buffers.octets), ("receives", receives.octets)].into_iter().chain(files).collect()
 }
 
-/// The place of a shard, which its core is told beside.
+/// The place of a shard, shown next to its core.
 pub fn place(started: &Started) -> ShardPlace {
     let [buffers, _] = &started.budgets;
     ShardPlace {

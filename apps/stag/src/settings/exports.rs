@@ -1,4 +1,4 @@
-//! Tables of a file that no flag can say: exports with their clients, and listeners with cores.
+//! Tables of a file that have no flag: exports with their clients, and listeners with cores.
 
 use super::{
     file::line_of,
@@ -58,7 +58,7 @@ pub enum DelegationRule {
     None,
     /// To read: programs of the host change the files, too, and are watched.
     Watched,
-    /// Of all kinds: nobody but this server changes the files.
+    /// Of all kinds: only this server changes the files.
     Exclusive,
 }
 

@@ -1,4 +1,4 @@
-//! The file: TOML whose keys are flags.
+//! Settings file: TOML whose keys are flags.
 
 use super::{
     exports::{self, ExportEntry, ListenEntry},

@@ -1,11 +1,11 @@
 //! Settings of a server: the flags of its command line, and those of a file in TOML that the
 //! command line overrides.
 //!
-//! A key of the file is a flag's long name, and its value is read as the flag's: whatever the
-//! command line takes, the file takes, with the same sentences for what is wrong. Flags that
-//! `--help` lists under a heading stand in the table of that name, `--credits` under Limits as
-//! `credits` in `[limits]`; where the table says it already, the key is shorter, `level` in `[log]`
-//! for `--log`. Only listeners and exports have tables of their own ([`exports`]).
+//! A key of the file is a flag's long name, and its value is read as the flag's: the file accepts
+//! everything that the command line accepts, with the same error sentences. Flags that `--help`
+//! lists under a heading are in the table of that name, `--credits` under Limits as `credits` in
+//! `[limits]`. Where the table says it already, the key is shorter, `level` in `[log]` for `--log`.
+//! Only listeners and exports have tables of their own ([`exports`]).
 
 mod exports;
 mod file;
@@ -37,8 +37,7 @@ pub struct Merged<A> {
     pub origins: Origins,
 }
 
-/// Reads `words`, the command line behind the name of the subcommand, and `file` behind it, if
-/// there is one.
+/// Reads `words`, the command line after the name of the subcommand, and `file`, if there is one.
 ///
 /// # Errors
 /// A sentence about what is wrong, with the file's name and line where it is there.

@@ -1,5 +1,4 @@
-//! The place that a value comes from: the command line, a line of the file, or nowhere, which is
-//! the default.
+//! Origin of a value: the command line, a line of the file, or the default.
 
 use super::file::FileWord;
 use crate::Error;
@@ -13,7 +12,7 @@ use std::{
 /// The place that a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueOrigin {
-    /// Nobody said it.
+    /// It was not given.
     Default,
     /// The command line.
     Flag,
@@ -67,7 +66,8 @@ impl Origins {
         self.tables.entry(flag).or_insert(line);
     }
 
-    /// Puts a value of `flag` down to the environment variable `name`, unless somebody said it.
+    /// Attributes a value of `flag` to the environment variable `name`, unless a flag or line gave
+    /// it.
     pub fn of_variable(&self, flag: &str, name: &'static str) -> ValueOrigin {
         match self.of_flag(flag) {
             ValueOrigin::Default => ValueOrigin::Variable(name),

@@ -1,4 +1,4 @@
-//! Values of the file: their kinds, and how they would stand on a command line.
+//! Values of the file: their kinds, and their form on a command line.
 
 use std::ops::Range;
 use toml::{
@@ -65,7 +65,7 @@ pub fn word(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// The sentence about a key that nobody knows, with the nearest one that somebody does.
+/// The sentence about an unknown key, with the nearest known one.
 pub fn unknown(key: &str, known: &[String]) -> String {
     let near = known.iter().map(|other| (strsim::damerau_levenshtein(key, other), other));
     match near.min().filter(|(distance, other)| *distance <= 2 || other.contains(key)) {

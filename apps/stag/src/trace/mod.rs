@@ -1,7 +1,7 @@
-//! The log, on standard error: connections and refusals, and what a server says of itself.
+//! Log on standard error: connections and refusals, and the server's own messages.
 //!
 //! Nothing is logged on the path of a call unless the level is trace. A server's threads hand their
-//! lines to a bounded queue ([`queue`]), so that no shard waits for whoever reads them.
+//! lines to a bounded queue ([`queue`]), so that no shard waits for the reader of the log.
 
 mod queue;
 

@@ -1,6 +1,5 @@
-//! Lines of the log on their way to standard error: through a bounded queue, so that a thread that
-//! logs never waits for whoever reads. What does not fit is counted, and said as soon as there is
-//! room.
+//! Queue of log lines to standard error: bounded, so that a thread that logs never waits for the
+//! reader. Lines that do not fit are counted, and the count is logged as soon as there is room.
 
 use crate::{caller::aside, quote};
 use std::{
@@ -67,7 +66,7 @@ pub struct Flush {
 impl Drop for Flush {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // Nobody may read what is written: then what waits is lost, and the process ends.
+        // If standard error is not read, the waiting lines are lost, and the process ends.
         let until = Instant::now() + PARTING;
         let mut is_told = false;
         while !thread.is_finished() && Instant::now() < until {
@@ -120,7 +119,7 @@ fn write(lines: &Receiver<Vec<u8>>) {
 pub struct Line<'a> {
     lines: &'a Lines,
     priority: &'static str,
-    /// The process may end behind it: it does not wait in the queue.
+    /// The process may end right after it, so it does not wait in the queue.
     is_urgent: bool,
 }
 

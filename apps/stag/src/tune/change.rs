@@ -66,7 +66,7 @@ pub fn revert(options: &TuneRevertOptions) -> Result<(), Error> {
     }
 }
 
-/// The words behind a change; none if it was made.
+/// The text after a change; none if it was made.
 fn words(end: &ChangeEnd) -> String {
     match end {
         ChangeEnd::Done => String::new(),

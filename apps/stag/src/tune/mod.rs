@@ -1,4 +1,4 @@
-//! `stag tune`: what on this host stands in the way, and what to type.
+//! `stag tune`: host settings that limit Stag, and the commands to change them.
 
 mod change;
 pub mod options;

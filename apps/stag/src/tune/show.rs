@@ -56,13 +56,13 @@ fn shown(row: &ReportRow) -> String {
     text
 }
 
-/// `words` behind `head`, on lines of 80 columns that begin below each other. A word that is longer
-/// than a line stays whole.
+/// `words` after `head`, on lines of 80 columns with a hanging indent. A word that is longer than a
+/// line stays whole.
 fn wrapped(head: &str, words: &str) -> String {
     broken(head, words, "")
 }
 
-/// The same, with `end` behind each line but the last.
+/// The same, with `end` after each line but the last.
 fn broken(head: &str, words: &str, end: &str) -> String {
     let mut text = String::new();
     let mut line = format!("{head:<INDENT$}");

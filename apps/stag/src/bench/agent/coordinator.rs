@@ -1,5 +1,5 @@
-//! The coordinator of a run on several nodes: it meets their agents, compares clocks, has all begin
-//! at one time, and hears what they measured. A node that dies ends nothing for the others.
+//! Coordinator of a run on several nodes: connects to their agents, compares clocks, starts all at
+//! one time, and collects their results. A node that dies ends nothing for the others.
 
 use super::{
     PORT, token_file, unix_ns,
@@ -34,7 +34,7 @@ const CLOCK_MAX: Duration = Duration::from_secs(5);
 const LEAD: Duration = Duration::from_millis(300);
 /// Time without a word after which a node that measures is given up.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// Time to compare what was written and to remove it, behind the end of a run.
+/// Time after the end of a run to compare and remove the files it wrote.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(120);
 /// Interval at which the coordinator looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
@@ -81,13 +81,13 @@ enum NodeEvent {
 pub struct NodeSecond<'a> {
     /// Its name.
     pub node: &'a str,
-    /// Its figures; none if it told of none.
+    /// Its figures; none if it reported none.
     pub figures: Option<&'a SecondFigures>,
     /// Why it is gone.
     pub gone: Option<&'a str>,
 }
 
-/// Hears of each second of a run: of all nodes together, and of each where there are several.
+/// Receives each second of a run: the sum of all nodes, and each node where there are several.
 pub type HearSecond<'a> = dyn FnMut(&SecondFigures, &[NodeSecond<'_>]) + 'a;
 
 /// The known part of a node's share while a run is made.
@@ -166,7 +166,7 @@ impl Nodes {
         let begun = Instant::now();
         thread::scope(|scope| {
             let mut speakers = Vec::new();
-            // In the order of `places`: it has those that have a line.
+            // In the order of `places`, which has the nodes with a line.
             let lines = self.nodes.iter_mut().filter_map(|node| node.line.as_mut());
             for (number, line) in lines.enumerate() {
                 speakers.extend(line.speaker());
@@ -202,7 +202,7 @@ impl Nodes {
         self.join(&places, shares, known)
     }
 
-    /// Has all nodes connect to the server, and tells them when to begin.
+    /// Makes all nodes connect to the server, and sends them the time to begin.
     fn prepare(
         &mut self,
         places: &[usize],
@@ -268,7 +268,7 @@ impl Nodes {
     }
 }
 
-/// Hears one node until its run is over, or it is gone.
+/// Receives from one node until its run is over, or it is gone.
 fn hear(number: usize, line: &mut ControlLine, first: Duration, to: &Sender<(usize, NodeEvent)>) {
     let (mut patience, mut seconds) = (first, 0_u64);
     loop {
@@ -295,7 +295,7 @@ fn hear(number: usize, line: &mut ControlLine, first: Duration, to: &Sender<(usi
     }
 }
 
-/// Shows the seconds that all nodes told of, but for those that are gone.
+/// Shows the seconds that all nodes have reported, except nodes that are gone.
 fn show_seconds(known: &[NodeShare], shown: &mut usize, live: &mut HearSecond<'_>) {
     loop {
         let mut open = known.iter().filter(|share| share.gone.is_none() && share.outcome.is_none());
@@ -399,8 +399,8 @@ fn compare_clock(line: &mut ControlLine) -> Result<ClockOffset, String> {
     best.ok_or_else(|| "its clock was not looked at".to_owned())
 }
 
-/// Starts the agent of `name` by a command like `ssh`: the host, and what is to run there, are put
-/// behind it, or the host where it has `{}`. The agent has the token on its standard input.
+/// Starts the agent of `name` by a command like `ssh`: the host and the remote command are appended
+/// to it, or replace `{}` in it. The agent reads the token from its standard input.
 fn start_agent(start: &str, name: &str, token: &SharedToken) -> Result<Child, Error> {
     let failed = |why: String| Error::failure(format!("node {name}: '{start}' fails: {why}"));
     let (host, port) = host_and_port(name).map_err(Error::usage)?;
@@ -424,7 +424,7 @@ fn start_agent(start: &str, name: &str, token: &SharedToken) -> Result<Child, Er
     Ok(child)
 }
 
-/// Refuses names that are none, and those that are given twice.
+/// Refuses invalid and repeated names.
 fn check_names(names: &[String]) -> Result<(), Error> {
     if names.len() > NODES_MAX {
         return Err(Error::usage(format!("--nodes takes {NODES_MAX} names at most")));

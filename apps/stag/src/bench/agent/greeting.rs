@@ -1,6 +1,6 @@
-//! Connections to an agent whose ends have not proven yet that they have the token. Several are
-//! greeted at a time, so that silent ones delay no coordinator. When all places are taken, the
-//! oldest connection of the address that has most of them makes room.
+//! Connections to an agent that have not yet proved that they have the token. Several are greeted
+//! at a time, so that silent ones delay no coordinator. When all places are taken, the oldest
+//! connection from the address that has most of them is closed.
 
 use super::wire::{ControlLine, SharedToken};
 use std::{

@@ -1,7 +1,7 @@
-//! `stag bench --agent`: a generator that a coordinator on another host runs.
+//! `stag bench --agent`: load generator that a coordinator on another host runs.
 //!
-//! One coordinator at a time is heard, and one run at a time is made: others wait. A coordinator
-//! that goes away ends its run. A connection without the token keeps no coordinator waiting.
+//! It serves one coordinator and makes one run at a time; others wait. A coordinator that
+//! disconnects ends its run. A connection without the token keeps no coordinator waiting.
 
 mod coordinator;
 mod greeting;
@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_GREETING: Duration = Duration::from_millis(5);
 /// Time that a coordinator may be silent between runs.
 const IDLE_MAX: Duration = Duration::from_secs(3_600);
-/// Time from when an agent is ready to when it is told to begin: others may still be connecting.
+/// Time from an agent's Ready to its start signal: other nodes may still be connecting.
 const BEGIN_MAX: Duration = Duration::from_secs(300);
 
 /// Serves coordinators until a signal comes; one of them with `--once`.
@@ -67,7 +67,7 @@ pub fn serve(arguments: &RunOptions, at: SocketAddr) -> Result<(), Error> {
     hear_all(&listener, &token, &stop, arguments.once)
 }
 
-/// Hears coordinators, one after the other, until a signal comes; a single one if `once`.
+/// Serves coordinators, one after the other, until a signal comes; a single one if `once`.
 fn hear_all(
     listener: &TcpListener,
     token: &SharedToken,
@@ -176,7 +176,7 @@ fn hear(mut line: ControlLine, stop: &Stop) -> Result<u32, String> {
     Ok(runs)
 }
 
-/// Makes one run. Its seconds are told as they end, and are not in the outcome.
+/// Makes one run. Its seconds are sent as they end, and are not in the outcome.
 fn run_once(words: &[String], line: &mut ControlLine, stop: &Stop) -> Result<RunOutcome, Error> {
     let arguments = parse(words)?;
     let url = arguments.url.as_deref().ok_or_else(|| Error::usage("a URL is missing"))?;
@@ -221,7 +221,7 @@ fn run_once(words: &[String], line: &mut ControlLine, stop: &Stop) -> Result<Run
     Ok(outcome)
 }
 
-/// Hears what a coordinator says while a run is made.
+/// Receives messages of the coordinator while a run is made.
 struct Listener<'a> {
     line: &'a mut ControlLine,
     own: &'a Stop,

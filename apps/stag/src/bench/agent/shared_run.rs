@@ -1,4 +1,4 @@
-//! A run that nodes share: what each is told to do, and the table of what each did.
+//! Run that nodes share: the setup of each node, and the table of their results.
 
 use crate::{
     bench::{

@@ -1,9 +1,10 @@
 //! `stag bench --slurm JOB.toml`: one command for all tasks of a Slurm step, whose roles follow
-//! from their ranks. The first ranks serve, the others are agents, and the first of those is also
-//! their coordinator.
+//! from their ranks. The first ranks serve, the others are agents, and the first agent is also the
+//! coordinator.
 //!
-//! Tasks meet in a directory that all nodes have, as a job's working directory is: each says there
-//! where it listens. A task that finds nothing there in time ends, and says for what it waited.
+//! Tasks meet in a directory that all nodes share, such as a job's working directory: each writes
+//! its listen address there. A task that does not find the others in time ends, and says what it
+//! waited for.
 
 use super::{hear_all, wire::SharedToken};
 use crate::{
@@ -30,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Time for a server to end in order.
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// The part of a job file beside the options of a run.
+/// The part of a job file other than the options of a run.
 #[derive(Debug, PartialEq)]
 struct Roles {
     /// Ranks that serve.
@@ -51,7 +52,7 @@ struct Task {
 }
 
 impl Roles {
-    /// Reads them from a job file; the other options are read by whoever makes the run.
+    /// Reads the roles from a job file; the run reads the other options.
     fn parse(text: &str) -> Result<Self, String> {
         let table: Table =
             text.parse().map_err(|error: toml::de::Error| error.message().replace('\n', "; "))?;
@@ -197,7 +198,7 @@ impl Meeting {
         thread::scope(|scope| {
             let own = scope.spawn(|| self.be_agent(stop));
             let run = self.run_all(stop, &token);
-            // An agent that nobody met waits for nobody.
+            // If the run failed, the coordinator may never have connected: stop the own agent.
             if run.is_err() {
                 stop.flag().store(true, std::sync::atomic::Ordering::Relaxed);
             }
@@ -278,7 +279,7 @@ impl Meeting {
     }
 }
 
-/// Tells the servers that the run is over, however it ended.
+/// Signals to the servers that the run is over, on any exit.
 struct Done(PathBuf);
 
 impl Drop for Done {

@@ -1,6 +1,6 @@
-//! The control connection between a coordinator and an agent: JSON objects on lines over TCP, after
-//! each has shown the other that it has the token. The token itself is never sent. What follows is
-//! not encrypted: it is parameters and figures.
+//! Control connection between a coordinator and an agent: JSON objects on lines over TCP, after
+//! each has shown the other that it has the token. The token itself is never sent. The rest,
+//! parameters and figures, is not encrypted.
 
 use crate::{Error, caller::random};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -46,9 +46,9 @@ pub enum CoordinatorWord {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum AgentWord {
-    /// Whoever connected has to show that it has the token.
+    /// The coordinator has to show that it has the token.
     Challenge { schema: String, nonce: String },
-    /// It has it, and so has the agent.
+    /// The coordinator has it, and so has the agent.
     Welcome { proof: String },
     /// The time, in nanoseconds since 1970.
     Clock { unix_ns: u64 },
@@ -56,7 +56,7 @@ pub enum AgentWord {
     Ready,
     /// A second is over.
     Second { figures: Box<SecondFigures> },
-    /// The run is over; its seconds were told before.
+    /// The run is over; its seconds were sent before.
     Over { outcome: Box<RunOutcome> },
     /// Nothing was measured.
     Failed { why: String },
@@ -72,8 +72,8 @@ impl fmt::Debug for SharedToken {
 }
 
 impl SharedToken {
-    /// Reads the token in `file`, which nobody else may read; `-` is the first line of standard
-    /// input.
+    /// Reads the token in `file`, which no other user may be able to read; `-` is the first line of
+    /// standard input.
     pub fn read(file: &Path) -> Result<Self, Error> {
         let shown = file.display();
         let wrong = |why: String| Error::usage(format!("--token-file {shown}: {why}"));

@@ -1,4 +1,4 @@
-//! One file after the other over one connection: got, or put, as a whole or not at all.
+//! File mover: gets or puts one file at a time over one connection, as a whole or not at all.
 
 mod put;
 

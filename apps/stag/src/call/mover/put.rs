@@ -1,4 +1,4 @@
-//! Files that are put: written under another name, compared, and named when they are whole.
+//! Put of files: written under another name, compared, and renamed when they are whole.
 
 use super::{FileMover, Filled, RemotePlace, about, local, mark_of, remote_time};
 use crate::{
@@ -267,7 +267,7 @@ impl FileMover<'_> {
     }
 }
 
-/// The mask of modes that this process has, as proc(5) tells it.
+/// The umask of this process, from proc(5).
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));

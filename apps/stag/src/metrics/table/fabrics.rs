@@ -1,4 +1,4 @@
-//! Metrics of the fabrics: each counts for itself.
+//! Metrics of the fabrics, one set each.
 
 use super::super::{Metric, Unit};
 

@@ -1,4 +1,4 @@
-//! Metrics of the gateway: NFS, MOUNT version 3, and the store behind them.
+//! Metrics of the gateway: NFS, MOUNT version 3, and the store that they serve.
 
 use super::super::{Across, Metric, Unit};
 
