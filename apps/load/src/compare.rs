@@ -61,7 +61,7 @@ pub struct Change {
     pub after: f64,
     /// `after / before - 1`.
     pub change: f64,
-    /// The change lies between these with a confidence of 95 %.
+    /// The 95 % confidence interval of the change.
     pub interval: [f64; 2],
     /// Probability that chance alone ranks the seconds at least as clearly.
     pub p: f64,

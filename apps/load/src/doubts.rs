@@ -1,4 +1,4 @@
-//! Signs that what was measured may be the doing of the generator or of its host (DESIGN D13).
+//! Doubts: signs that the generator or its host distorted the measurement (DESIGN D13).
 
 use crate::{
     latency::Times,
@@ -7,7 +7,7 @@ use crate::{
 
 /// Times a second that a thread may lose its core: the kernel's own threads come a few times.
 const PREEMPTIONS_PER_S: f64 = 10.0;
-/// Microseconds between two turns that are nobody else's than the host's.
+/// Microseconds between two turns that only the host can have caused.
 const GAP_US: f64 = 1_000.0;
 /// Runnable threads for each core: a server of ours and the generator of a run before fill two.
 const LOAD_PER_CORE: f64 = 1.25;

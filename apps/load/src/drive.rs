@@ -250,7 +250,7 @@ impl<P: Provider> Load<P> {
             steps.try_for_each(|step| self.session_step(connection, step, &now, &stop))
         });
         if begun.is_err() {
-            // What is left behind ends with its lease.
+            // Sessions that remain end with their lease.
             let _ = self.end_sessions(now, stop);
         }
         begun

@@ -1,4 +1,4 @@
-//! Results as other tools take them.
+//! Results in the formats of other tools.
 
 use super::{latency::Times, outcome::RunOutcome, workload::Workload};
 use hdrhistogram::{
@@ -14,7 +14,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Steps of a percentile distribution for each halving of what lies beyond.
+/// Steps of a percentile distribution for each halving of the remaining samples.
 const STEPS: u32 = 5;
 
 /// The response times as a percentile distribution (`.hgrm`), in microseconds.

@@ -1,6 +1,6 @@
-//! Round-trip time of a word between two cores of this host while nothing else uses them: the floor
-//! of everything that two cores do together. On a shared host the floor changes within seconds, and
-//! every round trip changes with it.
+//! Latency floor: round-trip time of a word between two cores of this host while nothing else uses
+//! them. Nothing that two cores do together is faster. On a shared host the floor changes within
+//! seconds, and every round trip changes with it.
 
 use crossbeam_utils::CachePadded;
 use statrs::statistics::{Data, Median};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// A promise: so many of all calls are answered in so much time.
+/// A promise: a percentile of the response times is at most a given time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
     /// The percentile, as tables name it.

@@ -1,4 +1,4 @@
-//! Round trips in histograms, and what may be said of them.
+//! Latency histograms of round trips, and the percentiles that enough samples support.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use hdrhistogram::{
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use stag_verbs::Time;
 use std::time::Duration;
 
-/// The longest time that is told apart from longer ones, in nanoseconds.
+/// The longest distinct time, in nanoseconds: longer ones count as this.
 pub const LONGEST: u64 = 60_000_000_000;
 /// Significant digits of a time.
 const DIGITS: u8 = 3;
-/// Samples that have to lie beyond a percentile before it says anything.
+/// Samples that have to be beyond a percentile before it says anything.
 pub const BEYOND: f64 = 10.0;
 /// The percentiles of every table.
 pub const PERCENTILES: [(&str, f64); 6] = [
@@ -41,18 +41,18 @@ pub(crate) const fn elapsed(from: Time, to: Time) -> u64 {
     to.0.saturating_sub(from.0)
 }
 
-/// Returns true if enough of `samples` lie beyond a quantile.
+/// Returns true if enough of `samples` are beyond a quantile.
 pub fn is_supported(samples: u64, quantile: f64) -> bool {
     samples as f64 * (1.0 - quantile) >= BEYOND - 1e-6
 }
 
-/// The time at a quantile in microseconds, when enough samples lie beyond it.
+/// The time at a quantile in microseconds, when enough samples are beyond it.
 pub fn at(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
     is_supported(histogram.len(), quantile)
         .then(|| histogram.value_at_quantile(quantile) as f64 / 1e3)
 }
 
-/// Times, in microseconds. A percentile is none when too few samples lie beyond it.
+/// Times, in microseconds. A percentile is none when too few samples are beyond it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// Number of samples.

@@ -1,9 +1,10 @@
-//! The load generator for ONC RPC services, and its results.
+//! Load generator for ONC RPC services, and its results.
 //!
 //! A [`Load`] makes calls over one fabric on one core: in a *closed* loop each call follows an
-//! earlier one, in an *open* loop each has its time, which a slow server does not move. Beside the
-//! time that a call takes (*service*) stands the time since it was meant to go out (*response*):
-//! they differ when a call had to wait for its turn. The generator watches itself (*lag*).
+//! earlier one, in an *open* loop each has its time, which a slow server does not move. Two times
+//! are recorded: from when a call goes out (*service*), and from when it was meant to go out
+//! (*response*). They differ when a call had to wait for its turn. The generator watches itself
+//! (*lag*).
 #![forbid(unsafe_code)]
 
 pub mod compare;

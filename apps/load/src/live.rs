@@ -17,7 +17,7 @@ pub struct LivePoint {
     /// Replies in it.
     pub calls: u64,
     /// The 99th percentile of its response times in microseconds; the longest one where fewer than
-    /// ten samples lie beyond.
+    /// ten samples are beyond.
     pub p99_us: f64,
 }
 

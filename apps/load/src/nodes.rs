@@ -1,6 +1,6 @@
-//! Results of generators on several nodes, joined: histograms are added bucket by bucket, and
+//! Joined results of generators on several nodes: histograms are added bucket by bucket, and
 //! seconds by their number, so that nothing is lost or averaged. A node that died counts with the
-//! seconds that it told of, and is named.
+//! seconds that it reported, and is named.
 
 mod gaps;
 
@@ -33,16 +33,16 @@ pub struct NodeResult {
     pub node: String,
     /// Its clock.
     pub clock: ClockOffset,
-    /// Why it is missing from some second on; none when it told everything.
+    /// Reason why it is missing from some second on; none when it reported everything.
     pub died: Option<String>,
-    /// Its measurements. Of a node that died, the seconds that it told of.
+    /// Its measurements. Of a node that died, the seconds that it reported.
     pub outcome: RunOutcome,
 }
 
 /// A run of several nodes, as it is written to a file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodesRun {
-    /// Nodes that did not tell everything, by name.
+    /// Nodes that did not report everything, by name.
     pub missing: Vec<String>,
     /// Each node's share.
     pub nodes: Vec<NodeResult>,
@@ -63,7 +63,7 @@ impl NodesRun {
     }
 }
 
-/// The share of a node that died, made of the seconds that it told of.
+/// The share of a node that died, made of the seconds that it reported.
 ///
 /// # Errors
 /// A sentence about a second that cannot be read.
@@ -271,7 +271,7 @@ fn client(nodes: &[NodeResult]) -> Result<ClientSide, String> {
         doubts.extend(outcome.client.doubts.iter().map(|doubt| format!("{node}: {doubt}")));
     }
     let pinned = |node: &NodeResult| match node.died {
-        // Nobody knows, and it is missing anyway.
+        // Unknown, and it is missing anyway.
         Some(_) => node.outcome.setup.cores,
         None => node.outcome.client.pinned,
     };

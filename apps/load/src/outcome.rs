@@ -15,7 +15,7 @@ use stag_tuning::HostDigest;
 /// The form of a result. A member that changes its meaning changes this; one that comes does not.
 pub const SCHEMA: &str = "stag-bench/1";
 
-/// Outages that notes tell of one by one.
+/// Outages that notes list one by one.
 const OUTAGES_SAID: usize = 5;
 
 /// Parameters of a run.
@@ -160,7 +160,7 @@ pub struct Outage {
     pub lasted_s: f64,
 }
 
-/// Replies around an outage, or around several that lie close together: the gap, to be drawn.
+/// Replies around an outage, or around several close ones: the gap, to be drawn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutageGap {
     /// Seconds from when measuring began to the first step.
@@ -189,7 +189,7 @@ pub struct RunOutcome {
     pub began_unix_s: f64,
     /// Parameters of a run.
     pub setup: RunSetup,
-    /// The version of RPC-over-RDMA that was spoken; none over TCP, and when nobody answered.
+    /// The version of RPC-over-RDMA in use; none over TCP, and when no server answered.
     #[serde(default)]
     pub rdma_version: Option<u32>,
     /// Host of the run.
@@ -202,7 +202,7 @@ pub struct RunOutcome {
     pub failed: u64,
     /// Description of the first failure.
     pub failure: Option<String>,
-    /// The time of the failure behind which no call was made: seconds from when measuring began,
+    /// The time of the failure after which no call was made: seconds from when measuring began,
     /// below 0 in the warm-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up_s: Option<f64>,
@@ -240,7 +240,7 @@ pub struct RunOutcome {
     /// Cores that the server's process kept busy, where it was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_cores: Option<f64>,
-    /// Outages, of a run that goes on behind them.
+    /// Outages, of a run that goes on after them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outages: Vec<Outage>,
     /// Replies around the first outages; none of several hosts together.

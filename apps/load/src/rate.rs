@@ -12,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 /// Calls whose round trips are not counted: what happens once happens in them.
 const WARM_UP: u64 = 20;
 
-/// Round trips. A percentile is none when too few samples lie beyond it.
+/// Round trips. A percentile is none when too few samples are beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RoundTrips {
     /// Number of samples.

@@ -1,4 +1,4 @@
-//! Schedule of the calls of an open loop, independent of what the server does.
+//! Schedule of the calls of an open loop, independent of the server's speed.
 
 use stag_verbs::Time;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub enum Arrivals {
     Uniform,
     /// As independent callers come: exponential, from the seed.
     Poisson,
-    /// So many at once, and then none for as long as they would have taken.
+    /// This many at once, and then none for as long as they would have taken.
     Burst(u32),
 }
 
@@ -118,7 +118,7 @@ pub struct Schedule {
     start: Time,
     /// Nanoseconds between calls, on average.
     mean: f64,
-    /// Nanoseconds behind `start` of the next call.
+    /// Nanoseconds from `start` to the next call.
     at: f64,
     /// Calls taken, for a uniform schedule, which multiplies instead of adding up roundings.
     taken: u64,
@@ -175,7 +175,7 @@ impl Schedule {
         self.start + Duration::from_nanos(self.at as u64)
     }
 
-    /// About when the call that is `calls` behind the next one is meant to go out.
+    /// About when the call that is `calls` after the next one is meant to go out.
     pub(super) fn after(&self, calls: u64) -> Time {
         Time(self.next().0.saturating_add((calls as f64 * self.mean) as u64))
     }
@@ -185,7 +185,7 @@ impl Schedule {
         (end.since(first).as_nanos() as f64 / self.mean).round() as u64
     }
 
-    /// Goes on to the call behind the next one.
+    /// Advances to the call after the next one.
     pub fn advance(&mut self) {
         self.taken += 1;
         self.at = match self.arrivals {

@@ -1,5 +1,5 @@
-//! Time that calls spend in each stage of their way: at the generator, and at the server if the
-//! server can be asked.
+//! Stage times: the time that calls spend in each stage, at the generator, and at the server if it
+//! can be asked.
 
 use crate::latency::{Times, histogram, nanos};
 use hdrhistogram::Histogram;
@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, time::Duration};
 /// Stage times of the calls of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stages {
-    /// One call in so many was watched by the generator.
+    /// The generator sampled one call in this number.
     pub every: u32,
     /// At the generator, in the order of a call's way: queue, emit, send, reply, verify. They add
     /// up to the response time.
@@ -25,7 +25,7 @@ pub struct Stages {
 /// Stage times that servers reported for the duration of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerStages {
-    /// One call in so many was watched there.
+    /// The server sampled one call in this number.
     pub every: u32,
     /// Shards that the run's connections reached; their times are put together.
     pub shards: usize,
@@ -114,7 +114,7 @@ impl ClientStages {
     }
 }
 
-/// Watches one call in so many of a generator.
+/// Samples one call in a number, at a generator.
 #[derive(Debug)]
 pub(super) struct Watcher {
     sampling: Sampling,
@@ -135,7 +135,7 @@ struct Mark {
 }
 
 impl Watcher {
-    /// For so many places.
+    /// For this number of places.
     pub(super) fn new(sampling: Sampling, places: usize) -> Self {
         Self {
             sampling,

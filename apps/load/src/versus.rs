@@ -1,12 +1,12 @@
-//! Two servers measured in turns: whether the second is slower than the first, by the rounds in
-//! which both were measured.
+//! Comparison of two servers measured in turns: whether the second is slower than the first, by the
+//! rounds in which both were measured.
 //!
 //! A shared host changes its state within seconds, so figures that were taken one after the other
-//! may tell more of the host than of the servers. Here each round gives one ratio of each quantity,
-//! of two runs that follow each other. A quantity is worse when the middle of its ratios is worse
-//! by more than the noise threshold *and* the ratios rank so that chance hardly explains it
-//! (Wilcoxon's signed-rank test, two-sided, exact). Rounds in which the host's floor moved, or
-//! nothing was answered, are left out.
+//! may say more about the host than about the servers. Here each round gives one ratio of each
+//! quantity, of two runs that follow each other. A quantity is worse when the middle of its ratios
+//! is worse by more than the noise threshold *and* the ratios rank so that chance hardly explains
+//! it (Wilcoxon's signed-rank test, two-sided, exact). Rounds in which the host's floor moved, or
+//! no call was answered, are left out.
 
 use crate::{
     compare::{Rules, Verdict},

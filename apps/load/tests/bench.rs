@@ -59,7 +59,7 @@ fn the_warm_up_is_handed_over_without_a_pause() {
     let measured = sum(&seconds);
     assert_eq!((measured.calls, measured.failed, measured.octets), (10_000, 0, 2_000_000));
     assert_eq!(measured.service.len(), 10_000);
-    // The first call that counts goes out while three of the warm-up are under way: it has no
+    // The first call that counts goes out while three of the warm-up are outstanding: it has no
     // better time than the others.
     let (began, ended) = world.load.generator().measured();
     assert_eq!(began, Time(from));
@@ -92,7 +92,7 @@ fn calls_for_which_there_is_no_time_are_counted_with_what_they_waited() {
     );
 }
 
-/// The server is gone at 1.2 s of 2 s: 480 of 800 calls were due before it, and 320 behind it.
+/// The server is gone at 1.2 s of 2 s: 480 of 800 calls were due before that, and 320 after.
 #[test]
 fn calls_that_are_due_when_the_server_is_gone_are_counted() {
     for connections in [1, 3] {

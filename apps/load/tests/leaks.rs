@@ -30,8 +30,8 @@ fn held() -> (usize, usize) {
     (descriptors, maps.lines().filter(is_of_file).count())
 }
 
-/// One storm after the other over the same two shards: the second leaves as much behind as the
-/// first, which is nothing but what the two keep for each other.
+/// One storm after the other over the same two shards: the second leaves as much as the first,
+/// which is nothing but what the two keep for each other.
 fn real<P: Provider>(
     make: impl Fn(Limits) -> P,
     at: &P::Address,

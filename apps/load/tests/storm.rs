@@ -48,7 +48,7 @@ fn connections_of_an_open_loop_have_their_times() {
         (1_000, 1_000, 0)
     );
     assert!(measured.response.max() < 10 * MILLI);
-    // One connection at a time cannot do so many: what waits for its turn counts.
+    // One connection at a time cannot do this many: the waiting ones count.
     let mut world = World::new(&storm(1), Faults { delay: 2_000_000..3_000_000, ..Faults::DELAYS });
     let start = world.now;
     let pace = Pace::Open(Schedule::new(start, 500.0, Arrivals::Uniform, 1, SchedulePart::ALL));

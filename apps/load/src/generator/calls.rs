@@ -1,4 +1,4 @@
-//! Calls that are due: made, or counted when nobody can make them.
+//! Due calls: made, or counted as unsent when they cannot be made.
 
 use super::{CallSlot, Generator, GeneratorPhase, unsent};
 use crate::{latency::nanos, schedule::Pace, workload::Ask};

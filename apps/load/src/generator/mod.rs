@@ -1,9 +1,9 @@
-//! The app that makes the calls of a run, and writes down how long each took.
+//! Generator: the app that makes the calls of a run, and records the time of each.
 //!
-//! A turn reads no clock: it is given the time, which is later than everything that the pass before
-//! it read and earlier than everything that the pass behind it sends. So a round trip lasts from
-//! before the call is written to after its reply was read and compared (DESIGN D13). Nothing is
-//! allocated for a call.
+//! A turn reads no clock. The time it is given is later than everything that the pass before it
+//! read and earlier than everything that the pass after it sends. So a round trip lasts from before
+//! the call is written to after its reply was read and compared (DESIGN D13). Nothing is allocated
+//! for a call.
 
 mod calls;
 mod outage;
@@ -207,7 +207,7 @@ impl Generator {
         (self.last, self.room_at, self.last_reply) = (now, now, span.from);
     }
 
-    /// No call is meant for a later time than this; those under way are waited for.
+    /// No call is meant for a later time than this; outstanding calls are awaited.
     pub fn stop(&mut self, now: Time) {
         self.span.until = self.span.until.min(now);
     }
@@ -382,14 +382,14 @@ impl Generator {
             && self.watch.gave_up.is_some()
             && self.phase != GeneratorPhase::Over
         {
-            // Nobody waits for connections that are being made.
+            // Connections that are being made are not awaited.
             self.second.1.failed += storm.under_way() as u64;
             self.phase = GeneratorPhase::Over;
         }
     }
 
-    /// Makes no more calls, because none can succeed. Those that are due until the end are counted;
-    /// replies to those under way are waited for.
+    /// Makes no more calls, because none can succeed. Calls that are due until the end are counted;
+    /// replies to outstanding calls are awaited.
     fn give_up(&mut self, now: Time) {
         if matches!(self.phase, GeneratorPhase::Running | GeneratorPhase::AwaitReplies)
             && self.watch.gave_up.is_none()
@@ -417,8 +417,8 @@ impl App for Generator {
 
     fn report(&self) {}
 
-    /// Calls that time makes due are made in a turn, in front of the pass that takes
-    /// them away; in a pass there is nothing to do but to hear.
+    /// Due calls are made in a turn, before the pass that sends them; the pass itself only
+    /// receives.
     fn wants_idle_passes(&self) -> bool {
         false
     }

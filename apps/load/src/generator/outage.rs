@@ -1,5 +1,5 @@
-//! Outages: connections that were lost and made again, how long nothing was answered, and the
-//! replies over time.
+//! Outages: connections that were lost and made again, the time without an answer, and the replies
+//! over time.
 
 use super::Generator;
 use stag_verbs::Time;
@@ -62,7 +62,7 @@ impl ReplySeries {
     }
 }
 
-/// Losses of connections, when the run goes on behind them.
+/// Losses of connections, when the run goes on after them.
 #[derive(Debug, Default)]
 pub(super) struct Outages {
     /// Connections are made again: a loss does not end the run.
@@ -83,7 +83,7 @@ impl Outages {
         self.open.get_or_insert(now);
     }
 
-    /// So many calls were answered, `at` nanoseconds after measuring began: an outage, if there is
+    /// `count` calls were answered, `at` nanoseconds after measuring began: an outage, if there is
     /// one, is over.
     #[inline]
     pub(super) fn answer(&mut self, now: Time, at: u64, count: u64) {

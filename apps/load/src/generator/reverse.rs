@@ -1,8 +1,7 @@
-//! Being called: the client's part of [`Workload::Reverse`](crate::Workload::Reverse).
+//! Reverse calls: the client's part of [`Workload::Reverse`](crate::Workload::Reverse).
 //!
-//! The server makes the calls that are measured (RFC 8167), and tells with each how long the one
-//! before it took ([`stag_echo::driver`]). Here they are compared, answered and counted, and told
-//! when to end.
+//! The server makes the measured calls (RFC 8167), and reports with each the time of the one before
+//! it ([`stag_echo::driver`]). Here they are compared, answered and counted, and asked to end.
 
 use super::{Generator, GeneratorPhase};
 use crate::workload::Maker;
@@ -71,8 +70,8 @@ impl Laps {
 const NO_PLACE: Error = Error::Nonsense("the server calls on a place that it was not given");
 
 impl Generator {
-    /// Asks the server to call over each connection, behind a NULL; notices when it has to end, and
-    /// when it does not call. How many calls were made for it.
+    /// Asks the server to call over each connection, after a NULL; notices when it has to end, and
+    /// when it does not call. Returns the number of calls made for it.
     pub(super) fn ask_for_laps(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
         let Some(laps) = &mut self.laps else { return 0 };
         if matches!(self.phase, GeneratorPhase::AwaitStart | GeneratorPhase::Over) {

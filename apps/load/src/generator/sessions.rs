@@ -1,7 +1,7 @@
 //! Sessions of NFS version 4.1 (RFC 8881 §2.10): one for each connection, each of a client of its
 //! own, as if every connection came from another host.
 //!
-//! They are made before the first call that counts and ended behind the last one. A place for a
+//! They are made before the first call that counts and ended after the last one. A place for a
 //! call is a slot of its connection's session.
 
 use super::{ASKED_OF_SESSION, Generator};
@@ -16,7 +16,7 @@ use stag_protocol::{
 };
 use stag_rpc::accepted;
 
-/// Octets of a request and a reply beside their payload.
+/// Octets of a request and a reply in addition to their payload.
 const AROUND_LEN: u32 = 8_192;
 /// Octets of the longest results of a step.
 const RESULTS_LEN_MAX: usize = 2_048;
@@ -61,13 +61,13 @@ pub(super) struct Sessions {
     sequences: Box<[u32]>,
     /// Name of the run: client owners begin with it.
     run: [u8; 16],
-    /// The step under way: its connection.
+    /// The outstanding step and its connection.
     step: Option<(usize, SessionStep)>,
     ended: Option<Result<(), Error>>,
 }
 
 impl Sessions {
-    /// Sessions that are to be made for `connections` with so many places for calls together.
+    /// Sessions to be made for `connections`, with `places` places for calls together.
     pub(super) fn new(connections: usize, places: usize) -> Self {
         Self {
             sessions: vec![LoadSession::default(); connections].into_boxed_slice(),

@@ -80,8 +80,8 @@ impl Storm {
 }
 
 impl Generator {
-    /// Goes on with connections: those that stand are called over, the places of those that have
-    /// ended are free. How many.
+    /// Advances connections: calls over the new ones, and frees the places of the ended ones.
+    /// Returns their number.
     pub(super) fn storm_on(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
         let mut count = 0;
         while let Some(index) = self.storm.as_mut().and_then(Storm::take_up) {

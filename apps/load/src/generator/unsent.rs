@@ -1,5 +1,5 @@
-//! Calls of an open loop that are due and never made: they are counted, and among the response
-//! times with what they waited.
+//! Unsent calls: due calls of an open loop that were never made. They are counted, and their
+//! waiting time is among the response times.
 //!
 //! Without them a server that dies looks as fast as it was while it lived (coordinated omission).
 
@@ -8,8 +8,7 @@ use crate::{
     schedule::{RunSpan, Schedule},
 };
 
-/// Calls that are looked at one by one. Of those behind them the number and the times follow from
-/// the rate.
+/// Calls that are recorded one by one. The number and the times of the rest follow from the rate.
 const SINGLY_MAX: u32 = 1 << 20;
 /// Groups, each with one time, of the calls that are not looked at one by one.
 const GROUPS: u64 = 1_000;
@@ -46,7 +45,7 @@ pub(super) fn leave(
     for group in 0..GROUPS {
         let part =
             |groups: u64| (u128::from(rest) * u128::from(groups) / u128::from(GROUPS)) as u64;
-        // In the middle of those that it stands for.
+        // The middle of the group's calls.
         let waits = nanos(end.since(first)) / (2 * GROUPS) * (2 * (GROUPS - group) - 1);
         record.response.saturating_record_n(waits, part(group + 1) - part(group));
     }

@@ -1,9 +1,9 @@
-//! A chart as SVG, twice: for a page and for a phone. Labels never lie over each other; the legend
-//! is text of the page.
+//! A chart as SVG, twice: for a page and for a phone. Labels never overlap; the legend is text of
+//! the page.
 
 use std::{fmt::Write, ops::RangeInclusive};
 
-/// Lines that are told apart by colours of their own; more have colours in order.
+/// Lines that have colours of their own; with more lines, colours follow their order.
 pub(super) const COLOURS: usize = 6;
 /// Points of a line that are marked, at most.
 const MARKED: usize = 40;
@@ -55,7 +55,7 @@ impl Point {
     }
 }
 
-/// An axis, with where its values lie.
+/// An axis, with the positions of its values.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub title: &'static str,
@@ -131,7 +131,7 @@ impl Axis {
         Self { title, ticks, range: (low, low + span), is_log: false }
     }
 
-    /// Percentiles, by how many samples one lies beyond: 1, 2, 10, 100 …
+    /// Percentiles, by the number of samples per sample beyond: 1, 2, 10, 100 …
     pub fn nines(values: impl Iterator<Item = f64>) -> Self {
         let (_, most) = bounds(values);
         let percent = |beyond: f64| match beyond {
@@ -222,7 +222,7 @@ pub(super) fn plain(text: &str) -> String {
 pub struct Colour {
     /// Its place among the colours.
     pub place: usize,
-    /// Colours that have to be told apart.
+    /// Number of colours that have to differ.
     pub count: usize,
 }
 
@@ -236,8 +236,7 @@ fn colour(colour: Colour) -> String {
     format!("hsl({:.0} 65% 50%)", 250.0 - 250.0 * place as f64 / (count - 1) as f64)
 }
 
-/// The labels for which there is room, none over another: where their middles lie, and which they
-/// are.
+/// The labels for which there is room, without overlap, each with the position of its middle.
 fn placed<'a>(
     labels: impl Iterator<Item = (f64, &'a str)>,
     text: f64,

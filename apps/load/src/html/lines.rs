@@ -1,4 +1,4 @@
-//! Selection of the charts that show results, and the lines in them.
+//! Selection of the charts of a page, and of the lines in them.
 
 use super::chart::{Axis, Chart, Colour, Line, Point, grouped, number};
 use crate::{
@@ -26,7 +26,7 @@ pub(super) fn charts(outcomes: &[RunOutcome], names: &[String]) -> Result<Vec<Ch
     Ok(charts.chain(gaps(outcomes, names)).collect())
 }
 
-/// Points of a histogram: 1 in so many is beyond, and the time.
+/// Points of a histogram: x means that one in x samples is beyond, y is the time.
 fn distribution(histogram: &Histogram<u64>) -> Vec<Point> {
     if histogram.is_empty() {
         return Vec::new();
@@ -260,8 +260,8 @@ fn offered(outcome: &RunOutcome) -> f64 {
     setup.rate.unwrap_or((setup.connections * setup.depth) as f64)
 }
 
-/// True if a run made the calls it was meant to. The number that Poisson times bring varies by
-/// chance; one call may lie at either end.
+/// True if a run made the calls it was meant to. The number of calls at Poisson times varies by
+/// chance; one more or less may be at either end.
 fn is_kept(outcome: &RunOutcome) -> bool {
     let Some(rate) = outcome.setup.rate else { return outcome.unsent == 0 };
     let meant = rate * outcome.elapsed_s;

@@ -1,5 +1,4 @@
-//! One page that shows results: charts as inline SVG, without scripts and without anything from
-//! elsewhere.
+//! Results as one HTML page: charts as inline SVG, without scripts and without external files.
 
 mod chart;
 mod lines;
@@ -13,7 +12,7 @@ const STYLE: &str = include_str!("style.css");
 /// Nothing is loaded and nothing runs, whatever a name in a result says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// Lists the properties that tell runs from each other, in the order of their display.
+/// Lists the properties that distinguish runs, in the order of their display.
 fn parts(outcome: &RunOutcome) -> [String; 8] {
     let setup = &outcome.setup;
     let count =

@@ -7,12 +7,12 @@ use crate::{
 
 /// Steps of a joined gap at most: more are none of ours.
 const STEPS_MAX: u64 = 10_000;
-/// Part of a step by which a time in seconds may be beside a step's.
+/// Part of a step by which a time in seconds may differ from a step's.
 const BESIDE: f64 = 0.01;
 
-/// The gaps of all nodes, joined: each spans what every node shows around an outage that every one
-/// of them met. Beside that the replies of some are known by the second only, so that no gap is
-/// drawn there.
+/// The gaps of all nodes, joined: each spans what every node shows around an outage that all of
+/// them met. Outside of it the replies of some nodes are known by the second only, so that no gap
+/// is drawn there.
 pub(super) fn joined<'a>(outcomes: impl Iterator<Item = &'a RunOutcome>) -> Vec<OutageGap> {
     // No node of ours has more.
     let all = outcomes.map(|outcome| outcome.gaps.iter().take(GAPS).cloned().collect());

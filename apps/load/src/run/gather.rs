@@ -1,4 +1,4 @@
-//! Figures of all threads, joined second by second.
+//! Gathers the figures of all threads, second by second.
 
 use super::{
     Measured, RunError,
@@ -21,9 +21,9 @@ use std::{collections::BTreeMap, sync::mpsc::Receiver};
 pub(super) struct Gathered {
     all: CallRecord,
     seconds: Vec<SecondFigures>,
-    /// Seconds that not every thread has told of.
+    /// Seconds that not every thread has reported.
     open: BTreeMap<u64, CallRecord>,
-    /// The next second that each thread tells of.
+    /// The next second that each thread reports.
     next: Vec<u64>,
     reports: Vec<Option<WorkerReport>>,
     ticks: [Option<Ticks>; 2],
@@ -79,7 +79,7 @@ impl Gathered {
         }
     }
 
-    /// Closes the seconds that every thread told of.
+    /// Closes the seconds that every thread has reported.
     fn close(&mut self, live: &mut dyn FnMut(&SecondFigures)) {
         let known = self.next.iter().copied().min().unwrap_or(0);
         while let Some(entry) = self.open.first_entry().filter(|entry| *entry.key() < known) {
@@ -186,7 +186,7 @@ const GAP_STEPS: u64 = 200;
 /// Nanoseconds that are shown on both sides of an outage: half of it, within these.
 const BESIDE: (f64, f64) = (0.25e9, 5e9);
 
-/// Returns the replies of all threads around each outage; those that overlap are one gap.
+/// Returns the replies of all threads around each outage; gaps that overlap become one.
 fn gaps(outages: &[Outage], replies: &[&ReplySeries], elapsed_s: f64) -> Vec<OutageGap> {
     let end = (elapsed_s * 1e9) as u64;
     let mut spans: Vec<(u64, u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! One run: a thread with a generator for each core, and one that gathers what they measure.
+//! One run: a thread with a generator for each core, and one that gathers their figures.
 
 mod gather;
 mod host;
@@ -25,7 +25,7 @@ use std::{
 };
 use worker::{Crew, Worker, WorkerMessage};
 
-/// From when all are connected to the first call, of a run for which nobody else waits.
+/// Time from when all are connected to the first call, of a run on this node alone.
 pub const LEAD: Duration = Duration::from_millis(5);
 
 /// A run that is to be made.
@@ -71,7 +71,7 @@ pub enum RunError {
     Ended,
     /// A thread panicked.
     Panicked,
-    /// Whoever was to say when it begins did not.
+    /// The caller withheld the start.
     Unwanted,
 }
 
@@ -100,8 +100,8 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {}
 
 impl RunPlan {
-    /// Measures until the end, or until the run is stopped. `live` hears of each second when it is
-    /// over.
+    /// Measures until the end, or until the run is stopped. `live` is called with each second when
+    /// it is over.
     ///
     /// # Errors
     /// Nothing was measured.

@@ -45,7 +45,7 @@ pub(super) struct WorkerReport {
     pub(super) version: Option<u32>,
     pub(super) stages: Option<Box<Watched>>,
     pub(super) outages: Vec<(Time, Time)>,
-    /// Replies over time, of a run that goes on behind outages.
+    /// Replies over time, of a run that goes on after outages.
     pub(super) replies: Option<ReplySeries>,
 }
 
@@ -138,7 +138,7 @@ impl WorkerSeat {
         };
         let asked = self.ask(&mut load);
         let _ = self.to.send(WorkerMessage::Ready(Ok(())));
-        // Nobody starts it when another one cannot connect.
+        // It is not started when another one cannot connect.
         let Ok(start) = self.start.recv() else { return };
         let (pace, span) = self.pace(start);
         let before = host::preemptions();
@@ -153,7 +153,7 @@ impl WorkerSeat {
         );
         let stages = asked.map(|before| self.watched(&mut load, before));
         if load.generator().failure().is_none() {
-            // What is left behind ends with its lease.
+            // Sessions that remain end with their lease.
             let _ = load.end_sessions(|| self.clock.now(), || false);
         }
         let generator = load.generator();

@@ -1,4 +1,4 @@
-//! Which call comes next.
+//! Choice of the next call.
 
 use super::{NAMES, Workload, maker::Maker};
 use crate::schedule::Random;

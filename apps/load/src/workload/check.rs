@@ -1,4 +1,4 @@
-//! Comparison of a reply with the one that its call should have.
+//! Check of a reply against the one that its call should have.
 
 use super::{ask::Ask, block, maker::Maker};
 use stag_client::Error;
@@ -84,7 +84,7 @@ impl Maker {
         results.finish().map_err(Error::Garbled)
     }
 
-    /// Octets of payload are those that they should be.
+    /// Checks that octets of payload are as expected.
     pub fn same(&self, octets: &[u8], expected: &[u8]) -> Result<(), Error> {
         if octets.len() != expected.len() {
             return Err(Error::Nonsense("the payload is shorter than what was asked for"));

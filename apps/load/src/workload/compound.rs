@@ -134,7 +134,7 @@ impl Maker {
         call.write(cx, self.timeout, token, |writer| emit(writer, requests)).ok()
     }
 
-    /// A COMPOUND for the user, with results of so many octets.
+    /// A COMPOUND for the user, with results of at most `results_max` octets.
     pub fn compound_call(&self, results_max: usize) -> RawCall<'static> {
         let credential = Credential::Sys(self.user);
         let called = RawCall::new(v3::PROGRAM, v4::VERSION, v4::COMPOUND);
@@ -237,7 +237,7 @@ fn known(raw: RawAttributes<'_>) -> Result<(), Error> {
     raw.values().map(|_| ()).map_err(|fault| Error::Nfs4(fault.status()))
 }
 
-/// Reads what stands behind the LOOKUP or OPEN of a file: its handle, its attributes, and CLOSE.
+/// Reads the results after the LOOKUP or OPEN of a file: its handle, its attributes, and CLOSE.
 fn found(ask: Ask, reply: &mut CompoundReply<'_>) -> Result<(), Error> {
     let Answer::GetFh(Ok(_)) = succeeded(reply)? else { return Err(OTHER) };
     let Answer::GetAttr(Ok(raw)) = succeeded(reply)? else { return Err(OTHER) };

@@ -34,7 +34,7 @@ pub(crate) struct Maker {
     pub workload: Workload,
     /// Octets of payload.
     pub len: usize,
-    /// Calls under way on each connection.
+    /// Calls outstanding on each connection.
     pub depth: usize,
     /// Compare what comes with what was asked for.
     pub verify: bool,

@@ -1,4 +1,4 @@
-//! READ calls of one file: their octets differ in nothing but the offset.
+//! Template of READ calls of one file, whose octets differ only in the offset.
 
 use super::maker::Maker;
 use stag_engine::Cx;

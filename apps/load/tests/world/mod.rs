@@ -102,7 +102,7 @@ impl<A: App> World<A> {
         seconds
     }
 
-    /// Nothing is under way, lent, or promised to anybody at either end.
+    /// Nothing is outstanding, lent, or promised at either end.
     pub fn assert_idle(&mut self) {
         let end = self.now + Duration::from_secs(5);
         while self.now < end
