@@ -81,7 +81,7 @@ fn parts(procedure: Procedure) -> RawCall<'static> {
     }
 }
 
-/// Results with nothing behind them.
+/// Results that take all of the reply.
 fn whole<'a, T: Codec<'a>>(mut results: Reader<'a>) -> Result<T, Error> {
     let parsed = T::parse(&mut results).map_err(Error::Garbled)?;
     results.finish().map(|()| parsed).map_err(Error::Garbled)

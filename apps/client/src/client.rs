@@ -1,4 +1,5 @@
-//! Calls of NFS and its neighbours over a [`RawClient`]: one by one, or several at a time.
+//! NFS client: calls of NFS and its companion protocols over a [`RawClient`], one by one, or
+//! several at a time.
 
 use crate::{patience::Patience, reconnect::Reconnect};
 use stag_protocol::{
@@ -383,8 +384,8 @@ impl<P: Provider> NfsClient<P> {
         Ok(self.raw.next_finished()?)
     }
 
-    /// Another outcome than the one that is waited for: of a call that was given up, which is of no
-    /// interest, but for those that come while a session is made.
+    /// Handles another outcome than the awaited one. It is of an abandoned call, and dropped,
+    /// unless a session is being made.
     pub(crate) fn set_aside(&mut self, done: FinishedCall) {
         if self.keeps_outcomes {
             self.kept.push_back(done);

@@ -1,5 +1,5 @@
-//! An NFS client of version 3 (RFC 1813), and of 4.1 and 4.2 (RFC 8881), over any fabric. It
-//! survives the loss of its server.
+//! NFS client of version 3 (RFC 1813), and of 4.1 and 4.2 (RFC 8881), over any fabric. It survives
+//! the loss of its server.
 //!
 //! - [`client`]: one call at a time or several over a [`RawClient`](stag_rpc::RawClient), with an
 //!   error that says whose fault it is.

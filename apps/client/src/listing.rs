@@ -1,4 +1,4 @@
-//! A directory as it is collected from pages, for READDIR of both versions and READDIRPLUS.
+//! Directory listing, collected from pages, for READDIR of both versions and READDIRPLUS.
 
 use crate::{DirEntry, Error};
 use std::collections::HashSet;

@@ -52,7 +52,7 @@ impl<P: Provider> NfsClient<P> {
         })
     }
 
-    /// Tells the server that an export is no longer used.
+    /// Notifies the server that an export is no longer used.
     pub fn unmount(&mut self, path: &str) -> Result<(), Error> {
         if self.four.is_some() {
             return Ok(());

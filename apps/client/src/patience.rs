@@ -11,7 +11,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Time for which a server may give nothing else: a server that has started again makes clients
 /// wait for as long as a lease, which is mostly 90 s.
 const LONGEST: Duration = Duration::from_secs(180);
-/// Time after which somebody is told.
+/// Time after which a wait is reported.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The time that a server got in a row.
@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(crate) struct Patience {
     since: Option<Time>,
     pause: Duration,
-    /// Hears of a wait, once.
+    /// Called once for each wait.
     tell: Option<Box<dyn FnMut(Duration)>>,
     is_told: bool,
 }
@@ -50,8 +50,8 @@ impl Patience {
 }
 
 impl<P: Provider> NfsClient<P> {
-    /// Has `tell` hear whenever the server has asked for more time for a second: with the time that
-    /// it gets at most.
+    /// Calls `tell` whenever the server has asked for more time for a second, with the time that it
+    /// gets at most.
     pub fn tell_waits(&mut self, tell: impl FnMut(Duration) + 'static) {
         self.patience.tell = Some(Box::new(tell));
     }

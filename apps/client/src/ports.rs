@@ -1,4 +1,4 @@
-//! A question to a port mapper (RFC 1833).
+//! Port lookup by a port mapper (RFC 1833).
 
 use crate::{Error, NfsClient};
 use stag_protocol::{

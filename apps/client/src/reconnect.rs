@@ -1,5 +1,5 @@
-//! A connection over TCP that is made again when it is lost: a call without a reply is then made
-//! again, by a new call (RFC 5531 §9). Over a fabric the engine does that, with the same XID.
+//! Reconnection over TCP: a lost connection is made again, and a call without a reply is repeated
+//! as a new call (RFC 5531 §9). Over a fabric the engine does that, with the same XID.
 
 use crate::{Error, NfsClient};
 use stag_rpc::{CallFault, Provider};
@@ -39,7 +39,7 @@ impl Reconnect {
 impl<P: Provider> NfsClient<P> {
     /// Connects over TCP as [`NfsClient::connect_tcp`] does, and again whenever the connection is
     /// lost: calls without a reply are made again, until the time of a call is over. One that must
-    /// not be executed twice may then find that it was executed before: `reconnections` tells.
+    /// not be executed twice may then find that it was executed before: see `reconnections`.
     ///
     /// # Errors
     /// As [`NfsClient::connect`].

@@ -1,4 +1,4 @@
-//! Results that a procedure returns as a value of its own.
+//! Results that procedures return as values of their own.
 
 use stag_protocol::nfs::v3::{Attributes, Entry, FileHandle};
 
@@ -20,7 +20,7 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// The file's number.
     pub fileid: u64,
-    /// Cookie behind which the next entries begin.
+    /// Cookie after which the next entries begin.
     pub cookie: u64,
     /// Of the file, from READDIRPLUS and if the server knows them.
     pub attributes: Option<Attributes>,

@@ -1,7 +1,7 @@
-//! Whole files, several READs or WRITEs at a time (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
+//! Transfer of whole files, several READs or WRITEs at a time (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 //!
-//! Data written UNSTABLE is the server's word only until COMMIT answers with the verifier that
-//! the WRITEs were answered with: what came with another one is written again, from its source.
+//! Data written UNSTABLE is only promised until COMMIT answers with the verifier of the WRITEs:
+//! data whose WRITE had another verifier is written again, from its source.
 
 mod reading;
 
@@ -147,8 +147,8 @@ impl FileWriter {
         }
     }
 
-    /// Writes the octets of `range` and has them committed. `progress` hears after each
-    /// WRITE how many octets the server took in all, those that it lost included.
+    /// Writes the octets of `range` and has them committed. `progress` is called after each WRITE
+    /// with the number of octets the server took in all, including octets that it lost.
     ///
     /// # Errors
     ///

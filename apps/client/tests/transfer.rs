@@ -49,7 +49,7 @@ struct File {
     committed: Option<StableHow>,
     /// The call that is refused, and how.
     refused: Option<(u64, Status)>,
-    /// All calls but the first so many are asked to wait.
+    /// All calls after this number are asked to wait.
     delayed_behind: Option<u64>,
 }
 
@@ -163,7 +163,7 @@ fn client(file: File) -> (NfsClient<Sim>, Rc<RefCell<File>>) {
     client_at(file, TICK)
 }
 
-/// The same, where each look at the clock takes so many nanoseconds.
+/// The same, where each look at the clock takes `tick` nanoseconds.
 fn client_at(file: File, tick: u64) -> (NfsClient<Sim>, Rc<RefCell<File>>) {
     let fabric = Fabric::new(1, Faults::NONE);
     let file = Rc::new(RefCell::new(file));
@@ -282,7 +282,7 @@ fn every_length_goes_and_comes_whole_whatever_a_server_gives_at_a_time() {
             let (mut client, file) = client(File { most, ..File::default() });
             put(&mut client, len, 4).unwrap();
             assert!(file.borrow().stable == content(len), "{len} octets, {most} at a time");
-            // The length that is known beforehand may be wrong, as when somebody else writes.
+            // The length that is known beforehand may be wrong, as when another client writes.
             for known in [0, 1, len / 2, len, len + 1, 4 * len + 3_000] {
                 let mut came = Vec::new();
                 let mut sink = |offset: u64, octets: &[u8]| {
@@ -319,7 +319,7 @@ fn a_failure_names_the_step_and_the_status_and_the_client_goes_on() {
         put(&mut client, 4_000, 4).unwrap();
         assert!(file.borrow().stable == content(4_000));
     }
-    // With several outstanding, what they give belongs to nobody.
+    // With several outstanding, the results of the others are dropped.
     let refused = Some((2, Status::Io));
     let (mut client, file) = client(File { refused, most: 9_999, ..File::default() });
     put(&mut client, 9_000, 4).unwrap_err();

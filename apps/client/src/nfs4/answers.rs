@@ -1,4 +1,4 @@
-//! The results of compounds, as those of version 3.
+//! Results of compounds, converted to those of version 3.
 
 use crate::Error;
 use stag_protocol::{
@@ -50,7 +50,7 @@ pub(super) fn check(answer: &Answer<'_>) -> Result<(), Error> {
     }
 }
 
-/// The results of a compound that succeeded, those that later operations need.
+/// The results of a successful compound that later operations need.
 #[derive(Default)]
 struct Found<'a> {
     handle: Option<FileHandle>,
@@ -239,13 +239,13 @@ const fn kind(kind: FileKind4) -> FileKind {
     }
 }
 
-/// The number of a user; that of nobody for one that is told by name.
+/// The number of a user; `NOBODY` if the owner is a name.
 fn user(owner: Option<Owner4<'_>>) -> u32 {
     let text = owner.and_then(|owner| std::str::from_utf8(owner.0).ok());
     text.and_then(|text| text.parse().ok()).unwrap_or(NOBODY)
 }
 
-/// Times before 1970, and far behind it, are the nearest that version 3 has.
+/// Times before 1970, and after the last that version 3 has, become the nearest that it has.
 fn time(time: Time4) -> Time {
     let seconds = time.seconds.clamp(0, i64::from(u32::MAX));
     v3::Time { seconds: u32::try_from(seconds).unwrap_or(u32::MAX), nanos: time.nanoseconds }

@@ -1,8 +1,8 @@
-//! The back channels of clients of version 4 (RFC 8881 §2.10.3.1): calls of the server in the
-//! reverse direction, over the connection of the clients' own calls.
+//! Back channels of clients of version 4 (RFC 8881 §2.10.3.1): calls of the server in the reverse
+//! direction, over the connection of the clients' own calls.
 //!
-//! Callbacks are answered at once, whenever the client waits for something. They are written down
-//! for whoever uses the client: what a recall asks for is a call of his own.
+//! Callbacks are answered at once, whenever the client waits for something. They are recorded for
+//! the user of the client, which has to make the calls that a recall requires.
 
 use super::{OtherClient, Session4, session};
 use crate::{Error, NfsClient};
@@ -21,11 +21,11 @@ use stag_protocol::{
 use stag_rpc::{IncomingCall, Programs, Provider, Replied};
 use std::{cell::RefCell, collections::VecDeque, mem, ops::RangeInclusive, rc::Rc};
 
-/// The program that the server calls: of those that clients choose themselves.
+/// The program that the server calls: a number from the range that clients may choose from.
 pub(super) const PROGRAM: u32 = 0x4000_0000;
 /// Octets of the longest reply.
 const REPLY_MAX: usize = 1_024;
-/// Recalls that wait to be looked at, at most: a server that sends more is told to wait.
+/// Most recalls that wait to be looked at: a server that sends more gets NFS4ERR_DELAY.
 const RECALLED_MAX: usize = 64;
 
 /// Change attribute and size of a file, as the holder of a write delegation has them.
@@ -77,7 +77,7 @@ impl BackChannel {
         }
     }
 
-    /// Carries out a callback behind its CB_SEQUENCE.
+    /// Carries out a callback that follows its CB_SEQUENCE.
     fn carry_out<'a>(
         &mut self,
         request: &CallbackRequest<'_>,

@@ -62,7 +62,7 @@ fn page(reply: CompoundReply<'_>) -> Result<Page, Error> {
         answers::check(&answer)?;
         let Answer::ReadDir(Ok(ok)) = answer else { continue };
         let entries = ok.entries.clone().map(|entry| {
-            // Attributes that cannot be read are those of an entry that tells none.
+            // Attributes that cannot be read count as none.
             let values = entry.attributes.values().unwrap_or_default();
             DirEntry {
                 name: entry.name.0.to_vec(),

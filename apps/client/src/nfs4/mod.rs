@@ -94,7 +94,7 @@ impl<P: Provider> NfsClient<P> {
     /// again; the session is a new one of the same client then (RFC 8881 §8.4.2.1), unless an
     /// earlier call had it made. A call that must not be executed twice may find that the server
     /// had executed it before it started again, as by version 3: `reconnections` and `recovery`
-    /// tell of losses.
+    /// report losses.
     pub(crate) fn recovers4(&mut self, error: Error) -> bool {
         let is_unknown = matches!(error, Error::Nfs4(Status4::BadSession | Status4::DeadSession));
         let Some(session) = self.four.as_ref().filter(|_| is_unknown) else { return false };
@@ -154,7 +154,7 @@ impl<P: Provider> NfsClient<P> {
         )
     }
 
-    /// Runs operations in the session, and gives the results behind those of SEQUENCE to `read`.
+    /// Runs operations in the session, and gives the results after SEQUENCE's to `read`.
     fn run4<T>(
         &mut self,
         requests: &[Request<'_>],
@@ -255,7 +255,7 @@ impl<P: Provider> NfsClient<P> {
         }
     }
 
-    /// Gives the results behind those of SEQUENCE to `read`.
+    /// Gives the results after SEQUENCE's to `read`.
     fn conclude4<T>(
         &mut self,
         done: FinishedCall,
@@ -289,7 +289,7 @@ impl<P: Provider> NfsClient<P> {
     }
 }
 
-/// A COMPOUND with results of so many octets.
+/// A COMPOUND with results of at most `results_max` octets.
 fn raw_call(results_max: usize, item_max: usize, item: Option<&[u8]>) -> RawCall<'_> {
     let compound = RawCall::new(v3::PROGRAM, v4::VERSION, v4::COMPOUND);
     RawCall { results_max, item_max, item, ..compound }

@@ -1,6 +1,6 @@
-//! Clients of version 4 beside the one whose calls a [`NfsClient`] makes: on its connection, each
-//! with a name and a session of its own (RFC 8881 §2.10.3.1). State of one is another's conflict,
-//! so that checks need several.
+//! Additional clients of version 4 on the connection of a [`NfsClient`], each with a name and a
+//! session of its own (RFC 8881 §2.10.3.1). State of one conflicts with another's, so that checks
+//! need several.
 
 use super::{NO_SESSION, Session4, requests, session};
 use crate::{Error, NfsClient};
@@ -31,8 +31,8 @@ impl<P: Provider> NfsClient<P> {
         begun.map(|()| OtherClient(other))
     }
 
-    /// Runs operations in the session of another client, and gives the results behind those of
-    /// SEQUENCE to `read`.
+    /// Runs operations in the session of another client, and gives the results after SEQUENCE's to
+    /// `read`.
     ///
     /// # Errors
     /// SEQUENCE failed, or `read`, or there is no reply.

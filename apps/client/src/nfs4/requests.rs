@@ -1,4 +1,4 @@
-//! The operations of a compound for each call of version 3 (RFC 8881 §18).
+//! Operations of a compound for each call of version 3 (RFC 8881 §18).
 
 use crate::Error;
 use stag_protocol::{
@@ -96,7 +96,7 @@ pub(super) fn alone(minor_version: u32, requests: &[Request<'_>]) -> Vec<u8> {
     arguments
 }
 
-/// Arguments of a COMPOUND in a session, with `count` operations behind SEQUENCE.
+/// Arguments of a COMPOUND in a session, with `count` operations after SEQUENCE.
 pub(super) fn in_session(
     minor_version: u32,
     sequence: &SequenceArgs,

@@ -1,4 +1,4 @@
-//! The session of a client, and its slots (RFC 8881 §2.10.6).
+//! Session of a client, and its slots (RFC 8881 §2.10.6).
 
 use stag_protocol::nfs::v4::{
     Array, CallbackSecurity, ChannelAttributes, ClientOwner, CreateSessionArgs, ExchangeIdArgs,
@@ -46,7 +46,7 @@ struct ClientSlot {
 }
 
 impl Session4 {
-    /// A session that takes so many requests at a time.
+    /// A session that takes `requests` requests at a time.
     pub(crate) fn new(minor: u32, client: u64, id: SessionId, requests: u32) -> Self {
         let slots = vec![ClientSlot::default(); requests.clamp(1, REQUESTS_MAX) as usize];
         Self {
@@ -113,9 +113,9 @@ pub fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
     }
 }
 
-/// Arguments of CREATE_SESSION (RFC 8881 §18.36): without callbacks. `client_id` and `sequence` are
-/// those that EXCHANGE_ID gave; `message_max` is in octets, of the longest request and the longest
-/// reply; `requests_max` is how many requests the session takes at a time.
+/// Arguments of CREATE_SESSION (RFC 8881 §18.36), without callbacks. `client_id` and `sequence`
+/// come from EXCHANGE_ID; `message_max` is the octets of the longest request and the longest reply;
+/// `requests_max` is the number of requests the session takes at a time.
 pub fn create_session(
     client_id: u64,
     sequence: u32,
@@ -131,7 +131,7 @@ pub fn create_session(
         requests_max,
         rdma_ird: None,
     };
-    // Sizes that servers take for a back channel which nobody uses.
+    // Sizes that servers accept for a back channel that is not used.
     let back = ChannelAttributes {
         request_max: 4_096,
         response_max: 4_096,

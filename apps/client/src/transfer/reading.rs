@@ -23,8 +23,8 @@ struct IncomingReads {
     end: Option<u64>,
 }
 
-/// Reads `file` to its end, wherever that is by now, and gives it to
-/// `sink` in order. `progress` hears how many octets the sink has.
+/// Reads `file` to its present end, and gives it to `sink` in order. `progress` is called with the
+/// number of octets that the sink has.
 ///
 /// # Errors
 /// [`TransferFailure`] names the step.
@@ -47,8 +47,8 @@ pub struct FileRest {
     pub from: u64,
 }
 
-/// Reads the end of a file as [`get`] reads all of it. `progress` hears of the beginning, too; the
-/// totals do not have it.
+/// Reads the end of a file as [`get`] reads all of it. `progress` counts the beginning, too; the
+/// totals do not.
 ///
 /// # Errors
 /// [`TransferFailure`] names the step.
@@ -102,7 +102,7 @@ pub fn get_rest<P: Provider>(
 }
 
 impl IncomingReads {
-    /// Returns the next range to ask for. Behind the known length one READ at a time looks for the
+    /// Returns the next range to ask for. Past the known length one READ at a time looks for the
     /// end.
     fn wanted(&mut self, len: u64, flow: TransferFlow) -> Option<FileRange> {
         if let Some((offset, len)) = self.missing.pop_first() {
@@ -175,7 +175,7 @@ impl IncomingReads {
                 break;
             }
         }
-        // A READ that began behind the end is not waited for by anybody.
+        // A READ that began past the end is not awaited.
         if self.end.is_some_and(|end| self.delivered >= end) {
             self.early.clear();
             self.missing.clear();
