@@ -1,10 +1,10 @@
-//! Calls in the reverse direction (RFC 8167), one behind the other, for whoever asks for them:
-//! something to measure them with.
+//! Driver: reverse calls (RFC 8167), one after the other, to a client that asks for them, for
+//! measurements.
 //!
-//! DRIVE is not answered while the server calls: it keeps a LAP under way on each of the caller's
-//! places. Only the server knows how long a LAP took, because it is the requester: so each LAP says
+//! DRIVE is not answered while the server calls: it keeps a LAP outstanding on each of the caller's
+//! places. Only the server knows the time of a LAP, because it is the requester. So each LAP says
 //! how long the one before it on its place took. Its reply says whether to go on. Once all places
-//! were told to stop, DRIVE is answered.
+//! were asked to stop, DRIVE is answered.
 
 use crate::{DRIVE, ECHO_MAX, Echo, LAP, PLACES, PROGRAM, VERSION, copy, part, reply, request};
 use stag_engine::{
@@ -25,7 +25,7 @@ const PLACES_MAX: u32 = 1_024;
 pub struct Drive {
     /// The number of the first place, as the caller counts them.
     pub first: u32,
-    /// Places: LAPs under way at a time, 1 to [`DEPTH_MAX`].
+    /// Places: LAPs outstanding at a time, 1 to [`DEPTH_MAX`].
     pub depth: u32,
     /// Octets of payload of a LAP, there and back; at most [`ECHO_MAX`].
     pub len: u32,
@@ -101,11 +101,11 @@ impl Lap {
 /// Outcome of a DRIVE, carried in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
-    /// Each place was told to stop.
+    /// Each place was asked to stop.
     Stopped,
     /// LAPs of this length do not fit inline, which they have to on version 1 (RFC 8167 §4).
     TooLong,
-    /// There is no room for so many LAPs of this length at a time.
+    /// There is no room for this many LAPs of this length at a time.
     Full,
     /// The octets that came back differ from those that were sent.
     Corrupt,
@@ -150,7 +150,7 @@ struct Open {
     /// Of its reply.
     header: ReplyHeader<'static>,
     drive: Drive,
-    /// Places that were not told to stop.
+    /// Places that were not asked to stop.
     running: u32,
     end: Driven,
 }
@@ -158,7 +158,7 @@ struct Open {
 /// Content of a LAP's reply: true to go on. An error is the reason why there is no such reply.
 type Told = Result<bool, Driven>;
 
-/// An [`Echo`] that also calls whoever asks for it by DRIVE.
+/// An [`Echo`] that also calls clients that ask for it by DRIVE.
 #[derive(Debug)]
 pub struct Driver {
     echo: Echo,

@@ -150,7 +150,7 @@ pub enum FormFault {
     DiffersThere,
     /// The reply has another number of octets.
     Length {
-        /// So many.
+        /// The number in the reply.
         found: usize,
     },
     /// The reply has other octets.
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(names.len(), FORMS.len());
     }
 
-    /// A reply with these results behind its header.
+    /// A reply with these results after its header.
     fn reply(status: Accepted, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let mut octets = vec![0; 8_192];
         let mut writer = Writer::new(&mut octets);

@@ -1,11 +1,11 @@
 //! Echo: the smallest app. It serves one ONC RPC program with two procedures and calls it too.
 //!
 //! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side:
-//! it keeps the outcomes of its calls until somebody takes them. [`Twin`] is both at once, and
-//! calls those back who ask for it; [`Driver`] calls them one call behind the other, which is
-//! measured; [`forms`] calls in every form of a message. They show all of [`App`] that a stateless
-//! service needs: parse the arguments, take a buffer, write the reply in place, hand over what may
-//! travel in a chunk.
+//! it keeps the outcomes of its calls until they are taken. [`Twin`] is both at once, and calls
+//! clients back that ask for it. [`Driver`] calls them one call after the other, for measurements.
+//! [`forms`] calls in every form of a message. They show all of [`App`] that a stateless service
+//! needs: parse the arguments, take a buffer, write the reply in place, hand over what may travel
+//! in a chunk.
 #![forbid(unsafe_code)]
 
 pub mod driver;
@@ -317,7 +317,7 @@ impl Caller {
         request.map(|request| cx.call(peer, request)).is_some()
     }
 
-    /// The oldest outcome that nobody took.
+    /// The oldest outcome that was not taken.
     pub fn take(&mut self) -> Option<Done> {
         self.done.pop_front()
     }

@@ -1,5 +1,5 @@
-//! Octets that follow from a seed, a file and a place: what was written need not be remembered to
-//! be compared.
+//! Test pattern that follows from a seed, a file and a place: written octets need not be remembered
+//! to be compared.
 
 /// The content of one file.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ impl Pattern {
 
     /// Fills `room` with the octets from `offset` on.
     pub fn fill(self, offset: u64, room: &mut [u8]) {
-        // A word at a time behind the first, which may begin in its middle.
+        // A word at a time after the first, which may begin in its middle.
         let skip = usize::try_from(offset % 8).unwrap_or(0);
         let (head, words) = room.split_at_mut(room.len().min((8 - skip) % 8));
         for (at, octet) in (offset..).zip(head.iter_mut()) {

@@ -1,13 +1,13 @@
-//! Both sides at once: serves echoes, and calls those who registered, over their own connections
-//! (RFC 8167).
+//! Both sides at once: serves echoes, and calls registered clients over their own connections (RFC
+//! 8167).
 
 use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION, reply};
 use stag_engine::{Answer, App, Call, ClientName, Cx, Health, OptionFault, Outcome, PeerId, Token};
 use stag_protocol::rpc::{Accepted, NullHeader};
 use std::collections::VecDeque;
 
-/// An [`Echo`] and a [`Caller`]. It knows who registered, and believes everybody: whoever takes
-/// another one's number gets its calls.
+/// An [`Echo`] and a [`Caller`]. It records registrations and trusts every client: one that takes
+/// another's number gets its calls.
 #[derive(Debug, Default)]
 pub struct Twin {
     echo: Echo,
@@ -37,7 +37,7 @@ impl Twin {
         self.clients.iter().find(|(known, _)| *known == name).map(|(_, peer)| *peer)
     }
 
-    /// The oldest answer of a peer that was asked how it is, which nobody took.
+    /// The oldest health answer of a peer that was not taken.
     pub fn take_health(&mut self) -> Option<Result<Health, OptionFault>> {
         self.health.pop_front()
     }
@@ -54,7 +54,7 @@ impl Twin {
         let message = reply(cx, call.header.reply(Accepted::Success), |_| Ok(()));
         let Some(message) = message else { return cx.disconnect(peer) };
         cx.answer(call.id, Answer { message, item: None });
-        // Behind the answer, so that the client hears of that first.
+        // After the answer, so that the client receives that first.
         cx.ready(peer);
     }
 }

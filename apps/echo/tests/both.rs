@@ -120,7 +120,7 @@ impl End {
                 self.asked.checked_sub(1).unwrap_or_else(|| panic!("seed {seed}: answered twice"));
             self.seen.healthy += u64::from(health.is_ok());
         }
-        // A window is the memory of a call that is under way: nothing outlives its call.
+        // A window is the memory of an outstanding call: nothing outlives its call.
         let bound = self.shard.provider().windows_bound();
         assert!(
             bound <= 2 * self.open.len(),

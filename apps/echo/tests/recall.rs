@@ -1,5 +1,6 @@
-//! Calls that are answered only behind a call in the other direction, as NFS recalls a delegation
-//! before it lets somebody open a file: neither direction may use up what the other one needs.
+//! Calls that are answered only after a call in the other direction, as NFS recalls a delegation
+//! before it lets another client open a file: neither direction may use up what the other one
+//! needs.
 
 use stag_echo::{Caller, ECHO, ECHO_MAX, Twin};
 use stag_engine::{

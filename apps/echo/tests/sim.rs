@@ -300,7 +300,7 @@ fn a_cancelled_call_keeps_its_memory_until_the_peer_cannot_reach_it() {
         )));
     }
     pair.client.pass(pair.now);
-    // The first is under way, for there is one credit; the others are not.
+    // The first is outstanding, for there is one credit; the others are not.
     for token in 0..3 {
         pair.client.with_app(|_, cx| cx.cancel(peer, Token(token)));
     }

@@ -19,7 +19,7 @@ const LIMITS: Limits = Limits { read_spans: 64, windows: 512, ..stag_sim::LIMITS
 
 struct Server {
     shard: Shard<Sim, Echo>,
-    /// The shard's time, which goes by in its passes alone: a host that is busy ends nobody.
+    /// The shard's time, which advances in its passes alone: a busy host ends no connection.
     time: Duration,
     at: std::net::SocketAddr,
 }
@@ -453,7 +453,7 @@ fn a_caller_that_takes_no_reply_for_thirty_seconds_is_disconnected() {
         (server.shard.buffers_in_use(), server.shard.snapshot().engine.limits.stalled),
         (0, 1)
     );
-    // Whoever holds nothing may be silent for as long as it likes.
+    // A client that holds nothing may be silent for as long as it likes.
     server.skip(3_600);
     assert_eq!(server.exchange(&mut quiet, &marked(&call(2, NULL, None)), 1).len(), 1);
 }

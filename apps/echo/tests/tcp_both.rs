@@ -114,7 +114,7 @@ fn calls_wait_until_the_client_comes_back() {
         while let Some(Done { token, echo }) = outcome(&mut pair.server) {
             match echo {
                 Ok(echo) => assert!(echo.unwrap()[..] == pattern(token.0)),
-                // It was under way on a connection that its client replaced: over TCP it does not
+                // It was outstanding on a connection that its client replaced: over TCP it does not
                 // go out again.
                 Err(fault) => assert!(matches!(fault, CallFault::Disconnected(_)), "{fault}"),
             }

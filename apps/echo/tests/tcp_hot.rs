@@ -229,7 +229,7 @@ fn a_hot_caller_that_leaves_is_noticed() {
             server.pass();
         }
         assert_eq!(server.shard.buffers_in_use(), 0);
-        // Its place, and its name among the hot, are somebody else's.
+        // Another connection reuses its place, and its name among the hot.
         let mut next = server.connect();
         server.call(&mut next);
     }

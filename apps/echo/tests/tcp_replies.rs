@@ -1,4 +1,4 @@
-//! A server over TCP that answers calls that nobody made.
+//! A server over TCP that answers calls that were not made.
 
 use stag_echo::Caller;
 use stag_engine::{Config, Shard, Token};
