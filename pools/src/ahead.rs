@@ -1,10 +1,10 @@
 //! Prefetch hints: cache lines requested before they are needed.
 
-/// Octets of a line of memory, on the machines that we know.
+/// Octets of a cache line on all supported machines.
 const LINE: usize = 64;
 
-/// Asks the processor for the line of memory at `address`. This is a hint: it changes nothing, and
-/// no address is wrong.
+/// Prefetches the cache line at `address`. This is a hint: it changes nothing, and any address is
+/// allowed.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -14,7 +14,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// Pages that back an arena: the rungs of the page ladder, best first.
+/// Pages that back an arena, best first: the rungs of the page ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
     /// Reserved 2 MiB pages, in a sealed memory file.
@@ -23,8 +23,8 @@ pub enum Pages {
     HugePrivate,
     /// The kernel took the advice to use transparent huge pages; it uses them where it finds some.
     Transparent,
-    /// A sealed memory file in pages of the kernel's choice: what processes share where no huge
-    /// pages are reserved.
+    /// A sealed memory file in pages of the kernel's choice: shared memory where no huge pages are
+    /// reserved.
     Memfd,
     /// Pages of the base size (4 KiB on x86-64).
     Base,
@@ -62,16 +62,16 @@ pub(crate) struct Arena {
     pages: Pages,
     /// The NUMA node it prefers, where there is more than one.
     node: Option<u32>,
-    /// Set for as long as it could fill huge pages and has none reserved.
+    /// Set if it could fill huge pages and has none reserved.
     _missing: Option<MissingPages>,
     /// File that another process can map to read the arena.
     file: Option<File>,
 }
 
-/// Octets of a base page; where they are larger, the kernel rounds up by itself.
+/// Octets of a base page; the kernel rounds up where its pages are larger.
 const BASE_PAGE: usize = 4096;
 
-/// The first rung of `rungs` that holds; the last one's failure when none does.
+/// Returns the result of the first rung that succeeds, or the error of the last one.
 fn first<T>(
     rungs: impl IntoIterator<Item = Pages>,
     mut on: impl FnMut(Pages) -> io::Result<T>,
@@ -87,14 +87,13 @@ fn first<T>(
 }
 
 impl Arena {
-    /// Maps at least `len` octets near the core that runs this. Less than a huge page stays on base
-    /// pages: it would waste the rest. Fails as `mmap(2)` fails on the last rung, `ENOMEM` above
-    /// all.
+    /// Maps at least `len` octets near the calling core. Less than a huge page stays on base pages:
+    /// it would waste the rest. Fails as `mmap(2)` fails on the last rung, usually with `ENOMEM`.
     pub(crate) fn map(len: usize) -> io::Result<Self> {
         Self::climb(HostMemory::here(), len, &Pages::LADDER)
     }
 
-    /// The same in a file that other processes may map, to read it only.
+    /// The same in a file that other processes may map read-only.
     pub(crate) fn share(len: usize) -> io::Result<Self> {
         Self::climb(HostMemory::here(), len, &Pages::SHARED)
     }
@@ -115,10 +114,10 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Maps at least `len` octets on this rung or not at all. Reserved pages are all taken here,
-    /// because one that is missing later is a SIGBUS; the other rungs' memory stays untouched until
-    /// it is used. A child process gets no reserved pages: it would share those of the file, and
-    /// need others as soon as it writes to private ones.
+    /// Maps at least `len` octets on this rung or not at all. Reserved pages are allocated at once,
+    /// because a missing one would be a SIGBUS later; memory of the other rungs stays untouched
+    /// until it is used. A child process gets no reserved pages: it would share the file's pages,
+    /// and need more as soon as it writes to private ones.
     fn on(rung: Pages, len: usize, node: Option<u32>) -> io::Result<Self> {
         let huge = len.checked_next_multiple_of(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory);
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -179,8 +178,8 @@ impl Arena {
     }
 
     /// Prefers the memory of `node` for all pages not touched yet. A preference, not a binding: a
-    /// full node would otherwise kill the process later. A kernel that refuses leaves us where the
-    /// kernel's own choice would.
+    /// full node would otherwise kill the process later. If the kernel refuses, its default policy
+    /// stays.
     fn near(mut self, node: Option<u32>) -> Self {
         let Some(mask) = node.and_then(|node| 1_u64.checked_shl(node)) else { return self };
         let (base, mode) = (self.base.as_ptr(), libc::c_long::from(libc::MPOL_PREFERRED));
@@ -271,8 +270,8 @@ fn memory_file(len: usize, pages: libc::c_uint) -> io::Result<File> {
     Ok(file)
 }
 
-/// From here on the file can be mapped to be read only; the mapping that exists can be written.
-/// Linux before 5.1, which cannot do that, keeps the file from being handed out.
+/// Seals the file so that new mappings can only read it; the existing mapping stays writable. On
+/// Linux before 5.1, which lacks this seal, the file is not shared.
 fn keep_readers_out_of_writing(file: File) -> io::Result<File> {
     seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
     Ok(file)

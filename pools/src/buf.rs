@@ -15,9 +15,9 @@ use std::{
 /// The only owner of one slot. It derefs to its content: the octets between the head room and the
 /// spare room.
 ///
-/// Dropping it gives the slot back to its pool.
+/// Dropping it returns the slot to its pool.
 ///
-/// A buffer is looked at many times for each message, so it knows by itself where its slot is.
+/// A buffer is accessed many times for each message, so it stores the address of its slot.
 pub struct Buf {
     pool: Rc<PoolInner>,
     /// The slot's first octet, at which there are `capacity` of them as long as `pool` lives.
@@ -168,7 +168,8 @@ impl Buf {
         Exposed::new_cleared(self, span, access, known)
     }
 
-    /// Forgets which peer wrote its octets ([`Pool::take_room`](crate::Pool::take_room)).
+    /// Clears the record of the peer that wrote its octets
+    /// ([`Pool::take_room`](crate::Pool::take_room)).
     pub fn forget_writer(&self) {
         self.pool.forget_writer(self.slot);
     }

@@ -6,8 +6,8 @@ use crate::{
 };
 use std::{fmt, ops::Deref, ops::Range, ptr::NonNull, rc::Rc};
 
-/// A run of immutable octets in a slot, shared by counting inside one thread. The last one to go
-/// gives the slot back.
+/// A run of immutable octets in a slot, with a reference count for one thread. Dropping the last
+/// one frees the slot.
 pub struct Extent {
     pool: Rc<PoolInner>,
     /// The slot's first octet, there as long as `pool` lives.

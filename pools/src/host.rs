@@ -11,15 +11,15 @@ use std::{
     },
 };
 
-/// Octets of the huge pages in use here, on every rung that has some.
+/// Octets of a huge page, on every rung that uses them.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 /// Nodes that memory can be bound to: the bits of one mask.
 pub(crate) const NODES_MAX: u32 = u64::BITS;
 
 const THP: &str = "sys/kernel/mm/transparent_hugepage";
 
-/// Huge pages that arenas of this process would fill and do not have, by node. Only starts, ends
-/// and advice touch it.
+/// Huge pages that arenas of this process would fill and do not have, by node. Used only at start,
+/// at the end and for advice.
 static MISSING: [AtomicUsize; NODES_MAX as usize] =
     [const { AtomicUsize::new(0) }; NODES_MAX as usize];
 
@@ -65,8 +65,8 @@ pub(crate) struct HostMemory {
     /// `/`, or a test's copy.
     root: PathBuf,
     has_reserved: bool,
-    /// The default size of reserved huge pages, the only one that hugepage-rs and `vm.nr_hugepages`
-    /// know, is ours.
+    /// True if the default size of reserved huge pages, the only one for hugepage-rs and
+    /// `vm.nr_hugepages`, is ours.
     is_default_size: bool,
     /// True if transparent huge pages are given on request; `None` if the kernel has none.
     transparent: Option<bool>,
@@ -84,7 +84,7 @@ impl HostMemory {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
         let meminfo = text("proc/meminfo").unwrap_or_default();
         let default_size = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:"));
-        // Linux 6.8 and later decide by size, and that may refer to the general switch.
+        // Linux 6.8 and later have a switch for each size, which may refer to the general one.
         let transparent = text(&format!("{THP}/hugepages-2048kB/enabled"))
             .filter(|chosen| !chosen.contains("[inherit]"))
             .or_else(|| text(&format!("{THP}/enabled")))
@@ -120,8 +120,8 @@ impl HostMemory {
         (failed == 0 && node < NODES_MAX).then_some(node)
     }
 
-    /// Returns true if `rung` is worth a try for `len` octets on `node`. A rung is left alone if it
-    /// would take the last huge pages for only a part of the mapping.
+    /// Returns true if `rung` is worth a try for `len` octets on `node`. Reserved pages are tried
+    /// only if enough are free for the whole mapping.
     pub(crate) fn offers(&self, rung: Pages, len: usize, node: Option<u32>) -> bool {
         let has_pages = || {
             let is_enough = |supply: Supply| supply.free >= len.div_ceil(HUGE_PAGE);
@@ -148,13 +148,13 @@ impl HostMemory {
         let total = number(&host, "nr_hugepages")?;
         let Some(node) = node else { return Some(Supply { total, free }) };
         let local = self.root.join(reserve_of(node));
-        // Promises are counted for the host only: what is left of it bounds what is left here.
+        // Promises are counted for the host only, so the host's rest bounds the node's.
         let free = number(&local, "free_hugepages")?.min(free);
         Some(Supply { total: number(&local, "nr_hugepages")?, free })
     }
 
     /// Returns the commands that would lift an arena of `pages` on `node`, and all others of this
-    /// process there.
+    /// process on that node.
     pub(crate) fn advice(&self, pages: Pages, node: Option<u32>) -> Option<String> {
         self.lift(pages, node, missing_on(node).load(Ordering::Relaxed))
     }
@@ -202,7 +202,7 @@ fn reserve_of(node: u32) -> String {
 mod tests {
     use super::*;
 
-    /// A copy of the files that a host is read from; gone with the value.
+    /// A copy of the files that describe a host; removed on drop.
     struct Files(PathBuf);
 
     impl Files {

@@ -1,4 +1,4 @@
-//! Memory that changes hands under the compiler's eyes (DESIGN D2).
+//! Memory pools of a shard, with ownership checked by the compiler (DESIGN D2).
 //!
 //! A shard takes all of its memory once, at start: an arena cut into [`Class`]es of equal slots. A
 //! [`Buf`] owns one slot and is the only way to read or write it. Posting a `Buf` moves it to the

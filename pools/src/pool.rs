@@ -60,11 +60,11 @@ struct Slots {
     marks: Box<[Cell<Mark>]>,
 }
 
-/// Slots up to this length are cleared sooner than their content is known.
+/// Slots up to this length are always cleared: that is cheaper than a record of their content.
 const UNMARKED_LEN: usize = 4_096;
 
-/// Names the peers that may be shown what one of them wrote: they are one host's service, or one
-/// connection's.
+/// A set of peers that may read each other's writes: the peers of one host's service, or of one
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writer(pub u64);
 
@@ -77,8 +77,8 @@ struct Mark {
 }
 
 /// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot
-/// that is not free. One word, for every buffer has one: its class above [`SlotId::INDEX_BITS`],
-/// its place among the slots of that below.
+/// that is not free. One word, because every buffer stores it: its class above
+/// [`SlotId::INDEX_BITS`], its index in the class below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId(u32);
 
@@ -109,8 +109,8 @@ impl Pool {
         Self::cut(classes, Arena::map)
     }
 
-    /// A pool in a memory file that other processes may map to read it ([`Pool::file`]), and cannot
-    /// change or cut.
+    /// A pool in a memory file that other processes may map read-only ([`Pool::file`]), and cannot
+    /// change or truncate.
     pub fn shared(classes: &[Class]) -> io::Result<Self> {
         Self::cut(classes, Arena::share)
     }
@@ -144,8 +144,7 @@ impl Pool {
             slot_len,
             base,
             first: arena.at(base),
-            // The last slot is on top of the stack's bottom: low slots are used first and stay
-            // warm.
+            // The stack starts with slot 0 on top: low slots are used first and stay in the cache.
             free: (0..count).rev().map(Cell::new).collect(),
             left: Cell::new(count),
             shares: (0..count).map(|_| Cell::new(0)).collect(),
@@ -164,7 +163,8 @@ impl Pool {
     }
 
     /// The same, for a peer to write ([`Buf::expose_cleared`]): if that peer wrote there before, it
-    /// may find that again. Its owner puts nothing there that the peer's reader may not see.
+    /// may find its octets again. The owner must put nothing there that the peer's reader may not
+    /// see.
     #[inline]
     pub fn take_room(&self, len: usize) -> Option<Buf> {
         self.take_as(len, false)
@@ -308,8 +308,8 @@ impl PoolInner {
             .expect("slots are made by `take`, from the free list")
     }
 
-    /// Notes that `writer` is to write the octets `span` of `slot`. Returns how many of them, from
-    /// the first one on, hold nothing of anybody else; the others are to be cleared.
+    /// Records that `writer` is to write the octets `span` of `slot`. Returns the number of octets,
+    /// from the first one on, that hold nothing of another writer; the others are to be cleared.
     pub(crate) fn mark(&self, slot: SlotId, writer: Writer, span: Range<usize>) -> usize {
         let Some(mark) = self.slots(slot).marks.get(slot.index()) else { return 0 };
         let Mark { writer: before, len } = mark.get();
@@ -330,7 +330,7 @@ impl PoolInner {
         }
     }
 
-    /// Gives `slot` back. The caller was its only holder and forgets it.
+    /// Frees `slot`. The caller was its only holder and must forget it.
     #[inline]
     pub(crate) fn give(&self, slot: SlotId) {
         self.slots(slot).push(slot.index() as u32);

@@ -1,6 +1,6 @@
 //! A table of fixed size whose keys go stale.
 
-/// Names one entry of a [`Table`]. Once the entry is removed the key finds nothing, also when its
+/// Names one entry of a [`Table`]. Once the entry is removed the key finds nothing, even if its
 /// place is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -28,8 +28,8 @@ impl Key {
 /// At most `capacity` entries, found by [`Key`] in constant time. Nothing is allocated after it is
 /// made; [`sparse`](Self::sparse) says when its memory is touched first.
 ///
-/// Entries begin where an `A` may: a table of long ones that are looked at one by one says
-/// [`Line`], so that the front of each is whole lines of memory.
+/// Entries are aligned as `A`: a table of long entries that are accessed one by one uses [`Line`],
+/// so that each entry begins on a cache line.
 #[derive(Debug)]
 pub struct Table<T, A = u8> {
     /// Places that were used, or may be at once.
@@ -39,7 +39,7 @@ pub struct Table<T, A = u8> {
     capacity: usize,
 }
 
-/// The alignment of a line of memory: 64 octets, the first eight of which [`Table`] has.
+/// The alignment of a cache line: 64 octets, the first eight of which [`Table`] uses.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub struct Line;
@@ -51,8 +51,8 @@ struct Entry<T, A> {
     place: Place<T>,
 }
 
-/// A place, and how many entries it had. Tag and count come first, in eight octets that are read
-/// with the first line of the value, which may be long.
+/// A place, and the number of entries it has had. Tag and count come first, in eight octets that
+/// are read with the first cache line of the value, which may be long.
 #[derive(Debug)]
 #[repr(u32)]
 enum Place<T> {
@@ -101,7 +101,7 @@ impl<T, A> Entry<T, A> {
         }
     }
 
-    /// Drops the value where it is: it may be long. Its key goes stale.
+    /// Drops the value in place, as it may be long. Its key goes stale.
     #[inline]
     fn empty(&mut self) {
         self.place = Place::Free { generation: self.generation().wrapping_add(1) };
@@ -109,7 +109,7 @@ impl<T, A> Entry<T, A> {
 }
 
 impl<T, A> Table<T, A> {
-    /// An empty table, all of whose memory has been touched: no entry costs a page fault.
+    /// An empty table, all of whose memory has been touched: no entry causes a page fault.
     ///
     /// # Panics
     /// When `capacity` does not fit 32 bits.
@@ -120,8 +120,8 @@ impl<T, A> Table<T, A> {
         table
     }
 
-    /// An empty table whose memory is reserved, and touched where a place is used for the first
-    /// time: for a large one, of which most hosts need little.
+    /// An empty table whose memory is reserved, and touched when a place is first used: for a large
+    /// table, of which most hosts need little.
     ///
     /// # Panics
     /// When `capacity` does not fit 32 bits.
@@ -148,8 +148,8 @@ impl<T, A> Table<T, A> {
         Ok(key)
     }
 
-    /// Puts what `value` makes in the place of `key`, which is the [next one](Self::next_key). It
-    /// is made where it stays: an entry may be long.
+    /// Puts the value that `value` makes in the place of `key`, which is the [next
+    /// one](Self::next_key). It is made in place, as an entry may be long.
     ///
     /// # Panics
     /// When the table has no such place.
@@ -197,7 +197,7 @@ impl<T, A> Table<T, A> {
         (index < self.capacity).then_some(Key { index: index as u32, generation: 0 })
     }
 
-    /// Has the [next key](Self::next_key) go stale, as if its entry had come and gone.
+    /// Makes the [next key](Self::next_key) stale, as if its entry had been added and removed.
     #[inline(always)]
     pub fn skip_next(&mut self) {
         if self.free.is_empty() {
@@ -222,7 +222,7 @@ impl<T, A> Table<T, A> {
         entry.take() // straight to the caller: an entry may be long
     }
 
-    /// Drops the entry `key` names where it is: an entry may be long.
+    /// Drops the entry that `key` names in place, as an entry may be long.
     #[inline]
     pub fn discard(&mut self, key: Key) {
         let entry = self.entries.get_mut(key.index());
@@ -235,7 +235,7 @@ impl<T, A> Table<T, A> {
     }
 
     /// Frees the place of the entry that `key` names without dropping it: for an entry that owns
-    /// nothing (any more), of which a drop would look at every part.
+    /// nothing (any more), whose drop would read every part.
     #[inline(always)]
     pub fn forget(&mut self, key: Key) {
         let entry = self.entries.get_mut(key.index());
@@ -265,7 +265,7 @@ impl<T, A> Table<T, A> {
         self.capacity
     }
 
-    /// Places that were used so far, or can be at once: no entry is at a later place.
+    /// Number of places that were ever used, or can be used at once: no entry is at a later place.
     pub const fn opened(&self) -> usize {
         self.entries.len()
     }
@@ -326,9 +326,9 @@ impl<T, A> Table<T, A> {
     }
 }
 
-/// Goes through a [`Table`] that may change between two steps: unlike [`Table::iter_mut`], it
-/// borrows the table for one step at a time. An entry that is inserted meanwhile is met if its
-/// place is still ahead.
+/// Walks a [`Table`] that may change between two steps: unlike [`Table::iter_mut`], it borrows the
+/// table for one step at a time. An entry that is inserted meanwhile is visited if its place is
+/// still ahead.
 #[derive(Debug, Default)]
 pub struct Walk(usize);
 
@@ -370,7 +370,7 @@ mod tests {
                     let key = keys.swap_remove(at);
                     assert!(full.remove(key).is_some_and(|it| sparse.remove(key) == Some(it)));
                 }
-                // In phases, so that the table is full at times, and nearly empty at others.
+                // In phases, so that the table is sometimes full and sometimes nearly empty.
                 3 | 4 if value / 100 % 2 == 1 => keys.drain(..keys.len().min(3)).for_each(|key| {
                     full.discard(key);
                     sparse.discard(key);

@@ -80,8 +80,8 @@ impl Exposed {
         Self { buf: std::mem::ManuallyDrop::new(buf), span, access, filled: 0, is_doubtful: false }
     }
 
-    /// The same; all but the first `known` octets of what a peer may write is cleared. Returns how
-    /// many octets that were.
+    /// The same, but clears all octets that a peer may write, except the first `known`. Returns the
+    /// number cleared.
     pub(crate) fn new_cleared(
         buf: Buf,
         span: Range<usize>,
@@ -118,7 +118,7 @@ impl Exposed {
         self.span.is_empty()
     }
 
-    /// Place of the first exposed octet, for a device that opens it.
+    /// Place of the first exposed octet, for a device that opens a window to it.
     pub fn place(&self) -> PoolPlace {
         let place = self.buf.place();
         PoolPlace { at: place.at + self.span.start, ..place }
@@ -129,7 +129,7 @@ impl Exposed {
         self.access
     }
 
-    /// The buffer again, when a device and not [`Windows`] had opened it as `key`.
+    /// The buffer again, if a device, and not [`Windows`], had opened it as `key`.
     ///
     /// # Safety
     /// No peer can reach the octets any more: the device reported that `key` was invalidated, or
@@ -282,8 +282,8 @@ impl Windows {
         self.target_front(scope, key, offset, len, len)
     }
 
-    /// The first `part` octets at which an RDMA Write of `len` octets lands. The caller fills them,
-    /// and no more.
+    /// The first `part` octets at which an RDMA Write of `len` octets lands. The caller fills
+    /// exactly these.
     pub fn target_front(
         &mut self,
         scope: Scope,
@@ -310,8 +310,8 @@ impl Windows {
     }
 
     /// Returns the octets at which a peer's RDMA Write of `len` octets lands as it arrives, part by
-    /// part. The caller counts each part that it has filled by [`target`](Self::target) of that
-    /// part.
+    /// part. The caller reports each part that it has filled by calling [`target`](Self::target)
+    /// for it.
     pub fn landing(
         &mut self,
         scope: Scope,

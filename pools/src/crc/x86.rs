@@ -14,7 +14,7 @@ use std::arch::x86_64::{
     _mm512_xor_si512, _mm512_zextsi128_si512,
 };
 
-/// Octets from which on wide products are faster than one chain.
+/// Length from which wide products are faster than one chain.
 const LONG: usize = 256;
 /// Octets of one chain of three.
 const CHAIN: usize = 336;
@@ -289,7 +289,7 @@ mod tests {
 
     type Act = fn(u32, &[u8], &mut [u8]) -> u32;
 
-    /// The ways that this processor knows, alone and with a copy.
+    /// The methods that this processor supports, with and without a copy.
     fn ways() -> Vec<(&'static str, [Act; 2])> {
         let mut ways: Vec<(_, [Act; 2])> = Vec::new();
         if HasCrc::ask().is_none() {

@@ -72,7 +72,7 @@ fn what_a_peer_leaves_out_is_cleared_or_not_counted_as_filled() {
     ] {
         assert_eq!(writes(&mut windows, spans), (filled, content.to_owned()), "{spans:?}");
     }
-    // A part of a Write counts alone, whatever is to follow.
+    // A part of a Write counts by itself, regardless of the rest.
     let window = windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap();
     assert_eq!(windows.target_front(A, window.key, window.offset, 16, 6).unwrap().len(), 6);
     assert_eq!(
@@ -101,8 +101,8 @@ fn what_is_opened_to_a_device_for_writing_is_zero_and_what_is_opened_for_reading
     }
 }
 
-/// Opens a slot's first octets to a writer, which writes `octets` to their beginning. Returns what
-/// is there afterwards, and how much was cleared.
+/// Opens a slot's first octets to a writer, which writes `octets` to their beginning. Returns the
+/// content afterwards, and the number of octets cleared.
 fn written(pool: &Pool, is_room: bool, len: usize, writer: u64, octets: &[u8]) -> (Vec<u8>, usize) {
     let taken = if is_room { pool.take_room(len) } else { pool.take(len) };
     let mut buf = taken.unwrap();
@@ -119,12 +119,12 @@ fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_nobody_else() 
     let pool = Pool::new(&[Class { slot_len: 8_192, count: 1 }]).unwrap();
     let first = written(&pool, true, 5_000, 1, b"first of one");
     assert_eq!((&first.0[..12], first.1), (&b"first of one"[..], 5_000));
-    // Its own again, and what is longer than before is cleared.
+    // Its own octets again; the part past them is cleared.
     let second = written(&pool, true, 6_000, 1, b"second");
     assert_eq!((&second.0[..12], second.1), (&b"secondof one"[..], 1_000));
     let other = written(&pool, true, 4_000, 2, b"");
     assert!(other.0.iter().all(|octet| *octet == 0) && other.1 == 4_000);
-    // The rest of what the first one wrote is not the second one's.
+    // The rest of the first writer's octets is cleared for the second.
     assert_eq!(written(&pool, true, 8_192, 2, b"").1, 4_192);
     written(&pool, true, 8_192, 2, &[7; 8_192]);
     assert_eq!(written(&pool, true, 100, 2, b"").1, 0);
@@ -193,8 +193,8 @@ fn keys_are_sparse_and_another_seed_makes_others() {
     let (one, other) = (keys(1), keys(2));
     assert_eq!(one, keys(1));
     assert!(one.iter().all(|key| !other.contains(key)));
-    // What stands above the index and the variant takes every part of its range, and no
-    // difference comes twice.
+    // The bits above the index and the variant take every value of their range, and no difference
+    // comes twice.
     let high = |key: &u32| key >> 10;
     for bit in 0..22 {
         let set = one.iter().filter(|key| high(key) >> bit & 1 == 1).count();
