@@ -41,7 +41,7 @@ pub struct Untagged {
     pub last: bool,
     /// The RDMAP control octet, see [`super::rdmap::Opcode`].
     pub control: u8,
-    /// The Invalidate STag of Send with Invalidate, else zero and not looked at.
+    /// The Invalidate STag of Send with Invalidate, else zero and ignored.
     pub invalidate: u32,
     /// Queue number.
     pub queue: u32,
@@ -77,8 +77,7 @@ pub const fn header_len(control: u8) -> usize {
 }
 
 impl Header {
-    /// Splits an ULPDU into its header and its payload. Reserved bits are not looked at (RFC 5041
-    /// §4.1).
+    /// Splits an ULPDU into its header and its payload. Reserved bits are ignored (RFC 5041 §4.1).
     pub fn parse(ulpdu: &[u8]) -> Result<(Self, &[u8]), Error> {
         let control = *ulpdu.first().ok_or(Error::Short)?;
         // RFC 5041 §4.1 [5041-12]: reserved bits are ignored

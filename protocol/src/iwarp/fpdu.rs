@@ -10,8 +10,8 @@ use super::{ddp, mpa};
 pub const LENGTH_LEN: usize = 2;
 /// Octets of the CRC field.
 pub const CRC_LEN: usize = 4;
-/// Octets of the largest FPDU that a length field can announce, without markers. Some peers fill it
-/// (siw on loopback comes close), so a receive buffer holds at least one.
+/// Octets of the largest FPDU that a length field can announce, without markers. Some peers send
+/// FPDUs of nearly that size (siw on loopback), so a receive buffer holds at least one.
 pub const FPDU_MAX: usize = fpdu_len(u16::MAX);
 /// Octets between the starts of two markers (RFC 5044 §4.3).
 pub const MARKER_INTERVAL: usize = 512;
@@ -86,8 +86,8 @@ pub const fn mulpdu(emss: usize, markers: bool) -> u16 {
 /// Result of parsing the start of the received octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// Not a whole FPDU yet: it is this many octets long, counted from its start, or at least this
-    /// many.
+    /// The FPDU is incomplete: it is this many octets long, counted from its start, or at least
+    /// this many.
     NeedMore(usize),
     /// One FPDU.
     Fpdu {
@@ -219,14 +219,14 @@ impl Framer {
     }
 }
 
-/// Octets of payload from which on it is copied and checked in one pass. The CRC of fewer is taken
-/// of the FPDU in one piece, which saves beginning and ending.
+/// Payload length from which the copy and the CRC are done in one pass. For less, the CRC is
+/// computed over the whole FPDU, which saves starting and ending a pass.
 pub const TOGETHER: usize = 256;
 
 impl Framer {
     /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for
-    /// [`frame`](Self::frame), pad, CRC. Its length; `None`, and nothing is sent, when `out` is
-    /// shorter, or with markers.
+    /// [`frame`](Self::frame), pad, CRC. Returns its length, or `None`, with nothing sent, if `out`
+    /// is shorter, or with markers.
     #[inline]
     pub fn write<C: Crc32c, const N: usize>(
         &mut self,
@@ -258,7 +258,7 @@ impl Framer {
     }
 }
 
-/// One FPDU ready to be sent: how header, payload and trailer interleave with markers.
+/// One FPDU ready to be sent: the order of header, payload and trailer among the markers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Framed {
     /// Pad and CRC.

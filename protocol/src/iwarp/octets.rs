@@ -17,15 +17,14 @@ impl<const N: usize> Octets<N> {
         Self { len: 0, room: [0; N] }
     };
 
-    /// The octets of `pieces`, one after the other. Together they fit `N`: that is the caller's own
-    /// promise.
+    /// The octets of `pieces`, one after the other. The caller ensures that together they fit `N`.
     pub fn of(pieces: &[&[u8]]) -> Self {
         let mut octets = Self::EMPTY;
         pieces.iter().for_each(|piece| octets.push(piece));
         octets
     }
 
-    /// Appends `piece`, which fits: what goes into an `Octets` is sized at compile time or judged
+    /// Appends `piece`, which fits: the pieces of an `Octets` are sized at compile time or checked
     /// before.
     #[inline]
     pub fn push(&mut self, piece: &[u8]) {

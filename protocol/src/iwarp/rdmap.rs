@@ -36,7 +36,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The opcode of an RDMAP control octet; reserved bits are not looked at.
+    /// The opcode of an RDMAP control octet; reserved bits are ignored.
     ///
     /// Errors: [`Terminate::RDMAP_VERSION`] or [`Terminate::UNEXPECTED_OPCODE`].
     pub const fn parse(control: u8) -> Result<Self, Terminate> {
@@ -263,8 +263,8 @@ const SEGMENT_LEN_VALID: u8 = 0x80;
 const DDP_HEADER: u8 = 0x40;
 const READ_HEADER: u8 = 0x20;
 
-/// A broken rule: the Terminate to send, with the headers that the RFC wants in it (RFC 5040 Figure
-/// 10).
+/// A broken rule: the Terminate to send, with the headers that the RFC requires in it (RFC 5040
+/// Figure 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The cause.
@@ -285,7 +285,7 @@ impl Violation {
         Self::with_flags(terminate, SEGMENT_LEN_VALID | DDP_HEADER).and(segment_len, &header)
     }
 
-    /// A violation by an ULPDU: its DDP header goes back as it came, if it is whole.
+    /// A violation by an ULPDU: its DDP header is returned as received, if it is whole.
     pub fn of_ulpdu(terminate: Terminate, ulpdu: &[u8]) -> Self {
         let len = ulpdu.first().map_or(0, |control| ddp::header_len(*control));
         match ulpdu.get(..len) {
@@ -375,7 +375,7 @@ pub struct Terminated {
 
 impl Terminated {
     /// Reads a Terminate payload in either form. A part that is announced but cut off, or makes no
-    /// sense, is left out: the connection ends in any case and the cause is what counts.
+    /// sense, is left out: the connection ends in any case and only the cause matters.
     ///
     /// Errors: `None` when not even the control field is there.
     pub fn parse(payload: &[u8], peer: Peer) -> Option<Self> {

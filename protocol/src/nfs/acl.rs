@@ -10,7 +10,7 @@ use core::ops::BitOr;
 use crate::nfs::v3::{Attributes, Failure, FileHandle};
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
-/// The program number; it is served at the port of NFS.
+/// The program number; it is served on the NFS port.
 pub const PROGRAM: u32 = 100_227;
 /// The version that accompanies NFS version 3.
 pub const VERSION: u32 = 3;
@@ -39,7 +39,7 @@ impl Procedure {
     }
 }
 
-/// Parts of the access control lists that are asked for, or given.
+/// Parts of the access control lists that are requested, or given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Parts(pub u32);
 
@@ -234,7 +234,7 @@ pub struct SetAclArgs<'a> {
 
 structure!(SetAclArgs<'a> { object, lists });
 
-/// Results of SETACL: the file's attributes, whatever came of it.
+/// Results of SETACL: the file's attributes, in either case.
 pub type SetAclResult = Result<Option<Attributes>, Failure<Option<Attributes>>>;
 
 /// Octets of the longest results of GETACL, and of SETACL.

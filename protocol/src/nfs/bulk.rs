@@ -10,10 +10,10 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 pub enum Bulk<'a> {
     /// The octets, here.
     Inline(&'a [u8]),
-    /// This many octets, not here. Only the length word is written. Version 3 has the item last in
-    /// its message, version 4 in its operation, so [`Writer::len`] then is its Position, if the
-    /// writer began with the RPC message (RFC 8166 §3.4.5). No padding is written either: a chunk
-    /// has none, and one who adds the octets himself by [`Writer::advance`] gets it there.
+    /// This many octets, stored elsewhere. Only the length word is written. Version 3 has the item
+    /// last in its message, version 4 in its operation, so [`Writer::len`] then is its Position, if
+    /// the writer began with the RPC message (RFC 8166 §3.4.5). No padding is written either: a
+    /// chunk has none, and a caller that adds the octets by [`Writer::advance`] gets it there.
     Apart(u32),
 }
 
@@ -31,7 +31,7 @@ impl<'a> Bulk<'a> {
         self.len() == 0
     }
 
-    /// The octets if they are here. A parsed item's always are.
+    /// The octets if they are stored here, as a parsed item's always are.
     pub const fn octets(&self) -> Option<&'a [u8]> {
         match self {
             Self::Inline(octets) => Some(octets),

@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 /// The items of a list that was parsed; an iterator. Nothing is stored: an item is read when it is
-/// asked for, but parsing has walked over all of them, so that none is malformed.
+/// requested, but parsing has walked over all of them, so that none is malformed.
 pub struct List<'a, T> {
     reader: Reader<'a>,
     left: usize,

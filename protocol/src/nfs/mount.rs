@@ -170,7 +170,7 @@ pub enum Status {
 
 enumeration!(Status { Perm, NoEnt, Io, Acces, NotDir, Inval, NameTooLong, NotSupp, ServerFault });
 
-/// The credential flavors that a server takes for a file handle, best first (RFC 1813 §5.2.1).
+/// The credential flavors that a server accepts for a file handle, best first (RFC 1813 §5.2.1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Flavors<'a>(&'a [u8]);
 

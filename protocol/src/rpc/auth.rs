@@ -8,7 +8,7 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded, words};
 pub mod flavor {
     /// No identity (AUTH_NONE).
     pub const NONE: u32 = 0;
-    /// A UNIX user and his groups, as the caller says (AUTH_SYS).
+    /// A UNIX user and its groups, as claimed by the caller (AUTH_SYS).
     pub const SYS: u32 = 1;
     /// Short form that a server issued in place of AUTH_SYS (AUTH_SHORT).
     pub const SHORT: u32 = 2;
@@ -99,7 +99,7 @@ impl<'a> Codec<'a> for Credential<'a> {
     }
 }
 
-/// A UNIX user, as the caller says (`authsys_parms`, RFC 5531 Appendix A).
+/// A UNIX user, as claimed by the caller (`authsys_parms`, RFC 5531 Appendix A).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AuthSys<'a> {
     /// Anything.
@@ -118,7 +118,7 @@ impl<'a> AuthSys<'a> {
     /// Octets of the longest machine name (RFC 5531 Appendix A).
     pub const MACHINE_NAME_MAX: usize = 255;
 
-    /// The user whose parameters are all of `body`; `None` of any that break a rule, which
+    /// The user if `body` consists of valid parameters; `None` if they break a rule, which
     /// [`Codec::parse`] names.
     #[inline]
     pub(super) fn parse_body(body: &'a [u8]) -> Option<Self> {
@@ -237,7 +237,7 @@ impl Codec<'_> for Gids {
     }
 }
 
-/// Why a caller was not believed (`auth_stat`, RFC 5531 §9). IANA may add more.
+/// Reason for which a caller was not authenticated (`auth_stat`, RFC 5531 §9). IANA may add more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuthStatus(pub u32);
 

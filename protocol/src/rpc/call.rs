@@ -36,8 +36,8 @@ pub struct NullHeader {
 }
 
 impl NullHeader {
-    /// The header at the start of `message`, if that is such a call. Whatever follows it counts for
-    /// nothing (RFC 5531 §12.1).
+    /// The header at the start of `message`, if that is such a call. Octets after it are ignored
+    /// (RFC 5531 §12.1).
     #[inline(always)]
     pub fn of(message: &[u8]) -> Option<Self> {
         let is_it = |[_, kind, rpc_version, _, _, procedure, auth @ ..]: &[u32; 10]| {
@@ -67,11 +67,11 @@ pub enum Refusal {
 impl<'a> CallHeader<'a> {
     /// Takes the header of a call; `reader` then is at the arguments.
     ///
-    /// A wrong version of RPC is refused with RPC_MISMATCH, whatever follows it. A credential that
-    /// breaks its own rules is refused with AUTH_BADCRED, a verifier that does with AUTH_BADVERF. A
-    /// header that ends before either is refused with GARBAGE_ARGS, as is anything else that cannot
-    /// be decoded. Whether a program exists and whether a credential is good enough the server
-    /// decides.
+    /// A wrong version of RPC is refused with RPC_MISMATCH, regardless of the rest. A credential
+    /// that breaks its own rules is refused with AUTH_BADCRED, a verifier that does with
+    /// AUTH_BADVERF. A header that ends before either is refused with GARBAGE_ARGS, as is anything
+    /// else that cannot be decoded. The server decides if a program exists and if a credential is
+    /// good enough.
     #[inline]
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
         match Self::parse_usual(reader) {
@@ -99,9 +99,9 @@ impl<'a> CallHeader<'a> {
         Some(Self { xid: Xid(xid), program, version, procedure, credential, verifier })
     }
 
-    /// The header of a UNIX user's call. Each part is cut off the octets in front of it, which are
-    /// looked at once; the general way says what is wrong with a header that this one leaves.
-    /// Nothing is taken of any other call.
+    /// The header of a UNIX user's call. Each part is split off the octets in front of it with one
+    /// check. The general way finds the fault of a header that this one rejects. Nothing is taken
+    /// of any other call.
     #[inline(never)]
     pub fn parse_user(reader: &mut Reader<'a>) -> Option<Self> {
         let (front, rest) = reader.here().split_first_chunk::<32>()?;
@@ -111,7 +111,8 @@ impl<'a> CallHeader<'a> {
         }
         let len = usize::try_from(len).ok().filter(|len| *len <= Auth::BODY_MAX)?;
         let (body, rest) = rest.split_at_checked(len)?;
-        // A body without padding is as long as its groups say, which is a multiple of four.
+        // Without padding, the length of a body follows from its number of groups and is a multiple
+        // of four.
         let (verifier, arguments) = rest.split_first_chunk::<8>()?;
         if *verifier != [0; 8] {
             return None;

@@ -47,7 +47,7 @@ impl Fragment {
 const LAST: u32 = 1 << 31;
 
 /// Empty fragments that one record may have in front of its last. They are legal and mean nothing:
-/// without a limit a peer could send them for ever, and no record would ever end.
+/// without a limit a peer could send them for ever.
 pub const EMPTY_FRAGMENTS_MAX: u8 = 16;
 
 /// Fault of a peer in its record marking. Its stream can no longer be cut into records: close it.
@@ -87,7 +87,7 @@ pub enum Step<'a> {
     Complete(usize),
 }
 
-/// Puts records together from whatever portions a stream comes in.
+/// Assembles records from the portions in which a stream arrives.
 #[derive(Clone, Debug)]
 pub struct Assembler {
     max: usize,
@@ -164,7 +164,7 @@ impl Assembler {
         }
     }
 
-    /// Takes `len` octets for read and in their place; no more than [`Assembler::direct`] said.
+    /// Counts `len` octets as read and placed; no more than [`Assembler::direct`] returned.
     pub fn placed(&mut self, len: usize) {
         let RecordState::AwaitOctets { left, .. } = &mut self.state else {
             debug_assert!(len == 0, "octets were placed that no fragment announced");

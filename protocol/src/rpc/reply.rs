@@ -85,7 +85,7 @@ impl<'a> ReplyHeader<'a> {
         }
     }
 
-    /// The same of the header that nearly all replies have, in one piece: accepted, nothing proved,
+    /// The same for the header of nearly all replies, in one piece: accepted, verifier AUTH_NONE,
     /// success. Nothing is taken of any other reply.
     #[inline(always)]
     pub fn parse_success(reader: &mut Reader<'a>) -> Option<Self> {

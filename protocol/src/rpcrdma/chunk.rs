@@ -11,13 +11,12 @@ pub use one::ReadSegment;
 
 use one::Shape;
 
-/// Segments in all chunks of one message. RFC 8267 §6.4.2 makes a server take a Position Zero
-/// chunk, another Read chunk and a Write chunk of sixteen segments each; with a Reply chunk of as
-/// many that is four chunks.
+/// Segments in all chunks of one message. RFC 8267 §6.4.2 requires a server to accept a Position
+/// Zero chunk, another Read chunk and a Write chunk of sixteen segments each; with a Reply chunk of
+/// the same number that is four chunks.
 // RFC 8267 §6.4.2 [8267-11]: calls of sixteen segments a chunk are accepted
 pub const SEGMENTS_MAX: usize = 64;
-/// Segments of one chunk that every server of NFS takes (RFC 8267 §6.4.2); what we send stays
-/// below.
+/// Segments of one chunk that every server of NFS accepts (RFC 8267 §6.4.2). We never send more.
 pub const CHUNK_SEGMENTS_MAX: usize = 16;
 /// Read chunks (different positions) of one message: one for each of eight operations of a
 /// COMPOUND; Linux sends one.
@@ -142,13 +141,13 @@ impl From<ListsFull> for PeerFault {
     }
 }
 
-/// The Read list, the Write list and the Reply chunk of one message; and, in version 2, what stands
+/// The Read list, the Write list and the Reply chunk of one message; and, in version 2, the fields
 /// before them.
 ///
 /// All chunks share one array of segments: first the Read chunks by ascending position, then the
 /// Write chunks in order, then the Reply chunk. Only the part in use is ever copied, compared or
 /// written, so a message without chunks costs nothing.
-// In this order the fields that one chunk of one segment needs share a line of memory.
+// In this order the fields that one chunk of one segment needs share a cache line.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ChunkLists {
@@ -250,7 +249,7 @@ impl ChunkLists {
         Some(Intent { message_type, inv_handle: self.inv_handle })
     }
 
-    /// Says what stands before the lists. It counts in [`encoded_len`](Self::encoded_len).
+    /// Sets the fields before the lists. They count in [`encoded_len`](Self::encoded_len).
     #[inline]
     pub fn set_intent(&mut self, intent: Option<Intent>) {
         self.message_type = intent.map(|intent| intent.message_type);
@@ -377,9 +376,9 @@ impl ChunkLists {
         Ok(())
     }
 
-    /// Becomes what a reply to `call` returns before anything is written: the same Write and Reply
-    /// chunks with all lengths zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3). What the
-    /// call says of invalidation is copied (draft 001 §4.1).
+    /// Becomes the lists that a reply to `call` returns before anything is written: the same Write
+    /// and Reply chunks with all lengths zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3).
+    /// The call's fields for invalidation are copied (draft 001 §4.1).
     pub fn return_unused(&mut self, call: &Self) {
         self.clear();
         // RFC 8166 §4.3.1 [8166-36]: the Read list of a reply is empty
@@ -401,9 +400,9 @@ impl ChunkLists {
         self.shape = Shape { reads: 0, segments: call.shape.segments - reads, ..call.shape };
     }
 
-    /// Sets the lengths of Write chunk `index` to say that `written` octets fill it from its front,
-    /// `offered` being the chunk of the call that this one answers. `false`, and nothing changes,
-    /// when they do not fit or there is no such chunk.
+    /// Sets the lengths of Write chunk `index` to say that `written` octets fill it from its front;
+    /// `offered` is the corresponding chunk of the call. Returns false, with nothing changed, if
+    /// they do not fit or there is no such chunk.
     pub fn fill_write(&mut self, index: usize, offered: WriteChunk<'_>, written: u64) -> bool {
         let Some(count) = self.write_counts().get(index).copied() else { return false };
         let before: usize =

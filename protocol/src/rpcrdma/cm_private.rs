@@ -12,7 +12,7 @@ pub struct InlineSize(u32);
 pub struct InlineThreshold(u32);
 
 impl InlineSize {
-    /// Size that a silent version 1 peer takes (RFC 8797 §5.1, RFC 8166 §3.3.3).
+    /// Size that a silent version 1 peer accepts (RFC 8797 §5.1, RFC 8166 §3.3.3).
     pub const DEFAULT_V1: Self = Self(1024);
 
     /// The largest size that the wire can say.
@@ -114,7 +114,8 @@ impl PrivateData {
         })
     }
 
-    /// Writes the offer in place. It goes first in the private data: Linux looks nowhere else.
+    /// Writes the offer in place. It goes first in the private data, the only place where Linux
+    /// looks.
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let [f0, f1, f2, f3] = Self::FORMAT;
         // RFC 8797 §4 [8797-2]: the seven reserved bits are sent as zero
@@ -138,8 +139,7 @@ impl Dialects {
     const FORMAT: [u8; 4] = *b"Stag";
     const VERSION: u8 = 1;
 
-    /// Finds it among other private data, at any alignment. A peer that says nothing speaks draft
-    /// 000.
+    /// Finds it among other private data, at any alignment. A peer without it speaks draft 000.
     pub fn find(private_data: &[u8]) -> Self {
         private_data
             .windows(Self::LEN)

@@ -22,7 +22,7 @@ pub struct Setup {
     pub peer: PrivateData,
     /// Calls that this end makes at once; zero for a side that makes none.
     pub calls_max: u32,
-    /// Calls of the peer that this end takes at once; zero for a side that serves none.
+    /// Calls of the peer that this end accepts at once; zero for a side that serves none.
     pub grant: u32,
 }
 
@@ -38,12 +38,13 @@ pub enum Invalidation {
     Named,
 }
 
-/// The state of one connection. [`handle_message`](Self::handle_message) says what arrives on it.
-// In this order: all that short messages need comes first, for one line of memory.
+/// The state of one connection. [`handle_message`](Self::handle_message) classifies incoming
+/// messages.
+// In this order: the fields that short messages need come first, in one cache line.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Connection {
-    /// Follows from the rest, and is asked for with each message.
+    /// Derived from the rest, and needed for each message.
     pub(super) short: short::Layout,
     pub(super) calls: Option<RequesterCredits>,
     pub(super) serves: Option<ResponderCredits>,
@@ -54,7 +55,7 @@ pub struct Connection {
     pub(super) options: Lanes,
 }
 
-// With the name of its connection and the key of its place, the rest of a line of 64 octets.
+// With the name of its connection and the key of its place, this fills a cache line of 64 octets.
 const _: () = assert!(core::mem::offset_of!(Connection, negotiation) <= Connection::SHORT_LEN);
 
 impl Connection {
@@ -165,9 +166,9 @@ impl Connection {
         Path { call: self.send_threshold(), reply: self.receive_threshold(), header, segments }
     }
 
-    /// Completes the lists of a call of ours: what stands before them, in a version that has it.
-    /// Its reply may invalidate one of its keys if this end announced that it bears that. To be
-    /// done again when the call goes again.
+    /// Completes the lists of a call of ours: the fields before them, in a version that has them.
+    /// Its reply may invalidate one of its keys if this end announced that it supports that. Repeat
+    /// it when the call is sent again.
     pub fn mark_call(&self, lists: &mut ChunkLists) {
         lists.set_intent(match self.negotiation.sends() {
             Version::Two(Version2::Directed) => {
@@ -205,7 +206,7 @@ impl Connection {
 
     /// The handle that the reply to a call with these lists invalidates. In version 1 one of our
     /// choice, unless one side did not announce it (RFC 8797 §4.1), and none in the reverse
-    /// direction; in version 2 the one that the call names, if it is one of its own (draft 001
+    /// direction; in version 2 the one that the call names, if it belongs to the call (draft 001
     /// §4.1). Never to be used with an error.
     pub fn invalidates(&self, call: &ChunkLists) -> Option<u32> {
         match self.negotiation.sends() {
@@ -240,7 +241,7 @@ impl Connection {
 
     /// Lets a side that made no calls make up to `max` at once from here on, the first one alone as
     /// on a fresh connection; nothing changes for a side that makes calls. A server does this once
-    /// its client is prepared (RFC 8167 §6) and `max` receives for the replies are there.
+    /// its client is ready (RFC 8167 §6) and `max` receives for the replies are posted.
     pub fn allow_calls(&mut self, max: u32) {
         if self.calls.is_none() && max > 0 {
             self.calls = Some(RequesterCredits::new(max));
@@ -263,8 +264,7 @@ impl Connection {
         self.side == Side::Server && self.version().is_none()
     }
 
-    /// Gives the credit of a call of ours back, once it is over and the peer cannot be working on
-    /// it.
+    /// Returns the credit of a call of ours, once it is over and the peer cannot be working on it.
     ///
     /// # Panics
     /// When no call is in flight: that is a bug of ours.
@@ -295,13 +295,13 @@ impl Connection {
         self.serves.as_mut().expect("only a side that serves has calls").handle_reply()
     }
 
-    /// The credits of a side that serves, to change its grant.
+    /// The credits of a serving side, to change its grant.
     #[inline]
     pub const fn serves_mut(&mut self) -> Option<&mut ResponderCredits> {
         self.serves.as_mut()
     }
 
-    /// The header of a call of ours that goes out, or goes again.
+    /// The header of a call of ours that is sent, or sent again.
     pub fn call_header(&mut self, xid: Xid, body: Body) -> Header {
         self.negotiation.handle_call(self.side, xid);
         let credits = self.calls.as_ref().map(RequesterCredits::requested).unwrap_or_default();
@@ -314,14 +314,14 @@ impl Connection {
         Header { xid, credits, body }
     }
 
-    /// Receives that options need, beyond those of calls and of replies: to be posted before the
-    /// next option message is sent.
+    /// Receives that options need, beyond the receives of calls and replies: to be posted before
+    /// the next option message is sent.
     pub const fn option_receives(&self) -> u32 {
         self.options.receives()
     }
 
-    /// Takes leave to send `request`, which [`emit_option`](Self::emit_option) then writes. `xid`
-    /// is none of a call that is outstanding.
+    /// Reserves the sending of `request`, which [`emit_option`](Self::emit_option) then writes. No
+    /// outstanding call may have the same `xid`.
     pub fn ask_option(&mut self, xid: Xid, request: &Message) -> Result<(), NoOption> {
         if !matches!(self.version(), Some(Version::Two(_))) {
             return Err(NoOption::Version);

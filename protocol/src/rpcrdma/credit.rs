@@ -49,8 +49,8 @@ impl RequesterCredits {
         Ok(())
     }
 
-    /// Gives the credit of a finished call back: replied, failed by RDMA_ERROR, or its connection
-    /// gone. Cancelling a call gives nothing back.
+    /// Returns the credit of a finished call: replied, failed by RDMA_ERROR, or its connection
+    /// gone. Cancelling a call returns no credit.
     ///
     /// # Panics
     /// When no call is in flight: that is a bug of ours.
@@ -59,8 +59,8 @@ impl RequesterCredits {
         self.in_flight = self.in_flight.checked_sub(1).expect("every `give` follows its `take`");
     }
 
-    /// Takes the grant of a reply: at least one, at most our own `max`. It may shrink below what is
-    /// in flight; then calls wait until enough of them ended (RFC 8166 §3.3.1).
+    /// Takes the grant of a reply: at least one, at most our own `max`. It may shrink below the
+    /// number in flight; then calls wait until enough of them ended (RFC 8166 §3.3.1).
     #[inline]
     pub fn handle_grant(&mut self, granted: Credits) {
         // RFC 8166 §3.3.3 [8166-7]: the first reply tells how many calls may follow
@@ -96,14 +96,14 @@ impl RequesterCredits {
 /// The answering side's count of one connection's direction.
 ///
 /// The grant may be raised and lowered at any time. A lower one reaches the peer with the next
-/// reply, and calls that it sent before may still arrive: so each reply takes one call from what
-/// may arrive, until that is down to the grant.
+/// reply, and calls that it sent before may still arrive. So each reply lowers the number of calls
+/// that may arrive by one, until it equals the grant.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderCredits {
     outstanding: u32,
     grant: NonZeroU32,
-    /// Calls that may be outstanding: the grant, or more while the peer may not know of a lower
-    /// one.
+    /// Calls that may be outstanding: the grant, or more while the peer may not have received a
+    /// lower one.
     allowed: u32,
 }
 
@@ -143,7 +143,7 @@ impl ResponderCredits {
         self.allowed != before
     }
 
-    /// Says `grant` from the next reply on. Raise it only when as many receives are posted (RFC
+    /// Grants `grant` from the next reply on. Raise it only when as many receives are posted (RFC
     /// 8166 §3.3.1). Zero means one.
     pub fn set_grant(&mut self, grant: u32) {
         // RFC 8166 §3.3.1 [8166-3]: a reply never grants zero credits

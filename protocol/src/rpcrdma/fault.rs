@@ -12,7 +12,7 @@ pub enum PeerFault {
         /// Octets that arrived.
         len: u32,
     },
-    /// The version is none that we speak (RFC 8166 §4.5.1).
+    /// We do not speak the version (RFC 8166 §4.5.1).
     Version(u32),
     /// The procedure number is reserved or unknown, RDMA_MSGP among them (RFC 8166 §4.2.4, §4.6.1).
     Procedure(u32),
@@ -48,13 +48,13 @@ pub enum PeerFault {
     PayloadTwice,
     /// A Read chunk is beyond the payload, or inside another one (RFC 8166 §3.4.5).
     PositionOutside(u32),
-    /// The chunks of a call hold more than we take (RFC 8166 §3.4.4).
+    /// The chunks of a call hold more than our limit (RFC 8166 §3.4.4).
     TooLong,
     /// A reply at a side that made no call.
     UnexpectedReply,
     /// A call at a side that does not serve this direction (RFC 8167 §5).
     UnexpectedCall,
-    /// Chunks in a reverse-direction call, which we do not take (RFC 8167 §5.3).
+    /// Chunks in a reverse-direction call, which we do not accept (RFC 8167 §5.3).
     ReverseChunks,
     /// A reply carries a Read list (RFC 8166 §4.3.1).
     ReadListInReply,

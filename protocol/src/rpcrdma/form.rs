@@ -30,7 +30,7 @@ pub struct Item {
 pub struct CallSizes {
     /// The whole RPC call message: the item and its padding are counted in.
     pub call: usize,
-    /// The argument that may travel in a Read chunk; `None` also when the security flavour forbids
+    /// The argument that may travel in a Read chunk; also `None` if the security flavour forbids
     /// reduction (RFC 8166 §8.2.2).
     pub item: Option<Item>,
     /// The longest RPC reply message without its DDP-eligible item (but with that item's length
@@ -56,8 +56,8 @@ pub struct Path {
     pub segments: usize,
 }
 
-/// Chunk that the call offers for its reply. Never a Write chunk and a Reply chunk together: Linux
-/// and Ganesha cannot take that.
+/// Chunk that the call offers for its reply. Never a Write chunk and a Reply chunk together, which
+/// Linux and Ganesha cannot handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyOffer {
     /// Nothing: the longest reply fits inline.
@@ -107,7 +107,7 @@ const SEGMENT_LEN: usize = 16;
 const READ_SEGMENT_LEN: usize = 24;
 
 /// Chooses the form of a call. The header counts in the threshold. [`NoRoom`] when even the header
-/// of a Long call does not fit the threshold, or a message is longer than a chunk can say.
+/// of a Long call does not fit the threshold, or a message is longer than a chunk can express.
 pub fn plan_call(sizes: &CallSizes, path: &Path) -> Result<CallPlan, NoRoom> {
     debug_assert!(sizes.reply_items <= WRITES_MAX, "a call has few Write chunks");
     debug_assert!(

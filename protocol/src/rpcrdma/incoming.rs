@@ -19,7 +19,7 @@ pub enum Incoming {
         /// Octets of the header: the inline payload begins there.
         payload_at: usize,
     },
-    /// A reply, to be matched by its XID and judged by
+    /// A reply, to be matched by its XID and checked by
     /// [`check_reply`](super::requester::check_reply).
     Reply {
         /// Its header; its chunks are in the lists given.
@@ -38,23 +38,23 @@ pub enum Incoming {
         /// Forward at a client.
         direction: Direction,
     },
-    /// The peer does not speak version 2: the call of this XID goes again, as version 1, on the
-    /// same connection. It keeps its credit, and its keys are as it offered them.
+    /// The peer does not speak version 2: send the call of this XID again, as version 1, on the
+    /// same connection. It keeps its credit, and its keys are as it offered them. Use
     /// [`Connection::mark_call`], [`Connection::call_header`], [`Connection::emit`].
     Again {
         /// The call; the only one outstanding.
         xid: Xid,
     },
     /// A message of an option. A request is answered by [`Connection::answer_option`], after
-    /// [`Connection::option_receives`] are posted; an answer came to what
-    /// [`Connection::ask_option`] asked.
+    /// [`Connection::option_receives`] are posted; an answer belongs to the request of
+    /// [`Connection::ask_option`].
     Option {
         /// XID of the exchange.
         xid: Xid,
         /// Content of the option message.
         message: Message,
     },
-    /// The peer does not know the option that [`Connection::ask_option`] asked for with this XID,
+    /// The peer does not know the option that [`Connection::ask_option`] requested with this XID,
     /// or could not read the request.
     OptionRefused {
         /// XID of the exchange.
@@ -75,7 +75,7 @@ pub(super) const CALL: u32 = 0;
 pub(super) const REPLY: u32 = 1;
 
 impl Connection {
-    /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
+    /// Classifies `message`, one whole received Send. `lists` is overwritten with its chunks.
     pub fn handle_message(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
         let (settled, is_over) = (self.negotiation.settled(), self.negotiation.is_over());
         let incoming = self.handle_any(message, lists, settled);
@@ -117,8 +117,7 @@ impl Connection {
                 self.handle_call(header, payload_at, lists, None)
             }
             (Body::NoMsg, Some(MessageType::Reply)) => self.handle_reply(header, payload_at),
-            // Which way it goes follows from the side: no chunks are taken in the reverse
-            // direction.
+            // The direction follows from the side: no chunks are accepted in the reverse direction.
             (Body::NoMsg, None) if self.side == Side::Server || lists.reads().next().is_some() => {
                 self.handle_call(header, payload_at, lists, None)
             }
@@ -133,8 +132,8 @@ impl Connection {
         }
     }
 
-    /// RDMA_MSG: the RPC message itself says whether it is a call or a reply; a header that says it
-    /// too says the same.
+    /// RDMA_MSG: the RPC message says whether it is a call or a reply; a header that states the
+    /// type has to agree.
     fn handle_inline(
         &mut self,
         header: Header,
@@ -160,8 +159,8 @@ impl Connection {
         }
     }
 
-    /// A call is answered; what may be a reply is forgotten (RFC 8166 §4.5). A header that does not
-    /// say leaves it to the side: a server is sent calls.
+    /// Answers a call, and drops a possible reply (RFC 8166 §4.5). If the header does not say which
+    /// it is, the side decides: a server receives calls.
     fn handle_malformed(&self, malformed: Malformed, lists: &ChunkLists) -> Incoming {
         let (xid, version, error, fault) = match malformed {
             Malformed::Answer { xid, version, error, fault } => (xid, version, error, fault),
@@ -200,7 +199,7 @@ impl Connection {
     /// §4.2.4).
     fn handle_error(&mut self, header: &Header, error: ErrorBody) -> Incoming {
         let (xid, direction) = (header.xid, self.side.calls());
-        // Whatever the error says: nothing else will come to this XID.
+        // In any case: nothing else will arrive for this XID.
         if let Some(option) = self.options.handle_refusal(xid, self.calls.as_mut()) {
             return Incoming::OptionRefused { xid, option };
         }
@@ -283,7 +282,7 @@ impl Connection {
                     Ok(()) => return Incoming::Option { xid, message },
                     Err(fault) => return Incoming::Close(fault),
                 },
-                // An end that takes no calls has no receive for this either.
+                // An end that accepts no calls has no receive for this either.
                 None => (ErrorBody::Option, PeerFault::UnknownOption(opttype)),
             },
             Ok(message) => {
@@ -301,7 +300,8 @@ impl Connection {
         Incoming::Answer(self.error_reply(xid, v2::VERSION, error), fault)
     }
 
-    /// A message that is neither call nor reply, or both: as one whose header cannot be read.
+    /// Refuses a message that is neither call nor reply, or both, like one with an unreadable
+    /// header.
     fn refuse(&self, header: &Header, lists: &ChunkLists, fault: PeerFault) -> Incoming {
         let (xid, version) = (header.xid, self.negotiation.sends().number());
         self.handle_malformed(

@@ -1,4 +1,4 @@
-//! The words that version 2 puts before the lists of a message (draft 001 §4.1).
+//! Intent: the words that version 2 puts before the lists of a message (draft 001 §4.1).
 
 /// Type of an RPC message: call or reply (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    /// The type that this word says, in a header or in an RPC message.
+    /// The type for this word, in a header or in an RPC message.
     #[inline]
     pub(super) const fn from_word(word: u32) -> Option<Self> {
         match word {

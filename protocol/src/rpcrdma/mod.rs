@@ -2,7 +2,7 @@
 //! roles.
 //!
 //! [`v1`] and [`v2`] join bytes and meaning: one [`Header`] and its [`ChunkLists`], the same in
-//! both versions. [`Connection`] says what an incoming message is and counts credits; [`form`] and
+//! both versions. [`Connection`] classifies incoming messages and counts credits; [`form`] and
 //! [`requester`] serve the side that calls, [`responder`] and [`invalidate`] the side that answers.
 //! Nothing here allocates, waits or copies payload.
 
@@ -115,7 +115,7 @@ pub enum Body {
     NoMsg,
     /// RDMA_ERROR: why there will be no reply.
     Error(ErrorBody),
-    /// RDMA_OPTIONAL, whose content stands at [`v2::OPTION_AT`] (draft 000 §3.1).
+    /// RDMA_OPTIONAL, whose content begins at [`v2::OPTION_AT`] (draft 000 §3.1).
     Optional {
         /// Number of the option: `rdma_opttype`.
         opttype: u32,
@@ -143,8 +143,7 @@ pub enum ErrorBody {
 
 /// A transport header, in any version.
 ///
-/// Direction and invalidation of a version 2 header stand in its lists:
-/// [`ChunkLists::intent`].
+/// Direction and invalidation of a version 2 header are in its lists: [`ChunkLists::intent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The transaction.
@@ -167,8 +166,8 @@ impl Header {
     }
 }
 
-/// An RDMA_ERROR message to send; `version` echoes the failing call's, whatever it was (RFC 8166
-/// §4.5). [`emit_error`] writes it: its layout is the same in all versions.
+/// An RDMA_ERROR message to send; `version` echoes the failing call's, even an unknown one (RFC
+/// 8166 §4.5). [`emit_error`] writes it: its layout is the same in all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorReply {
     /// The failing call.

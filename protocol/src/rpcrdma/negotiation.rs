@@ -1,11 +1,11 @@
 //! Negotiation of the version that the two ends of a connection speak (draft 000 §5).
 //!
 //! A client that speaks version 2 sends one version 2 message, alone and of at most 1,024 octets. A
-//! reply settles it, and so does a call of the server that comes before. An ERR_VERS that covers
-//! version 1 sends the same message again as version 1, on the same connection and with the same
-//! XID. A server takes the version of the first message it can read, and keeps to it: both
-//! directions of a connection have one version (RFC 8167 §5.1), and a reply has the version of its
-//! call (draft 000 §5.3).
+//! reply settles the version, and so does a call of the server that arrives first. After an
+//! ERR_VERS that covers version 1 the client sends the same message again as version 1, on the same
+//! connection and with the same XID. A server takes the version of the first message it can read,
+//! and keeps to it: both directions of a connection have one version (RFC 8167 §5.1), and a reply
+//! has the version of its call (draft 000 §5.3).
 
 use core::time::Duration;
 
@@ -86,8 +86,8 @@ impl Versions {
         }
     }
 
-    /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with one
-    /// that did not announce more, unless the configuration says otherwise.
+    /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with a peer
+    /// that announced no more, unless the configuration says otherwise.
     pub const fn agreed(self, theirs: Dialects) -> Self {
         // draft 000 §4.2 [v2-21]: a peer that knows only the draft gets no other fields
         match self {
@@ -109,8 +109,8 @@ enum NegotiationState {
     AwaitAnswer(Xid, Version2),
     /// At a client: the first version 1 reply, after ERR_VERS.
     AwaitVersion1,
-    /// At a client: that answer, which alone says how many credits there are. The version is
-    /// settled, for the server called in it.
+    /// At a client: that answer, which alone states the number of credits. The version is settled,
+    /// because the server called in it.
     AwaitGrant(Version2),
     /// Nothing: the version is settled.
     Settled(Version),
@@ -185,8 +185,8 @@ impl Negotiation {
         }
     }
 
-    /// The version by which a message with this version word is read; another one is refused by its
-    /// reader.
+    /// The version by which a message with this version word is read; that version's reader refuses
+    /// any other word.
     pub(super) const fn reads(&self, side: Side, word: Option<u32>) -> Version {
         match (self.state, side, word) {
             // draft 000 §5.1 [v2-22]: the first message of version 2 is answered in version 2
@@ -221,16 +221,16 @@ impl Negotiation {
         }
     }
 
-    /// A call of the peer came. A server calls in the version of the first message, once it took
-    /// that: so it speaks version 2, though the reply is still to come, and our own reply may have
-    /// the sizes of that version.
+    /// Handles a call of the peer. A server calls in the version of the first message, once it
+    /// received that: so it speaks version 2, though the reply is still to come, and our own reply
+    /// may have the sizes of that version.
     pub(super) const fn handle_called(&mut self) {
         if let NegotiationState::AwaitAnswer(_, two) = self.state {
             self.state = NegotiationState::AwaitGrant(two);
         }
     }
 
-    /// A call of ours goes out. There is one credit, so it is the only one.
+    /// Handles a call of ours. There is one credit, so it is the only one.
     pub(super) const fn handle_call(&mut self, side: Side, xid: Xid) {
         if let (
             NegotiationState::AwaitFirst(two) | NegotiationState::AwaitAnswer(_, two),
@@ -274,7 +274,7 @@ impl Negotiation {
         }
     }
 
-    /// Another error came. It settles nothing: the next call is the first one again.
+    /// Handles another error. It settles nothing: the next call is the first one again.
     pub(super) fn handle_error(&mut self, xid: Xid) -> Verdict {
         match self.state {
             NegotiationState::AwaitAnswer(first, two) if first == xid => {
@@ -285,7 +285,7 @@ impl Negotiation {
         Verdict::Failed
     }
 
-    /// True if an end of the connection at this moment leads to version 1.
+    /// True if the loss of the connection at this moment leads to version 1.
     pub(super) const fn may_fall_back(&self) -> bool {
         self.has_one() && matches!(self.state, NegotiationState::AwaitAnswer(..))
     }
@@ -325,9 +325,9 @@ impl PeerMemory {
         }
     }
 
-    /// The connection is gone. One that is lost between the first version 2 message and the first
-    /// reply marks the peer (draft 000 §5.2): else a peer that ends such connections would never be
-    /// reached.
+    /// Handles the end of a connection. One that is lost between the first version 2 message and
+    /// the first reply marks the peer (draft 000 §5.2). Otherwise a peer that ends such connections
+    /// would never be reached.
     pub fn handle_lost(&mut self, connection: &Connection, now: Duration) {
         // draft 000 §5.2 [v2-12]: a connection lost while negotiating counts as version 1
         if connection.negotiation().is_under_way() {

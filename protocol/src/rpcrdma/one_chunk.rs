@@ -2,9 +2,8 @@
 //! READ of NFS does, or a Read chunk, as that of a WRITE does, or a Reply chunk; and the replies
 //! that return them.
 //!
-//! [`wire`](super::wire) reads and writes every header. The functions of this file read and write
-//! these by comparison with the words that are the same in all of them, to the same effect, and
-//! leave all others to it.
+//! [`wire`](super::wire) reads and writes every header. For these common ones the functions of this
+//! file do the same by comparison with constant words, and leave all others to it.
 
 use super::{
     Body, ChunkLists, Credits, Header, Intent, MessageType, Position, ReadSegment, Segment, Xid,
@@ -47,8 +46,8 @@ const fn lists_at<D: Dialect>() -> usize {
     FIXED_LEN + if D::INTENT { Intent::LEN } else { 0 }
 }
 
-/// Reads a header with one Write chunk of one segment, at the front of `message`. `None`: it is
-/// something else, or a rule is broken; then `lists` are as they were.
+/// Reads a header with one Write chunk of one segment, at the front of `message`. Returns `None`
+/// for any other header, or if a rule is broken; `lists` then is unchanged.
 #[inline(always)]
 pub(super) fn parse_write<D: Dialect>(message: &[u8], lists: &mut ChunkLists) -> Option<Header> {
     let (header, intent, octets) = parse_front::<D, LISTS_LEN>(message, &[MSG])?;
@@ -91,7 +90,7 @@ pub(super) fn parse_reply<D: Dialect>(message: &[u8], lists: &mut ChunkLists) ->
     Some(header)
 }
 
-/// The fields in front of the lists, and the octets of the lists. `None`: it is none of these
+/// The fields in front of the lists, and the octets of the lists. `None` if it is none of these
 /// `procedures`, or too short.
 #[inline(always)]
 fn parse_front<'a, D: Dialect, const LISTS: usize>(
@@ -225,7 +224,7 @@ mod tests {
     use fastrand::Rng;
     use std::vec::Vec;
 
-    /// Words that say something somewhere in a header, and some that say nothing.
+    /// Words with a meaning somewhere in a header, and some without.
     const WORDS: [u32; 10] = [0, 1, 2, 3, 4, 5, 64, 116, u32::MAX, 0x8000_0000];
 
     /// Lists of another message, of every kind.
@@ -293,8 +292,8 @@ mod tests {
         lists.map(|lists| octets(&[&fixed, intent, &lists[..], &[xid, 0, 2]].concat()))
     }
 
-    /// Reads headers both ways, whatever is cut off or changed; returns how many were not changed
-    /// too much.
+    /// Reads headers both ways, with each cut and change; returns the number that still have one
+    /// chunk.
     fn compare_changes<D: Dialect>(random: &mut Rng) -> usize {
         let mut plain = 0;
         for mut header in headers::<D>(random) {

@@ -66,7 +66,7 @@ fn check_any(
         return Err(PeerFault::ReadListInReply);
     }
     let write_chunks = offered.writes().count();
-    // A responder that has no result for them may leave the whole list out.
+    // A responder without results for them may omit the whole list.
     // draft 004 §3.8.1 [exp-47]: a chunk without a result may come back or be left out
     if ![0, write_chunks].contains(&returned.writes().count()) {
         return Err(PeerFault::ChunkCount);
@@ -93,7 +93,7 @@ fn check_any(
     Ok(ReplyShape { payload, written, write_chunks })
 }
 
-/// Checks that what the Reply chunk holds is the reply to the call `xid` (RFC 8166 §4.2.1).
+/// Checks that the Reply chunk holds the reply to the call `xid` (RFC 8166 §4.2.1).
 /// [`Connection`](super::Connection) does it for inline messages.
 pub fn check_message(xid: Xid, message: &[u8]) -> Result<(), PeerFault> {
     match incoming::message_type(message) {
@@ -105,8 +105,8 @@ pub fn check_message(xid: Xid, message: &[u8]) -> Result<(), PeerFault> {
     }
 }
 
-/// Octets that the responder says it wrote: the same segments, filled from the front without a gap;
-/// or none of the segments, because it has no result for them.
+/// Octets that the responder reports as written: the same segments, filled from the front without a
+/// gap; or no segments at all, because it has no result for them.
 fn check_chunk(offered: WriteChunk<'_>, returned: WriteChunk<'_>) -> Result<u64, PeerFault> {
     if returned.segments.is_empty() {
         return Ok(0);
@@ -125,7 +125,7 @@ fn check_chunk(offered: WriteChunk<'_>, returned: WriteChunk<'_>) -> Result<u64,
     Ok(returned.total())
 }
 
-/// Octets that the responder says it wrote into one segment.
+/// Octets that the responder reports as written into one segment.
 const fn check_segment(offered: Segment, returned: Segment) -> Result<u32, PeerFault> {
     if offered.handle != returned.handle || offered.offset != returned.offset {
         return Err(PeerFault::SegmentMoved);

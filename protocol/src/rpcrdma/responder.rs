@@ -1,4 +1,4 @@
-//! Answering a call: which memory to pull, and where the reply goes (RFC 8166 §3.4.5, §3.4.6,
+//! Answering a call: the memory to pull, and the place of the reply (RFC 8166 §3.4.5, §3.4.6,
 //! §4.3).
 
 use super::chunk::{READS_MAX, Segment};
@@ -9,10 +9,10 @@ mod parts;
 
 pub use parts::{ITEMS_MAX, ReplyItem, ReplyParts};
 
-/// Pieces of one call at most: the octets between chunks, and the chunks.
+/// Most pieces of one call: the octets between chunks, and the chunks.
 pub const PIECES_MAX: usize = 2 * READS_MAX + 1;
 
-/// One Read chunk to pull whole, before the call is looked at.
+/// One Read chunk to pull whole, before the call is parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PullChunk {
     /// Position of the chunk in the payload; [`Position::ZERO`] for the chunk that holds the
@@ -113,7 +113,7 @@ fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> 
     Ok(())
 }
 
-/// Octets that a chunk takes in the unreduced payload, whether or not it brings its padding along
+/// Octets that a chunk takes in the unreduced payload, with or without its padding in the chunk
 /// (RFC 8166 §3.4.5.2).
 const fn inserted_len(len: u32) -> u64 {
     (len as u64).next_multiple_of(4)
@@ -150,8 +150,8 @@ impl Pull {
         self.chunks().get(usize::from(self.long)..).unwrap_or_default()
     }
 
-    /// Joins what was pulled to the RPC message. `base` is the inline payload or the content of the
-    /// Position Zero chunk; `items` are the contents of [`items`](Self::items), in their order.
+    /// Joins the pulled chunks to the RPC message. `base` is the inline payload or the content of
+    /// the Position Zero chunk; `items` are the contents of [`items`](Self::items), in their order.
     ///
     /// # Panics
     /// When `items` or `base` have other lengths than were planned: that is a bug of ours.
@@ -249,8 +249,8 @@ const _: () = assert!(ITEMS_MAX <= u8::BITS as usize);
 ///
 /// Each item goes into the Write chunk of its index if there is one with segments; the rest goes
 /// inline if it fits `threshold` with its header, else into the Reply chunk. Every error means that
-/// no reply can be sent with the chunks offered: ERR_CHUNK (RFC 8166 §4.5.3); `returned` means
-/// nothing then.
+/// no reply can be sent with the chunks offered: ERR_CHUNK (RFC 8166 §4.5.3); `returned` is
+/// undefined then.
 pub fn plan_reply(
     call: &ChunkLists,
     parts: ReplyParts,
@@ -315,8 +315,8 @@ fn fill_writes(
     Ok(in_chunks)
 }
 
-/// The segment that the reply to a call returns whose only chunk is a Write chunk of this segment,
-/// when `item` octets are the result; to the same effect as [`plan_reply`].
+/// The segment that a reply of `item` octets returns if the only chunk of its call is a Write chunk
+/// of this segment; the same as by [`plan_reply`].
 pub const fn fill_one_write(offered: Segment, item: u32) -> Result<Segment, PeerFault> {
     if item > offered.length {
         return Err(PeerFault::WriteChunkTooSmall);
@@ -407,7 +407,7 @@ const fn pad_len(item: u32) -> u32 {
     item.wrapping_neg() & 3
 }
 
-/// Lays pieces one after another over the written lengths of segments.
+/// Spreads pieces one after another over the written lengths of segments.
 struct Scatter<'a, I> {
     pieces: I,
     /// The rest of the piece that is being laid out.
@@ -439,7 +439,7 @@ impl<I: Iterator<Item = PayloadPiece>> Iterator for Scatter<'_, I> {
         };
         let PayloadPiece { part, from, len } = self.piece;
         let length = len.min(segment.length - self.at);
-        // `Segment::check` saw that the end of the segment does not wrap.
+        // `Segment::check` ensured that the end of the segment does not wrap.
         let offset = segment.offset + u64::from(self.at);
         self.piece = PayloadPiece { part, from: from + length, len: len - length };
         self.at += length;

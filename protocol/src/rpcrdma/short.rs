@@ -1,9 +1,8 @@
 //! Short messages: an RDMA_MSG without chunks, followed by a whole RPC message, in a version that
 //! is settled. Nearly all messages are short.
 //!
-//! [`Connection::handle_message`] and [`Connection::emit`] know every message. The functions of
-//! this file read and write short ones as the few words that they are, to the same effect, and
-//! leave all others to them.
+//! [`Connection::handle_message`] and [`Connection::emit`] handle every message. For short ones the
+//! functions of this file do the same with a few words, and leave all others to them.
 
 use super::{
     Connection, Credits, InlineThreshold, MessageType, RequesterCredits, Version, Version2, Xid,
@@ -108,9 +107,9 @@ impl Layout {
 }
 
 impl Connection {
-    /// Does what [`handle_message`](Self::handle_message) does, if `message` is short and nothing
-    /// is wrong with it. `None`: nothing was done, and that function has to judge it.
-    // A call for each message would cost forty instructions, which is more than the work.
+    /// Does what [`handle_message`](Self::handle_message) does, if `message` is short and valid.
+    /// `None`: nothing was done, and that function has to handle it.
+    // A function call for each message would cost forty instructions, more than the work itself.
     #[inline(always)]
     pub fn handle_short(&mut self, message: &[u8]) -> Option<ShortMessage> {
         if self.short.version == 0 {
@@ -295,7 +294,7 @@ pub(super) mod tests {
         message
     }
 
-    /// The short message that an incoming one is, if its lists are empty.
+    /// The short message for an incoming one, if its lists are empty.
     fn expected(incoming: Incoming, header_len: usize) -> Option<ShortMessage> {
         match incoming {
             Incoming::Call {
@@ -376,8 +375,8 @@ pub(super) mod tests {
         short.is_some()
     }
 
-    /// Every cut of `octets`, and the message with each octet changed, read both ways; how many of
-    /// them are short.
+    /// Reads every cut of `octets`, and the message with each octet changed, both ways; returns the
+    /// number of short ones.
     fn compare_changes(connection: &Connection, mut octets: Vec<u8>) -> usize {
         let mut short = 0;
         for cut in 0..=octets.len() {

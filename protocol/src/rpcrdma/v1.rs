@@ -29,7 +29,7 @@ pub fn parse(message: &[u8], lists: &mut ChunkLists) -> Result<(Header, usize), 
     wire::parse::<Rfc8166>(message, lists)
 }
 
-/// Writes the header at the front of `out` and says how long it is; an RDMA_ERROR ignores `lists`.
+/// Writes the header at the front of `out` and returns its length; an RDMA_ERROR ignores `lists`.
 pub fn emit(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
     wire::emit::<Rfc8166>(header, lists, out)
 }

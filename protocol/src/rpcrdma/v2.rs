@@ -39,7 +39,7 @@ impl Dialect for Undirected {
 /// begins there.
 ///
 /// `lists` is overwritten: with the message's chunks, or with none when it carries none or has no
-/// meaning; its intent is there as soon as it could be read. The content of an RDMA_OPTIONAL stands
+/// meaning; its intent is set as soon as it could be read. The content of an RDMA_OPTIONAL begins
 /// at [`OPTION_AT`].
 pub fn parse<D: Dialect>(
     message: &[u8],
@@ -49,7 +49,7 @@ pub fn parse<D: Dialect>(
     wire::parse::<D>(message, lists)
 }
 
-/// Writes the header at the front of `out` and says how long it is; an RDMA_ERROR ignores `lists`.
+/// Writes the header at the front of `out` and returns its length; an RDMA_ERROR ignores `lists`.
 /// [`option::emit`](super::option::emit) writes options.
 pub fn emit<D: Dialect>(
     header: &Header,

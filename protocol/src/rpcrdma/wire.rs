@@ -1,7 +1,7 @@
 //! Wire format common to all versions: four fixed words (RFC 8166 §4.2), errors, and three lists.
 //!
-//! A [`Dialect`] is a type: one reader and one writer serve all of them, and the compiler makes one
-//! of each for every dialect, so that version 1 does not pay for version 2.
+//! A [`Dialect`] is a type: one reader and one writer serve all of them, and the compiler makes a
+//! copy for every dialect, so that version 1 does not pay for version 2.
 
 use super::{
     Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, PeerFault,
@@ -49,8 +49,8 @@ pub trait Dialect {
     const HEADER_LEN_MIN: usize = HEADER_LEN_MIN + if Self::INTENT { Intent::LEN } else { 0 };
 }
 
-/// Why a message has no meaning, and what a responder does about it (RFC 8166 §4.5). A requester
-/// discards either kind.
+/// Reason for which a message has no meaning, and a responder's reaction (RFC 8166 §4.5). A
+/// requester discards either kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Nothing is answered.
@@ -86,8 +86,8 @@ pub(super) fn parse<D: Dialect>(
     message: &[u8],
     lists: &mut ChunkLists,
 ) -> Result<(Header, usize), Malformed> {
-    // Each by a function of its own from the most common to the rest, so that no register is kept
-    // here for what is rare.
+    // Each in a function of its own, the most common first, so that rare cases occupy no register
+    // here.
     if let Some(header) = one_chunk::parse_write::<D>(message, lists) {
         return Ok((header, one_chunk::header_len::<D>()));
     }
@@ -149,7 +149,7 @@ pub(super) fn parse_any<D: Dialect>(
         MSG | NOMSG | DONE => HEADER_LEN_MIN,
         // draft 000 §3.1 [v2-3]: a type is enough to refuse an option by
         OPTIONAL => OPTION_AT - 4,
-        // Draft 000 has four words in each header; nothing else is known of this one.
+        // Draft 000 has four words in each header; the rest of this one is unknown.
         _ => FIXED_LEN,
     };
     if message.len() < least {
@@ -200,8 +200,8 @@ pub(super) fn take_words<const N: usize>(rest: &mut &[u8]) -> Option<[u32; N]> {
     Some(words)
 }
 
-/// Reads an RDMA_ERROR. Of one of another version only ERR_VERS is read: all versions agree on that
-/// one.
+/// Reads an RDMA_ERROR. If it has another version, only ERR_VERS is read, which is the same in all
+/// versions.
 #[inline]
 fn parse_error<D: Dialect>(message: &[u8]) -> Result<(Header, usize), Malformed> {
     let mut rest = message;
@@ -410,12 +410,11 @@ pub(super) fn emit_any<D: Dialect>(
     Ok(room - words.0.len())
 }
 
-/// The words of a header that are not written yet. A header is nothing but words and is written
-/// once for each message: so not by [`Writer`], which looks for its place and for room at each of
-/// them.
+/// The words of a header that are not written yet. A header consists of words and is written once
+/// for each message, so [`Writer`], which checks place and room for each of them, is not used.
 struct Words<'a>(&'a mut [u8]);
 
-/// Writes an RDMA_ERROR, whose layout is the same in all versions, and says how long it is: 28
+/// Writes an RDMA_ERROR, whose layout is the same in all versions, and returns its length: 28
 /// octets for ERR_VERS, 20 for any other.
 pub fn emit_error(reply: &ErrorReply, out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut writer = Writer::new(out);
@@ -430,7 +429,7 @@ pub fn emit_error(reply: &ErrorReply, out: &mut [u8]) -> Result<usize, NoRoom> {
     Ok(writer.len())
 }
 
-/// Writes an RDMA_OPTIONAL, its content by `info`, and says how long it is.
+/// Writes an RDMA_OPTIONAL, its content by `info`, and returns its length.
 pub(super) fn emit_option<D: Dialect>(
     xid: Xid,
     credits: Credits,

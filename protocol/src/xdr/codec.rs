@@ -124,8 +124,8 @@ macro_rules! enumeration {
 
 pub(crate) use {enumeration, structure};
 
-/// Emits a value, and shows that it comes back equal and whole, that every cut of it is an error,
-/// and that too little room is one too. Gives the bytes.
+/// Emits a value, and checks that it parses back equal and whole, that every cut of it is an error,
+/// and that too little room is one too. Returns the bytes.
 #[cfg(test)]
 macro_rules! survives {
     ($value:expr, $type:ty) => {{

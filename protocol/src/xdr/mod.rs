@@ -25,7 +25,7 @@ pub enum Error {
     BadValue,
     /// Bytes remain after the last item.
     Trailing,
-    /// A chunk holds something else than one whole DDP-eligible item (RFC 8166 §3.4.4.4, §6.1).
+    /// A chunk holds anything but one whole DDP-eligible item (RFC 8166 §3.4.4.4, §6.1).
     Misplaced,
 }
 
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
         self.item_of(len)
     }
 
-    /// A DDP-eligible item of `len` octets, of which the length word was read.
+    /// A DDP-eligible item of `len` octets, whose length word was read.
     #[inline]
     pub(crate) fn item_of(&mut self, len: usize) -> Result<&'a [u8], Error> {
         if len > 0 {
@@ -330,8 +330,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Cuts variable-length opaque data of at most `max` octets off the front of `octets`, if all of it
-/// is there.
+/// Splits variable-length opaque data of at most `max` octets off the front of `octets`, if all of
+/// it is there.
 #[inline]
 fn split_opaque(octets: &[u8], max: usize) -> Option<(&[u8], &[u8])> {
     let (len, rest) = octets.split_first_chunk()?;
@@ -386,7 +386,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_be_bytes())
     }
 
-    /// Several unsigned integers, with one look at the room.
+    /// Several unsigned integers, with one check of the room.
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<(), NoRoom> {
         let end = self.at.checked_add(4 * N).ok_or(NoRoom)?;
@@ -452,8 +452,8 @@ impl<'a> Writer<'a> {
         self.out.get_mut(self.at..).unwrap_or_default()
     }
 
-    /// Takes the first `len` octets of [`Writer::spare`] as they are for written, and writes their
-    /// padding. So data can be read from a file straight to its place in a message.
+    /// Counts the first `len` octets of [`Writer::spare`] as written, and writes their padding. So
+    /// data can be read from a file straight to its place in a message.
     pub fn advance(&mut self, len: usize) -> Result<(), NoRoom> {
         if padded(len) > self.room() {
             return Err(NoRoom);

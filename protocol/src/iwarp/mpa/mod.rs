@@ -1,5 +1,5 @@
-//! MPA connection set-up: Request and Reply frames (RFC 5044 §7.1, RFC 6581 §6, §9) and what two
-//! sides agree on.
+//! MPA connection set-up: Request and Reply frames (RFC 5044 §7.1, RFC 6581 §6, §9) and the agreed
+//! terms.
 //!
 //! ```text
 //! initiator                                   responder
@@ -19,7 +19,7 @@ pub use startup::{Config, Crc, Failure, FpduSize, Initiator, Negotiated, Outcome
 use super::octets::Octets;
 
 /// Private data that fits every peer: siw takes 256 octets including the 4 of [`Enhanced`], and
-/// counts what it sends in an octet.
+/// stores the length that it sends in an octet.
 pub const PRIVATE_DATA_MAX: usize = 248;
 /// Octets of Private Data that the RFC allows, counting [`Enhanced`] (RFC 5044 §7.1.1).
 pub const PRIVATE_DATA_LIMIT: usize = 512;
@@ -103,8 +103,8 @@ impl RtrSet {
         }
     }
 
-    /// The one we like best among these: a Write needs neither a receive nor IRD; Linux' server has
-    /// no IRD.
+    /// The preferred one of these: a Write needs neither a receive nor IRD; Linux' server has no
+    /// IRD.
     const fn best(self) -> Option<Rtr> {
         match self {
             Self { write: true, .. } => Some(Rtr::Write),
@@ -199,7 +199,7 @@ pub struct Frame<'a> {
 /// Result of parsing the start of the received octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
-    /// The frame goes on: at least this many octets in all.
+    /// The frame is incomplete: it has at least this many octets in all.
     NeedMore(usize),
     /// A whole frame, and its length; octets after it are the caller's.
     Frame(Frame<'a>, usize),
@@ -221,8 +221,8 @@ pub enum FrameError {
     NoEnhancedData,
     /// A Reply is enhanced and its Request was not, or the reverse (RFC 6581 §10).
     EnhancementMismatch,
-    /// Octets follow the Request before the Reply: the caller's finding ([`Request::parse`] leaves
-    /// it to count).
+    /// Octets follow the Request before the Reply: found by the caller ([`Request::parse`] leaves
+    /// the count to it).
     Surplus,
 }
 
@@ -292,8 +292,8 @@ impl<'a> Frame<'a> {
         Ok(Parsed::Frame(frame, whole))
     }
 
-    /// The frame's octets; send them with one call (siw reads nothing but whole frames well).
-    /// Private data is at most [`PRIVATE_DATA_MAX`] octets: the caller's own promise.
+    /// The frame's octets; send them with one call (siw handles only whole frames well). Private
+    /// data is at most [`PRIVATE_DATA_MAX`] octets, which the caller ensures.
     pub fn emit(&self) -> FrameOctets {
         assert!(
             self.private_data.len() <= PRIVATE_DATA_MAX,

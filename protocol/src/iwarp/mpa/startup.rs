@@ -1,4 +1,4 @@
-//! The exchange of one Request and one Reply, and the terms that both sides agree on.
+//! Exchange of one Request and one Reply, and the terms that both sides agree on.
 
 use super::{
     DEPTH_MASK, Enhanced, Frame, FrameError, FrameOctets, Kind, NOT_NEGOTIATED, Parsed, Revision,
@@ -144,7 +144,7 @@ pub enum Failure {
 impl Initiator {
     /// Prepares a connection.
     pub fn new(mut config: Config) -> Self {
-        // An offered Read indication is a Read: it needs an ORD of one.
+        // An offered Read indication is a Read, so it needs an ORD of one.
         let least_ord =
             u16::from(config.rtr.is_some_and(|set| set.read) && config.revision == Revision::Two);
         config.ird = power_of_two(config.ird);
@@ -171,7 +171,7 @@ impl Initiator {
         .emit()
     }
 
-    /// Judges the Reply, a frame that [`Frame::parse`] found.
+    /// Checks the Reply, a frame that [`Frame::parse`] found.
     pub fn handle_reply<'a>(&self, reply: &Frame<'a>) -> Result<Outcome<'a>, Failure> {
         if reply.enhanced.is_some() != self.enhanced.is_some() {
             return Err(Failure::Close(FrameError::EnhancementMismatch));
@@ -204,7 +204,7 @@ impl Initiator {
         Ok(Outcome::Accepted(negotiated, reply.private_data))
     }
 
-    /// Applies the responder's words (RFC 6581 §9.1, §9.2).
+    /// Applies the responder's control words (RFC 6581 §9.1, §9.2).
     fn adopt(&self, words: &Enhanced, negotiated: &mut Negotiated) -> Result<(), Terminate> {
         // RFC 6581 §9.1 [6581-9]: the IRD of an initiator is at least the peer's ORD
         // RFC 6581 §9.1 [6581-15]: an ORD of 0x3FFF leaves our IRD as it is
@@ -248,9 +248,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Accepts: the Reply to send, and what is agreed. Nothing follows the Reply before the first
-    /// FPDU of the initiator is there (RFC 5044 §7.1.2); [`crate::iwarp::stream::Stream`] sees to
-    /// that.
+    /// Accepts: returns the Reply to send, and the agreed terms. Nothing follows the Reply until
+    /// the first FPDU of the initiator arrives (RFC 5044 §7.1.2); [`crate::iwarp::stream::Stream`]
+    /// ensures that.
     pub fn accept(&self, config: &Config, private_data: &[u8]) -> (FrameOctets, Negotiated) {
         // RFC 6581 §10 [6581-26]: a Reply has the enhancements exactly if its Request has
         let (words, rtr) = match self.frame.enhanced {
@@ -327,7 +327,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The responder's words (RFC 6581 §9.1, §9.2). Exactly one indication: cxgb4 trips over two.
+/// The responder's control words (RFC 6581 §9.1, §9.2). Exactly one indication: cxgb4 fails on two.
 fn answer(asked: &Enhanced, rtr: Option<Rtr>, config: &Config) -> Enhanced {
     // An indication by Read needs a place for it, and irdma refuses one when the IRD is zero.
     let by_read = u16::from(rtr == Some(Rtr::Read));
@@ -345,7 +345,7 @@ fn answer(asked: &Enhanced, rtr: Option<Rtr>, config: &Config) -> Enhanced {
     Enhanced { rtr: rtr.map(RtrSet::only), ird, ord }
 }
 
-/// The depth in force: what was said, or our own when it is not negotiated.
+/// The depth in force: the peer's value, or our own when it is not negotiated.
 fn depth(said: Option<u16>, own: u16) -> u16 {
     said.filter(|depth| *depth != NOT_NEGOTIATED).unwrap_or(own)
 }

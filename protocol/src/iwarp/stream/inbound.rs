@@ -18,7 +18,8 @@ pub enum Inbound<'a> {
     ReadResponse(ReadResponseSegment<'a>),
     /// The initiator's ready-to-receive indication was a zero-length Send: no receive is used up.
     Ready,
-    /// The peer gave up, and says why. Nothing may be sent any more; what follows is dropped.
+    /// The peer ended the stream, and says why. Nothing may be sent any more; later octets are
+    /// dropped.
     Terminated(Terminated),
     /// The stream has ended before; nothing is placed.
     Dropped,
@@ -97,7 +98,7 @@ pub enum SendFault {
 }
 
 impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
-    /// Judges one ULPDU, as [`crate::iwarp::fpdu::parse`] found it. The first violation ends the
+    /// Checks one ULPDU, as [`crate::iwarp::fpdu::parse`] found it. The first violation ends the
     /// stream; send its Terminate with [`Self::begin_terminate`].
     pub fn handle_ulpdu<'a>(&mut self, ulpdu: &'a [u8]) -> Result<Inbound<'a>, Violation> {
         if self.is_ended() {
@@ -123,7 +124,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     }
 
     /// Returns true if `header` is, octet for octet, that of a plain Send in one segment, the next
-    /// of its queue. If its length and its CRC are right and memory takes it, then
+    /// of its queue. If its length and its CRC are right and memory accepts it, then
     /// [`handle_next_send`](Self::handle_next_send) does all that [`Self::handle_ulpdu`] would.
     #[inline]
     pub fn is_next_send(&self, header: &[u8; ddp::UNTAGGED_LEN]) -> bool {
@@ -149,7 +150,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         is_next && is_plain && !self.awaits_send_rtr
     }
 
-    /// The Send of which [`is_next_send`](Self::is_next_send) was true is placed and delivered.
+    /// Counts the Send for which [`is_next_send`](Self::is_next_send) was true as placed and
+    /// delivered.
     #[inline]
     pub fn handle_next_send(&mut self) {
         debug_assert!(self.open_send.is_none(), "a Send in one segment is foretold between two");
@@ -158,8 +160,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     }
 
     /// Returns the header of an RDMA Write in one segment, if `header` begins octet for octet as
-    /// that of one, and such a Write may come. If its length and its CRC are right and memory takes
-    /// it, then [`Self::handle_ulpdu`] would change nothing.
+    /// that of one, and such a Write is allowed now. If its length and its CRC are right and memory
+    /// accepts it, then [`Self::handle_ulpdu`] would change nothing.
     #[inline]
     pub fn whole_write(&self, header: &[u8; ddp::TAGGED_LEN]) -> Option<Tagged> {
         // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated
@@ -171,8 +173,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         is_whole.then(|| Tagged::parse(header))
     }
 
-    /// An FPDU was no FPDU ([`crate::iwarp::fpdu::parse`]): the Terminate to send, which a
-    /// responder does not send when it was the first (RFC 5044 §7.1.2).
+    /// Returns the Terminate for an invalid FPDU ([`crate::iwarp::fpdu::parse`]). A responder does
+    /// not send it if the FPDU was the first (RFC 5044 §7.1.2).
     pub fn refuse_fpdu(&mut self, cause: Terminate) -> Violation {
         self.violated(Violation::new(cause))
     }
@@ -247,7 +249,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.violated(Violation::of_read(cause, request.msn, &request.header.after(done)))
     }
 
-    /// We fail ourselves: the stream ends with a catastrophic error (RFC 5040 §7.1).
+    /// Ends the stream for an error of our own, with a catastrophic error (RFC 5040 §7.1).
     pub fn fail(&mut self) -> Violation {
         // RFC 5040 §7.1 [5040-52]: a local error is told by a Terminate without headers
         self.violated(Violation::new(Terminate::RDMAP_LOCAL_CATASTROPHIC))
@@ -440,7 +442,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     }
 }
 
-/// Octets of the answer to `read` that are there with this segment, if it continues it.
+/// Octets of the answer to `read` that have arrived with this segment, if it continues it.
 pub(super) fn answered(
     read: &OutstandingRead,
     header: &Tagged,

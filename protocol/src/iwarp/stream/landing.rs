@@ -21,9 +21,9 @@ pub enum LandingPlace {
 }
 
 impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
-    /// Returns the place of a tagged segment with `len` octets of payload, which is what
-    /// [`handle_ulpdu`](Self::handle_ulpdu) would accept if it were there as a whole. `None` for
-    /// every other segment: those are judged when they are there. Nothing changes.
+    /// Returns the place of a tagged segment with `len` octets of payload if
+    /// [`handle_ulpdu`](Self::handle_ulpdu) would accept the whole segment. `None` for every other
+    /// segment: those are checked once they have arrived. Nothing changes.
     pub fn foresee(&self, header: &Tagged, len: usize) -> Option<LandingPlace> {
         let opcode = Opcode::parse(header.control).ok()?;
         // RFC 5040 §7.2 [5040-56]: an opcode that is unknown or out of place is an error
@@ -42,8 +42,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         }
     }
 
-    /// Judges a segment that [`foresee`](Self::foresee) found a place for, now that its `payload`
-    /// is there and its FPDU is valid.
+    /// Checks a segment that [`foresee`](Self::foresee) found a place for, now that its `payload`
+    /// has arrived and its FPDU is valid.
     pub fn handle_landed<'a>(
         &mut self,
         header: &Tagged,
@@ -58,7 +58,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             .map_err(|cause| self.violated(Violation::of_segment(cause, &header, payload.len())))
     }
 
-    /// The window in which a segment of `len` octets lands ends before the segment does.
+    /// Refuses a segment of `len` octets that is longer than the window in which it lands.
     pub fn refuse_landing(&mut self, header: &Tagged, len: usize) -> Violation {
         self.refuse_tagged(header, len, TaggedFault::InvalidStag)
     }

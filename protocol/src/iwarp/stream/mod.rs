@@ -2,9 +2,9 @@
 //! RFC 5041 §5).
 //!
 //! Inbound: give every ULPDU to [`Stream::handle_ulpdu`], check the memory it names, place its
-//! payload. What memory refuses goes to [`Stream::refuse_write`], [`Stream::refuse_send`] or
-//! [`Stream::refuse_read`]. A long tagged segment may be judged by its header first, and land while
-//! it arrives: [`Stream::foresee`].
+//! payload. Report refused accesses to [`Stream::refuse_write`], [`Stream::refuse_send`] or
+//! [`Stream::refuse_read`]. A long tagged segment may be checked by its header first, and placed
+//! while it arrives: [`Stream::foresee`].
 //!
 //! Outbound: `begin_*` an operation in the order of submission, then call [`Stream::poll_segment`]
 //! until it returns `None`. Segments of two messages are not interleaved: finish one message before
@@ -35,7 +35,7 @@ use super::ring::Ring;
 pub struct ReadRequest {
     /// Number of the request in its queue.
     pub msn: u32,
-    /// Source to read, and sink for the answer. With a length of zero the source is not to be
+    /// Source to read, and sink for the answer. If the length is zero, the source must not be
     /// checked.
     pub header: ReadHeader,
 }
@@ -68,7 +68,7 @@ enum Gate {
     Ended,
 }
 
-/// The Send message of which segments are still to come.
+/// The Send message whose remaining segments are still to come.
 #[derive(Clone, Copy, Debug)]
 struct OpenSend {
     opcode: Opcode,
@@ -77,8 +77,8 @@ struct OpenSend {
 }
 
 /// The state of one connection after MPA set-up.
-// In this order: all that Sends need comes first, in one line of memory; what only Reads need is
-// long.
+// In this order: the fields that Sends need come first, in one cache line; the fields that only
+// Reads need are long.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Stream<const IRD: usize, const ORD: usize> {
@@ -101,7 +101,7 @@ pub struct Stream<const IRD: usize, const ORD: usize> {
     peer: Peer,
 }
 
-// The number of Reads that wait is the last of what a Send asks for.
+// The number of waiting Reads is the last field that a Send needs.
 const _: () = assert!(
     core::mem::offset_of!(Stream<1, 1>, inbound_reads) + size_of::<usize>() <= 64,
     "Sends need one line of memory"
@@ -155,7 +155,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.outbound_reads.iter()
     }
 
-    /// The Read of ours that a peer's Terminate complains about, if it is still outstanding.
+    /// Our Read that a peer's Terminate names, if it is still outstanding.
     pub fn blamed_read(&self, terminated: &Terminated) -> Option<&OutstandingRead> {
         match terminated.header? {
             Header::Untagged(header) if header.queue == ddp::QUEUE_READ => {

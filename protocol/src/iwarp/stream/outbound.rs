@@ -91,8 +91,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         Ok(Message::new(Target::Write { stag, to }, len))
     }
 
-    /// A whole Send of one segment, which the caller saw to: its payload is `len` octets. What
-    /// stands before the payload.
+    /// A whole Send of one segment, as the caller has checked: its payload is `len` octets. Returns
+    /// the octets before the payload.
     pub fn send_at_once(
         &mut self,
         len: u16,
@@ -178,8 +178,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     }
 
     /// Begins the Terminate of the first violation; `None` when one was begun or received before,
-    /// or the first FPDU was none. Its one segment goes out even before an initiator's indication,
-    /// and is the last.
+    /// or the violation is an invalid first FPDU. Its one segment goes out even before an
+    /// initiator's indication, and is the last.
     pub fn begin_terminate(&mut self, violation: &Violation) -> Option<Message> {
         // RFC 5040 §7.1 [5040-54]: only the first of several errors is told
         if self.gate == Gate::Ended {
@@ -286,7 +286,7 @@ impl Message {
             Untagged { last, control: opcode.control(), invalidate, queue, msn, mo: offset }.emit()
         };
         let tagged = |opcode: Opcode, stag, to: u64| {
-            // A sink is the peer's own business: its offset may wrap.
+            // The sink is the peer's responsibility: its offset may wrap.
             // RFC 5041 §5.2 [5041-25]: a TO is the first TO of the message plus the offset
             let to = to.wrapping_add(u64::from(offset));
             // RFC 5041 §4.2 [5041-16]: all segments of a message carry the same STag

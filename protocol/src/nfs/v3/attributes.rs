@@ -135,8 +135,7 @@ impl Codec<'_> for Attributes {
     }
 }
 
-/// All attributes of a file as the wire has them: made once, and sent as often as they stay the
-/// same.
+/// All attributes of a file in wire form: encoded once, and sent as long as they do not change.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AttributeOctets([u8; Attributes::LEN]);
 
@@ -184,7 +183,7 @@ impl Codec<'_> for AttributeOctets {
     }
 }
 
-/// The attributes by which a client sees whether someone else changed a file (`wcc_attr`).
+/// The attributes by which a client detects that a file was changed by another client (`wcc_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WccAttributes {
     /// Octets of content.
@@ -204,10 +203,10 @@ impl From<&Attributes> for WccAttributes {
 }
 
 /// Weak cache consistency: a file before and after an operation (`wcc_data`). The server leaves out
-/// what it does not know for certain.
+/// values that are not certain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WccData {
-    /// Just before the operation, and with nothing between the two.
+    /// Just before the operation, with no other change between the two.
     pub before: Option<WccAttributes>,
     /// Just after it.
     pub after: Option<Attributes>,

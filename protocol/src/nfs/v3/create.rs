@@ -30,7 +30,7 @@ pub enum CreateHow {
     Unchecked(SetAttributes),
     /// Existing is an error.
     Guarded(SetAttributes),
-    /// Existing is an error unless this very call, known by its verifier, made the file.
+    /// An existing file is an error unless this same call, known by its verifier, made it.
     Exclusive(CreateVerifier),
 }
 
@@ -123,11 +123,11 @@ pub enum NodeKind {
     Socket(SetAttributes),
     /// A named pipe.
     Fifo(SetAttributes),
-    /// Not MKNOD's business: the answer is NFS3ERR_BADTYPE.
+    /// Not allowed in MKNOD: the answer is NFS3ERR_BADTYPE.
     Regular,
-    /// Not MKNOD's business: the answer is NFS3ERR_BADTYPE.
+    /// Not allowed in MKNOD: the answer is NFS3ERR_BADTYPE.
     Directory,
-    /// Not MKNOD's business: the answer is NFS3ERR_BADTYPE.
+    /// Not allowed in MKNOD: the answer is NFS3ERR_BADTYPE.
     Symlink,
 }
 

@@ -101,7 +101,7 @@ structure!(AccessArgs { object, access });
 pub struct AccessOk {
     /// Of the file.
     pub attributes: Option<Attributes>,
-    /// Those of the rights asked about that the caller has.
+    /// The subset of the requested rights that the caller has.
     pub access: Access,
 }
 

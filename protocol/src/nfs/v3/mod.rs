@@ -1,7 +1,7 @@
 //! NFS version 3 (RFC 1813): program 100003, version 3.
 //!
 //! [`Procedure`] numbers the 22 procedures, [`Call`] holds the arguments of one and [`Reply`] its
-//! results. A result is a `Result`: what the procedure gives, or a [`Failure`] with the attributes
+//! results. A result is a `Result`: the procedure's results, or a [`Failure`] with the attributes
 //! that its failure arm carries. A server need not build a [`Reply`]: each result is a
 //! [`Codec`](crate::xdr::Codec) of its own.
 

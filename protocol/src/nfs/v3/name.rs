@@ -5,15 +5,14 @@ use core::fmt;
 use super::FileHandle;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
-/// A name in a directory, as it came: any octets, empty, `.`, `..` or with a slash in it. What is
-/// allowed the server judges.
+/// A name in a directory, as received: any octets, empty, `.`, `..` or with a slash in it. The
+/// server decides which are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name<'a>(pub &'a [u8]);
 
 impl Name<'_> {
     /// Octets of the longest name that is parsed. The protocol sets no limit; this one is far above
-    /// what any file system takes, so that a name too long gets NFS3ERR_NAMETOOLONG, not
-    /// GARBAGE_ARGS.
+    /// any file system's limit, so that a name too long gets NFS3ERR_NAMETOOLONG, not GARBAGE_ARGS.
     pub const MAX: usize = 4096;
 }
 

@@ -37,8 +37,8 @@ pub struct ReadOk<'a, A = Attributes> {
     pub attributes: Option<A>,
     /// True if the last octet is the file's last.
     pub eof: bool,
-    /// The octets. DDP-eligible. The wire has their number twice; results that contradict
-    /// themselves are none.
+    /// The octets. DDP-eligible. The wire has their number twice; contradictory results are
+    /// rejected.
     pub data: Bulk<'a>,
 }
 
@@ -50,9 +50,9 @@ impl ReadOk<'_> {
 }
 
 impl<'a> ReadOk<'a> {
-    /// The data of a READ that was carried out, for a client that looks at nothing else: of results
-    /// from the status on that have all attributes, as nearly all do. None of any other results,
-    /// of which nothing is read.
+    /// The data of a successful READ, for a client that needs nothing else: of results from the
+    /// status on that have all attributes, as nearly all do. `None` for any other results, of which
+    /// nothing is read.
     #[inline]
     pub fn usual_data(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
         let (head, rest) = reader.here().split_first_chunk::<{ ReadOk::HEAD_LEN }>()?;

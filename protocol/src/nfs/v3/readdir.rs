@@ -42,7 +42,7 @@ structure!(ReadDirPlusArgs { dir, cookie, verifier, dir_count, max_count });
 /// One name of a directory (`entry3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The file's number. Never 0: UNIX clients take that for no file.
+    /// The file's number. Never 0, which UNIX clients interpret as no file.
     pub fileid: u64,
     /// The name.
     pub name: Name<'a>,
@@ -203,8 +203,8 @@ impl PlusRoom {
     /// More than any listing takes.
     pub const UNLIMITED: Self = Self { names: usize::MAX, all: usize::MAX };
 
-    /// Takes an entry's part; whether there was as much. `name_len` and `handle_len` are octets
-    /// without padding.
+    /// Takes the room of an entry. Returns false if there was less. `name_len` and `handle_len` are
+    /// octets without padding.
     pub fn take(&mut self, name_len: usize, handle_len: usize) -> bool {
         let entry = Entry::wire_len_of(name_len);
         let object = 4 + Attributes::LEN + 4 + 4 + padded(handle_len);
@@ -280,7 +280,8 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
     ) -> Result<(), NoRoom> {
         // RFC 1813 §3.3.17 [1813-87]: a READDIRPLUS reply keeps to dircount and to maxcount
         let Some(dir_left) = self.dir_left.checked_sub(dir_len).filter(|_| !self.refused) else {
-            // Also later, smaller entries: they would come twice, or before their turn.
+            // Smaller entries that follow are refused, too: they would be repeated, or come out of
+            // order.
             self.refused = true;
             return Err(NoRoom);
         };

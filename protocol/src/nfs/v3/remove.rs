@@ -1,4 +1,5 @@
-//! REMOVE, RMDIR, RENAME and LINK: names that go, move and multiply (RFC 1813 §3.3.12–3.3.15).
+//! REMOVE, RMDIR, RENAME and LINK: the procedures that remove, move and add names (RFC 1813
+//! §3.3.12–3.3.15).
 
 use super::{Attributes, DirOpArgs, Failure, FileHandle, WccData};
 use crate::xdr::structure;

@@ -4,7 +4,7 @@
 use super::Status;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
-/// The failure arm of a procedure: what went wrong, and `F`, the attributes that come with it.
+/// The failure arm of a procedure: the status, and `F`, the attributes that come with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure<F> {
     /// Never [`Status::Ok`].

@@ -64,7 +64,7 @@ pub enum Status {
     ServerFault = 10006,
     /// An object of this type cannot be made here.
     BadType = 10007,
-    /// The server has begun, and needs time: ask again later, as a call with another XID.
+    /// The server has begun, and needs time: repeat the call later, with another XID.
     Jukebox = 10008,
 }
 

@@ -1,4 +1,5 @@
-//! FSSTAT, FSINFO and PATHCONF: what a file system can do (RFC 1813 §3.3.18–3.3.20).
+//! FSSTAT, FSINFO and PATHCONF: space, limits and properties of a file system (RFC 1813
+//! §3.3.18–3.3.20).
 
 use super::{Attributes, Failure, FileHandle, Time};
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};

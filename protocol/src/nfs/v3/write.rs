@@ -28,8 +28,8 @@ pub struct WriteArgs<'a> {
     pub offset: u64,
     /// Stability that the data must have before the answer.
     pub stable: StableHow,
-    /// The octets. DDP-eligible. The wire has their number twice; arguments that contradict
-    /// themselves are none.
+    /// The octets. DDP-eligible. The wire has their number twice; contradictory arguments are
+    /// rejected.
     pub data: Bulk<'a>,
 }
 
@@ -56,7 +56,7 @@ pub struct WriteOk {
     pub wcc: WccData,
     /// Octets written.
     pub count: u32,
-    /// Stability of the written octets: at least that asked for.
+    /// Stability of the written octets: at least the requested one.
     pub committed: StableHow,
     /// Changes when unstable data may have been lost.
     pub verifier: Verifier,

@@ -8,7 +8,7 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bitmap {
     words: [u32; Self::WORDS],
-    /// Words that the wire has: it may have zeros at its end.
+    /// Words on the wire, which may include zeros at the end.
     len: u8,
 }
 
@@ -22,7 +22,7 @@ impl Bitmap {
     /// The empty set.
     pub const EMPTY: Self = Self { words: [0; Self::WORDS], len: 0 };
 
-    /// The set of these numbers, in as few words as it takes. Numbers above 255 count as
+    /// The set of these numbers, in the least number of words. Numbers above 255 count as
     /// [`Bitmap::UNKNOWN`].
     pub fn of(numbers: impl IntoIterator<Item = u32>) -> Self {
         let mut set = Self::EMPTY;
@@ -30,7 +30,7 @@ impl Bitmap {
         set
     }
 
-    /// The set of these attributes, in as few words as it takes.
+    /// The set of these attributes, in the least number of words.
     pub const fn of_attributes(mut attributes: &[Attribute]) -> Self {
         let mut bits = 0_u128;
         while let [attribute, rest @ ..] = attributes {
@@ -72,7 +72,7 @@ impl Bitmap {
         self.words == [0; Self::WORDS]
     }
 
-    /// The numbers that are in both sets, in as few words as it takes.
+    /// The numbers that are in both sets, in the least number of words.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut set = Self::EMPTY;
         let both = self.words.iter().zip(other.words).map(|(word, other)| word & other);

@@ -9,10 +9,11 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 /// Octets of the longest tag that is parsed. Linux sends none.
 pub const TAG_LEN_MAX: usize = 1024;
-/// Number of the operation that stands for all that are not defined.
+/// Operation number that stands for every undefined one.
 pub const ILLEGAL: u32 = 10044;
 
-/// An operation that is not carried out: its number, and why. It is the last one of its compound.
+/// An operation that is not carried out: its number, and the status. It is the last one of its
+/// compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationFault<N> {
     /// The operation; `None` is ILLEGAL.
@@ -22,7 +23,7 @@ pub struct OperationFault<N> {
 }
 
 impl<N: Copy + Into<u32> + TryFrom<u32>> OperationFault<N> {
-    /// Takes what follows a number whose results are not known: a failure.
+    /// Takes the result of an unknown operation: a failure.
     pub(super) fn parse(number: u32, reader: &mut Reader<'_>) -> Result<Self, Error> {
         let status = Status4::parse(reader)?;
         let operation = N::try_from(number).ok();
@@ -263,7 +264,7 @@ impl<'w, 'b> ResultsWriter<'w, 'b> {
         self.push_with(answer.status(), |writer| answer.emit(writer))
     }
 
-    /// Adds results that `emit` writes: number, status, and the arm that belongs to it.
+    /// Adds results that `emit` writes: number, status, and the status' arm.
     pub fn push_with(
         &mut self,
         status: Status4,

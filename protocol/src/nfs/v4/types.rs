@@ -1,4 +1,4 @@
-//! Types that many operations have in common (RFC 8881 §3.2, §3.3).
+//! Types common to many operations (RFC 8881 §3.2, §3.3).
 
 use core::{fmt, marker::PhantomData};
 
@@ -48,7 +48,7 @@ impl<const MAX: usize> fmt::Debug for Text<'_, MAX> {
 }
 
 /// A counted array, read from a message or written from a slice. A parsed one stores nothing: each
-/// item is read when it is asked for, and parsing has walked over all of them.
+/// item is read when it is requested, and parsing has walked over all of them.
 pub struct Array<'a, T>(Source<'a, T>);
 
 enum Source<'a, T> {
@@ -175,7 +175,7 @@ record! {
     /// A directory's change attribute around an operation (`change_info4`).
     #[derive(Copy)]
     ChangeInfo {
-        /// True if nothing else changed the directory in between.
+        /// True if there was no other change of the directory in between.
         atomic: bool,
         /// Before the operation.
         before: u64,
@@ -211,7 +211,7 @@ record! {
 pub struct Time4 {
     /// Seconds; negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds to add, as they came: a server refuses 10⁹ and more by NFS4ERR_INVAL.
+    /// Nanoseconds to add, as received: a server refuses 10⁹ and more by NFS4ERR_INVAL.
     pub nanoseconds: u32,
 }
 

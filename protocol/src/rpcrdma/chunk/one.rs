@@ -29,7 +29,7 @@ impl Shape {
     /// Octets of the three lists on the wire, if they have this shape with one segment at most.
     #[inline]
     pub(super) const fn lists_len(self) -> Option<usize> {
-        // A Write chunk has a count more, a Read chunk a position.
+        // A Write chunk adds a count, a Read chunk a position.
         if self.is(Self::ONE_WRITE) || self.is(Self::ONE_READ) {
             Some(12 + 8 + SEGMENT_LEN)
         } else if self.is(Self::EMPTY) {
@@ -69,8 +69,8 @@ impl ChunkLists {
         if self.shape.is(Shape::ONE_READ) { Some(ReadSegment { position, segment }) } else { None }
     }
 
-    /// Octets that the three lists, and what stands before them, take on the wire; 12 without
-    /// chunks in version 1.
+    /// Octets that the three lists, and the fields before them, take on the wire; 12 without chunks
+    /// in version 1.
     #[inline]
     pub const fn encoded_len(&self) -> usize {
         let intent = if self.message_type.is_some() { Intent::LEN } else { 0 };

@@ -15,14 +15,14 @@ pub const PAYLOAD_FOLLOWS: bool = false;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request;
 
-/// The answering end's own counts for the one that asks, at the time of the answer. Nothing of
-/// other peers, nor of its host.
+/// The answering end's own counts for the requesting peer, at the time of the answer. Nothing about
+/// other peers, nor about its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Calls that the one who asks may have outstanding: the grant of the direction in which it
+    /// Calls that the requesting peer may have outstanding: the grant of the direction in which it
     /// calls.
     pub credits_granted: u32,
-    /// Calls of the one who asks that this end took and did not answer yet.
+    /// Calls of the requesting peer that this end received and did not answer yet.
     pub credits_in_use: u32,
 }
 

@@ -15,7 +15,7 @@ use crate::rpcrdma::{PeerFault, RequesterCredits, ResponderCredits, Xid};
 pub enum NoOption {
     /// The connection does not speak version 2, or not yet.
     Version,
-    /// The peer refused the option: it does not know it, or reads it otherwise.
+    /// The peer refused the option: it does not know it, or interprets it differently.
     Refused,
     /// An answer is outstanding.
     Busy,
@@ -56,8 +56,8 @@ enum Asks {
 enum Answers {
     /// Nothing.
     Never,
-    /// It asked for the first time: its request counts as a call, and the extra receive is posted
-    /// before the answer.
+    /// It sent its first request, which counts as a call; the extra receive is posted before the
+    /// answer.
     First,
     /// The extra receive waits for it.
     Idle,
@@ -77,7 +77,7 @@ impl Lane {
         Self { asks: Asks::Unknown, answers: Answers::Never }
     }
 
-    /// Receives that this option needs beyond those of calls and replies.
+    /// Receives that this option needs beyond the receives of calls and replies.
     pub(in crate::rpcrdma) const fn receives(&self) -> u32 {
         let replies = matches!(self.asks, Asks::Known | Asks::AwaitReply(_)) as u32;
         let requests = !matches!(self.answers, Answers::Never) as u32;
@@ -141,7 +141,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The answer, or the refusal, to the peer's request goes out.
+    /// Handles the answer, or the refusal, that goes out to the peer's request.
     ///
     /// # Panics
     /// When the peer did not ask: that is a bug of ours.
@@ -175,7 +175,7 @@ impl Lanes {
         self.0.get_mut(option as usize).expect("each option has a lane")
     }
 
-    /// Receives that all options need beyond those of calls and replies.
+    /// Receives that all options need beyond the receives of calls and replies.
     pub(in crate::rpcrdma) const fn receives(&self) -> u32 {
         let (mut lanes, mut receives) = (self.0.as_slice(), 0);
         while let [lane, rest @ ..] = lanes {

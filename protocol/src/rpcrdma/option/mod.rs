@@ -93,7 +93,7 @@ macro_rules! registry {
             }
         }
 
-        /// Writes the header of an RDMA_OPTIONAL and its content, and says how long they are.
+        /// Writes the header of an RDMA_OPTIONAL and its content, and returns their length.
         pub fn emit(
             xid: Xid,
             credits: Credits,

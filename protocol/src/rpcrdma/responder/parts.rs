@@ -16,7 +16,7 @@ pub struct ReplyItem {
 }
 
 /// A reply before it is sent: a message, and the DDP-eligible items that belong in it, in order.
-/// Each item is followed by its padding. Lengths in octets.
+/// Each item is followed by its padding. Lengths are in octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyParts {
     message: u32,

@@ -196,7 +196,7 @@ numbers! {
 }
 
 record! {
-    /// Bits of the mode to set, and which bits they are (`mode_masked4`).
+    /// Bits of the mode to set, and a mask of the bits that change (`mode_masked4`).
     #[derive(Copy)]
     MaskedMode {
         /// Values of the bits.
@@ -218,7 +218,7 @@ record! {
 }
 
 record! {
-    /// Options of OPEN that the server knows (RFC 9754 §2).
+    /// Options of OPEN that the server supports (RFC 9754 §2).
     #[derive(Copy)]
     OpenArguments {
         /// Bits of share_access.

@@ -90,7 +90,7 @@ macro_rules! attributes {
                 }
             }
 
-            /// Writes those of the attributes in `asked` that have a value (RFC 8881 §5.5).
+            /// Writes the attributes of `asked` that have a value (RFC 8881 §5.5).
             pub fn emit(&self, asked: &Bitmap, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
                 // RFC 8881 §18.7.3 [8881-9]: an answer has only attributes that were asked for
                 let mask = asked.intersection(&self.mask());

@@ -11,7 +11,7 @@ use crate::xdr::padded;
 pub struct ReplyLimits {
     /// Octets of a READ at most, whatever it asks for.
     pub read: u32,
-    /// Octets of a listing's results at most, whatever READDIR or LISTXATTRS ask for.
+    /// Octets of a listing's results at most, regardless of the limits of READDIR or LISTXATTRS.
     pub listing: u32,
     /// Octets of the longest path in a symbolic link.
     pub link: u32,
@@ -39,7 +39,7 @@ const PROTECTION: usize = 4;
 
 impl Request<'_> {
     /// Octets of the longest results, number and status included. A server whose results may be
-    /// longer than `limits` say does not keep its own limits.
+    /// longer than `limits` violates its own limits.
     pub fn reply_len_max(&self, limits: &ReplyLimits) -> usize {
         // RFC 8881 §2.10.6.4 [8881-21]: a reply that would be too long is refused before
         HEAD.saturating_add(self.body_len_max(limits))

@@ -67,7 +67,7 @@ record! {
 }
 
 record! {
-    /// Manner in which a copy is done (`copy_requirements4`).
+    /// Requirements on a copy (`copy_requirements4`).
     #[derive(Copy)]
     CopyManner {
         /// In the order of the octets.

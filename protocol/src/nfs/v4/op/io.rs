@@ -104,7 +104,7 @@ pub enum FileContent {
     Data,
     /// A hole.
     Hole,
-    /// Something that we do not know: NFS4ERR_UNION_NOTSUPP.
+    /// An unknown kind: NFS4ERR_UNION_NOTSUPP.
     Other(u32),
 }
 

@@ -92,7 +92,7 @@ record! {
         reclaim: bool,
         /// The first octet.
         offset: u64,
-        /// Number of octets; all ones = to the end of the file, however long it gets.
+        /// Number of octets; all ones = to the end of the file, even as it grows.
         length: u64,
         /// Owner.
         locker: Locker<'a>,

@@ -26,7 +26,8 @@ use super::{Handle4, Name4, RawAttributes, Stateid, Status4};
 use crate::nfs::binding::Eligible;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
-/// Declares the operations of a direction: those with arguments and results, then those without.
+/// Declares the operations of a direction: first the ones with arguments and results, then the
+/// others.
 macro_rules! operations {
     (
         $operation:ident, $request:ident, $answer:ident;
@@ -240,7 +241,7 @@ operations! {
         FreeStateid(Stateid) -> Result<(), Status4> = 45;
         /// Gives the security flavors of the current filehandle or its parent (RFC 8881 §18.45).
         SecInfoNoName(SecInfoStyle) -> Result<super::Array<'a, SecurityFlavor<'a>>, Status4> = 52;
-        /// Names session and slot of the compound (RFC 8881 §18.46).
+        /// Identifies session and slot of the compound (RFC 8881 §18.46).
         Sequence(SequenceArgs) -> Result<SequenceOk, Status4> = 53;
         /// Asks for the status of stateids (RFC 8881 §18.48).
         TestStateid(super::Array<'a, Stateid>) -> Result<super::Array<'a, Status4>, Status4> = 55;
@@ -347,7 +348,7 @@ impl<T, F: FailureArm> HasStatus for Result<T, F> {
 
 /// Failure arms of a result: for nearly all operations the status alone.
 pub(in crate::nfs::v4) trait FailureArm: Sized {
-    /// The status, which stands in front of the arm's content.
+    /// The status, which precedes the arm's content.
     fn status(&self) -> Status4;
 }
 

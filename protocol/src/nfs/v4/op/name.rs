@@ -45,7 +45,7 @@ pub enum CreateKind<'a> {
     Fifo,
     /// A directory.
     Directory,
-    /// Something that CREATE does not make: NFS4ERR_BADTYPE.
+    /// A kind that CREATE does not make: NFS4ERR_BADTYPE.
     Other(u32),
 }
 
@@ -241,7 +241,7 @@ pub struct GssMechanism<'a> {
 
 crate::xdr::structure!(GssMechanism<'a> { oid, quality, service });
 
-/// A security flavor that the server takes (`secinfo4`, RFC 8881 §18.29.2).
+/// A security flavor that the server accepts (`secinfo4`, RFC 8881 §18.29.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecurityFlavor<'a> {
     /// RPCSEC_GSS with this mechanism.
@@ -277,7 +277,7 @@ impl<'a> Codec<'a> for SecurityFlavor<'a> {
 }
 
 numbers! {
-    /// Object that SECINFO_NO_NAME is about (`secinfo_style4`).
+    /// Object of a SECINFO_NO_NAME (`secinfo_style4`).
     SecInfoStyle {
         /// The current filehandle.
         Current = 0,

@@ -30,14 +30,14 @@ pub mod share {
     pub const WANT_SIGNAL: u32 = 0x1_0000;
     /// Requests that a delegation be pushed once it conflicts with no other client.
     pub const WANT_PUSH: u32 = 0x2_0000;
-    /// The client would keep the times of the file under a delegation (RFC 9754 §5). The type of
-    /// the delegation that is given says if it may.
+    /// The client would like to keep the times of the file under a delegation (RFC 9754 §5). The
+    /// type of the delegation that is given says if it may.
     pub const WANT_TIMESTAMPS: u32 = 0x10_0000;
     /// All bits of wants.
     pub const WANTS: u32 = WANT_MASK | WANT_SIGNAL | WANT_PUSH | WANT_TIMESTAMPS;
 
     /// Returns true if an OPEN may have these bits of `share_access` and `share_deny`: some access,
-    /// and none that is not defined.
+    /// and no undefined bit.
     pub const fn are_valid(access: u32, deny: u32) -> bool {
         // RFC 8881 §18.16.3 [8881-205]: bits of access and denial that are not defined are refused
         access & !(BOTH | WANTS) == 0
@@ -146,7 +146,7 @@ record! {
 }
 
 union! {
-    /// The file, and what the client claims of it (`open_claim4`).
+    /// The file, and the client's claim to it (`open_claim4`).
     OpenClaim<'a> {
         /// A file of the current directory.
         0 => Null(Name4<'a>),
@@ -154,7 +154,7 @@ union! {
         1 => Previous(DelegationType),
         /// A file of the current directory, under a delegation.
         2 => DelegateCur(DelegatedName<'a>),
-        /// Under a delegation of before the client restarted. We answer NFS4ERR_NOTSUPP.
+        /// Under a delegation from before the client restarted. We answer NFS4ERR_NOTSUPP.
         3 => DelegatePrev(Name4<'a>),
         /// The current file.
         4 => Fh,

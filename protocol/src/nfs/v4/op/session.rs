@@ -106,7 +106,7 @@ record! {
 }
 
 union! {
-    /// State protection that a client asks for (`state_protect4_a`).
+    /// State protection that a client requests (`state_protect4_a`).
     StateProtection<'a> {
         /// None.
         0 => None,
@@ -199,7 +199,7 @@ record! {
         protection: GrantedProtection<'a>,
         /// The server.
         server: ServerOwner<'a>,
-        /// Servers with the same one know each other's client IDs, handles and stateids.
+        /// Servers with the same scope recognise each other's client IDs, handles and stateids.
         scope: Owner4<'a>,
         /// The server's implementation.
         implementation: Option<Implementation<'a>>,
@@ -222,7 +222,7 @@ record! {
         operations_max: u32,
         /// Slots.
         requests_max: u32,
-        /// Inbound RDMA Read queue, if the connection is to go over to RDMA.
+        /// Depth of the inbound RDMA Read queue, if the connection is to switch to RDMA.
         rdma_ird: Option<u32>,
     }
 }
@@ -263,15 +263,15 @@ record! {
 }
 
 numbers! {
-    /// Channels that a client wants for a connection (`channel_dir_from_client4`).
+    /// Channels that a client requests for a connection (`channel_dir_from_client4`).
     ChannelWish {
         /// The fore channel.
         Fore = 1,
         /// The back channel.
         Back = 2,
-        /// The fore channel, and the back channel if it can be.
+        /// The fore channel, and the back channel if possible.
         ForeOrBoth = 3,
-        /// The back channel, and the fore channel if it can be.
+        /// The back channel, and the fore channel if possible.
         BackOrBoth = 7,
     }
 }

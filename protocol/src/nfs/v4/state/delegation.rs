@@ -1,4 +1,4 @@
-//! The life of a delegation: given, recalled, returned or revoked (RFC 8881 §10.2, §10.4).
+//! Delegation states: given, recalled, returned or revoked (RFC 8881 §10.2, §10.4).
 
 use crate::nfs::v4::Status4;
 
@@ -7,14 +7,14 @@ use crate::nfs::v4::Status4;
 pub enum DelegationPhase {
     /// The client holds it.
     Held,
-    /// A conflict asked for it back, and CB_RECALL has not left yet.
+    /// A conflicting request needs its return, and CB_RECALL has not been sent yet.
     AwaitRecallSent,
-    /// CB_RECALL left; the client has until then to return it.
+    /// CB_RECALL was sent; the client has until then to return it.
     AwaitReturn {
         /// Time at which it is revoked.
         deadline: u64,
     },
-    /// It was taken away; its stateid lives until the client frees it.
+    /// It was revoked; its stateid lives until the client frees it.
     Revoked,
     /// There is nothing left of it.
     Gone,
@@ -40,7 +40,7 @@ pub enum RecallStep {
     SendRecall,
     /// Send CB_RECALL again after a moment.
     SendAgain,
-    /// The delegation no longer conflicts: those who wait go on.
+    /// The delegation no longer conflicts: waiting requests continue.
     GoOn,
     /// As `GoOn`, and SEQ4_STATUS_RECALLABLE_STATE_REVOKED has to be reported to the client until
     /// it has freed the stateid.
@@ -58,7 +58,7 @@ pub struct Delegation {
 }
 
 impl Delegation {
-    /// Times that a client may not know its delegation before nothing is sent to it any more.
+    /// Number of BADHANDLE or BAD_STATEID answers after which the client is sent no more recalls.
     pub const UNKNOWN_MAX: u8 = 3;
 
     /// A delegation that OPEN offers.
@@ -71,8 +71,8 @@ impl Delegation {
         self.phase
     }
 
-    /// The client has the reply of the OPEN that offered it: it used the slot again, or the
-    /// delegation.
+    /// The client has received the reply of the OPEN that offered it: it used the slot again, or
+    /// the delegation.
     pub const fn handle_seen(&mut self) {
         self.seen = true;
     }
@@ -103,7 +103,7 @@ impl Delegation {
         }
     }
 
-    /// CB_RECALL left for the first time: the client's time begins, which is at least a lease.
+    /// CB_RECALL was sent for the first time: the client's time begins, which is at least a lease.
     pub const fn handle_recall_sent(&mut self, now: u64, lease: u64) {
         if let DelegationPhase::AwaitRecallSent = self.phase {
             // RFC 8881 §10.4.5 [8881-54]: a client has a lease's time to return a delegation
@@ -139,8 +139,8 @@ impl Delegation {
         }
     }
 
-    /// Takes the delegation away: its time is over, the client's lease expired, or an administrator
-    /// says so.
+    /// Revokes the delegation: its time is over, the client's lease expired, or an administrator
+    /// demands it.
     pub fn revoke(&mut self) -> RecallStep {
         if self.is_live() {
             self.phase = DelegationPhase::Revoked;
@@ -171,7 +171,7 @@ impl Delegation {
         }
     }
 
-    /// Judges I/O, an OPEN or TEST_STATEID that names the delegation. Its holder may use it while
+    /// Checks I/O, an OPEN or TEST_STATEID that names the delegation. Its holder may use it while
     /// it is recalled.
     pub const fn check_use(&self) -> Result<(), Status4> {
         match self.phase {

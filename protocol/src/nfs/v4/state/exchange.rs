@@ -17,16 +17,16 @@ pub struct ConfirmedClient {
 /// Outcome of EXCHANGE_ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeStep {
-    /// Add an unconfirmed record with a client ID of its own, and give that ID. An unconfirmed
-    /// record of the owner goes.
+    /// Add an unconfirmed record with a client ID of its own, and return that ID. An unconfirmed
+    /// record of the owner is removed.
     Create {
-        /// The confirmed record and its state go, too. Otherwise it stays until CREATE_SESSION
-        /// confirms the new record.
+        /// The confirmed record and its state are removed, too. Otherwise it stays until
+        /// CREATE_SESSION confirms the new record.
         drop_confirmed: bool,
     },
-    /// Give the ID of the confirmed record. An unconfirmed record of the owner goes.
+    /// Return the ID of the confirmed record. An unconfirmed record of the owner is removed.
     Confirmed,
-    /// Change the properties of the confirmed record, and give its ID.
+    /// Change the properties of the confirmed record, and return its ID.
     Update,
     /// Change nothing.
     Refuse(Status4),
@@ -41,7 +41,7 @@ pub const fn is_update(flags: u32) -> Result<bool, Status4> {
     Ok(flags & exchange_flag::UPD_CONFIRMED_REC_A != 0)
 }
 
-/// Decides about a request: the nine cases of the text as one table.
+/// Decides on a request: the RFC's nine cases as one table.
 pub const fn exchange_id(update: bool, confirmed: Option<ConfirmedClient>) -> ExchangeStep {
     use ExchangeStep::{Confirmed, Create, Refuse, Update};
     let Some(ConfirmedClient { same_verifier, same_principal, holds_state }) = confirmed else {
@@ -102,7 +102,7 @@ mod tests {
         (0..8).map(|bits| Some(of(bits))).chain([None]).collect()
     }
 
-    /// The text's cases, each in its own words; exactly one fits.
+    /// The RFC's cases, each as written there; exactly one fits.
     fn cases(update: bool, record: Option<ConfirmedClient>) -> Vec<(u32, ExchangeStep)> {
         use ExchangeStep::{Confirmed, Create, Refuse, Update};
         let confirmed = record.is_some();

@@ -6,8 +6,8 @@ use crate::nfs::v4::Status4;
 /// A client as the grace period sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimState {
-    /// It had state before the server restarted, and nothing was taken from it since: the records
-    /// say so.
+    /// According to the records it had state before the server restarted, and none was revoked
+    /// since.
     pub listed: bool,
     /// It said RECLAIM_COMPLETE for all file systems.
     pub complete: bool,
@@ -38,7 +38,7 @@ impl Grace {
         self.left
     }
 
-    /// Judges a reclaim: OPEN by CLAIM_PREVIOUS, LOCK with reclaim.
+    /// Checks a reclaim: OPEN by CLAIM_PREVIOUS, LOCK with reclaim.
     pub const fn reclaim(&self, client: &ReclaimState, now: u64) -> Result<(), Status4> {
         // RFC 8881 §8.4.2.1 [8881-48]: nothing is reclaimed outside of the grace period
         // RFC 8881 §8.4.3 [8881-49]: who is not in the records reclaims nothing
@@ -57,7 +57,7 @@ impl Grace {
         if self.is_on(now) || !client.complete { Err(Status4::Grace) } else { Ok(()) }
     }
 
-    /// RECLAIM_COMPLETE. That for one file system changes nothing.
+    /// RECLAIM_COMPLETE. One for a single file system changes nothing.
     pub const fn complete(
         &mut self,
         client: &mut ReclaimState,
@@ -75,7 +75,7 @@ impl Grace {
         Ok(())
     }
 
-    /// Waits no longer for a client that is gone: destroyed, or replaced by its next incarnation.
+    /// Stops waiting for a client that is gone: destroyed, or replaced by its next incarnation.
     pub const fn forget(&mut self, client: &mut ReclaimState) {
         if client.listed && !client.complete {
             self.left = self.left.saturating_sub(1);

@@ -14,7 +14,7 @@ pub struct OpenShare {
     denials: u8,
 }
 
-/// Bits that are not defined, or that no OPENs asked for: NFS4ERR_INVAL.
+/// Undefined bits, or bits that no OPENs asked for: NFS4ERR_INVAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidShare;
 
@@ -46,8 +46,8 @@ impl ShareClass {
         self.0 as u32 >> 2
     }
 
-    /// Returns true if an open of this class does not let this access and denial be. I/O by a
-    /// special stateid denies nothing (RFC 8881 §9.1.2).
+    /// Returns true if an open of this class forbids this access and denial. I/O by a special
+    /// stateid denies nothing (RFC 8881 §9.1.2).
     pub const fn conflicts(self, access: u32, deny: u32) -> bool {
         // RFC 8881 §9.7 [8881-44]: nobody gets what an open denies, or denies what it has; the
         // opens of the same open-owner count, too
@@ -74,7 +74,7 @@ impl OpenShare {
     /// Opens the file, or adds to an open of the same owner. The caller has looked for conflicts.
     ///
     /// # Errors
-    /// For bits that are not defined; nothing changed.
+    /// For undefined bits; nothing changed.
     pub fn open(&mut self, access: u32, deny: u32) -> Result<(), InvalidShare> {
         let (access, deny) = bits(access, deny)?;
         // RFC 8881 §9.9 [8881-45]: opens of one owner are one, with all of their bits

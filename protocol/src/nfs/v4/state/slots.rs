@@ -1,5 +1,5 @@
-//! The slots of a session at its replier: new requests and retries (RFC 8881 §2.10.6.1). A table is
-//! as long as CREATE_SESSION granted it, for as long as its session lives.
+//! Slots of a session at its replier: new requests and retries (RFC 8881 §2.10.6.1). The length of
+//! a table is the grant of CREATE_SESSION, for the life of its session.
 
 use super::{SequenceOrder, sequence_order};
 use crate::nfs::v4::Status4;
@@ -45,7 +45,7 @@ pub struct SlotCall {
 pub enum SlotStep {
     /// A new one: check its limits, then [`SlotTable::start`] it.
     New,
-    /// A retry of one that is carried out: NFS4ERR_DELAY, or the first answer goes to the retry.
+    /// A retry of a request in progress: NFS4ERR_DELAY, or the first answer goes to the retry.
     InProgress,
     /// A retry: the cached reply.
     Replay,
@@ -53,8 +53,8 @@ pub enum SlotStep {
     ReplayUncached,
 }
 
-/// The slots of a channel. `S` is memory of the caller's, an array, a slice or a box: as many slots
-/// as there can ever be.
+/// The slots of a channel. `S` is memory of the caller's, an array, a slice or a box, for the
+/// largest number of slots.
 #[derive(Clone, Debug)]
 pub struct SlotTable<S> {
     slots: S,
@@ -78,7 +78,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
         (self.granted as u32).saturating_sub(1)
     }
 
-    /// Judges a request. Nothing changes, whatever comes out: an error leaves no trace in a slot.
+    /// Checks a request. Nothing changes in any case: an error leaves no trace in a slot.
     pub fn check(&self, call: &SlotCall) -> Result<SlotStep, Status4> {
         // RFC 8881 §18.46.3 [8881-33]: a slot beyond the table is BADSLOT
         let slot = self.granted_slot(call.slot).ok_or(Status4::BadSlot)?;
@@ -109,7 +109,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
         }
     }
 
-    /// Begins a request that [`SlotTable::check`] called new: its slot is busy until
+    /// Begins a request that [`SlotTable::check`] found to be new: its slot is busy until
     /// [`SlotTable::finish`].
     pub fn start(&mut self, call: &SlotCall) {
         assert_eq!(self.check(call), Ok(SlotStep::New), "only a new request begins");
@@ -117,7 +117,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
     }
 
     /// Begins and ends a new request that is carried out at once and whose reply is not cached.
-    /// Returns false for any other: nothing changes then.
+    /// Returns false for any other request, and changes nothing.
     #[inline]
     pub fn pass(&mut self, call: &SlotCall) -> bool {
         let is_new = self.check(call) == Ok(SlotStep::New);
