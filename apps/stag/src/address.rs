@@ -69,7 +69,7 @@ fn no_address(url: &str, error: UrlError) -> Error {
     Error::usage(format!("--listen {sentence}"))
 }
 
-/// The error for a URL of a fabric that this build has not.
+/// The error for a URL of a fabric that is not in this build.
 pub fn not_built(url: &str, absent: Absent) -> Error {
     let Absent { name, feature, .. } = absent;
     Error::usage(format!(
@@ -112,7 +112,7 @@ pub fn socket_path(at: &FabricAddress) -> Option<PathBuf> {
 pub fn probe(at: SocketAddr) -> io::Result<()> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // A server that starts meanwhile has the address all the same.
+    // A server that starts meanwhile can still bind the address.
     set_socket_reuseaddr(&socket, true)?;
     match bind(&socket, &at) {
         Err(Errno::ADDRINUSE) => Ok(()),

@@ -18,7 +18,7 @@ use std::{
 /// The peers that may connect.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
-    /// The networks that were given; without any, this host by its loopback addresses.
+    /// The configured networks; without any, this host by its loopback addresses.
     networks: Vec<IpNet>,
     /// Callers have to prove that they are privileged on their host.
     pub must_be_privileged: bool,
@@ -137,11 +137,11 @@ impl Clients {
                 Ok(())
             }
             PeerAddress::Ip(_) if over == Over::Tcp => Err(Refusal::Port),
-            // Linux's NFS over RDMA takes any port, and its server asks for none: over RDMA a port
-            // of another host proves nothing. A process of this host may be anybody's.
+            // Linux's NFS over RDMA uses any port, and its server checks none: over RDMA a port of
+            // another host proves nothing. A process of this host may be any user's.
             PeerAddress::Ip(address) if is_local(address) => Err(Refusal::LocalPort),
             PeerAddress::Ip(_) => Ok(()),
-            // The fabric let its user in (`--shm-allow`), and the kernel says who it is.
+            // The fabric let its user in (`--shm-allow`), and the kernel gives its identity.
             PeerAddress::Process { uid, .. } if self.must_be_privileged && uid != 0 => {
                 Err(Refusal::User(uid))
             }
@@ -150,7 +150,7 @@ impl Clients {
         }
     }
 
-    /// True if the user who called is root of his host, as far as a connection can prove that.
+    /// True if the calling user is root of its host, as far as a connection can prove that.
     fn is_proven(&self, peer: PeerAddress, over: Over) -> bool {
         let asked = Self { must_be_privileged: true, ..self.clone() };
         !matches!(
@@ -159,19 +159,19 @@ impl Clients {
         )
     }
 
-    /// The same as a shard asks it, for lists that do not change.
+    /// The same in the form a shard needs, for lists that do not change.
     pub fn admission(self, over: Over) -> Admission {
         Arc::new(AdmissionTable::new(self)).admission(over)
     }
 }
 
-/// The peers that may connect, which may change, and how many connections each address has: one
+/// The peers that may connect, which may change, and the number of connections of each address: one
 /// table for all shards.
 #[derive(Debug)]
 pub struct AdmissionTable {
     clients: RwLock<Clients>,
     edition: AtomicU64,
-    /// Connections that are up, by address. No more than all shards together can have.
+    /// Open connections, by address. No more than all shards together can have.
     open: Mutex<HashMap<IpAddr, u32>>,
     logged: Mutex<RefusalRates>,
 }
@@ -211,7 +211,8 @@ impl AdmissionTable {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how many refusals were not logged, once their second is over. Called now and then.
+    /// Logs the number of refusals that were not logged, once their second is over. Called
+    /// periodically.
     pub fn settle_with_the_log(&self) {
         self.logged().settle();
     }
@@ -266,7 +267,7 @@ impl ConnectionPolicy for AdmissionTable {
 }
 
 /// True if `address` belongs to this host: sockets can be bound to such addresses only. Where they
-/// can be bound to any (`net.ipv4.ip_nonlocal_bind`), all addresses are taken for this host's.
+/// can be bound to any (`net.ipv4.ip_nonlocal_bind`), all addresses count as this host's.
 fn is_of_this_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback() || {
         let ip = address.ip().to_canonical();

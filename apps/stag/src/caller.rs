@@ -45,8 +45,8 @@ pub fn client(
     Ok((client, clock))
 }
 
-/// Gives this process what it can give itself, and says so. Threads that are started from here on
-/// inherit it, for as long as the settings live.
+/// Applies the settings that this process can change for itself, and prints them. Threads that are
+/// started from here on inherit them, for as long as the returned value lives.
 pub fn settle() -> ProcessSettings {
     let settings = ProcessSettings::take(true);
     aside(settings.line() + "\n");

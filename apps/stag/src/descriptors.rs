@@ -13,19 +13,18 @@ const WATCHERS: usize = 16;
 const SHARD: usize = 12;
 /// Of the threads that wait for the disk: files in transit.
 const HELPERS: usize = stag_nfs::helpers::DESCRIPTORS_MAX;
-/// Set-ups of an iWARP listener that have not got to a connection, and connections that are turned
-/// away.
+/// Set-ups of an iWARP listener that have not become connections, and refused connections.
 const STRANGERS: usize = 72;
-/// Processes that one shard takes over shared memory, and descriptors of each: a socket, and while
-/// it connects memory files.
+/// Processes that one shard accepts over shared memory, and descriptors of each: a socket, and
+/// memory files while it connects.
 const LINKS: usize = 64;
 const PER_LINK: usize = 4;
 
-/// Raises this process's limit on descriptors as far as it may, and gives it.
+/// Raises this process's limit on descriptors as far as possible, and returns it.
 pub fn raise() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // Refused: the limit stays what it is, and what is promised follows it.
+        // If that is refused, the limit stays, and the promises follow it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
     let limit = getrlimit(Resource::Nofile).current;
@@ -49,7 +48,7 @@ pub struct Wanted {
 pub struct Share {
     pub connections: usize,
     pub streams: usize,
-    /// Set-ups that have not got to a connection, of an iWARP listener.
+    /// Set-ups of an iWARP listener that have not become connections.
     pub half_open: usize,
     /// Peers that are answered while all connections are taken.
     pub spare: usize,

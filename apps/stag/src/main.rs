@@ -1,9 +1,9 @@
 //! The command `stag`: serves directories over NFS on RDMA and TCP, and calls such servers.
 //!
 //! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as
-//! given, 3 what `bench compare` or `versus` was given cannot be compared, 130 `bench` was stopped
-//! by a signal and did what was left. `tune` has its own: 1 warnings, 2 the host is not ready, 3
-//! anything else. Whatever is wrong is said in one sentence on standard error.
+//! given, 3 the inputs of `bench compare` or `versus` cannot be compared, 130 `bench` was stopped
+//! by a signal and finished in order. `tune` has its own: 1 warnings, 2 the host is not ready, 3
+//! anything else. Every error is one sentence on standard error.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -47,7 +47,7 @@ mod tune;
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use std::{fmt, process::ExitCode, time::Duration};
 
-/// Why the command ends without having done what it was asked for.
+/// Reason for which the command did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Error {
     /// The command cannot be carried out as given: exit code 2.

@@ -1,9 +1,9 @@
 //! Mount commands of the exports, and their lines for `/etc/fstab`, for the READY block and for
 //! `stag ctl mounts`.
 //!
-//! Version 4 needs the address, the path and, where it is not the usual one, the port: Linux asks
-//! for 4.2 first, at port 2049 over TCP and 20049 over RDMA (RFC 8267 §6.3). Version 3 has no port
-//! mapper and no lock manager here, so that its lines name ports and `nolock`.
+//! Version 4 needs the address, the path and, where it is not the default, the port: Linux tries
+//! 4.2 first, at port 2049 over TCP and 20049 over RDMA (RFC 8267 §6.3). Version 3 has no port
+//! mapper and no lock manager here, so its lines name ports and `nolock`.
 
 use crate::quote;
 use rustix::system::uname;
@@ -15,7 +15,7 @@ const TCP_PORT: u16 = 2049;
 /// Port of NFS over RDMA.
 const RDMA_PORT: u16 = 20_049;
 
-/// The addresses and versions from which mount commands follow.
+/// The addresses and versions that determine the mount commands.
 #[derive(Clone, Debug, Default)]
 pub struct Mounts {
     /// Addresses of RPC-over-RDMA.
@@ -179,8 +179,8 @@ fn source(at: SocketAddr, name: &str) -> String {
     format!("{}:/{name}", host(at))
 }
 
-/// Returns the name by which clients call this host: they cannot use an address that stands for all
-/// addresses. A link-local one has the number of the interface here: a client puts its own there.
+/// Returns the name by which clients call this host: they cannot use a wildcard address. A
+/// link-local address has the number of this host's interface: a client replaces it by its own.
 fn host(at: SocketAddr) -> String {
     match at.ip() {
         ip if ip.is_unspecified() => uname().nodename().to_string_lossy().into_owned(),

@@ -1,5 +1,5 @@
-//! Display of progress while something takes its time: a live line on a terminal, plain lines
-//! elsewhere. Always on standard error.
+//! Progress display of long operations: a live line on a terminal, plain lines elsewhere. Always on
+//! standard error.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// With `lines`, each step leaves one also where no live line can be shown.
+    /// With `lines`, each step prints one even where no live line can be shown.
     pub fn new(lines: bool) -> Self {
         Self { bar: live_line(), lines, began: Instant::now() }
     }

@@ -1,4 +1,4 @@
-//! Names as a shell and as `/etc/fstab` read them, and texts of a peer as a terminal may show them.
+//! Quoting of names for a shell and for `/etc/fstab`, and of a peer's texts for a terminal.
 
 use std::{fmt::Write, os::unix::ffi::OsStrExt, path::Path};
 
@@ -24,15 +24,15 @@ pub fn fstab(text: &str) -> String {
     field
 }
 
-/// Returns true for a character that moves a terminal's cursor, or turns the direction of the text
-/// around it.
+/// Returns true for a character that moves a terminal's cursor, or changes the direction of the
+/// text around it.
 fn controls(c: char) -> bool {
     let turns = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
     let ends_line = '\u{2028}'..='\u{2029}';
     c.is_control() || ends_line.contains(&c) || turns.iter().any(|range| range.contains(&c))
 }
 
-/// A name of a peer as it is shown: two different names never look alike. Octets that are no text,
+/// A name of a peer for display: two different names never look alike. Octets that are no text,
 /// characters that control a terminal, and backslashes are escaped.
 pub fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
@@ -52,8 +52,8 @@ pub fn shown_path(path: &Path) -> String {
     shown(path.as_os_str().as_bytes())
 }
 
-/// One line of a text that may have a peer's words in it: characters that control a terminal, or
-/// end a line, are escaped.
+/// One line of a text that may contain a peer's words: characters that control a terminal, or end a
+/// line, are escaped.
 pub fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,8 +1,8 @@
-//! Files that are replaced as a whole: a reader sees the old content or the new one.
+//! Atomic replacement of files: a reader sees the old content or the new one.
 //!
-//! The directory may be one that other users write to, such as `/tmp`, and the process may be
-//! root's. So the new content is written to a [`Draft`], a file that did not exist and whose name
-//! cannot be guessed, and no link that another user planted is followed.
+//! The directory may be writable by other users, such as `/tmp`, and the process may run as root.
+//! So the new content is written to a [`Draft`], a file that did not exist and whose name cannot be
+//! guessed, and no link that another user planted is followed.
 
 use crate::{Error, caller::random, plain};
 use rustix::fs::OFlags;
@@ -16,7 +16,7 @@ use std::{
 /// Names that are tried for a draft. Each has 64 random bits.
 const TRIES: usize = 4;
 
-/// Replaces `file` by what `fill` writes, and returns once that is on its disk.
+/// Replaces `file` by the output of `fill`, and returns once that is on disk.
 ///
 /// # Errors
 /// The system's; `file` is then what it was, or holds the new content and its name may not be on
@@ -25,7 +25,7 @@ pub fn write(file: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     replace(file, true, fill)
 }
 
-/// Replaces `file` as [`write()`] does, and does not wait for the disk: for content that is written
+/// Replaces `file` as [`write()`] does, without waiting for the disk: for content that is written
 /// again every few seconds. A loss of power may leave an empty file.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ impl Draft {
     /// The system's.
     pub fn of(file: &Path, mode: u32) -> io::Result<Self> {
         let mut options = File::options();
-        // O_EXCL: a name that exists, be it a link, is never opened.
+        // O_EXCL: an existing name, even a link, is never opened.
         options.write(true).create_new(true).mode(mode);
         options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let mut tries = TRIES;
@@ -91,7 +91,7 @@ impl Draft {
         fill(&mut out)?;
         out.flush()?;
         drop(out);
-        // The content before the name: else an empty file may take the place of the old one.
+        // The content before the name, because otherwise an empty file may replace the old one.
         if is_synced {
             self.out.sync_all()?;
         }
@@ -107,7 +107,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if self.to.is_some() {
-            // A part of the content is of no use; the error that matters is the first one.
+            // A partial content is useless; the first error is the one that matters.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -136,7 +136,7 @@ pub fn read_start(file: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(found)
 }
 
-/// Checks that `file` can be written later, before anything starts. `content` names it in a
+/// Checks, before anything starts, that `file` can be written later. `content` names it in a
 /// sentence: "statistics".
 ///
 /// # Errors

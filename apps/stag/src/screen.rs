@@ -20,8 +20,8 @@ use std::{
 /// Columns and lines of a view that is printed. Every view fits them.
 pub const SIZE: (u16, u16) = (80, 24);
 
-/// A terminal in raw mode that shows its alternate screen. Dropping it gives the terminal back; a
-/// panic of any thread does so, too.
+/// A terminal in raw mode that shows its alternate screen. Dropping it restores the terminal, and
+/// so does a panic of any thread.
 #[derive(Debug)]
 pub struct Screen {
     terminal: ratatui::DefaultTerminal,
@@ -42,7 +42,7 @@ impl Screen {
         Ok(Self { terminal: ratatui::try_init().map_err(of_terminal)?, is_open: true })
     }
 
-    /// Draws a view anew.
+    /// Redraws a view.
     ///
     /// # Errors
     /// A sentence about a terminal that is gone.
@@ -66,7 +66,7 @@ impl Screen {
         Ok(is_end && key.kind == KeyEventKind::Press)
     }
 
-    /// Gives the terminal back.
+    /// Restores the terminal.
     ///
     /// # Errors
     /// A sentence about a terminal that is gone.

@@ -6,7 +6,7 @@ use signal_hook::{
 };
 use std::{fs, io, sync::Arc};
 
-/// The first real-time signal that a program has for itself: C libraries keep two or three.
+/// The first real-time signal for a program's own use: C libraries keep two or three.
 const REAL_TIME_FIRST: i32 = if cfg!(target_env = "musl") { 35 } else { 34 };
 /// The last one.
 const REAL_TIME_LAST: i32 = 64;

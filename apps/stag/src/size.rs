@@ -26,7 +26,7 @@ pub fn octets(text: &str) -> Result<usize, String> {
 /// A number per second: units are powers of 1,000. None for what is no number.
 pub fn rate(text: &str) -> Option<f64> {
     let whole = RATE.parse_size(text).ok()?;
-    // The grammar gives whole numbers. A rate without a unit may have a fraction.
+    // The grammar has whole numbers. A rate without a unit may have a fraction.
     Some(text.parse().unwrap_or(whole as f64))
 }
 

@@ -22,7 +22,7 @@ impl Stop {
         let stop = Self::default();
         let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
         for signal in signals::stopping() {
-            // In this order: the first signal does not find the flag that it raises.
+            // In this order, the first signal does not see the flag that it sets itself.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop.0))
                 .and_then(|_| flag::register(signal, Arc::clone(&stop.0)))
                 .map_err(failed)?;

@@ -8,13 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The state directory of the host's server: the packages' service, which has a user of its own, or
-/// else root.
+/// The state directory of the host's server: of the packages' service, which has a user of its own,
+/// or else of root.
 pub const OF_HOST: &str = "/var/lib/stag";
-/// Root's where the first one is that of another user, who could not read what root writes there.
+/// Root's directory where the first one is that of another user, who could not read root's files
+/// there.
 const OF_ROOT: &str = "/var/lib/stag-root";
 
-/// The state directory of a server that is given none.
+/// The default state directory of a server.
 ///
 /// # Errors
 /// A sentence where no home is known.
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(of_root(&first, other), first);
         std::os::unix::fs::chown(&first, Some(4_711), None).unwrap();
         assert_eq!(of_root(&first, other), other);
-        // A server of root's that was there before stays what it was.
+        // An earlier server of root's keeps its directory.
         fs::write(first.join("key"), "").unwrap();
         assert_eq!(of_root(&first, other), first);
     }

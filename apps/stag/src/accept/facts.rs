@@ -1,6 +1,6 @@
 //! Facts about one end: build, host, user, device and the limits of its provider.
 //!
-//! They have no environment, no configuration and no name of the host.
+//! They include no environment, no configuration and no host name.
 
 use super::place::DevicePlace;
 use crate::{cli, probe};
@@ -13,7 +13,7 @@ use stag_engine::launch;
 use stag_verbs::Limits;
 use std::{collections::BTreeMap, fs, path::Path};
 
-/// Files below `/sys/class/infiniband/DEVICE` that say what it is.
+/// Files below `/sys/class/infiniband/DEVICE` that identify it.
 const DEVICE_FILES: [(&str, &str); 8] = [
     ("firmware", "fw_ver"),
     ("type", "hca_type"),
@@ -95,8 +95,8 @@ impl From<&Limits> for LimitFacts {
 }
 
 impl EndFacts {
-    /// Facts about this host, without a device. Asked for before a thread is pinned, which sees its
-    /// own core only.
+    /// Facts about this host, without a device. Collected before a thread is pinned, because a
+    /// pinned thread sees only its own core.
     pub fn of_host() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         Self {

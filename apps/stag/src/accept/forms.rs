@@ -14,7 +14,7 @@ use stag_protocol::rpcrdma::{Version2, Versions};
 
 /// The versions, as one caller speaks each.
 const VERSIONS: [(u32, Versions); 2] = [(1, Versions::One), (2, Versions::Two(Version2::Directed))];
-/// Why a form is left out in the reverse direction of version 1.
+/// Reason for which a form is left out in the reverse direction of version 1.
 const INLINE_ONLY: &str =
     "version 1 has no chunks in the reverse direction (RFC 8167 §5.3); the call was refused here";
 

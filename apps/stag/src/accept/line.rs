@@ -1,5 +1,5 @@
-//! The connection of the end that tries everything: questions to the other end, calls of the echo
-//! program in every form, and answers to its calls.
+//! Connection of the end that runs the tests: questions to the other end, calls of the echo program
+//! in every form, and answers to its calls.
 
 use super::{
     place::DEVICES,

@@ -19,7 +19,7 @@ use std::{
 
 /// Warm-up before each run, as a fraction of the time that counts.
 const WARM_UP: f64 = 0.2;
-/// Times as long as asked for, if no call was answered.
+/// Factors by which the run is repeated for longer if no call was answered.
 const LONGER: [f64; 3] = [1.0, 4.0, 16.0];
 /// Time after which connections that ended have to be gone at the other end.
 const GONE_MAX: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ struct LoadRun {
     seconds: f64,
 }
 
-/// The end that is called, and what ends the work early.
+/// The end that is called, and the flag that ends the work early.
 #[derive(Debug)]
 pub struct LoadTarget<'a> {
     /// The address.
@@ -66,8 +66,8 @@ pub struct LoadTarget<'a> {
 }
 
 impl LoadTarget<'_> {
-    /// Runs, and again for longer while no call was answered: a host with little to spare may not
-    /// give its cores to both ends at once.
+    /// Runs, and repeats for longer while no call was answered: a busy host may not give its cores
+    /// to both ends at once.
     fn run(&self, run: LoadRun) -> Result<RunOutcome, StepFault> {
         let longer = LONGER.map(|times| LoadRun { seconds: run.seconds * times, ..run });
         for run in longer {
@@ -119,7 +119,8 @@ impl LoadTarget<'_> {
         }
     }
 
-    /// Connects, calls once and disconnects, `count` times; then looks whether all is given back.
+    /// Connects, calls once and disconnects, `count` times; then checks that all resources are
+    /// free.
     pub fn connects(&self, count: u64, progress: &mut Progress) -> StepGroup {
         let mut group = StepGroup::new("connects");
         progress.begin(&format!("{count} connects"), None);

@@ -49,7 +49,7 @@ pub const HELP: &str = include_str!("help.txt");
 const PORT: u16 = 20_051;
 /// Time between two looks at a suite that runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// The time after which a suite that shows no new case is given up.
+/// The time after which a suite without a new case is aborted.
 const SUITE_MAX: Duration = Duration::from_secs(120);
 
 /// Default numbers of connects and disconnects: over a device, and over software.
@@ -195,8 +195,8 @@ fn meet(
     Ok((own, server))
 }
 
-/// The conformance suite at this end, and then at the other one: they would disturb each other
-/// where both are one host.
+/// The conformance suite at this end, and then at the other one: they would disturb each other if
+/// both ends are on one host.
 fn suites(
     at: &FabricAddress,
     place: DevicePlace,
@@ -220,7 +220,7 @@ fn suites(
     [caller, server]
 }
 
-/// Has the other end run the suite; `seen` gets its steps.
+/// Makes the other end run the suite; `seen` gets its steps.
 fn suite_there(at: &FabricAddress, stop: &Stop, seen: &mut Vec<AcceptStep>) -> Result<(), String> {
     let mut line = Line::connect(at, Versions::One).map_err(|error| error.to_string())?;
     let mut last = Instant::now();

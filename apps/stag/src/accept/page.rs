@@ -162,8 +162,8 @@ fn first_lines(why: &str) -> String {
     whole.chars().take(REASON_MAX).chain("…".chars()).collect()
 }
 
-/// Rules that failed or were not shown one by one, with their documented standing if that differs
-/// from "met"; of the others their ids.
+/// Rules that failed or were not shown, one by one, with their documented standing if that differs
+/// from "met"; of all other rules the ids.
 fn rules(text: &mut String, report: &AcceptReport) {
     text.push_str("RULES (docs/requirements)\n");
     let of = |verdict| report.rows.iter().filter(move |row| row.verdict == verdict);

@@ -28,9 +28,9 @@ use std::{
 const PORT: u16 = 18_516;
 /// The time that one program may take.
 const RUN_MAX: Duration = Duration::from_secs(30);
-/// The time from the start of a program that waits until it does.
+/// The time from the start of a waiting program until it listens.
 const START: Duration = Duration::from_millis(700);
-/// The time that a program of the run before may take to end on the server.
+/// The time that the program of the previous run may take to end on the server.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 /// Time between two looks at a program.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -127,8 +127,8 @@ impl ToolRun {
         command
     }
 
-    /// Starts the program that waits. It ends with its peer, or after [`RUN_MAX`]. There is one at
-    /// a time.
+    /// Starts the waiting program. It ends with its peer, or after [`RUN_MAX`]. There is one at a
+    /// time.
     pub fn start_waiting(self) -> ToolStart {
         let Some(program) = self.tool.installed() else { return ToolStart::Missing };
         let Some(turn) = ToolTurn::take() else { return ToolStart::Busy };
@@ -146,7 +146,7 @@ impl ToolRun {
         }
     }
 
-    /// Runs the program that measures, against the one that waits at `server`.
+    /// Runs the measuring program against the one that waits at `server`.
     fn measure(self, program: &Path, server: IpAddr) -> Result<Figures, StepFault> {
         let name = self.tool.name();
         let mut command = self.command(program);
@@ -201,7 +201,7 @@ fn while_busy<E>(mut ask: impl FnMut() -> Result<Reply, E>) -> Result<Reply, E> 
     }
 }
 
-/// Waits for the end of a program, and ends it when its time is over; true if it ended by itself.
+/// Waits for the end of a program, and kills it when its time is over; true if it ended by itself.
 fn end(child: &mut Child) -> bool {
     let began = Instant::now();
     while began.elapsed() < RUN_MAX {
@@ -286,8 +286,8 @@ mod tests {
 
     fn program(home: &Path, text: &str) -> PathBuf {
         let path = home.join("tool");
-        // Written by another process: a file that this one has open for writing, and with it any
-        // child of a test that runs at the same time, cannot be run.
+        // Written by another process: a file that this process has open for writing, as any child
+        // of a concurrent test then has, cannot be executed.
         let script = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\"; chmod 755 \"$0\"";
         let made = Command::new("sh").args(["-c", script]).arg(&path).arg(text).status().unwrap();
         assert!(made.success());

@@ -81,7 +81,7 @@ impl DevicePlace {
         matches!(self.root, PlaceRoot::Directory { is_trusting: true, .. })
     }
 
-    /// An address to listen at: another one each time, or one whose port is chosen then.
+    /// An address to listen at: another one each time, or one whose port is chosen on listening.
     ///
     /// # Errors
     /// A sentence.

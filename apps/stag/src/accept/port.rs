@@ -99,8 +99,8 @@ impl LivePort<'_> {
         vec![AcceptStep { name, ..ended }, back]
     }
 
-    /// Changes the port, or asks a person with these words to do it. Returns the time that the
-    /// effect may take, which is `link_max` for a change by command.
+    /// Changes the port, or asks a person to do it. Returns the time that the effect may take,
+    /// which is `link_max` for a change by command.
     fn change(
         &self,
         state: &str,
@@ -117,7 +117,7 @@ impl LivePort<'_> {
         }
     }
 
-    /// Has the port go down; returns the seconds until the connection ended, and the cause.
+    /// Takes the port down; returns the seconds until the connection ended, and the cause.
     fn take_down(&self, line: &mut Line, progress: &Progress) -> Result<(f64, String), StepFault> {
         let words = "PULL THE CABLE of the device now\n";
         let patience = self.change("down", words, END_MAX, progress)?;
@@ -129,7 +129,7 @@ impl LivePort<'_> {
                 return Ok((at.duration_since(began).as_secs_f64(), cause.to_string()));
             }
             self.check(began, patience, "the connection did not end")?;
-            // A connection that carries nothing may notice nothing.
+            // An idle connection may notice nothing.
             if line.heard().is_some() {
                 asked = Instant::now();
             }
@@ -140,7 +140,7 @@ impl LivePort<'_> {
         }
     }
 
-    /// Has the port come up; returns the seconds until a call was answered.
+    /// Brings the port up; returns the seconds until a call was answered.
     fn bring_up(&self, line: &mut Line, progress: &Progress) -> Result<f64, StepFault> {
         let patience = self.change("up", "PUT THE CABLE BACK now\n", BACK_MAX, progress)?;
         let began = Instant::now();

@@ -37,9 +37,9 @@ pub const TEXT_MAX: usize = 1 << 20;
 /// A question of the end that tries everything.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Question {
-    /// Facts about the other end, for those about this one.
+    /// Exchange facts: about this end, for facts about the other one.
     Meet(Box<EndFacts>),
-    /// Run the conformance suite there, or say how it goes.
+    /// Run the conformance suite there, or report its progress.
     Suite,
     /// Call me in the form with this index, over this connection.
     Reverse(usize),
@@ -108,7 +108,7 @@ struct OpenReverse {
     header: ReplyHeader<'static>,
 }
 
-/// The end that waits: the echo program, and the answers to questions.
+/// The waiting end: the echo program, and the answers to questions.
 #[derive(Debug)]
 pub struct AcceptHost {
     driver: Driver,
@@ -193,7 +193,8 @@ impl AcceptHost {
     }
 }
 
-/// Answers a call. Without memory for that the connection ends: the call must not stay open.
+/// Answers a call. Without memory for that the connection ends, so that the call does not stay
+/// open.
 fn say(cx: &mut Cx<'_>, peer: PeerId, call: CallId, header: ReplyHeader<'_>, said: &Reply) {
     let made = || -> Option<Answer> {
         let text = serde_json::to_vec(said).ok()?;

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The form of the file. A member that changes its meaning changes this; one that comes does not.
+/// The version of the file format. A changed meaning of a member changes it; a new member does not.
 pub const SCHEMA: &str = "stag-accept/1";
 
 /// The end of a step.
@@ -143,8 +143,8 @@ pub struct ReportFiles {
 }
 
 impl ReportFiles {
-    /// Checks, before anything is tried, that the files can be written. Files that are there are
-    /// replaced only with `force`.
+    /// Checks, before any test, that the files can be written. Existing files are replaced only
+    /// with `force`.
     pub fn check(json: &Path, force: bool) -> Result<Self, Error> {
         let page = json.with_extension("txt");
         if page == json {

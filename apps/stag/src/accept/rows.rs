@@ -44,8 +44,8 @@ struct RuleEntry {
 }
 
 impl RuleEntry {
-    /// The standing of the rule on a fabric: its own, else that of the file; but no file says that
-    /// a rule is met that is not.
+    /// The standing of the rule on a fabric: its own, else that of the file; but a file's standing
+    /// never marks an unmet rule as met.
     fn standing<'a>(&'a self, file: &'a RuleFile, column: &str) -> &'a str {
         let of_file = file.providers.get(column);
         let of_file = of_file.filter(|standing| self.status == "met" || *standing != "met");
@@ -67,8 +67,8 @@ fn column(scheme: &str) -> &str {
     if scheme == super::place::DEVICES { "ibverbs" } else { scheme }
 }
 
-/// A row for each rule that binds the fabric `scheme` and that some case shows. `steps` are those
-/// of the suite, from both ends.
+/// A row for each rule that binds the fabric `scheme` and has a case. `steps` are the suite's, from
+/// both ends.
 pub fn rows(scheme: &str, steps: &[&AcceptStep]) -> Result<Vec<RuleRow>, Error> {
     let mut rows = Vec::new();
     for text in FILES {

@@ -28,7 +28,7 @@ impl From<String> for StepFault {
     }
 }
 
-/// Carries out a step. One that panics has failed, with the words of the panic.
+/// Carries out a step. One that panics has failed, with the message of the panic.
 pub fn judge(
     name: impl Into<String>,
     step: impl FnOnce() -> Result<Figures, StepFault>,
@@ -45,13 +45,13 @@ pub fn judge(
 }
 
 thread_local! {
-    /// A panic of this thread is caught, and nothing is printed.
+    /// True while panics of this thread are caught and not printed.
     static IS_WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// Words and place of the first panic of this thread while it was watched.
+    /// Message and place of the first panic of this thread while it was watched.
     static WORDS: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `run`; an error is the words and the place of its panic, which is not printed.
+/// Runs `run`; an error is the message and the place of its panic, which is not printed.
 pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

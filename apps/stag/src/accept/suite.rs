@@ -31,7 +31,7 @@ thread_local! {
     static PLACE: RefCell<Option<Arc<DevicePlace>>> = const { RefCell::new(None) };
 }
 
-/// The environment of a case, on any fabric. Devices differ from software in two facts.
+/// The environment of a case, on any fabric. Devices and software differ in two facts.
 struct AnyFixture<const DEVICE: bool> {
     place: Arc<DevicePlace>,
     clock: Clock,
@@ -57,7 +57,7 @@ impl<const DEVICE: bool> Fixture for AnyFixture<DEVICE> {
 
     fn end(&mut self, limits: Limits, pool: &Pool) -> AnyProvider {
         self.ends += 1;
-        // The suite makes no room for newcomers: no peer beyond the limit is asked about.
+        // The suite keeps no spare places: peers beyond the limit are not considered.
         let settings =
             Settings { spare: Some(0), ..Settings::new(limits, [self.ends; 32], self.clock.now()) };
         let at = self.listen_address();
@@ -108,7 +108,7 @@ pub struct SuiteProgress {
 pub struct SuiteRun(Arc<Mutex<SuiteProgress>>);
 
 impl SuiteRun {
-    /// Starts all cases at `place`. A thread that cannot be started is a case that failed.
+    /// Starts all cases at `place`. If no thread can be started, that is a failed case.
     pub fn start(place: DevicePlace) -> Self {
         let run = Self(Arc::default());
         let (place, to) = (Arc::new(place), run.clone());

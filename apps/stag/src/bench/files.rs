@@ -15,7 +15,7 @@ use stag_load::{
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow};
 use std::time::Duration;
 
-/// Time that a server that failed has for each step of removing what was made.
+/// Time that a failed server has for each step of the removal.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Octets of a WRITE that makes a file, if blocks are shorter.
@@ -41,7 +41,8 @@ struct Plot {
 }
 
 impl Ground {
-    /// Makes what `arguments` need, for calls of `size` octets; nothing stays when that is stopped.
+    /// Makes the files that `arguments` need, for calls of `size` octets; removes them if it is
+    /// stopped.
     pub fn make(
         arguments: &RunOptions,
         url: &Url,
@@ -122,7 +123,7 @@ impl Ground {
                 let done = client
                     .write(file, offset, &octets, StableHow::Unstable)
                     .map_err(failed("WRITE"))?;
-                // A server that takes less at once gets the rest with the next one.
+                // If a server takes less at once, the next WRITE sends the rest.
                 match done.count as usize / self.size {
                     0 => {
                         return Err(Error::failure(format!(
@@ -138,7 +139,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Reads every block again that generator `part` wrote. How many there were.
+    /// Reads every block again that generator `part` wrote. Returns their number.
     pub fn compare(&mut self, part: usize, written: &[bool]) -> Result<u64, Error> {
         let Some(plot) = self.plots.get(part) else { return Ok(0) };
         let (mut room, mut compared) = (vec![0; self.size], 0);
@@ -160,7 +161,7 @@ impl Ground {
         Ok(compared)
     }
 
-    /// Removes everything that was made. A server that failed before is not waited for for long.
+    /// Removes all files. A server that failed before gets little time.
     pub fn remove(mut self, is_alive: bool) -> Result<(), Error> {
         if !is_alive {
             self.remote.client.limit_timeout(PATIENCE);

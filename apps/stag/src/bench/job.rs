@@ -15,7 +15,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Reads a job file for `command`, which knows the flags.
+    /// Reads a job file for `command`, which defines the flags.
     ///
     /// # Errors
     /// A sentence that names the fault and its line.
@@ -60,7 +60,7 @@ impl Job {
     }
 }
 
-/// Keys that say which tasks of a Slurm step do what: `--slurm` reads them.
+/// Keys that assign roles to the tasks of a Slurm step: `--slurm` reads them.
 const ROLES: [&str; 2] = ["servers", "serve"];
 
 fn is_of_jobs(key: &str) -> bool {

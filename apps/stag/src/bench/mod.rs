@@ -98,7 +98,7 @@ pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
             say(show::promised(promise, highest(&outcomes, promise)));
         }
     }
-    // What failed at the server is said, whatever becomes of the file.
+    // A failure at the server is reported even if the file cannot be written.
     let written = file.map_or(Ok(()), |file| match shared.is_empty() {
         true => file.write(json(&outcomes)?),
         false => file.write(json_or_failure(&agent::document(&shared, &outcomes))?),
@@ -246,7 +246,7 @@ fn first_setup(arguments: &RunOptions, url: &Url, seed: u64) -> RunSetup {
     run::setup(arguments, url, Point { size, rate, seed })
 }
 
-/// Runs at one rate after the other, until the highest is found that keeps the promise.
+/// Runs at one rate after the other, to find the highest that keeps the promise.
 fn search(
     arguments: &RunOptions,
     promise: &Promise,
@@ -256,8 +256,8 @@ fn search(
         .iter()
         .find(|(name, _)| *name == promise.percentile)
         .map_or(0.5, |(_, quantile)| *quantile);
-    // A lower rate has too few samples for the percentile; Poisson times may give some less than
-    // the rate says.
+    // A lower rate has too few samples for the percentile; Poisson times may give somewhat fewer
+    // than the rate says.
     let lowest = BEYOND / (1.0 - quantile) * 1.2 / arguments.duration.unwrap_or(run::DURATION);
     let first =
         arguments.rate.as_ref().and_then(|rates| rates.0.first().copied()).unwrap_or(1_000.0);
@@ -275,7 +275,7 @@ fn search(
 }
 
 /// Returns true if a run keeps a promise: every call was made in time, and the percentile is known
-/// and short enough.
+/// and within the limit.
 fn is_kept(outcome: &RunOutcome, promise: &Promise) -> bool {
     let time = outcome.response.percentile(&promise.percentile);
     !outcome.stopped
@@ -384,7 +384,7 @@ fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses arguments that cannot be combined with calls of the server.
+/// Refuses arguments that cannot be combined with reverse calls.
 fn check_reverse(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
     if url.server.fabric().is_none() {
         return Err(Error::usage(

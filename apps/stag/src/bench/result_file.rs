@@ -1,8 +1,7 @@
-//! The file of a result: opened before the run, so that a path that cannot be written costs no
-//! measurement.
+//! Result file: opened before the run, so that an unwritable path costs no measurement.
 //!
-//! A regular file is replaced as a whole. Pipes, terminals and other devices are written where they
-//! are, and so is what a link leads to, provided that no other user can have planted it
+//! A regular file is replaced as a whole. Pipes, terminals and other devices are written in place,
+//! and so is the target of a link, provided that no other user can have planted the link
 //! ([`check_link`]).
 
 use crate::{Error, caller::say, plain, replace::Draft};
@@ -28,7 +27,7 @@ pub struct ResultFile {
 #[derive(Debug)]
 enum Sink {
     StandardOutput,
-    /// A new file, which takes the place of the one that is there.
+    /// A new file, which replaces the existing one.
     Draft(Draft),
     /// A pipe, a device, or the target of a link.
     InPlace(File),
@@ -87,7 +86,7 @@ fn open(path: &Path) -> Result<Sink, String> {
         FileType::RegularFile => return draft(path),
         FileType::Directory => return Err("it is a directory".to_owned()),
         FileType::Symlink => check_link(&directory, &found)?,
-        // A reader that waits on the other end has the user's rights or root's.
+        // The reader at the other end of the pipe has the user's rights or root's.
         FileType::Fifo if !is_trusted(&found) => {
             return Err("it is a pipe of another user: give another file".to_owned());
         }
@@ -101,7 +100,7 @@ fn draft(path: &Path) -> Result<Sink, String> {
     Draft::of(path, 0o666).map(Sink::Draft).map_err(|error| plain(&error))
 }
 
-/// Refuses a link that another user made, or can put in the place of the one that was looked at.
+/// Refuses a link that another user made, or can replace.
 fn check_link(directory: &OwnedFd, link: &Stat) -> Result<(), String> {
     let above = fstat(directory).map_err(|error| plain(&error.into()))?;
     let mode = Mode::from_raw_mode(above.st_mode);

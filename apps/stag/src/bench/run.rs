@@ -39,7 +39,7 @@ pub struct Point {
 
 /// Callbacks to the caller of a run.
 pub struct RunHooks<'a> {
-    /// Asked when all is connected; says after which time the first call goes out.
+    /// Called when all is connected; returns the time until the first call.
     pub begin: &'a mut dyn FnMut() -> Option<Duration>,
     /// Called with each second.
     pub live: &'a mut dyn FnMut(&SecondFigures),
@@ -113,7 +113,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// The state of this host, looked at once: a ladder has many runs.
+/// The state of this host, checked once: a ladder has many runs.
 fn host_check() -> &'static HostDigest {
     static CHECK: OnceLock<HostDigest> = OnceLock::new();
     CHECK.get_or_init(|| HostDigest::of_this_host(HostPlan::default()))
@@ -146,7 +146,7 @@ fn gather(
     Ok(measured)
 }
 
-/// A sentence for a run that measured nothing. That of a connection names the server.
+/// A sentence for a run that measured nothing. A failed connection names the server.
 fn cannot(url: &Url, error: RunError, stop: &Stop) -> Error {
     if !error.is_of_connecting() {
         return Error::failure(error.to_string());

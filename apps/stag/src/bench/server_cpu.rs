@@ -21,7 +21,7 @@ impl ServerCpu {
         Ok(Self { pid, ticks, since: Instant::now() })
     }
 
-    /// Cores that it kept busy since then, on average; none when it is gone.
+    /// Average number of cores that it kept busy since then; none when it is gone.
     pub fn cores(&self) -> Option<f64> {
         let used = ticks(self.pid)?.checked_sub(self.ticks)?;
         let seconds = self.since.elapsed().as_secs_f64();
@@ -35,7 +35,7 @@ fn ticks(pid: u32) -> Option<u64> {
 }
 
 fn parse(stat: &str) -> Option<u64> {
-    // The name stands in parentheses, and may have some itself.
+    // The name is in parentheses, and may contain some itself.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let (user, kernel): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     user.checked_add(kernel)

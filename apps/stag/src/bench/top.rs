@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Interval at which keys, signals and the end of the runs are looked for.
+/// Interval at which keys, signals and the end of the runs are checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval at which the clock of the view moves between reports of seconds.
 const TICK: Duration = Duration::from_millis(500);
@@ -94,7 +94,7 @@ impl RunView {
         }
     }
 
-    /// Returns the number of the run and its seconds: with others there is something to draw.
+    /// Returns the number of the run and its seconds: the view is redrawn when they change.
     const fn state(&self) -> (u32, u64) {
         (self.number, self.figures.seconds())
     }
@@ -209,7 +209,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, nodes: &[NodeRow]) {
     screen::table(frame, area, &NodeRow::HEADS, &rows);
 }
 
-/// The value that stands for the seconds of a column: a short outage is seen also in a long run.
+/// The value that represents the seconds of a column: a short outage is visible in a long run, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Worst {
     Lowest,
@@ -306,7 +306,7 @@ impl Drop for LiveScreen {
     }
 }
 
-/// A view is data: a thread that panicked with it leaves nothing half done that matters.
+/// Locks the view. A thread that panicked while it held the lock leaves usable data.
 fn lock(view: &Mutex<Option<RunView>>) -> MutexGuard<'_, Option<RunView>> {
     view.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -318,8 +318,8 @@ struct Drawer {
 }
 
 impl Drawer {
-    /// Draws what changed, and gives the terminal back as soon as the runs are to end: a second
-    /// signal, which leaves at once, finds it as it was.
+    /// Draws changes, and restores the terminal as soon as the runs are to end, because a second
+    /// signal exits at once.
     fn run(self, mut screen: Screen, stop: &Stop) -> Result<(), Error> {
         let (mut drawn, mut drawn_at) = (None, None::<Instant>);
         while !self.is_over.load(Ordering::Relaxed) && !stop.is_asked() {
@@ -386,7 +386,7 @@ mod tests {
         screen::printed(|frame| draw(frame, view, Duration::from_millis(1_500)))
     }
 
-    /// A run of three minutes, with a dent in its second minute.
+    /// A run of three minutes, with a dip in its second minute.
     fn long() -> RunView {
         let mut view = RunView::new(&setup(), 1);
         for number in 0..180 {

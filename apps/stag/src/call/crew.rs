@@ -71,7 +71,7 @@ impl FileCrew {
         }
     }
 
-    /// A thread that cannot be had, or cannot connect, leaves its work to the others.
+    /// If a thread cannot be started, or cannot connect, the others do its work.
     fn spawn(&mut self) {
         let shared = Arc::clone(&self.shared);
         let name = format!("files-{}", self.threads.len() + 1);
@@ -93,8 +93,8 @@ impl FileCrew {
         self.shared.wake.notify_all();
     }
 
-    /// Moves what waits, together with the threads, until all is over. Gives the ends, and how many
-    /// files were not begun.
+    /// Moves the waiting files, together with the threads, until all is over. Returns the ends, and
+    /// the number of files that were not begun.
     pub fn finish(self, mover: &mut FileMover<'_>) -> (FileEnds, u64) {
         self.shared.lock().is_closed = true;
         self.shared.wake.notify_all();

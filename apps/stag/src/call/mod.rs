@@ -41,7 +41,7 @@ use tree::{Tree, below};
 pub use remote::{Remote, cannot_connect, connect, failed, meet_mount, shown, split, unheard};
 pub use url::Url;
 
-/// Directories in each other that are removed: more is a tree that has no end.
+/// Deepest nesting of directories to remove: more is an endless tree.
 const DEPTH_MAX: usize = 128;
 
 /// The texts of its `--help`.
@@ -312,7 +312,7 @@ fn put(remote: &mut Remote, way: &TransferOptions, from: &[PathBuf]) -> Result<S
     moved(remote, &outcome)
 }
 
-/// Output about a tree that was moved. Of a single file that failed there is only the error.
+/// Output about a tree that was moved. For a single file that failed there is only the error.
 fn moved(remote: &Remote, outcome: &TreeOutcome) -> Result<Said, Error> {
     let failure = outcome.failure();
     if outcome.is_nothing()
@@ -330,7 +330,7 @@ fn rm(remote: &mut Remote, recursive: bool) -> Result<Said, Error> {
     Ok(Said::new(String::new(), json!({ "removed": removed })))
 }
 
-/// Removes an object and what is in it. Gives how many that were.
+/// Removes an object and its content. Returns the number of removed objects.
 fn remove(
     remote: &mut Remote,
     object: &Object,

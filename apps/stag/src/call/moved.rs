@@ -192,8 +192,8 @@ impl TreeOutcome {
     }
 }
 
-/// A line that `sha256sum -c` understands: a name that would break it is escaped, which a backslash
-/// in front says.
+/// A line that `sha256sum -c` understands: a name that would break it is escaped, marked by a
+/// backslash in front.
 pub fn line(path: &[u8], sha256: &str) -> Vec<u8> {
     let is_odd = path.iter().any(|octet| matches!(octet, b'\\' | b'\n' | b'\r'));
     let mut line = if is_odd { vec![b'\\'] } else { Vec::new() };
@@ -218,7 +218,7 @@ pub fn hash_of(path: &Path) -> io::Result<String> {
     Ok(hex(&hash.finalize()))
 }
 
-/// Hashes everything that `from` still gives. Its octets.
+/// Hashes the rest of `from`. Returns its octets.
 pub fn hash_rest(from: &mut impl Read, hash: &mut Sha256) -> io::Result<u64> {
     let (mut room, mut octets) = (vec![0; HASHED], 0);
     loop {

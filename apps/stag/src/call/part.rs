@@ -36,8 +36,8 @@ impl SourceMark {
     }
 }
 
-/// The name of the part of `name`, whose content is `mark`'s. It is short enough wherever `name`
-/// is, and hidden.
+/// The name of the part of `name`, whose content is `mark`'s. It is a valid length if `name` is,
+/// and hidden.
 pub fn part_name(name: &[u8], mark: SourceMark) -> String {
     let mut hash = Sha256::new();
     hash.update(name);
@@ -61,8 +61,8 @@ pub struct LocalPart {
 }
 
 impl LocalPart {
-    /// Opens the part of `to`, or `to` itself when `mark` is none. What is in it is left, if
-    /// `resumes` says so.
+    /// Opens the part of `to`, or `to` itself when `mark` is none. Its content is kept if `resumes`
+    /// says so.
     pub fn open(to: &Path, mark: Option<SourceMark>, resumes: bool) -> Result<Self, Error> {
         refuse_special(to)?;
         let bad =
@@ -133,7 +133,8 @@ impl LocalPart {
         Ok(())
     }
 
-    /// Ends it early. Octets that may be of use for a later run stay if `is_kept`; their number.
+    /// Ends it early. Octets that may be of use for a later run stay if `is_kept`. Returns their
+    /// number.
     pub fn leave(self, is_kept: bool) -> u64 {
         let len = self.file.metadata().map_or(0, |found| found.len());
         let is_kept = is_kept && len > 0 && self.path != self.to;
@@ -152,12 +153,12 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Has the names in a directory be on the disk. File systems that sync no directory have nothing to
-/// sync there.
+/// Syncs the names in a directory to disk. File systems that sync no directory have nothing to sync
+/// there.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     match File::open(path).and_then(|directory| directory.sync_all()) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        // A directory that may be written and not read cannot be opened.
+        // A directory that is writable but not readable cannot be opened.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         synced => synced,
     }

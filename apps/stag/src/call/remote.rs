@@ -72,7 +72,7 @@ impl RemotePlan {
 pub struct Object {
     /// Its last name; empty for the root of the export.
     pub name: Vec<u8>,
-    /// The directory that the name stands in; none for the root.
+    /// The directory that contains the name; none for the root.
     pub parent: Option<FileHandle>,
     /// Its handle.
     pub handle: FileHandle,
@@ -140,7 +140,7 @@ impl Remote {
         Self::mount_by(client, url, false, plan)
     }
 
-    /// Mounts the export by a client that is connected, to MOUNT `elsewhere` or where NFS is.
+    /// Mounts the export by a connected client, with MOUNT at `elsewhere` or on the NFS port.
     fn mount_by(
         mut client: NfsClient,
         url: &Url,
@@ -168,7 +168,7 @@ impl Remote {
         self.plan.clone()
     }
 
-    /// The path that the URL names, without slashes that mean nothing.
+    /// The path that the URL names, without redundant slashes.
     pub fn path(&self) -> Vec<u8> {
         let export = self.export.strip_suffix(b"/").unwrap_or(&self.export);
         let below = self.below.iter().flat_map(|name| [b"/".as_slice(), name]);
@@ -302,9 +302,9 @@ fn nothing_named(url: &Url, exports: &[Vec<u8>]) -> Error {
     Error::usage(format!("{url} names no export: put one of these behind it: {}", known.join(", ")))
 }
 
-/// Connects to where MOUNT is answered; true when that is elsewhere than the URL says. A server
-/// that does not have it on its own port has a port mapper that says where.
-/// `nfs` is the version of NFS that is asked for; with none, it is 3 where the server has it.
+/// Connects to the address of MOUNT; true if that differs from the URL's. A server that does not
+/// have it on its own port has a port mapper that gives the port. `nfs` is the requested version of
+/// NFS; with none, it is 3 where the server has it.
 pub fn meet_mount(client: &mut NfsClient, url: &Url, nfs: Option<u8>) -> Result<bool, Error> {
     let apart = |client: &mut NfsClient, at| {
         let connected = client.connect_tcp(at);
@@ -337,7 +337,7 @@ pub fn meet_mount(client: &mut NfsClient, url: &Url, nfs: Option<u8>) -> Result<
     }
 }
 
-/// Calls by version 4 from now on, where that is asked for, or nothing is and the server has no
+/// Calls by version 4 from now on, if that is requested, or nothing is and the server has no
 /// version 3; true then.
 fn begin_version4(client: &mut NfsClient, nfs: Option<u8>) -> Result<bool, Error> {
     let is_newer = match nfs {
@@ -362,7 +362,7 @@ fn begin_session(client: &mut NfsClient) -> Result<(), Error> {
     begun.map_err(failed("a session of NFS version 4"))
 }
 
-/// Connects a client to what is called, and again whenever that connection is lost.
+/// Connects a client to the URL's server, and again whenever that connection is lost.
 pub fn connect(client: &mut NfsClient, url: &Url) -> Result<(), Error> {
     client.reach(&url.server).map_err(|error| cannot_connect(url, error))
 }
@@ -376,7 +376,7 @@ pub fn cannot_connect(at: impl Display, error: stag_client::Error) -> Error {
     Error::failure(format!("cannot connect to {at}: {error}{hint}"))
 }
 
-/// A hint for a connection that the server ended at once. Over TCP it can only close it.
+/// A hint for a connection that the server ended at once, its only way to refuse over TCP.
 fn turned_away(cause: Cause) -> &'static str {
     match cause {
         Cause::Rejected | Cause::Peer | Cause::Fabric(FabricFault::Lost)
@@ -407,7 +407,7 @@ pub fn failed(what: impl Display) -> impl Fn(stag_client::Error) -> Error {
     }
 }
 
-/// The same for the first call on a connection, by which a server over TCP turns callers away.
+/// The same for the first call on a connection, when a server refuses callers over TCP.
 pub fn unheard(what: impl Display) -> impl Fn(stag_client::Error) -> Error {
     let failed = failed(what);
     move |error| match error {

@@ -52,7 +52,7 @@ pub fn get(remote: &mut Remote, way: &TransferOptions) -> Result<Said, Error> {
     Ok(Said { aside, ..Said::new(String::new(), Value::Null) })
 }
 
-/// Puts what standard input gives under the URL's name.
+/// Puts the octets of standard input under the URL's name.
 pub fn put(remote: &mut Remote, way: &TransferOptions) -> Result<Said, Error> {
     if way.recursive || way.resume || way.preserve {
         return Err(Error::usage(

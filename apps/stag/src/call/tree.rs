@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 
-/// Directories in each other: more is a tree that has no end.
+/// Deepest nesting of directories: more is an endless tree.
 const DEPTH_MAX: usize = 128;
 /// The bits of a mode that a directory needs for names to be made in it.
 const OPEN: u32 = 0o700;
@@ -37,7 +37,7 @@ pub struct Tree<'a> {
     outcome: TreeOutcome,
     /// Number of the next entry.
     number: usize,
-    /// Directories that get their attributes when everything in them is there.
+    /// Directories that get their attributes once all their entries are there.
     late: Vec<LateDirectory>,
 }
 
@@ -238,7 +238,7 @@ impl<'a> Tree<'a> {
         self.crew.submit(&mut self.mover, self.number, job);
     }
 
-    /// Writes down the end of an entry in a directory. Returns true if no other can be moved.
+    /// Records the end of an entry in a directory. Returns true if no other can be moved.
     fn is_over(&mut self, ended: Outcome) -> bool {
         if let Err(error) = ended {
             self.number += 1;
@@ -250,7 +250,7 @@ impl<'a> Tree<'a> {
         self.crew.is_lost()
     }
 
-    /// The same for an entry that was named: it is refused by itself when it makes no sense.
+    /// The same for an entry named by the user: it is refused by itself when it makes no sense.
     fn note(&mut self, ended: Outcome) -> Outcome {
         if let Err(Error::Usage(_)) = ended {
             return ended;
@@ -287,7 +287,7 @@ impl<'a> Tree<'a> {
                 Err(why) => outcome.failures.push((number, why)),
             }
         }
-        // The innermost first: a change within changes the time of the one around.
+        // The innermost first: a change in a directory changes its time.
         for directory in late.into_iter().rev() {
             if untried == 0
                 && let Err(error) = directory.set(mover.remote)

@@ -20,11 +20,11 @@ const ESCAPED: &AsciiSet =
 pub struct Url {
     /// Address of the server.
     pub server: Endpoint,
-    /// Name of the host, if it is named and not its address given.
+    /// Name of the host, if the URL has a name and not an address.
     pub host: Option<String>,
     /// Address of MOUNT over TCP, if MOUNT is not answered by the same connection.
     pub mount: Option<SocketAddr>,
-    /// The export and what is below it, with the slash in front.
+    /// The export and the path below it, with the slash in front.
     pub path: Vec<u8>,
 }
 
@@ -35,8 +35,8 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Reads a URL. Octets of the path that mean something else, `?` and `%`, are written `%3F` and
-    /// `%25`. For `tcp://` without a port the host's port mapper is asked.
+    /// Reads a URL. Octets of the path with another meaning in URLs, `?` and `%`, are written `%3F`
+    /// and `%25`. For `tcp://` without a port the host's port mapper is asked.
     pub fn parse(url: &str) -> Result<Self, Error> {
         Self::parse_asking(url, ports::ask)
     }

@@ -57,7 +57,7 @@ pub fn run(arguments: &options::CheckOptions) -> Result<(), Error> {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
     };
-    // The name differs from run to run also when the seed does not.
+    // The name differs between runs even with the same seed.
     let directory = format!("stag-functional-{:016x}", u64::from_ne_bytes(caller::random()?));
     let stop = Stop::by_signals()?;
     let plan = CheckPlan { seed, entries: arguments.entries, directory, below, stop: stop.flag() };

@@ -16,7 +16,7 @@ use stag_nfs::{
 };
 use std::fmt::Write as _;
 
-/// Flags that are not settings: they say what to do with those.
+/// Flags that are not settings: they say what to do with the settings.
 const COMMANDS: [&str; 4] = ["config", "check", "name", "help"];
 
 /// Flags that are settings.

@@ -1,4 +1,4 @@
-//! The answers of a server to its controllers, as JSON.
+//! Answers of a server to its controllers, as JSON.
 
 use super::{
     sessions,
@@ -28,7 +28,7 @@ const TRACED_MAX: usize = 4_096;
 /// Time that shards may take to serve again.
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
 
-/// Reads the configuration again; says what changed, or why nothing did.
+/// Reads the configuration again; returns the changes, or the reason why there are none.
 pub type Reload = Box<dyn Fn() -> Result<Value, String> + Send + Sync>;
 
 /// Facts about a server, of which only the list of exports changes while it runs.
@@ -40,7 +40,7 @@ pub struct Facts {
     pub tcp: Option<String>,
     /// URL of the metrics.
     pub metrics: Option<String>,
-    /// Exports: name, where it comes from, and whether changes are refused.
+    /// Exports: name, source, and whether changes are refused.
     pub exports: ExportList,
     /// Ways to mount them.
     pub mounts: Mounts,
@@ -79,8 +79,8 @@ pub struct ExportFacts {
     pub mode: &'static str,
     /// Options of its own, as `squash=none`; empty where it has the server's.
     pub options: String,
-    /// Networks that alone may mount it, each with its options; empty where all may that may
-    /// connect.
+    /// Networks that alone may mount it, each with its options; empty if every network that may
+    /// connect may mount it.
     pub clients: Vec<String>,
 }
 
@@ -258,7 +258,8 @@ impl Answers {
         self.shards.drain(drains).map_err(|silent| silent.to_string())?;
         if drains {
             tracing::info!(target: "stag", by = "stag ctl drain", "draining");
-            // Shards answer while they drain; when one obeys the next question, it has begun.
+            // Shards answer while they drain; when one answers the next question, the drain has
+            // begun.
             let details = self.details()?;
             let left = details.iter().map(|(_, detail)| detail.peers.len()).sum::<usize>();
             let ends: Option<Vec<_>> = details.iter().map(|(_, detail)| detail.drained).collect();
@@ -291,13 +292,13 @@ fn no_reload() -> String {
         .to_owned()
 }
 
-/// The name of a connection: shard, place, and how often that place was taken.
+/// The name of a connection: shard, place, and the number of uses of that place.
 fn name(shard: usize, peer: PeerId) -> String {
     let bits = peer.to_bits();
     format!("{shard}.{}.{}", bits & 0xffff_ffff, bits >> 32)
 }
 
-/// True if `client` names this connection, or all of its host's.
+/// True if `client` names this connection, or all connections of its host.
 fn is_meant(client: &str, shard: usize, peer: &PeerState) -> bool {
     let address = peer.address.to_string();
     let host = address.parse::<std::net::SocketAddr>().map(|at| at.ip());

@@ -61,7 +61,7 @@ impl Controller {
         Ok(Self { reader: BufReader::new(stream), path })
     }
 
-    /// Asks for `request`; gives what the server says.
+    /// Sends `request`; returns the server's answer.
     ///
     /// # Errors
     /// The server says that it cannot do this, or does not answer.
@@ -69,7 +69,7 @@ impl Controller {
         let lost = |why: String| Error::failure(format!("{}: {why}", self.path.display()));
         let mut line = serde_json::to_vec(request).map_err(|error| lost(error.to_string()))?;
         line.push(b'\n');
-        // A server that turns controllers away says so without reading; that is read below.
+        // A server that refuses a controller answers without reading; that answer is read below.
         let sent = self.reader.get_mut().write_all(&line);
         line.clear();
         let len = self.reader.by_ref().take(REPLY_MAX as u64).read_until(b'\n', &mut line);
@@ -100,14 +100,14 @@ fn first_that_answers(paths: Vec<PathBuf>) -> (PathBuf, io::Result<UnixStream>) 
     outcome
 }
 
-/// The sockets of servers that were given none: of the caller's own, then of the host's.
+/// The default sockets of servers: first of the caller's own server, then of the host's.
 fn usual() -> Result<Vec<PathBuf>, Error> {
     if let Some(given) = env::var_os("STAG_CONTROL").filter(|given| !given.is_empty()) {
         return Ok(vec![PathBuf::from(given)]);
     }
     let own = default_state_dir()?;
     let host = Path::new(OF_HOST);
-    // A user who names his state directory means no other one.
+    // A user who names a state directory means no other one.
     let is_named = env::var_os("STAG_STATE_DIR").is_some_and(|given| !given.is_empty());
     let asks_host = geteuid().is_root() && !is_named && own != host;
     let directories = [Some(own), asks_host.then(|| host.to_owned())];

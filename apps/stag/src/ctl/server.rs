@@ -1,5 +1,5 @@
-//! The control socket: lines in, lines out, on threads of its own. Nothing here waits for a shard
-//! for longer than a moment, and no shard waits for anything here.
+//! Control socket: lines in, lines out, on threads of its own. Nothing here waits long for a shard,
+//! and no shard waits for anything here.
 
 use super::{
     answers::Answers,
@@ -70,8 +70,8 @@ impl ControlSocket {
         Ok(Self { listener, file })
     }
 
-    /// Checks that `path` could be bound, also where a server has it now. `is_to_come` says that
-    /// its directory is made by the start.
+    /// Checks that `path` could be bound, even where a running server has it. `is_to_come` says
+    /// that its directory is made by the start.
     ///
     /// # Errors
     /// A sentence: it is no socket, or none can be made there.
@@ -88,7 +88,7 @@ impl ControlSocket {
             .map_err(|error| cannot_make(path, &other_path(&error)))
     }
 
-    /// Answers controllers from here on. The file lives as long as what is returned.
+    /// Answers controllers from here on. The file lives as long as the returned value.
     ///
     /// # Errors
     /// As starting a thread does.
@@ -125,8 +125,8 @@ fn check_len(path: &Path) -> Result<(), Error> {
     Err(cannot_make(path, &why))
 }
 
-/// Binds a socket in a directory of its own, so that there is no moment in which it has more rights
-/// than it should, and moves it to `path`.
+/// Binds a socket in a directory of its own, so that it never has more rights than it should, and
+/// moves it to `path`.
 fn bind_private(path: &Path, group: Option<Gid>) -> io::Result<UnixListener> {
     let (private, listener) = private_socket(path, group)?;
     fs::rename(private.path().join(DRAFT), path)?;
@@ -174,7 +174,7 @@ fn clear(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The group that `name` is, by its number or as group(5) has it.
+/// The group `name`, by number or by name (group(5)).
 fn group_of(name: &str) -> Result<Gid, Error> {
     let entry = |line: &str| {
         let mut fields = line.split(':');

@@ -40,7 +40,7 @@ fn draining(value: &Value) -> String {
     format!("drained in {seconds:.3} s, {} calls unanswered{end}\n", of("/drained/unanswered"))
 }
 
-/// The text of what `pointer` leads to; a dash where there is nothing.
+/// The text of the value at `pointer`; a dash where there is none.
 pub fn word(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         None | Some(Value::Null) => "-".to_owned(),
@@ -54,8 +54,8 @@ pub fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Val
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Rows under a head, each column as wide as it has to be. Columns whose head begins with a space
-/// stand at the right.
+/// Rows under a head, each column as wide as needed. Columns whose head begins with a space are
+/// aligned to the right.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     table_spaced(head, rows, "  ")
 }
@@ -81,7 +81,7 @@ fn table_spaced(head: &[&str], rows: &[Vec<String>], space: &str) -> String {
     text
 }
 
-/// The first `width` columns of a text; what is missing shows as `…`.
+/// The first `width` columns of a text; `…` marks a cut.
 pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -19,7 +19,7 @@ use ratatui::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Interval at which a signal that asks for the end is looked for.
+/// Interval at which signals that ask for the end are checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// Lines of the table of procedures, its head included.
 const PROCEDURE_LINES: u16 = 9;
@@ -87,7 +87,7 @@ struct Rates<'a> {
 }
 
 impl Rates<'_> {
-    /// The rate of the number that `pointer` leads to. One that was not there before was zero.
+    /// The rate of the number at `pointer`. One that was missing before was zero.
     fn of(&self, pointer: &str) -> f64 {
         let at = |value: &Value| value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
         if self.seconds > 0.0 {
@@ -186,7 +186,7 @@ fn version4(rates: &Rates<'_>) -> Vec<(f64, Vec<String>)> {
         let calls = rates.of(&format!("{operations}/{name}"));
         row(rates, "nfs4", name, calls, "-".to_owned())
     });
-    // Where nothing is called it stands first all the same.
+    // The compounds come first even when there are no calls.
     [whole].into_iter().chain(operations).collect()
 }
 
@@ -194,7 +194,7 @@ fn version4(rates: &Rates<'_>) -> Vec<(f64, Vec<String>)> {
 fn errors(rates: &Rates<'_>, pointer: &str) -> f64 {
     let known = rates.now.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     let rates = known.map(|(status, _)| rates.of(&format!("{pointer}/{status}")));
-    // The sum of nothing is the negative zero, which shows.
+    // An empty sum is negative zero, which would be visible.
     rates.fold(0.0, |sum, rate| sum + rate)
 }
 

@@ -22,7 +22,7 @@ use steps::DemoStage;
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// After this the demo is given up: something waits for what never comes.
+/// Time after which the demo is aborted: it waits for an event that never comes.
 const GIVE_UP: Duration = Duration::from_secs(120);
 /// Interval at which the demo checks that the server still runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -101,7 +101,7 @@ pub fn run(arguments: &options::DemoOptions) -> Result<(), Error> {
         stores.push(stage.report());
     }
     progress.finish();
-    // What failed because everything was taken away is not what is to be said.
+    // A failure caused by the removal of the server is not reported.
     while custody.is_cleared() {
         thread::park();
     }
@@ -118,8 +118,8 @@ pub fn run(arguments: &options::DemoOptions) -> Result<(), Error> {
     outcome
 }
 
-/// Ends a demo that waits for what never comes, and says where: for a server that stopped by
-/// itself, or for anything else.
+/// Aborts a demo that waits for an event that never comes, and reports the step: because the server
+/// stopped by itself, or for any other reason.
 fn watch(custody: Custody, doing: Arc<Mutex<String>>) -> Result<(), Error> {
     let began = Instant::now();
     let wait = move || {

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// Passes connections on to one server, for as long as the process lives.
+/// Forwards connections to one server, for as long as the process lives.
 #[derive(Clone, Debug)]
 pub struct Relay {
     at: SocketAddr,
@@ -15,8 +15,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Takes connections at a free port of this host and passes them on to `to`. Fails as `bind(2)`
-    /// does.
+    /// Accepts connections at a free port of this host and forwards them to `to`. Fails as
+    /// `bind(2)` does.
     pub fn new(to: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let relay = Self { at: listener.local_addr()?, passing: Arc::default() };
@@ -29,12 +29,12 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Returns the address at which the relay takes connections.
+    /// Returns the address at which the relay accepts connections.
     pub const fn at(&self) -> SocketAddr {
         self.at
     }
 
-    /// Ends all connections that it passes on. The next ones are passed on again.
+    /// Ends all forwarded connections. The next ones are forwarded again.
     pub fn cut(&self) {
         for stream in self.passing.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -42,7 +42,7 @@ impl Relay {
     }
 }
 
-/// Passes one connection on, in both directions, by threads that end with it.
+/// Forwards one connection in both directions, by threads that end with it.
 fn pass(near: TcpStream, to: SocketAddr, passing: &Mutex<Vec<TcpStream>>) -> io::Result<()> {
     let far = TcpStream::connect(to)?;
     for (from, to) in [(&near, &far), (&far, &near)] {
@@ -76,7 +76,7 @@ mod tests {
             assert_eq!(&room, b"there");
             near.read_exact(&mut room).unwrap();
             assert_eq!(&room, b"back!");
-            // The streams are put down after the octets may flow already.
+            // The streams are recorded after octets may already flow.
             while relay.passing.lock().unwrap().is_empty() {
                 thread::yield_now();
             }

@@ -52,7 +52,7 @@ pub struct Ready {
 }
 
 impl Custody {
-    /// A directory of our own, and a thread that clears up when a signal comes.
+    /// A directory of our own, and a thread that cleans up when a signal comes.
     pub fn new() -> Result<Self, Error> {
         let home = tempfile::Builder::new().prefix("stag-demo-").tempdir();
         let home = home.map_err(|error| {
@@ -110,8 +110,8 @@ impl Custody {
         }
         command.args(["--listen", &at.to_string(), "--tcp", "none"]);
         command.env_remove("NOTIFY_SOCKET").env("STAG_LOG", "warn");
-        // In a process group of its own it does not get the terminal's Ctrl-C; its open standard
-        // input is our life line.
+        // In a process group of its own it does not get the terminal's Ctrl-C; it stops when its
+        // standard input, which we hold open, is closed.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut held = self.held();
         if held.home.is_none() {
@@ -174,13 +174,13 @@ impl Custody {
         }
     }
 
-    /// Returns true if the server and its directory were taken away, because a signal came or the
-    /// demo was given up. The thread that took them away ends the process and says why.
+    /// Returns true if the server and its directory were removed, because a signal came or the demo
+    /// was aborted. The thread that removed them ends the process and says why.
     pub fn is_cleared(&self) -> bool {
         self.held().home.is_none()
     }
 
-    /// Takes the server and the directory away. Nothing is started any more.
+    /// Removes the server and the directory. Nothing is started any more.
     pub fn clear(&self) {
         let mut held = self.held();
         if let Some(mut child) = held.child.take() {
@@ -191,8 +191,8 @@ impl Custody {
     }
 }
 
-/// Reads lines in a thread, so that waiting for them has an end. It goes on reading: a server must
-/// not wait for us.
+/// Reads lines in a thread, so that waiting for them can time out. It reads to the end, so that the
+/// server never blocks on its output.
 fn lines(out: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {

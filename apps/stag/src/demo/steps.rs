@@ -83,7 +83,7 @@ impl<'a> DemoStage<'a> {
         self.sizes(&mut scene)?;
         self.listing(&mut scene)?;
         self.rates(&mut scene)?;
-        // A relay stands between the two ends of a TCP connection, and nowhere else.
+        // A relay is used for TCP only.
         if let Some(at) = ready.at.ip().filter(|_| ready.at.info().is_over_tcp) {
             self.cut(at)?;
         }
@@ -95,7 +95,7 @@ impl<'a> DemoStage<'a> {
         Ok(())
     }
 
-    /// Shows a step while it is done, and remembers it in case it fails.
+    /// Shows a step while it is done, and records it in case it fails.
     fn step<T>(
         &mut self,
         name: &str,
@@ -257,8 +257,7 @@ impl<'a> DemoStage<'a> {
         })
     }
 
-    /// Records the counters of both ends so far: a server that is killed takes its counters with
-    /// it.
+    /// Records the counters of both ends so far, because a killed server loses its counters.
     fn count(&mut self, scene: &DemoScene) -> StageResult {
         self.report.requester = scene.stats().requester;
         let counters = self.custody.counters()?;

@@ -13,7 +13,7 @@ use topics::{TOPICS, Topic};
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
-/// The page of symptoms: words that name no topic are looked for there.
+/// The page of symptoms, searched for words that name no topic.
 const SYMPTOMS: &str = "troubleshooting";
 
 /// Shows the list, a page, or sections of one.

@@ -35,7 +35,7 @@ impl<'p> Page<'p> {
         self.sections.iter().map(|section| rendered(section)).collect()
     }
 
-    /// The sections with all of `words`, whatever their case. None when there is none.
+    /// The sections with all of `words`, in any case. None when there is none.
     pub fn sections_with(&self, words: &[String]) -> Option<String> {
         let words: Vec<_> = words.iter().map(|word| word.to_lowercase()).collect();
         let has_all = |section: &&Vec<&str>| {
@@ -144,7 +144,7 @@ fn row(line: &str, out: &mut String) {
     }
 }
 
-/// Text without the marks of code and emphasis, and with links by what they lead to.
+/// Text without the marks of code and emphasis, and with links replaced by their targets.
 fn inline(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text.trim());
     while let Some((before, link)) = rest.split_once('[') {

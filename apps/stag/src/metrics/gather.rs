@@ -117,12 +117,12 @@ impl Shards {
         }
     }
 
-    /// Gives one shard an order. False when there is no such shard, or it does not take it.
+    /// Sends one shard an order. False when there is no such shard, or it does not accept it.
     pub fn order(&self, shard: usize, order: Order) -> bool {
         self.ends.get(shard).is_some_and(|end| end.handle.order(order))
     }
 
-    /// Gives all shards the order to drain, or to resume.
+    /// Sends all shards the order to drain, or to resume.
     ///
     /// # Errors
     /// The first shard that does not take it.
@@ -133,7 +133,7 @@ impl Shards {
         refused.map_or(Ok(()), |index| Err(NoAnswer(index)))
     }
 
-    /// Has all shards give calls `drain` at their end, and poll by `spin`.
+    /// Sets the drain time and the spin policy of all shards.
     ///
     /// # Errors
     /// The first shard that does not take it.
@@ -148,7 +148,7 @@ impl Shards {
         Ok(())
     }
 
-    /// True after [`drain`](Self::drain) until it is taken back.
+    /// True after [`drain`](Self::drain) until it is revoked.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }
@@ -158,8 +158,8 @@ impl Shards {
         &self.outages
     }
 
-    /// Sentences about what is missing, and whether clients can connect: the answer to `GET
-    /// /ready`. With several devices, one that is left is enough.
+    /// Sentences about missing parts, and whether clients can connect: the answer to `GET /ready`.
+    /// With several devices, one that is left is enough.
     pub fn readiness(&self) -> Readiness {
         let OutageTable { by_shard, .. } = self.outages.now();
         let on_devices = self.ends.iter().filter(|end| end.place.device.is_some()).count();

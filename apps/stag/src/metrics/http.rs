@@ -15,7 +15,7 @@ use std::{
 const REQUEST_MAX: usize = 8_192;
 /// Clients that are served at a time. One host has half of the places at most.
 const CLIENTS_MAX: usize = 8;
-/// Time that a client has for its whole request, and again for taking the answer.
+/// Time that a client has for its whole request, and again for receiving the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause after an `accept` that failed, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -69,9 +69,9 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a client. A host has one while it has fewer than are free. Otherwise the
-    /// oldest client of the host makes room, if its request has not arrived, and for a host without
-    /// a place the oldest such client of all.
+    /// Takes a place for a client. A host gets a free one while it has fewer places than are free.
+    /// Otherwise the oldest client of the host is closed, if its request has not arrived, and for a
+    /// host without a place the oldest such client of all.
     fn take(&self, host: IpAddr, socket: Arc<TcpStream>) -> Option<PlaceGuard> {
         let PlaceList { taken, next } = &mut *self.list();
         let of_host = taken.iter().filter(|place| place.host == host).count();
@@ -135,7 +135,7 @@ pub fn serve(listener: TcpListener, pages: Arc<Pages>) -> io::Result<SocketAddr>
 fn hear(client: TcpStream, from: SocketAddr, places: &Places, pages: &Arc<Pages>) {
     let client = Arc::new(client);
     let Some(place) = places.take(from.ip().to_canonical(), Arc::clone(&client)) else {
-        // A socket that was just accepted takes so little at once.
+        // A socket that was just accepted has room for this short answer.
         let _ = client.set_nonblocking(true);
         let busy = Page::sentence("503 Service Unavailable", "too many clients at once");
         let _ = (&*client).write(&head(&busy));
@@ -244,7 +244,7 @@ mod tests {
 
     fn ask(at: SocketAddr, request: &[u8]) -> String {
         let mut client = TcpStream::connect(at).unwrap();
-        // One that is turned away may be reset before it has said or read everything.
+        // A refused client may be reset before it has sent or read everything.
         let _ = client.write_all(request);
         let mut answer = String::new();
         let _ = client.read_to_string(&mut answer);
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_request_without_end_is_refused_at_its_limit() {
         let mut client = TcpStream::connect(start()).unwrap();
-        // Exactly as much as is read, so that nothing unread resets the connection.
+        // Exactly as much as is read, because unread octets would reset the connection.
         client.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
         client.write_all(&vec![b'x'; REQUEST_MAX - 26]).unwrap();
         let mut answer = String::new();
@@ -310,7 +310,7 @@ mod tests {
         let mut asked: Vec<_> = (0..CLIENTS_MAX / 2).map(|_| take(1).unwrap()).collect();
         asked.iter().for_each(PlaceGuard::set_asked);
         assert!(take(1).is_none(), "it has its part, and all are being answered");
-        // Silent clients take the rest, and make room for each other and for another host.
+        // Silent clients take the rest, and are closed for each other and for another host.
         let mut silent: Vec<_> = (2..20).map(|last| take(last).unwrap()).collect();
         assert_eq!(places.list().taken.len(), CLIENTS_MAX);
         asked.push(take(100).unwrap());

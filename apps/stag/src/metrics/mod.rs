@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// Unit of a metric. Prometheus' are base units, and stand in the name.
+/// Unit of a metric. Prometheus' are base units, and part of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A number of things.

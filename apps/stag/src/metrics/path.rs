@@ -37,7 +37,8 @@ impl Part {
         }
     }
 
-    /// The value of the label that `key` gives; empty without a label. None if `key` is not meant.
+    /// The value of the label that `key` gives; empty without a label. None if `key` does not
+    /// match.
     fn value(self, key: &str) -> Option<&str> {
         let middle = key.strip_prefix(self.before)?.strip_suffix(self.after)?;
         match self.label {

@@ -102,7 +102,7 @@ impl Bound {
     }
 }
 
-/// Checks what `options` ask for, and leaves sockets of a server that runs alone.
+/// Checks what `options` ask for, without effect on the sockets of a running server.
 ///
 /// # Errors
 /// A sentence about what was asked for and could not be used.
@@ -123,7 +123,7 @@ pub fn check(options: &ObserveOptions, state_dir: Option<&Path>) -> Result<(), E
     }
 }
 
-/// The path of the control socket; none where there is to be none.
+/// The path of the control socket; none if it is disabled.
 pub fn control_path(
     options: &ObserveOptions,
     state_dir: Option<&Path>,
@@ -171,7 +171,7 @@ fn metrics_asked(options: &ObserveOptions) -> Result<Option<SocketAddr>, Error> 
     asked.map(parse).transpose()
 }
 
-/// The address of metrics where none is asked for; `free_ports` has a port chosen that is free.
+/// The default address of metrics; with `free_ports` the port is chosen among the free ones.
 pub fn usual_metrics(free_ports: bool) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, if free_ports { 0 } else { METRICS_PORT }))
 }

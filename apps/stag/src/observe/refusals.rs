@@ -17,7 +17,7 @@ use std::{
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Counters in the total of the statistics, and what each of them means.
+/// Counters in the total of the statistics, with their meaning.
 const COUNTED: [(&str, &str); 8] = [
     ("/iwarp/accept_paused", "no descriptor was left to accept: raise the limit (ulimit -n)"),
     ("/iwarp/handshakes/shed", "all places for connections are taken: add cores (--cores)"),
@@ -33,8 +33,8 @@ const COUNTED: [(&str, &str); 8] = [
 #[derive(Debug)]
 pub struct RefusalWatch(#[expect(dead_code, reason = "the thread sees its end")] mpsc::Sender<()>);
 
-/// Looks at `shards` now and then, and logs whom their fabrics turned away meanwhile, and how many
-/// others `admission` refused and did not log.
+/// Checks `shards` periodically, and logs the peers that their fabrics refused meanwhile, and the
+/// number of refusals by `admission` that were not logged.
 ///
 /// # Errors
 /// As starting a thread does.
@@ -58,7 +58,7 @@ pub fn watch(shards: Arc<Shards>, admission: Arc<AdmissionTable>) -> io::Result<
     Ok(RefusalWatch(sender))
 }
 
-/// The counters that grew, by how much, with their meaning.
+/// The counters that grew, the increase, and their meaning.
 fn turned_away<'a>(
     before: &'a Value,
     now: &'a Value,

@@ -114,7 +114,7 @@ struct HugePages {
     free: u64,
 }
 
-/// Looks, and says what was found. An error when a fabric that has to work does not.
+/// Probes, and prints the result. An error when a required fabric does not work.
 pub fn run(arguments: &options::ProbeOptions) -> Result<(), Error> {
     let wanted: Vec<_> = arguments.schemes.iter().map(String::as_str).collect();
     let schemes: Vec<_> = FabricInfo::real()

@@ -1,7 +1,7 @@
 //! `stag probe --report`: one file about this host and this build, to attach to a report of a
 //! fault.
 //!
-//! It has no environment, no configuration, no command lines and no name of the host: whatever may
+//! It has no environment, no configuration, no command lines and no host name: anything that may
 //! hold a secret is not read at all.
 
 use super::Found;
@@ -15,9 +15,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The form of the file. A member that changes its meaning changes this.
+/// The version of the file format. A changed meaning of a member changes it.
 const SCHEMA: &str = "stag-report/1";
-/// Modules of the kernel that matter, by the beginnings of their names.
+/// Kernel modules of interest, by the beginnings of their names.
 const MODULES: [&str; 12] = [
     "ib_", "rdma", "mlx", "irdma", "iw_", "siw", "rxe", "rpcrdma", "sunrpc", "nfs", "bnxt_re",
     "qedr",

@@ -1,5 +1,5 @@
-//! Registration with rpcbind (RFC 1833 §2.2), by its socket of this host: clients that are given no
-//! port then find MOUNT and NFS, and `showmount` works.
+//! Registration with rpcbind (RFC 1833 §2.2), by its socket of this host: clients without a
+//! configured port then find MOUNT and NFS, and `showmount` works.
 
 mod client;
 
@@ -35,8 +35,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers MOUNT and NFS version 3 at addresses. What an earlier process left at the same
-    /// address is taken over.
+    /// Registers MOUNT and NFS version 3 at addresses. Takes over what an earlier process left
+    /// registered at the same address.
     ///
     /// # Errors
     /// A sentence when there is no rpcbind, or it has another server for one of them; then nothing
@@ -85,7 +85,7 @@ impl Drop for Registration {
     }
 }
 
-/// Checks that this host's rpcbind can be asked.
+/// Checks that this host's rpcbind answers.
 ///
 /// # Errors
 /// A sentence when it cannot.

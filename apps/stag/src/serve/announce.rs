@@ -78,13 +78,13 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     text
 }
 
-/// Names the user who runs this server: the sentence of the mode ends with a number.
+/// Names the user who runs this server, because the sentence of the mode ends with a number.
 fn named() -> String {
     format!(" (this server runs as {})", user(geteuid().as_raw()))
 }
 
-/// The last line of `--check`: for whom it holds. What a file's owner may read and write, and which
-/// mode the server has, depends on its user.
+/// The last line of `--check`: the user for whom it holds. Access to files, and the mode of the
+/// server, depend on that user.
 pub fn checked() -> String {
     let own = geteuid().as_raw();
     let mut text = format!(

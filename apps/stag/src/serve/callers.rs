@@ -71,7 +71,7 @@ fn takes_nobodys_word(arguments: &ServeOptions, reach: Reach) -> bool {
     geteuid().is_root() && reach.has_addresses && !is_told
 }
 
-/// The sentence that says how callers can act as themselves, where they could and do not.
+/// The sentence that says how to let callers act as themselves, where they could and do not.
 pub fn notice(arguments: &ServeOptions, reach: Reach, store: &StorePlan) -> Option<String> {
     let is_of_files = matches!(store, StorePlan::Files { .. });
     (is_of_files && takes_nobodys_word(arguments, reach)).then(|| {
@@ -81,7 +81,7 @@ pub fn notice(arguments: &ServeOptions, reach: Reach, store: &StorePlan) -> Opti
     })
 }
 
-/// The rule of all callers, `usual` if none is given, and those of networks.
+/// The rule of all callers, `usual` if none is given, and the rules of networks.
 fn squashed(
     rules: &[SquashRule],
     usual: SquashOption,
@@ -111,10 +111,10 @@ fn squashed(
     Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
 }
 
-/// Asks connections for proofs where callers could act as more than they are.
+/// Requires proofs of connections where callers could act as more than they are.
 ///
 /// # Errors
-/// When processes are let in that have none.
+/// When processes without a proof are allowed.
 pub fn distrust(plan: &mut Plan, source: &StoreSource) -> Result<(), Error> {
     let who = match source {
         StoreSource::Files(shared) => {

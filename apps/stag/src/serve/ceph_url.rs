@@ -71,7 +71,7 @@ pub fn of(
     plan(&all, arguments.name.as_deref()).map(Some)
 }
 
-/// An export of the file as it would stand on the command line.
+/// An export of the file in the form of the command line.
 fn as_argument(entry: &ExportEntry) -> OsString {
     let mut text = OsString::from(&entry.path);
     if entry.read_only {

@@ -13,8 +13,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Reads the cluster file. One that clients could read under an export is refused, as they could
-/// make file handles by its key.
+/// Reads the cluster file. One that clients could read under an export is refused, because its key
+/// would let them forge file handles.
 pub fn cluster_of(given: Option<&Path>, exports: &[Exported]) -> Result<Option<Cluster>, Error> {
     let Some(file) = given else { return Ok(None) };
     let cluster = cluster::read(file)?;
@@ -95,7 +95,7 @@ pub fn check_memory(arguments: &ServeOptions, exports: &[Exported]) -> Result<()
     }
 }
 
-/// Shards share their ports, so the system would let one server take an address twice.
+/// Refuses an address that is given twice: shards share their ports, so the system would accept it.
 pub fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
     let twice = addresses.iter().enumerate().find(|(place, at)| {
         at.port() != 0 && addresses.iter().take(*place).any(|other| other == *at)
@@ -108,8 +108,8 @@ pub fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
     }
 }
 
-/// A server that others can reach says who may come (DESIGN D12). `flag` is the one that gave
-/// `addresses`.
+/// Requires `--clients` for a server that other hosts can reach (DESIGN D12). `flag` is the one
+/// that gave `addresses`.
 pub fn check_open(flag: &str, addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Error> {
     let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
     match addresses.iter().copied().find(is_open) {
@@ -122,7 +122,7 @@ pub fn check_open(flag: &str, addresses: &[SocketAddr], clients: &[IpNet]) -> Re
     }
 }
 
-/// A notice where hosts are listed as clients that cannot reach any of the addresses.
+/// A notice if hosts are listed as clients that cannot reach any of the addresses.
 pub fn unreachable(addresses: &[SocketAddr], clients: &[IpNet]) -> Option<String> {
     let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
     let has_others = clients.iter().any(|network| !network.addr().to_canonical().is_loopback());
@@ -137,8 +137,8 @@ fn example(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
 }
 
-/// Several shards share their ports, and would share them with another server of the same user as
-/// well: that is found out by listening alone for a moment.
+/// Checks that no other server has the addresses. Several shards share their ports, and would share
+/// them with another server of the same user as well, so this listens exclusively for a moment.
 pub fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
     for at in addresses.filter(|at| at.port() != 0) {
         TcpListener::bind(at)

@@ -1,4 +1,5 @@
-//! Confinement to what a server needs (landlock(7)): exports, state, the system's own files.
+//! Confinement of a server to the files it needs (landlock(7)): exports, state, the system's own
+//! files.
 
 use super::{
     options::ServeOptions,
@@ -28,11 +29,11 @@ const DEVICES: [&str; 3] = ["/dev/null", "/dev/cpu_dma_latency", "/dev/infiniban
 /// Root has no need of it, and could change what the kernel starts.
 const PROC: &str = "/proc";
 
-/// Keeps this process, and every thread that it starts from now on, to the files that `plan` names
-/// and those of the system. To be called while the process has one thread.
+/// Confines this process, and every thread that it starts from now on, to the files that `plan`
+/// names and those of the system. To be called while the process has one thread.
 ///
 /// # Errors
-/// The kernel cannot, what is served needs more, or there is a second thread already.
+/// The kernel cannot, the store needs more, or there is a second thread already.
 pub fn confine(plan: &Plan, arguments: &ServeOptions) -> Result<(), Error> {
     let unfit = |what: &str| {
         Err(Error::usage(format!("--confine is not for {what}: leave it out, or see CONFINEMENT")))
@@ -40,7 +41,7 @@ pub fn confine(plan: &Plan, arguments: &ServeOptions) -> Result<(), Error> {
     if matches!(plan.store, StorePlan::Ceph { .. }) {
         return unfit("CephFS, whose library opens what nobody lists");
     }
-    // A thread that is not confined would have the memory of all that are.
+    // An unconfined thread would share the memory of the confined ones.
     if fs::read_dir("/proc/self/task").map_or(0, Iterator::count) != 1 {
         return Err(Error::failure("--confine comes too late: another thread runs"));
     }
@@ -106,7 +107,7 @@ fn readable(plan: &Plan, arguments: &ServeOptions) -> Vec<PathBuf> {
     paths
 }
 
-/// Takes all rights away but those beneath these paths. Paths that are not there give none.
+/// Takes all rights away but those beneath these paths. Missing paths give none.
 fn restrict(writable: &[PathBuf], readable: &[PathBuf]) -> Result<RestrictionStatus, RulesetError> {
     let (all, read) = (AccessFs::from_all(RIGHTS), AccessFs::from_read(RIGHTS));
     let beneath = |paths: &[PathBuf], rights: BitFlags<AccessFs>| {
@@ -114,7 +115,7 @@ fn restrict(writable: &[PathBuf], readable: &[PathBuf]) -> Result<RestrictionSta
         opened.into_iter().map(move |path| Ok::<_, RulesetError>(PathBeneath::new(path, rights)))
     };
     Ruleset::default()
-        // Without this right, which is younger than the rest, nothing could be renamed to another
+        // Without this right, which is newer than the rest, nothing could be renamed to another
         // directory.
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::Refer)?

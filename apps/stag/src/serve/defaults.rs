@@ -1,5 +1,4 @@
-//! Defaults that are no fixed values: they follow from other settings, from the environment, and
-//! from this host.
+//! Computed defaults: they follow from other settings, from the environment, and from this host.
 
 use super::{
     limits,
@@ -85,7 +84,7 @@ fn log() -> ComputedDefault {
     }
 }
 
-/// Sizes of each core, and how long what is waited for.
+/// Sizes of each core, and its waiting times.
 fn of_limits(options: &ServeOptions, shards: usize, has_tcp: bool) -> Vec<ComputedDefault> {
     let Ok(sizes) = limits::sizes(&options.limits) else { return Vec::new() };
     let ShardSizes { credits, receives, calls, drain, spin, .. } = sizes;

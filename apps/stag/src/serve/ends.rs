@@ -1,4 +1,4 @@
-//! Events that end a server, or have it read its settings again: signals, the end of standard
+//! Events that end a server, or make it read its settings again: signals, the end of standard
 //! input, and the end of another process.
 
 use super::Message;
@@ -23,8 +23,8 @@ pub fn tell_systemd(state: &NotifyState<'_>) {
     }
 }
 
-/// Signals become messages, so that one thread waits for one thing. SIGHUP is among them also where
-/// it is ignored, when it means to read settings again.
+/// Turns signals into messages, so that one thread waits for one channel. SIGHUP is among them even
+/// if it is ignored, when it means to read settings again.
 pub fn forward_signals(sender: Sender<Message>, reloads: bool) -> Result<(), Error> {
     let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
     let strays = signals::strays();

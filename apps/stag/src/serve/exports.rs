@@ -31,7 +31,7 @@ pub struct Exported {
     pub is_slow: bool,
     /// It is refused while nothing is mounted at its path.
     pub is_mountpoint: bool,
-    /// Its line, and what it says about delegations, if it stands in the file.
+    /// Its line, and its delegations, if it is in the file.
     pub entry: Option<EntryFacts>,
 }
 
@@ -39,7 +39,7 @@ pub struct Exported {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryFacts {
     pub line: usize,
-    /// Delegations are given, or not; with the line that says so.
+    /// The rule for delegations, with the line that gives it.
     pub delegations: Option<OwnDelegations>,
 }
 
@@ -116,8 +116,8 @@ fn shown(export: &Exported) -> String {
     export.path.as_ref().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
 }
 
-/// An argument of the command line, `[NAME=]DIR[:ro]`. What is a directory as it stands has no name
-/// in front of it.
+/// An argument of the command line, `[NAME=]DIR[:ro]`. If the whole argument is a directory, it has
+/// no name in front.
 fn given(argument: &OsStr, name: Option<&str>) -> Result<Exported, Error> {
     let (rest, read_only) = match argument.as_bytes().strip_suffix(b":ro") {
         Some(rest) => (rest, true),

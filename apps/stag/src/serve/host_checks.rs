@@ -31,7 +31,7 @@ pub fn check(arguments: &ServeOptions, plan: &mut Plan, purpose: PlanPurpose) ->
     if let Some(pid) = arguments.exit_with {
         ends::open_process(pid)?;
     }
-    // A start finds it out when it has given up what it does not need, and once in a thread.
+    // A start checks this after it has dropped its privileges, and once in a thread.
     if purpose != PlanPurpose::Check {
         return Ok(());
     }
@@ -59,7 +59,7 @@ fn check_addresses(arguments: &ServeOptions, plan: &Plan) -> Result<(), Error> {
         }
     }
     let flag = if arguments.tcp.is_some() { "--tcp" } else { "--listen" };
-    // What a service manager listens at may need a privilege that this process has not.
+    // An address of the service manager may need a privilege that this process does not have.
     plan.tcp.filter(|at| !plan.passed.has(*at)).map_or(Ok(()), |at| {
         address::probe(at).map_err(|error| cannot_listen(&at, FabricFault::from(&error), flag))
     })

@@ -5,12 +5,12 @@ use crate::caller::aside;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{thread, time::Duration};
 
-/// Waits for a time that chance draws, up to `limit` seconds. Nothing was opened before; a signal
-/// ends the process.
+/// Waits for a random time, up to `limit` seconds. Nothing was opened before; a signal ends the
+/// process.
 pub(super) fn wait(limit: Option<u32>) {
     let Some(limit) = limit else { return };
     let mut drawn = [0; 8];
-    // A system that has no chance to give starts all servers at once.
+    // Without random numbers from the system all servers start at once.
     if getrandom(&mut drawn, GetRandomFlags::empty()).is_err() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Limits of a server: its sizes, against those of its host (DESIGN D14).
+//! Limits of a server: its sizes, checked against those of its host (DESIGN D14).
 
 use super::{
     options::{LimitOptions, SteerOption},
@@ -13,7 +13,7 @@ use std::{fs, time::Duration};
 const DRAIN_MAX: f64 = 3_600.0;
 /// Connections of one mount of Linux at most (`nconnect`, nfs(5)).
 const NCONNECT_MAX: usize = 16;
-/// CAP_IPC_LOCK, with which no limit on locked memory counts (capabilities(7)).
+/// CAP_IPC_LOCK, which lifts the limit on locked memory (capabilities(7)).
 const IPC_LOCK: u64 = 1 << 14;
 
 /// Sizes of each shard, by the settings.
@@ -76,7 +76,7 @@ pub fn connections_per_address(
     Some(u32::try_from(quarter).unwrap_or(u32::MAX))
 }
 
-/// Refuses connections that were asked for and for which there are no descriptors.
+/// Refuses requested connections for which there are no descriptors.
 ///
 /// # Errors
 /// A sentence with the limit, and what it allows.

@@ -19,7 +19,7 @@ pub struct Served {
     pub has_shm: bool,
     /// An RDMA device is listened at.
     pub has_rdma: bool,
-    /// An address of an IP network is listened at, by RDMA or TCP.
+    /// True if the server listens at an address of an IP network, by RDMA or TCP.
     pub has_ip: bool,
     /// TCP is listened at.
     pub has_tcp: bool,
@@ -64,7 +64,7 @@ pub fn check_parts(
     }
 }
 
-/// The first setting that means nothing in unprivileged mode, as a sentence begins with it.
+/// The first setting without effect in unprivileged mode, in the form that begins a sentence.
 pub fn of_users(
     arguments: &ServeOptions,
     entries: &[ExportEntry],
@@ -86,7 +86,7 @@ pub fn of_users(
     found.next().map(|(key, line)| format!("{}: {key} of an export", origins.at(*line)))
 }
 
-/// Refuses such a setting where unprivileged mode is asked for.
+/// Refuses such a setting if unprivileged mode is requested.
 ///
 /// # Errors
 /// The setting, and what to do about it.
@@ -100,7 +100,7 @@ pub fn check_asked(arguments: &ServeOptions, setting: Option<&String>) -> Result
     }
 }
 
-/// Refuses such a setting where the mode came out as unprivileged, for want of privileges.
+/// Refuses such a setting if the mode is unprivileged for want of privileges.
 ///
 /// # Errors
 /// The setting, and what to do about it.

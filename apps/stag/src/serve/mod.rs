@@ -1,4 +1,4 @@
-//! `stag serve`: one thread per shard, and this one, which watches over them (DESIGN D11).
+//! `stag serve`: one thread per shard, and this one, which supervises them (DESIGN D11).
 
 mod addresses;
 mod announce;
@@ -97,7 +97,7 @@ enum Message {
     Signal(i32),
 }
 
-/// Says that a shard's thread is over, however it ends.
+/// Reports that a shard's thread is over, on every kind of end.
 struct Ending(Sender<Message>);
 
 impl Drop for Ending {
@@ -144,7 +144,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     }
     let arguments = &settings.options;
     let mut plan = Plan::new(&settings, PlanPurpose::Start)?;
-    // Nothing that this process might ever execute gets more rights than it has.
+    // No program that this process might execute gets more rights than it has.
     if let Err(error) = set_no_new_privs(true).and_then(|()| privileges::give_up(&plan)) {
         plan.notices.push(format!("privileges that are not needed stay: {error}"));
     }
@@ -232,7 +232,7 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     ended
 }
 
-/// Says what would be served, or the first thing that stands in the way.
+/// Prints what would be served, or the first obstacle.
 fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
     let plan = Plan::new(settings, PlanPurpose::Check)?;
     say(announce::introduction(&plan, &[]));
@@ -244,15 +244,15 @@ fn check(settings: &Merged<options::ServeOptions>) -> Result<(), Error> {
 type Last = (Option<usize>, Snapshot<GatewayReport>);
 
 impl Server {
-    /// Starts the shards one after the other: the first of each fabric finds the ports, where the
-    /// others then listen too. What is served over TCP, the first fabric's shards serve.
+    /// Starts the shards one after the other: the first of each fabric chooses the ports, at which
+    /// the others then listen too. The shards of the first fabric serve TCP.
     fn start(&mut self, source: &StoreSource) -> Result<Addresses, Error> {
         let fabrics = self.plan.fabrics.clone();
         let wanted: Vec<_> = fabrics.iter().flat_map(FabricShards::nodes).collect();
         let (cores, clock) = (launch::near(launch::cores(), &wanted), Clock::start());
         let mounts = Arc::new(MountList::default());
         let shared = fabrics.iter().filter(|fabric| fabric.cores > 1);
-        // Ports of RDMA devices are none of the system's sockets.
+        // Ports of RDMA devices are not sockets of the system.
         let shared = shared.filter(|fabric| fabric.group.info().is_over_tcp);
         let tcp = self.plan.tcp.filter(|_| fabrics.first().is_some_and(|it| it.cores > 1));
         let own = shared.flat_map(|fabric| fabric.group.ips()).chain(tcp);
@@ -331,7 +331,7 @@ impl Server {
                     aside(format!("notice: {notice}\n"));
                 }
                 found.add(&started);
-                // The next shard shares ports; sockets of processes it has of its own.
+                // The next shard shares ports; sockets of shared memory are its own.
                 if fabric.info().sharing == Sharing::Port {
                     fabric = started.fabric.clone();
                 }
@@ -441,7 +441,7 @@ impl Server {
         file.map_or(Ok(()), |file| watching::write(&file, &shards.gathered(counted)))
     }
 
-    /// Registers the addresses with rpcbind, if that is asked for.
+    /// Registers the addresses with rpcbind, if requested.
     fn register(&self, found: &Addresses) -> Option<Result<Registration, Error>> {
         let fabrics = found.listen.iter().filter_map(FabricAddress::ip);
         let fabrics = fabrics.map(|at| (TransportKind::Rdma, at));

@@ -30,10 +30,10 @@ pub struct NfsPlan {
 }
 
 impl NfsPlan {
-    /// The versions that are asked for.
+    /// The requested versions.
     ///
     /// # Errors
-    /// When version 4 is asked for and cannot be served.
+    /// When version 4 is requested and cannot be served.
     pub fn new(
         arguments: &ServeOptions,
         exports: &[Exported],
@@ -95,7 +95,7 @@ fn own(export: &Exported) -> Option<OwnDelegations> {
     export.entry.and_then(|entry| entry.delegations)
 }
 
-/// Exports of whose files version 4 gives delegations, in the order of their names.
+/// Exports whose files version 4 delegates, in the order of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delegations {
     /// Exports that only this server changes.
@@ -181,7 +181,7 @@ pub fn links(plan: &Plan) -> Vec<Nfs4Link> {
     }
 }
 
-/// The versions of a server that starts, and its records of clients, whose boot begins.
+/// The versions of a server that starts, and its client records, whose boot begins.
 pub fn versions(
     plan: &Plan,
     source: &StoreSource,

@@ -7,7 +7,7 @@ use sd_notify::NotifyState;
 use stag_verbs::OutageTable;
 use std::{io, sync::Arc, thread};
 
-/// Logs each outage of `shards` and its end, and has systemd show it, for as long as the process
+/// Logs each outage of `shards` and its end, and reports it to systemd, for as long as the process
 /// lives.
 ///
 /// # Errors

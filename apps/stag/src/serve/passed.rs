@@ -77,8 +77,7 @@ pub fn at(
     Ok(passed)
 }
 
-/// Checks that each socket is at an address that is served: `listen` over a fabric that TCP
-/// carries, and `tcp`.
+/// Checks that each socket is at a served address: `listen` over a fabric on top of TCP, and `tcp`.
 ///
 /// # Errors
 /// A sentence about the first that is not.

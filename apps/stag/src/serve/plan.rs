@@ -65,7 +65,7 @@ pub struct Plan {
     pub steer: SteerOption,
     /// Callers may come from any port, regardless of whom they can act as.
     pub insecure: bool,
-    /// Callers can act as more than they are, so that their connections have to prove something.
+    /// Callers can act as more than they are, so their connections have to prove something.
     is_distrustful: bool,
     /// The first setting, if any, that only a server of privileged mode follows.
     pub setting_of_users: Option<String>,
@@ -128,7 +128,7 @@ pub enum PlanPurpose {
     Start,
     /// A look: nothing is changed.
     Check,
-    /// Settings of a server that runs: nothing is changed, and what the start opened stays.
+    /// Settings of a running server: nothing is changed, and what the start opened stays.
     Reload,
 }
 
@@ -283,11 +283,11 @@ impl Plan {
         })
     }
 
-    /// Asks callers for a proof that they are privileged on their hosts, where they could act as
-    /// others by mere words: `acts_as` is whom that would be.
+    /// Requires a proof from callers that they are privileged on their hosts, where they could act
+    /// as other users by a mere claim: `acts_as` names those.
     ///
     /// # Errors
-    /// When processes are let in that have none.
+    /// When processes without a proof are allowed.
     pub fn distrust(&mut self, acts_as: &str) -> Result<(), Error> {
         let first = admission::first_open_port();
         let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
@@ -355,7 +355,7 @@ impl Plan {
     }
 
     /// True if an export, or clients of one, are insecure where the server is not, or the other way
-    /// round: then each export looks at ports, and no listener does.
+    /// round: then each export checks ports, and no listener does.
     fn mixes_ports(&self) -> bool {
         let differs = |options: &ClientOptions| {
             options.insecure.is_some_and(|insecure| insecure != self.insecure)
@@ -366,7 +366,7 @@ impl Plan {
         })
     }
 
-    /// The exports with their rules, as the store of directories takes them.
+    /// The exports with their rules, in the form for the store of directories.
     pub fn export_set(&self) -> ExportSet {
         let slow = match &self.store {
             StorePlan::Files { waiting, .. } => waiting.slow.clone(),
@@ -401,7 +401,7 @@ impl Plan {
     }
 }
 
-/// An export as the store of directories takes it; none of one in memory.
+/// An export in the form for the store of directories; none of one in memory.
 fn directory(export: &Exported) -> Option<ExportConfig> {
     let Exported { name, path, read_only, is_mountpoint, .. } = export;
     let (name, path) = (name.clone(), path.clone()?);
@@ -412,8 +412,8 @@ fn exported(export: &CephExportConfig) -> Exported {
     Exported::new(export.name.clone(), None, export.read_only)
 }
 
-/// The networks that may connect: those that were given, else those of the exports, when each
-/// export has some.
+/// The networks that may connect: the configured ones, else those of the exports, if each export
+/// has some.
 fn connecting(given: Vec<IpNet>, exports: &[ExportEntry]) -> Vec<IpNet> {
     if !given.is_empty() || exports.iter().any(|export| export.rules.clients.is_empty()) {
         return given;
@@ -436,7 +436,7 @@ pub fn tcp_beside(first: SocketAddr) -> SocketAddr {
     at
 }
 
-/// Counts what a server wants to promise: connections of each shard, and files that it keeps open.
+/// Counts the planned descriptors: connections of each shard, and files that it keeps open.
 pub fn wanted(shards: usize, has_tcp: bool, sizes: &ShardSizes, has_files: bool) -> Wanted {
     let files = if has_files { files::OPEN_FILES_MAX } else { 0 };
     let streams = if has_tcp { sizes.streams } else { 0 };

@@ -13,7 +13,7 @@ use stag_nfs::store::files::CallerMode;
 const PORT_OF_ANYBODY: u16 = 1_024;
 
 /// Capabilities that override the permissions of files and quotas: with them, a server of root
-/// serves what root can read, and callers are served as root where they are root.
+/// serves what root can read, and root callers act as root.
 const FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)

@@ -48,7 +48,7 @@ pub fn check_protected(
     }
 }
 
-/// A line for each listener: what a caller has shown of itself by calling there.
+/// A line for each listener: what a call there proves about the caller.
 pub fn proofs(plan: &Plan) -> Vec<String> {
     let addresses = plan.fabrics.iter().flat_map(|fabric| fabric.group.addresses());
     let fabrics = addresses.map(|at| {

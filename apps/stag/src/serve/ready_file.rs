@@ -25,7 +25,7 @@ pub fn check(file: &Path) -> Result<(), Error> {
     replace::check(file, "the READY block")?;
     let is_replaced = match replace::read_start(file, MARK.len() as u64) {
         Ok(found) => found.is_empty() || found == MARK.as_bytes(),
-        // A link, a pipe or a device is not read: it is no block either.
+        // A link, a pipe or a device is not read, and is no block either.
         Err(error) => error.kind() == ErrorKind::NotFound,
     };
     if is_replaced {
@@ -37,7 +37,7 @@ pub fn check(file: &Path) -> Result<(), Error> {
     )))
 }
 
-/// Removes what an earlier server left in `file`: it said where that one listened.
+/// Removes an earlier server's block from `file`, which has its address.
 ///
 /// # Errors
 /// A sentence about the file.

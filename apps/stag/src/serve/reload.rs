@@ -114,8 +114,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// The way to have a server that runs read its settings again, for signals and for controllers: one
-/// of them at a time.
+/// Reload of a running server's settings, for signals and for controllers: one at a time.
 #[derive(Debug)]
 pub struct Reloading {
     reloader: Mutex<Reloader>,
@@ -124,13 +123,13 @@ pub struct Reloading {
 }
 
 impl Reloading {
-    /// The way to `shards`, whose exports controllers see in `exports`.
+    /// A reload for `shards`, whose exports controllers see in `exports`.
     pub fn new(reloader: Reloader, shards: &Arc<Shards>, exports: &ExportList) -> Arc<Self> {
         let (shards, exports) = (Arc::clone(shards), exports.clone());
         Arc::new(Self { reloader: Mutex::new(reloader), shards, exports })
     }
 
-    /// Reads the file of settings again, and logs what that changed.
+    /// Reads the file of settings again, and logs the changes.
     ///
     /// # Errors
     /// As [`Reloader::reload`].
@@ -166,7 +165,7 @@ impl Reloading {
     }
 }
 
-/// Reader of a file of settings for a server that runs.
+/// Reader of a settings file for a running server.
 #[derive(Debug)]
 pub struct Reloader {
     file: PathBuf,
@@ -184,7 +183,7 @@ pub struct Reloader {
     tls: Option<Arc<ServerTls>>,
     /// Sentences about nested exports that were already reported.
     overlaps: Vec<String>,
-    /// Times that shards keep to; none where not all of them took those of the file.
+    /// Times that shards keep to; none if not all of them accepted those of the file.
     times: Option<ShardTimes>,
 }
 
@@ -213,11 +212,11 @@ impl Reloader {
         })
     }
 
-    /// Reads the file, and serves by it from here on; `listed` then lists the exports. Shards take
-    /// up what is new in one of their next passes; nothing waits for them.
+    /// Reads the file, and serves by it from here on; `listed` then lists the exports. Shards apply
+    /// the changes in one of their next passes; nothing waits for them.
     ///
     /// # Errors
-    /// The reason, with the file's name and line where it stands there. Nothing has changed then.
+    /// The reason, with the file's name and line if it is there. Nothing has changed then.
     fn reload(&mut self, listed: &ExportList) -> Result<Changes, Refused> {
         let settings = settings::merge::<ServeOptions>(&self.words, Some(&self.file))?;
         let mut plan = Plan::new(&settings, PlanPurpose::Reload)?;
@@ -263,7 +262,7 @@ impl Reloader {
         tls.inspect(|(now, new)| now.follow(new));
         let log = settings.options.observe.log;
         if log != self.log {
-            // The plan's checks know every filter that can be used.
+            // The plan's checks accept only usable filters.
             let _ = trace::change(Some(log.as_deref().unwrap_or("info")));
             self.log = log;
         }

@@ -1,4 +1,4 @@
-//! Sleep states of cores while all shards rest (DESIGN D10): deep ones are allowed then.
+//! Sleep states of cores: deep ones are allowed while all shards rest (DESIGN D10).
 
 use super::options::AwakeOption;
 use stag_engine::RestListener;

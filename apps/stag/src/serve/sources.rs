@@ -53,8 +53,8 @@ pub fn memory_mail(plan: &Plan) -> Vec<MemoryMail> {
     }
 }
 
-/// Threads that wait for file systems instead of the shards, on the cores that these leave free; a
-/// store in memory needs none.
+/// Threads that wait for file systems in place of the shards, on the cores that the shards leave
+/// free; a store in memory needs none.
 pub fn helpers(source: &StoreSource, plan: &Plan, cores: &[CoreId]) -> Result<Vec<Helpers>, Error> {
     let (threads, backend) = match (source, &plan.store) {
         (StoreSource::Files(shared), StorePlan::Files { waiting, .. }) => {

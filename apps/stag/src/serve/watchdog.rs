@@ -30,7 +30,7 @@ pub fn start(shards: &Arc<Shards>) -> Result<(), Error> {
     thread::Builder::new().name("watchdog".to_owned()).spawn(tell).map(drop).map_err(failed)
 }
 
-/// The time between two messages: one may be late, and another one get lost.
+/// The time between two messages: one may be late, and another one be lost.
 fn pause(interval: Duration) -> Duration {
     (interval / 3).max(Duration::from_millis(10))
 }

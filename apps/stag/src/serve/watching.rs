@@ -20,17 +20,17 @@ use stag_nfs::{
 };
 use std::path::Path;
 
-/// Binds the sockets of those who watch.
+/// Binds the sockets for monitoring.
 ///
 /// # Errors
-/// A sentence about one that was asked for and cannot be used.
+/// A sentence about a requested socket that cannot be used.
 pub fn bind(options: &ObserveOptions, plan: &Plan) -> Result<Bound, Error> {
     let first = plan.fabrics.iter().flat_map(|fabric| fabric.group.ips()).next();
     Bound::new(options, first.is_some_and(|at| at.port() == 0), state_dir(plan))
 }
 
-/// The directory of what must survive a restart, and of the control socket; a store in memory has
-/// one for that alone, if it was named.
+/// The directory for persistent state and the control socket; a store in memory has one for the
+/// socket alone, if it was named.
 pub fn state_dir(plan: &Plan) -> Option<&Path> {
     match &plan.store {
         StorePlan::Files { state_dir, .. } | StorePlan::Ceph { state_dir, .. } => Some(state_dir),

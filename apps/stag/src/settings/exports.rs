@@ -46,7 +46,7 @@ pub struct ListenEntry {
     pub url: String,
     /// Cores of its scheme, if it says how many.
     pub cores: Option<u16>,
-    /// Other hosts may call there without TLS although it is required.
+    /// Other hosts may connect there without TLS although it is required.
     pub is_unprotected: bool,
     pub line: usize,
 }
@@ -80,7 +80,7 @@ impl DelegationRule {
     }
 }
 
-/// The delegations that an export of the file says are given of it.
+/// The delegations that the file sets for an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnDelegations {
     pub rule: DelegationRule,

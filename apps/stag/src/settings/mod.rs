@@ -22,16 +22,16 @@ use std::{
     path::Path,
 };
 
-/// Settings as a whole: the options, and what only a file can say.
+/// Settings as a whole: the options, and the tables that only a file has.
 #[derive(Debug)]
 pub struct Merged<A> {
     /// The options, those of the file included.
     pub options: A,
     /// The options as clap has them, to be shown.
     pub matches: ArgMatches,
-    /// Listeners with options of their own; none when the command line says where to listen.
+    /// Listeners with options of their own; none if the command line has `--listen`.
     pub listen: Vec<ListenEntry>,
-    /// Exports of the file; none when the command line names directories.
+    /// Exports of the file; none if the command line names directories.
     pub exports: Vec<ExportEntry>,
     /// The place that each value comes from.
     pub origins: Origins,
@@ -65,11 +65,11 @@ pub fn merge<A: Args + FromArgMatches>(
     let overridden = |flag: &str| origins.of_flag(flag) == ValueOrigin::Flag;
     let listen = if overridden("listen") { Vec::new() } else { found.listen };
     let exports = if overridden("directories") { Vec::new() } else { found.exports };
-    // The listeners of a file go with what it says of them.
+    // Options of the file's listeners are dropped together with the listeners.
     let is_over = |word: &file::FileWord| {
         overridden(&word.flag) || word.flag == "unprotected" && overridden("listen")
     };
-    // After the command line's own words could be `--`, past which nothing is a flag.
+    // The command line comes last, as it may contain `--`, past which nothing is a flag.
     let from_file = found.words.iter().filter(|word| !is_over(word)).map(|word| word.text.clone());
     let all: Vec<_> = from_file.chain(words.iter().cloned()).collect();
     let matches = parse(&command, &all, &origins)?;
@@ -93,7 +93,7 @@ fn parse(command: &Command, words: &[OsString], origins: &Origins) -> Result<Arg
     matches.map_err(|error| Error::usage(origins.place(&one_line(&error))))
 }
 
-/// The first sentence of clap's text: what is wrong, and the values that would be right.
+/// The first sentence of clap's text: the fault, and the allowed values.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim);

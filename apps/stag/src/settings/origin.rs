@@ -29,11 +29,11 @@ pub struct Origins {
     file: String,
     flags: BTreeSet<String>,
     lines: BTreeMap<String, Vec<FileLine>>,
-    /// Lines of tables that say a part of what a flag would say.
+    /// Lines of tables that contain a part of a flag's value.
     tables: BTreeMap<&'static str, usize>,
 }
 
-/// A line of the file, with the value that stands there.
+/// A line of the file, with its value.
 #[derive(Clone, Debug)]
 struct FileLine {
     line: usize,
@@ -61,7 +61,7 @@ impl Origins {
         }
     }
 
-    /// Notes a line of a table that says a part of what `flag` would say.
+    /// Records a line of a table that contains a part of the value of `flag`.
     pub(super) fn add_key_of_table(&mut self, flag: &'static str, line: usize) {
         self.tables.entry(flag).or_insert(line);
     }
@@ -84,8 +84,8 @@ impl Origins {
         }
     }
 
-    /// The line of a flag's value that `sentence` is about: where the flag has several, the one
-    /// whose value the sentence names.
+    /// The line of a flag's value that `sentence` is about: of several, the one whose value the
+    /// sentence names.
     fn line_of(&self, flag: &str, sentence: &str) -> Option<usize> {
         let first = match self.of_flag(flag) {
             ValueOrigin::Line(first) => first,
@@ -103,7 +103,7 @@ impl Origins {
         &self.file
     }
 
-    /// Puts the file and line before a sentence about a flag whose value stands there.
+    /// Puts the file and line before a sentence about a flag whose value is in the file.
     pub fn place(&self, sentence: &str) -> String {
         let flags = sentence.split("--").skip(1);
         let names = flags.map(|rest| {
@@ -117,8 +117,8 @@ impl Origins {
         }
     }
 
-    /// Puts the file and line before an error of settings that names a flag whose value stands
-    /// there, unless it has a place already.
+    /// Puts the file and line before a settings error that names a flag whose value is there,
+    /// unless it has a place already.
     pub fn placed(&self, error: Error) -> Error {
         let placed = |sentence: String| {
             if self.has_place(&sentence) { sentence } else { self.place(&sentence) }
@@ -161,7 +161,7 @@ pub(super) fn name_of(flag: &Arg) -> String {
     flag.get_long().unwrap_or_else(|| flag.get_id().as_str()).to_owned()
 }
 
-/// Keys of flags that the name of their table says already.
+/// Keys of flags whose name the table contains already.
 const KEYS: [(&str, &str); 2] = [("log", "level"), ("log-format", "format")];
 
 /// The key of a flag in its table.
@@ -171,7 +171,7 @@ pub fn key_of(flag: &Arg) -> String {
     key.map_or(name, |(_, key)| (*key).to_owned())
 }
 
-/// The table of the file in which a flag stands; none at its top.
+/// The table of the file for a flag; none at its top.
 pub fn section_of(flag: &Arg) -> Option<String> {
     flag.get_help_heading().map(str::to_lowercase)
 }

@@ -9,7 +9,7 @@ use toml::{
 /// A value with its place.
 pub type Placed<'i> = Spanned<DeValue<'i>>;
 
-/// A fault, with the octets of the file that it is about.
+/// A fault, with the octets of the file that contain it.
 #[derive(Debug)]
 pub struct FileFault {
     pub span: Range<usize>,
@@ -55,7 +55,7 @@ pub fn table<'a, 'i>(value: &'a Placed<'i>, key: &str) -> Result<&'a DeTable<'i>
     value.get_ref().as_table().ok_or_else(fault)
 }
 
-/// A value as one word of a command line; none for what no flag takes.
+/// A value as one word of a command line; none for a kind that no flag takes.
 pub fn word(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),

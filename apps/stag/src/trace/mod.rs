@@ -42,7 +42,7 @@ static FILTERING: OnceLock<Filtering> = OnceLock::new();
 /// Starts the log of a command that is no server, filtered by `STAG_LOG`.
 ///
 /// # Errors
-/// A sentence about a filter that means nothing, with the words that do.
+/// A sentence about an invalid filter, with the valid words.
 pub fn start() -> Result<(), Error> {
     let wanted = from_environment();
     let filter = filter(&wanted).map_err(|why| Error::usage(format!("STAG_LOG: {why}")))?;
@@ -50,11 +50,11 @@ pub fn start() -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts the log of a server: filtered by `wanted`, else by `STAG_LOG`. It ends when what is
-/// returned is dropped: all lines are written then.
+/// Starts the log of a server: filtered by `wanted`, else by `STAG_LOG`. Dropping the returned
+/// value writes all lines and ends the log.
 ///
 /// # Errors
-/// A sentence about a filter that means nothing, with the words that do.
+/// A sentence about an invalid filter, with the valid words.
 pub fn start_server(wanted: Option<&str>, format: LogFormat) -> Result<queue::Flush, Error> {
     let (filter, wanted) = filter_of_server(wanted)?;
     let (lines, flush) = Lines::queued(queue::is_journal());
@@ -62,7 +62,7 @@ pub fn start_server(wanted: Option<&str>, format: LogFormat) -> Result<queue::Fl
     Ok(flush)
 }
 
-/// The filter that the environment asks for; empty if it asks for none.
+/// The filter of the environment; empty if there is none.
 pub fn from_environment() -> String {
     std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -87,7 +87,7 @@ fn install(filter: Targets, text: &str, format: LogFormat, lines: Lines) {
 /// Checks the filter that a server would have.
 ///
 /// # Errors
-/// A sentence about one that means nothing, with the words that do.
+/// A sentence about an invalid one, with the valid words.
 pub fn check(wanted: Option<&str>) -> Result<(), Error> {
     filter_of_server(wanted).map(drop)
 }
@@ -105,7 +105,7 @@ fn filter_of_server(wanted: Option<&str>) -> Result<(Targets, String), Error> {
 /// Filters by `wanted` from here on; without it nothing changes. Returns the filter in use.
 ///
 /// # Errors
-/// A sentence about a filter that means nothing, with the words that do.
+/// A sentence about an invalid filter, with the valid words.
 pub fn change(wanted: Option<&str>) -> Result<Value, String> {
     if let Some(wanted) = wanted {
         let Some(Filtering { handle, text }) = FILTERING.get() else {
@@ -135,8 +135,8 @@ fn usual() -> Targets {
     Targets::new().with_default(Level::INFO)
 }
 
-/// The filter that `wanted` asks for. A word that is no level would be the name of something that
-/// logs, of which there is one.
+/// The filter for `wanted`. A word that is no level would be the name of a log target, of which
+/// there is one.
 fn filter(wanted: &str) -> Result<Targets, String> {
     let write = "write error, warn, info, debug, trace or off";
     if wanted.trim().is_empty() {

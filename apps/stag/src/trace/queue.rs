@@ -18,7 +18,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Lines that wait, at most.
 const LINES_MAX: usize = 1_024;
 
-/// Time that the end of the process leaves for lines that wait.
+/// Time that the end of the process leaves for waiting lines.
 const PARTING: Duration = Duration::from_secs(1);
 
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -147,8 +147,8 @@ impl io::Write for Line<'_> {
     }
 }
 
-/// One line of the event, whatever a peer put into it: characters that control a terminal, or end a
-/// line, are written as escapes.
+/// One line of the event. Characters that control a terminal, or end a line, are escaped, as a peer
+/// may have sent them.
 fn escaped(priority: &str, event: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(event);
     let line = quote::line(text.trim_end_matches('\n'));

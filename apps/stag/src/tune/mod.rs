@@ -44,7 +44,7 @@ fn check(options: &TuneCheckOptions) -> Result<(), Error> {
     }
 }
 
-/// The scene that is asked for, and those of the checks `all` that are.
+/// The requested scene, and those of the checks `all` that are requested.
 fn scene(
     options: &TunePlanOptions,
     all: Vec<&'static HostCheck>,

@@ -18,8 +18,8 @@ const ORDER: [CheckState; 6] = [
     CheckState::NotApplicable,
 ];
 
-/// Rows of the report, the gravest first, and a line of counts. Without `all` those are left out
-/// that pass or do not apply.
+/// Rows of the report, the gravest first, and a line of counts. Without `all` rows that pass or do
+/// not apply are left out.
 pub fn table(report: &HostReport, all: bool) -> String {
     let mut text = String::new();
     for state in ORDER {
@@ -48,7 +48,7 @@ fn shown(row: &ReportRow) -> String {
     };
     let mut text = wrapped(&head, &format!("{}: {}{wanted}", row.name, row.measured));
     if let Some(fix) = &row.fix {
-        // A command that is broken in two is still one for a shell.
+        // A command that is split in two has to remain one for a shell.
         let is_command = !row.changes.is_empty() && !fix.contains("; and ");
         let end = if is_command { " \\" } else { "" };
         text.push_str(&broken("", &format!("fix: {fix}"), end));

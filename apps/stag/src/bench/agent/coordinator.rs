@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Time for an agent to be there: one that is started has to get going.
+/// Time until an agent answers: it may first have to be started.
 const MEET_MAX: Duration = Duration::from_secs(20);
 /// Pause between attempts to connect, and time that one may take.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -30,13 +30,13 @@ const CONNECT_MAX: Duration = Duration::from_secs(2);
 const CLOCKS: usize = 16;
 /// Time that an agent may take to look at its clock.
 const CLOCK_MAX: Duration = Duration::from_secs(5);
-/// Time from when all are ready to the first call: the word has to reach them.
+/// Time from when all are ready to the first call: the message has to reach them.
 const LEAD: Duration = Duration::from_millis(300);
-/// Time without a word after which a node that measures is given up.
+/// Time without a message after which a measuring node counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Time after the end of a run to compare and remove the files it wrote.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(120);
-/// Interval at which the coordinator looks whether it is to stop.
+/// Interval at which the coordinator checks for a stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// Nodes at most.
 const NODES_MAX: usize = 1_024;
@@ -108,7 +108,7 @@ impl NodeShare {
 }
 
 impl Nodes {
-    /// Starts agents if that is asked for, connects to all, and compares clocks.
+    /// Starts agents if requested, connects to all, and compares clocks.
     pub fn meet(arguments: &RunOptions, names: &[String], stop: &Stop) -> Result<Self, Error> {
         check_names(names)?;
         if arguments.stages {
@@ -138,8 +138,8 @@ impl Nodes {
         self.nodes.iter().filter(|node| node.line.is_some()).count()
     }
 
-    /// Has every node that is there make the run of its `words`, and joins what they measured. A
-    /// node's words and parameters come from `share`, by its number among them.
+    /// Makes every present node run its `words`, and joins their results. A node's words and
+    /// parameters come from `share`, by its number among them.
     pub fn run(
         &mut self,
         share: &dyn Fn(usize) -> (Vec<String>, RunSetup),
@@ -304,7 +304,7 @@ fn show_seconds(known: &[NodeShare], shown: &mut usize, live: &mut HearSecond<'_
         if !is_told || parts.is_empty() {
             return;
         }
-        // One that cannot be read is said when shares are joined.
+        // An unreadable one is reported when shares are joined.
         if let Ok(Some(second)) = join_seconds(parts.into_iter()) {
             live(&second, &known.iter().map(|share| share.second(*shown)).collect::<Vec<_>>());
         }

@@ -14,7 +14,7 @@ use std::{
 /// Connections greeted at a time.
 const GREETED_MAX: usize = 16;
 
-/// The outcome of a greeting: the line of a coordinator, or the reason for which it is none.
+/// The outcome of a greeting: the line of a coordinator, or the reason of the refusal.
 pub type Greeted = (SocketAddr, Result<ControlLine, String>);
 
 /// Greetings in progress.

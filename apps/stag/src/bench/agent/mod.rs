@@ -45,7 +45,7 @@ use wire::{AgentWord, ControlLine, CoordinatorWord, LineFault, SharedToken, say 
 
 /// The port of agents, unless another one is given.
 pub const PORT: u16 = 20_051;
-/// Interval at which an agent looks whether it is to stop.
+/// Interval at which an agent checks for a stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// The same while connections are being greeted.
 const LOOK_GREETING: Duration = Duration::from_millis(5);
@@ -106,7 +106,7 @@ fn await_connection(listener: &TcpListener, is_idle: bool) -> bool {
     let time = if is_idle { LOOK } else { LOOK_GREETING };
     let look = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     let mut ready = [PollFd::new(listener, PollFlags::IN)];
-    // Interrupted by a signal, or no connection: the flag is looked at again.
+    // Interrupted by a signal, or no connection: the caller checks the flag again.
     poll(&mut ready, Some(&look)).is_ok_and(|count| count > 0)
 }
 
@@ -142,7 +142,7 @@ pub fn token_file(arguments: &RunOptions) -> Result<&Path, Error> {
     })
 }
 
-/// Does what one coordinator says, until it goes. Gives the number of runs.
+/// Carries out one coordinator's messages until it disconnects. Returns the number of runs.
 fn hear(mut line: ControlLine, stop: &Stop) -> Result<u32, String> {
     let mut runs = 0;
     let mut silent_at = Instant::now() + IDLE_MAX;
@@ -209,7 +209,7 @@ fn run_once(words: &[String], line: &mut ControlLine, stop: &Stop) -> Result<Run
                 await_begin(&begin, &own)
             },
             live: &mut |second| {
-                // A coordinator that is gone is noticed by the listener.
+                // The listener notices if the coordinator is gone.
                 let _ = tell(&speaker, &AgentWord::Second { figures: Box::new(second.clone()) });
             },
         };
@@ -242,7 +242,7 @@ impl Listener<'_> {
     }
 }
 
-/// Waits until the coordinator says when the first call goes out. The time until then.
+/// Waits for the coordinator to give the time of the first call. Returns the time until then.
 fn await_begin(begin: &Receiver<u64>, stop: &Stop) -> Option<Duration> {
     let patience = Instant::now() + BEGIN_MAX;
     while !stop.is_asked() && Instant::now() < patience {
@@ -255,7 +255,7 @@ fn await_begin(begin: &Receiver<u64>, stop: &Stop) -> Option<Duration> {
     None
 }
 
-/// The arguments of a run, as a coordinator gives them. Nothing among them writes a file here.
+/// The arguments of a run, from a coordinator. None of them may write a file here.
 fn parse(words: &[String]) -> Result<RunOptions, Error> {
     let own = ["stag", "bench"].into_iter().map(OsString::from);
     let words: Vec<OsString> = own.chain(words.iter().map(OsString::from)).collect();

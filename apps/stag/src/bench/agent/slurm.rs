@@ -128,8 +128,8 @@ pub fn run(file: &Path) -> Result<(), Error> {
     }
 }
 
-/// Makes `directory`, unless another task has. Its files have a token and lead tasks to each other,
-/// so that it must not be another user's.
+/// Makes `directory`, unless another task has. Its files hold a token and addresses, so it must not
+/// belong to another user.
 fn make_private(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let found = fs::symlink_metadata(directory)?;
@@ -161,7 +161,7 @@ impl Meeting {
         ended?;
         self.say(&format!("server-{}", self.task.rank), &self.task.host)?;
         let done = self.home.join("done");
-        // The run lasts as long as it lasts; a coordinator that is killed takes the step with it.
+        // A run may take any time; if the coordinator is killed, the step ends.
         self.await_file(stop, Some(Duration::MAX), "the end of the run", || {
             done.exists() || matches!(server.0.try_wait(), Ok(Some(_)))
         })?;

@@ -17,7 +17,7 @@ use std::{
 
 /// The form of the messages. Another one is refused.
 pub const SCHEMA: &str = "stag-agent/1";
-/// Octets of one line at most: a second with its histograms has some ten thousand.
+/// Most octets of one line: a second with its histograms has about ten thousand.
 const LINE_MAX: u64 = 4 << 20;
 /// Octets of the token at least and at most.
 const TOKEN_LEN: std::ops::RangeInclusive<usize> = 16..=4_096;
@@ -30,7 +30,7 @@ const BLOCK: usize = 64;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum CoordinatorWord {
-    /// It has the token, and wants to know if the agent has.
+    /// The coordinator has the token, and asks for proof that the agent has it.
     Hello { schema: String, nonce: String, proof: String },
     /// Asks for the time there.
     Clock,
@@ -110,7 +110,7 @@ impl SharedToken {
         &self.0
     }
 
-    /// A digest of `parts` that only those who have the token can make, in hexadecimal digits.
+    /// A digest of `parts` that only a holder of the token can make, in hexadecimal digits.
     fn proof(&self, parts: [&str; 3]) -> String {
         let mut message = Vec::new();
         for part in parts {
@@ -132,7 +132,7 @@ fn hmac(secret: &[u8], message: &[u8]) -> String {
     hex(&outer.chain_update(inner.finalize()).finalize())
 }
 
-/// Compares without telling by the time it takes where two differ.
+/// Compares in constant time.
 fn is_equal(one: &str, other: &str) -> bool {
     let differs = one.bytes().zip(other.bytes()).fold(0, |sum, (one, other)| sum | (one ^ other));
     one.len() == other.len() && differs == 0
@@ -182,7 +182,7 @@ impl ControlLine {
         Ok(Self { reader: BufReader::new(stream), begun: Vec::new() })
     }
 
-    /// Another handle of the same end, to say things while this one listens.
+    /// Another handle of the same end, to send while this one receives.
     pub fn speaker(&self) -> io::Result<TcpStream> {
         self.reader.get_ref().try_clone()
     }

@@ -147,7 +147,7 @@ impl<'a> FileMover<'a> {
         Ok(Filled { resumed, totals, sha256: hex(&hash.finalize()) })
     }
 
-    /// Gives a file that was read its attributes, and compares it if that is asked for.
+    /// Sets the attributes of a file that was read, and compares it if requested.
     fn complete(
         &mut self,
         object: &Object,
@@ -167,7 +167,7 @@ impl<'a> FileMover<'a> {
         if hash_of(&part.path).map_err(local("read back", &part.path))? != filled.sha256 {
             return Err(Error::failure("what was stored is not what came"));
         }
-        // An earlier run's octets are compared with the server's: this one saw them only here.
+        // Octets of an earlier run are compared with the server's: this run has not received them.
         if filled.resumed > 0 && self.hash_there(object.handle, attributes.size)? != filled.sha256 {
             return Err(Error::failure(
                 "what an earlier run left is not what the server has: remove it, and get it again",
@@ -234,7 +234,7 @@ pub fn local_times(attributes: &Attributes) -> FileTimes {
     FileTimes::new().set_modified(time(attributes.mtime)).set_accessed(time(attributes.atime))
 }
 
-/// The time of a local file, for one on the server; none that NFS cannot name.
+/// The time of a local file, for one on the server; none that NFS cannot express.
 pub fn remote_time(found: &Metadata) -> SetTime {
     let mark = SourceMark::of(found);
     match (u32::try_from(mark.seconds), u32::try_from(mark.nanos)) {

@@ -94,7 +94,7 @@ impl FileMover<'_> {
         }
     }
 
-    /// Makes the file that is written, or finds that of an earlier run; and its octets.
+    /// Makes the draft, or finds that of an earlier run. Returns it and its octets.
     fn begin_draft(
         &mut self,
         place: RemotePlace<'_>,
@@ -148,8 +148,8 @@ impl FileMover<'_> {
         Ok(Filled { resumed, totals, sha256: hex(&hash.finalize()) })
     }
 
-    /// Octets at the beginning of the first `len` that are on the server as in `file`: WRITEs of an
-    /// earlier run may have left a hole. They are hashed.
+    /// Number of leading octets, among the first `len`, that the server has as in `file`: WRITEs of
+    /// an earlier run may have left a hole. They are hashed.
     fn agreed(
         &mut self,
         file: &File,
@@ -205,7 +205,7 @@ impl FileMover<'_> {
         }
     }
 
-    /// Compares what was written, and gives it its times, if that is asked for.
+    /// Compares the written file, and sets its times, if requested.
     fn settle(
         &mut self,
         handle: FileHandle,
@@ -225,8 +225,8 @@ impl FileMover<'_> {
         set.map(drop).map_err(failed("SETATTR of times and mode"))
     }
 
-    /// Gives a file that was written its name; one that failed is removed, unless a later run may
-    /// go on with it.
+    /// Renames a written file to its name; a failed one is removed, unless a later run may resume
+    /// it.
     fn name_draft(
         &mut self,
         place: RemotePlace<'_>,
@@ -252,7 +252,7 @@ impl FileMover<'_> {
         };
         match self.remote.client.rename(directory, draft, directory, name) {
             Ok(_) => Ok(filled),
-            // The call came twice, or another process put the same file.
+            // The call was executed twice, or another process put the same file.
             Err(stag_client::Error::Nfs(Status::NoEnt))
                 if self.remote.find(directory, name)?.is_some_and(|at| at.handle == handle) =>
             {
