@@ -14,7 +14,7 @@ use serde::Serialize;
 use statrs::function::erf::erfc;
 use std::f64::consts::SQRT_2;
 
-/// Times that the seconds of two runs are drawn again for an interval.
+/// Bootstrap samples for an interval.
 const DRAWS: usize = 2_000;
 /// Whole seconds that each run has to have.
 pub const SECONDS_MIN: usize = 5;
@@ -28,7 +28,7 @@ pub struct Rules {
     pub noise: f64,
     /// A change that chance explains with a higher probability than this is noise.
     pub alpha: f64,
-    /// The runs took turns, so that both met the same states of their host.
+    /// The runs took turns, so both met the same states of their host.
     pub interleaved: bool,
 }
 
@@ -81,7 +81,7 @@ const QUANTITIES: [Quantity; 3] = [
 /// Compares the second run with the first.
 ///
 /// # Errors
-/// Why the two cannot be compared, as a sentence.
+/// Reason for which the two cannot be compared, as a sentence.
 pub fn compare(
     before: &RunOutcome,
     after: &RunOutcome,
@@ -141,7 +141,8 @@ fn same_setup(before: &RunOutcome, after: &RunOutcome) -> Result<(), String> {
     }
 }
 
-/// Their host was in the same state: figures from different ones say nothing of the server.
+/// Checks that the host was in the same state: figures from different states say nothing about the
+/// server.
 fn same_floor(before: &RunOutcome, after: &RunOutcome) -> Result<(), String> {
     let floors = [before, after].map(|outcome| outcome.host.floors_ns);
     let known: Vec<f64> = floors.iter().flatten().flatten().copied().collect();
@@ -181,9 +182,9 @@ fn change(
     Some(Change { quantity, before, after, change, interval, p, verdict })
 }
 
-/// The change between the middles of two samples with a confidence of 95 %: both are drawn again
-/// from themselves many times, and the middle 95 % of what that gives are taken (the percentile
-/// bootstrap). The same samples give the same interval.
+/// The 95 % confidence interval of the change between the middles of two samples: both are
+/// resampled many times, and the middle 95 % of the results are taken (the percentile bootstrap).
+/// The same samples give the same interval.
 fn interval(one: &[f64], other: &[f64]) -> [f64; 2] {
     let mut random = Random::new(0);
     let mut again = |values: &[f64]| {

@@ -5,7 +5,7 @@ use crate::{
     outcome::{ClientSide, HostFacts},
 };
 
-/// Times a second that a thread may lose its core: the kernel's own threads come a few times.
+/// Preemptions of a thread per second: the kernel's own threads cause a few.
 const PREEMPTIONS_PER_S: f64 = 10.0;
 /// Microseconds between two turns that only the host can have caused.
 const GAP_US: f64 = 1_000.0;
@@ -30,7 +30,7 @@ pub struct DoubtedRun<'a> {
 }
 
 impl DoubtedRun<'_> {
-    /// Reasons for which the figures may be the client's doing, in sentences.
+    /// Reasons for which the generator or its host may have caused the figures, in sentences.
     pub fn doubts(&self) -> Vec<String> {
         let stolen = self.client.stolen.filter(|stolen| *stolen > STOLEN);
         let stolen =
@@ -43,7 +43,7 @@ impl DoubtedRun<'_> {
         ["p50", "p99", "p99.9"].into_iter().filter_map(|name| {
             let (lag, response) =
                 (self.client.lag.percentile(name)?, self.response.percentile(name)?);
-            // A look at the clock happens once in a turn: less than a microsecond is how it works.
+            // The clock is read once in a turn, so a lag below a microsecond is normal.
             let is_late = lag > 1.0 && lag > response * 0.1;
             is_late.then(|| {
                 format!(
@@ -84,8 +84,8 @@ impl DoubtedRun<'_> {
         })
     }
 
-    /// A floor is missing where there are cores for it: the second of two threads did not get to
-    /// run.
+    /// A sentence if a floor is missing although there are cores for it: the second of two threads
+    /// did not get to run.
     fn floorless(&self) -> Option<String> {
         let [before, after] = self.host.floors_ns.map(|floor| floor.is_some());
         let when = match (before, after) {

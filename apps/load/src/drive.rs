@@ -20,7 +20,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 /// Time that a core spins with nothing to do before it lets others run.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Time until a server that asked for patience is asked again.
+/// Pause before a server that asked for patience is asked again.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Settings of one load generator.
@@ -52,7 +52,7 @@ pub struct LoadPlan {
     pub tls: Option<Arc<ClientTls>>,
     /// Selection of the calls that are watched from stage to stage.
     pub sampling: Sampling,
-    /// A lost connection over a fabric is made again, and its calls wait for that.
+    /// A lost connection over a fabric is made again, and its calls wait for it.
     pub reconnects: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct Load<P: Provider> {
     connections: usize,
     /// Destination of the connections of a storm.
     to: Option<To<P::Address>>,
-    /// Set by the first reply: what is spoken, or that it is none.
+    /// Set by the first reply: the version in use, or none over TCP.
     spoken: Option<Option<Version>>,
     reconnects: bool,
 }
@@ -217,7 +217,7 @@ impl<P: Provider> Load<P> {
         }
     }
 
-    /// Connects, and waits until all connections stand, or `stop` says so.
+    /// Connects, and waits until all connections are established, or `stop` says so.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl<P: Provider> Load<P> {
         self.pass_until(&now, &stop, |load| Ok(load.is_connected()?.then_some(())))
     }
 
-    /// Makes a session of NFS version 4.1 for every connection, when the workload needs one; `run`
-    /// is a name that no other run has. A server that asks for patience is asked again.
+    /// Makes a session of NFS version 4.1 for every connection, if the workload needs one; `run` is
+    /// a unique name of the run. A server that asks for patience is asked again.
     ///
     /// # Errors
     /// When one cannot be made, in the time that a call may take, or is stopped.
@@ -304,7 +304,7 @@ impl<P: Provider> Load<P> {
         }
     }
 
-    /// Runs passes until `done` has something, for no longer than a call may take.
+    /// Runs passes until `done` returns something, for no longer than a call may take.
     fn pass_until<T>(
         &mut self,
         now: &impl Fn() -> Time,
@@ -329,11 +329,11 @@ impl<P: Provider> Load<P> {
         }
     }
 
-    /// Asks the shards at the other end of every connection, one after the other, how long calls
-    /// were in each stage there.
+    /// Asks the shards at the other end of every connection, one after the other, for the time of
+    /// calls in each stage.
     ///
     /// # Errors
-    /// When one does not say it, does not answer in time, or is stopped.
+    /// When one does not report it, does not answer in time, or is stopped.
     pub fn ask_stages(
         &mut self,
         now: impl Fn() -> Time,
@@ -366,8 +366,8 @@ impl<P: Provider> Load<P> {
         self.shard.with_app(|generator, _| generator.begin(now, pace, span));
     }
 
-    /// One turn: what was finished is written down, what is due goes out, one pass. True when there
-    /// was something to do.
+    /// One turn: records finished calls, makes due ones, and runs one pass. True when there was
+    /// something to do.
     pub fn step(&mut self, now: Time) -> bool {
         let turned = self.shard.with_app_at(now, |generator, cx| generator.turn(cx, now));
         self.connect_wanted();
@@ -388,13 +388,13 @@ impl<P: Provider> Load<P> {
         passed | turned
     }
 
-    /// The version of RPC-over-RDMA that is spoken; none over TCP, and before the first reply.
+    /// The version of RPC-over-RDMA in use; none over TCP, and before the first reply.
     pub fn version(&self) -> Option<u32> {
         self.spoken.flatten().map(Version::number)
     }
 
-    /// Runs until every call is over; from when `stop` says so, no more are made. `keep` is given
-    /// each second when it is over, and may give memory back.
+    /// Runs until every call is over; once `stop` says so, no more are made. `keep` gets each
+    /// second when it is over, and may return memory.
     pub fn run(
         &mut self,
         now: impl Fn() -> Time,

@@ -16,7 +16,7 @@ const TRIPS: u64 = 500;
 const TIME: Duration = Duration::from_millis(30);
 
 /// Nanoseconds of one round trip of a word between two threads: the middle of many samples. None on
-/// a host with one core, or when the other thread does not get to run.
+/// a host with one core, or if the other thread does not get to run.
 pub fn measure() -> Option<f64> {
     if thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
         return None;
@@ -53,7 +53,7 @@ fn samples(there: &AtomicU64, back: &AtomicU64) -> Vec<f64> {
             while back.load(Ordering::Acquire) != word {
                 std::hint::spin_loop();
                 looks += 1;
-                // The other thread may have no core: looking at the clock is dear.
+                // The other thread may have no core; reading the clock is expensive.
                 if looks.is_multiple_of(4_096) {
                     if began.elapsed() > TIME {
                         return samples;

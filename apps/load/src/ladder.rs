@@ -21,8 +21,8 @@ pub enum LadderStep {
     Over(Option<f64>),
 }
 
-/// Looks for the highest rate. It goes up by doubling until a rate is not kept, and then halves
-/// what is between.
+/// Looks for the highest rate. It doubles the rate until it is not kept, and then halves the
+/// interval.
 #[derive(Clone, Debug)]
 pub struct Search {
     kept: Option<f64>,
@@ -30,7 +30,7 @@ pub struct Search {
     next: f64,
     /// The highest and the lowest rate to be tried.
     bounds: (f64, f64),
-    /// The search ends when what is between is a smaller part than this of the rate.
+    /// The search ends when the interval is a smaller part than this of the rate.
     within: f64,
 }
 
@@ -79,7 +79,8 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The search on a server that keeps every rate up to `limit`; and how many it tried.
+    /// The search on a server that keeps every rate up to `limit`; returns the number of tries,
+    /// too.
     fn search(first: f64, limit: f64) -> (Option<f64>, u32) {
         let (mut search, mut tries) = (Search::new(first, 1.0..=1e6, 0.05), 0);
         loop {

@@ -123,14 +123,14 @@ pub fn decode(text: &str) -> Result<Histogram<u64>, String> {
 /// Measurements of one second, or of all seconds.
 #[derive(Clone, Debug)]
 pub struct CallRecord {
-    /// From when a call was given to the engine to when its reply was read.
+    /// From when a call was passed to the engine to when its reply was read.
     pub service: Histogram<u64>,
     /// From when it was meant to go out.
     pub response: Histogram<u64>,
-    /// From when a connection was begun to when it stood, for a workload that makes them.
+    /// From the start of a connection to its establishment, for a workload that makes them.
     pub connected: Option<Box<Histogram<u64>>>,
     /// Delays caused by the generator itself: from when a call was due and had a place to when it
-    /// was given to the engine.
+    /// was passed to the engine.
     pub lag: Histogram<u64>,
     /// Replies with what was asked for.
     pub calls: u64,
@@ -138,7 +138,7 @@ pub struct CallRecord {
     pub octets: u64,
     /// Calls that failed.
     pub failed: u64,
-    /// The longest time between two looks of the generator, in nanoseconds.
+    /// The longest time between two turns of the generator, in nanoseconds.
     pub gap: u64,
 }
 

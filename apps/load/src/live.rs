@@ -1,4 +1,4 @@
-//! A run while it is made: each second is added as it comes.
+//! View of a run in progress: each second is added as it comes.
 
 use crate::{
     latency::{CallRecord, Times, decode},
@@ -8,7 +8,7 @@ use crate::{
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 
-/// Seconds that are kept for a view of how the run went.
+/// Seconds that are kept for a view of the run's history.
 pub const HISTORY_S: usize = 300;
 
 /// The figures of one second that a view of the run draws.
@@ -52,7 +52,7 @@ impl LiveRun {
         self.last.as_ref()
     }
 
-    /// Service and response times of the second that came last; empty where it cannot be read.
+    /// Service and response times of the latest second; empty if it cannot be read.
     pub fn last_times(&self) -> [Times; 2] {
         let times = |text: &String| {
             decode(text).map(|histogram: Histogram<u64>| Times::new(&histogram)).unwrap_or_default()

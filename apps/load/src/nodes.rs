@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The form of what is written of several nodes. A member that changes its meaning changes this.
+/// The version of the format for several nodes. A changed meaning of a member changes it.
 pub const SCHEMA: &str = "stag-bench-nodes/1";
 
 /// The clock of a node, compared with the coordinator's.

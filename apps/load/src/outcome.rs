@@ -12,7 +12,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use stag_tuning::HostDigest;
 
-/// The form of a result. A member that changes its meaning changes this; one that comes does not.
+/// The version of the result format. A changed meaning of a member changes it; a new member does
+/// not.
 pub const SCHEMA: &str = "stag-bench/1";
 
 /// Outages that notes list one by one.
@@ -33,7 +34,7 @@ pub struct RunSetup {
     pub depth: usize,
     /// Threads, each with a shard and a core.
     pub cores: usize,
-    /// Calls per second that were meant; none in a closed loop.
+    /// Intended calls per second; none in a closed loop.
     pub rate: Option<f64>,
     /// Distribution of the times between calls.
     pub arrivals: Option<Arrivals>,
@@ -93,7 +94,7 @@ pub struct SecondFigures {
     pub response_max_us: f64,
     /// By how much the generator was late at most.
     pub lag_max_us: f64,
-    /// Of all cores of the host, the part that others took from it (`/proc/stat`); none where it is
+    /// Part of the time of all cores that was stolen from the host (`/proc/stat`); none if it is
     /// not counted.
     pub stolen: Option<f64>,
     /// All service times, as [`Times::histogram`].
@@ -133,8 +134,7 @@ impl SecondFigures {
 /// Observations of the generator about itself and its host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientSide {
-    /// By how much calls went out later than they could have, because the generator was late. In a
-    /// closed loop nothing.
+    /// Delay of calls caused by the generator. None in a closed loop.
     pub lag: Times,
     /// Turns of all its threads.
     pub turns: u64,
@@ -142,12 +142,12 @@ pub struct ClientSide {
     pub gap_max_us: f64,
     /// Times that its threads lost their core to others.
     pub preemptions: Option<u64>,
-    /// Of all cores of the host, the part that others took from it.
+    /// Part of the time of all cores that was stolen from the host.
     pub stolen: Option<f64>,
     /// Threads that have a core to themselves.
     pub pinned: usize,
-    /// Why what was measured may be the generator's doing, in sentences. Empty when nothing speaks
-    /// for it.
+    /// Reasons for which the generator may have caused the figures, in sentences. Empty if there
+    /// are none.
     pub doubts: Vec<String>,
 }
 
@@ -209,9 +209,9 @@ pub struct RunOutcome {
     /// It was stopped before its end.
     #[serde(default)]
     pub stopped: bool,
-    /// Calls that were due and were never made, because there was no place for them in time or
-    /// because the run had given up. They are among the response times with the time that they had
-    /// waited at the end of the run.
+    /// Calls that were due and never made, because there was no place for them in time or because
+    /// the run had been ended. They are among the response times with their waiting time at the end
+    /// of the run.
     pub unsent: u64,
     /// The directory that could not be removed at the server, and the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,12 +220,12 @@ pub struct RunOutcome {
     pub calls_per_s: f64,
     /// Octets of payload per second, both directions.
     pub octets_per_s: f64,
-    /// From when a call was given to the engine to when its reply was read: full round trips.
+    /// From when a call was passed to the engine to when its reply was read: full round trips.
     pub service: Times,
     /// From when it was meant to go out.
     pub response: Times,
-    /// From when a connection was begun to when it stood, when connections were measured: its
-    /// service time goes on to the first reply.
+    /// From the start of a connection to its establishment, if connections were measured: its
+    /// service time lasts to the first reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected: Option<Times>,
     /// The generator.
@@ -249,7 +249,7 @@ pub struct RunOutcome {
     /// Results with the same one took turns: they met the same states of their host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<String>,
-    /// Second by second. The last one may be a part of one.
+    /// Second by second. The last one may be incomplete.
     pub seconds: Vec<SecondFigures>,
 }
 
@@ -299,8 +299,8 @@ impl RunOutcome {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the caveats that the figures alone do not show, in sentences: why the figures may be
-    /// the generator's or the host's doing, and what they leave out.
+    /// Returns the caveats that the figures alone do not show, in sentences: reasons for which the
+    /// generator or the host may have caused them, and what they leave out.
     pub fn notes(&self) -> Vec<String> {
         let Self { client, setup, unsent, failed, .. } = self;
         let mut notes = Vec::new();

@@ -9,7 +9,7 @@ use stag_protocol::nfs::v3::FileHandle;
 use stag_verbs::{Provider, Time};
 use std::{collections::HashMap, time::Duration};
 
-/// Calls whose round trips are not counted: what happens once happens in them.
+/// Calls whose round trips are not counted, because one-time costs occur in them.
 const WARM_UP: u64 = 20;
 
 /// Round trips. A percentile is none when too few samples are beyond it.
@@ -114,7 +114,7 @@ pub fn one_by_one<P: Provider>(
 pub struct Reads {
     /// The file.
     pub file: FileHandle,
-    /// Octets of it that are read, from its beginning on, again and again.
+    /// Octets of it that are read repeatedly, from its beginning on.
     pub span: u64,
     /// Octets of one READ.
     pub count: u32,

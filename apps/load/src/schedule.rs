@@ -10,7 +10,7 @@ pub enum Arrivals {
     /// All the same.
     #[default]
     Uniform,
-    /// As independent callers come: exponential, from the seed.
+    /// Like independent callers: exponential, from the seed.
     Poisson,
     /// This many at once, and then none for as long as they would have taken.
     Burst(u32),
@@ -66,15 +66,16 @@ impl std::fmt::Display for Arrivals {
 pub enum Pace {
     /// Each when an earlier one is over.
     Closed,
-    /// Each at its time, whatever became of the earlier ones. One that finds no place waits for it,
-    /// and its time counts.
+    /// Each at its time, independent of earlier ones. A call that finds no place waits for one, and
+    /// its waiting time counts.
     Open(Schedule),
 }
 
-/// From when on calls count, and until when they are made.
+/// Time from which calls count, and time until which they are made.
 #[derive(Clone, Copy, Debug)]
 pub struct RunSpan {
-    /// The first that counts is meant for this time, or a later one. Those before are made alike.
+    /// The first call that counts is meant for this time, or a later one. Earlier ones are made
+    /// alike.
     pub from: Time,
     /// None is meant for this time or a later one.
     pub until: Time,
@@ -111,8 +112,8 @@ impl Random {
     }
 }
 
-/// Intended send times. They depend on nothing but what the schedule was made of: a late call does
-/// not move the next one.
+/// Intended send times. They depend only on the parameters of the schedule: a late call does not
+/// move the next one.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     start: Time,
@@ -120,9 +121,10 @@ pub struct Schedule {
     mean: f64,
     /// Nanoseconds from `start` to the next call.
     at: f64,
-    /// Calls taken, for a uniform schedule, which multiplies instead of adding up roundings.
+    /// Calls taken, for a uniform schedule, which multiplies instead of accumulating rounding
+    /// errors.
     taken: u64,
-    /// Of `mean`, in front of the first call of a uniform schedule.
+    /// Fraction of `mean` before the first call of a uniform schedule.
     phase: f64,
     arrivals: Arrivals,
     random: Random,

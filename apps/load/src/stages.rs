@@ -27,7 +27,7 @@ pub struct Stages {
 pub struct ServerStages {
     /// The server sampled one call in this number.
     pub every: u32,
-    /// Shards that the run's connections reached; their times are put together.
+    /// Shards that the run's connections reached; their times are merged.
     pub shards: usize,
     /// In the order of a call's way: recv, parse, pull, app, emit, push, send. A stage has a sample
     /// of each watched call that went through it: pull of those with Read chunks, push of those
@@ -62,10 +62,9 @@ impl From<&stag_engine::Stages> for ServerStages {
 /// A part of a call's way at the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// From when it was meant to go out to when it was written: it waited for a place, or for its
-    /// turn.
+    /// From the intended send time to when it was written: it waited for a place, or for its turn.
     Queue,
-    /// It was written and posted, with all the others of its turn; windows were bound.
+    /// It was written and posted, with all calls of its turn; windows were bound.
     Emit,
     /// Until the doorbell at the end of the turn.
     Send,
@@ -118,7 +117,7 @@ impl ClientStages {
 #[derive(Debug)]
 pub(super) struct Watcher {
     sampling: Sampling,
-    /// Calls that go by before the next one that is watched.
+    /// Calls to skip before the next sampled one.
     until: u32,
     /// By place.
     marks: Box<[Option<Mark>]>,
@@ -159,7 +158,7 @@ impl Watcher {
         !self.begun.is_empty()
     }
 
-    /// The call of a place that counts is about to be written; it was meant for `intended`.
+    /// Handles a call of a place that is about to be written; it was meant for `intended`.
     pub(super) fn begin(&mut self, place: u32, intended: Time, now: Time) {
         match self.until.checked_sub(1) {
             Some(until) => return self.until = until,
@@ -172,7 +171,7 @@ impl Watcher {
         self.stamp(place, Stage::Queue, now);
     }
 
-    /// A call leaves a stage; nothing when it is not watched.
+    /// Records that a call leaves a stage; nothing if it is not sampled.
     pub(super) fn stamp(&mut self, place: u32, stage: Stage, now: Time) {
         let Self { sampling, marks, .. } = self;
         if let Some(Some(mark)) = marks.get_mut(place as usize) {
@@ -195,7 +194,7 @@ impl Watcher {
         }
     }
 
-    /// A call is over; it counts when it was answered as it should be.
+    /// Ends a call; it counts if it was answered correctly.
     pub(super) fn end(&mut self, place: u32, counts: bool) {
         let mark = self.marks.get_mut(place as usize).and_then(Option::take);
         for (times, spent) in

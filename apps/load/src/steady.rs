@@ -1,4 +1,4 @@
-//! Steadiness of a run: a median over seconds that drift says little of any of them.
+//! Steadiness of a run: a median over drifting seconds says little about any of them.
 //!
 //! The first third of the whole seconds is compared with the last third. A run drifts when the
 //! middle moved by more than a tenth *and* the seconds rank so that chance hardly explains it.
@@ -12,7 +12,7 @@ const CHANGE: f64 = 0.1;
 /// A change that chance explains with a higher probability is none.
 const ALPHA: f64 = 0.01;
 
-/// A quantity that is another one at the end of a run than at its beginning.
+/// A quantity that changed between the beginning and the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
     /// Name of the quantity.
@@ -21,7 +21,7 @@ pub struct Drift {
     pub change: f64,
 }
 
-/// The drift of a run; none of a steady one, and of one that is too short to say.
+/// The drift of a run; none if it is steady, or too short to say.
 pub fn drift(outcome: &RunOutcome) -> Option<Drift> {
     let seconds = outcome.whole_seconds();
     if seconds.len() < SECONDS_MIN {

@@ -16,7 +16,7 @@ use crate::{
 };
 use serde::Serialize;
 
-/// The form of what is written of two servers. A member that changes its meaning changes this.
+/// The version of the format for two servers. A changed meaning of a member changes it.
 pub const SCHEMA: &str = "stag-bench-versus/1";
 /// Largest accepted ratio between the floors of a round.
 pub const FLOORS_MAX: f64 = 1.5;
@@ -47,8 +47,8 @@ impl Round {
         self.floors().is_none_or(|(low, high)| high <= low * FLOORS_MAX)
     }
 
-    /// The servers can be compared by it: the host stayed in one state, and each server answered
-    /// calls.
+    /// True if the servers can be compared by it: the host stayed in one state, and each server
+    /// answered calls.
     pub fn counts(&self) -> bool {
         self.is_steady() && self.before.calls > 0 && self.after.calls > 0
     }
@@ -86,8 +86,8 @@ const QUANTITIES: [Quantity; 3] = [
     ("calls/s", true, |outcome| Some(outcome.calls_per_s)),
 ];
 
-/// Rounds without which nothing is significant: if all agree, chance would have it so with a
-/// probability of half to their power, in either direction.
+/// Fewest rounds for a significant result: if all agree, chance explains that with a probability of
+/// one half to their power, in either direction.
 pub fn rounds_min(alpha: f64) -> usize {
     (1..=64).find(|rounds| 0.5_f64.powi(rounds - 1) < alpha).map_or(64, |rounds| rounds as usize)
 }
@@ -95,7 +95,7 @@ pub fn rounds_min(alpha: f64) -> usize {
 /// Compares the second server with the first, by the rounds in which the host stayed in one state.
 ///
 /// # Errors
-/// Why the two cannot be compared, as a sentence.
+/// Reason for which the two cannot be compared, as a sentence.
 pub fn ratios(rounds: &[Round], rules: Rules) -> Result<Vec<Ratio>, String> {
     for (name, of) in [("first", before as fn(&Round) -> &RunOutcome), ("second", after)] {
         if rounds.iter().map(of).any(|outcome| outcome.failed > 0 || outcome.failure.is_some()) {

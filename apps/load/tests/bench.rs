@@ -36,7 +36,7 @@ fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one(
         at(&measured, 0.999)
     );
     assert!(at(&measured, 0.98) >= 60 && at(&measured, 0.95) == 0, "{} ms", at(&measured, 0.98));
-    // The generator was never late, so none of that is its own doing.
+    // The generator was never late, so it caused none of that.
     assert!(measured.lag.max() <= 100_000, "{} ns", measured.lag.max());
 
     let mut closed = World::new(&LoadPlan::new(Workload::Null, 0, 1), faults);

@@ -39,8 +39,8 @@ fn the_stages_here_and_there_are_those_of_one_call_in_so_many() {
     assert!(client.iter().all(|stage| stage.times.samples == 100), "{client:?}");
     let longest: Vec<_> =
         client.iter().map(|stage| (stage.stage.as_str(), stage.times.max_us)).collect();
-    // A call and a reply go their way, and between them a pull does there and back; everything else
-    // is one moment.
+    // A call and a reply travel once, and a pull between them there and back; everything else is
+    // instantaneous.
     let reply = client[3].times.histogram().unwrap();
     assert_eq!(reply.count_at(4 * way), 100, "{longest:?}");
     assert!(

@@ -61,16 +61,16 @@ struct CallSlot {
 /// Observations of a generator about its own work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GeneratorWatch {
-    /// Looks at the clock, each with one pass of the shard.
+    /// Clock readings, each with one pass of the shard.
     pub turns: u64,
-    /// Calls that were due and were never made: they found no place until the end, or none could
+    /// Calls that were due and never made: they found no place until the end, or no call could
     /// succeed any more.
     pub unsent: u64,
-    /// From when on no call was made, because none could succeed.
+    /// Time after which no call was made, because none could succeed.
     pub gave_up: Option<Time>,
 }
 
-/// Calls that went out together and whose replies came together: most that go out in one turn do.
+/// Calls that were sent together and whose replies came together, as most of one turn do.
 #[derive(Clone, Copy, Debug)]
 struct RoundTrips {
     sent: Time,
@@ -119,7 +119,7 @@ pub struct Generator {
     written: Box<[bool]>,
     failure: Option<(&'static str, Error)>,
     watch: GeneratorWatch,
-    /// Watches calls from stage to stage, when that was asked for.
+    /// Samples calls from stage to stage, if requested.
     watcher: Option<Box<Watcher>>,
     /// Stages reported by the server, until they are taken.
     told: Option<Result<Stages, Error>>,
@@ -143,7 +143,7 @@ impl Generator {
         let depth = maker.depth;
         let laps = (maker.workload == Workload::Reverse).then(|| Laps::new(connections * depth));
         let storm = (maker.workload == Workload::ConnStorm).then(|| Storm::new(connections));
-        // The server's calls have places of their own: one of ours asks for them.
+        // The server's calls have places of their own: one call of ours requests them.
         let places = connections * if laps.is_some() { 1 } else { depth };
         let slot = |index: usize| CallSlot {
             peer: index % connections,
@@ -190,7 +190,7 @@ impl Generator {
         self.peers.push(peer);
     }
 
-    /// Connections that stand, and why the last one that does not ended.
+    /// Number of established connections, and the cause of the last one that ended.
     pub(crate) const fn connected(&self) -> (usize, Option<Cause>) {
         (self.up, self.down)
     }
@@ -217,7 +217,7 @@ impl Generator {
         self.phase == GeneratorPhase::Over
     }
 
-    /// The first failure: what was called, and why it failed.
+    /// The first failure: the procedure, and the error.
     pub const fn failure(&self) -> Option<(&'static str, Error)> {
         self.failure
     }
@@ -296,8 +296,8 @@ impl Generator {
         }
     }
 
-    /// Writes down what was finished, and makes the calls that are due. True when there was
-    /// something to do.
+    /// Records finished calls, and makes the calls that are due. True when there was something to
+    /// do.
     pub(crate) fn turn(&mut self, cx: &mut Cx<'_>, now: Time) -> bool {
         self.watch.turns += 1;
         if now >= self.span.from {
@@ -322,7 +322,7 @@ impl Generator {
     }
 
     fn keep_seconds(&mut self, now: Time) {
-        // In nanoseconds as they are: this is asked in every turn, and each second has one end.
+        // In nanoseconds, unrounded: this is computed in every turn, and each second has one end.
         let number = elapsed(self.span.from, now) / SECOND;
         while self.second.0 < number {
             let next = self.spare.pop().unwrap_or_default();
@@ -404,7 +404,7 @@ impl Generator {
         }
     }
 
-    /// Nothing more is done, for this reason unless there is an earlier one.
+    /// Ends the run, for this reason unless there is an earlier one.
     fn fail(&mut self, what: &'static str, error: Error) -> u64 {
         self.failure.get_or_insert((what, error));
         self.phase = GeneratorPhase::Over;
@@ -461,7 +461,7 @@ impl App for Generator {
             watcher.stamp(index, Stage::Verify, cx.now());
             watcher.end(index, result.is_ok());
         }
-        // By its parts: a result that was just written is not read again.
+        // By its parts, because a result that was just written is not read again.
         match result {
             Ok(octets) => self.finished.push((index, Ok(octets))),
             Err(error) => self.finish_failed(index, error),

@@ -4,7 +4,7 @@
 use super::Generator;
 use stag_verbs::Time;
 
-/// Outages that are written down; more are counted in the last one.
+/// Outages that are recorded; more are counted in the last one.
 const OUTAGES_MAX: usize = 256;
 
 /// Nanoseconds of a step of [`ReplySeries`], at first.
@@ -12,8 +12,8 @@ const STEP: u64 = 10_000_000;
 /// Steps of it: five minutes, then more seconds in fewer of them.
 const STEPS: usize = 1 << 15;
 
-/// Replies of calls that count over time, in steps of equal length. Its memory is taken once: when
-/// a run outlasts it, steps are joined by twos.
+/// Replies of calls that count over time, in steps of equal length. Its memory is allocated once:
+/// when a run outlasts it, steps are merged in pairs.
 #[derive(Clone, Debug)]
 pub struct ReplySeries {
     step: u64,
@@ -78,7 +78,7 @@ impl Outages {
         Self { is_wanted, open: None, all, replies: is_wanted.then(ReplySeries::new) }
     }
 
-    /// A connection was lost, or an attempt to make it again failed.
+    /// Handles the loss of a connection, or a failed attempt to make it again.
     pub(super) fn lose(&mut self, now: Time) {
         self.open.get_or_insert(now);
     }
@@ -113,12 +113,12 @@ impl Outages {
 }
 
 impl Generator {
-    /// Connections that are lost are made again, and do not end the run.
+    /// Makes lost connections again, instead of ending the run.
     pub(crate) fn keep_on(&mut self) {
         self.outages = Outages::new(true);
     }
 
-    /// From when nothing was answered because a connection was lost, and until when.
+    /// Start and end of each time without an answer because a connection was lost.
     pub fn outages(&self) -> &[(Time, Time)] {
         self.outages.all()
     }

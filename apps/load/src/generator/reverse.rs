@@ -15,7 +15,7 @@ use stag_protocol::rpc::Accepted;
 pub(super) struct Laps {
     /// True for each place whose latest LAP counts.
     counts: Box<[bool]>,
-    /// Time at which the latest LAP came, or at which LAPs were asked for.
+    /// Time at which the latest LAP arrived, or at which LAPs were requested.
     pub heard_at: Option<Time>,
 }
 
@@ -33,8 +33,8 @@ impl Laps {
         Self { counts: vec![false; places].into_boxed_slice(), heard_at: None }
     }
 
-    /// Answers a LAP, and says whether the server is to go on. How many nanoseconds the one before
-    /// it took on its place, when that one counts.
+    /// Answers a LAP, and says whether the server is to go on. Returns the nanoseconds of the one
+    /// before it on its place, when that one counts.
     pub fn answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -97,7 +97,7 @@ impl Generator {
         made
     }
 
-    /// Answers a call of the server, and writes down how long the one before it took.
+    /// Answers a call of the server, and records the time of the one before it.
     pub(super) fn answer(&mut self, cx: &mut Cx<'_>, call: &Call<'_>) {
         let (now, is_enough) = (cx.now(), self.is_enough());
         let goes_on = self.phase == GeneratorPhase::Running

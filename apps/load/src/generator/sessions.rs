@@ -78,8 +78,8 @@ impl Sessions {
         }
     }
 
-    /// The place of the next call of place `index` in the session of its connection. It is used
-    /// up by [`Self::begin`].
+    /// The place of the next call of place `index` in the session of its connection.
+    /// [`Self::begin`] uses it up.
     pub(super) fn next_place(&self, index: u32) -> Option<SessionPlace> {
         let session = self.sessions.get((index as usize).checked_rem(self.sessions.len())?)?;
         let sent = self.latest(index)?;
@@ -175,7 +175,7 @@ impl Generator {
         Self { sessions: Some(Box::new(sessions)), ..self }
     }
 
-    /// Names the run: no other client owner begins with it.
+    /// Names the run: the prefix of its client owners, which no other run has.
     pub(crate) fn name_sessions(&mut self, run: [u8; 16]) {
         if let Some(sessions) = &mut self.sessions {
             sessions.run = run;

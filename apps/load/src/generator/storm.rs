@@ -47,7 +47,7 @@ impl Storm {
         self.up.extend(self.places.get(&peer).map(|(place, _)| *place));
     }
 
-    /// A place whose connection stands since the last pass.
+    /// A place whose connection was established since the last pass.
     pub fn take_up(&mut self) -> Option<u32> {
         self.up.pop()
     }
@@ -64,7 +64,8 @@ impl Storm {
         }
     }
 
-    /// A connection has ended. The place whose call was not over, if it ended too early.
+    /// Handles the end of a connection. Returns the place whose call was not over, if it ended too
+    /// early.
     pub fn handle_down(&mut self, peer: PeerId) -> Option<u32> {
         let (place, is_over) = self.places.remove(&peer)?;
         if is_over {

@@ -10,11 +10,11 @@ use crate::{
 
 /// Calls that are recorded one by one. The number and the times of the rest follow from the rate.
 const SINGLY_MAX: u32 = 1 << 20;
-/// Groups, each with one time, of the calls that are not looked at one by one.
+/// Groups, each with one time, of the calls that are not recorded one by one.
 const GROUPS: u64 = 1_000;
 
-/// Counts the calls of `schedule` that are meant for `span`, `calls` at most, and records what each
-/// waits until the end of the span: a lower bound.
+/// Counts the calls of `schedule` that are meant for `span`, `calls` at most, and records the time
+/// that each waits until the end of the span: a lower bound.
 pub(super) fn leave(
     schedule: &mut Schedule,
     span: RunSpan,

@@ -73,10 +73,10 @@ pub(super) struct Chart {
     pub x: Axis,
     pub y: Axis,
     pub lines: Vec<Line>,
-    /// Each point is something that was measured, and is marked when there are few; else the lines
-    /// are what counts.
+    /// Each point is a measurement, and is marked when there are few; otherwise only lines are
+    /// drawn.
     pub has_points: bool,
-    /// Places on the x axis with a line from bottom to top, and what begins there.
+    /// Places on the x axis with a vertical line, and their labels.
     pub marks: Vec<(f64, String)>,
 }
 
@@ -173,7 +173,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if high > 0.0 { (low.min(high), high) } else { (1.0, 1.0) }
 }
 
-/// A number without zeros that say nothing, its thousands apart.
+/// A number without redundant zeros, its thousands apart.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.7}");
     grouped(text.trim_end_matches('0').trim_end_matches('.'))

@@ -8,7 +8,7 @@ use crate::{
 };
 use hdrhistogram::Histogram;
 
-/// A rate below this part of what was meant was not kept, unless chance explains it.
+/// A rate below this part of the intended one was not kept, unless chance explains it.
 const KEPT: f64 = 0.98;
 /// Standard deviations of the number of calls that chance explains.
 const CHANCE: f64 = 4.0;
@@ -31,7 +31,7 @@ fn distribution(histogram: &Histogram<u64>) -> Vec<Point> {
     if histogram.is_empty() {
         return Vec::new();
     }
-    // What has no ten samples beyond it says nothing (DESIGN D13).
+    // A percentile with fewer than ten samples beyond it says nothing (DESIGN D13).
     let most = (histogram.len() as f64 / BEYOND).max(1.0);
     let steps = (0..=200)
         .map(|step| 10_f64.powf(f64::from(step) / 20.0))
@@ -208,7 +208,7 @@ fn gaps(outcomes: &[RunOutcome], names: &[String]) -> Vec<Chart> {
     charts.collect()
 }
 
-/// Calls answered over time around an outage, with where it began and ended.
+/// Calls answered over time around an outage, with its beginning and end.
 fn gap_chart(outcome: &RunOutcome, gap: &OutageGap, whose: &str) -> Chart {
     let point = |(number, calls): (usize, &u64)| {
         let x = gap.from_s + gap.step_s * (number as f64 + 0.5);
@@ -238,7 +238,7 @@ fn gap_chart(outcome: &RunOutcome, gap: &OutageGap, whose: &str) -> Chart {
     }
 }
 
-/// Runs that differ in what they offer to the server only.
+/// Groups of runs that differ only in the load they offer.
 fn groups<K: PartialEq>(
     outcomes: &[RunOutcome],
     key: impl Fn(&RunOutcome) -> K,

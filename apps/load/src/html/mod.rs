@@ -9,7 +9,7 @@ use chart::plain;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("style.css");
-/// Nothing is loaded and nothing runs, whatever a name in a result says.
+/// The browser loads and runs nothing, in spite of any name in a result.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// Lists the properties that distinguish runs, in the order of their display.
@@ -93,8 +93,8 @@ pub fn page(outcomes: &[RunOutcome]) -> Result<String, String> {
     Ok(page)
 }
 
-/// Writes the caveats that the figures alone do not show, at a place that no reader misses. A
-/// caveat of many runs is written once, with the first of them.
+/// Writes the caveats that the figures alone do not show, at a prominent place. A caveat of many
+/// runs is written once, with the first of them.
 fn notes(page: &mut String, outcomes: &[RunOutcome], names: &[String]) {
     let mut said: Vec<(String, String, Vec<&str>)> = Vec::new();
     for (name, outcome) in names.iter().zip(outcomes) {

@@ -5,7 +5,7 @@ use crate::{
     run::GAPS,
 };
 
-/// Steps of a joined gap at most: more are none of ours.
+/// Most steps of a joined gap: a longer one was not written by us.
 const STEPS_MAX: u64 = 10_000;
 /// Part of a step by which a time in seconds may differ from a step's.
 const BESIDE: f64 = 0.01;
@@ -29,7 +29,7 @@ fn both(one: &OutageGap, other: &OutageGap) -> Option<OutageGap> {
     let step_s = one.step_s.max(other.step_s);
     let from = (one.from_s.max(other.from_s) / step_s - BESIDE).ceil();
     let until = (one.until_s().min(other.until_s()) / step_s + BESIDE).floor();
-    // They come from other hosts, and may have what is no number.
+    // They come from other hosts, and may contain values that are no numbers.
     let is_sound = |gap: &OutageGap| gap.step_s > 0.0 && gap.from_s >= 0.0;
     if !(is_sound(one) && is_sound(other) && until > from) {
         return None;

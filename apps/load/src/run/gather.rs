@@ -183,7 +183,7 @@ fn outages(reports: &[WorkerReport], began: Time) -> Vec<Outage> {
 /// Gaps that are kept, and steps of each.
 pub(crate) const GAPS: usize = 16;
 const GAP_STEPS: u64 = 200;
-/// Nanoseconds that are shown on both sides of an outage: half of it, within these.
+/// Nanoseconds that are shown on both sides of an outage: half of it, within these limits.
 const BESIDE: (f64, f64) = (0.25e9, 5e9);
 
 /// Returns the replies of all threads around each outage; gaps that overlap become one.

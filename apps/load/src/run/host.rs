@@ -24,7 +24,7 @@ pub(super) fn describe() -> HostFacts {
     }
 }
 
-/// Time of all cores, and the part of it that others took, in ticks since the host's start.
+/// Time of all cores, and the stolen part of it, in ticks since the host's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticks {
     all: u64,

@@ -109,9 +109,9 @@ impl RunPlan {
         self.measure_from(&mut || Some(LEAD), live)
     }
 
-    /// Measures as [`RunPlan::measure`] does. `begin` is asked when all are connected, and says
-    /// after which time the first call goes out: several generators may begin together. None means
-    /// that they do not.
+    /// Measures as [`RunPlan::measure`] does. `begin` is called when all are connected, and returns
+    /// the time until the first call: several generators may begin together. `None` cancels the
+    /// run.
     ///
     /// # Errors
     /// Nothing was measured.

@@ -49,7 +49,7 @@ pub(super) struct WorkerReport {
     pub(super) replies: Option<ReplySeries>,
 }
 
-/// Stages that a thread knows of, when that was asked for.
+/// Stages that a thread recorded, if requested.
 pub(super) struct Watched {
     pub(super) every: u32,
     pub(super) client: ClientStages,
@@ -76,7 +76,7 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts thread `part` on the fabric of the server. A generator is made for one fabric each.
+    /// Starts thread `part` on the fabric of the server. A generator is made for one fabric.
     pub(super) fn spawn(&self, part: usize, plan: LoadPlan) -> Result<Worker, RunError> {
         let (start, started) = channel();
         let (spare, spares) = channel();

@@ -66,7 +66,7 @@ impl Maker {
             Workload::Lookup | Workload::Lookup4 => Ask::Lookup { number: random.below(NAMES) },
             Workload::Read | Workload::Read4 => Ask::Read { block: random.below(blocks) },
             Workload::Write | Workload::Write4 => Ask::Write { block: random.below(blocks) },
-            // What is read is never written, so that its octets are known.
+            // Blocks that are read are never written, so that their octets are known.
             Workload::ReadWrite | Workload::ReadWrite4 => match random.below(10) {
                 0..7 => Ask::Read { block: random.below(half) },
                 _ => Ask::Write { block: half + random.below(blocks - half) },

@@ -11,7 +11,7 @@ use stag_protocol::{
 use stag_rpc::accepted;
 
 impl Maker {
-    /// The octets of payload that a call moved, when its reply is the one that it should have.
+    /// Checks a reply against the expected one. Returns the octets of payload that the call moved.
     #[inline]
     pub fn check(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
         if matches!(ask, Ask::Null | Ask::NfsNull) && result.is_empty() {
@@ -22,8 +22,8 @@ impl Maker {
         self.check_any(ask, reply, result)
     }
 
-    /// The same of any call.
-    // By itself, so that the shortest calls keep no registers for all the others.
+    /// The same for any call.
+    // A separate function, so that the shortest calls save no registers for all the others.
     #[inline(never)]
     fn check_any(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
         let pieces = [Piece::Inline(reply), Piece::Chunk(result)];

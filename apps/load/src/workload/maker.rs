@@ -54,8 +54,8 @@ impl Maker {
         Self { read: ReadTemplate::new(&self), ..self }
     }
 
-    /// Makes the call; one that is nothing but a few octets leaves at once if it may. None when our
-    /// memory for it is short.
+    /// Makes the call; one of only a few octets is sent at once if allowed. None if our memory for
+    /// it is short.
     #[inline]
     pub fn make(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
         if ask == Ask::Null {
@@ -64,8 +64,8 @@ impl Maker {
         self.make_any(cx, peer, ask, token)
     }
 
-    /// The same of any call.
-    // By itself, so that the shortest calls keep no registers for all the others.
+    /// The same for any call.
+    // A separate function, so that the shortest calls save no registers for all the others.
     #[inline(never)]
     fn make_any(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
         match ask {

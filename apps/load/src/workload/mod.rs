@@ -112,8 +112,8 @@ impl Workload {
         matches!(self, GetAttr4 | Lookup4 | Read4 | Write4 | ReadWrite4 | Meta4)
     }
 
-    /// Returns the workload that does the same by NFS version 3; a workload that is none of
-    /// version 4.1 itself.
+    /// Returns the equivalent workload of NFS version 3; a workload that is not of version 4.1
+    /// returns itself.
     pub const fn by_nfs3(self) -> Self {
         match self {
             Self::GetAttr4 => Self::GetAttr,
@@ -203,7 +203,7 @@ impl fmt::Write for Label {
     }
 }
 
-/// The octets of a block of a file, as they are first, or as a WRITE of ours leaves them.
+/// The octets of a block of a file, in its initial state, or after a WRITE of ours.
 pub fn block(number: u64, len: usize, is_written: bool) -> &'static [u8] {
     let place = number.wrapping_mul(8).wrapping_add(if is_written { WRITTEN } else { 0 });
     let place = (place % stag_echo::PLACES as u64) as u32;

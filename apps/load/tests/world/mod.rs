@@ -21,8 +21,8 @@ pub struct World<A: App = Driver> {
     pub now: Time,
     /// The server does nothing within.
     pub stall: std::ops::Range<u64>,
-    /// From here on nothing reaches the server: whatever is sent breaks its connection, and no new
-    /// one is made.
+    /// From here on nothing reaches the server: every message breaks its connection, and no new
+    /// connection is made.
     pub gone_at: Option<Time>,
     faults: Faults,
 }
@@ -53,7 +53,8 @@ impl<A: App> World<A> {
         world
     }
 
-    /// Both ends, until nothing is left to do at this time; then time goes on to the next event.
+    /// Runs both ends until nothing is left to do at this time; then time advances to the next
+    /// event.
     pub fn turn(&mut self) {
         if self.gone_at.is_some_and(|gone| self.now >= gone) {
             self.gone_at = None;
@@ -73,12 +74,12 @@ impl<A: App> World<A> {
         if is_stalled {
             due.push(Time(self.stall.end));
         }
-        // What is due while the server stalls stays due: time goes on in small steps.
+        // Due calls stay due while the server stalls: time advances in small steps.
         self.now =
             due.into_iter().filter(|due| *due > self.now).min().unwrap_or(Time(self.now.0 + 1_000));
     }
 
-    /// Runs to the end. What was measured, second by second.
+    /// Runs to the end. Returns the measurements, second by second.
     pub fn run(&mut self, pace: Pace, span: RunSpan) -> Vec<CallRecord> {
         let seconds = self.try_run(pace, span);
         assert_eq!(self.load.generator().failure(), None);
