@@ -1,4 +1,4 @@
-//! Access control lists: NFSACL, which some servers have at the port of NFS and others do not.
+//! Access control lists: NFSACL, which some servers have on the NFS port and others do not.
 
 use crate::{Error, NfsClient};
 use stag_protocol::{
@@ -18,7 +18,7 @@ use stag_rpc::{Provider, RawCall};
 pub struct Acl {
     /// The entries of the access list.
     pub access: Vec<Entry>,
-    /// Of a directory: what the access lists of its new entries begin with.
+    /// For a directory: the initial access lists of its new entries.
     pub default: Vec<Entry>,
 }
 
@@ -32,8 +32,8 @@ impl<P: Provider> NfsClient<P> {
         self.call_empty(acl::PROGRAM, acl::VERSION, Procedure::Null.number())
     }
 
-    /// These parts of a file's lists; the others are empty. Long ones come in a Reply chunk (RFC
-    /// 8267 §5.2).
+    /// Gets these parts of a file's lists; the others are empty. Long lists come in a Reply chunk
+    /// (RFC 8267 §5.2).
     pub fn getacl(&mut self, object: FileHandle, parts_asked: acl::Parts) -> Result<Acl, Error> {
         let arguments = GetAclArgs { object, parts: parts_asked };
         self.call(

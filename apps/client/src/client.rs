@@ -27,7 +27,7 @@ pub enum Error {
     Fabric(FabricFault),
     /// The call has no reply.
     Call(CallFault),
-    /// The server accepted the call and did not run the procedure.
+    /// The server accepted the call but did not run the procedure.
     Rejected(Accepted),
     /// The server does not believe the caller.
     Denied(Denied),
@@ -160,7 +160,7 @@ impl ClientConfig {
 pub struct NfsClient<P: Provider = AnyProvider> {
     raw: RawClient<P>,
     user: (u32, u32),
-    /// The arguments that are being written, so that the call takes a buffer for as many.
+    /// The arguments that are being written, so that the call takes a buffer of their length.
     scratch: Vec<u8>,
     pub(crate) reconnect: Reconnect,
     pub(crate) patience: Patience,
@@ -168,7 +168,7 @@ pub struct NfsClient<P: Provider = AnyProvider> {
     pub(crate) four: Option<crate::nfs4::Session4>,
     /// The back channels of other clients of version 4, once there was one.
     pub(crate) back: Option<Rc<RefCell<crate::nfs4::BackChannels>>>,
-    /// Outcomes of other calls are kept for now, and are these.
+    /// True while outcomes of other calls are kept.
     pub(crate) keeps_outcomes: bool,
     pub(crate) kept: VecDeque<FinishedCall>,
 }
@@ -181,7 +181,7 @@ impl<P: Provider> fmt::Debug for NfsClient<P> {
 
 impl NfsClient {
     /// A client on the fabric of `at`, which calls over TCP too, and its clock. It is not
-    /// connected. It has its own XIDs, whatever `config` says of them.
+    /// connected. It has its own XIDs; those of `config` are ignored.
     ///
     /// # Errors
     /// The sizes of `config` contradict each other, and as `getrandom(2)`, `mmap(2)` and
@@ -210,7 +210,7 @@ impl NfsClient {
 }
 
 impl<P: Provider> NfsClient<P> {
-    /// A client that is not connected. `now` is the clock, asked once per pass; a test runs the
+    /// A client that is not connected. `now` is the clock, read once per pass; a test runs the
     /// passes of its server in it.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl<P: Provider> NfsClient<P> {
         }
     }
 
-    /// Connects, and waits until calls can be made. An earlier connection is left first.
+    /// Connects, and waits until calls can be made. An earlier connection is closed first.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl<P: Provider> NfsClient<P> {
         Ok(self.raw.keep_connected(to)?)
     }
 
-    /// Connects over TCP (RFC 5531 §11), once: items travel inline. An earlier connection is left
+    /// Connects over TCP (RFC 5531 §11), once: items travel inline. An earlier connection is closed
     /// first.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl<P: Provider> NfsClient<P> {
         self.raw.disconnect();
     }
 
-    /// The client below: its connection, its counters and its time.
+    /// The underlying client: its connection, its counters and its time.
     pub const fn raw(&self) -> &RawClient<P> {
         &self.raw
     }
@@ -304,7 +304,7 @@ impl<P: Provider> NfsClient<P> {
         self.raw.version()
     }
 
-    /// Asks the server how it is.
+    /// Requests the server's health.
     ///
     /// # Errors
     /// [`Error::Health`], and [`Error::NotConnected`].
@@ -336,7 +336,7 @@ impl<P: Provider> NfsClient<P> {
     }
 
     /// Makes a call and gives its results to `read`: `emit` writes the arguments, `read` takes the
-    /// results. Over a TCP connection that is kept, a call without a reply is made again.
+    /// results. Over a TCP connection with reconnection, a call without a reply is made again.
     pub(crate) fn call<T>(
         &mut self,
         call: &RawCall<'_>,
@@ -424,13 +424,13 @@ impl<P: Provider> NfsClient<P> {
         let call = RawCall { credential: Credential::Sys(sys), arguments_max, ..*call };
         let sent = self.raw.send(&call, |writer| writer.fixed(arguments));
         sent.map_err(|error| match error {
-            // Ours, and only for now: the next call may find memory.
+            // A temporary limit of our own: the next call may find memory.
             CallError::Failed(CallFault::Limit) => Error::NoMemory,
             error => self.explained(error.into()),
         })
     }
 
-    /// The error of a call, which says why there is no connection.
+    /// The error of a call, with the cause of a missing connection.
     fn explained(&self, error: Error) -> Error {
         match error {
             Error::Call(CallFault::NoPeer) => Error::NotConnected(self.raw.cause()),

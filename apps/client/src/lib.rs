@@ -36,7 +36,7 @@ pub use nfs4::{HeldAttributes, OtherClient};
 pub use results::{DirEntry, ReadResult};
 pub use stag_rpc::Recovery;
 
-/// A hint for a call of ours that is denied: the user that it names.
+/// A hint for a denied call of ours: the user in its credential.
 pub fn denied_hint() -> String {
     let uid = rustix::process::geteuid();
     let root = "; a server that has root act as nobody says so at its start: \
@@ -44,8 +44,8 @@ pub fn denied_hint() -> String {
     format!("we call as uid {}{}", uid.as_raw(), if uid.is_root() { root } else { "" })
 }
 
-/// True if calls leave from ports below 1024: those of root do. A server whose callers can name any
-/// user may ask for that.
+/// True if calls leave from ports below 1024, as root's do. A server whose callers can name any
+/// user may require that.
 pub fn takes_reserved_ports() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -3,7 +3,7 @@
 use crate::{DirEntry, Error};
 use std::collections::HashSet;
 
-/// Octets that a listing may take here: some three million entries.
+/// Octets that a listing may take: about three million entries.
 const OCTETS_MAX: usize = 1 << 30;
 
 /// The pages so far.

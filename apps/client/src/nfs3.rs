@@ -1,7 +1,7 @@
 //! A method of [`NfsClient`] for each procedure of NFS version 3 (RFC 1813 §3).
 //!
-//! An argument or result that may travel in a chunk is an item of the request; a reply that may be
-//! long says how long, so that the engine offers a Reply chunk (RFC 8267 §4).
+//! An argument or result that may travel in a chunk is an item of the request. A call with a long
+//! reply states its length, so that the engine offers a Reply chunk (RFC 8267 §4).
 
 use crate::{DirEntry, Error, NfsClient, ReadResult, listing::PagedListing};
 use stag_protocol::{
@@ -24,7 +24,7 @@ const TWICE: Error = Error::Nonsense("two replies to one call");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallTicket(Token);
 
-/// A READ or WRITE that was begun and is over, with its outcome.
+/// The outcome of a READ or WRITE that was begun.
 #[derive(Debug)]
 pub struct Finished(FinishedCall);
 
@@ -47,8 +47,7 @@ macro_rules! taken {
 }
 
 impl<P: Provider> NfsClient<P> {
-    /// Any call of NFS. Its item, if it has one that is not empty, is `item`, and `call` has it as
-    /// [`Bulk::Apart`].
+    /// Makes a call of NFS. A nonempty item is in `item`, and `call` has it as [`Bulk::Apart`].
     fn nfs<T>(
         &mut self,
         call: &v3::Call<'_>,
@@ -187,7 +186,7 @@ impl<P: Provider> NfsClient<P> {
         self.begin(&v3::Call::Write(WriteArgs { file, offset, stable, data }), item)
     }
 
-    /// Makes a call whose outcome [`NfsClient::finish`] gives.
+    /// Makes a call whose outcome [`NfsClient::finish`] returns.
     fn begin(&mut self, call: &v3::Call<'_>, item: Option<&[u8]>) -> Result<CallTicket, Error> {
         if self.four.is_some() {
             return self.begin4(call, item).map(CallTicket);
@@ -195,8 +194,8 @@ impl<P: Provider> NfsClient<P> {
         self.send(&parts(call, item), |writer| call.emit(writer)).map(CallTicket)
     }
 
-    /// Waits for the next call that was begun, whichever it is. No other call may be made while one
-    /// is begun and not finished: its wait would take the outcome and drop it.
+    /// Waits for the next begun call to end, in any order. Make no other call while one is begun
+    /// and not finished: its wait would take the outcome and drop it.
     pub fn finish(&mut self) -> Result<Finished, Error> {
         self.next().map(Finished)
     }
@@ -216,7 +215,7 @@ impl<P: Provider> NfsClient<P> {
         })
     }
 
-    /// The results of a READ that was begun; `room` is as long as what was asked for.
+    /// The results of a READ that was begun; `room` has the requested length.
     pub fn finish_read(
         &mut self,
         finished: Finished,
@@ -426,8 +425,7 @@ fn place(dir: FileHandle, name: &[u8]) -> DirOpArgs<'_> {
     DirOpArgs { dir, name: Name(name) }
 }
 
-/// An item as the message has it, and as the engine gets it. An empty one has nothing to put in a
-/// chunk.
+/// An item in its form for the message, and for the engine. An empty one has no octets for a chunk.
 fn split(octets: &[u8]) -> (Bulk<'_>, Option<&[u8]>) {
     match u32::try_from(octets.len()) {
         Ok(len) if len > 0 => (Bulk::Apart(len), Some(octets)),

@@ -1,15 +1,15 @@
-//! Patience with a server that asks for more time (RFC 1813 §2.6, NFS3ERR_JUKEBOX; RFC 8881
-//! §15.1.1.3, NFS4ERR_DELAY and NFS4ERR_GRACE).
+//! Retries after a request for more time (RFC 1813 §2.6, NFS3ERR_JUKEBOX; RFC 8881 §15.1.1.3,
+//! NFS4ERR_DELAY and NFS4ERR_GRACE).
 
 use crate::NfsClient;
 use stag_rpc::{Provider, Time};
 use std::{fmt, time::Duration};
 
-/// The first pause, which doubles while nothing but such answers comes, and the longest one.
+/// The first pause, which doubles while only such answers come, and the longest one.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Time for which a server may give nothing else: a server that has started again makes clients
-/// wait for as long as a lease, which is mostly 90 s.
+/// Time for which a server may give only such answers: a restarted server makes clients wait for as
+/// long as a lease, which is mostly 90 s.
 const LONGEST: Duration = Duration::from_secs(180);
 /// Time after which a wait is reported.
 const QUIET: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ impl fmt::Debug for Patience {
 }
 
 impl Patience {
-    /// The next pause; none when the server had enough of them.
+    /// The next pause; none when the server has used up its time.
     fn next_pause(&mut self, now: Time) -> Option<Duration> {
         let Some(since) = self.since else {
             (self.since, self.pause, self.is_told) = (Some(now), PAUSE, false);
@@ -61,7 +61,7 @@ impl<P: Provider> NfsClient<P> {
         self.patience.since = None;
     }
 
-    /// Gives the server more time. False, at once, when it had enough of it.
+    /// Gives the server more time. Returns false, at once, when it has used up its time.
     pub(crate) fn waits(&mut self) -> bool {
         let now = self.now();
         let pause = self.patience.next_pause(now);

@@ -12,10 +12,10 @@ use std::{
 /// The pause before the second attempt to connect, which doubles, and the longest one.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Losses without a reply between them, after which a server is given up.
+/// Losses without a reply between them, after which there are no more attempts.
 const LOSSES_MAX: u32 = 20;
 
-/// The server to connect to again, and how that went so far.
+/// The server to connect to again, and the losses so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reconnect {
     at: Option<SocketAddr>,
@@ -72,7 +72,7 @@ impl<P: Provider> NfsClient<P> {
             return false;
         }
         let (began, limit) = (Instant::now(), self.raw().timeout());
-        // A server that takes connections and ends them is not asked without pause.
+        // A server that accepts connections and ends them is not asked without a pause.
         let mut pause = PAUSE * self.reconnect.unanswered;
         loop {
             thread::sleep(pause.min(PAUSE_MAX));

@@ -15,7 +15,7 @@ use std::{
     fmt, io,
 };
 
-/// Times that a server may lose data in one transfer before it is given up.
+/// Data losses of a server in one transfer, after which the transfer fails.
 const LOSSES_MAX: u32 = 100;
 
 /// Amount of data moved at a time.
@@ -23,13 +23,12 @@ const LOSSES_MAX: u32 = 100;
 pub struct TransferFlow {
     /// Calls outstanding.
     pub depth: usize,
-    /// Octets of one call: at most what the server takes and what the engine moves.
+    /// Octets of one call: at most the limits of the server and the engine.
     pub piece: u32,
 }
 
 impl TransferFlow {
-    /// `depth` calls of at most `most` octets each, as far as [`stag_rpc::ITEM_MAX`]
-    /// allows it.
+    /// `depth` calls of at most `most` octets each, limited by [`stag_rpc::ITEM_MAX`].
     pub fn new(depth: usize, most: u32) -> Self {
         let item_max = u32::try_from(stag_rpc::ITEM_MAX).unwrap_or(u32::MAX);
         Self { depth: depth.max(1), piece: most.clamp(1, item_max) }
@@ -39,7 +38,7 @@ impl TransferFlow {
 /// Reason for which a transfer ended early.
 #[derive(Debug)]
 pub struct TransferFailure {
-    /// Description of the attempted step: the procedure, how much and where.
+    /// Description of the attempted step: the procedure, length and offset.
     pub step: String,
     /// Cause of the failure.
     pub why: TransferFault,
@@ -52,7 +51,7 @@ pub enum TransferFault {
     Call(Error),
     /// Ours: where the octets come from or go to.
     Local(io::Error),
-    /// The server loses what it was given, again and again.
+    /// The server keeps losing written data.
     Unsettled,
 }
 
@@ -91,8 +90,8 @@ pub struct TransferTotals {
     pub replayed: u64,
 }
 
-/// Gives the octets that begin at an offset; asked for them in order, and then again for what has
-/// to be written again.
+/// Returns the octets that begin at an offset. Called in order, and again for octets that have to
+/// be written again.
 pub type FileSource<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
 /// Takes the octets of a file, in order.
 pub type FileSink<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
@@ -115,14 +114,14 @@ pub struct SizedFile {
     pub len: u64,
 }
 
-/// Writes a file, and knows what of it is not yet on stable storage.
+/// Writes a file, and tracks the ranges that are not yet on stable storage.
 #[derive(Debug)]
 pub struct FileWriter {
     file: FileHandle,
     flow: TransferFlow,
     to_write: VecDeque<FileRange>,
     outstanding: HashMap<CallTicket, FileRange>,
-    /// Written UNSTABLE, each under the verifier that its WRITE was answered with.
+    /// Written UNSTABLE, each with the verifier that its WRITE was answered with.
     uncommitted: Vec<(FileRange, Verifier)>,
     verifier: Option<Verifier>,
     /// Times that it changed.
@@ -222,7 +221,7 @@ impl FileWriter {
         Ok(!self.outstanding.is_empty())
     }
 
-    /// Waits for one WRITE. Gives the octets that it wrote.
+    /// Waits for one WRITE. Returns the number of octets that it wrote.
     fn finish<P: Provider>(&mut self, client: &mut NfsClient<P>) -> Result<u64, TransferFailure> {
         let finished = client.finish().map_err(|error| TransferFailure::call("WRITE", error))?;
         let Some(range) = self.outstanding.remove(&finished.ticket()) else { return Ok(0) };
@@ -271,7 +270,7 @@ impl FileWriter {
         Ok(())
     }
 
-    /// The server answered with `verifier`: what it had under another one may be lost, and is to be
+    /// Handles an answer with `verifier`: data under another verifier may be lost, and has to be
     /// written again.
     fn settle(&mut self, verifier: Verifier) -> Result<(), TransferFailure> {
         if self.verifier.replace(verifier).is_none_or(|known| known == verifier) {
@@ -296,7 +295,7 @@ impl FileWriter {
     }
 }
 
-/// Writes `file` from its beginning on, by the octets of `source`, and has them committed.
+/// Writes `file` from its beginning on, with the octets of `source`, and has them committed.
 ///
 /// # Errors
 /// [`TransferFailure`] names the step.

@@ -1,5 +1,5 @@
-//! Transfers against a server that is as difficult as RFC 1813 lets it be: it takes and gives less
-//! than it is asked for, answers in another order, and loses at any moment what is not committed.
+//! Transfers against a server that is as difficult as RFC 1813 allows: it takes and returns less
+//! than requested, answers in another order, and loses uncommitted data at any moment.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_client::{
@@ -40,7 +40,7 @@ struct File {
     stable: Vec<u8>,
     /// Number of times that the server lost uncommitted data; also its verifier.
     lives: u64,
-    /// Calls so far, and those before which everything unstable is lost.
+    /// Calls so far, and the calls before which all unstable data is lost.
     calls: u64,
     lost_at: Vec<u64>,
     /// Octets that one WRITE takes or one READ gives at most.
@@ -58,7 +58,7 @@ impl File {
         self.lives.to_be_bytes()
     }
 
-    /// One more call comes. Its refusal, if it is one that is refused.
+    /// Counts one more call. Returns its status if it is to be refused.
     fn count(&mut self) -> Option<Status> {
         self.calls += 1;
         if self.lost_at.contains(&self.calls) {
@@ -88,7 +88,7 @@ impl File {
     }
 }
 
-/// Serves it. Answers of one pass leave in reverse order.
+/// Serves the file. Answers of one pass leave in reverse order.
 #[derive(Debug)]
 struct Difficult {
     file: Rc<RefCell<File>>,
@@ -222,8 +222,8 @@ fn put(
 fn what_a_server_loses_before_any_of_its_calls_is_written_again() {
     let len = 9_500;
     for depth in [1, 4] {
-        // Ten WRITEs and a COMMIT, of which each may find that the server forgot; and what follows
-        // from that.
+        // Ten WRITEs and a COMMIT, each of which may find that the server lost data; and the calls
+        // that follow from that.
         for lost_at in 1..=12 {
             let (mut client, file) =
                 client(File { lost_at: vec![lost_at], most: 9_999, ..File::default() });

@@ -15,7 +15,7 @@ use stag_protocol::{
     xdr::{Codec as _, Reader},
 };
 
-/// Number of the user and the group that stand for those without a number.
+/// Number of the user and the group that stand for names without a number.
 const NOBODY: u32 = 65_534;
 
 /// The error of a status.
@@ -93,7 +93,7 @@ pub(super) fn reply<'a>(
     reply: CompoundReply<'a>,
 ) -> Result<Reply<'a>, Error> {
     let found = match found(reply) {
-        // RFC 8881 §18.25: what a name stands for was compared with a directory.
+        // RFC 8881 §18.25: the type of the object was compared with a directory.
         Err(Error::Nfs(Status::NotSync)) if procedure == Procedure::RmDir => {
             return Err(Error::Nfs(Status::NotDir));
         }
@@ -169,7 +169,7 @@ fn space(values: &AttributeValues<'_>) -> FsStat {
     }
 }
 
-/// A server that does not say how much it moves at a time moves 64 KiB.
+/// A server that does not state its transfer sizes gets 64 KiB.
 fn limits(values: &AttributeValues<'_>) -> FsInfo {
     let of = |max: Option<u64>| max.map_or(65_536, |max| u32::try_from(max).unwrap_or(u32::MAX));
     let (read, write) = (of(values.max_read), of(values.max_write));
@@ -205,7 +205,7 @@ fn names(values: &AttributeValues<'_>) -> PathConf {
     }
 }
 
-/// Attributes of an object, if they are all there that it cannot be without.
+/// Attributes of an object, if all mandatory ones are there.
 pub(super) fn attributes(values: &AttributeValues<'_>) -> Option<Attributes> {
     let DeviceNumber4 { major, minor } =
         values.raw_dev.unwrap_or(DeviceNumber4 { major: 0, minor: 0 });

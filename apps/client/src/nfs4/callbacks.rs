@@ -54,7 +54,7 @@ struct BackChannel {
     minor: u32,
     /// Sequence ID of the latest request.
     sequence: u32,
-    /// The results of that, which a retry gets again (RFC 8881 §2.10.6.1).
+    /// The results of that, returned again to a retry (RFC 8881 §2.10.6.1).
     kept: Vec<u8>,
     /// Delegations that were recalled, until they are taken.
     recalled: VecDeque<Stateid>,
@@ -65,7 +65,7 @@ struct BackChannel {
 }
 
 impl BackChannel {
-    /// Judges a CB_SEQUENCE (RFC 8881 §20.9.3). `Ok(false)` is a retry.
+    /// Checks a CB_SEQUENCE (RFC 8881 §20.9.3). `Ok(false)` is a retry.
     fn judge(&self, args: &CbSequenceArgs<'_>) -> Result<bool, Status4> {
         if args.slot > 0 || args.highest_slot > 0 {
             return Err(if args.slot > 0 { Status4::BadSlot } else { Status4::BadHighSlot });
@@ -100,7 +100,7 @@ impl BackChannel {
                 let told = held.ok_or(Status4::BadHandle);
                 CallbackAnswer::GetAttr(told.map(|held| attributes(held, args.attributes, octets)))
             }
-            // There is one slot, and nothing that could be given back by choice.
+            // There is one slot, and nothing to return by choice.
             CallbackRequest::RecallAny(_) => CallbackAnswer::RecallAny(Ok(())),
             CallbackRequest::RecallSlot(_) => CallbackAnswer::RecallSlot(Ok(())),
             CallbackRequest::NotifyLock(_) => CallbackAnswer::NotifyLock(Ok(())),
@@ -108,7 +108,7 @@ impl BackChannel {
     }
 }
 
-/// Those of change attribute and size that are `asked` for, in rising order.
+/// The requested ones of change attribute and size, in rising order.
 fn attributes<'a>(
     held: HeldAttributes,
     asked: Bitmap,
@@ -268,7 +268,7 @@ impl Programs for CallbackProgram {
 
 impl<P: Provider> NfsClient<P> {
     /// Makes one more client and its session, as [`other_client`](Self::other_client) does, with a
-    /// back channel if the server takes one: so that it may have delegations.
+    /// back channel if the server accepts one, so that it may have delegations.
     ///
     /// # Errors
     /// [`Error`] says which call failed.
@@ -284,7 +284,7 @@ impl<P: Provider> NfsClient<P> {
         begun.map(|()| OtherClient(other))
     }
 
-    /// The back channel of a session is there: the server may call at once.
+    /// Records the back channel of a session: the server may call at once.
     pub(super) fn note_back_channel(&mut self, session: &Session4) {
         if let Some(back) = &self.back {
             back.borrow_mut().channels.push(BackChannel::new(session));
@@ -312,7 +312,7 @@ impl<P: Provider> NfsClient<P> {
         self.with_channel(client, |channel| channel.recalled.pop_front()).flatten()
     }
 
-    /// Has a client answer CB_GETATTR by these from now on; with none, by NFS4ERR_BADHANDLE.
+    /// Makes a client answer CB_GETATTR with these from now on; with none, by NFS4ERR_BADHANDLE.
     pub fn hold(&mut self, client: &OtherClient, held: Option<HeldAttributes>) {
         self.with_channel(client, |channel| channel.held = held);
     }
@@ -328,8 +328,8 @@ impl<P: Provider> NfsClient<P> {
     }
 
     /// Runs operations in the session of another client, as [`compound`](Self::compound) does, and
-    /// calls `on_callback` whenever the server has called meanwhile: what it waits for may be a
-    /// call of ours.
+    /// calls `on_callback` whenever the server has called meanwhile: the server may be waiting for
+    /// a call of ours.
     ///
     /// # Errors
     /// As [`compound`](Self::compound), and those of `on_callback`.

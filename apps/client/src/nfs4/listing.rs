@@ -1,4 +1,4 @@
-//! READDIR (RFC 8881 §18.23), with the attributes that version 3 knows.
+//! READDIR (RFC 8881 §18.23), with the attributes of version 3.
 
 use super::{
     answers,

@@ -34,28 +34,28 @@ impl<P: Provider> NfsClient<P> {
     /// Calls by minor version `minor` of version 4 from now on: makes a client and a session.
     ///
     /// # Errors
-    /// [`Error`] says which call failed; version 3 is called as before then.
+    /// [`Error`] says which call failed; calls are then made by version 3 as before.
     pub fn begin_version4(&mut self, minor: u32) -> Result<(), Error> {
         self.four = None;
         self.begin_session4(minor, session::owner(), false)
     }
 
-    /// Makes a session for the client of this name; with a back channel if it `is_called`.
+    /// Makes a session for the client of this name; with a back channel if `is_called`.
     fn begin_session4(&mut self, minor: u32, owner: Vec<u8>, is_called: bool) -> Result<(), Error> {
         let session = self.make_session4(minor, owner, session::FIRST, is_called)?;
         self.four = Some(session);
         let done = self.run4(&[Request::ReclaimComplete(false)], |_| Ok(()));
         match (&done, &mut self.four) {
             (Ok(()), Some(session)) => session.has_served = false,
-            // The server is asked nothing more where nothing more can succeed.
+            // After a fatal error no call can succeed: the session is then just dropped.
             (Err(error), Some(_)) if !error.is_fatal() => self.end_version4(),
             _ => self.four = None,
         }
         done
     }
 
-    /// Makes a session for this incarnation of the client of this name. State of earlier
-    /// incarnations ends with that (RFC 8881 §18.35.4).
+    /// Makes a session for this incarnation of the client of this name. That ends the state of
+    /// earlier incarnations (RFC 8881 §18.35.4).
     fn make_session4(
         &mut self,
         minor: u32,
@@ -101,7 +101,7 @@ impl<P: Provider> NfsClient<P> {
         if !session.is_lost {
             return true;
         }
-        // A server that makes sessions and does not know them is not asked for ever.
+        // Retries end for a server that makes sessions and then does not know them.
         if !session.has_served {
             return false;
         }

@@ -13,7 +13,7 @@ use std::mem;
 pub struct OtherClient(pub(super) Option<Session4>);
 
 impl OtherClient {
-    /// Returns true if the server may call it: its session has a back channel.
+    /// Returns true if its session has a back channel for calls of the server.
     pub fn is_called(&self) -> bool {
         self.0.as_ref().is_some_and(|session| session.is_called)
     }
@@ -56,8 +56,8 @@ impl<P: Provider> NfsClient<P> {
         self.end_session(&client.0.ok_or(NO_SESSION)?)
     }
 
-    /// Ends a client whatever it has open. A server does not destroy a client that has state
-    /// (RFC 8881 §18.50.3); the next incarnation of it ends that, and has none.
+    /// Ends a client in spite of its state. A server does not destroy a client that has state (RFC
+    /// 8881 §18.50.3); the next incarnation of the client ends that state, and has none.
     ///
     /// # Errors
     /// [`Error`] says which call failed: the lease ends the client then.

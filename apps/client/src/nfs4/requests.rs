@@ -77,7 +77,7 @@ pub(super) fn results_len_max(call: &v3::Call<'_>) -> (usize, usize) {
 fn write(emit: impl FnOnce(&mut Writer<'_>) -> Result<(), stag_protocol::xdr::NoRoom>) -> Vec<u8> {
     let mut octets = vec![0; OPERATIONS_MAX];
     let mut writer = Writer::new(&mut octets);
-    // What does not fit is no request of ours: it comes out empty, and the server refuses it.
+    // We make no requests that do not fit; such a one is sent empty, and the server refuses it.
     let len = emit(&mut writer).map_or(0, |()| writer.len());
     octets.truncate(len);
     octets
@@ -110,7 +110,7 @@ pub(super) fn in_session(
     arguments
 }
 
-/// The operations that do what a call of version 3 does: how many, and as octets.
+/// The operations for a call of version 3: their number, and as octets.
 pub(super) fn operations(call: &v3::Call<'_>) -> Result<(usize, Vec<u8>), Error> {
     let mut values = Vec::new();
     let requests = requests(call, &mut values)?;
@@ -255,7 +255,7 @@ fn special(what: &NodeKind) -> Option<(CreateKind<'static>, &SetAttributes)> {
     })
 }
 
-/// REMOVE of version 4 removes directories as well as files: what the name stands for is compared
+/// REMOVE of version 4 removes directories as well as files, so the object's type is compared
 /// first, in the same compound.
 fn removal<'a>(object: &'a v3::DirOpArgs<'a>, is_directory: bool) -> Vec<Request<'a>> {
     const DIRECTORY: &[u8] = &(FileKind4::Directory as u32).to_be_bytes();

@@ -7,12 +7,12 @@ use stag_protocol::nfs::v4::{
 use stag_rpc::Token;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Requests at a time: as many as the session is asked for.
+/// Requests at a time, as requested for the session.
 pub(super) const REQUESTS_MAX: u32 = 64;
-/// Octets of the longest request and reply: the largest READ or WRITE and what stands around it.
+/// Octets of the longest request and reply: the largest READ or WRITE and the rest of its message.
 pub(super) const MESSAGE_MAX: u32 = (1 << 20) + 8_192;
 
-/// The first incarnation of a client, and one that follows it.
+/// The first incarnation of a client, and a later one.
 pub(super) const FIRST: Verifier4 = [0; 8];
 pub(super) const NEXT: Verifier4 = [1; 8];
 
@@ -28,7 +28,7 @@ pub(crate) struct Session4 {
     /// The client's name.
     pub(super) owner: Vec<u8>,
     slots: Vec<ClientSlot>,
-    /// The server has said that it does not know the session (any more).
+    /// The server has reported that it does not know the session (any more).
     pub(super) is_lost: bool,
     /// It has carried out a call in it.
     pub(super) has_served: bool,
@@ -96,14 +96,14 @@ impl Session4 {
     }
 }
 
-/// A name that no other client has: of this process, at this time.
+/// A unique name: of this process, at this time.
 pub(super) fn owner() -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("stag {} {}", std::process::id(), now.as_nanos()).into_bytes()
 }
 
-/// Arguments of EXCHANGE_ID (RFC 8881 §18.35): of a client that wants no pNFS and no protection of
-/// its state. `owner` is its name, of up to 1,024 octets, which no other client has.
+/// Arguments of EXCHANGE_ID (RFC 8881 §18.35), for a client without pNFS and without protection of
+/// its state. `owner` is its unique name, of up to 1,024 octets.
 pub fn exchange_id(owner: &[u8]) -> ExchangeIdArgs<'_> {
     ExchangeIdArgs {
         client: ClientOwner { verifier: FIRST, owner: Text(owner) },

@@ -6,18 +6,17 @@ use stag_protocol::nfs::v3::Status;
 use stag_rpc::Provider;
 use std::collections::{BTreeMap, HashMap};
 
-/// READs that are in progress, and what came before its turn.
+/// Outstanding READs, and pieces that arrived out of order.
 struct IncomingReads {
     outstanding: HashMap<CallTicket, FileRange>,
-    /// Pieces whose predecessors are still on their way, by offset: at most as many as may be
+    /// Pieces whose predecessors are still outstanding, by offset: at most as many as may be
     /// outstanding.
     early: BTreeMap<u64, Vec<u8>>,
-    /// Remainders of READs that gave less than was asked for, by offset. The first is asked for
-    /// first, because the pieces that wait for it take the places of further READs.
+    /// Remainders of short READs, by offset. The first is requested first, because the pieces that
+    /// wait for it take the places of further READs.
     missing: BTreeMap<u64, u64>,
     spare: Vec<Vec<u8>>,
-    /// Offset of the next READ, number of octets that the sink has, and end of the file as far as
-    /// it is known.
+    /// Offset of the next READ, number of octets that the sink has, and the known end of the file.
     next: u64,
     delivered: u64,
     end: Option<u64>,
@@ -38,7 +37,7 @@ pub fn get<P: Provider>(
     get_rest(client, FileRest { file, from: 0 }, flow, sink, progress)
 }
 
-/// The end of a file, whose beginning is there already.
+/// The end of a file whose beginning is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileRest {
     /// The file.
