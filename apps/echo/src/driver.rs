@@ -167,8 +167,8 @@ pub struct Driver {
     free: Vec<u32>,
     /// Places whose next LAP goes out when this pass ends.
     due: Vec<u32>,
-    /// LAPs whose reply was read in this pass. Its time is that of its begin: too early for them,
-    /// so they wait for the next one.
+    /// LAPs whose reply was read in this pass. The pass' time is that of its start, too early for
+    /// them, so they wait for the next one.
     fresh: Vec<(u32, Told)>,
     ripe: Vec<(u32, Told)>,
 }
@@ -245,7 +245,7 @@ impl Driver {
         if is_same { Ok(goes_on) } else { Err(Driven::Corrupt) }
     }
 
-    /// Goes on at a place, or ends it, and its DRIVE with the last one.
+    /// Continues at a place, or ends it, and its DRIVE with the last one.
     fn conclude(&mut self, cx: &mut Cx<'_>, number: u32, told: Told) {
         let Some(place) = self.places.get_mut(number as usize).and_then(Option::as_mut) else {
             return;
@@ -256,7 +256,7 @@ impl Driver {
             Ok(true) if open.end == Driven::Stopped => {
                 let took = u64::try_from(cx.now().since(place.sent).as_nanos()).unwrap_or(u64::MAX);
                 place.lap.took = took.max(1);
-                // Octets that an earlier LAP left somewhere differ from those of this one.
+                // Octets of an earlier LAP that remain somewhere differ from those of this one.
                 place.lap.at = (place.lap.at + 8) % PLACES as u32;
                 return self.due.push(number);
             }
@@ -288,7 +288,8 @@ impl Driver {
     }
 }
 
-/// Answers a DRIVE. Without memory for that the connection ends: the call must not stay open.
+/// Answers a DRIVE. Without memory for that the connection ends, so that the call does not stay
+/// open.
 fn say(cx: &mut Cx<'_>, peer: PeerId, call: CallId, header: ReplyHeader<'_>, end: Driven) {
     match reply(cx, header, |writer| writer.u32(end.number())) {
         Some(message) => cx.answer(call, Answer { message, item: None }),

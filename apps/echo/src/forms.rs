@@ -24,7 +24,7 @@ const LONGER: usize = 4_097;
 /// Payload beyond the first 64 KiB, not a multiple of four.
 const LARGE: usize = 70_001;
 
-/// A call of the echo program, and the forms of its messages.
+/// A call of the echo program, and the expected forms of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormCall {
     /// The messages, for people.
@@ -137,7 +137,7 @@ impl fmt::Display for FormCall {
     }
 }
 
-/// Reason why a call in some form was not as it should be.
+/// Reason for which a call in some form failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormFault {
     /// There is no reply.
@@ -213,7 +213,7 @@ impl FormCaller {
 
     /// Calls a peer. The end is [taken](Self::take) later.
     pub fn call(&mut self, cx: &mut Cx<'_>, peer: PeerId, form: FormCall) {
-        // Octets that an earlier call left somewhere differ from those of this one.
+        // Octets of an earlier call that remain somewhere differ from those of this one.
         self.place = (self.place + 8) % PLACES as u32;
         self.asked = Some(form);
         self.end = None;
@@ -286,8 +286,8 @@ pub struct FormEnd {
 }
 
 /// Calls `peer` in all [`FORMS`], one after the other. `turn` makes passes of the shard, and of its
-/// peer if that has no thread of its own; time has to go on in it, because a call ends by its
-/// deadline if by nothing else.
+/// peer if that has no thread of its own. Time has to advance in it, because a lost call ends only
+/// by its deadline.
 pub fn call_all<P: Provider, A: App + AsMut<FormCaller>>(
     client: &mut Shard<P, A>,
     peer: PeerId,
@@ -318,7 +318,7 @@ pub fn call_all<P: Provider, A: App + AsMut<FormCaller>>(
     ends
 }
 
-/// The form of the one message between two counts; none if there was none, or several.
+/// The form of the only message between two counts; none if there was none, or several.
 fn taken(before: Forms, after: Forms) -> Option<Form> {
     let more = [
         (after.short - before.short, Form::Short),

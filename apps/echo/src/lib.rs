@@ -40,24 +40,24 @@ pub const NULL: u32 = 0;
 /// Takes `opaque<>` and returns it. Argument and result are DDP-eligible.
 pub const ECHO: u32 = 1;
 /// Takes a [`stream`]'s place, or [`UNCHECKED`], and `opaque<>`, which is DDP-eligible; returns
-/// whether that is what the stream has there. With large octets the responder pulls them.
+/// true if the stream has these octets there. The responder pulls long ones.
 pub const PULL: u32 = 3;
-/// Takes a [`stream`]'s place and a length; returns what the stream has there, `opaque<>`,
-/// DDP-eligible. With many octets the responder pushes them.
+/// Takes a [`stream`]'s place and a length; returns the stream's octets there, `opaque<>`,
+/// DDP-eligible. The responder pushes long ones.
 pub const PUSH: u32 = 4;
-/// Takes a number by which the caller wants to be known, and says that it takes calls itself.
-/// Served by [`Twin`] alone.
+/// Takes a number that identifies the caller, and says that the caller accepts calls itself. Served
+/// by [`Twin`] alone.
 pub const REGISTER: u32 = 2;
-/// Takes a [`driver::Drive`]; makes the calls in the reverse direction that it asks for, and
-/// returns how they ended ([`driver::Driven`]). Served by [`Driver`] alone.
+/// Takes a [`driver::Drive`]; makes the requested calls in the reverse direction, and returns how
+/// they ended ([`driver::Driven`]). Served by [`Driver`] alone.
 pub const DRIVE: u32 = 5;
 /// Called by a [`Driver`]: takes a [`driver::Lap`] and `opaque<>`; returns whether to go on and the
 /// same `opaque<>`, which are DDP-eligible.
 pub const LAP: u32 = 6;
 /// Octets of the longest echo.
 pub const ECHO_MAX: usize = 1 << 20;
-/// Places at which octets of the [`stream`] may begin: octets that an earlier call left somewhere
-/// differ from those of this one.
+/// Places at which octets of the [`stream`] may begin: octets of an earlier call that remain
+/// somewhere differ from those of this one.
 pub const PLACES: usize = 4_096;
 /// A place that says: do not compare.
 pub const UNCHECKED: u32 = u32::MAX;
@@ -72,17 +72,17 @@ pub fn stream() -> &'static [u8] {
     &STREAM
 }
 
-/// `len` octets of the [`stream`] at `place`; none when it does not have as many.
+/// `len` octets of the [`stream`] at `place`; none past its end.
 pub fn part(place: u32, len: usize) -> Option<&'static [u8]> {
     let place = usize::try_from(place).ok()?;
     stream().get(place..place.checked_add(len)?)
 }
 
-/// The service. It counts the calls it answered, and says how long they took ([`service`]).
+/// The service. It counts the calls it answered, and reports their duration ([`service`]).
 #[derive(Debug, Default)]
 pub struct Echo {
     calls: u64,
-    /// The stream in memory that the fabric knows, from the first PUSH on.
+    /// The stream in registered memory, from the first PUSH on.
     stream: Option<Extent>,
 }
 
@@ -380,7 +380,7 @@ impl App for Caller {
         if ReplyHeader::parse_success(&mut Reader::new(reply)).is_none() {
             return self.on_any_reply(outcome);
         }
-        // Nothing of it needs a drop, and to look for that is a call.
+        // None of it needs a drop, and finding that out would be a call.
         std::mem::forget(outcome);
         self.done.push_back(Done { token, echo: Ok(None) });
     }

@@ -31,8 +31,8 @@ impl Twin {
         &mut self.caller
     }
 
-    /// Peer to call for this number: the same one for as long as the shard knows the client,
-    /// whatever connection it has.
+    /// Peer to call for this number: the same one for as long as the shard knows the client, on any
+    /// of its connections.
     pub fn client(&self, name: u32) -> Option<PeerId> {
         self.clients.iter().find(|(known, _)| *known == name).map(|(_, peer)| *peer)
     }
@@ -44,8 +44,8 @@ impl Twin {
 
     fn register(&mut self, cx: &mut Cx<'_>, call: &Call<'_>, name: u32) {
         let peer = cx.adopt(call.peer, ClientName(name.into()));
-        // A peer has one number, and who is gone has none: no client makes this list longer than
-        // the shard's table of peers.
+        // A peer has one number, and a peer that is gone has none: no client makes this list longer
+        // than the shard's table of peers.
         self.clients
             .retain(|(known, of)| *known != name && *of != peer && cx.whereabouts(*of).is_some());
         self.clients.push((name, peer));

@@ -17,8 +17,7 @@ const NAME: u32 = 9;
 /// Calls in each direction.
 const CALLS: u64 = 24;
 
-/// In the reverse direction of version 1, and where it may come to that, nothing is called but what
-/// goes inline.
+/// In the reverse direction of version 1, and where version 1 is possible, all calls fit inline.
 const INLINE: &[usize] = &[0, 1, 3, 100, 900, 1_500, 3_900];
 const ALL: &[usize] = &[0, 1, 3, 900, 1_500, 3_990, 9_000, 60_000];
 const DIRECTED: Version2 = Version2::Directed;
@@ -246,7 +245,7 @@ fn run(seed: u64) -> ([Seen; 2], [Stats; 2]) {
     (ends.map(|end| end.seen), stats)
 }
 
-/// Totals over all seeds; they reveal a run in which nothing happens.
+/// Totals over all seeds; they reveal a run without events.
 #[derive(Debug, Default)]
 struct Total {
     seen: Seen,

@@ -98,7 +98,7 @@ impl App for Recalls {
     }
 }
 
-/// ECHO of `len` octets with all the time in the world: a test of waiting, not of deadlines.
+/// ECHO of `len` octets without a time limit: a test of waiting, not of deadlines.
 fn call(cx: &mut Cx<'_>, peer: PeerId, token: Token, len: usize) {
     let header = CallHeader {
         xid: Xid(0),

@@ -33,7 +33,7 @@ impl Pair {
         Self { fabric, server, client, port, now: Time(0) }
     }
 
-    /// Both ends until nothing is left to do at this time; then time jumps to the next event.
+    /// Runs both ends until nothing is left to do at this time; then time jumps to the next event.
     fn step(&mut self) -> bool {
         let worked = self.server.pass(self.now) | self.client.pass(self.now);
         if worked {
@@ -166,7 +166,7 @@ fn run_seed(seed: u64) -> Seen {
     }
     pair.settle();
     collect(&mut pair, &mut outstanding, &mut seen, seed);
-    // What still waits does so for a reply that got lost with its connection: the deadline ends it.
+    // Calls still wait if their reply was lost with its connection: the deadline ends them.
     assert!(
         outstanding.is_empty(),
         "seed {seed}: {} calls have no outcome\n{}",
@@ -325,7 +325,7 @@ fn over_1000_seeds_every_call_ends_once_and_everything_comes_back() {
         total.echoed += seen.echoed;
         total.failed += seen.failed;
     }
-    // A fabric on which nothing fails, or nothing works, would show nothing.
+    // A fabric on which nothing fails, or nothing works, would prove nothing.
     assert!(total.echoed > 5_000 && total.failed > 500, "{total:?}");
     println!("{total:?}");
 }

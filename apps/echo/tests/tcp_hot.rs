@@ -1,5 +1,5 @@
-//! A TCP connection that is busy alone: the system calls of its calls, and what it may not do to
-//! others. Time is a number that the test moves; figures are counts of system calls.
+//! A TCP connection that alone is busy: the system calls of its calls, and its limits in favour of
+//! others. Time is a number that the test sets; figures are counts of system calls.
 
 use stag_echo::{Caller, Echo, NULL, PROGRAM, VERSION};
 use stag_engine::{Config, PeerId, Shard, Token, stats::StreamStats};
@@ -25,8 +25,8 @@ const ROUND: u64 = 5;
 struct Server {
     shard: Shard<Sim, Echo>,
     now: Time,
-    /// Time from one pass to the next. Short where silence would end what is tested: octets may
-    /// need many passes to arrive.
+    /// Time from one pass to the next. Short where silence would end the tested connection: octets
+    /// may need many passes to arrive.
     step: Duration,
     at: SocketAddr,
 }
@@ -51,7 +51,7 @@ impl Server {
         self.shard.pass(self.now);
     }
 
-    /// Makes calls until epoll does not watch the connection for octets any more.
+    /// Makes calls until epoll no longer watches the connection for octets.
     fn heat(&mut self, socket: &mut TcpStream) {
         let (before, until) = (self.stats().watches, Instant::now() + Duration::from_secs(60));
         self.step = Duration::from_micros(1);
@@ -67,7 +67,7 @@ impl Server {
         self.shard.snapshot().engine.stream
     }
 
-    /// Sends a NULL call and makes passes until its reply is here; returns how many.
+    /// Sends a NULL call and makes passes until its reply arrives; returns their number.
     fn call(&mut self, socket: &mut TcpStream) -> u64 {
         socket.write_all(&null()).unwrap();
         let (mut passes, mut came) = (0, 0);
@@ -185,7 +185,7 @@ fn a_hot_caller_starves_nobody() {
         assert!(Instant::now() < until, "whoever connects is taken");
         feed(&mut server, &mut hot);
     }
-    // Every fifth pass looks at all, however much the hot one brings.
+    // Every fifth pass polls all, even if the hot one keeps sending.
     for _ in 0..20 {
         let before = server.stats().looks;
         (0..ROUND).for_each(|_| feed(&mut server, &mut hot));
@@ -204,7 +204,7 @@ fn a_hot_caller_starves_nobody() {
 fn a_hot_caller_that_falls_silent_is_let_go_and_costs_nothing() {
     let (mut server, mut socket) = hot();
     server.now = server.now + Duration::from_millis(1);
-    // The look that finds nothing for so long is the last of a hot connection.
+    // After this long without octets a connection is no longer hot.
     server.step = Duration::ZERO;
     (0..=ROUND).for_each(|_| server.pass());
     let before = server.stats();
