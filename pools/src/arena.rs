@@ -202,8 +202,7 @@ impl Arena {
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         let keep_content = [libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE, libc::MADV_DONTFORK];
         assert!(keep_content.contains(&advice), "other advices may drop what is written");
-        // SAFETY: the range is the mapping of `self`, and the advice is one of those that change no
-        // content.
+        // SAFETY: the range is the mapping of `self`, and the advice is one that changes no content.
         let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -228,8 +227,7 @@ impl Arena {
     /// The address of octet `offset`; the caller keeps `offset <= len`.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.len, "slots lie inside their arena");
-        // SAFETY: `offset <= len` was just checked, so the result lies in the mapping or at its
-        // end.
+        // SAFETY: `offset <= len` was just checked, so the result is in the mapping or at its end.
         unsafe { self.base.add(offset) }
     }
 }
@@ -263,7 +261,7 @@ fn memory_file(len: usize, pages: libc::c_uint) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was made above, is open, and nobody else has it.
+    // SAFETY: the descriptor was made above, is open, and has no other owner.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(u64::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?)?;
     seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;

@@ -190,7 +190,7 @@ impl Buf {
     /// The first octet of the content.
     #[inline]
     fn content(&self) -> NonNull<u8> {
-        // SAFETY: `start <= capacity`, so the result lies in the slot or at its end.
+        // SAFETY: `start <= capacity`, so the result is in the slot or at its end.
         unsafe { self.address.add(self.start as usize) }
     }
 
@@ -206,7 +206,7 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the content lies in the slot, for `start <= end <= capacity`, whose octets are
+        // SAFETY: the content is in the slot, for `start <= end <= capacity`, whose octets are
         // initialised and there while `self.pool` lives; this `Buf` is the slot's only holder, and
         // the result borrows it, so nothing changes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.content().as_ptr(), self.content_len()) }

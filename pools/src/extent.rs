@@ -93,9 +93,9 @@ impl Deref for Extent {
     #[inline]
     fn deref(&self) -> &[u8] {
         debug_assert!(self.start <= self.end && self.end as usize <= self.capacity());
-        // SAFETY: `start` lies in the slot.
+        // SAFETY: `start` is in the slot.
         let first = unsafe { self.address.add(self.start as usize) };
-        // SAFETY: the octets from `start` to `end` lie in the slot, are initialised and there while
+        // SAFETY: the octets from `start` to `end` are in the slot, initialised and there while
         // `self.pool` lives; only extents hold the slot, and none of them gives out a mutable
         // reference.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), (self.end - self.start) as usize) }

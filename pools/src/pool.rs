@@ -253,8 +253,8 @@ impl Slots {
     #[inline]
     fn address(&self, index: u32) -> NonNull<u8> {
         debug_assert!((index as usize) < self.shares.len(), "the free list names slots that exist");
-        // SAFETY: `cut` laid out as many slots as the free list names, one behind the other from
-        // `first` on and all inside the arena, so the result lies in the arena.
+        // SAFETY: `cut` laid out as many slots as the free list names, one after the other from
+        // `first` on and all inside the arena, so the result is in the arena.
         unsafe { self.first.add(index as usize * self.slot_len) }
     }
 
