@@ -46,6 +46,7 @@ fn thread() -> io::Result<Sender<Job>> {
     let (sender, jobs) = channel::<Job>();
     thread::Builder::new().name("stag-verbs".to_owned()).spawn(move || {
         IS_APART.set(true);
+        leave_the_core();
         for Job { call, done } in jobs {
             // SAFETY: the thread that made the job keeps it until `done` says that it is over.
             let call = AssertUnwindSafe(|| unsafe { (*call)() });
@@ -58,6 +59,14 @@ fn thread() -> io::Result<Sender<Job>> {
     })?;
     // Of two that start one at a time, the second one ends with its channel.
     Ok(THREAD.get_or_init(|| sender).clone())
+}
+
+/// Lets this thread run on every core of the process. It inherits the one core of the shard that
+/// starts it, where it would wait for that shard's polling. Without the right to, it is slower.
+fn leave_the_core() {
+    if let Ok(cores) = sched_getaffinity(Some(getpid())) {
+        let _ = sched_setaffinity(None, &cores);
+    }
 }
 
 /// Starts the thread, if it is not there. Credentials of this thread have to be those that devices
@@ -82,11 +91,7 @@ pub(crate) fn spawn(
 ) -> io::Result<JoinHandle<()>> {
     let begin = move || {
         IS_APART.set(is_apart);
-        // The thread that starts it polls on a core of its own, and the first one of the process
-        // does not. A process that may do neither of these is slower at most.
-        if let Ok(cores) = sched_getaffinity(Some(getpid())) {
-            let _ = sched_setaffinity(None, &cores);
-        }
+        leave_the_core();
         let _ = nice(NICE);
         work();
     };
@@ -151,6 +156,23 @@ fn set_errno(errno: c_int) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::CpuSet;
+
+    #[test]
+    fn a_thread_that_a_pinned_one_starts_leaves_its_core() {
+        let all = sched_getaffinity(Some(getpid())).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core)).unwrap();
+        let pinned = thread::spawn(move || {
+            let mut one = CpuSet::new();
+            one.set(first);
+            sched_setaffinity(None, &one).unwrap();
+            let (sender, cores) = sync_channel(1);
+            let work = move || sender.send(sched_getaffinity(None).unwrap()).unwrap();
+            spawn("stag-test", false, work).unwrap().join().unwrap();
+            cores.recv().unwrap()
+        });
+        assert_eq!(pinned.join().unwrap(), all);
+    }
 
     #[test]
     fn calls_are_made_by_one_thread_and_leave_result_and_error_here() {
