@@ -121,9 +121,22 @@ impl ConnectionManager {
     /// Reports the removal of a device to all identifiers on it.
     pub(super) fn remove(&mut self, device: usize) {
         self.stale.extend(self.contexts.remove(&device));
+        self.tell_all(device, kind::RDMA_CM_EVENT_DEVICE_REMOVAL);
+    }
+
+    /// Moves the address of a bond to its other device. Identifiers are
+    /// notified and of no use from then on.
+    pub(super) fn fail_over(&mut self, device: usize) {
+        self.tell_all(device, kind::RDMA_CM_EVENT_ADDR_CHANGE);
+        let listening = |it: &&mut IdState| it.device == device && it.stage == Stage::Listens;
+        self.ids.values_mut().filter(listening).for_each(|it| it.stage = Stage::Over);
+    }
+
+    /// Reports an event to all identifiers on a device.
+    fn tell_all(&mut self, device: usize, event: u32) {
         let on_it = self.ids.iter().filter(|(_, it)| it.context != 0 && it.device == device);
         let on_it: Vec<_> = on_it.map(|(id, _)| *id).collect();
-        on_it.into_iter().for_each(|id| self.tell(id, kind::RDMA_CM_EVENT_DEVICE_REMOVAL, 0));
+        on_it.into_iter().for_each(|id| self.tell(id, event, 0));
     }
 
     /// Ends a connection, and tells both ends.
@@ -242,7 +255,9 @@ pub(super) fn name_device(id: *mut rdma_cm_id, device: usize) {
 /// The device that has an address.
 pub(super) fn device_at(ip: std::net::IpAddr) -> Option<usize> {
     with(|host| {
-        let here = (0..host.adapters.len()).filter(|device| !host.removed.contains(device));
+        let here = (0..host.adapters.len()).filter(|device| {
+            !host.removed.contains(device) && !host.without_address.contains(device)
+        });
         here.into_iter().find(|device| address(*device) == ip)
     })
 }

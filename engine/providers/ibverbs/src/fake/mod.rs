@@ -63,6 +63,8 @@ pub(crate) struct Host {
     adapters: Vec<Adapter>,
     /// The adapters that were removed.
     removed: HashSet<usize>,
+    /// Those whose address another device has for now.
+    without_address: HashSet<usize>,
     /// The thread that makes its system calls.
     opener: Option<std::thread::ThreadId>,
     objects: Objects,
@@ -79,6 +81,7 @@ pub(crate) fn install(adapters: &[Adapter]) {
     let host = Host {
         adapters,
         removed: HashSet::new(),
+        without_address: HashSet::new(),
         opener: None,
         objects: Objects::default(),
         cm: ConnectionManager::default(),

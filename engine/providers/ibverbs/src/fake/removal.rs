@@ -262,3 +262,41 @@ fn a_port_that_is_down_is_reported_until_it_is_up() {
     pair.settle(20);
     assert_eq!(pair.outages(), []);
 }
+
+#[test]
+fn a_bond_that_fails_over_ends_its_connections_and_is_listened_at_anew() {
+    for (adapter, way) in every_way() {
+        let mut pair = Pair::new([adapter, full(&adapter)], way);
+        pair.call();
+        let before = objects();
+        for _ in 0..3 {
+            let came = pair.server.snapshot().engine.connections.fabric;
+            with(|host| host.cm.fail_over(0));
+            pair.settle(20_000);
+            assert!(pair.server.snapshot().engine.connections.fabric > came, "{way:?}");
+            pair.call();
+            assert_eq!(pair.outages(), [], "{} {way:?}", adapter.name);
+            assert_eq!(objects(), before, "{} {way:?}", adapter.name);
+        }
+    }
+}
+
+#[test]
+fn an_address_that_has_moved_is_reported_until_it_is_back() {
+    let way = every_way().next().unwrap().1;
+    let mut pair = Pair::new([ADAPTERS[0], ADAPTERS[0]], way);
+    with(|host| host.without_address.insert(0));
+    report(0, event::IBV_EVENT_GID_CHANGE);
+    pair.settle(20);
+    let moved = "192.0.2.1 is no address of mlx5_0 at the moment";
+    assert_eq!(pair.outages(), [(0, moved.to_owned())]);
+    // Connections over the device stay.
+    pair.call();
+    with(|host| host.without_address.remove(&0));
+    pair.settle(2_000);
+    assert_eq!(pair.outages(), []);
+    // The caller's device fails over, and it connects again to what listened all the time.
+    with(|host| host.cm.fail_over(1));
+    pair.settle(20_000);
+    pair.call();
+}
