@@ -20,7 +20,7 @@ pub enum ShmAddressError {
     Relative,
     /// The path has more octets than a socket's name may have.
     TooLong,
-    /// Something else than `trust=uid` behind the question mark.
+    /// The text after the question mark is not `trust=uid`.
     Parameter,
 }
 

@@ -13,7 +13,7 @@ use crate::{
 use stag_pools::{Table, table::Key};
 use stag_verbs::{Cause, Event, FabricFault, Qp, Status, Terminate};
 
-/// The peer broke a rule: it is told which, and the connection ends.
+/// Ends the connection because the peer broke a rule, and sends it that rule.
 pub(crate) fn violate(
     conn: &mut ShmConn,
     link: &mut ShmLink,
@@ -162,9 +162,9 @@ impl Shm {
         }
     }
 
-    /// Connections that ended keep their places until their processes confirm it. When those places
-    /// are all that is left, the process that owes most of them loses its link, so that one which
-    /// never confirms keeps nobody out.
+    /// Connections that ended keep their places until their processes confirm it. When no other
+    /// places are left, the process with most of them unconfirmed loses its link, so that a process
+    /// which never confirms locks no other out.
     pub(crate) fn free_places(&mut self) {
         let is_full = self.conns.len() == self.conns.capacity();
         if !is_full || self.shared.taken >= self.shared.config.limits.connections {

@@ -1,4 +1,4 @@
-//! Processes find each other: listening, connecting, and looks at the sockets between them.
+//! Connection set-up between processes: listening, connecting, and polls of their sockets.
 
 use crate::{
     Shm, ShmAddress, close,
@@ -19,7 +19,7 @@ use std::{os::fd::AsFd, time::Duration};
 
 /// Sockets one shard listens at.
 pub(crate) const LISTENERS: usize = 16;
-/// Listeners are told from links by this half of their epoll id.
+/// Listeners are distinguished from links by this half of their epoll id.
 const LISTENER_ID: u64 = (u32::MAX as u64) << 32;
 /// Processes taken in from one listener at one look.
 const ACCEPTS: usize = 16;
@@ -63,7 +63,7 @@ impl Shm {
         if let Err(fault @ (FabricFault::Exhausted | FabricFault::BadAddress)) = reached {
             return Err(fault);
         }
-        // Nobody there is an end of the connection, not of the attempt to connect.
+        // A missing listener ends the connection; it does not fail the call to connect.
         let nowhere = Key::from_bits(u64::MAX);
         let key = reached.unwrap_or(nowhere);
         let peer =

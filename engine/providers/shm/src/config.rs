@@ -18,8 +18,8 @@ pub struct ShmConfig {
     /// Users whose processes may connect; by default our own and root.
     pub allow: Vec<u32>,
     /// Octets of the ring to each process: a power of two, at least 64 KiB and sixteen times a
-    /// receive. What is on its way to a process at one time; the ring's memory is taken when the
-    /// process connects.
+    /// receive. Bounds the data in flight to a process; the ring's memory is taken when the process
+    /// connects.
     pub ring_len: usize,
     /// Processes at a time.
     pub links: usize,
@@ -30,8 +30,8 @@ pub struct ShmConfig {
     pub linger: Duration,
     /// Interval at which the sockets are polled while there is work.
     pub look_interval: Duration,
-    /// Messages that may wait for a receive, of all connections together; one more waits in its
-    /// ring, and what its process says behind it waits, too.
+    /// Messages that may wait for a receive, of all connections together. One more waits in its
+    /// ring, and so do all later records of its process.
     pub parking: usize,
     /// The time before the first poll.
     pub now: Time,

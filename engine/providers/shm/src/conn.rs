@@ -13,7 +13,7 @@ use stag_verbs::{
 };
 use std::collections::VecDeque;
 
-/// Reads that one connection has under way in each direction; work behind one more waits.
+/// Reads that one connection has in flight in each direction; work after one more waits.
 pub(crate) const READS_MAX: usize = 64;
 
 /// State of a connection, named by the event that it awaits.
@@ -135,8 +135,8 @@ impl ShmConn {
         }
     }
 
-    /// Nobody says anything about it any more: its place can be used again when the engine has had
-    /// its last event.
+    /// Marks the connection dead: no further record names it. Its place can be used again when the
+    /// engine has had its last event.
     pub(crate) const fn die(&mut self, shared: &mut ShmShared) {
         self.state = ShmState::Dead;
         shared.dead += 1;

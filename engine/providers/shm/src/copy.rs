@@ -4,8 +4,8 @@
 //! conclusion from what it brings. The promise is about octets: each octet of a copy is one that
 //! stood there at some moment during the copy, and an aligned word comes whole where the processor
 //! loads words whole. Nothing is promised of neighbours. A copy is judged afterwards, where the
-//! other process cannot reach it; whoever has to know that nothing changed meanwhile asks the ring
-//! ([`crate::ring::Consumer::is_still`]).
+//! other process cannot reach it. Callers that need to know that nothing changed meanwhile ask the
+//! ring ([`crate::ring::Consumer::is_still`]).
 
 use crate::ring::{LINE, WORD};
 use std::ops::RangeInclusive;
@@ -44,8 +44,8 @@ pub(crate) unsafe fn copy_volatile(from: *const u8, to: &mut [u8]) {
     unsafe { copy_short(from, to) };
 }
 
-/// Copies the lines of a record at `from`, [`LINES`] at most, without its word. Octets that come
-/// behind the record are copied, too: whole lines are copied soonest.
+/// Copies the lines of a record at `from`, [`LINES`] at most, without its word. Octets past the
+/// record's end are copied, too: whole lines are copied soonest.
 ///
 /// # Safety
 /// `from` is aligned to a line and valid for reads of a word and `to.len()` octets, which are whole
@@ -78,8 +78,8 @@ pub(crate) const SHORT: RangeInclusive<usize> = VECTOR..=16 * VECTOR;
 /// beginning and those at the end, which are more than half of them and overlap.
 ///
 /// A message was written by its words a moment ago. A load of several of them waits until those
-/// stores have left the core, behind all that were made before; and the latest of these is to a
-/// line of the ring that the other core has. A load of one word gets it at once.
+/// stores have left the core, after all that were made before; and the latest of these is to a line
+/// of the ring that the other core has. A load of one word gets it at once.
 ///
 /// # Safety
 /// `to` is valid for writes of `from.len()` octets, does not overlap `from`, and no reference names
@@ -128,7 +128,7 @@ unsafe fn store_words(from: &[u8], to: *mut u8) {
     }
 }
 
-/// Copies so many octets by their words. Returns the end of the copy.
+/// Copies `LEN` octets by their words. Returns the end of the copy.
 ///
 /// # Safety
 /// As [`store_words`], for the octets of `from`.
@@ -237,7 +237,7 @@ unsafe fn copy_front(from: *const u8, to: &mut [u8]) {
     let (words, rest) = rest.as_chunks_mut();
     // SAFETY: the caller promises these words, the first of which is aligned.
     unsafe { copy_words(from, words) };
-    // SAFETY: the caller promises the octets behind them.
+    // SAFETY: the caller promises the octets after them.
     unsafe { copy_octets(from.wrapping_add(words.as_flattened().len()), rest) };
 }
 
@@ -367,7 +367,7 @@ mod tests {
         let from = Lines(std::array::from_fn(|at| (at * 7 + at / 256) as u8));
         for len in (1..=LINES).map(|lines| lines * LINE) {
             let mut to = [0xee; 1024];
-            // SAFETY: so many lines lie in `from`.
+            // SAFETY: `from` has that many lines.
             unsafe { copy_lines(from.0.as_ptr(), &mut to[..len - WORD]) };
             assert_eq!(to[..len - WORD], from.0[WORD..len]);
             assert!(to[len - WORD..].iter().all(|octet| *octet == 0xee), "{len}");
@@ -379,7 +379,7 @@ mod tests {
         let from: [u8; 256] = std::array::from_fn(|at| (at * 7) as u8 & 0x7f);
         for (len, offset) in SHORT.flat_map(|len| (0..17).map(move |offset| (len, offset))) {
             let mut to = [0xee; 512];
-            // SAFETY: `to` has as many octets behind `offset`.
+            // SAFETY: `to` has as many octets after `offset`.
             unsafe { store_short(&from[..len], to.as_mut_ptr().wrapping_add(offset)) };
             assert_eq!(to[offset..offset + len], from[..len]);
             let (before, behind) = (&to[..offset], &to[offset + len..]);
@@ -404,7 +404,7 @@ mod tests {
             let mut to = vec![0; 512 * 8];
             for turn in 0..2_000_usize {
                 let (from, len) = (turn % 8 * 8, 1_000 + turn % 3_000 / 8 * 8);
-                // SAFETY: the octets lie in `words`, which the other thread writes by atomics.
+                // SAFETY: the octets are inside `words`, which the other thread writes by atomics.
                 unsafe {
                     copy_volatile(words.as_ptr().cast::<u8>().wrapping_add(from), &mut to[..len])
                 };

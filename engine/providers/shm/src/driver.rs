@@ -180,7 +180,7 @@ impl Shm {
             tx::want(conn, link);
         }
         self.posted.clear();
-        // From the last one on: one that ends moves only those that had their turn.
+        // Backwards: a link that ends here moves only links that had their turn.
         for place in (0..self.hot.len()).rev() {
             let Some(key) = self.hot.get(place).copied() else { continue };
             let Some(link) = self.links.get_mut(key) else { continue };
@@ -251,7 +251,7 @@ impl Shm {
         if !self.is_plain(now) || !self.shared.receives.is_ready() {
             return Look::Other.into();
         }
-        // With one process at the other end, as most have, nobody waits for a turn.
+        // With one process at the other end, the usual case, no other waits for a turn.
         if let [key] = self.hot.as_slice() {
             return self.look_at(*key, room);
         }
@@ -336,7 +336,7 @@ impl Shm {
                 self.forget(key);
             }
         }
-        // A process that always has a message keeps nobody waiting for longer than that.
+        // A process that always has a message delays the work of others no longer than this.
         if self.is_due(now) {
             self.go_on();
             self.look_if_due(now);
@@ -392,7 +392,7 @@ impl Shm {
     /// when something did.
     pub(crate) fn go_on(&mut self) -> bool {
         let mut has_moved = false;
-        // From the last one on: one that ends moves only those that had their turn.
+        // Backwards: a link that ends here moves only links that had their turn.
         for place in (0..self.hot.len()).rev() {
             let Some(key) = self.hot.get(place).copied() else { continue };
             let Some(link) = self.links.get_mut(key) else { continue };
@@ -416,9 +416,9 @@ impl Shm {
 }
 
 impl Drop for Shm {
-    /// The links end, and nobody but this shard ever reached a window: their buffers go back to
-    /// their pool. The links say that it is void what peers may be fetching, before anybody can use
-    /// that memory again.
+    /// The links end. Only this shard ever reached a window, so the windows' buffers go back to
+    /// their pool. The links mark as void the memory that peers may be fetching, before it can be
+    /// used again.
     fn drop(&mut self) {
         for (key, _) in self.conns.iter() {
             self.shared.windows.close(Qp(key).scope(), drop);

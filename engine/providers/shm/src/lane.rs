@@ -1,5 +1,5 @@
-//! Messages and Writes that go at once, and all that messages have to know of their connection: one
-//! short record for each, by its number.
+//! Messages and Writes that are sent at once, with all that messages have to know of their
+//! connection: one short record for each, indexed by its number.
 
 use crate::{
     conn::{ShmConn, ShmShared, ShmState},
@@ -70,7 +70,7 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Lanes(Box<[Lane]>);
 
-/// Links are told by 31 bits, all set for none.
+/// Links are identified by 31 bits, all set for none.
 const LINKS_MAX: usize = (u32::MAX >> 1) as usize;
 
 impl Lanes {
@@ -85,7 +85,7 @@ impl Lanes {
         }
     }
 
-    /// Work was posted that has not begun: messages wait behind it.
+    /// Work was posted that has not begun: later messages wait for it.
     #[inline]
     pub(crate) fn hold(&mut self, qp: Qp) {
         if let Some(lane) = self.0.get_mut(qp.0.index()) {
@@ -153,7 +153,7 @@ fn send_any(
     if !link.is_open() || shared.is_long(message) {
         return false;
     }
-    // A ring that is broken is found so again by whoever looks next, and that one ends the link.
+    // The next look at a broken ring finds it broken again, and ends the link.
     let record = send_record(to, message, invalidate);
     let is_sent = link.put(&record, message, shared).unwrap_or(false);
     if is_sent {
@@ -162,9 +162,9 @@ fn send_any(
     is_sent
 }
 
-/// Puts a Write of a connection with nothing posted in front of it into the ring, so that messages
-/// behind it may go at once, too: by its place in our pool, or a short one as a copy, which is done
-/// with that. False when others wait there for room, or when it has none.
+/// Puts a Write of a connection with no earlier work posted into the ring, so that later messages
+/// may be sent at once, too. The Write goes by its place in our pool, or, if short, as a copy,
+/// which completes it. False when others wait there for room, or when it has none.
 pub(crate) fn write_at_once(
     conn: &mut ShmConn,
     link: &mut ShmLink,
@@ -203,7 +203,7 @@ pub(crate) fn write_at_once(
 }
 
 /// Names the memory of a Write in the ring. It is done when the peer has read on.
-// A ring that is broken is found so again by whoever looks next, and that one ends the link.
+// The next look at a broken ring finds it broken again, and ends the link.
 fn lend_write(
     conn: &mut ShmConn,
     link: &mut ShmLink,
@@ -221,7 +221,7 @@ fn lend_write(
     true
 }
 
-/// Copies a short Write into the ring, if it may be told of at once that it is done.
+/// Copies a short Write into the ring, if its completion may be reported at once.
 fn copy_write(
     conn: &ShmConn,
     link: &mut ShmLink,

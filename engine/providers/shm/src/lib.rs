@@ -7,8 +7,8 @@
 //! the link; a core looks at one line of memory for each process it serves.
 //!
 //! *The owner executes.* A request names a key; the owner of the memory checks key, bounds and
-//! rights with the table that the software RNIC uses ([`stag_pools::Windows`]), and copies. Nobody
-//! else's core reaches a window, so revoking one is a table write.
+//! rights with the table that the software RNIC uses ([`stag_pools::Windows`]), and copies. No
+//! other core reaches a window, so revoking one is a table write.
 //!
 //! Payload is copied twice: into the sender's ring and out of it. With `trust=uid`, between
 //! processes of one user, pools are in memory files that the peer may map to read, and payload is

@@ -1,7 +1,7 @@
-//! Two processes that know each other: a socket, a file of each side, and who the other one is.
+//! A link between two processes: a socket, a file of each side, and the identity of the peer.
 //!
-//! Whoever connects says hello first, and hears one back. A hello carries the file with the
-//! sender's ring and, where users trust each other, those of its pools. After that the socket
+//! The connecting process sends a hello first, and receives one back. A hello carries the file with
+//! the sender's ring and, where users trust each other, those of its pools. After that the socket
 //! carries wake-ups only; its end is the end of the link.
 
 use crate::{
@@ -42,8 +42,8 @@ const MAGIC: &[u8; 8] = b"stag-shm";
 const VERSION: u32 = 2;
 /// In the flags of a hello: the sender's pools may be mapped, if the receiver's may.
 const TRUST: u32 = 1;
-/// In the flags of a hello: membarrier(2) of others works on the sender, so whoever sleeps needs no
-/// fence from it.
+/// In the flags of a hello: membarrier(2) of others works on the sender, so a shard that falls
+/// asleep needs no fence from it.
 const BARRIER: u32 = 2;
 /// Processes that wait to be taken in.
 const BACKLOG: i32 = 64;
@@ -305,14 +305,14 @@ impl ShmLink {
         self.waiting.len() | self.say.len() == 0
     }
 
-    /// Tells the peer how far we have read, if it waits to hear that.
+    /// Publishes our read position to the peer, if it waits for that.
     pub(crate) fn pay(&mut self, shared: &mut ShmShared) {
         if std::mem::take(&mut self.is_owing) {
             self.tell_progress(shared);
         }
     }
 
-    /// Tells the peer how far we have read.
+    /// Publishes our read position to the peer.
     pub(crate) fn tell_progress(&mut self, shared: &mut ShmShared) {
         if self.rings.as_mut().is_some_and(LinkRings::tell_progress) {
             self.wake(shared);
@@ -376,8 +376,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn new(at: &ShmAddress, allow: &[u32]) -> Result<Self, FabricFault> {
-        // What keeps a socket from being made is told as it is: nobody refused or denied anything
-        // from the other side.
+        // A socket that cannot be made is reported with its own error: no peer refused or denied
+        // anything.
         let why = |error: Errno| match error {
             Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM => {
                 FabricFault::Os(error.raw_os_error())

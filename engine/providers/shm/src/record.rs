@@ -16,7 +16,7 @@ pub(crate) enum RecordKind {
     Connect = 1,
     /// Grants it; `key` is its number at the sender. Private data follows.
     Accept,
-    /// Refuses it. Private data follows. `flags` 1: nobody listens any more.
+    /// Refuses it. Private data follows. `flags` 1: the listener is closed.
     Reject,
     /// Ends it: the last record of its sender that names it. `flags` is the reason.
     Close,
@@ -183,7 +183,7 @@ fn words(octets: &[u8; LONG]) -> [u32; 8] {
 /// Why a connection is closed, as [`RecordKind::Close`] carries it in `flags`, `key` and `more`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CloseReason {
-    /// Cause of the end that the receiver is told.
+    /// Cause of the end, as the receiver reports it.
     pub(crate) cause: Cause,
     /// The request that broke the rule, when it is a Read.
     pub(crate) read: Option<u64>,
@@ -192,7 +192,7 @@ pub(crate) struct CloseReason {
 impl CloseReason {
     pub(crate) const GONE: Self = Self { cause: Cause::Peer, read: None };
 
-    /// Returns the reason that a peer is told if it broke a rule.
+    /// Returns the reason that is sent to a peer that broke a rule.
     pub(crate) const fn told(terminate: Terminate, read: Option<u64>) -> Self {
         Self { cause: Cause::Terminated(terminate), read }
     }

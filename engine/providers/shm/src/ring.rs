@@ -1,12 +1,12 @@
 //! A ring of records in memory that one process writes and another reads.
 //!
-//! A record begins at a line (64 octets) with a word that says what it is, how long, and for which
-//! connection: whoever finds it there has the whole record behind it, and a short message has
-//! nothing else in front, so that a NULL reply is one line and its call two. Before a record is
-//! published the word behind it is cleared, so that nothing that an earlier lap left there passes
-//! for the next one. A record does not wrap around: what is left at the end is skipped ([`PAD`]).
-//! The reader says in its own memory how far it is; the writer looks there only when it believes
-//! the ring full. So a record costs the lines that it fills, and no locked instruction.
+//! A record begins at a line (64 octets) with a word that holds its kind, its length and its
+//! connection. A reader that finds the word there has the whole record after it. A short message
+//! has nothing else in front, so a NULL reply is one line and its call two. Before a record is
+//! published, the word after it is cleared, so that remains of an earlier lap are not taken for the
+//! next record. A record does not wrap around: the rest at the end of the ring is skipped
+//! ([`PAD`]). The reader publishes its position in its own memory; the writer reads that only when
+//! the ring seems full. So a record costs the lines that it fills, and no locked instruction.
 
 /// Octets of a line.
 pub(crate) const LINE: usize = 64;
@@ -18,7 +18,7 @@ pub(crate) const HEAD: usize = 64;
 pub(crate) const ASLEEP: usize = 128;
 /// In each file: where its ring begins.
 pub(crate) const RING: usize = 4096;
-/// Longest record as a part of its ring, so that one always fits behind what is skipped.
+/// Longest record as a part of its ring, so that one always fits after the skipped end.
 pub(crate) const PART: usize = 4;
 /// The kind of what is skipped at the end of the ring.
 pub(crate) const PAD: u8 = 0xfe;
@@ -38,7 +38,7 @@ impl Word {
         self.0 == Self::NONE
     }
 
-    /// A record of `kind` with `len` octets behind this word, for connection `to`.
+    /// A record of `kind` with `len` octets after this word, for connection `to`.
     #[inline]
     pub(crate) const fn new(kind: u8, len: usize, to: u32) -> Self {
         debug_assert!(
@@ -74,7 +74,7 @@ impl Word {
         Self::span_of(self.len())
     }
 
-    /// Octets of a record with `len` octets behind its word.
+    /// Octets of a record with `len` octets after its word.
     pub(crate) const fn span_of(len: usize) -> usize {
         (WORD + len + LINE - 1) & !(LINE - 1)
     }
@@ -87,7 +87,7 @@ impl Word {
 
 /// Shared memory, as its reader sees it. Offsets are from the beginning of the file.
 pub(crate) trait RingSource {
-    /// Loads an aligned word; what was written before it was stored is seen behind it.
+    /// Loads an aligned word; everything written before it was stored is visible after the load.
     fn word(&self, at: usize) -> u64;
     /// Copies octets that the writer may be changing: each is one that stood there meanwhile, and
     /// no more is promised.
@@ -106,7 +106,7 @@ pub(crate) trait RingTarget: RingSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// The octets of a record behind its word.
+/// The octets of a record after its word.
 #[derive(Clone, Copy)]
 pub(crate) struct RecordParts<'a> {
     /// The fields of its kind.
@@ -126,15 +126,15 @@ pub(crate) struct Producer {
     tail: u64,
     /// Position up to which the reader is known to have read.
     head: u64,
-    /// Position up to which all lines behind the last record begin with a word that says that no
-    /// record is there. A record is published once it is beyond that record's end.
+    /// Position up to which all lines after the last record begin with a word that says that no
+    /// record is there. A record is published once this is beyond the record's end.
     cleared: u64,
     len: usize,
 }
 
-/// Octets behind the last record whose lines are cleared once it is published. A line that is
-/// written comes from the reader, who had it one lap ago: so the next record, for which somebody
-/// may wait, has all its lines here but the first one, at which the reader looks.
+/// Octets past the last record whose lines are cleared once it is published. A line to be written
+/// was last in the reader's cache, one lap ago. Cleared ahead, all lines of the next record but the
+/// first, which the reader polls, are in the writer's cache before a peer may wait for it.
 const AHEAD: u64 = 4 * LINE as u64;
 
 impl Producer {
@@ -211,7 +211,7 @@ impl Producer {
         Ok(Some(self.publish(memory, word)))
     }
 
-    /// Reserves room for the octets behind `word`, before the record is [published](Self::publish);
+    /// Reserves room for the octets after `word`, before the record is [published](Self::publish);
     /// `None` if the record has to wait for the reader.
     ///
     /// # Panics
@@ -261,7 +261,7 @@ impl Producer {
         }
     }
 
-    /// The place behind `span` octets that are there before the ring's end.
+    /// The place after `span` octets that are there before the ring's end.
     #[inline]
     const fn after(&self, span: usize) -> usize {
         let next = self.at + span;
@@ -273,7 +273,7 @@ impl Producer {
         RING + self.len - self.at
     }
 
-    /// Octets that are free for records. The word behind a record is cleared, so a line stays free.
+    /// Octets that are free for records. The word after a record is cleared, so a line stays free.
     const fn free(&self) -> usize {
         let taken = (self.tail - self.head) as usize;
         (self.len - taken).saturating_sub(LINE)
@@ -326,7 +326,7 @@ impl Producer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Front {
     pub(crate) word: Word,
-    /// Place in the file at which the octets behind the word begin.
+    /// Place in the file at which the octets after the word begin.
     pub(crate) at: usize,
 }
 
@@ -337,9 +337,9 @@ pub(crate) struct Consumer {
     at: usize,
     len: usize,
     head: u64,
-    /// Position that the writer was told last.
+    /// Position last published to the writer.
     published: u64,
-    /// From where on it should hear again.
+    /// Position at which the next publication is due.
     due: u64,
 }
 
@@ -367,7 +367,7 @@ impl Consumer {
         RING + self.len - self.at
     }
 
-    /// The word in front, which nobody has judged.
+    /// The word in front, unchecked.
     #[inline]
     pub(crate) fn peek(&self, memory: &impl RingSource) -> Word {
         Word(memory.word(self.at))
@@ -385,8 +385,8 @@ impl Consumer {
         self.at
     }
 
-    /// Returns true if the octets behind the word in front are there before the ring's end, and no
-    /// more than `longest`, which is at most what a record has.
+    /// Returns true if the octets after the word in front are there before the ring's end, and no
+    /// more than `longest`, which is at most the length of a record.
     #[inline]
     pub(crate) const fn holds(&self, word: Word, longest: usize) -> bool {
         word.len() <= longest && word.len() <= self.to_end() - WORD
@@ -446,14 +446,14 @@ impl Consumer {
         self.head += word.span() as u64;
     }
 
-    /// Returns true if the writer should be told the reader's position: a part of the ring was read
-    /// since the last time.
+    /// Returns true if the reader's position should be published: a part of the ring was read since
+    /// the last time.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.head >= self.due
     }
 
-    /// Tells the writer how far we are. True when that is news.
+    /// Publishes our position to the writer. Returns true if it changed.
     pub(crate) fn publish(&mut self, own: &impl RingTarget) -> bool {
         if self.published == self.head {
             return false;

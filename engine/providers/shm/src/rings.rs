@@ -12,15 +12,15 @@ pub(crate) struct LinkRings {
     own: OwnSegment,
     consumer: Consumer,
     theirs: PeerSegment,
-    /// Octets of the longest message that is told by a look.
+    /// Octets of the longest message that is returned by a look.
     message_max: usize,
     /// The sleep of the peer that was ended by a wake-up.
     woken: u64,
 }
 
 impl LinkRings {
-    /// The rings in both files, behind everything else that those hold, for messages that fit
-    /// receives of `receive_len` octets.
+    /// The rings in both files, which follow everything else there, for messages that fit receives
+    /// of `receive_len` octets.
     pub(crate) fn new(own: OwnSegment, theirs: PeerSegment, receive_len: usize) -> Self {
         let producer = Producer::new(own.ring_len());
         let consumer = Consumer::new(theirs.ring_len());
@@ -83,13 +83,13 @@ impl LinkRings {
         true
     }
 
-    /// The word in front of the peer's ring, which nobody has judged.
+    /// The word in front of the peer's ring, unchecked.
     #[inline]
     pub(crate) fn peek(&self) -> Word {
         self.consumer.peek(&self.theirs)
     }
 
-    /// Returns true if the octets behind the word in front are there, and no more than a message
+    /// Returns true if the octets after the word in front are there, and no more than a message
     /// has.
     #[inline]
     pub(crate) const fn holds_message(&self, word: Word) -> bool {
@@ -129,8 +129,8 @@ impl LinkRings {
         self.theirs.copy_out(at, to);
     }
 
-    /// The record in front is done. Returns true if the peer should be told how far we have read.
-    /// The line of the next one is asked for here: it comes while this one is handled. Lines behind
+    /// Steps past the record in front. Returns true if the peer should be sent our read position.
+    /// Prefetches the line of the next record, which arrives while this one is handled. Lines past
     /// it are not: the writer has cleared them for itself, and would have to fetch them again.
     #[inline]
     pub(crate) fn advance(&mut self, word: Word) -> bool {
@@ -139,7 +139,7 @@ impl LinkRings {
         self.consumer.is_due()
     }
 
-    /// Tells the peer how far we have read. True when that is news.
+    /// Publishes our read position to the peer. Returns true if it changed.
     pub(crate) fn tell_progress(&mut self) -> bool {
         self.consumer.publish(&self.own)
     }

@@ -14,7 +14,7 @@ use stag_verbs::{
     soft::{NO_BUFFER, Op, TOO_LONG, invalidate_fault, read_fault, write_fault},
 };
 
-/// Answers that wait for room in the ring before nobody is heard who asks for connections.
+/// Answers waiting for room in the ring, above which connect requests are not read.
 pub(crate) const SAYS_MAX: usize = 1024;
 
 /// A record in front of a ring.
@@ -24,7 +24,7 @@ pub(crate) struct HeardRecord {
     front: Front,
     /// Content of the option message.
     pub(crate) record: ShmRecord,
-    /// The place of the octets behind its head.
+    /// The place of the octets after its head.
     pub(crate) body: usize,
 }
 
@@ -156,7 +156,7 @@ fn unretracted(front: Front) -> Front {
     }
 }
 
-/// Returns true if a record, and everything of this process behind it, has to stay in the ring: a
+/// Returns true if a record, and every later one of this process, has to stay in the ring: a
 /// message without a receive (DESIGN D8), or a connect request of a process that does not take its
 /// answers.
 fn must_wait(
@@ -195,7 +195,7 @@ fn handle(
             shared.events.push_back(Event::Established { qp: conn.qp });
             Ok(())
         }
-        // We gave up before the answer came: the acceptor is told.
+        // We gave up before the answer came: a close is sent to the acceptor.
         (RecordKind::Accept, ShmState::AwaitClose) if conn.peer == UNKNOWN => {
             conn.peer = record.key;
             close::say_close(conn, link, CloseReason::GONE);
@@ -266,8 +266,8 @@ fn carry_out(
     let HeardRecord { front, record, body } = heard;
     let body = *body;
     if front.word.kind() == RETRACTED {
-        // What comes behind it counts on it: a Read would get the answer of another one, a message
-        // tell of a Write that was none.
+        // Later records depend on it: a Read would get the answer of another one, a message
+        // announce a Write that did not happen.
         retracted(conn, link, shared);
         return Ok(());
     }
@@ -328,7 +328,7 @@ fn message(
         RecordKind::Send => None,
         _ => {
             let key = RemoteKey(heard.record.key);
-            // Our own invalidation may be under way: each window ends once.
+            // Our own invalidation may be pending: each window ends once.
             let ended = match conn.queue.is_invalidating(key) {
                 true => Err(AccessViolation::InvalidKey),
                 false => shared.windows.invalidate(conn.qp.scope(), key),

@@ -31,7 +31,7 @@ const LIMITS: Limits = Limits {
     bears_invalidation: true,
 };
 const RING_LEN: usize = 64 << 10;
-/// The window, and what lies around it in its buffer.
+/// The window; the rest of its buffer holds `GUARD`.
 const SPAN: std::ops::Range<usize> = 1024..3072;
 const GUARD: u8 = 0xa5;
 
@@ -49,7 +49,7 @@ struct Ends {
     corrupt: u64,
     faults: u64,
     other: u64,
-    /// Messages that the honest end could not answer at once, and those that it could.
+    /// Messages that the honest end could not answer at once, and messages that it could.
     replies: [u64; 2],
 }
 
@@ -111,7 +111,7 @@ impl World {
         while let Some(event) = self.honest.poll(self.clock.now()) {
             match event {
                 Event::ConnectRequest { qp } => match self.honest.accept(qp, b"") {
-                    // What was scribbled behind the request has ended it already.
+                    // Scribbles after the request have ended it already.
                     Ok(()) | Err(Refusal::Gone) => {}
                     Err(refusal) => panic!("a request is refused: {refusal:?}"),
                 },

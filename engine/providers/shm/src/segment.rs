@@ -2,9 +2,8 @@
 //!
 //! Every access is either one aligned 64-bit word, or a copy between private and shared memory. No
 //! reference into shared memory exists but to a word, so nothing is judged where the other process
-//! can change it. What is mapped to read only is loaded by Relaxed words with a fence behind them,
-//! because other atomic loads of such memory are not defined, and copied by volatile loads
-//! ([`crate::copy`]).
+//! can change it. Read-only mappings are loaded by Relaxed words followed by a fence, because other
+//! atomic loads of such memory are not defined, and copied by volatile loads ([`crate::copy`]).
 
 use crate::{
     copy::{LINES, SHORT, copy_lines, copy_volatile, store_short},
@@ -49,7 +48,7 @@ impl Mapping {
         if count > self.len || at > self.len - count {
             outside();
         }
-        // SAFETY: `at + count <= len` was just checked, so the result lies in the mapping or at its
+        // SAFETY: `at + count <= len` was just checked, so the result is in the mapping or at its
         // end.
         unsafe { self.base.add(at) }
     }
@@ -65,7 +64,7 @@ impl Mapping {
         // SAFETY: the mapping has that many whole words, and more than this number.
         let word = unsafe { words.add(number) };
         // SAFETY: the mapping is page aligned, so its words are aligned, and both processes use
-        // words as atomics only or overwrite them with copies whose outcome nobody judges before a
+        // words as atomics only or overwrite them with copies whose outcome is not judged before a
         // word says so.
         unsafe { word.as_ref() }
     }
@@ -83,7 +82,7 @@ impl Mapping {
         unsafe { copy_volatile(from.as_ptr(), to) }
     }
 
-    /// Copies the octets behind `word`, which is at `at`, and the rest of their last line. False,
+    /// Copies the octets after `word`, which is at `at`, and the rest of their last line. False,
     /// and nothing is copied, if `to` has no room for that, or if there are many.
     #[inline(always)]
     fn copy_lines(&self, at: usize, word: Word, to: &mut [u8]) -> bool {
@@ -115,7 +114,7 @@ impl Mapping {
         let to = self.at(at, from.len());
         // SAFETY: source and destination are valid for `from.len()` octets and do not overlap:
         // `from` is private memory. The mapping is writable: only `OwnSegment` calls this. No
-        // reference to these octets exists, and nobody else writes there.
+        // reference to these octets exists, and no other thread or process writes there.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
     }
 }
@@ -231,7 +230,7 @@ impl PeerSegment {
         self.0.len
     }
 
-    /// Copies the octets behind `word`, which is at `at`, and the rest of their last line: whole
+    /// Copies the octets after `word`, which is at `at`, and the rest of their last line: whole
     /// lines are copied soonest. False, and nothing is copied, if `to` has no room for that, or if
     /// there are many.
     #[inline(always)]

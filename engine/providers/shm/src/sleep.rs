@@ -1,11 +1,11 @@
-//! Sleep without a fence for each call: whoever falls asleep has all peers take part in a barrier
-//! (DESIGN D5, D10).
+//! Sleep without a fence for each call: a shard that falls asleep has all peers take part in a
+//! barrier (DESIGN D5, D10).
 
 use crate::{Shm, link, ring::set_asleep, rx::SAYS_MAX};
 use stag_verbs::Time;
 use std::time::Duration;
 
-/// Longest sleep beside a process that membarrier(2) does not reach: it may miss that we sleep.
+/// Longest sleep next to a process that membarrier(2) does not reach: it may miss that we sleep.
 const SLEEP_WITHOUT_BARRIER: Duration = Duration::from_millis(1);
 /// The sockets are looked at so long after a sleep that a message ended: the first call is answered
 /// by then.
@@ -36,8 +36,8 @@ impl Shm {
                 set_asleep(own, self.sleeps);
             }
         }
-        // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees
-        // it (DESIGN D5).
+        // Stores made before their writer could see that we sleep are seen by us; a later writer
+        // sees that we sleep (DESIGN D5).
         let is_seen = link::barrier();
         let are_reached =
             self.hot.iter().all(|key| self.links.get(*key).is_some_and(|link| link.has_barrier));
@@ -99,7 +99,7 @@ impl Shm {
     pub(crate) fn next_timer(&self) -> Option<Time> {
         let is_short = self.is_barred && !self.hot.is_empty();
         let bound = (self.asleep && is_short).then(|| self.shared.now + SLEEP_WITHOUT_BARRIER);
-        // A server whose queue was full tells nobody when it has room.
+        // A server whose queue was full sends no notice when it has room.
         let retry = (self.hot.len() < self.links.len())
             .then(|| self.shared.now + self.shared.config.look_interval);
         self.next_deadline.into_iter().chain(bound).chain(retry).min()

@@ -1,4 +1,4 @@
-//! Counters of the provider. Nothing here is read by the code that counts.
+//! Counters of the provider. The code that counts reads none of them.
 
 use stag_verbs::{Cause, Count};
 

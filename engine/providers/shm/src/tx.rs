@@ -1,4 +1,4 @@
-//! Records out: what connections have to say, as far as the ring has room.
+//! Records out: pending work of connections, as far as the ring has room.
 
 use crate::{
     close,
@@ -116,7 +116,7 @@ pub(crate) fn flush(
             }
         }
     }
-    // A rule that was found broken while sending is told at once.
+    // A broken rule that was found while sending is reported to the peer at once.
     link.is_full = !say_all(link, conns, shared)?;
     Ok(())
 }

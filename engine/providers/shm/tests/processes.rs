@@ -160,7 +160,7 @@ fn connect(end: &mut End, to: &ShmAddress) -> Qp {
     qp
 }
 
-/// Connects, opens a window, tells of it, and answers whatever comes until it is killed.
+/// Connects, opens a window, announces it, and answers whatever comes until it is killed.
 #[test]
 #[ignore = "the other process of a test"]
 fn peer_that_talks() {

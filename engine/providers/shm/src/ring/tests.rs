@@ -104,7 +104,7 @@ fn a_full_ring_waits_for_its_reader_and_no_longer() {
     while pair.put(1, &body).is_some() {
         count += 1;
     }
-    // One line stays free: the word behind the last record is cleared.
+    // One line stays free: the word after the last record is cleared.
     assert_eq!(count, LEN / LINE - 1);
     assert!(pair.take().is_some());
     assert!(pair.put(1, &body).is_none(), "the reader has not said so");

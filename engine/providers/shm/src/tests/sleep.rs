@@ -1,4 +1,4 @@
-//! Nobody sleeps through what a peer said.
+//! No shard sleeps through a message of its peer.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn a_process_that_loses_its_link_takes_no_wake_up_from_others() {
         liar.link().own().unwrap().set_word(crate::ring::HEAD, u64::MAX);
         let message = server.buf(b"a call");
         if is_inline {
-            // It needs no doorbell, and nobody else's ring.
+            // It needs no doorbell, and no other process's ring.
             assert!(server.shm.send_inline(to_other, &message, None));
             assert!(is_readable(&other.shm), "nobody wakes it");
             server.events();
@@ -142,7 +142,7 @@ fn a_message_that_ends_a_sleep_comes_before_the_sockets() {
         let event = server.shm.poll(server.now);
         assert!(matches!(event, Some(Event::Received { qp, .. }) if qp == at_server), "{event:?}");
         assert_eq!(server.shm.stats().looks, looks, "the sockets were looked at first");
-        // Whoever sleeps again at once is not woken by the same wake-up.
+        // A shard that sleeps again at once is not woken by the same wake-up.
         assert!(server.shm.arm() && !is_readable(&server.shm));
         assert!(server.shm.poll(server.now).is_none());
         assert_eq!(client.shm.stats().wakeups, server.shm.sleeps / 2, "one for each message");

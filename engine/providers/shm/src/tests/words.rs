@@ -111,7 +111,7 @@ fn what_both_sides_closed_is_forgotten_at_once() {
     server.events();
     client.events();
     assert_eq!((server.shm.conns.len(), client.shm.conns.len()), (0, 0));
-    // A link that nobody uses ends by itself.
+    // An unused link ends by itself.
     client.now = client.now + Duration::from_secs(2);
     client.events();
     server.events();

@@ -29,7 +29,7 @@ impl Place {
         Self { directory, next: 0 }
     }
 
-    /// An address where nobody listens.
+    /// An address without a listener.
     pub fn address(&mut self) -> ShmAddress {
         self.next += 1;
         ShmAddress::new(self.directory.join(self.next.to_string())).unwrap()
