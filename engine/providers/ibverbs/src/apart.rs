@@ -69,7 +69,7 @@ fn leave_the_core() {
     }
 }
 
-/// Starts the thread, if it is not there. Credentials of this thread have to be those that devices
+/// Starts the thread, if it is not there. The calling thread must have the credentials that devices
 /// are opened with.
 ///
 /// # Errors
@@ -104,7 +104,7 @@ pub(crate) fn spawn(
 }
 
 thread_local! {
-    /// This thread's credentials are those that devices are opened with.
+    /// This thread has the credentials that devices are opened with.
     static IS_APART: Cell<bool> = const { Cell::new(false) };
     /// The way back of a call of this thread.
     static ANSWERS: (SyncSender<()>, Receiver<()>) = sync_channel(1);

@@ -106,7 +106,7 @@ pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cau
     note_flushed(conn, shared);
 }
 
-/// Stops the queue pair, and tells the peer.
+/// Stops the queue pair, and disconnects from the peer.
 fn stop(conn: &IbverbsConn, shared: &IbverbsShared) {
     let (pair, id) = (conn.pair.clone(), conn.id.clone());
     let is_iwarp = shared.about.is_iwarp;
@@ -224,7 +224,7 @@ fn complete(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     if let Some(number) = conn.number.take() {
         shared.by_number.remove(&number);
     }
-    // Those that never came back: the device has them no more.
+    // Receives that never came back: the device no longer holds them.
     shared.receives.stock.extend(conn.receives.drain(..));
     let IbverbsShared { events, stats, .. } = shared;
     let qp = conn.qp;
@@ -394,7 +394,7 @@ mod tests {
         };
         try_to_release(&mut conn, &mut shared);
         assert_eq!((shared.events.len(), pool.taken(), shared.stats.kept_by_device), (0, 1, 1));
-        // Not before its time, however often somebody looks.
+        // Not before its time, however often it is checked.
         shared.any_flushed = false;
         expire(&mut conn, &mut shared, Time(1));
         assert!(!shared.any_flushed && !conn.is_flushed);

@@ -27,18 +27,18 @@ use std::{
 /// Time that a peer waits before it repeats a message that found no receive: 0.64 ms. (The
 /// connection manager's choice is 655 ms.)
 const RNR_TIMER: u8 = 12;
-/// Reject reason of InfiniBand if nobody listens.
+/// Reject reason of InfiniBand if there is no listener.
 const NO_SUCH_SERVICE: c_int = 8;
 /// Reject reason of InfiniBand if the listening program rejected the request.
 const BY_CONSUMER: c_int = 28;
 
 /// Addresses one shard listens at.
 pub(crate) const LISTENERS: usize = 16;
-/// Listeners are told from connections by this half of what their identifiers say, which no
-/// connection's key has at the same time as an index that small: it would be its 2^32nd use of one
+/// Listeners are distinguished from connections by this half of their identifiers' context. No
+/// connection's key has it together with so small an index: that would be the 2^32nd use of one
 /// place.
 pub(crate) const LISTENER: u64 = (u32::MAX as u64) << 32;
-/// The identifier by which a shard hears of the removal of its device says this.
+/// Context of the identifier that reports the removal of a shard's device.
 pub(crate) const WATCH: u64 = u64::MAX;
 
 /// An address at which peers ask to be connected.
@@ -161,7 +161,7 @@ impl Ibverbs {
         Ok(self.inbox.clone())
     }
 
-    /// Ends what listens. Peers that wait for this shard are told so.
+    /// Closes the listeners, and rejects peers that wait for this shard.
     pub(crate) fn leave_listeners(&mut self) {
         self.listeners.clear();
         if let Some(inbox) = self.inbox.take() {
@@ -292,7 +292,7 @@ impl Ibverbs {
         }
         let mut conn = IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue);
         conn.peer = peer;
-        // The kernel does not tell programs of a peer that gives up before it is answered
+        // The kernel does not notify programs of a peer that gives up before it is answered
         // (`ucma_event_handler`).
         conn.deadline = Some(self.shared.now + self.shared.config.accept_timeout);
         agree(&mut conn, &self.shared, request.reads);

@@ -36,7 +36,7 @@ pub struct IbverbsConfig {
     pub queue_depth: usize,
     /// Longest message that travels in its work request. Lowered to what the device takes.
     pub inline_max: u32,
-    /// Reads of the peer under way at a time, and ours. Lowered to what the device and the peer
+    /// Reads of the peer in flight at a time, and ours. Lowered to what the device and the peer
     /// can.
     pub reads: u8,
     /// Number of times that the device sends a message again if the peer has no receive for it: 0
@@ -46,7 +46,7 @@ pub struct IbverbsConfig {
     pub link: LinkSettings,
     /// Time limit for the set-up of a connection of ours.
     pub connect_timeout: Duration,
-    /// Time limit for the set-up of a peer's connection, to our answer and behind it.
+    /// Time limit for the set-up of a peer's connection, up to our answer and again after it.
     pub accept_timeout: Duration,
     /// Time limit for posted work to reach the peer after this side ended the connection.
     pub linger: Duration,

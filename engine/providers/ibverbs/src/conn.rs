@@ -52,7 +52,7 @@ pub(crate) struct Flight {
 /// A bind that is not in the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
-    /// The first work request that was posted behind it.
+    /// The first work request that was posted after it.
     pub(crate) before: u64,
     pub(crate) key: RemoteKey,
 }
@@ -76,7 +76,7 @@ pub(crate) struct IbverbsConn {
     pub(crate) private_data: Vec<u8>,
     /// Private data for the peer, kept until they are sent.
     pub(crate) ours: Vec<u8>,
-    /// Reads of the peer under way at a time, and ours.
+    /// Reads of the peer in flight at a time, and ours.
     pub(crate) reads: ReadDepths,
     pub(crate) queue: SendQueue,
     /// Work requests posted so far: the sequence number of the next one.
@@ -251,7 +251,7 @@ pub(crate) struct IbverbsShared {
     pub(crate) pools: Vec<Pool>,
     pub(crate) regions: Vec<MemoryRegion>,
     pub(crate) sinks: Option<ReadSinks>,
-    /// Dropped behind the queue, which the device reads.
+    /// Dropped after the queue, which the device reads.
     pub(crate) receives: PostedReceives,
     pub(crate) channel: Arc<Channel>,
     /// The thread that makes the calls which take long.
@@ -331,7 +331,7 @@ impl IbverbsShared {
             next = request;
         }
         // SAFETY: requests are linked in their order. The buffers are in `receives` until the
-        // receives complete; they lie in their region, and are that long.
+        // receives complete; they are inside their region, and are that long.
         let taken = match unsafe { queue.post(&mut chain) } {
             Ok(()) => chain.len(),
             Err((taken, _)) => taken,
@@ -387,5 +387,5 @@ impl IbverbsConn {
     }
 }
 
-/// The bit of a work request's number that tells a receive.
+/// The bit of a work request's number that marks a receive.
 pub(crate) const RECEIVE: u64 = 1 << 63;

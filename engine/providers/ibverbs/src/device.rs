@@ -55,7 +55,7 @@ pub struct DeviceAbout {
     pub windows: usize,
     /// Memory regions.
     pub regions: usize,
-    /// Reads under way at a time, of the peer and of ours.
+    /// Reads in flight at a time, of the peer and of ours.
     pub reads: u8,
     /// The flags of a completion of which any says that the peer invalidated a key.
     pub(crate) invalidation_flags: u32,

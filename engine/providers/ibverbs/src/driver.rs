@@ -420,8 +420,8 @@ impl Drop for Ibverbs {
             let Some(key) = self.conns.key_at(place) else { continue };
             let pair = self.conns.get_mut(key).and_then(|conn| conn.pair.take());
             let Some(pair) = pair.and_then(close::destroy) else { continue };
-            // The device may still reach what was posted there: it is nobody's for as long as this
-            // process lives.
+            // The device may still reach what was posted there: that memory stays allocated for as
+            // long as this process lives.
             std::mem::forget((pair, self.conns.remove(key)));
             kept += 1;
         }

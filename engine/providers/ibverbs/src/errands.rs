@@ -72,7 +72,7 @@ pub(crate) enum Outcome {
     Made(io::Result<Arc<QueuePair>>),
     /// The peer was asked or answered.
     Said(io::Result<()>),
-    /// The peer had accepted, and was told that this end is ready.
+    /// The peer had accepted, and was notified that this end is ready.
     Ready(io::Result<()>),
     /// The peer is gone; true if the device had stopped the queue pair before.
     Parted(bool),

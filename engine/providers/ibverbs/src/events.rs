@@ -1,4 +1,4 @@
-//! Reports of the connection manager and the device, and the connection that hears of each.
+//! Reports of the connection manager and the device, each passed to its connection.
 
 use crate::sys::{ibv_event_type as event, rdma_cm_event_type as kind};
 use crate::{

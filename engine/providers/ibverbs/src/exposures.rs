@@ -106,7 +106,7 @@ struct OpenRegion {
 }
 
 impl OpenRegions {
-    /// For so many buffers at a time.
+    /// For `capacity` buffers at a time.
     pub(crate) fn new(domain: &Arc<Domain>, capacity: usize) -> Self {
         let (open, domain) = (HashMap::with_capacity(capacity), Arc::clone(domain));
         Self { open, capacity, domain }

@@ -259,7 +259,7 @@ impl Library {
     /// leaves that out where the kernel does not.
     ///
     /// # Safety
-    /// As of `ibv_reg_mr`: `domain` is there, and so many octets from `base` are mapped.
+    /// As of `ibv_reg_mr`: `domain` is there, and `len` octets from `base` are mapped.
     pub(crate) unsafe fn reg_mr(
         &self,
         domain: *mut ibv_pd,

@@ -39,7 +39,7 @@ pub(crate) struct Event {
     pub(crate) kind: u32,
     pub(crate) status: c_int,
     pub(crate) private_data: Vec<u8>,
-    /// Reads that the peer lets us have under way, and that it wants to have.
+    /// Reads that the peer lets us have in flight, and that it wants to have in flight.
     pub(crate) reads: ReadDepths,
     /// The name of its device, of a connect request and of a way that was found.
     pub(crate) device: Option<String>,
@@ -58,7 +58,7 @@ pub(crate) struct Channel {
 }
 
 // SAFETY: a channel is a descriptor, which does not change while it is there; librdmacm lets
-// several threads use it, and whoever holds it last ends it.
+// several threads use it, and its last holder ends it.
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
@@ -113,7 +113,7 @@ impl Channel {
             Vec::new()
         } else {
             let len = usize::from(param.private_data_len);
-            // SAFETY: it points to so many octets inside of the event.
+            // SAFETY: it points to `len` octets inside of the event.
             unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
         };
         let kind = event.event;
@@ -177,11 +177,11 @@ pub(crate) struct ReadDepths {
     pub(crate) asked: u8,
 }
 
-/// Connection parameters that both sides exchange beside private data.
+/// Connection parameters that both sides exchange in addition to private data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) number: u32,
-    /// Reads of the peer under way at a time, and ours.
+    /// Reads of the peer in flight at a time, and ours.
     pub(crate) reads: ReadDepths,
     pub(crate) rnr_retry: u8,
 }
@@ -225,13 +225,13 @@ impl Id {
     /// Takes over the identifier of a connect request.
     ///
     /// # Safety
-    /// `raw` came with a connect request of `channel`, and nobody else has taken it over.
+    /// `raw` came with a connect request of `channel`, and no other code has taken it over.
     pub(crate) unsafe fn adopt(channel: &Arc<Channel>, raw: *mut rdma_cm_id) -> Self {
         Self { channel: Arc::clone(channel), raw }
     }
 
-    /// Has `channel` deliver its events from now on, and nobody else. Waits until those that
-    /// another thread has just taken are acknowledged.
+    /// Moves the delivery of its events to `channel` alone. Waits until events that another thread
+    /// has just taken are acknowledged.
     pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
         // SAFETY: the identifier and both channels are there.
         done(unsafe { (channel.library.rdma_migrate_id)(self.raw, channel.raw) })?;
@@ -365,18 +365,18 @@ impl Id {
 
     pub(crate) fn reject(&self, private_data: &[u8]) {
         let len = u8::try_from(private_data.len()).expect("the caller cuts it");
-        // SAFETY: the identifier is there. A peer that has gone makes it fail, and nobody is left
-        // to be told.
+        // SAFETY: the identifier is there. A peer that has gone makes it fail, and then there is no
+        // one to notify.
         unsafe { (self.channel.library.rdma_reject)(self.raw, private_data.as_ptr().cast(), len) };
     }
 
-    /// Tells the peer that this is the end, or agrees to it.
+    /// Ends the connection, or confirms the end that the peer began.
     pub(crate) fn disconnect(&self) {
         // SAFETY: the identifier is there. It fails where no connection is left to end.
         unsafe { (self.channel.library.rdma_disconnect)(self.raw) };
     }
 
-    /// Tells the connection manager what the device reported.
+    /// Reports an event of the device to the connection manager.
     pub(crate) fn notify(&self, event: c_int) {
         // SAFETY: the identifier is there. It fails where the connection manager knew already.
         unsafe { (self.channel.library.rdma_notify)(self.raw, event) };

@@ -1,4 +1,4 @@
-//! Messages in: receives that the device filled, and those it gives back empty.
+//! Messages in: receives that the device filled, and receives that it returns empty.
 
 use crate::sys::{ibv_wc, ibv_wc_status};
 use crate::{

@@ -45,7 +45,7 @@ pub(crate) struct Inbox {
     wakeup: OwnedFd,
 }
 
-/// Waits for a lock that a panic may have left behind: whatever it guards is whole after each step.
+/// Takes a lock that a panic may have poisoned: the data it guards is whole after each step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -63,7 +63,7 @@ impl Inbox {
         self.wakeup.as_fd()
     }
 
-    /// Connections of the shard and those that wait to become some; none if it takes no more, or
+    /// Connections of the shard and requests that wait to become some; none if it takes no more, or
     /// none on that device.
     fn load(&self, device: Option<&str>) -> Option<usize> {
         let own = locked(&self.device);
@@ -82,7 +82,7 @@ impl Inbox {
             Some(waiting) if waiting.len() < WAITING => waiting.push_back(request),
             _ => return Err(request),
         }
-        // Under the lock, so that whoever takes the last request takes the wake-up back. A counter
+        // Under the lock, so that the taker of the last request also clears this wake-up. A counter
         // that is at its end is readable already.
         let _ = write(&self.wakeup, &1_u64.to_ne_bytes());
         Ok(())
@@ -122,8 +122,8 @@ pub(crate) struct Sharers {
 static SHARED: Mutex<Vec<(SocketAddr, Weak<Sharers>)>> = Mutex::new(Vec::new());
 
 impl Sharers {
-    /// Joins the shard of `inbox` to the listener at `at`. False: nobody of this process shares
-    /// one there.
+    /// Joins the shard of `inbox` to the listener at `at`. False: this process has no shared
+    /// listener there.
     pub(crate) fn join(at: SocketAddr, inbox: &Arc<Inbox>) -> bool {
         let shared = locked(&SHARED);
         let found = shared.iter().find(|(address, _)| *address == at);
@@ -164,8 +164,8 @@ impl Sharers {
     }
 }
 
-/// The place of the shard for a peer, by their loads: `steered` if that one takes more, else the
-/// one with the least, of several the next behind `last`.
+/// The place of the shard for a peer, by their loads: `steered` if that shard takes more, else the
+/// least loaded, among equals the next after `last`.
 fn choose(loads: &[Option<usize>], steered: Option<usize>, last: usize) -> Option<usize> {
     let takes_more = |place: &usize| loads.get(*place).copied().flatten().is_some();
     steered.filter(takes_more).or_else(|| {

@@ -4,7 +4,7 @@
 //! Giving that right to a shard's pools would open all of them to every peer for good. So Reads go
 //! to places of their own, and are copied from there, once, when they are complete. No place is
 //! open by itself: while it belongs to a connection it has a key that was made for it, covers
-//! nothing else, and is told to that connection's peer only. The key ends with the connection, and
+//! nothing else, and is sent to that connection's peer only. The key ends with the connection, and
 //! before another connection gets the place (RFC 8166 §8.1.2). Places stay with their connection
 //! between its Reads, so one that reads again needs no system call.
 //!
@@ -29,11 +29,11 @@ use std::{cell::Cell, io, rc::Rc, sync::Arc};
 pub(crate) struct ReadSinks {
     domain: Arc<Domain>,
     pool: Pool,
-    /// Places in which no Read is under way, the one idle for longest first.
+    /// Places without a Read in flight, the one idle for longest first.
     idle: Vec<SinkPlace>,
     /// Connections whose next Read waits for a place.
     starved: Vec<Qp>,
-    /// A place came back while somebody waits.
+    /// A place came back while a connection waits.
     may_go_on: bool,
     /// Places whose key the device did not give up.
     lost: Rc<Cell<u64>>,
@@ -50,8 +50,8 @@ struct SinkPlace {
 }
 
 impl Drop for SinkPlace {
-    /// Ends its key, and then gives the memory back. While the device keeps the key, the memory is
-    /// nobody's.
+    /// Ends its key, and then gives the memory back. If the device keeps the key, the memory is
+    /// leaked.
     fn drop(&mut self) {
         let Some((region, buf)) = self.open.take().map(|open| *open) else { return };
         if let Err(kept) = region.close() {

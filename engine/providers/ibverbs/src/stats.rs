@@ -1,4 +1,4 @@
-//! Counters of the provider. Nothing here is read by the code that counts.
+//! Counters of the provider. The code that counts reads none of them.
 
 use stag_verbs::Count;
 
@@ -46,7 +46,7 @@ pub struct IbverbsStats {
 }
 
 impl IbverbsStats {
-    /// By name, for whoever watches.
+    /// The counters by name, for monitoring.
     pub(crate) fn counts(&self) -> Count {
         Count::group([
             ("doorbells", self.doorbells.into()),

@@ -1,7 +1,7 @@
 //! Work requests out: everything a pass posted for one connection is one chain and one doorbell
 //! (DESIGN D17).
 //!
-//! Only what somebody waits for asks for a completion: Reads, invalidations, and the last of a
+//! Only work that a caller waits for asks for a completion: Reads, invalidations, and the last of a
 //! chain, with which all before it have completed. Work beyond the depth of the device's queue
 //! waits here and follows as completions come.
 

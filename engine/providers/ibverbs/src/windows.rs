@@ -6,7 +6,8 @@
 //! window is the first, and in which order the 8 bits of one go through all their values, is drawn
 //! by lot for each shard: a peer cannot count on from a key that it knows. The index is the
 //! device's, so that there is no more to guess than one of all windows and one of 256 values; a
-//! wrong guess ends the connection of whoever guesses, and a right one opens nothing to it, because
+//! wrong guess ends the connection of the guessing peer, and a right one opens nothing to it,
+//! because
 //! a window is bound to one connection.
 
 use crate::device::{Domain, MadeAgain, MemoryWindow};
@@ -60,8 +61,8 @@ struct BoundWindow {
 /// Bits of a key that change with every bind.
 const VARIANT_BITS: u32 = 8;
 
-/// Numbers that nobody else can know: the keys of the standard library's hash tables are the
-/// system's random numbers.
+/// Numbers that no peer can know: the keys of the standard library's hash tables are the system's
+/// random numbers.
 #[derive(Debug, Default)]
 struct Lot {
     state: RandomState,
@@ -269,7 +270,7 @@ impl Drop for DeviceWindows {
     fn drop(&mut self) {
         for entry in &mut self.entries {
             let is_freed = entry.window.take().is_none_or(|window| window.free().is_ok());
-            // What was exposed by a window that the device keeps is nobody's: dropping it does not
+            // A buffer exposed by a window that the device keeps is leaked: dropping it does not
             // give its memory back.
             if let Some(bound) = entry.bound.take_if(|_| is_freed) {
                 // SAFETY: the window was freed.

@@ -84,7 +84,7 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const TELLS_FAULTS: bool = false;
     const PADS_PRIVATE_DATA: bool = true;
-    // rxe of Linux 6.1 looks only whether an access lies inside the region behind a window
+    // rxe of Linux 6.1 checks only that an access is inside the region under a window
     // (`check_rkey`).
     const CHECKS_BOUNDS: bool = false;
 
@@ -176,7 +176,7 @@ mod sinks {
 }
 
 /// Shows a defect of rxe: a peer can invalidate a window of another connection. That peer's
-/// connection ends; the window's owner, which is not told, gets its buffer back by a local
+/// connection ends; the window's owner, which is not notified, gets its buffer back by a local
 /// invalidation that the device never sees (rxe would not survive it).
 #[test]
 fn a_window_that_a_stranger_invalidated_is_given_back() {

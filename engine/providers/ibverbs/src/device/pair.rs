@@ -140,7 +140,7 @@ impl QueuePair {
     /// Gives it one more receive of its own.
     ///
     /// # Safety
-    /// Nobody touches what `at` names before the receive completes or the queue pair is destroyed.
+    /// No code touches what `at` names before the receive completes or the queue pair is destroyed.
     pub(crate) unsafe fn post_receive(&self, wr_id: u64, mut at: ibv_sge) -> io::Result<()> {
         let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut at, num_sge: 1 };
         let mut bad = ptr::null_mut();
@@ -155,7 +155,7 @@ impl QueuePair {
     /// more.
     ///
     /// # Safety
-    /// Each request's `next` is the one behind it or null, what it names is there, and nobody
+    /// Each request's `next` is the following one or null, what it names is there, and no code
     /// touches that memory before the request completes or the queue pair is destroyed.
     pub(crate) unsafe fn post(&self, chain: &mut [ibv_send_wr]) -> Result<(), (usize, io::Error)> {
         let first = chain.as_mut_ptr();
@@ -194,8 +194,8 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: as in `destroy`. One that the device keeps stays: whoever posted to it keeps
-            // that memory away from others.
+            // SAFETY: as in `destroy`. One that the device keeps stays: the code that posted to it
+            // keeps that memory away from others.
             unsafe { (self.library.ibv_destroy_qp)(self.raw) };
         }
     }

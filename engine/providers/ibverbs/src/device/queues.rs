@@ -78,7 +78,7 @@ impl Completions {
             count += 1;
         }
         if count > 0 {
-            // SAFETY: so many were taken from this queue.
+            // SAFETY: `count` events were taken from this queue.
             unsafe { (self.device.library.ibv_ack_cq_events)(self.raw, count) };
         }
     }

@@ -92,8 +92,7 @@ impl MemoryRegion {
     /// Takes the memory from the device. When the device keeps it, it comes back: its key may still
     /// open it.
     pub(crate) fn close(mut self) -> Result<(), Self> {
-        // SAFETY: nothing that is under way names it, and it is not used again when it was given
-        // back.
+        // SAFETY: no outstanding work names it, and it is not used again when it was given back.
         let code = unsafe { (self.domain.device.library.ibv_dereg_mr)(self.raw) };
         if !is_gone(code) {
             return Err(self);

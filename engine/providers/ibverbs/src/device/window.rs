@@ -78,8 +78,8 @@ impl MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: it is freed once. One that the device keeps stays: whoever bound it keeps its
-            // memory away from others.
+            // SAFETY: it is freed once. One that the device keeps stays: the code that bound it
+            // keeps its memory away from others.
             unsafe { self.domain.device.library.dealloc_mw(self.raw) };
         }
     }

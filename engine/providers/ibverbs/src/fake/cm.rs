@@ -139,7 +139,7 @@ impl ConnectionManager {
         on_it.into_iter().for_each(|id| self.tell(id, event, 0));
     }
 
-    /// Ends a connection, and tells both ends.
+    /// Ends a connection, and notifies both ends.
     pub(super) fn part(&mut self, id: usize) -> bool {
         let Some(state) = self.ids.get_mut(&id).filter(|it| it.stage == Stage::Connected) else {
             return false;
@@ -196,7 +196,7 @@ unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
         cm.part(at(id));
         drop(cm.take_events(at(id)));
         let state = cm.ids.remove(&at(id)).unwrap();
-        // A server that goes away rejects its peer. Of a client that goes away no event tells.
+        // A server that goes away rejects its peer. No event reports a client that goes away.
         if state.stage == Stage::Asked
             && !state.is_asking
             && let Some(peer) = state.peer

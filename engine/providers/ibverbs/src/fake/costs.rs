@@ -26,7 +26,7 @@ fn own() -> u64 {
     allocations() - allocations_of_fake()
 }
 
-/// Allocations in so many calls of several sizes, on both sides.
+/// Allocations in calls of several sizes, on both sides.
 fn count(server: Adapter, caller: Adapter) -> u64 {
     install(&[server, caller]);
     let admit = || Box::new(|_| true) as Box<_>;
@@ -73,7 +73,7 @@ fn a_call_allocates_nothing_on_any_adapter_in_either_role() {
 }
 
 /// Octets that are cleared in each of six calls with a long reply in this form, which the caller
-/// makes at so many servers in turn.
+/// makes at `servers` servers in turn.
 fn cleared(caller: Adapter, servers: usize, reply: Form) -> Vec<u64> {
     let all = [vec![full(&caller); servers], vec![caller]].concat();
     install(&all);

@@ -1,4 +1,4 @@
-//! Crowds that connect and leave beside a client that calls.
+//! Crowds that connect and leave alongside a client that calls.
 
 use super::{
     Adapter, CALL_TIME, ERRANDS, address, clock, install,
@@ -72,7 +72,7 @@ impl Beside {
         self.server.snapshot().engine.connections.live as usize
     }
 
-    /// Turns until so many are connected. Returns the time of the server's system calls.
+    /// Turns until `live` connections are there. Returns the time of the server's system calls.
     fn until(&mut self, live: usize, ends: &mut [Ibverbs]) -> Duration {
         let (mut spent, mut turns) = (Duration::ZERO, 0);
         while self.live() != live {

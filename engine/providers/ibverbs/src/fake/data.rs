@@ -82,7 +82,7 @@ pub(super) unsafe extern "C" fn poll_cq(
         let waiting = &mut host.objects.queues.get_mut(&at(queue)).unwrap().waiting;
         let count = waiting.len().min(count as usize);
         for (place, completion) in waiting.drain(..count).enumerate() {
-            // SAFETY: the caller has room for so many.
+            // SAFETY: the caller has room for `count` completions.
             let place = unsafe { into.add(place) };
             // SAFETY: as above.
             unsafe { *place = completion };
@@ -194,7 +194,7 @@ fn ours(objects: &Objects, number: u32, named: Option<ibv_sge>, rights: u32) -> 
     found.filter(|_| is_allowed)
 }
 
-/// The address of a span, if it lies inside.
+/// The address of a span, if it is inside.
 fn inside(opened: &Opened, addr: u64, len: u32) -> Option<usize> {
     let (at, len) = (addr as usize, len as usize);
     let from = at.checked_sub(opened.base)?;
@@ -316,7 +316,7 @@ fn copy(from: usize, to: usize, len: u32) {
     }
     let from = std::ptr::with_exposed_provenance::<u8>(from);
     let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
-    // SAFETY: both lie in regions that are registered, which their owners keep mapped, or in a
+    // SAFETY: both are in regions that are registered, which their owners keep mapped, or in a
     // receive that was posted; what the provider posts or exposes it does not touch meanwhile.
     unsafe { std::ptr::copy(from, to, len as usize) };
 }

@@ -80,7 +80,7 @@ impl Ends {
     }
 }
 
-/// Ends a connection for which so many errands were done. Returns true if it was established by
+/// Ends a connection for which `steps` errands were done. Returns true if it was established by
 /// then.
 fn ends_after(adapter: Adapter, steps: usize, why: Why) -> bool {
     let mut it = Ends::new(adapter);

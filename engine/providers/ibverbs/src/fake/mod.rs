@@ -225,7 +225,7 @@ unsafe fn regain<T>(it: *mut T) -> Box<T> {
     unsafe { Box::from_raw(it) }
 }
 
-/// Reports behind a descriptor, which is readable while there are some.
+/// Reports with a descriptor, which is readable while there are some.
 #[derive(Debug)]
 struct Told<T> {
     fd: OwnedFd,

@@ -160,7 +160,7 @@ fn a_device_that_is_removed_is_given_back_at_once_and_serves_again_when_it_is_ad
             let before = objects();
             for round in 1..=3 {
                 remove(0);
-                // So many passes take two milliseconds.
+                // Twenty passes take two milliseconds.
                 pair.settle(20);
                 assert!(is_released(0), "{} {way:?}", adapter.name);
                 let name = &pair.server.provider().about().name;

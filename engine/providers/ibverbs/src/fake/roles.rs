@@ -263,7 +263,8 @@ fn a_connection_that_its_device_has_stopped_gets_no_more_receives_and_ends() {
         for _ in 0..500 {
             now = Time(now.0 + 1_000_000);
             for end in ends.iter_mut() {
-                // So many polls without an event that ends them would be a loop without an end.
+                // One poll a round: the number of polls is bounded even if the awaited event never
+                // comes.
                 match end.poll(now) {
                     Some(Event::ConnectRequest { qp }) => end.accept(qp, &[]).unwrap(),
                     event => seen.extend(event),
@@ -274,7 +275,7 @@ fn a_connection_that_its_device_has_stopped_gets_no_more_receives_and_ends() {
     poll(&mut ends, &mut seen);
     assert!(matches!(seen[..], [Event::Established { .. }, Event::Established { .. }]), "{seen:?}");
     seen.clear();
-    // What it names is nobody's: the device of the other end stops that connection.
+    // No memory has that key: the device of the other end stops that connection.
     let nowhere = RemoteSpan { key: RemoteKey(0x7777), offset: 0, len: 4 };
     let mut octets = pool.take(64).unwrap();
     octets.append(b"lost").unwrap();

@@ -2,8 +2,8 @@
 //! of `<infiniband/verbs.h>` and `<rdma/rdma_cma.h>`.
 //!
 //! They are part of the tree, so that a build needs neither headers nor libclang. Names are those
-//! of the headers. Structures that this crate allocates are declared whole; of those that the
-//! libraries allocate only the used beginning is. [`layout`] states size and offsets, which the
+//! of the headers. Structures that this crate allocates are declared whole; of structures that the
+//! libraries allocate, only the used beginning is. [`layout`] states size and offsets, which the
 //! compiler checks on 64-bit targets; with the feature `compare` a test compares them and all
 //! constants with rdma-sys, whose bindings bindgen derives from the headers of the build host:
 //! `tests/declarations`.
