@@ -1,4 +1,4 @@
-//! Ends of connections: all memory comes back, whatever is under way.
+//! Ends of connections: all memory comes back, even while messages are in flight.
 
 use crate::{
     conn::{self, SimConn, SimState, WorkStage, Wr},

@@ -31,7 +31,7 @@ impl SimEnd {
         net.leave(place);
     }
 
-    /// A connection breaks before its request arrived: nobody here ever knew it.
+    /// A connection breaks before its request arrived: this end never knew it.
     pub(crate) fn forget(&mut self, net: &mut Net, place: SideId) {
         let now = net.now();
         if net.side(place).lost_at.is_some_and(|at| at <= now) {

@@ -11,22 +11,22 @@ pub struct Faults {
     pub delay: Range<u64>,
     /// From the moment the fabric is done with a work request to its completion.
     pub completion_delay: Range<u64>,
-    /// From the arrival of a Read Request to the fetch of its data; what arrives behind it does not
-    /// wait.
+    /// From the arrival of a Read Request to the fetch of its data; later arrivals do not wait for
+    /// it.
     pub fetch_delay: Range<u64>,
     /// The chance that a connection breaks, for each thing that arrives.
     pub lost: u32,
     /// The connection on which the arrival with this number happens breaks there; the first one is
     /// 0.
     pub lost_at: Option<u64>,
-    /// The chance that a connect is refused though somebody listens.
+    /// The chance that a connect is refused although there is a listener.
     pub refused: u32,
     /// The chance that a Send or Write completes before it arrives, as it does on TCP.
     pub early: u32,
     /// The chance that a short message is taken as a copy when that is asked for
     /// ([`Provider::send_inline`](stag_verbs::Provider)).
     pub inline: u32,
-    /// Reads one connection has under way; work behind one more waits.
+    /// Reads that one connection has in flight; work after one more waits.
     pub reads: usize,
     /// Messages of one connection that wait for a receive; one more ends the connection.
     pub parked: usize,

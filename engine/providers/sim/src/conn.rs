@@ -34,7 +34,7 @@ pub(crate) enum SimWork {
 /// Progress of a work request.
 #[derive(Debug)]
 pub(crate) enum WorkStage {
-    /// Not on its way; its doorbell was rung or not.
+    /// Not sent yet; its doorbell was rung or not.
     Posted(SimWork),
     /// The fabric has its memory.
     Flying { is_read: bool },

@@ -16,7 +16,7 @@ pub(crate) struct SimEnd {
     pub(crate) conns: Table<SimConn>,
     pub(crate) windows: Windows,
     pub(crate) receives: VecDeque<Buf>,
-    /// The latest message was left to a poll, so the next one is told by a look.
+    /// The latest message was left to a poll, so the next one is returned by a look.
     pub(crate) looks: bool,
     pub(crate) events: VecDeque<Event>,
     /// Connections with work whose doorbell was not rung.

@@ -29,7 +29,7 @@ impl Fabric {
         Sim::new(Rc::clone(&self.0), name, limits)
     }
 
-    /// Returns the time of the next event at any end; `None` if nothing is under way.
+    /// Returns the time of the next event at any end; `None` if nothing is in flight.
     pub fn next_due(&self) -> Option<Time> {
         self.0.borrow().next_due()
     }

@@ -6,8 +6,8 @@
 //! order, as a reliable connection does; everything else (which connection is first, when work
 //! completes, when a connection breaks, whether a Send completes before it arrives, whether it is
 //! taken as a copy) is drawn from the seed, so one seed is one run. Memory is guarded by
-//! [`stag_pools::Windows`], as in the software RNIC, and a peer that breaks a rule is told what
-//! iWARP tells it (RFC 5040 §4.8, RFC 5041 §7.1).
+//! [`stag_pools::Windows`], as in the software RNIC, and a peer that breaks a rule is sent what
+//! iWARP would send it (RFC 5040 §4.8, RFC 5041 §7.1).
 //!
 //! | file | what it does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The medium: what is under way between the ends, and when it is due.
+//! The medium: data in flight between the ends, and the times at which it is due.
 
 use crate::{
     Faults, Port,
@@ -8,7 +8,7 @@ use stag_pools::{Buf, Extent, RemoteKey};
 use stag_verbs::{Cause, FabricFault, Qp, RemoteSpan, Time};
 use std::{collections::VecDeque, ops::Deref, ops::Range};
 
-/// Octets a message under way carries.
+/// Octets that a message in flight carries.
 #[derive(Debug)]
 pub(crate) enum SimPayload {
     /// The sender's buffer, which goes back with the acknowledgement.
@@ -31,7 +31,7 @@ impl Deref for SimPayload {
     }
 }
 
-/// A Read under way, which takes its sink along.
+/// A Read in flight, which takes its sink along.
 #[derive(Debug)]
 pub(crate) struct SimRead {
     pub(crate) sink: Buf,
@@ -84,7 +84,7 @@ impl Parcel {
     }
 }
 
-/// Something on its way to one end.
+/// A parcel in flight to one end.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) due: Time,
@@ -110,7 +110,7 @@ pub(crate) struct LinkSide {
     pub(crate) end: usize,
     /// Known from the connect request on.
     pub(crate) qp: Option<Qp>,
-    /// On its way here, in order.
+    /// In flight to this side, in order.
     pub(crate) inbound: VecDeque<InFlight>,
     /// Read Requests that arrived here and whose data was not fetched yet.
     pub(crate) reading: VecDeque<InFlight>,
@@ -334,7 +334,8 @@ impl Net {
         !self.entry(end).listening.is_empty()
     }
 
-    /// Makes a connection to be, from `end` towards whoever listens at `to`. `None`: nobody does.
+    /// Makes a connection to be, from `end` towards the listener at `to`. False if there is none,
+    /// or if the connect is to be refused.
     pub(crate) fn link(&mut self, end: usize, to: Port) -> (SideId, bool) {
         let listener = self.ends.iter().position(|entry| entry.listening.contains(&to));
         let listener = if self.chance(self.faults.refused) { None } else { listener };
@@ -374,7 +375,7 @@ impl Net {
         }
     }
 
-    /// Tells the side at `place` that the fabric is done with its work request.
+    /// Reports to the side at `place` that the fabric is done with its work request.
     pub(crate) fn acknowledge(&mut self, place: SideId, seq: u64, buf: Option<Buf>) {
         let due = self.after(self.faults.completion_delay.clone());
         let side = self.side(place);
@@ -472,7 +473,7 @@ impl Net {
             return false;
         }
         let copy = self.copy(octets);
-        // Nobody asks for the number of what has no completion.
+        // A Send without a completion needs no number.
         self.send(place, u64::MAX, Parcel::Send(copy, invalidate));
         true
     }

@@ -1,4 +1,4 @@
-//! Simulated ends made from addresses: those of one thread share a fabric.
+//! Simulated ends made from addresses: ends of one thread share a fabric.
 
 use crate::{Fabric, Port, Sim};
 use stag_verbs::{Here, Notation, Open, Settings, Sharing};

@@ -170,7 +170,7 @@ impl Provider for Sim {
         let was_established =
             std::mem::replace(&mut conn.state, SimState::Closing) == SimState::Established;
         let net = &mut *self.net.borrow_mut();
-        // Nobody wants messages of a connection that was never established.
+        // A connection that was never established has no use for messages.
         net.side(conn.place).deaf = !was_established;
         let due = net.after(net.faults().delay.clone());
         if conn.die_at.is_none() {
@@ -275,7 +275,7 @@ impl Provider for Sim {
         }
     }
 
-    /// Every other message that could be told so, so that a seed shows both ways.
+    /// Returns every other eligible message without a poll, so that a seed shows both ways.
     fn look(&mut self, now: Time, room: &mut [u8]) -> Looked {
         self.gather(now);
         let (qp, len) = match self.end.events.front() {

@@ -61,7 +61,8 @@ impl SimEnd {
         }
     }
 
-    /// A message arrives: it takes a receive, or waits for one behind the others of its connection.
+    /// A message arrives: it takes a receive, or queues for one after earlier ones of its
+    /// connection.
     pub(crate) fn receive(&mut self, net: &mut Net, qp: Qp, item: InFlight) {
         let InFlight { due, seq, what: Parcel::Send(payload, invalidate) } = item else { return };
         let place = self.conn(qp).place;
@@ -215,7 +216,7 @@ impl SimEnd {
         Ok(())
     }
 
-    /// The peer broke a rule: it is told, and the connection is dead.
+    /// The peer broke a rule: a Terminate is sent to it, and the connection is dead.
     pub(crate) fn violation(
         &mut self,
         net: &mut Net,

@@ -51,7 +51,7 @@ impl Pair {
         buf
     }
 
-    /// Jumps to what is due and polls everybody. False: nothing is under way.
+    /// Jumps to the next due time and polls both ends. False: nothing is in flight.
     fn pass(&mut self) -> bool {
         let Some(due) = self.fabric.next_due() else { return false };
         let now = due.max(self.fabric.now());
@@ -90,7 +90,7 @@ impl Pair {
     }
 }
 
-/// A bit of everything; returns the pair after it, when nothing is under way any more.
+/// A bit of everything; returns the pair after it, when nothing is in flight any more.
 fn scenario(faults: Faults) -> Pair {
     let mut pair = Pair::new(3, faults).receives(8);
     while !pair.established[0] && pair.ended[0].is_none() {
@@ -157,7 +157,7 @@ fn nothing_happens_before_it_is_due() {
     let message = pair.buf(b"later");
     pair.ends[0].post_send(qp, Tag(1), message, None).unwrap();
     pair.ends[0].ring();
-    // What set-up left under way on the listener's side may be due earlier.
+    // Remains of the set-up on the listener's side may be due earlier.
     let (due, now) = (pair.ends[1].wake_at().unwrap(), pair.fabric.now());
     assert!(due > now);
     assert!(pair.ends[1].arm());

@@ -239,8 +239,8 @@ impl Game {
         let conn = &self.players[side].conns[&qp];
         let number = conn.number;
         let is_pending = |key| conn.pending.iter().any(|(_, kind)| *kind == Kind::Invalidate(key));
-        // Keys that the peer was told about may be dead here already, and be reported with the next
-        // poll.
+        // Keys that were advertised to the peer may be dead here already, and be reported with the
+        // next poll.
         let keys: Vec<_> = conn.windows.iter().map(|(window, _)| window.key).collect();
         let keys: Vec<_> = keys.into_iter().filter(|key| !is_pending(*key)).collect();
         let Some(key) = self.dice.choice(keys) else { return };
