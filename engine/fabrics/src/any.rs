@@ -1,4 +1,5 @@
-//! A provider of whichever fabric. Servers, whose time counts, are made for one fabric each.
+//! A provider over any fabric, chosen at run time. Servers, whose time counts, are made for one
+//! fabric each.
 
 /// Makes `AnyProvider` from the lines of a table.
 #[doc(hidden)]

@@ -1,8 +1,8 @@
 //! URLs of all fabrics: addresses, and the providers and streams that are made from them.
 //!
-//! One table names the fabrics. Everything else about a fabric stands in its own folder: a provider
-//! is added by an implementation of [`Provider`](stag_verbs::Provider) and [`Open`] there and by
-//! one line here, also where some builds have it and others not. From the table come
+//! One table names the fabrics. Everything else about a fabric is in its own folder: a provider is
+//! added by an implementation of [`Provider`](stag_verbs::Provider) and [`Open`] there and by one
+//! line here, which may depend on a feature. From the table come
 //!
 //! - [`FabricAddress`], an address on one of the fabrics;
 //! - [`Fabric`] and [`FabricVisitor`]: code that is compiled for every fabric, and run for the one

@@ -1,11 +1,10 @@
-//! The table: one line for each fabric, and all that is made from the lines.
+//! The table of fabrics: one line for each, and the types made from the lines.
 
 /// Makes a table of fabrics: `FABRICS`, `FabricAddress`, `Fabric`, `FabricVisitor` and
 /// `AnyProvider`, from lines `Name = Provider;`.
 ///
-/// A fabric that some builds have not stands behind `#[cfg(feature = "F")]`. With
-/// `#[absent("SCHEME", "NAME", "F")]` behind that, the table's `ABSENT` tells of it in builds
-/// without it.
+/// A fabric that some builds lack is marked with `#[cfg(feature = "F")]`. With `#[absent("SCHEME",
+/// "NAME", "F")]` after that, the table's `ABSENT` lists it in builds without it.
 #[macro_export]
 macro_rules! fabrics {
     ($(

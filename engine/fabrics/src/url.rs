@@ -1,4 +1,4 @@
-//! Texts that are no URL of a fabric.
+//! Errors of texts that are no URL of a fabric.
 
 use crate::{ABSENT, FABRICS};
 use std::{error::Error, fmt};

@@ -1,4 +1,4 @@
-//! A toy fabric, as somebody would add one: a folder with a provider and its `Open`.
+//! A toy fabric, as a developer would add one: a folder with a provider and its `Open`.
 
 use stag_fabrics::{Here, Notation, Open, Settings, Sharing};
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
