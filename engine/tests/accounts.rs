@@ -1,4 +1,4 @@
-//! Memory that TCP connections hold: what counts as a peer's, and that nobody waits for ever.
+//! Memory that TCP connections hold: the part charged to a peer, and that no peer waits for ever.
 
 use crate::support::{LIMITS, rpc};
 use stag_echo::NULL;
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Answers every call with so many octets, and knows its peers in the order in which they came.
+/// Answers every call with `reply_len` octets, and records its peers in the order of their arrival.
 struct Verbose {
     reply_len: usize,
     peers: Vec<PeerId>,
@@ -98,7 +98,7 @@ impl Server {
     }
 }
 
-/// A record of so many octets, with a call in it.
+/// A record of `len` octets, with a call in it.
 fn record(len: usize) -> Vec<u8> {
     let mut record = (1 << 31 | len as u32).to_be_bytes().to_vec();
     record.extend(rpc(1, NULL, &vec![0; len - 40]));

@@ -1,5 +1,5 @@
-//! Fifteen clients that keep a server busy, and one attacker beside them. Each message and each
-//! connection takes virtual time of the server's core: the work that the attacker makes is time in
+//! Fifteen clients that keep a server busy, and one attacker alongside them. Each message and each
+//! connection takes virtual time of the server's core: the work that the attacker causes is time in
 //! which no client is served.
 
 use crate::support::{
@@ -24,8 +24,8 @@ const MEASURED: u64 = 20_000_000;
 const ONE_WAY: Faults =
     Faults { delay: 10_000..10_001, completion_delay: 100..101, ..Faults::NONE };
 
-/// Time of the server's core that a sender has used. What is on its way when its connection ends
-/// takes none.
+/// Time of the server's core that a sender has used. Messages in flight when its connection ends
+/// take none.
 fn cost_of(sender: &Sender<Sim>) -> u64 {
     // Calls of a flood are answered or dropped; other attackers' messages are all read.
     let unanswered = if sender.depth > GRANT { DROPPED } else { MESSAGE };

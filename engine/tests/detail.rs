@@ -1,4 +1,5 @@
-//! A shard describes its peers and the latest watched calls, and tells whom a limit turned away.
+//! A shard describes its peers and the latest watched calls, and reports peers that a limit
+//! refused.
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{

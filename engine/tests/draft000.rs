@@ -317,7 +317,7 @@ fn the_words_of_draft_001_are_said_only_where_both_ends_announced_them() {
     }
 }
 
-/// A requester that tries version 2, is kept connected, and whose first message nobody answers.
+/// A requester that tries version 2, is kept connected, and whose first message gets no answer.
 fn silent(versions: Versions) -> AtClient<Keeper> {
     let mut at = AtClient::new(Keeper::default(), Config { call_versions: versions, ..config() });
     at.peer = at.shard.keep_connected(&at.port).unwrap();

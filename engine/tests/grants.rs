@@ -1,4 +1,4 @@
-//! Receives shared by many peers: grants grow with use, shrink when others come, and nobody waits
+//! Receives shared by many peers: grants grow with use, shrink when others come, and no peer waits
 //! for ever.
 
 use stag_echo::{Caller, Echo};

@@ -1,4 +1,4 @@
-//! An app whose results lie in several extents, and which keeps arguments where they were pulled.
+//! An app whose results are in several extents, and which keeps arguments where they were pulled.
 
 use stag_echo::{Caller, ECHO_MAX};
 use stag_engine::{Answer, AnswerItem, App, Call, Config, Cx, ExtentLists, Shard, Token};

@@ -1,7 +1,7 @@
-//! Apps that answer when they like, several calls at once and not in order, and that call while
-//! they are called and while they hear of replies, at both ends of connections that come and go:
-//! each call has one outcome, the right one, and those of one connection that travel inline arrive
-//! in the order in which they were made.
+//! Apps that answer in any order and at any time, with several calls open at once, and that make
+//! calls from within handlers of calls and of replies, at both ends of connections that come and
+//! go. Each call has one outcome, the right one, and inline calls of one connection arrive in the
+//! order in which they were made.
 //!
 //! `SEEDS=20000 cargo test -p stag-engine --test all juggle` goes on for a minute; a failure names
 //! its seed, and `FIRST=` begins there.
@@ -23,8 +23,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Calls of each end.
 const CALLS: u64 = 40;
-/// Octets of calls: those that a Send takes as a copy, those that it does not, and those that do
-/// not fit inline.
+/// Lengths of calls: some that a Send takes as a copy, some that it does not, and, in `ALL`, one
+/// that does not fit inline.
 const INLINE: &[usize] = &[12, 12, 40, 700, 1_200, 3_600];
 const ALL: &[usize] = &[12, 12, 40, 700, 1_200, 3_600, 6_000];
 /// Versions that both ends speak, and message sizes that the server may call with.

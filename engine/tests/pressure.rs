@@ -1,4 +1,4 @@
-//! A shard whose memory, queues and patience run out: nobody crashes it, and nobody takes what
+//! A shard whose memory, queues and patience run out: no peer crashes it, and none takes what
 //! belongs to others.
 
 use crate::support::{

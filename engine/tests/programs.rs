@@ -16,8 +16,8 @@ use stag_protocol::{
 /// Octets of a call without arguments.
 const CALL_LEN: usize = 40;
 
-/// A call whose octets behind `inline` travel in a Read chunk, and which offers a Write chunk of
-/// `room` octets. How it ended, what its results are, and how many octets came in the Write chunk.
+/// A call whose octets after `inline` travel in a Read chunk, and which offers a Write chunk of
+/// `room` octets. Returns its outcome, its results, and the number of octets in the Write chunk.
 fn call(
     procedure: (u32, u32, u32),
     inline: &[u8],

@@ -73,7 +73,7 @@ fn right(xid: Xid, len: usize) -> Vec<u8> {
     octets
 }
 
-/// Messages that may lie in a Reply chunk instead, each with the rule that it breaks.
+/// Messages that may be in a Reply chunk instead, each with the rule that it breaks.
 fn lies(xid: Xid) -> [(Vec<u8>, &'static str); 5] {
     let with = |octets: [u8; 8]| [&octets[..], &pattern(200)].concat();
     let typed = |word: u8| {

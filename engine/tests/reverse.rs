@@ -68,7 +68,7 @@ fn outcome(at: &mut AtServer<Twin>) -> Option<(u64, Echo)> {
     Some((done.token.0, done.echo.map(|echo| echo.map(|octets| octets.to_vec()))))
 }
 
-/// A NULL call that is written where it is sent from, with a reply of at most so many octets.
+/// A NULL call that is written where it is sent from, with a reply of at most `reply_max` octets.
 fn call_short(at: &mut AtServer<Twin>, peer: PeerId, token: u64, reply_max: usize) {
     let header = CallHeader {
         xid: Xid(0),
@@ -294,7 +294,7 @@ fn a_client_that_nobody_calls_is_forgotten_after_a_while() {
     assert_ne!(register(&mut at), peer, "it begins anew");
 }
 
-/// A client that serves, behind its first call.
+/// A client that serves, after its first call.
 fn client(config: Config) -> AtClient<Twin> {
     let mut at = AtClient::new(Twin::default(), config);
     let peer = at.peer;

@@ -19,7 +19,7 @@ use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{FabricFault, Provider};
 use std::{cell::Cell, rc::Rc};
 
-/// The same octets behind another XID.
+/// The same octets with the XID of `header`.
 fn behind_xid(header: &Header, octets: &[u8]) -> Vec<u8> {
     [&header.xid.0.to_be_bytes()[..], &octets[4..]].concat()
 }

@@ -1,4 +1,4 @@
-//! TCP connections on which no call arrives: what a server does with their places.
+//! TCP connections on which no call arrives, and the places that they hold at a server.
 
 use stag_echo::{Echo, NULL, PROGRAM, VERSION};
 use stag_engine::{Config, Shard, Time};

@@ -1,5 +1,5 @@
-//! Time that calls spend in each stage, in virtual time: to the nanosecond, as far as a histogram
-//! tells nanoseconds apart.
+//! Time that calls spend in each stage, in virtual time: to the nanosecond, as far as the buckets
+//! of a histogram resolve it.
 
 use crate::support::{
     self, AtServer, GRANT, LIMITS, config, echo_head, message, pattern, rpc, rpc_of,
@@ -241,7 +241,7 @@ impl App for Open {
     }
 }
 
-/// A call of the program that tells stages.
+/// A call of the program that reports stages.
 fn ask(xid: u32, version: u32, procedure: u32, lists: &ChunkLists) -> Vec<u8> {
     message(xid, lists, &rpc_of((service::PROGRAM, version, procedure), xid, &[]))
 }

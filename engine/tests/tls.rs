@@ -360,7 +360,7 @@ fn a_server_without_tls_is_not_called_and_hears_no_client_hello() {
 fn a_server_that_names_no_protocol_is_not_called() {
     let authority = Authority::new();
     let mut client = Client::new(Server::offering(&authority), &authority.client());
-    // In the server's place somebody who answers the probe and knows TLS, but not RPC in it.
+    // In place of the server, a listener that answers the probe and knows TLS, but not RPC in it.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     client.server.at = listener.local_addr().unwrap();
     let files = authority.server().identity;
@@ -480,7 +480,7 @@ fn calls_that_somebody_put_behind_the_probe_are_dropped_with_the_connection() {
     assert!(raw.is_ended(&mut server));
     assert_eq!(server.shard.snapshot().app, 0, "the app saw no call");
     assert_eq!(server.stream().tls_failures, 3);
-    // Behind a session the handshake of which was right.
+    // After a handshake that was right, in the clear.
     let mut raw = server.raw();
     assert!(raw.secure(&mut server, anonymous(&authority, &[b"sunrpc"])));
     raw.write(&marked(&call(2, ECHO, None)));

@@ -1,5 +1,5 @@
-//! Shares of a core in time: calls that cost much, next to fifteen clients whose calls cost little.
-//! The core's time is virtual, and each call takes as much of it as its procedure number says.
+//! Shares of a core in time: expensive calls, next to fifteen clients whose calls cost little. The
+//! core's time is virtual, and each call takes as much of it as its procedure number says.
 
 use crate::support::{
     Raw,
@@ -160,7 +160,7 @@ fn caller(to: SocketAddr, last: u8) -> TcpStream {
     TcpStream::from(socket)
 }
 
-/// Records of so many calls, each of that cost.
+/// Records of `count` calls, each of which costs `micros`.
 fn records(count: u32, micros: u32) -> Vec<u8> {
     let record = |xid| {
         let call = rpc(xid, micros, &[]);

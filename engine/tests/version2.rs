@@ -445,7 +445,7 @@ fn a_cancelled_call_whose_key_the_late_reply_invalidates_ends_cancelled() {
     assert_eq!(outcome(&mut at), Some(Err(CallFault::Cancelled)));
     assert!(at.raw.ended.is_none());
     assert_eq!((at.shard.provider().windows_bound(), at.shard.buffers_in_use()), (0, 0));
-    // And one whose connection dies with the reply on its way.
+    // And one whose connection dies with the reply in flight.
     start(&mut at, 6, Some(&octets));
     at.shard.with_app(|_, cx| cx.cancel(peer, Token(6)));
     let (header, lists, _) = parse(&arrived(&mut at).unwrap());
@@ -665,7 +665,7 @@ fn a_server_calls_back_with_chunks_and_asks_how_its_client_is() {
     assert_eq!((stats.requester.versions.v2.reverse, stats.requester.options), (1, 1));
 }
 
-/// Calls whoever connects.
+/// Calls every peer that connects.
 struct Hasty;
 
 impl App for Hasty {

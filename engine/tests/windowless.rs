@@ -1,4 +1,4 @@
-//! A shard on a device without windows: it answers everybody, and lends nobody memory (DESIGN D1).
+//! A shard on a device without windows: it answers every peer, and lends none memory (DESIGN D1).
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{CallFault, Config, Shard, Token};

@@ -1,5 +1,5 @@
 //! Peers that send messages made by hand, as fast as they are answered or faster: clients that keep
-//! a server busy, and attackers beside them.
+//! a server busy, and attackers alongside them.
 
 use super::{LIMITS, Raw, echo_head, message, rpc};
 use stag_echo::{ECHO, NULL};
@@ -129,7 +129,7 @@ fn with_word(xid: u32, at: usize, word: u32) -> Vec<u8> {
     octets
 }
 
-/// An ECHO whose item lies behind a key that nobody has.
+/// An ECHO whose item has a key that is not in use.
 fn foreign_key(xid: u32) -> Vec<u8> {
     let mut lists = ChunkLists::new();
     let position = Position::new(rpc(xid, ECHO, &[0; 4]).len() as u32).unwrap();

@@ -1,4 +1,4 @@
-//! An app that keeps what its calls end with, and calls of any shape.
+//! An app that keeps the outcomes of its calls, and calls of any shape.
 
 use super::{AtClient, config, pattern};
 use stag_engine::{App, Call, CallFault, Cx, Outcome, Request, RequestItem, Room, Token};
@@ -36,7 +36,7 @@ impl App for Keeper {
     }
 }
 
-/// A call of our requester: so many octets in front of its item, the item, and the longest reply.
+/// A call of our requester: `head` octets in front of its item, the item, and the longest reply.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     pub head: usize,

@@ -74,7 +74,7 @@ impl Raw {
         Self::with_slots(fabric, [160, 8])
     }
 
-    /// With so many buffers of 4 KiB and of 128 KiB.
+    /// With `slots` buffers of 4 KiB and of 128 KiB.
     pub fn with_slots(fabric: &Fabric, slots: [usize; 2]) -> Self {
         Self::on(fabric.end("raw", LIMITS), slots)
     }
@@ -84,8 +84,8 @@ impl Raw {
         [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3]
     }
 
-    /// The same of one that speaks `versions`: behind it stands whether it knows the words of draft
-    /// 001.
+    /// The same of a peer that speaks `versions`, followed by an announcement if it knows the words
+    /// of draft 001.
     pub fn offer_of(versions: Versions) -> Vec<u8> {
         let announced = [b'S', b't', b'a', b'g', 1, 1, 0, 0];
         let directed = matches!(
@@ -97,7 +97,7 @@ impl Raw {
 }
 
 impl<P: Provider> Raw<P> {
-    /// On an end of whatever fabric, with so many buffers of 4 KiB and of 128 KiB.
+    /// On an end of any fabric, with `short` buffers of 4 KiB and `long` ones of 128 KiB.
     pub fn on(mut end: P, [short, long]: [usize; 2]) -> Self {
         let classes =
             [Class { slot_len: 4096, count: short }, Class { slot_len: 1 << 17, count: long }];
@@ -451,7 +451,7 @@ pub fn reply(message: &[u8]) -> (Header, ChunkLists, Vec<u8>) {
     (header, lists, message[at..].to_vec())
 }
 
-/// Everything behind the header of a successful reply.
+/// Everything after the header of a successful reply.
 pub fn results(payload: &[u8]) -> Vec<u8> {
     let mut reader = Reader::new(payload);
     let header = ReplyHeader::parse(&mut reader).unwrap();

@@ -1,4 +1,4 @@
-//! A fabric that can be told to take no local invalidation, or no receive.
+//! A fabric that can be set to refuse local invalidations, or receives.
 
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_sim::{Port, Sim};
