@@ -37,7 +37,7 @@ struct Job {
 // SAFETY: the thread that made it waits until it is done, and touches nothing of it meanwhile.
 unsafe impl Send for Job {}
 
-/// The way to the thread, which starts with the first use.
+/// The channel to the thread, which starts with the first use.
 fn thread() -> io::Result<Sender<Job>> {
     static THREAD: OnceLock<Sender<Job>> = OnceLock::new();
     if let Some(sender) = THREAD.get() {
@@ -51,13 +51,13 @@ fn thread() -> io::Result<Sender<Job>> {
             // SAFETY: the thread that made the job keeps it until `done` says that it is over.
             let call = AssertUnwindSafe(|| unsafe { (*call)() });
             if catch_unwind(call).is_err() {
-                // The thread that waits would wait for ever.
+                // The calling thread would wait for ever.
                 process::abort();
             }
             let _ = done.send(());
         }
     })?;
-    // Of two that start one at a time, the second one ends with its channel.
+    // If two threads start one at the same time, the second one ends with its channel.
     Ok(THREAD.get_or_init(|| sender).clone())
 }
 
@@ -73,7 +73,7 @@ fn leave_the_core() {
 /// are opened with.
 ///
 /// # Errors
-/// Those of starting a thread.
+/// Errors of starting a thread.
 pub(crate) fn start() -> io::Result<()> {
     thread().map(drop)
 }
@@ -83,7 +83,7 @@ pub(crate) fn start() -> io::Result<()> {
 /// the thread of this module.
 ///
 /// # Errors
-/// Those of starting a thread.
+/// Errors of starting a thread.
 pub(crate) fn spawn(
     name: &str,
     is_apart: bool,
@@ -106,7 +106,7 @@ pub(crate) fn spawn(
 thread_local! {
     /// This thread has the credentials that devices are opened with.
     static IS_APART: Cell<bool> = const { Cell::new(false) };
-    /// The way back of a call of this thread.
+    /// The channel on which calls of this thread are completed.
     static ANSWERS: (SyncSender<()>, Receiver<()>) = sync_channel(1);
 }
 

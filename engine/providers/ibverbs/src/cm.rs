@@ -66,8 +66,8 @@ enum ListenerHold {
 }
 
 impl Listener {
-    /// Gives up the identifier with its device, and the place among shards as well: the first one
-    /// that has the device again listens for all. One for all devices stays.
+    /// Releases the identifier with its device, and the place among shards as well: the first shard
+    /// that has the device again listens for all. A listener for all devices stays.
     pub(crate) fn lose(&mut self) {
         if !self.at.0.ip().is_unspecified() {
             (self.hold, self.sharers) = (ListenerHold::Lost, None);

@@ -28,7 +28,7 @@ pub enum Through {
 pub struct IbverbsConfig {
     /// Limits of the provider, lowered to what the device can do: connections to the number whose
     /// work fits one completion queue, windows to those of the device, private data to 56 octets
-    /// (the room beside the address in a connect request).
+    /// (the room next to the address in a connect request).
     pub limits: Limits,
     /// The device.
     pub through: Through,
@@ -60,8 +60,8 @@ pub struct IbverbsConfig {
     pub look_interval: Duration,
     /// Receives of each connection, on a device whose connections share none.
     pub receives_each: usize,
-    /// Peers beyond the limit of connections whose requests the engine hears nevertheless, so that
-    /// it can make room.
+    /// Peers beyond the limit of connections whose requests are nevertheless passed to the engine,
+    /// so that it can make room.
     pub spare: usize,
     /// Let shards of this process share a port: the first one that listens there has the listener.
     pub shared_port: bool,
@@ -78,7 +78,7 @@ pub struct IbverbsConfig {
     pub is_apart: bool,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
-    /// Hears that the device cannot be used, and why.
+    /// Receives reports that the device cannot be used, and why.
     pub outage: OutageReport,
     /// Slot classes of the arena for Reads; the longest slot is the longest span of a Read.
     pub sinks: [Class; 2],

@@ -36,7 +36,8 @@ pub(crate) enum IbverbsState {
     AwaitDrain,
     /// The device to give everything back.
     AwaitFlush,
-    /// The next poll: the engine heard of the end and may ask what the peer said.
+    /// The next poll: the end was reported, and the engine may still ask for the peer's private
+    /// data.
     Over,
 }
 
@@ -101,7 +102,7 @@ pub(crate) struct IbverbsConn {
     pub(crate) last_receive: Option<Time>,
     /// Work of it may be in the device, or messages for it.
     pub(crate) has_work: bool,
-    /// Its work is not waited for any more.
+    /// Its work is no longer waited for.
     pub(crate) is_overdue: bool,
     /// All of its completions are in the completion queue: when that is empty, it can go.
     pub(crate) is_flushed: bool,

@@ -31,7 +31,7 @@ use std::{
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
-/// Events that come with a connection's end and beginning, beside those of its work and its
+/// Events that come with a connection's end and beginning, in addition to those of its work and its
 /// windows.
 const EVENTS_PER_CONNECTION: usize = 4;
 
@@ -347,7 +347,7 @@ impl Ibverbs {
         over.for_each(|(id, _)| errands.discard(id));
     }
 
-    /// Gives up identifiers whose peers have not confirmed the end of their connection.
+    /// Discards identifiers whose peers have not confirmed the end of their connection.
     pub(crate) fn leave_parting(&mut self) {
         let IbverbsShared { parting, errands, .. } = &mut self.shared;
         parting.drain(..).for_each(|(id, _)| errands.discard(id));

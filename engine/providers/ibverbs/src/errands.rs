@@ -37,10 +37,10 @@ use std::{
     thread::JoinHandle,
 };
 
-/// The thread's nice value beside its shard's. Against a thread of the usual one it then has 110
-/// parts of 1,134 of a core that both want, and all of one that nothing else wants.
+/// The thread's nice value relative to its shard's. Against a thread of the usual one it then has
+/// 110 parts of 1,134 of a core that both want, and all of a core that is otherwise idle.
 pub(crate) const NICE: i32 = 10;
-/// Reports that wait for a shard before no more events are read: others wait in the kernel, which
+/// Reports waiting for a shard at which no more events are read: others wait in the kernel, which
 /// limits them for each listener.
 const WAITING: usize = 256;
 /// Events that are read before errands are looked at again.
@@ -299,7 +299,7 @@ impl Errands {
             let mut reports = locked(&self.desk.reports);
             std::mem::swap(&mut self.taken, &mut *reports);
             self.desk.has_reports.store(false, Ordering::Relaxed);
-            // Under the lock, so that no wake-up for a later report is taken back.
+            // Under the lock, so that no wake-up for a later report is cleared.
             let _ = read(&self.desk.reports_fd, &mut [0; 8]);
             drop(reports);
             if self.taken.len() >= WAITING {

@@ -58,7 +58,7 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
-/// A function that has the one with this name called by the thread of [`apart`].
+/// A function that has its namesake called by the thread of [`apart`].
 macro_rules! apart {
     ($name:ident () $($result:ty)?) => { apart!(@ $name [] $($result)?) };
     ($name:ident ($a:ty) $($result:ty)?) => { apart!(@ $name [a: $a] $($result)?) };

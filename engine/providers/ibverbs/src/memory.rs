@@ -6,13 +6,13 @@ use std::{fs, io};
 
 /// The bit of `CAP_IPC_LOCK`, which lifts the limit.
 const CAP_IPC_LOCK: u32 = 14;
-/// Octets that queues and windows pin beside the pools, as an estimate.
+/// Octets that queues and windows pin in addition to the pools, as an estimate.
 const QUEUES: u64 = 4 << 20;
 
 /// Locked memory that this process has, and may have.
 #[derive(Clone, Copy, Debug)]
 struct Locked {
-    /// Octets it may lock; none: as many as it likes.
+    /// Octets it may lock; `None` for no limit.
     limit: Option<u64>,
     /// The limit does not bind it, because it may lock memory anyway. (siw of Linux 6.1 does not
     /// know that.)

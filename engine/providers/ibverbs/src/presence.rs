@@ -33,13 +33,13 @@ use std::{
     time::Duration,
 };
 
-/// Pause between two looks for what is missing. It is short beside the time in which a driver
-/// resets its device, and long beside the calls that a look takes.
+/// Pause between two looks for a missing device or address. It is short compared to the time in
+/// which a driver resets its device, and long compared to the calls of a look.
 const RETRY: Duration = Duration::from_millis(100);
 /// Time that the way to a peer may take to be found, at the start and at a look.
 pub(crate) const WAY_AT_START: Duration = Duration::from_secs(2);
 
-/// Objects that a device lends a shard, beside its memory and its connections.
+/// Objects that a device lends a shard, other than its memory and its connections.
 pub(crate) struct Lent {
     queues: Queues,
     exposures: Option<Exposures>,
@@ -100,7 +100,7 @@ impl Presence {
 }
 
 impl Ibverbs {
-    /// Hears of the removal of the device that was found. Returns the device.
+    /// Registers for the removal of the device that was found. Returns the device.
     pub(crate) fn watch(&mut self, found: FoundDevice) -> io::Result<Arc<Device>> {
         let FoundDevice { device, id } = found;
         self.presence.watch = match id {

@@ -23,7 +23,7 @@ impl Ibverbs {
         let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
         if shared.has_own_receives() {
             // Receives of a connection complete in their order. One that is not its first is of a
-            // queue pair that is gone, whose receives were taken back.
+            // queue pair that is gone, whose receives were returned.
             let is_first = |conn: &IbverbsConn| conn.receives.front() == Some(&number);
             let Some(conn) = conn.as_mut().filter(|conn| is_first(conn)) else { return };
             conn.receives.pop_front();

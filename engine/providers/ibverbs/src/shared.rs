@@ -100,12 +100,12 @@ impl Inbox {
         Some(request)
     }
 
-    /// Says which device the shard has. With none it takes no more.
+    /// Sets the device that the shard has. With none it takes no more requests.
     pub(crate) fn set_device(&self, device: Option<&str>) {
         *locked(&self.device) = device.map(str::to_owned);
     }
 
-    /// Takes no more, and returns what waited.
+    /// Takes no more requests, and returns the waiting ones.
     pub(crate) fn close(&self) -> VecDeque<Request> {
         locked(&self.waiting).take().unwrap_or_default()
     }
@@ -221,7 +221,8 @@ mod tests {
         // Three connections there, none here.
         (6..9).for_each(|number| sharers.put(request(number), None).unwrap());
         assert_eq!((numbers(&first, 3), numbers(&second, 3)), (vec![], vec![6, 7, 8]));
-        // One that has ended gets no more, and one that ends gives back what it has not taken.
+        // An ended shard gets no more, and one that ends returns the requests that it has not
+        // taken.
         sharers.put(request(9), None).unwrap();
         sharers.put(request(10), None).unwrap();
         assert_eq!(first.close().len(), 1);

@@ -143,7 +143,7 @@ impl ReadSinks {
         Ok(Some(SinkPlace { qp, open, capacity, lost }))
     }
 
-    /// Copies what landed into `sink`, and takes the place back.
+    /// Copies the data that landed into `sink`, and returns the place to the idle ones.
     pub(crate) fn fetch(&mut self, landing: SinkLanding, sink: &mut Buf) {
         let SinkLanding { place, at, len } = landing;
         let to = sink.get_mut(at..at + len).expect("`post_read` looked whether it fits");

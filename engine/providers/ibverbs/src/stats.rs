@@ -34,7 +34,7 @@ pub struct IbverbsStats {
     /// Connections that ended before the device said that it holds no receive of theirs: some never
     /// say so.
     pub ends_by_timeout: u64,
-    /// Connect requests beyond all limits, which the engine did not hear of.
+    /// Connect requests beyond all limits, which were not passed to the engine.
     pub shed: u64,
     /// Places for Reads that got a key for a connection, where the device wants that.
     pub sinks_opened: u64,

@@ -238,8 +238,8 @@ impl DeviceWindows {
         of_scope.filter_map(|(index, entry)| Some((index, entry.window.take()?))).collect()
     }
 
-    /// Takes a window back that was withdrawn. The proof that its key is dead, unless the device
-    /// keeps the window: that one stays bound, with its memory, and can be withdrawn again.
+    /// Returns a withdrawn window to the table. Returns the proof that its key is dead, unless the
+    /// device keeps the window: then it stays bound, with its memory, and can be withdrawn again.
     pub(crate) fn restore(&mut self, index: u32, window: MadeAgain) -> Option<Fenced> {
         let place = index as usize;
         let entry = self.entries.get_mut(place).expect("it was withdrawn from there");

@@ -89,8 +89,8 @@ impl MemoryRegion {
         Ok(Self { domain, raw, id: pool.id(), base, len, lkey, _pool: pool.clone() })
     }
 
-    /// Takes the memory from the device. When the device keeps it, it comes back: its key may still
-    /// open it.
+    /// Deregisters the memory. Returns the region if the device keeps it: its key may still open
+    /// it.
     pub(crate) fn close(mut self) -> Result<(), Self> {
         // SAFETY: no outstanding work names it, and it is not used again when it was given back.
         let code = unsafe { (self.domain.device.library.ibv_dereg_mr)(self.raw) };

@@ -34,7 +34,7 @@ const ALL: [Why; 6] = [
     Why::ProgramEnds,
 ];
 
-/// A server's and a caller's end, and what they heard.
+/// A server's and a caller's end, and their events.
 struct Ends {
     pool: Pool,
     ends: [Ibverbs; 2],

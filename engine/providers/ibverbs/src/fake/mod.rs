@@ -125,7 +125,7 @@ thread_local! {
 }
 
 thread_local! {
-    /// Calls of this thread stand for those of another one.
+    /// Calls of this thread count as those of another thread.
     static IS_OFF_CORE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -216,7 +216,7 @@ fn lend<T>(it: T) -> *mut T {
     Box::into_raw(Box::new(it))
 }
 
-/// Takes a structure back that was lent.
+/// Takes over a structure that was lent.
 ///
 /// # Safety
 /// It came from [`lend`], and is not used any more.

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 const SILENT: u32 = 99;
 
 /// Removes an adapter. The connection manager reports that to all identifiers. Where the kernel
-/// takes the device from programs, what they have open does nothing any more, and an event says so.
+/// takes the device from programs, their open objects stop working, and an event says so.
 pub(super) fn remove(device: usize) {
     with(|host| {
         host.removed.insert(device);
