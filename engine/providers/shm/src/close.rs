@@ -1,8 +1,8 @@
 //! The end of connections, and of links with all their connections.
 //!
-//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause
-//! last. The connection's place is used again when both sides have said that they have nothing more
-//! to say about it.
+//! Every end passes through [`end`]: work completes, windows come back, and the engine gets the
+//! cause last. The connection's place is used again when both sides have sent their last record
+//! about it.
 
 use crate::{
     Shm,

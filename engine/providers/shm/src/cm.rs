@@ -288,8 +288,8 @@ pub(crate) fn take_in(
     Ok(())
 }
 
-/// The peer does not want its connection any more. When it was accepted meanwhile, the peer closes
-/// it when it hears that.
+/// The peer cancelled its connect. If it was accepted meanwhile, the peer closes it when it
+/// receives the answer.
 pub(crate) fn given_up(
     key: Key,
     link: &mut ShmLink,

@@ -59,7 +59,7 @@ pub(crate) struct ShmConn {
     pub(crate) peer: u32,
     pub(crate) address: PeerAddress,
     pub(crate) state: ShmState,
-    /// The engine knows of it, and gets its events.
+    /// The engine has its number, and gets its events.
     pub(crate) is_known: bool,
     /// The engine has had its last event and has polled since.
     pub(crate) is_over: bool,

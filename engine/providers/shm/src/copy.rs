@@ -2,7 +2,7 @@
 //!
 //! Every load is volatile, and of one aligned unit: the compiler makes each once, and draws no
 //! conclusion from what it brings. The promise is about octets: each octet of a copy is one that
-//! stood there at some moment during the copy, and an aligned word comes whole where the processor
+//! was there at some moment during the copy, and an aligned word comes whole where the processor
 //! loads words whole. Nothing is promised of neighbours. A copy is judged afterwards, where the
 //! other process cannot reach it. Callers that need to know that nothing changed meanwhile ask the
 //! ring ([`crate::ring::Consumer::is_still`]).

@@ -85,7 +85,7 @@ impl Shm {
             let why = "the ring has to be a power of two, and sixteen times as long as a receive";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        // Beside those the engine knows: ends that are not over.
+        // In addition to those the engine knows: ends that are not over.
         let places = limits.connections * 2;
         let works = limits.send_queue.saturating_mul(limits.connections);
         let events = works.saturating_add(limits.receives + limits.windows + 4 * places);
@@ -269,7 +269,7 @@ impl Shm {
             let Some(key) = self.hot.get(self.turn).copied() else { return Look::Other.into() };
             match self.look_at(key, room).look() {
                 Look::Nothing => {}
-                // It has something to do beside its ring, and others may have a message.
+                // It has something to do other than its ring, and others may have a message.
                 Look::Other if !self.has_front(key) => found = Look::Other,
                 Look::Other => return Look::Other.into(),
                 message => {
@@ -388,8 +388,8 @@ impl Shm {
         false
     }
 
-    /// Nothing more has arrived: peers hear how far we read, and what waited for them goes on. True
-    /// when something did.
+    /// Nothing more has arrived: publishes how far we read to peers, and continues waiting work.
+    /// True when something did.
     pub(crate) fn go_on(&mut self) -> bool {
         let mut has_moved = false;
         // Backwards: a link that ends here moves only links that had their turn.

@@ -105,8 +105,8 @@ pub(crate) struct ShmLink {
     pub(crate) is_stalled: bool,
     /// Something could not be said: the peer has to read on.
     pub(crate) is_full: bool,
-    /// Memory of the peer was read: it waits to hear that. One whose ring is full hears of each
-    /// part that was read anyway.
+    /// Memory of the peer was read, and it waits for our read position. A peer whose ring is full
+    /// gets that after each part that was read anyway.
     pub(crate) is_owing: bool,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum RecordKind {
     Answer,
     /// The rest of the oldest answer, from the sender's pool `flags` at `more`.
     AnswerFrom,
-    /// Takes a Connect back that has no answer; `key` is its number at the sender.
+    /// Cancels a Connect that has no answer; `key` is its number at the sender.
     GiveUp,
     /// A message follows, and `key` is invalidated.
     SendInvalidate,

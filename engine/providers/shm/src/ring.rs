@@ -48,7 +48,7 @@ impl Word {
         Self((to as u64) << 32 | (len as u64) << 8 | kind as u64)
     }
 
-    /// As it stands in memory.
+    /// Its value in memory.
     #[cfg(test)]
     pub(crate) const fn octets(self) -> u64 {
         self.0
@@ -89,8 +89,8 @@ impl Word {
 pub(crate) trait RingSource {
     /// Loads an aligned word; everything written before it was stored is visible after the load.
     fn word(&self, at: usize) -> u64;
-    /// Copies octets that the writer may be changing: each is one that stood there meanwhile, and
-    /// no more is promised.
+    /// Copies octets that the writer may be changing: each is a value that was there at some moment
+    /// meanwhile, and no more is promised.
     fn copy_out(&self, at: usize, to: &mut [u8]);
 }
 
@@ -102,7 +102,7 @@ pub(crate) trait RingTarget: RingSource {
     fn copy_in(&self, at: usize, from: &[u8]);
 }
 
-/// The other process broke the ring's rules: nothing it says can be understood any more.
+/// The other process broke the ring's rules: its ring can no longer be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
@@ -472,8 +472,8 @@ pub(crate) fn set_asleep(own: &impl RingTarget, sleep: u64) {
 }
 
 /// Returns true if the other process has to be woken after a record was put in our ring or read
-/// from its own. `woken` is the sleep that was ended last. There is no fence here: the sleeper's
-/// barrier stands for it.
+/// from its own. `woken` is the sleep that was ended last. No fence is needed here: the sleeper's
+/// barrier replaces it.
 pub(crate) fn must_wake(theirs: &impl RingSource, woken: &mut u64) -> bool {
     // The barrier orders what the processor does; the compiler must not look first either.
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);

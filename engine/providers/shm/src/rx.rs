@@ -54,8 +54,8 @@ pub(crate) fn look(link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) 
 }
 
 /// Takes what `word` begins, in front of the ring of a link, if it is a message.
-// Apart from the look, most of which find nothing, and whatever is rare is called last of all: so
-// neither keeps registers for the other.
+// Separate from the look, most of which find nothing; rare cases are called last of all. So neither
+// keeps registers for the other.
 #[inline(never)]
 fn take(word: Word, link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Looked {
     let Some(rings) = &mut link.rings else { return Look::Other.into() };
@@ -99,7 +99,7 @@ fn take_long(
     Look::Message { qp, len }.into()
 }
 
-/// A message was taken, and the peer is to hear how far we have read.
+/// A message was taken, and our read position is to be published to the peer.
 #[cold]
 #[inline(never)]
 fn tell_taken(qp: Qp, len: usize, link: &mut ShmLink, shared: &mut ShmShared) -> Looked {
@@ -216,7 +216,7 @@ fn handle(
         (RecordKind::Connect | RecordKind::GiveUp | RecordKind::Accept | RecordKind::Reject, _)
         | (_, ShmState::AwaitReply | ShmState::AwaitAnswer) => Err(NONSENSE),
         (_, ShmState::Established) => carry_out(conn, link, shared, heard),
-        // What it said before it heard of the end.
+        // Sent by the peer before it received our end.
         (_, ShmState::AwaitClose) => Ok(()),
         (_, ShmState::AwaitRoom | ShmState::Dead) => Err(NONSENSE),
     }

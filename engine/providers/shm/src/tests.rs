@@ -102,7 +102,7 @@ impl ShmEnd {
         event
     }
 
-    /// Everything that there is to hear. Nothing is said but what needs no doorbell.
+    /// All pending events. Nothing is sent but what needs no doorbell.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for _ in 0..4 {

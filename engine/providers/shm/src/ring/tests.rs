@@ -367,7 +367,7 @@ mod model {
         });
     }
 
-    /// A writer whose ring is full sleeps until it hears that a part of it was read.
+    /// A writer whose ring is full sleeps until it is notified that a part of it was read.
     #[test]
     fn no_news_of_room_is_lost() {
         models(|| {

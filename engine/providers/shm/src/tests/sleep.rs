@@ -81,7 +81,7 @@ fn a_process_that_says_hello_while_we_fall_asleep_is_heard() {
     let (mut server, mut client) = (ShmEnd::new(false, LIMITS), ShmEnd::new(false, LIMITS));
     server.shm.listen(&place.address(false)).unwrap();
     client.shm.connect(&place.address(false), b"").unwrap();
-    // It is taken in; its hello is heard while falling asleep.
+    // It is taken in; its hello is received while falling asleep.
     assert!(server.poll().is_none());
     let is_asleep = server.shm.arm();
     client.events();

@@ -134,7 +134,7 @@ fn a_process_that_closes_nothing_keeps_no_other_out() {
                 server.shm.disconnect(qp);
             }
         }
-        // It asks for another one, and hears nothing.
+        // It asks for another one, and gets no answer.
         let _ = mute.shm.connect(&address, b"");
     }
     let mut other = ShmEnd::new(false, LIMITS);
