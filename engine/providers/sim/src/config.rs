@@ -1,4 +1,4 @@
-//! Behaviour of a fabric, and limits of ends that have no wishes.
+//! Behaviour of a fabric, and default limits of ends.
 
 use stag_verbs::Limits;
 use std::ops::Range;
@@ -68,7 +68,7 @@ impl Default for Faults {
     }
 }
 
-/// Limits of an end that has no wishes, for [`Fabric::end`](crate::Fabric::end).
+/// Default limits of an end, for [`Fabric::end`](crate::Fabric::end).
 pub const LIMITS: Limits = Limits {
     connections: 16,
     send_queue: 128,

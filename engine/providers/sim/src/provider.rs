@@ -135,8 +135,8 @@ impl Provider for Sim {
         conn.state = SimState::AwaitReady;
         let net = &mut *self.net.borrow_mut();
         net.send(conn.place, 0, Parcel::Accepted(private_data.to_vec()));
-        // RFC 5044 §7.1.2: the acceptor sends after it has heard the connector. Other fabrics let
-        // it send at once.
+        // RFC 5044 §7.1.2: the acceptor sends only after a message from the connector. Other
+        // fabrics let it send at once.
         if net.below(2) == 0 {
             let due = net.after(net.faults().delay.clone());
             conn.ready_at = Some(due);

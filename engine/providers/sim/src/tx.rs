@@ -9,7 +9,7 @@ use crate::{
 use stag_verbs::{Event, Memory, Qp, Status};
 
 impl SimEnd {
-    /// Puts on the way what was rung, as far as the limit of Reads allows.
+    /// Sends the work whose doorbell was rung, as far as the limit of Reads allows.
     pub(crate) fn start(&mut self, net: &mut Net, qp: Qp) {
         let reads_max = net.faults().reads;
         let early = net.faults().early;
