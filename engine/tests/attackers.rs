@@ -94,7 +94,7 @@ struct Seen {
 
 fn measure(attack: Option<Sends>) -> Seen {
     let mut world = World::new(attack);
-    // Everybody is connected and busy before anything is measured.
+    // All clients are connected and busy before anything is measured.
     world.run_for(MEASURED / 4);
     let before = answered(&world.senders);
     world.run_for(MEASURED);

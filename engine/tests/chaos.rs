@@ -1,6 +1,6 @@
-//! A peer that sends whatever comes to its mind, in both versions and both directions, with XIDs
-//! and keys that it saw, over connections that come and go. Whatever it does, each call of ours has
-//! one outcome and nothing is held when it is over.
+//! A peer that sends random messages, in both versions and both directions, with XIDs and keys that
+//! it saw, over connections that come and go. Whatever it does, each call of ours has one outcome
+//! and nothing is held when it is over.
 //!
 //! `SEEDS=20000 cargo test -p stag-engine --test all chaos` goes on for a minute; a failure names
 //! its seed, and `FIRST=` begins there.

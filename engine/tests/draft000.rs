@@ -76,7 +76,7 @@ impl Words<'_> {
 }
 
 impl Message {
-    /// Reads a message as the draft's XDR has it. Whatever else stands there is a failed test.
+    /// Reads a message as the draft's XDR has it. Anything else in it fails the test.
     fn decode(octets: &[u8]) -> Self {
         let mut words = Words(octets);
         let (xid, version, credits, procedure) =

@@ -154,8 +154,8 @@ fn a_newcomer_takes_the_place_of_the_peer_that_is_idle_for_longest() {
         world.run(last, 3, 1, None);
     }
     assert_eq!(world.up(), 8);
-    // Everybody but the first calls again; then a ninth comes. The first does nothing meanwhile: it
-    // would come back at once, and perhaps before the ninth tries again.
+    // All but the first call again; then a ninth comes. The first does nothing meanwhile: it would
+    // come back at once, and perhaps before the ninth tries again.
     let _silent = world.clients.remove(0);
     world.now = Time(world.now.0 + 20_000_000_000);
     for index in 0..7 {

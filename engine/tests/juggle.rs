@@ -103,7 +103,7 @@ impl Juggler {
         });
         cx.answer(id, Answer { message, item: None });
         if let Some(peer) = self.peer.filter(|_| connection == self.connections) {
-            // It hears of the answer first, and knows the version then.
+            // The peer receives the answer first, and knows the version then.
             cx.ready(peer);
             self.is_ready = true;
         }

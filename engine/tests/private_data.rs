@@ -79,7 +79,8 @@ fn private_data_are_the_eight_octets_of_rfc_8797_unless_a_peer_asked_for_more() 
         let config = Config { call_versions: call, ..config() };
         assert_eq!(said(LIMITS, config).len(), PrivateData::LEN, "{call:?}");
     }
-    // A client that is asked for version 2 announces the dialect, and hears of the server's.
+    // A client that is asked for version 2 announces the dialect, and is answered with the
+    // server's.
     let config = Config { call_versions: both, ..config() };
     let offer = said(LIMITS, config);
     assert!(Dialects::find(&offer).directed);

@@ -344,8 +344,8 @@ fn a_client_whose_calls_all_wait_still_answers_what_does_not_fit_an_inline_send(
     at.settle();
     let called = at.raw.received.drain(..).count();
     assert!(called > 30, "{called} calls are under way");
-    // The server has to hear this before it can answer any of them, as it does of a delegation that
-    // it recalls.
+    // The server has to receive this before it can answer any of them, as it must receive the
+    // return of a delegation that it recalls.
     let own = [&echo_head(2_000)[..], &pattern(2_000)].concat();
     let answered = ask(&mut at, &message(9, &ChunkLists::new(), &rpc(9, ECHO, &own)));
     assert_eq!(results(&reply(&answered.expect("it is answered")).2), own);

@@ -225,7 +225,7 @@ fn calls_whose_connection_dies_count_nothing_and_their_places_are_used_again() {
     expect_no_time_beside(&stages, &[Stage::App], 200);
 }
 
-/// Serves its stages beside the echo program.
+/// Serves its stages in addition to the echo program.
 #[derive(Default)]
 struct Open(Echo);
 

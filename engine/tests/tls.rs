@@ -42,7 +42,7 @@ struct Server {
     at: SocketAddr,
     clock: Instant,
     skipped: Duration,
-    /// The time stands still.
+    /// The time at which the clock is stopped.
     held: Option<Time>,
 }
 
@@ -258,7 +258,7 @@ const fn denied(status: AuthStatus) -> Option<Outcome<'static>> {
 
 const SUCCESS: Option<Outcome<'static>> = Some(Outcome::accepted(Accepted::Success));
 
-/// Our client beside a server.
+/// Our client next to a server.
 struct Client {
     shard: Shard<Sim, Caller>,
     tls: Arc<ClientTls>,
@@ -510,7 +510,7 @@ fn garbage_in_place_of_a_handshake_ends_that_connection_alone() {
         &b"GET / HTTP/1.0\r\n\r\n"[..],
         &[0; 600],
         &[0xff; 600],
-        // An alert, a change of ciphers, and a ClientHello that is cut and has no more to come.
+        // An alert, a change of ciphers, and a ClientHello that is cut off.
         &[21, 3, 3, 0, 2, 2, 40],
         &[22, 3, 1, 0, 4, 1, 0, 0, 0],
     ];
@@ -623,7 +623,8 @@ fn handshakes_beside_calls_go_one_at_a_time_and_wait_for_their_share() {
             *answered |= raw.socket.peek(&mut [0]).is_ok_and(|len| len > 0);
         }
         assert_eq!(answered.iter().filter(|it| **it).count(), turn, "the others have to wait");
-        // Their deadline is none of the time that they wait for us: six turns take longer.
+        // The time that they wait for us does not count towards their deadline: six turns take
+        // longer.
         let wake_at = server.shard.wake_at().unwrap();
         let now = server.held.unwrap();
         assert!(wake_at.since(now) <= Duration::from_secs(5), "a sleeping shard looks, too");

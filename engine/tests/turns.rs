@@ -146,7 +146,7 @@ fn fifteen_clients_keep_nine_tenths_of_their_share_whatever_the_calls_of_another
         })
         .collect();
     assert!(ratios.iter().all(|ratio| (0.9..1.1).contains(ratio)), "{ratios:?}");
-    // Shares that are counted in messages are none of the core.
+    // Shares counted in messages are no shares of the core.
     let (calls, _) = measure(Some(of_cost::<5_000>), false);
     assert!((calls as f64) < share / 4.0, "{calls} of {share}");
 }

@@ -7,7 +7,7 @@ use stag_engine::Config;
 use stag_protocol::rpcrdma::{ChunkLists, Position, Segment, Versions};
 use stag_verbs::{Limits, Provider, Tag, Time};
 
-/// Clients beside an attacker.
+/// Number of clients next to an attacker.
 pub const CLIENTS: usize = 15;
 /// Calls that each client keeps outstanding: all that its grant permits.
 pub const GRANT: usize = 16;
