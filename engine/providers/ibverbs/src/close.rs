@@ -29,7 +29,7 @@ pub(crate) fn ring(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     go_on(conn, shared);
 }
 
-/// Hands on what waited for room, reports what completed, and ends what is done.
+/// Sends work that waited for room, reports completed work, and ends what is done.
 pub(crate) fn go_on(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     tx::flush(conn, shared);
     if conn.failed.is_some() && conn.state != IbverbsState::AwaitFlush {
@@ -72,7 +72,7 @@ fn meaning(status: u32) -> (Status, Cause) {
         ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => {
             (Status::Lost, Cause::Fabric(FabricFault::Lost))
         }
-        // Something of ours: memory, a window, a length.
+        // A fault on our side: memory, a window, a length.
         _ => (Status::Lost, Cause::Fabric(FabricFault::Os(libc::EIO))),
     }
 }
@@ -174,7 +174,7 @@ pub(crate) fn release(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     });
 }
 
-/// Destroys a queue pair. It comes back when the device keeps it.
+/// Destroys a queue pair. Returns it when the device keeps it.
 pub(crate) fn destroy(pair: Arc<QueuePair>) -> Option<Arc<QueuePair>> {
     // Errands before this one had it, too, and are done.
     match Arc::try_unwrap(pair).map(QueuePair::destroy) {
@@ -184,7 +184,7 @@ pub(crate) fn destroy(pair: Arc<QueuePair>) -> Option<Arc<QueuePair>> {
     }
 }
 
-/// The device gave back what it had of a connection, or keeps some of it.
+/// The device released its objects of a connection, or keeps some of them.
 pub(crate) fn released(conn: &mut IbverbsConn, shared: &mut IbverbsShared, released: Released) {
     let mut kept = 0;
     for (index, window) in released.windows {

@@ -45,7 +45,7 @@ pub(crate) const WATCH: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) at: RdmaAddress,
-    /// The lower half of what its identifier says.
+    /// The lower half of its identifier's context.
     number: u32,
     hold: ListenerHold,
     /// The shards that share it, if this one has it.
@@ -89,7 +89,7 @@ impl Ibverbs {
         Ok(at)
     }
 
-    /// Has an identifier listen, or joins the shard of this process whose identifier does.
+    /// Makes an identifier listen, or joins the shard of this process whose identifier does.
     fn hold(&mut self, listener: &mut Listener) -> Result<(), FabricFault> {
         let inbox = self.open_inbox().map_err(|error| FabricFault::from(&error))?;
         let at = listener.at.0;
@@ -261,7 +261,7 @@ impl Ibverbs {
     pub(crate) fn take_over(&mut self) {
         let Some(inbox) = self.inbox.clone() else { return };
         while let Some(request) = inbox.take(self.connections() + self.taking_over) {
-            // One whose channel this is stays with it.
+            // An identifier of this channel stays with it.
             if request.id.is_of(&self.shared.channel) {
                 self.handle_request(request);
             } else {

@@ -16,9 +16,9 @@ const PRIVATE_DATA_MAX: usize = 56;
 /// use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Through {
-    /// The one with this address of ours; the first one for an unspecified address.
+    /// The device with this local address; the first one for an unspecified address.
     Local(IpAddr),
-    /// The one that leads to this peer.
+    /// The device that leads to this peer.
     Toward(SocketAddr),
 }
 
@@ -44,7 +44,7 @@ pub struct IbverbsConfig {
     pub rnr_retry: u8,
     /// Settings of connections over InfiniBand and RoCE; an error on an iWARP device.
     pub link: LinkSettings,
-    /// Time limit for the set-up of a connection of ours.
+    /// Time limit for the set-up of an outgoing connection.
     pub connect_timeout: Duration,
     /// Time limit for the set-up of a peer's connection, up to our answer and again after it.
     pub accept_timeout: Duration,
@@ -73,8 +73,8 @@ pub struct IbverbsConfig {
     /// Open buffers by regions for one use where the device has no windows. The provider then has
     /// connections to one host at a time.
     pub opens_regions: bool,
-    /// The thread of this provider changes its credentials: calls that the kernel takes from those
-    /// alone that opened the device are made by a thread of their own.
+    /// The thread of this provider changes its credentials: calls that the kernel accepts only from
+    /// the credentials that opened the device are made by a thread of their own.
     pub is_apart: bool,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
@@ -127,8 +127,8 @@ impl IbverbsConfig {
 /// Regions of a device that are left for pools.
 const KEPT_REGIONS: usize = 64;
 
-/// Lowers the limits to what the device has; what cannot be lowered is an error. Returns the depth
-/// of send queues.
+/// Lowers the limits to those of the device; limits that cannot be lowered are an error. Returns
+/// the depth of send queues.
 pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result<usize> {
     let too_few = |what: &str, has: usize, wanted: usize| {
         let text = format!("{} has {has} {what} and {wanted} are wanted", about.name);

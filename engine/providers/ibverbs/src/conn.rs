@@ -32,7 +32,7 @@ pub(crate) enum IbverbsState {
     AwaitSign,
     /// Work.
     Established,
-    /// The end of what was posted before we disconnected.
+    /// The end of work posted before we disconnected.
     AwaitDrain,
     /// The device to give everything back.
     AwaitFlush,
@@ -240,7 +240,8 @@ pub(crate) struct IbverbsShared {
     pub(crate) config: IbverbsConfig,
     /// The device, as it said when it was opened last.
     pub(crate) about: DeviceAbout,
-    /// The device is lost: what it lent goes back, and no connection begins until it is here again.
+    /// The device is lost: its objects are released, and no connection begins until it is here
+    /// again.
     pub(crate) is_lost: bool,
     /// None: buffers cannot be opened to peers.
     pub(crate) exposures: Option<Exposures>,
@@ -297,7 +298,7 @@ impl IbverbsShared {
         self.pools.iter().any(|pool| pool.id() == place.pool)
     }
 
-    /// Keeps the memory of a receive, and gives it a number. It comes back when there is no room.
+    /// Keeps the memory of a receive, and numbers it. Returns the buffer when there is no room.
     pub(crate) fn keep_receive(&mut self, mut buf: Buf) -> Result<u32, Buf> {
         let is_long = buf.capacity() >= self.config.limits.receive_len;
         if !self.receives.has_room() || !is_long || !self.knows(buf.place()) {

@@ -66,7 +66,7 @@ pub struct DeviceAbout {
 }
 
 impl DeviceAbout {
-    /// Sentences about what it lacks, for a provider with these limits.
+    /// Sentences about its missing capabilities, for a provider with these limits.
     pub(crate) fn notices(&self, limits: &Limits) -> Vec<String> {
         let (name, mut told) = (&self.name, Vec::new());
         if let Some(each) = limits.receives_each {
@@ -297,8 +297,8 @@ impl Device {
         })
     }
 
-    /// Makes one each of what some drivers say that they have, and fail, and gives it back: a
-    /// window (bnxt_re, hns), a shared receive queue (cxgb4 before T6).
+    /// Makes one each of the objects that some drivers claim to support but fail to make, and frees
+    /// it: a window (bnxt_re, hns), a shared receive queue (cxgb4 before T6).
     fn try_out(&mut self) {
         // SAFETY: the context is open.
         let Ok(domain) = made(unsafe { (self.library.ibv_alloc_pd)(self.raw) }) else { return };

@@ -269,7 +269,7 @@ impl Ibverbs {
         count > 0
     }
 
-    /// Reads that waited for a place go on.
+    /// Continues Reads that waited for a place.
     fn wake_starved(&mut self) {
         let starved = self.shared.sinks.as_mut().map_or_else(Vec::new, ReadSinks::wake);
         for qp in starved {
@@ -327,7 +327,7 @@ impl Ibverbs {
         }
     }
 
-    /// Ends what has waited too long.
+    /// Handles connections whose deadlines have passed.
     fn expire(&mut self) {
         let now = self.shared.now;
         let mut place = 0;

@@ -76,7 +76,7 @@ pub(crate) enum Outcome {
     Ready(io::Result<()>),
     /// The peer is gone; true if the device had stopped the queue pair before.
     Parted(bool),
-    /// The device has back what it lent to the connection, but for what is in here.
+    /// The device has released its objects of the connection, except those in here.
     Released(Released),
 }
 
@@ -309,7 +309,7 @@ impl Errands {
         self.taken.pop_front()
     }
 
-    /// Does what waits, where no thread does it, as far as errands may be done.
+    /// Does waiting errands in tests without the thread, as far as errands may be done.
     #[cfg(test)]
     pub(crate) fn turn(&self) {
         use crate::fake::{may_do_errand, off_core};

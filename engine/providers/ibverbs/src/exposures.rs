@@ -55,7 +55,7 @@ impl Exposures {
         }
     }
 
-    /// Ends a key whose invalidation is posted, if that needs no work request. None: it does.
+    /// Ends a key whose invalidation is posted, if that needs no work request. `None` if it does.
     pub(crate) fn end_here(&mut self, key: RemoteKey) -> Option<io::Result<Fenced>> {
         match self {
             Self::Windows(windows) => windows.is_dead(key).then(|| Ok(windows.invalidated(key))),

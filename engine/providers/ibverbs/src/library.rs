@@ -88,7 +88,7 @@ macro_rules! apart {
 /// Domain, address, octets, address for peers, rights.
 type RegMrIova2 = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
 
-/// Makes the table and what fills it.
+/// Makes the table and the code that fills it.
 macro_rules! functions {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
         /// The functions that libibverbs and librdmacm export and that are not inline.
@@ -224,8 +224,8 @@ impl Library {
         Self::get().expect("the table is loaded before a function of it is called")
     }
 
-    /// The table for threads whose credentials change. What reads, or makes no system call, is
-    /// called by the thread itself.
+    /// The table for threads whose credentials change. Functions that read, or make no system call,
+    /// are called by the thread itself.
     pub(crate) fn apart() -> Result<&'static Self, Unavailable> {
         static TABLE: OnceLock<Library> = OnceLock::new();
         let direct = Self::get()?;

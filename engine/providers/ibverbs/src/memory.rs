@@ -36,7 +36,7 @@ impl Locked {
         Self { limit, is_exempt, pinned: pinned.saturating_mul(1024) }
     }
 
-    /// Checks that `more` octets fit; the error says what to do if they do not.
+    /// Checks that `more` octets fit; the error gives a remedy if they do not.
     fn check(self, more: u64) -> io::Result<()> {
         match self.is_exempt {
             true => Ok(()),
@@ -68,7 +68,7 @@ pub(crate) fn check(more: usize) -> io::Result<()> {
     Locked::now().check(more as u64)
 }
 
-/// Adds to a failed registration of `len` octets what is known about its causes.
+/// Adds the known causes to a failed registration of `len` octets.
 pub(crate) fn explain(error: io::Error, len: usize) -> io::Error {
     if error.raw_os_error() == Some(libc::ENOMEM)
         && let Err(limit) = Locked::now().check_limit(len as u64)

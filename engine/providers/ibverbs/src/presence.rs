@@ -33,8 +33,8 @@ use std::{
     time::Duration,
 };
 
-/// Pause between two looks for a missing device or address. It is short compared to the time in
-/// which a driver resets its device, and long compared to the calls of a look.
+/// Pause between two looks for a missing device, port or address. It is short compared to the time
+/// in which a driver resets its device, and long compared to the calls of a look.
 const RETRY: Duration = Duration::from_millis(100);
 /// Time that the way to a peer may take to be found, at the start and at a look.
 pub(crate) const WAY_AT_START: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ pub(crate) struct Presence {
     /// other one.
     watch: Option<Id>,
     is_port_down: bool,
-    /// The time of the next look at what is missing.
+    /// The time of the next look for what is missing.
     next: Option<Time>,
     /// The reason that was reported.
     outage: Option<String>,
@@ -115,7 +115,7 @@ impl Ibverbs {
         Ok(device)
     }
 
-    /// Uses the device with what it lent.
+    /// Uses the device with the objects that it lent.
     pub(crate) fn take_up(&mut self, device: &Device, lent: Lent) -> io::Result<()> {
         for fd in [lent.queues.completions.fd(), device.fd()] {
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -146,7 +146,7 @@ impl Ibverbs {
         self.lose();
     }
 
-    /// The device is lost: its connections end, and what it lent goes back.
+    /// The device is lost: ends its connections, and releases its objects.
     pub(crate) fn lose(&mut self) {
         if std::mem::replace(&mut self.shared.is_lost, true) {
             return;
@@ -202,7 +202,8 @@ impl Ibverbs {
         self.presence.next = Some(self.shared.now);
     }
 
-    /// Looks for what is missing, when it is time for that, and reports the result.
+    /// Looks for the missing device, port or address, when it is time for that, and reports the
+    /// result.
     pub(crate) fn mend(&mut self) {
         if self.presence.next.is_none_or(|next| next > self.shared.now) {
             return;

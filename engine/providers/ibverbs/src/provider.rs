@@ -1,5 +1,5 @@
-//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and
-//! done at the next ring.
+//! The contract's calls: each request to a connection is checked here, moved to its queue, and
+//! carried out at the next ring.
 
 use crate::{
     Ibverbs, RdmaAddress,
@@ -24,7 +24,7 @@ use std::{
 /// Octets a rejection has room for on InfiniBand, of which this crate promises fewer.
 const REJECTION_MAX: usize = 56;
 
-/// An established connection for one work request, and what it shares with others.
+/// An established connection for one work request, and the state that it shares with others.
 pub struct IbverbsPosted<'a> {
     conn: &'a mut IbverbsConn,
     shared: &'a mut IbverbsShared,

@@ -297,7 +297,7 @@ impl Id {
         unsafe { Device::like(self.channel.library, context) }.map(Some)
     }
 
-    /// Gives it an address of ours.
+    /// Gives it a local address.
     pub(crate) fn bind(&self, at: SocketAddr) -> io::Result<()> {
         let mut at = to_raw(at);
         // SAFETY: the identifier is there, `at` is an address of its family.
@@ -349,7 +349,7 @@ impl Id {
         })
     }
 
-    /// Says that our queue pair is ready for what the peer accepted.
+    /// Reports that our queue pair is ready for the connection that the peer accepted.
     pub(crate) fn establish(&self) -> io::Result<()> {
         // SAFETY: the identifier is there.
         self.done("rdma_establish", unsafe { (self.channel.library.rdma_establish)(self.raw) })

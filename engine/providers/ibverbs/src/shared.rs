@@ -75,7 +75,7 @@ impl Inbox {
         Some(self.connections.load(Ordering::Relaxed).saturating_add(waiting))
     }
 
-    /// Leaves `request` to the shard. It comes back when the shard takes no more.
+    /// Leaves `request` to the shard. Returns it when the shard takes no more.
     fn put(&self, request: Request) -> Result<(), Request> {
         let mut waiting = locked(&self.waiting);
         match &mut *waiting {
@@ -88,7 +88,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The oldest request. `connections` is what the shard has at the moment.
+    /// The oldest request. `connections` is the shard's number of connections at the moment.
     pub(crate) fn take(&self, connections: usize) -> Option<Request> {
         self.connections.store(connections, Ordering::Relaxed);
         let mut waiting = locked(&self.waiting);
@@ -143,8 +143,8 @@ impl Sharers {
         sharers
     }
 
-    /// Leaves `request` to a shard that has its device: the one that `steering` says, else the one
-    /// with the fewest connections. It comes back when none takes more.
+    /// Leaves `request` to a shard that has its device: the one that `steering` names, else the one
+    /// with the fewest connections. Returns it when none takes more.
     pub(crate) fn put(&self, request: Request, steering: Option<&Steering>) -> Result<(), Request> {
         let inboxes: Vec<_> = locked(&self.inboxes).iter().map(Weak::upgrade).collect();
         let loads: Vec<_> = inboxes

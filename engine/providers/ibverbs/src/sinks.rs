@@ -24,7 +24,7 @@ use stag_pools::{Buf, Class, Pool};
 use stag_verbs::Qp;
 use std::{cell::Cell, io, rc::Rc, sync::Arc};
 
-/// Places for Reads, and who waits for one.
+/// Places for Reads, and the connections that wait for one.
 #[derive(Debug)]
 pub(crate) struct ReadSinks {
     domain: Arc<Domain>,
@@ -162,8 +162,8 @@ impl ReadSinks {
         }
     }
 
-    /// The queue pair of `qp` is gone, and what landed for it: the keys that its peer knows end,
-    /// and others may have the places.
+    /// The queue pair of `qp` is gone, with the data that landed for it: the keys of its peer end,
+    /// and other connections may have the places.
     pub(crate) fn note_end(&mut self, qp: Qp, stats: &mut IbverbsStats) {
         self.idle.retain(|place| place.qp != qp);
         self.may_go_on |= !self.starved.is_empty();

@@ -21,8 +21,8 @@ use stag_verbs::{
 };
 use std::{io, ptr};
 
-/// One request for the device: what it does, the memory that it names, and where a Read lands if
-/// that is not its sink.
+/// One request for the device: its operation, the memory that it names, and the place where a Read
+/// lands if that is not its sink.
 struct ChainPart {
     request: ibv_send_wr,
     named: Option<ibv_sge>,
@@ -40,11 +40,11 @@ enum NextStep {
     Again,
     /// The device refused what it needs.
     Fail(io::Error),
-    /// Nothing is left, or what is next has to wait.
+    /// No work is left, or the next has to wait.
     Stop,
 }
 
-/// Hands to the device what was rung out, as far as its queue has room.
+/// Hands work whose doorbell was rung to the device, as far as its queue has room.
 pub(crate) fn flush(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     if conn.failed.is_some() || conn.pair.is_none() {
         return;
@@ -302,7 +302,7 @@ fn send_plainly(chain: &mut [ibv_send_wr], refused: usize) -> bool {
     true
 }
 
-/// The device took no more work: the connection ends.
+/// The device refused more work: the connection ends.
 fn break_off(conn: &mut IbverbsConn, error: &io::Error) {
     conn.failed.get_or_insert((u64::MAX, Status::Flushed));
     conn.cause.get_or_insert(Cause::Fabric(FabricFault::from(error)));

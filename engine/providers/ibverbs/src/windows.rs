@@ -54,7 +54,8 @@ struct BoundWindow {
     exposed: Exposed,
     /// Our own invalidation is posted.
     is_ending: bool,
-    /// A peer it does not belong to has invalidated it: some devices do not look whose a window is.
+    /// The peer of another connection has invalidated it: some devices do not check a window's
+    /// owner.
     is_dead: bool,
 }
 
@@ -150,8 +151,7 @@ impl DeviceWindows {
         self.idle.push_back(place);
     }
 
-    /// Takes the oldest idle window for `exposed`. The caller posts its bind with the key that
-    /// comes back.
+    /// Takes the oldest idle window for `exposed`. The caller posts its bind with the returned key.
     pub(crate) fn bind(&mut self, scope: Scope, exposed: Exposed) -> RemoteKey {
         let index = self.idle.pop_front().expect("the caller looked whether one is idle");
         let entry =
@@ -364,8 +364,8 @@ mod tests {
         ANSWER.store(0, Ordering::Relaxed);
         assert_eq!(close(&mut windows).map(|proof| proof.key()), Some(key));
         assert_eq!((windows.in_use(), pool.taken()), (1, 1));
-        // At the end of the shard nothing aborts, and what a peer may still reach is not given to
-        // anybody.
+        // At the end of the shard nothing aborts, and memory that a peer may still reach is not
+        // reused.
         ANSWER.store(libc::EBUSY, Ordering::Relaxed);
         drop(windows);
         ANSWER.store(0, Ordering::Relaxed);

@@ -54,7 +54,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair whose asynchronous events say `context`. The device says what it takes inline
+    /// A queue pair whose asynchronous events carry `context`. A device shows its inline limit only
     /// by refusing more, which the first queue pair finds out for all.
     pub(crate) fn new(queues: &Queues, context: u64) -> io::Result<Self> {
         let library = queues.domain.device.library;
@@ -103,7 +103,7 @@ impl QueuePair {
         unsafe { (*self.raw).qp_num }
     }
 
-    /// Changes what `mask` names.
+    /// Changes the attributes that `mask` names.
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
         // SAFETY: the queue pair is there.
         match unsafe { (self.library.ibv_modify_qp)(self.raw, attr, mask) } {
@@ -117,7 +117,7 @@ impl QueuePair {
         self.domain.device.failed(verb, error)
     }
 
-    /// Stops it: what is posted comes back flushed, and nothing more is sent or taken.
+    /// Stops it: posted work comes back flushed, and nothing more is sent or taken.
     pub(crate) fn stop(&self) {
         let mut attr = no_attr();
         attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
@@ -177,7 +177,7 @@ impl QueuePair {
 }
 
 impl QueuePair {
-    /// Destroys it. When the device keeps it, it comes back: the device may still reach what was
+    /// Destroys it. Returns it when the device keeps it: the device may still reach memory that was
     /// posted to it.
     pub(crate) fn destroy(mut self) -> Result<(), Self> {
         // SAFETY: its asynchronous events are acknowledged as they are taken, and it is not used

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// A shard's completion queue, and what wakes it up.
+/// A shard's completion queue, and the channel that wakes it up.
 #[derive(Debug)]
 pub(crate) struct Completions {
     pub(super) device: Arc<Device>,

@@ -111,7 +111,7 @@ impl MemoryRegion {
         }
     }
 
-    /// Copies what a device put at its octet `at`.
+    /// Copies octets that a device put at its octet `at`.
     pub(crate) fn copy_to(&self, at: usize, to: &mut [u8]) {
         assert!(at + to.len() <= self.len, "memory of a pool lies inside of its region");
         // SAFETY: `at` is inside of what is mapped.

@@ -51,8 +51,8 @@ impl MemoryWindow {
         self.raw
     }
 
-    /// Frees it; a bound one may be. When the device keeps it, it comes back: its key may still
-    /// open what it was bound to.
+    /// Frees it; it may be bound. Returns it when the device keeps it: its key may still open the
+    /// memory that it was bound to.
     pub(crate) fn free(mut self) -> Result<(), Self> {
         // SAFETY: the window is there, and is not used again when it was freed.
         let code = unsafe { self.domain.device.library.dealloc_mw(self.raw) };

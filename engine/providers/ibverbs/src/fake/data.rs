@@ -12,11 +12,11 @@ use crate::sys::{
 };
 use libc::c_int;
 
-/// Status of a work request that names memory which is not ours, or a window that cannot be bound
-/// or invalidated (`IBV_WC_LOC_PROT_ERR`, `IBV_WC_MW_BIND_ERR`).
+/// Status of a work request that names foreign memory, or a window that cannot be bound or
+/// invalidated (`IBV_WC_LOC_PROT_ERR`, `IBV_WC_MW_BIND_ERR`).
 const LOCAL_PROTECTION: u32 = 4;
 const BIND: u32 = 6;
-/// Status of a receive whose message invalidates what is not its sender's
+/// Status of a receive whose message invalidates a key that is not its sender's
 /// (`IBV_WC_LOC_ACCESS_ERR`).
 const LOCAL_ACCESS: u32 = 8;
 
@@ -130,7 +130,7 @@ fn post(host: &mut Host, number: u32, request: Request) -> c_int {
     }
 }
 
-/// Carries out what can be.
+/// Carries out all work that is ready.
 pub(super) fn go_on(host: &mut Host) {
     let adapters = &host.adapters;
     let objects = &mut host.objects;
@@ -184,7 +184,7 @@ fn carry_out(objects: &mut Objects, number: u32, request: &Request, wants_sinks:
     }
 }
 
-/// The address of what a work request names of ours, with the rights that it needs.
+/// The address of the local memory that a work request names, with the rights that it needs.
 fn ours(objects: &Objects, number: u32, named: Option<ibv_sge>, rights: u32) -> Option<usize> {
     let Some(named) = named else { return Some(0) };
     let region = objects.regions.get(&named.lkey)?;

@@ -11,7 +11,7 @@ use stag_engine::{Config, Shard, Token};
 use stag_verbs::{Cause, FabricFault, Outages, Time};
 use std::net::SocketAddr;
 
-/// State of a queue pair whose device was taken away: it does nothing, and says nothing.
+/// State of a queue pair whose device was taken away: it does nothing, and reports nothing.
 const SILENT: u32 = 99;
 
 /// Removes an adapter. The connection manager reports that to all identifiers. Where the kernel
@@ -64,7 +64,7 @@ fn is_event_descriptor(path: &str) -> bool {
     std::fs::read_link(path).unwrap().to_string_lossy().contains("eventfd")
 }
 
-/// Reports an event of a port to all who have the adapter open.
+/// Reports an event of a port to all contexts of the adapter.
 fn report(device: usize, kind: i32) {
     with(|host| {
         let devices = &host.objects.device_of;

@@ -239,7 +239,7 @@ fn where_connections_share_no_receives_each_has_those_that_it_was_promised() {
             now = Time(now.0 + 100_000);
             server.pass(now);
         }
-        // All receives are with the provider again, for those who come next.
+        // All receives are with the provider again, for later clients.
         assert_eq!(server.buffers_in_use(), 0);
         assert_eq!(server.snapshot().engine.connections.live, 0);
     }

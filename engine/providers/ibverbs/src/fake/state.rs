@@ -75,7 +75,7 @@ pub(super) struct QueuePairState {
 pub(super) struct Objects {
     pub(super) devices: Vec<usize>,
     pub(super) contexts: HashMap<usize, Told<(c_int, usize)>>,
-    /// Those whose device the kernel took from them.
+    /// Contexts whose device the kernel took from them.
     pub(super) dead: HashSet<usize>,
     /// The device of each of them.
     pub(super) device_of: HashMap<usize, usize>,
