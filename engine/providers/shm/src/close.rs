@@ -25,7 +25,7 @@ pub(crate) fn violate(
     say_close(conn, link, CloseReason::told(terminate, read));
 }
 
-/// We end it, or the peer did: both sides say so.
+/// We end it, or the peer did: both sides send a close.
 pub(crate) fn say_close(conn: &mut ShmConn, link: &mut ShmLink, why: CloseReason) {
     conn.state =
         if conn.state == ShmState::AwaitRoom { ShmState::AwaitRoom } else { ShmState::AwaitClose };
@@ -80,8 +80,8 @@ fn retract(conn: Key, link: &mut ShmLink) {
     });
 }
 
-/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the
-/// fabric failed, says so.
+/// Completes pending work, in order. The Read that the peer refused, or the oldest work when the
+/// fabric failed, carries the error.
 fn flush_queue(conn: &mut ShmConn, shared: &mut ShmShared, cause: Cause, read: Option<u64>) {
     let blamed =
         |request| conn.asked.iter().find(|asked| asked.request == request).map(|asked| asked.seq);
@@ -105,7 +105,7 @@ const fn status(terminate: Terminate) -> Status {
     }
 }
 
-/// The process is gone, or nothing it says can be understood: all its connections end.
+/// The process is gone, or its records cannot be understood: all its connections end.
 pub(crate) fn end_all(
     key: Key,
     link: &mut ShmLink,

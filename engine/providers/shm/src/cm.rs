@@ -184,7 +184,7 @@ impl Shm {
             }
             Ok(()) => self.is_roused |= was_up,
             Err(cause) => {
-                // It was turned away before it said who it is.
+                // It was turned away before it identified itself.
                 self.shared.stats.turned_away += u64::from(!was_up && link.target.is_none());
                 self.drain(key);
                 self.end_link(key, cause);

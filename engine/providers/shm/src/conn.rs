@@ -1,4 +1,4 @@
-//! One connection: its state, its work, and what it shares with the others of its shard.
+//! One connection: its state, its work, and the state that it shares with the others of its shard.
 
 use crate::{
     ShmConfig, ShmStats,
@@ -27,7 +27,7 @@ pub(crate) enum ShmState {
     Established,
     /// It ended for the engine: records of the peer that name it may still come.
     AwaitClose,
-    /// The peer has said its last about it; we have not.
+    /// The peer has sent its last record about it; we have not.
     AwaitRoom,
     /// To be removed when the engine has had its last event.
     Dead,
@@ -74,9 +74,9 @@ pub(crate) struct ShmConn {
     pub(crate) lent_until: u64,
     /// Time at which to give up the awaited event.
     pub(crate) deadline: Option<Time>,
-    /// It is in the list of those with unrung work.
+    /// It is in the list of connections with unrung work.
     pub(crate) is_posted: bool,
-    /// It is in its link's list of those with something to send.
+    /// It is in its link's list of connections with something to send.
     pub(crate) is_waiting: bool,
 }
 
@@ -168,7 +168,7 @@ pub(crate) enum LinkMessage {
     GiveUp {
         from: u32,
     },
-    /// `from` has nothing more to say; it is named so that its place can be used again.
+    /// The last record about `from`: it is named so that its place can be used again.
     Close {
         to: u32,
         from: Key,

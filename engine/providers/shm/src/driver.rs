@@ -40,10 +40,10 @@ pub struct Shm {
     pub(crate) links: Table<Box<ShmLink>>,
     pub(crate) shared: ShmShared,
     pub(crate) listeners: Vec<Listener>,
-    /// The links that are up, in the order they are looked at, and whose turn it is.
+    /// The links that are up, in the order they are looked at, and the index of the one in turn.
     pub(crate) hot: Vec<Key>,
     pub(crate) turn: usize,
-    /// Records that the one whose turn it is has had carried out.
+    /// Records that the link in turn has had carried out.
     pub(crate) in_turn: usize,
     /// Connections with work whose doorbell has not been rung.
     pub(crate) posted: Vec<Key>,
@@ -190,7 +190,7 @@ impl Shm {
         }
     }
 
-    /// Sends what a link's connections have to say.
+    /// Sends pending work of a link's connections.
     pub(crate) fn flush_link(&mut self, key: Key) {
         let Some(link) = self.links.get_mut(key) else { return };
         match tx::flush(link, &mut self.conns, &mut self.shared) {
@@ -200,7 +200,7 @@ impl Shm {
         self.sweep_dead();
     }
 
-    /// Ends what took too long.
+    /// Ends links and connections whose deadlines have passed.
     pub(crate) fn expire(&mut self, now: Time) {
         self.next_deadline = None;
         for place in 0..self.links.capacity() {
@@ -372,7 +372,7 @@ impl Shm {
             };
             let Some(link) = self.links.get_mut(key) else { return false };
             match rx::receive(key, link, &mut self.conns, &mut self.shared) {
-                // The same link again: what it said belongs together.
+                // The same link again: its records belong together.
                 Ok(true) => {
                     self.in_turn += 1;
                     self.sweep_dead();

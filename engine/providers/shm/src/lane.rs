@@ -66,7 +66,7 @@ impl Lane {
     }
 }
 
-/// The lanes of all connections of a shard. Every change of what they say is in here at once.
+/// The lanes of all connections of a shard. Every change of their state is in here at once.
 #[derive(Debug)]
 pub(crate) struct Lanes(Box<[Lane]>);
 

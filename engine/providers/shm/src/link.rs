@@ -34,7 +34,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Pools that a peer may map: the shard's three, and those of its app.
+/// Pools that a peer may map: the shard's three, and its app's.
 pub(crate) const POOLS_MAX: usize = 8;
 /// Octets of a hello.
 const HELLO_LEN: usize = 8 + 4 * 4 + 8 * POOLS_MAX;
@@ -55,7 +55,7 @@ pub(crate) enum LinkStage {
     AwaitServer,
     /// The peer's hello.
     AwaitHello,
-    /// Both sides may say everything.
+    /// Both sides may send any record.
     Up,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct ShmLink {
     /// The peer needs no fence when we sleep.
     pub(crate) has_barrier: bool,
     pub(crate) say: VecDeque<LinkMessage>,
-    /// Connections with something to send, those longest waiting first.
+    /// Connections with something to send, the longest waiting first.
     pub(crate) waiting: VecDeque<Key>,
     pub(crate) lent: VecDeque<LentRecord>,
     /// Places in the table of connections that are its.
@@ -103,7 +103,7 @@ pub(crate) struct ShmLink {
     pub(crate) deadline: Option<Time>,
     /// A record is in front that has to wait.
     pub(crate) is_stalled: bool,
-    /// Something could not be said: the peer has to read on.
+    /// A record did not fit: the peer has to read on.
     pub(crate) is_full: bool,
     /// Memory of the peer was read, and it waits for our read position. A peer whose ring is full
     /// gets that after each part that was read anyway.
@@ -152,7 +152,7 @@ impl ShmLink {
         Ok(link)
     }
 
-    /// Connects the socket and says hello, unless the server's queue is full.
+    /// Connects the socket and sends a hello, unless the server's queue is full.
     pub(crate) fn try_server(&mut self, shared: &ShmShared) -> Result<(), FabricFault> {
         let Some(target) = &self.target else { return Ok(()) };
         let address = SocketAddrUnix::new(target.path()).map_err(fault)?;
@@ -319,7 +319,7 @@ impl ShmLink {
         }
     }
 
-    /// Ends the peer's sleep, if it sleeps: something for it was said, or read.
+    /// Ends the peer's sleep, if it sleeps: a record for it was sent, or one of its own was read.
     pub(crate) fn wake(&mut self, shared: &mut ShmShared) {
         if self.rings.as_mut().is_some_and(LinkRings::must_wake) {
             self.end_sleep(shared);
@@ -427,7 +427,7 @@ fn is_left_behind(path: &Path, address: &SocketAddrUnix) -> bool {
     is_socket && asked == Err(Errno::CONNREFUSED)
 }
 
-/// Watches `socket` for what arrives there.
+/// Watches `socket` for input.
 pub(crate) fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, id: u64) -> Result<(), FabricFault> {
     epoll::add(epoll, socket, epoll::EventData::new_u64(id), epoll::EventFlags::IN).map_err(fault)
 }

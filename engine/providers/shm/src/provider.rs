@@ -1,5 +1,5 @@
-//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and
-//! done at the next ring.
+//! The contract's calls: each request to a connection is checked here, moved to its queue, and
+//! carried out at the next ring.
 
 use crate::{
     Shm, ShmAddress, close,
@@ -22,7 +22,7 @@ impl Shm {
     }
 }
 
-/// An established connection for one work request, and what it shares with others.
+/// An established connection for one work request, and the state that it shares with others.
 pub struct ShmPosted<'a> {
     conn: &'a mut ShmConn,
     shared: &'a mut ShmShared,

@@ -5,7 +5,7 @@ use stag_verbs::{Cause, FabricFault, Layer, Terminate};
 
 /// Octets of a short head: key, flags.
 pub(crate) const SHORT: usize = 8;
-/// Octets of a long head: those, a length, nothing, and two words.
+/// Octets of a long head: those of a short one, a length, nothing, and two words.
 pub(crate) const LONG: usize = 32;
 
 /// The kinds of records. 0, 254 and 255 belong to the ring.
@@ -111,7 +111,7 @@ pub(crate) struct ShmRecord {
     pub(crate) more: u64,
 }
 
-/// Octets of a head, and how many of them count.
+/// Octets of a head, and the number of them in use.
 pub(crate) struct Head {
     octets: [u8; LONG],
     len: usize,
@@ -139,9 +139,8 @@ impl ShmRecord {
         Head { octets, len: self.kind.head_len() }
     }
 
-    /// The record in front and where its body is, from a copy: what the peer changes later does not
-    /// matter. None when the peer wrote what is no record. The ring has seen that its octets are
-    /// there.
+    /// The record in front and the place of its body, from a copy: later changes by the peer do not
+    /// matter. `None` when it is no record. The ring has checked that its octets are there.
     pub(crate) fn parse(front: Front, memory: &impl RingSource) -> Option<(Self, usize)> {
         let kind = RecordKind::parse(front.word.kind())?;
         let body = front.word.len().checked_sub(kind.head_len())?;

@@ -12,7 +12,7 @@
 pub(crate) const LINE: usize = 64;
 /// Octets of the word in front of every record.
 pub(crate) const WORD: usize = 8;
-/// In each file: how far its owner has read the other's ring.
+/// In each file: its owner's position in the other's ring.
 pub(crate) const HEAD: usize = 64;
 /// In each file: not 0 while its owner sleeps; another number with each sleep.
 pub(crate) const ASLEEP: usize = 128;
@@ -20,7 +20,7 @@ pub(crate) const ASLEEP: usize = 128;
 pub(crate) const RING: usize = 4096;
 /// Longest record as a part of its ring, so that one always fits after the skipped end.
 pub(crate) const PART: usize = 4;
-/// The kind of what is skipped at the end of the ring.
+/// The kind of the skipped end of the ring.
 pub(crate) const PAD: u8 = 0xfe;
 /// The kind that a record gets whose memory is no longer there.
 pub(crate) const RETRACTED: u8 = 0xff;
@@ -165,7 +165,7 @@ impl Producer {
         RING + (position as usize & (self.len - 1))
     }
 
-    /// Looks how far the reader is. True when it has got further.
+    /// Reads the reader's position. Returns true if it has moved.
     pub(crate) fn look(&mut self, reader: &impl RingSource) -> Result<bool, Broken> {
         let head = reader.word(HEAD);
         if head < self.head || head > self.tail {
@@ -229,8 +229,8 @@ impl Producer {
         Ok(Some(self.at + WORD))
     }
 
-    /// The record whose octets were put where [`reserve`](Self::reserve) said is there for the
-    /// reader. Its end.
+    /// Shows the reader the record whose octets were put where [`reserve`](Self::reserve) said.
+    /// Returns its end.
     #[inline(always)]
     pub(crate) fn publish(&mut self, memory: &impl RingTarget, word: Word) -> u64 {
         let span = word.span();
@@ -279,8 +279,8 @@ impl Producer {
         (self.len - taken).saturating_sub(LINE)
     }
 
-    /// Asks the reader for room, and goes on at the beginning of the ring where a record of `len`
-    /// octets does not fit in front of its end. False when it has to wait.
+    /// Checks the reader's position for room, and continues at the beginning of the ring where a
+    /// record of `len` octets does not fit before its end. False when it has to wait.
     #[cold]
     fn make_room(
         &mut self,
@@ -314,7 +314,7 @@ impl Producer {
     pub(crate) fn retract(&self, memory: &impl RingTarget, position: u64) {
         if position >= self.head {
             let at = self.place(position);
-            // Only this side writes there: what it says of the record is still what was said.
+            // Only this side writes there: its word of the record is unchanged.
             memory.set_word(at, Word(memory.word(at)).become_kind(RETRACTED).0);
             // What is written to that memory must not be seen earlier.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
@@ -322,7 +322,7 @@ impl Producer {
     }
 }
 
-/// The record that is next: what the writer said, and no more of it than the ring holds.
+/// The next record: its word, whose length fits the ring, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Front {
     pub(crate) word: Word,
@@ -438,7 +438,7 @@ impl Consumer {
         self.word(memory) == Some(word)
     }
 
-    /// The record in front is done; `word` is what it began with.
+    /// Steps past the record in front, which began with `word`.
     #[inline]
     pub(crate) const fn advance(&mut self, word: Word) {
         let next = self.at + word.span();

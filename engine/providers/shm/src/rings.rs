@@ -56,7 +56,7 @@ impl LinkRings {
         self.producer.put(&self.own, &self.theirs, word, parts)
     }
 
-    /// Looks how far the peer has read. True when it has got further.
+    /// Reads the peer's read position. Returns true if it has moved.
     pub(crate) fn look_for_room(&mut self) -> Result<bool, Broken> {
         self.producer.look(&self.theirs)
     }

@@ -53,7 +53,7 @@ pub(crate) fn look(link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) 
     if link.is_calm() { Look::Nothing.into() } else { Look::Other.into() }
 }
 
-/// Takes what `word` begins, in front of the ring of a link, if it is a message.
+/// Takes the record that begins with `word`, in front of the ring of a link, if it is a message.
 // Separate from the look, most of which find nothing; rare cases are called last of all. So neither
 // keeps registers for the other.
 #[inline(never)]
@@ -169,7 +169,7 @@ fn must_wait(
     match record.kind {
         RecordKind::Connect => link.say.len() >= SAYS_MAX,
         RecordKind::Send | RecordKind::SendInvalidate if shared.receives.room() == 0 => {
-            // What is said to a connection that has ended goes nowhere.
+            // Records to a connection that has ended are dropped.
             let conn = conns.key_at(record.to as usize).and_then(|key| conns.get(key));
             conn.is_some_and(|conn| conn.link == key && conn.state == ShmState::Established)
         }

@@ -74,8 +74,8 @@ impl Shm {
         })
     }
 
-    /// Ends the sleep, if this side sleeps. A message that is in a ring comes before the sockets,
-    /// one of which was what ended the sleep: they cost system calls.
+    /// Ends the sleep, if this side sleeps. A message in a ring comes before the sockets, one of
+    /// which ended the sleep: they cost system calls.
     #[inline]
     pub(crate) fn rise(&mut self) {
         if self.asleep {

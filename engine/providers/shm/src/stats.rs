@@ -7,11 +7,11 @@ use stag_verbs::{Cause, Count};
 pub struct ShmStats {
     /// Processes that became peers.
     pub links: u64,
-    /// Those of them whose pools are mapped.
+    /// Such processes whose pools are mapped.
     pub trusting: u64,
     /// Processes turned away: their user is not allowed.
     pub denied: u64,
-    /// Processes turned away: too many, or they did not say who they are.
+    /// Processes turned away: too many, or they did not identify themselves.
     pub turned_away: u64,
     /// Links that were ended because places were needed for connections whose end their process
     /// never confirmed.

@@ -147,7 +147,7 @@ fn connect(client: &mut ShmEnd, server: &mut ShmEnd, to: &ShmAddress) -> (Qp, Qp
     panic!("no connection");
 }
 
-/// Lanes say what their connections say.
+/// Lanes agree with their connections.
 pub(crate) fn assert_lanes(shm: &Shm) {
     for place in 0..shm.conns.capacity() {
         let expected = shm.conns.at(place).map_or(Lane::SHUT, |conn| conn.lane());
@@ -170,7 +170,7 @@ fn overfill(end: &mut ShmEnd, qp: Qp) {
 /// Lengths of Reads, the first of which is fetched from the pool and the others are copied.
 const FETCHED: usize = 1024;
 
-/// Says something that no end of ours says.
+/// Sends a record that no end of ours sends.
 fn say(end: &mut ShmEnd, record: ShmRecord) {
     let link = end.link();
     let head = record.emit();

@@ -80,7 +80,7 @@ impl ShmLink {
     }
 }
 
-/// Sends what can be sent. The caller wakes the peer.
+/// Sends as much as possible. The caller wakes the peer.
 pub(crate) fn flush(
     link: &mut ShmLink,
     conns: &mut Table<Box<ShmConn>>,
