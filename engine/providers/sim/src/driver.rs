@@ -27,7 +27,7 @@ impl Sim {
         self.end.windows.bound()
     }
 
-    /// Connections that exist, those being set up included.
+    /// Connections that exist, including those being set up.
     pub fn connections(&self) -> usize {
         self.end.conns.len()
     }

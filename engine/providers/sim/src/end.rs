@@ -1,4 +1,4 @@
-//! One end: what it keeps, and whose turn it is.
+//! One end: its state, and whose turn it is.
 
 use crate::{
     conn::{SimConn, SimState},

@@ -11,13 +11,13 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `fabric` | what all ends share, in the hands of a test |
+//! | `fabric` | the state that all ends share, in the hands of a test |
 //! | `address`, `config`, `open` | addresses, behaviour, providers made from addresses |
 //! | `provider` | the contract's calls |
-//! | `driver` | the provider: doorbells, and what happens when it is polled |
-//! | `end` | what an end keeps, and whose turn it is |
+//! | `driver` | the provider: doorbells and polls |
+//! | `end` | the state of an end |
 //! | `cm` | connect requests and their answers |
-//! | `rx`, `tx` | what arrives, what leaves and completes |
+//! | `rx`, `tx` | arrivals; departures and completions |
 //! | `close` | how connections end |
 //! | `conn`, `net`, `trace` | one connection, the medium, its latest events |
 //!

@@ -334,8 +334,7 @@ impl Net {
         !self.entry(end).listening.is_empty()
     }
 
-    /// Makes a connection to be, from `end` towards the listener at `to`. False if there is none,
-    /// or if the connect is to be refused.
+    /// Makes a connection from `end` towards the listener at `to`. False: none, or it is refused.
     pub(crate) fn link(&mut self, end: usize, to: Port) -> (SideId, bool) {
         let listener = self.ends.iter().position(|entry| entry.listening.contains(&to));
         let listener = if self.chance(self.faults.refused) { None } else { listener };

@@ -1,5 +1,5 @@
-//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and
-//! done at the next ring.
+//! The contract's calls: each request to a connection is checked here, moved to its queue, and
+//! carried out at the next ring.
 
 use crate::{
     Port, Sim,
@@ -72,7 +72,7 @@ impl Posting for Sim {
 }
 
 impl Sim {
-    /// Lets happen what is due, unless events wait.
+    /// Carries out all that is due, unless events wait.
     fn gather(&mut self, now: Time) {
         if let Some(qp) = self.end.ended.take() {
             self.end.conns.remove(qp.0);

@@ -47,7 +47,7 @@ impl SimEnd {
         }
     }
 
-    /// Takes over what the fabric is done with, and reports what completed in order.
+    /// Takes over work that the fabric is done with, and reports completions in order.
     pub(crate) fn collect(&mut self, net: &mut Net, qp: Qp) {
         if !self.is_live(qp) {
             return;
