@@ -623,8 +623,7 @@ fn handshakes_beside_calls_go_one_at_a_time_and_wait_for_their_share() {
             *answered |= raw.socket.peek(&mut [0]).is_ok_and(|len| len > 0);
         }
         assert_eq!(answered.iter().filter(|it| **it).count(), turn, "the others have to wait");
-        // The time that they wait for us does not count towards their deadline: six turns take
-        // longer.
+        // Time spent waiting for us does not count towards their deadline: six turns take longer.
         let wake_at = server.shard.wake_at().unwrap();
         let now = server.held.unwrap();
         assert!(wake_at.since(now) <= Duration::from_secs(5), "a sleeping shard looks, too");
