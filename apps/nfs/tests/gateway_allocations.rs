@@ -19,7 +19,7 @@ use std::{cell::RefCell, rc::Rc};
 /// A gateway whose every step is weighed.
 struct Weighed {
     gateway: Gateway,
-    /// Allocations since somebody looked.
+    /// Allocations since the last look.
     weight: Rc<RefCell<u64>>,
 }
 

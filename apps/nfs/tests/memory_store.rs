@@ -1,5 +1,5 @@
-//! The memory store behind the gateway: what a READ and a WRITE cost there, and what is sent while
-//! it is overwritten.
+//! The memory store below the gateway: the cost of a READ and a WRITE there, and the data that is
+//! sent while it is overwritten.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -35,7 +35,7 @@ fn store() -> Memory {
 /// A gateway whose every step is weighed.
 struct Weighed {
     gateway: Gateway<Memory>,
-    /// Allocations since somebody looked.
+    /// Allocations since the last look.
     weight: Rc<RefCell<u64>>,
 }
 
@@ -152,8 +152,7 @@ fn octets_of_every_interesting_size_survive() {
     }
 }
 
-/// The READ with no buffer at all in the shard but those of messages: what is sent lies in the
-/// store.
+/// The READ in a shard that has no buffers except for messages: the data is sent from the store.
 #[test]
 fn a_large_read_needs_no_buffer_of_the_shard() {
     let config = Config { slots: [64, 0, 0], ..Config::small() };

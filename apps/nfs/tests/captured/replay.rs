@@ -155,7 +155,7 @@ impl Ours {
         Self { wire, names, listings, sequence, other }
     }
 
-    /// Plays a compound. Linux exported the root itself: ours lies one step below.
+    /// Plays a compound. Linux exported the root itself: ours is one step below.
     fn play(&mut self, captured: &Captured) {
         let (requests, answers) = (captured.requests(), captured.answers());
         // It came in a period of grace, which ours has not.
@@ -193,7 +193,7 @@ impl Ours {
         }
     }
 
-    /// Our pages of a directory are shorter: asks for those that Linux needed not ask for.
+    /// Requests the rest of a listing: our directory pages are shorter than those of Linux.
     fn list_to_the_end(&mut self, captured: &Captured, put: &Request<'_>, args: &ReadDir4Args) {
         while let Some((cookie, verifier)) = self.names.listed {
             // A slot that the client of the capture does not use.
@@ -270,8 +270,8 @@ impl Ours {
     }
 }
 
-/// The attributes that hold the verifier of an exclusive creation may be named as they are told, or
-/// as they are set: Linux takes both.
+/// The attributes that hold the verifier of an exclusive creation may be named by the numbers to
+/// read them or to set them: Linux accepts both.
 fn times_as_told(set: &Bitmap) -> Vec<u32> {
     let told = |number| match number {
         48 => 47,
@@ -312,7 +312,7 @@ fn what_linux_asked_its_own_server_has_the_same_outcome_here() {
     let home = exported(&compounds);
     let mut ours = Ours::new(home.path());
     compounds.iter().for_each(|captured| ours.play(captured));
-    // At the end a program of the captured host changed a file, which nobody does here.
+    // At the end a program of the captured host changed a file, which has no counterpart here.
     let expected = [("GetAttr: attributes", 1), ("Read: data", 1)];
     assert_eq!(ours.other, expected.map(|(line, count)| (line.to_owned(), count)).into());
     assert!(ours.listings == listings(&compounds), "every listing has the same names");

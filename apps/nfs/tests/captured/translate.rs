@@ -1,4 +1,4 @@
-//! The names that one server gave, and those that another gave for the same things.
+//! Names that one server gave, mapped to the names that another gave for the same things.
 
 use std::collections::BTreeMap;
 

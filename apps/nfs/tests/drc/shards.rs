@@ -100,7 +100,7 @@ fn a_call_waits_for_a_shard_that_is_stuck_however_long_that_takes() {
     assert_eq!(status(&world.call(1, &mkdir(root, b"first"))), Status::Ok);
     world.stuck = Some(0);
     let octets = world.encode(2, &mkdir(root, b"second"));
-    // A connection that is closed over a reply which nobody read is reset.
+    // A connection that is closed with an unread reply is reset.
     let read_only = world.encode(3, &Call::GetAttr(GetAttrArgs { object: root }));
     let socket = world.pour(1, &[read_only, octets.clone()]);
     assert_eq!((world.report(1).duplicates.waited, world.executions()), (1, 2), "it waits");

@@ -99,6 +99,6 @@ fn shards_that_sleep_wake_each_other_and_carry_each_call_out_once() {
     assert_eq!(total(|report| report.nfs3.values().map(|served| served.calls).sum()), 300);
     assert_eq!(total(|report| report.duplicates.asked_again + report.duplicates.turned_away), 0);
     assert!(total(|report| report.duplicates.waited) >= 300);
-    // A shard that nobody wakes sleeps for a second.
+    // A shard without a wakeup sleeps for a second.
     assert!(elapsed < Duration::from_secs(30), "{elapsed:?}");
 }

@@ -28,7 +28,7 @@ use tempfile::TempDir;
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const NFS: u32 = 100_003;
 
-/// A gateway to which a caller's address is what it says in its credential, behind the name of its
+/// A gateway that takes a caller's address from its credential, where it follows the name of its
 /// machine: `NAME@ADDRESS`.
 pub struct Placed(Gateway);
 
@@ -80,9 +80,9 @@ pub enum Way {
 pub enum Loss {
     /// Not before the reply is here.
     Never,
-    /// Once the call was carried out, or answered again, and its reply is under way.
+    /// Once the call was carried out or answered again, while its reply is in flight.
     Reply,
-    /// After so many steps of everything.
+    /// After this number of steps of everything.
     Step(u32),
 }
 

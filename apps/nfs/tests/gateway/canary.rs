@@ -1,6 +1,6 @@
 //! Memory is overwritten before it changes owner: one user's files, names and links are made of one
-//! octet that nobody else uses, and whatever else is asked for, by either version, with results or
-//! without, no reply has a run of it. What a file that grows has where nobody wrote is zero.
+//! octet that no other user has. Whatever else is asked for, by either version, with results or
+//! without, no reply has a run of it. Unwritten parts of a file that grows are zero.
 
 use crate::gateway::client::{encode, header, place, user, written};
 use crate::gateway::nfs4::client::Client4;
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// The reply to one thing that somebody else asks for.
+    /// The reply to one request of another user.
     fn ask(&mut self) -> Vec<u8> {
         let [directory, file, link] = self.open;
         let [_, secret, _] = self.secret;
@@ -224,7 +224,7 @@ impl World {
                     mount_call(&mount::Call::Mnt(mount::Path(b"/missing"))),
                     mount_call(&mount::Call::Dump),
                     mount_call(&mount::Call::Export),
-                    // What nobody serves, and what nobody can decode.
+                    // Calls that are not served, and calls that cannot be decoded.
                     written(|writer| header(100_003, 3, 99, user()).emit(writer).unwrap()),
                     written(|writer| header(100_003, 2, 0, user()).emit(writer).unwrap()),
                     written(|writer| header(400_000, 1, 0, user()).emit(writer).unwrap()),

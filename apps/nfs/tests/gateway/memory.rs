@@ -1,5 +1,5 @@
 //! Tests of short memory and of broken connections. With little memory, READ and READDIR give less
-//! before they give nothing. A broken connection leaves nothing behind.
+//! before they give nothing. A broken connection leaves no resources in use.
 
 use crate::gateway::client::{Client, Home, LARGEST, encode, pattern};
 use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
@@ -17,8 +17,8 @@ use stag_protocol::{
 };
 use stag_sim::{Fabric, Faults};
 
-/// A server that has only so many message, medium and large slots, and a file of 300,000 octets in
-/// it.
+/// A server with these numbers of message, medium and large slots, and with a file of 300,000
+/// octets.
 fn short_of(
     slots: [usize; 3],
     wire: impl FnOnce(stag_nfs::Gateway, Config) -> Box<dyn Wire>,

@@ -1,5 +1,5 @@
-//! READs of what is not in memory: io_uring or helpers wait for the disk, and nobody waits for them
-//! but who needs it.
+//! READs of data that is not in memory: io_uring or helpers wait for the disk, and only calls that
+//! need the data wait for them.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -253,7 +253,7 @@ fn a_connection_that_dies_leaves_nothing_behind() {
     gone.call(&Call::GetAttr(GetAttrArgs { object: file }));
     gone.read(file, 0, 9_000);
     world.await_fetches(&begun, 1);
-    // Closed over a reply that nobody read, it is reset.
+    // Closed with an unread reply, it is reset.
     drop(gone);
     let began = Instant::now();
     while world.shards[0].calls_in_progress().0 > 0 {

@@ -14,7 +14,7 @@ pub(crate) fn home() -> TempDir {
 pub(crate) fn write_cold(path: &Path, content: &[u8]) {
     std::fs::write(path, content).unwrap();
     let file = File::open(path).unwrap();
-    // On a busy machine a page that somebody else holds for a moment stays.
+    // On a busy machine a page that another process holds for a moment stays.
     for _ in 0..10 {
         file.sync_all().unwrap();
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn bring(file: BorrowedFd<'_>, offset: u64, scratch: &mut [u8]) {
     let _ = file.read_at(scratch, offset).unwrap();
 }
 
-/// A disk that brings nothing before it is told so; dropping the sender opens it for good.
+/// A disk that brings data only when the sender signals; dropping the sender opens it for good.
 pub(crate) fn gated() -> (Sender<()>, Arc<AtomicUsize>, Arc<Fetch>) {
     let (go, gate) = channel();
     let (gate, begun) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
@@ -83,7 +83,8 @@ impl World {
         Self::with(0, 1, helpers)
     }
 
-    /// Shards with a ring for so many READs at a time, too. None also where the system has no ring.
+    /// Shards that also have a ring for `reads` READs at a time. None also where the system has no
+    /// ring.
     pub(crate) fn with_rings(reads: u16, helpers: impl FnOnce() -> Vec<Helpers>) -> Option<Self> {
         if let Err(error) = Ring::<()>::new(reads, bell()) {
             eprintln!("skipped: no io_uring here ({error})");

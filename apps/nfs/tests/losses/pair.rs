@@ -173,7 +173,7 @@ impl Pair {
         while self.ends().iter().any(|(end, _)| end.connections() > 0) {
             self.step();
         }
-        // What was under way when they left.
+        // Delivers what was in flight when they left.
         (0..20).for_each(|_| self.step());
         for (end, held) in self.ends() {
             assert_eq!(

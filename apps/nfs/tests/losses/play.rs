@@ -231,7 +231,7 @@ impl Actor {
                 let Task::Read { piece } = &task else { unreachable!() };
                 let piece = &self.pieces[*piece];
                 let mut octets = done.data.octets().unwrap().to_vec();
-                // A file that nobody wrote to its end.
+                // A file that was not written to its end.
                 octets.resize(piece.len, 0);
                 assert!(octets == piece.octets(piece.version), "what is stable is read: {piece:?}");
                 Status::Ok

@@ -141,12 +141,12 @@ impl Run {
         self.handles = self.pair.start(&FILES);
     }
 
-    /// The host crashed: what nobody was told is stable may be as it was before.
+    /// The host crashed: data that was not reported stable may be as it was before.
     fn take_back(&mut self) {
         for actor in &self.actors {
             for (number, piece) in actor.pieces.iter().enumerate() {
                 let is_open = match &actor.task {
-                    // The reply to a COMMIT may be under way.
+                    // The reply to a COMMIT may be in flight.
                     Some(Task::Commit { file }) if *file == piece.file => false,
                     Some(Task::Write { piece, stable }) if *piece == number => {
                         *stable == StableHow::Unstable

@@ -1,4 +1,4 @@
-//! The same by version 4: a compound that hangs in a file system stops nobody else.
+//! The same by version 4: a compound that hangs in a file system stops no other caller.
 
 use crate::stalling::{fuse, world::*};
 use stag_nfs::store::files::{Callers, SlowExports};

@@ -376,9 +376,9 @@ impl Fuse {
 impl Drop for Fuse {
     fn drop(&mut self) {
         self.release();
-        // Aborts what is under way: else the end of this process would wait for itself.
+        // Aborts requests in progress: else the end of this process would wait for itself.
         let _ = unmount(&self.mounted, UnmountFlags::FORCE | UnmountFlags::DETACH);
-        // Ends when nobody has a file open any more: those who do may end later.
+        // Ends when no file is open any more: processes with an open file may end later.
         drop(self.serving.take());
     }
 }

@@ -1,4 +1,4 @@
-//! A file system that does not answer stops nobody but those who ask for its files: a FUSE file
+//! A file system that does not answer stops only callers that ask for its files: a FUSE file
 //! system of our own hangs on command. Needs root and `/dev/fuse`; skipped, with a word, elsewhere.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
@@ -104,7 +104,7 @@ fn thirty_two_hung_calls_stop_nobody_else() {
         assert!(callers.iter_mut().all(|caller| caller.reply().is_none()) || round > 0);
     }
     assert!(world.shard.buffers_in_use() > 0);
-    // Those that no helper began are told so after two seconds, the others after five.
+    // Calls that no helper began get this answer after two seconds, the others after five.
     let mut replies = vec![];
     for caller in &mut callers {
         replies.push(octets(&world.await_reply(caller)));
@@ -114,7 +114,7 @@ fn thirty_two_hung_calls_stop_nobody_else() {
     assert_eq!((waiting.withdrawn, waiting.given_up), ((HUNG - LANE) as u64, LANE as u64));
     assert_eq!(waiting.under_way, LANE as u64, "they hold their helpers and buffers");
     assert!(waiting.oldest_ms >= 5_000, "{waiting:?}");
-    // Nobody waits behind calls that hang.
+    // A further call is refused: it does not queue after calls that hang.
     let reply = world.call(&mut other, &read(file, 50_000));
     assert_eq!(octets(&reply), Err(Status::Jukebox));
     assert_eq!(world.report().waiting.refused, 1);

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Everybody may connect, and nobody's port proves anything.
+/// Any host may connect, and a source port proves nothing.
 struct OpenPorts;
 
 impl ConnectionPolicy for OpenPorts {
@@ -158,7 +158,7 @@ fn handle_at(client: &mut Client4, path: &[u8]) -> Vec<u8> {
     handle.0.to_vec()
 }
 
-/// File system, number, and number of the entry that an object lies over.
+/// File system, number, and number of the entry that an object is mounted on.
 fn place_of(client: &mut Client4, way: &[Request<'_>]) -> (u64, u64, u64) {
     let reply = client.run(&[way, &[Request::GetAttr(Bitmap::of([8, 20, 55]))]].concat());
     let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!("{:?}", reply.last()) };
@@ -354,7 +354,7 @@ fn callers_are_squashed_as_the_export_says() {
     ruled.change(here(none), |client| {
         client.at_export(&[Request::Create(directory(b"own"))]);
         stag_nfs_os::user::leave().unwrap();
-        // A call amid which the rules change is told to come again, and makes nothing.
+        // A call during which the rules change is asked to retry, and makes nothing.
         let made = std::fs::metadata(data.join("own"));
         let is_own = made.is_ok_and(|made| made.uid() == 1_000);
         let _ = std::fs::remove_dir(data.join("own"));

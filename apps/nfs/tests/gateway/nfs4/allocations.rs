@@ -10,7 +10,7 @@ use std::{cell::Cell, rc::Rc};
 /// A gateway whose every step is weighed.
 struct Weighed {
     gateway: Gateway<Memory>,
-    /// Allocations since somebody looked.
+    /// Allocations since the last look.
     weight: Rc<Cell<u64>>,
 }
 

@@ -193,7 +193,7 @@ fn listed(client: &mut Client4, asked: &Bitmap) -> AttributeValues<'static> {
     AttributeValues { kind, change, size, rdattr_error, fsid, fileid, mode, ..all }
 }
 
-/// Whoever lists it asks for them by GETATTR, as Linux does.
+/// A client that lists the file asks for them by GETATTR, as Linux does.
 #[test]
 fn what_the_holder_of_a_write_delegation_may_have_changed_is_not_listed() {
     let mut client = Client4::delegated(2);

@@ -45,8 +45,8 @@ pub struct Client4 {
     pub id: u64,
     pub session: SessionId,
     pub credential: Credential<'static>,
-    /// Octets of the Write chunk that calls offer. What comes in one ends the reply: nothing may
-    /// be behind it.
+    /// Octets of the Write chunk that calls offer. A result in the chunk ends the reply: nothing
+    /// may follow it.
     pub result_max: usize,
     /// The last sequence ID of each slot.
     pub sequences: [u32; 64],
@@ -295,12 +295,12 @@ impl Client4 {
         Request::Sequence(SequenceArgs { session, sequence, slot, highest_slot: slot, cache_this })
     }
 
-    /// Carries out operations behind a SEQUENCE.
+    /// Carries out operations after a SEQUENCE.
     pub fn run(&mut self, requests: &[Request<'_>]) -> Reply4 {
         self.send_next(false, requests.iter().cloned())
     }
 
-    /// Carries out operations behind a SEQUENCE that says if the reply is to be kept.
+    /// Carries out operations after a SEQUENCE that says if the reply is to be kept.
     pub fn send_next<'a>(
         &mut self,
         is_kept: bool,

@@ -35,7 +35,7 @@ fn the_first_read_has_the_write_chunk_also_when_it_finds_nothing() {
     let put = Request::PutFh(Text(&handle));
     client.run(&[put.clone(), write_args(stateid, 0, b"hello world")]);
     client.result_max = 30_000;
-    // What came in the Write chunk stands behind the message here.
+    // Data that came in the Write chunk follows the message here.
     let cases = [(0, &b"world\0\0\0hello\0\0\0"[..], 5), (11, b"\0\0\0\x05world\0\0\0", 0)];
     for (offset, end, pushed) in cases {
         let before = client.wire.moved().1;
@@ -120,7 +120,7 @@ fn mode_umask(mode: u32, umask: u32) -> [u8; 8] {
     (u64::from(mode) << 32 | u64::from(umask)).to_be_bytes()
 }
 
-/// The mode that the last answer tells.
+/// The mode in the last answer.
 fn told_mode(reply: &Reply4) -> Option<u32> {
     let Answer::GetAttr(Ok(raw)) = reply.last() else { panic!("{:?}", reply.last()) };
     raw.values().unwrap().mode

@@ -107,7 +107,7 @@ const fn octets(first: u64, last: u64) -> LockedOctets {
     LockedOctets { first, last }
 }
 
-/// The locks that a program of the host finds in its way, one behind the other.
+/// The locks that a program of the host finds in its way, one after the other.
 fn seen(program: &std::fs::File) -> Vec<(u64, u64, bool)> {
     let (mut seen, mut from) = (Vec::new(), 0);
     while let Some(lock) = range_lock::find(program, octets(from, u64::MAX), true).unwrap() {

@@ -175,8 +175,8 @@ fn two_hosts_with_one_name_are_counted_and_the_log_has_both_addresses_and_the_re
     let _logs = tracing::subscriber::set_default(log.clone());
     let mut client = client();
     let conflicts = |client: &Client4| client.wire.report().nfs4.name_conflicts;
-    // From one address, a host that restarts cannot be told from another one, until the first is
-    // back.
+    // A host that restarts cannot be distinguished from another one at the same address, until
+    // the first is back.
     replace(&mut client, 2);
     replace(&mut client, 3);
     assert_eq!((conflicts(&client), log.0.lock().unwrap().len()), (0, 0), "it has restarted");

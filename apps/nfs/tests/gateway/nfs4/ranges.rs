@@ -233,7 +233,7 @@ fn a_clone_shares_or_says_that_it_cannot() {
         let told = client.run(&[put, Request::GetAttr(Bitmap::of([77]))]);
         let Answer::GetAttr(Ok(raw)) = told.last() else { panic!("{:?}", told.last()) };
         match reply.status() {
-            // RFC 7862 §12.2.1: who clones tells the size of its blocks.
+            // RFC 7862 §12.2.1: a server that clones reports the size of its blocks.
             Status4::Ok => {
                 assert!(raw.values().unwrap().clone_blksize.is_some());
                 assert_eq!(content(&mut client, &to), octets);

@@ -1,5 +1,5 @@
-//! Kills at random moments, with logs that are torn, disks that are full and clients that come
-//! late: nobody takes a lock back that another has had since.
+//! Kills at random moments, with torn logs, full disks and clients that come late: no client
+//! reclaims a lock that another has had since.
 
 use super::{
     party::{Held, Party},
@@ -77,7 +77,7 @@ impl Play {
         self.world.disk.set_log(&torn);
         self.world.restart();
         if self.chance.below(3) == 0 {
-            // Nobody comes back in time.
+            // No client comes back in time.
             self.world.wait(LEASE + Duration::from_secs(1));
         }
     }
