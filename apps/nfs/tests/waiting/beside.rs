@@ -44,7 +44,7 @@ impl Scene {
         FileHandle::new(handle.0).unwrap()
     }
 
-    /// Compounds that the second shard has forwarded, and those that it has carried out.
+    /// Compounds that the second shard has forwarded, and compounds that it has carried out.
     pub fn counts(&self) -> (u64, u64) {
         let report = self.world.arrival.snapshot().app.nfs4;
         (report.forwarded, report.compounds)
@@ -59,7 +59,7 @@ impl Scene {
     }
 }
 
-/// A compound of one of the clients behind a SEQUENCE.
+/// Sends a compound of one client, after a SEQUENCE, and returns the reply.
 pub fn ask(world: &mut World<Files>, client: usize, requests: &[Request<'_>]) -> Reply4 {
     let sequence = world.sequence(client);
     let all: Vec<_> = std::iter::once(sequence).chain(requests.iter().cloned()).collect();
@@ -193,7 +193,7 @@ fn a_file_that_gets_another_name_has_no_delegation_before_other_shards_know_of_i
     assert_eq!(scene.world.clients[0].app().recalled[0].0.other, given.other);
 }
 
-/// The size of each file that a client of the other shard sees in a listing, if it is told.
+/// The size of each file that a client of the other shard sees in a listing, if reported.
 fn listed_sizes(scene: &mut Scene) -> Vec<Option<u64>> {
     let (mut sizes, mut cookie, mut verifier) = (Vec::new(), 0, [0; 8]);
     let attributes = Bitmap::of([1, 4, 11, 20]);

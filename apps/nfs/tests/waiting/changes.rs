@@ -1,5 +1,5 @@
-//! No delegation is given of a file while a change of it is under way, or to an OPEN that looked at
-//! the file before a change that has ended since.
+//! No delegation is given of a file while a change of it is in progress, or to an OPEN that looked
+//! at the file before a change that has ended since.
 
 use crate::waiting::{
     client4::{CONFIG, Reply4, Session4, exchange, put, request},

@@ -103,7 +103,7 @@ fn a_slot_whose_compound_waits_takes_no_other_request() {
     let slow = world.slow;
     world.shared.borrow_mut().pace = Pace::Never;
     hang(&mut world, &mut session, 2, &[put(&slow), make_directory(b"made")]);
-    // The same request over the same connection: its reply is on its way.
+    // The same request over the same connection, while its reply is pending.
     let same = [session.again(2, true), put(&slow), make_directory(b"made")];
     send(&mut world, 12, &same);
     let (token, reply) = await_reply(&mut world);
@@ -137,7 +137,7 @@ fn over_another_connection_the_newest_caller_is_answered() {
     while tokens.len() < 2 {
         let (token, reply) = await_reply(&mut world);
         if reply.status() == Status4::Delay {
-            // Told that the other one is under way.
+            // NFS4ERR_DELAY: the other one is in progress.
             let same = [session.again(3, true), made[0].clone(), made[1].clone()];
             send(&mut world, token, &same);
             continue;
@@ -200,7 +200,7 @@ fn open_or_make<'a>(name: &'a [u8], mode: &'a [u8; 4]) -> Request<'a> {
     Request::Open(Open4Args { how, ..args })
 }
 
-/// UNCHECKED4 makes a file or finds it (RFC 8881 §18.16.3), whoever else makes it at that moment.
+/// UNCHECKED4 makes a file or finds it (RFC 8881 §18.16.3), even if another request makes it then.
 #[test]
 fn two_that_make_the_same_file_unchecked_open_it_both() {
     let mut opened = 0;

@@ -14,11 +14,11 @@ use stag_protocol::nfs::{
 use std::{fs, time::Duration};
 
 const NO_DELEGATION: u32 = share::BOTH | share::WANT_NO_DELEGATION;
-/// An OPEN that nobody else may write beside.
+/// An OPEN that denies write access to all others.
 const ALONE: Shares = Shares { access: NO_DELEGATION, deny: share::WRITE };
 const PLAIN: Shares = Shares { access: NO_DELEGATION, deny: 0 };
 
-/// A scene in which no message is on its way to the second shard, which makes no pass any more.
+/// A scene in which no message is in flight to the second shard, which makes no more passes.
 fn late_scene() -> Scene {
     let mut scene = Scene::new();
     fs::write(scene.home.path().join("export/plain"), b"octets").unwrap();
@@ -89,7 +89,7 @@ const OPENS_OF_FILE: u32 = OPENS / 2;
 /// OPENs of one compound.
 const AT_ONCE: u32 = 8;
 
-/// Opens a file by so many owners.
+/// Opens a file by `OPENS_OF_FILE` owners.
 fn crowd(world: &mut World<Files>, client: usize, file: &FileHandle) {
     for first in (0..OPENS_OF_FILE).step_by(AT_ONCE as usize) {
         let end = OPENS_OF_FILE.min(first + AT_ONCE);

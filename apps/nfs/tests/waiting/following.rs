@@ -57,8 +57,8 @@ fn who_has_more_states_than_that_gets_the_slots_behind_as_many_requests() {
     world.end();
 }
 
-/// A compound that comes so many steps behind the one which brings the slots. Returns true if it
-/// was on its way to the home then, and was carried out at the second shard.
+/// A compound that comes `delay` steps after the one that brings the slots. Returns true if it
+/// was in flight to the home then, and was carried out at the second shard.
 fn cross(delay: u64) -> bool {
     let mut world = even(CONFIG);
     let mut guest = Guest::new(&mut world, 0);
@@ -92,8 +92,8 @@ fn compounds_that_cross_the_letter_with_the_slots_come_back_and_are_carried_out_
     assert!((0..150).filter(|delay| cross(*delay)).count() > 0);
 }
 
-/// The connection is lost behind a call that hangs, and the client comes back over another shard,
-/// where it waits for its slots: it is not the one who is late.
+/// The connection is lost after a call that hangs, and the client comes back over another shard,
+/// where it waits for its slots: the delay is not the client's.
 #[test]
 fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_taken_from_it() {
     let Deaf { mut world, mut session, given, mut rival, .. } = Deaf::new(share::READ);

@@ -1,5 +1,5 @@
-//! Calls beyond those that may be under way wait for a place: they are answered in their turn, and
-//! told to ask again only when none comes.
+//! Calls beyond the limit of calls in progress wait for a place. They are answered in their turn,
+//! and asked to retry only when no place becomes free.
 
 use crate::waiting::{store::Pace, world::World};
 use stag_protocol::{
@@ -9,13 +9,13 @@ use stag_protocol::{
 };
 use std::{collections::BTreeMap, time::Duration};
 
-/// READs and WRITEs of so many octets take a large buffer, of which eight may be lent here.
+/// READs and WRITEs of this size take a large buffer, of which eight may be lent here.
 const LEN: u32 = 100 << 10;
 const MANY: u64 = 30;
 
 type Answers = BTreeMap<u64, Status>;
 
-/// Makes steps until so many calls are answered, or time is over: the statuses by token.
+/// Makes steps until `count` calls are answered, or time is over; returns the statuses by token.
 fn answers(world: &mut World, procedure: impl Fn(u64) -> Procedure, count: usize) -> Answers {
     let mut found = BTreeMap::new();
     let began = world.now;
@@ -32,7 +32,7 @@ fn answers(world: &mut World, procedure: impl Fn(u64) -> Procedure, count: usize
     found
 }
 
-/// No two are the same call, which is under way once.
+/// Each number makes a different call: a duplicate would not be in progress twice.
 fn read(world: &World, number: u64) -> Call<'static> {
     Call::Read(ReadArgs { file: world.file, offset: number, count: LEN })
 }
@@ -135,7 +135,7 @@ fn a_caller_that_goes_while_it_waits_leaves_nothing_behind() {
     world.pass_time(Duration::from_millis(100));
     world.shared.borrow_mut().pace = Pace::Even;
     world.pass_time(Duration::from_millis(200));
-    // Those that waited were dropped: nobody read for them.
+    // Waiting calls were dropped without a read.
     assert_eq!(world.report().waiting.put_off, 8);
     // Buffers, calls and what is noted of them: all is asserted there.
     world.end();

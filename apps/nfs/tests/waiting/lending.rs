@@ -104,7 +104,7 @@ fn looks_and_reads_and_writes_by_a_state_need_no_letter_and_changes_of_state_do(
         assert_eq!(guest.ask(&mut world, 1, asked).status(), Status4::Ok);
     }
     assert_eq!((world.forwarded(), world.lent()), (forwarded, lent + 3));
-    // The home judges what the shard was not told.
+    // The home judges stateids that the shard was not given.
     let unknown = Stateid { other: [9; 12], ..stateid };
     assert_eq!(guest.ask(&mut world, 1, read(unknown)).status(), Status4::BadStateid);
     assert_eq!(guest.ask(&mut world, 1, read(Stateid::ANONYMOUS)).status(), Status4::Ok);
@@ -155,7 +155,7 @@ impl Rival {
         exchange_over(world, 1, 0, &opened)
     }
 
-    /// The same, whose answer nobody waits for.
+    /// The same, without waiting for the answer.
     pub fn want(&mut self, world: &mut World) {
         let slow = world.slow;
         let opened = [self.0.next(0, false), put(&slow), open(b"file", share::BOTH)];
@@ -216,7 +216,7 @@ fn what_an_expired_client_has_is_given_away_only_when_its_writes_are_over() {
         assert_eq!(guest.ask(&mut world, 1, write(stateid)).status(), Status4::Ok);
         assert_eq!(rival.conflict(&mut world), Status4::ShareDenied);
     }
-    // A WRITE that was let through is under way.
+    // A WRITE that was let through is in progress.
     world.shared.borrow_mut().pace = Pace::NoChange;
     let file = world.file;
     let late = [guest.session.next(0, true), put(&file), write(stateid)];
@@ -308,7 +308,7 @@ fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
 #[test]
 fn no_delegation_is_given_while_a_change_hangs_at_another_shard() {
     let mode = v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() };
-    // An odd number goes to the second shard, which asks nobody: nothing is in the way.
+    // An odd number goes to the second shard, which asks no other: nothing is in the way.
     hang_by(
         |_| (),
         |world, ()| {
@@ -401,7 +401,7 @@ fn a_client_that_restarts_gets_a_session_when_the_shard_of_its_former_life_has_f
     world.end();
 }
 
-/// One of two clients of different shards has the file open at a time, and nobody else writes it.
+/// One of two clients of different shards has the file open at a time; no other writes it.
 fn exclude(seed: u64) -> u64 {
     let mut dice = Rng::with_seed(seed);
     let mut world = World::lending(seed, CONFIG);
@@ -451,8 +451,8 @@ fn exclude(seed: u64) -> u64 {
     lent
 }
 
-/// Makes a call over the second shard; the reply to one before may come first or behind, and is
-/// taken, too.
+/// Makes a call over the second shard; the reply to an earlier one may come before or after, and
+/// is taken, too.
 fn exchange_skipping(world: &mut World, requests: &[Request<'_>]) -> Reply4 {
     world.send(0, 3, |cx, token| request(cx, token, requests));
     let mut reply = None;

@@ -1,6 +1,6 @@
 //! A store whose calls wait, on the simulated fabric, in virtual time: whatever is lost and however
 //! late calls end, each change is carried out once, none overtakes another, the shard's memory
-//! comes back, and whoever asks for something else does not notice; that, counted over iWARP, too.
+//! comes back, and other requests are not affected; that, counted over iWARP, too.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
 mod beside;

@@ -56,7 +56,7 @@ pub fn cutting() -> OpenHow<'static> {
 
 const EMPTY: stag_protocol::nfs::v4::Bitmap = stag_protocol::nfs::v4::Bitmap::EMPTY;
 
-/// The state and the file of an OPEN with GETFH and GETATTR behind it.
+/// The state and the file of an OPEN that GETFH and GETATTR follow.
 pub fn opened(reply: &Reply4) -> (Stateid, FileHandle) {
     let answers = reply.answers();
     let [.., Answer::Open(Ok(opened)), Answer::GetFh(Ok(handle)), Answer::GetAttr(Ok(_))] =
@@ -91,7 +91,7 @@ fn the_home_carries_out_nothing_but_the_open_and_the_shard_goes_on_behind_it() {
     assert_eq!(times(&scene, "GetFh"), (handles.0, handles.1 + 1));
     assert_eq!(times(&scene, "Open"), (opens.0 + 1, opens.1));
     assert_eq!(scene.names(), ["made"]);
-    // The shard was told of the state.
+    // The shard was notified of the state.
     let forwarded = scene.counts().0;
     let reads = |state| match read(0, 10) {
         Request::Read(args) => Request::Read(Read4Args { stateid: state, ..args }),
@@ -120,7 +120,7 @@ fn what_needs_state_behind_an_open_is_the_homes() {
     let mut scene = Scene::new();
     let directory = scene.directory;
     let looks = times(&scene, "GetAttr");
-    // A CLOSE behind an OPEN needs what the OPEN gives.
+    // A CLOSE after an OPEN needs the stateid that the OPEN gives.
     let mut requests = look_behind(&directory, named(b"made", guarded(), PLAIN));
     requests.push(Request::Close(Close4Args { seqid: 0, open: Stateid::CURRENT }));
     let (forwarded, compounds) = scene.counts();
@@ -132,7 +132,7 @@ fn what_needs_state_behind_an_open_is_the_homes() {
     // Made here, it is refused here.
     let reply = ask(&mut scene.world, 1, &requests);
     assert_eq!((reply.status(), scene.counts().0), (Status4::Exist, forwarded + 1));
-    // Octets lie apart from a reply that its slot does not keep.
+    // Octets are stored apart from a reply that its slot does not keep.
     fs::write(scene.home.path().join("export/made"), b"octets").unwrap();
     let open = named(b"made", OpenHow::NoCreate, PLAIN);
     let Request::Read(args) = read(0, 100) else { unreachable!() };
@@ -229,7 +229,7 @@ fn a_delegation_in_its_way_is_waited_for_and_one_may_be_given() {
     let back = [put(&file), Request::DelegReturn(given)];
     assert_eq!(ask(&mut scene.world, 0, &back).status(), Status4::Ok);
     opened(&ask(&mut scene.world, 1, &requests));
-    // One that nobody has waited for gets a delegation at once: all shards have heard of it then.
+    // A file without a waiter gets a delegation at once: all shards have been notified by then.
     let requests = look_behind(&directory, named(b"free", OpenHow::NoCreate, WRITES));
     fs::write(scene.home.path().join("export/free"), b"octets").unwrap();
     let reply = ask(&mut scene.world, 1, &requests);

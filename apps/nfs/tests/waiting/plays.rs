@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Plays `usual` seeds in the gate, and a `part`-th of them elsewhere; or as many as `SEEDS` says,
-/// from `SEED` on. Returns how many, and the sum of what they tell.
+/// from `SEED` on. Returns the number of plays, and the sum of their results.
 pub fn play_all<T: Default + AddAssign + Send>(
     usual: u64,
     part: u64,

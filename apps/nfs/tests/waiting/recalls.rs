@@ -111,8 +111,8 @@ fn version_3_on_another_shard_asks_the_home_before_it_changes_what_is_delegated(
     }
     let asked = |world: &World<Memory>| world.arrival.snapshot().app.nfs4.asked_home;
     assert_eq!(asked(&world), 1);
-    // A name that no delegation is behind: the verdict is that it may be, and the shard's own store
-    // is asked, which does not know handles of the other one's.
+    // A name without a delegation: the home's verdict is that it may be removed, and the shard's
+    // own store is asked, which does not know handles of the home's store.
     let root = [
         world.sequence(0),
         Request::PutRootFh(()),
@@ -129,7 +129,7 @@ fn version_3_on_another_shard_asks_the_home_before_it_changes_what_is_delegated(
     assert!(unknown.contains(&world.exchange3(&remove)));
     assert_eq!(asked(&world), 2);
     // With the delegation gone, another one may be given at any moment, until a change is let
-    // through. Then nobody has to be asked.
+    // through. Then the home need not be asked.
     let returned = [world.sequence(0), put(&file), Request::DelegReturn(delegation)];
     assert_eq!(world.exchange(0, &returned).status(), Status4::Ok);
     for _ in 0..3 {
@@ -150,7 +150,7 @@ fn change(file: FileHandle) -> v3::Call<'static> {
 #[test]
 fn no_delegation_is_given_before_every_shard_knows_that_it_has_to_ask() {
     let mut world = World::new([false, true]);
-    // Nothing is on its way to a shard that does not look: its time would not go on.
+    // No message is left in flight to the shard that stops looking: its time would not go on.
     for _ in 0..1_000 {
         world.step();
     }
@@ -226,8 +226,8 @@ fn clients_that_come_and_go_while_the_home_is_busy_fill_no_memory() {
     assert_eq!((lost, delayed), (128, 72), "so many lie in boxes");
     assert_eq!(world.arrival.snapshot().app.nfs4.forwarded - before, 128);
     assert_eq!(world.clients[1].app().lost, 128);
-    // The home carries them out in their order. Nobody waits for their replies, and the slot goes
-    // on.
+    // The home carries them out in their order. No client waits for their replies, and the slot
+    // goes on.
     world.is_stuck = false;
     for _ in 0..1_000 {
         world.step();

@@ -81,7 +81,7 @@ struct Sum {
     unkept: u64,
     /// Compounds that came over the other shard.
     forwarded: u64,
-    /// Those that it has carried out itself.
+    /// Compounds that the other shard has carried out itself.
     lent: u64,
 }
 

@@ -1,5 +1,5 @@
 //! A store whose calls sleep, finish out of order, or never, in virtual time: a store in memory
-//! behind a backend that takes its time.
+//! that acts as one with a slow backend.
 
 use fastrand::Rng;
 use stag_nfs::store::{

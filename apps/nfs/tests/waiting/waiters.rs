@@ -1,5 +1,5 @@
-//! Locks and opens that somebody waits for, and that are of a client or a program that is gone, in
-//! virtual time.
+//! Locks and opens that a client waits for, and that belong to a client or a program that is gone,
+//! in virtual time.
 
 use crate::waiting::{
     beside::{Scene, ask},

@@ -42,7 +42,7 @@ impl Player {
         NAMES[self.below(NAMES.len())]
     }
 
-    /// The first process: it does so many things.
+    /// The first process: it does `deeds` random things.
     pub async fn play(self: Rc<Self>, deeds: usize) {
         for _ in 0..deeds {
             self.recover().await;
@@ -226,7 +226,7 @@ impl Player {
         }
     }
 
-    /// Attributes behind a delegation are those that the file has until it is given back.
+    /// Asserts that attributes read under a certain delegation are the attributes of the file.
     fn check_attributes(
         &self,
         file: &FileHandle,

@@ -78,8 +78,8 @@ impl Disk {
         self.memory.borrow_mut().lookup(directory, name).ok().map(|found| found.handle)
     }
 
-    /// Files that an operation changes, and how. What reads a file may end when nobody waits for it
-    /// any more.
+    /// Files that an operation changes, and how. Reads are left out: they may end when their caller
+    /// waits no more.
     fn deeds(&self, operation: &StoreOperation) -> Vec<(FileHandle, Deed)> {
         let named = |at: &FileHandle, name: &[u8]| self.lookup(at, name);
         match operation {

@@ -1,9 +1,9 @@
 //! The oracle: rights that clients certainly have, and everything that is done to files.
 //!
 //! A right is certain from the reply that grants it until its client gives it up, and for a lease
-//! behind the last request that renewed it (RFC 8881 §8.3); a server that is killed takes none away
-//! (§8.4.2.1). No two certain rights of different clients conflict, and nobody changes what the
-//! right of another denies.
+//! after the last request that renewed it (RFC 8881 §8.3); a server that is killed takes none away
+//! (§8.4.2.1). No two certain rights of different clients conflict, and no client makes a change
+//! that the right of another denies.
 
 use super::{scene::Looks, world::LEASE};
 use stag_protocol::nfs::{v3::FileHandle, v4::share};
@@ -13,7 +13,7 @@ use std::{
     fmt,
 };
 
-/// Lines of the story that a failure tells.
+/// Lines of the story that a failure prints.
 const STORY: usize = 400;
 
 /// A right of a client to a file.
@@ -48,7 +48,7 @@ impl RightKind {
         }
     }
 
-    /// Returns true if nobody else may do this to the file.
+    /// Returns true if no other client may do this to the file.
     fn forbids(self, deed: Deed) -> bool {
         match (self, deed) {
             (Self::Delegation(_), _) => true,
@@ -185,7 +185,7 @@ impl Ledger {
                 .find(|it| it.client != client && it.file == file && it.kind.conflicts(kind));
             assert!(other.is_none(), "{right:?} beside {other:?}\n{}", self.story());
         }
-        // The reply may come from a server that was killed behind it.
+        // The reply may come from a server that was killed after it.
         let is_lost = !outlives_kills && self.killed.is_some_and(|killed| until <= killed + LEASE);
         // A delegation that a client in doubt gets may be recalled, and not come back.
         if outlives_kills || !(is_lost || matches!(kind, RightKind::Delegation(_))) {
@@ -242,7 +242,7 @@ impl Ledger {
         self.rights.retain(|right| right.outlives_kills);
     }
 
-    /// Looks at the files under delegations: nobody but who has it has changed one.
+    /// Looks at the files under delegations: only the holder has changed one.
     pub fn look(&mut self, look: impl Fn(&FileHandle) -> Option<Looks>) {
         let now = self.now;
         let mut changed = None;
@@ -261,7 +261,7 @@ impl Ledger {
         assert!(changed.is_none(), "{changed:?} looks otherwise\n{}", self.story());
     }
 
-    /// Somebody does something to a file.
+    /// Records a deed of `who` to a file.
     pub fn note(&mut self, who: usize, file: &FileHandle, deed: Deed) {
         self.tell(format_args!("{deed:?} of {} by {who}", short(file)));
         self.counts.deeds += 1;

@@ -25,7 +25,7 @@ use std::{
     time::Duration,
 };
 
-/// Time that a call may take over its connection, those that are made anew included.
+/// Time that a call may take over its connection, reconnections included.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// `other` of a stateid.
@@ -49,9 +49,9 @@ pub struct Mail {
     inbox: BTreeMap<u64, Result<Vec<u8>, CallFault>>,
     /// Delegations that were recalled.
     pub recalled: VecDeque<Other>,
-    /// Those that the client knows.
+    /// Delegations that the client knows.
     pub known: Vec<Other>,
-    /// An OPEN is under way, whose delegation is not known.
+    /// An OPEN is outstanding, whose delegation is not known.
     pub is_opening: bool,
     /// Change attribute and size of files under delegations to write.
     pub held: BTreeMap<Vec<u8>, (u64, u64)>,
@@ -164,7 +164,7 @@ impl Carrier {
                 if is_known {
                     mail.recalled.push_back(other);
                 }
-                // RFC 8881 §2.10.6.3: the reply that grants it may be on its way.
+                // RFC 8881 §2.10.6.3: the reply that grants it may be in flight.
                 let is_early = !is_known && mail.is_opening;
                 CallbackAnswer::Recall(if is_early { Err(Status4::Delay) } else { Ok(()) })
             }

@@ -1,5 +1,5 @@
 //! The part of a play that its clients see: the ledger, the directory that they fight in, and its
-//! files behind the server's back.
+//! files, looked at without the server.
 
 use super::ledger::Ledger;
 use stag_nfs::{
@@ -20,7 +20,7 @@ use std::{
 /// Names that the clients fight for.
 pub const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
 
-/// A file as its attributes and names tell.
+/// A file as its attributes and names show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looks {
     pub change: u64,
@@ -55,7 +55,7 @@ pub struct Scene {
     pub ledger: RefCell<Ledger>,
     pub directory: FileHandle,
     pub look: Look,
-    /// The store does everything at once, and tells nobody of it.
+    /// The store does everything at once, and reports nothing to the ledger.
     pub is_at_once: bool,
 }
 
@@ -98,7 +98,7 @@ pub fn on_files(home: &std::path::Path) -> Stage<Files> {
         *mine.borrow_mut() = Some(third);
         [one, other].map(Gateway::new)
     };
-    // One server before the first: it tells the handle of the directory.
+    // One server before the first: it yields the handle of the directory.
     drop(build());
     let directory = directory.get().expect("it was mounted");
     let look = move |file: &FileHandle| {

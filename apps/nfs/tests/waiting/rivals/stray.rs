@@ -1,4 +1,4 @@
-//! A client of version 3, which minds nobody.
+//! A client of version 3, which holds no rights and heeds none.
 
 use super::{mail, player::Player};
 use stag_protocol::nfs::{
@@ -8,7 +8,7 @@ use stag_protocol::nfs::{
 use std::rc::Rc;
 
 impl Player {
-    /// Its process: it does so many things.
+    /// Its process: it does `deeds` random things.
     pub async fn stray(self: Rc<Self>, deeds: usize) {
         let directory = self.scene.directory;
         for _ in 0..deeds {

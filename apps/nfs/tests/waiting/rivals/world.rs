@@ -159,7 +159,7 @@ impl<S: Store + 'static> World<S> {
         self.fabric.set_faults(Faults { lost: chance, ..Faults::DELAYS });
     }
 
-    /// A shard makes no pass for so many steps.
+    /// Keeps a shard from making passes for `steps` steps.
     pub fn stick(&mut self, shard: usize, steps: u64) {
         self.stuck_until[shard] = self.steps + steps;
     }
