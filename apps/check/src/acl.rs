@@ -45,7 +45,7 @@ pub(crate) fn lists<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     scene.remove(scene.work, "access")
 }
 
-/// A file that nobody gave a list has the one that its mode stands for.
+/// A file that was given no list has the one that its mode stands for.
 fn plain<P: Provider>(scene: &mut CheckScene<'_, P>, file: FileHandle) -> StepResult {
     for mode in [0o640, 0o604] {
         let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
@@ -117,7 +117,7 @@ const fn entry(tag: Tag, id: u32, permissions: u32) -> Entry {
     Entry { tag, id, permissions }
 }
 
-/// A list with so many users in the order of the wire, which is that of the tags and numbers.
+/// A list with `users` named users, in the order of the wire: by tag, then by number.
 fn list(users: u32) -> Acl {
     let mut access = vec![entry(Tag::OWNER, 0, 6)];
     access.extend((0..users).map(|user| entry(Tag::USER, 1_000 + user, 4 + user % 2)));

@@ -46,15 +46,15 @@ fn compare_with<P: Provider>(
     same(format_args!("the content of {name}"), &None, &pattern.differs(0, read))
 }
 
-/// Writes over each other at places of no alignment, also behind the end, and compares with a copy
-/// in memory.
+/// Writes overlapping ranges of no alignment, also past the end, and compares with a copy in
+/// memory.
 pub(crate) fn odd_offsets<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     let (dice, pattern) = (scene.pattern(), scene.pattern());
     let file = scene.make(scene.work, "scattered")?;
     let mut model = Vec::new();
     for turn in 0..SCATTERED_WRITES {
         let offset = number(dice, turn * 2) % SCATTERED_LEN;
-        // A third are short: they lie within a page, or across the border of two.
+        // A third are short: within a page, or across the border of two.
         let len_max = if turn % 3 == 0 { 40 } else { SCATTERED_LEN_MAX };
         let len = usize::try_from(number(dice, turn * 2 + 1) % len_max + 1).unwrap_or(1);
         let mut data = vec![0; len];
@@ -93,7 +93,7 @@ fn number(dice: Pattern, turn: u64) -> u64 {
     u64::from_le_bytes(octets)
 }
 
-/// READs that begin before, at and behind the end, and a WRITE that leaves a hole.
+/// READs that begin before, at and past the end, and a WRITE that leaves a hole.
 pub(crate) fn end_of_file<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     let file = scene.make(scene.work, "end")?;
     scene.write(file, 0, b"0123456789", StableHow::FileSync)?;

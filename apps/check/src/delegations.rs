@@ -23,7 +23,7 @@ use std::{fmt, time::Duration};
 
 /// Name of a file that one has a delegation of.
 const NAME: &str = "delegated";
-/// Octets of the file, and those that the holder of a write delegation says it has written.
+/// Size of the file, and the octets that the holder of a write delegation says it has written.
 const SIZE: usize = 1_000;
 const WRITTEN: &[u8] = b"written by who has the delegation";
 /// Times that a read delegation is given, recalled and returned.
@@ -248,7 +248,7 @@ pub(crate) fn of_two_clients<P: Provider>(scene: &mut CheckScene<'_, P>) -> Step
     ran
 }
 
-/// Runs `run` with a file that is removed behind it: a server that had to call back may give no
+/// Runs `run` with a file that is removed afterwards: a server that had to call back may give no
 /// delegation of the same file for a while.
 fn with_file<P: Provider, T>(
     scene: &mut CheckScene<'_, P>,
@@ -378,7 +378,7 @@ fn writing<P: Provider>(
         same("the size that the holder told", &grown, &seen_size)?;
         let what = "the change attribute of a file that its holder has changed";
         holds(what, seen_change != change, "another one than before", seen_change)?;
-        // What was told is so, before anybody else has the file.
+        // Makes the reported values true, before another client has the file.
         let write = Write4Args {
             stateid: delegation,
             offset: size,

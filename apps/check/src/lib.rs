@@ -44,7 +44,7 @@ pub struct CheckPlan {
     pub directory: String,
     /// Names from the export's root down to the directory that it is made in.
     pub below: Vec<Vec<u8>>,
-    /// Ends the run behind the step under way, once it is set. What was made is removed.
+    /// Ends the run after the current step, once it is set. Objects that the run made are removed.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -114,7 +114,7 @@ impl CheckReport {
     }
 }
 
-/// Function of a step, marked if the steps behind it need it.
+/// Function of a step, marked if the steps after it need it.
 struct CheckTask<P: Provider> {
     name: &'static str,
     run: fn(&mut CheckScene<'_, P>) -> StepResult,

@@ -6,7 +6,7 @@ use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes};
 use stag_verbs::Provider;
 use std::collections::BTreeMap;
 
-/// One entry in so many is a directory.
+/// One entry in this number is a directory.
 const DIRECTORY_EVERY: u32 = 50;
 /// Octets of a READDIR page: a small one, and one that needs a Reply chunk.
 const PAGES: [u32; 2] = [1_024, 32_768];

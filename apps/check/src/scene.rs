@@ -121,7 +121,7 @@ pub(crate) struct CheckScene<'a, P: Provider> {
     pub(crate) octets: u64,
     /// The working directory exists.
     pub(crate) is_dirty: bool,
-    /// The note of the step under way.
+    /// The note of the current step.
     pub(crate) note: Option<String>,
     files: u64,
 }
@@ -147,7 +147,7 @@ impl<'a, P: Provider> CheckScene<'a, P> {
         }
     }
 
-    /// Says what the step under way has seen.
+    /// Notes an observation of the current step.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.note = Some(note.into());
     }

@@ -13,7 +13,7 @@ use stag_protocol::{
 };
 use stag_verbs::Provider;
 
-/// A program that nobody has, from the range for private use (RFC 5531 §8.2).
+/// A program that no server has, from the range for private use (RFC 5531 §8.2).
 const NO_PROGRAM: u32 = 0x2fff_fff0;
 /// Directories that clean-up goes down into: deeper ones are not ours.
 const DEPTH_MAX: usize = 16;

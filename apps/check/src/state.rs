@@ -16,7 +16,7 @@ use stag_verbs::Provider;
 /// The end of a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
-    /// All operations succeeded. The stateid is that of the last, of those that give one.
+    /// All operations succeeded. The stateid is the last that one of them gave.
     Done(Option<Stateid>),
     /// A lock is in the way: its first octet, its octets, and true if it is exclusive.
     Denied(u64, u64, bool),
@@ -282,7 +282,7 @@ fn locks<P: Provider>(
     other.ends(scene, file, "CLOSE", close(open_other), Came::Done(None))
 }
 
-/// Behind RECLAIM_COMPLETE nothing is reclaimed (§8.4.2.1).
+/// After RECLAIM_COMPLETE nothing is reclaimed (§8.4.2.1).
 fn late_claims<P: Provider>(
     scene: &mut CheckScene<'_, P>,
     file: &FileHandle,

@@ -56,7 +56,7 @@ fn pair<S: Store + 'static>(fabric: &Fabric, gateway: Gateway<S>) -> (Server<S>,
     sabotaged(fabric, gateway, || {})
 }
 
-/// As [`pair`], with somebody else at work between the passes.
+/// As [`pair`], with `sabotage` at work between the passes.
 fn sabotaged<S: Store + 'static>(
     fabric: &Fabric,
     gateway: Gateway<S>,

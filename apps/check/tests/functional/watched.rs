@@ -20,7 +20,7 @@ use std::{
     time::Instant,
 };
 
-/// Real time for what the system tells at once.
+/// Real time for events that the system reports at once.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A server of a directory whose files are watched, and a client that has two clients' sessions.
@@ -108,7 +108,7 @@ impl Lab {
         })
     }
 
-    /// An open and a delegation, of a file that nobody is in the way of.
+    /// An open and a delegation, of a file without conflicting users.
     fn open_delegated(&mut self, client: &mut OtherClient) -> (Stateid, Stateid) {
         let (wants, start) = (share::READ | share::WANT_READ_DELEGATION, Instant::now());
         loop {
@@ -151,7 +151,7 @@ impl Lab {
         self.tick.set(TICK);
     }
 
-    /// Files that are watched now, and those that were touched so far.
+    /// Files that are watched now, and files that were touched so far.
     fn watched(&self) -> (u64, u64) {
         let nfs4 = self.server.borrow().snapshot().app.nfs4;
         (nfs4.watched, nfs4.touched)
@@ -251,7 +251,7 @@ fn a_client_that_does_not_answer_loses_its_delegation_before_the_system_lets_the
     program.join().unwrap();
     assert!(start.elapsed() < limit / 2, "the system did not have to end the wait");
     assert_eq!(lab.watched(), (0, 1));
-    // RFC 8881 §10.4.5: the client is told so.
+    // RFC 8881 §10.4.5: the client is notified by the error.
     let refused = lab.run(&mut one, Request::DelegReturn(held), |_| ());
     assert_eq!(refused, Err(Status4::DelegRevoked));
 }
