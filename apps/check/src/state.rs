@@ -16,7 +16,7 @@ use stag_verbs::Provider;
 /// The end of a compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Came {
-    /// All operations succeeded. The stateid is the last that one of them gave.
+    /// All operations succeeded. The stateid is the last operation's, if it gives one.
     Done(Option<Stateid>),
     /// A lock is in the way: its first octet, its octets, and true if it is exclusive.
     Denied(u64, u64, bool),
