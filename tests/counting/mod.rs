@@ -1,5 +1,5 @@
 //! Counts what a thread asks of the system's allocator, for the tests that say how much a call may
-//! allocate: nothing, and for those that say how much is held.
+//! allocate, which is nothing, and for the tests that say how much is held.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -58,7 +58,7 @@ pub fn a_rejected_peer_hears_why<F: Fixture>(w: &mut World<F>) {
     }
 }
 
-/// A connect to where nobody listens ends with [`FabricFault::Refused`].
+/// A connect to an address without a listener ends with [`FabricFault::Refused`].
 pub fn nobody_at_an_address_refuses<F: Fixture>(w: &mut World<F>) {
     w.ends_with(LIMITS);
     let nowhere = w.fixture.nowhere();
@@ -123,7 +123,7 @@ pub(crate) fn assert_refused<F: Fixture>(w: &mut World<F>, end: usize, qp: Qp, w
     assert!(!w.end(end).send_inline(qp, b"four", None), "a copy is refused without a word");
 }
 
-/// After `stop_listening` nobody new gets in, and connections live on.
+/// After `stop_listening` new connections are refused, and existing ones live on.
 pub fn a_closed_door_keeps_its_guests<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
     let pair = w.join(&at);

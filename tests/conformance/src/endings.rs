@@ -61,7 +61,7 @@ pub fn all_work_completes_when_the_peer_breaks_a_rule<F: Fixture>(w: &mut World<
     assert!(last.into_iter().all(|done| done.status != Status::Success));
 }
 
-/// Windows nobody invalidated come back, with their buffers, before `Disconnected`; those of other
+/// Windows not invalidated come back, with their buffers, before `Disconnected`; those of other
 /// connections stay.
 pub fn windows_end_with_their_connection<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
@@ -126,7 +126,7 @@ pub fn nothing_is_posted_to_what_has_ended<F: Fixture>(w: &mut World<F>) {
 }
 
 /// A last message, an answer to a broken header for one, reaches the peer although we disconnect
-/// behind it.
+/// right after it.
 pub fn what_was_posted_before_a_disconnect_arrives<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair();
     let window = w.open(A, a, &[b'.'; 4096], Access::RemoteWrite);

@@ -41,12 +41,12 @@ pub trait Fixture: Sized {
     const PATIENCE: Duration = Duration::from_secs(10);
     /// Time without an event after which the suite assumes that none follows.
     const QUIET: Duration = Duration::from_millis(30);
-    /// True if this fabric tells both sides which rule was broken
+    /// True if this fabric reports to both sides which rule was broken
     /// ([`stag_verbs::Cause::PeerFault`], [`stag_verbs::Cause::Terminated`]).
     const TELLS_FAULTS: bool = true;
 
     /// True if this fabric's set-up messages have fields of fixed size: the peer's private data
-    /// arrive with zeros behind them.
+    /// arrive padded with zeros.
     const PADS_PRIVATE_DATA: bool = false;
 
     /// True if this fabric checks the bounds of a window. Without it the suite shows only that keys
@@ -68,7 +68,7 @@ pub trait Fixture: Sized {
     /// lets the provider choose.
     fn listen_address(&mut self) -> <Self::P as Provider>::Address;
 
-    /// Returns an address on which nobody listens.
+    /// Returns an address without a listener.
     fn nowhere(&mut self) -> <Self::P as Provider>::Address;
 
     /// The next moment. A simulated fabric jumps to what is due next, or a little further when

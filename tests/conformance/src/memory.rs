@@ -100,8 +100,8 @@ pub fn a_write_behind_its_neighbours_keeps_to_its_window<F: Fixture>(w: &mut Wor
     }
 }
 
-/// A window tells how much of its front holds nothing of an earlier owner, however the peer wrote:
-/// whoever believes a peer that claims more than it wrote shows no stranger's octets.
+/// A window reports how much of its front holds nothing of an earlier owner, however the peer
+/// wrote: believing a peer that claims more than it wrote exposes no other owner's octets.
 pub fn a_window_tells_what_is_not_an_earlier_owners<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair();
     let writes: [&[(usize, usize)]; 6] = [
@@ -155,8 +155,8 @@ pub fn a_write_of_nothing_needs_no_window<F: Fixture>(w: &mut World<F>) {
     w.assert_works(pair);
 }
 
-/// Spans of several windows, an empty one among them, come one behind the other, and what is beside
-/// them in the sink stays.
+/// Spans of several windows, an empty one among them, come one after the other, and the sink around
+/// them stays as it was.
 pub fn a_read_fetches_its_spans_in_order<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair();
     let first = w.open(B, b, &pattern(5000, 6), Access::RemoteRead);
@@ -194,8 +194,8 @@ pub fn a_read_of_nothing_completes<F: Fixture>(w: &mut World<F>) {
     w.assert_works(pair);
 }
 
-/// More Reads than a fabric has under way at a time wait for each other and complete in order, with
-/// Sends between them.
+/// More Reads than a fabric has outstanding at a time wait for each other and complete in order,
+/// with Sends between them.
 pub fn many_reads_complete_in_order<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair_with(Limits { send_queue: 320, ..LIMITS });
     let octets = pattern(1024, 8);
@@ -435,7 +435,7 @@ pub fn a_read_that_breaks_a_rule_fails<F: Fixture>(w: &mut World<F>) {
     }
 }
 
-/// A window answers on its own connection only, whoever is at the other end.
+/// A window answers on its own connection only, whichever peer is at the other end.
 pub fn a_window_of_another_connection_is_out_of_reach<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
     let owner = w.join(&at);

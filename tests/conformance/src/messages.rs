@@ -47,8 +47,9 @@ pub fn messages_keep_their_order<F: Fixture>(w: &mut World<F>) {
     });
 }
 
-/// Both ends say their numbers up to `count` and hear those of the other end in order. `say` is
-/// told how far its end is, and how far it was heard; the doorbell is rung behind it.
+/// Both ends say their numbers up to `count` and hear those of the other end in order. `say` gets
+/// the count its end has sent, and the count the other end has received; the doorbell is rung
+/// after it.
 fn exchange<F: Fixture>(
     w: &mut World<F>,
     count: u32,
@@ -99,7 +100,7 @@ fn say<F: Fixture>(w: &mut World<F>, octets: &[u8], a: Qp, key: Option<RemoteKey
     is_sent
 }
 
-/// A copy takes its turn: behind what was posted earlier, in front of what is posted later. It has
+/// A copy keeps its turn: after work posted earlier, before work posted later. It has
 /// no completion, leaves with the doorbell at the latest, and waits for a receive as every message
 /// does.
 pub fn copies_and_posted_messages_keep_their_order<F: Fixture>(w: &mut World<F>) {
@@ -142,7 +143,7 @@ pub fn copies_and_posted_messages_keep_their_order<F: Fixture>(w: &mut World<F>)
     (0..3_u8).for_each(|number| assert_eq!(w.message(B, b).buf[..], [number; 100]));
 }
 
-/// A copy ends a window of the peer, behind the Write that was posted first; one that breaks a rule
+/// A copy ends a window of the peer, after the Write that was posted first; one that breaks a rule
 /// ends the connection.
 pub fn a_copy_invalidates_as_a_posted_message_does<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair();
@@ -186,7 +187,7 @@ pub fn a_full_send_queue_refuses<F: Fixture>(w: &mut World<F>) {
     let surplus = w.buf(b"surplus");
     let refused = w.end(A).post_send(a, Tag(0), surplus, None).unwrap_err();
     assert_eq!((refused.why, &refused.token[..]), (Refusal::SendQueueFull, &b"surplus"[..]));
-    // Work that contradicts itself is told so first, room or not.
+    // Work that contradicts itself is refused as malformed, room or not.
     let somewhere = RemoteSpan { key: RemoteKey(0), offset: 0, len: 8 };
     let refused = w.end(A).post_write(a, Tag(0), refused.token.freeze(), somewhere).unwrap_err();
     assert_eq!((refused.why, &refused.token[..]), (Refusal::Malformed, &b"surplus"[..]));
@@ -203,8 +204,8 @@ pub fn a_full_send_queue_refuses<F: Fixture>(w: &mut World<F>) {
     w.assert_works(Joined { a, b });
 }
 
-/// Completions of full send queues on every connection, and of every receive, wait for whoever
-/// polls: none is lost.
+/// Completions of full send queues on every connection, and of every receive, wait to be polled:
+/// none is lost.
 pub fn completions_that_nobody_polls_are_all_kept<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
     let pairs: Vec<_> = (0..LIMITS.connections).map(|_| w.join(&at)).collect();

@@ -1,4 +1,4 @@
-//! One end: what is posted there, what it told, and the rules that every event has to keep.
+//! One end: work posted there, events it reported, and the rules that every event has to keep.
 
 use stag_pools::{Buf, Fenced, RemoteKey};
 use stag_verbs::{Cause, Event, Look, Memory, Provider, Qp, Status, Tag, Time};
@@ -56,7 +56,7 @@ pub(crate) enum ConnPhase {
     Failed,
 }
 
-/// An end of the fabric, what is asked of it, and what it told.
+/// An end of the fabric, the work asked of it, and the events it reported.
 pub(crate) struct WatchedEnd<P> {
     pub(crate) end: Option<P>,
     pub(crate) conns: BTreeMap<Qp, ConnPhase>,

@@ -1,4 +1,4 @@
-//! The ends of a case: what they are told to do, and waiting for what they say.
+//! The ends of a case: the work posted to them, and waiting for their events.
 
 use crate::{
     Fixture,
@@ -208,7 +208,7 @@ impl<F: Fixture> World<F> {
         tag
     }
 
-    /// Posts a Read into a fresh sink of `'.'`s that ends four octets behind the last span.
+    /// Posts a Read into a fresh sink of `'.'`s that ends four octets past the last span.
     pub(crate) fn post_read(&mut self, end: usize, qp: Qp, at: usize, from: &[RemoteSpan]) -> Tag {
         let len = at + from.iter().map(|span| span.len as usize).sum::<usize>() + 4;
         let sink = self.buf(&vec![b'.'; len]);
@@ -293,7 +293,7 @@ impl<F: Fixture> World<F> {
         while self.pump() < until {}
     }
 
-    /// As [`quiet`](Self::quiet), but nobody polls `end`.
+    /// As [`quiet`](Self::quiet), but without polling `end`.
     pub(crate) fn quiet_without(&mut self, end: usize) {
         let until = self.pump_all_but(Some(end)) + F::QUIET;
         while self.pump_all_but(Some(end)) < until {}
