@@ -24,7 +24,7 @@ pub enum Column {
 }
 
 /// A rule's standing on one provider, as its file says it: `met`, or `not met`, `not shown` or `not
-/// ours` with a colon and the reason behind it.
+/// ours` with a colon and the reason after it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Claim {
@@ -43,7 +43,7 @@ pub enum RuleStanding {
     NotMet,
     /// It is done there, or the device is said to do it, but no test shows it.
     NotShown,
-    /// It binds somebody else.
+    /// It binds another party.
     NotOurs,
 }
 
@@ -99,9 +99,9 @@ enum FilePart<'a> {
     Provider(&'a str),
     /// The wire of iWARP.
     Iwarp,
-    /// The table of windows of those that check accesses themselves.
+    /// The table of windows of the providers that check accesses themselves.
     Windows,
-    /// The part common to those that carry out work themselves.
+    /// The part common to the providers that carry out work themselves.
     Software,
 }
 
@@ -133,7 +133,7 @@ impl Rule {
 }
 
 impl Specification {
-    /// The standing of `rule` on a provider; none when nobody says so.
+    /// The standing of `rule` on a provider; none when it is not stated.
     #[must_use]
     pub fn claim(&self, rule: &Rule, column: Column) -> Option<Claim> {
         let standing = |standing| Some(Claim { standing, reason: String::new() });

@@ -48,7 +48,7 @@ fn pages() -> io::Result<ExitCode> {
     }
     let sources = RustSources::read(&stag_requirements::root())?;
     let mut table = BreakTable::read(&folder)?;
-    // Lines that changed since they were broken lose their rows; a mistake in a rule is told below.
+    // Lines changed since they were broken lose their rows; a mistake in a rule is reported below.
     if let Ok(jobs) = plan::jobs(&specifications, &sources) {
         table.follow(&specifications, &jobs);
     }

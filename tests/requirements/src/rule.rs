@@ -62,7 +62,7 @@ pub struct Rule {
     /// it, with dots between them.
     #[serde(default)]
     pub counter: String,
-    /// Its standing on a provider, where its code does not tell.
+    /// Its standing on a provider, where its code does not show it.
     #[serde(default)]
     pub providers: Claims,
 }
@@ -148,7 +148,7 @@ pub enum RuleStatus {
     /// Stag does not do it.
     #[serde(rename = "not met")]
     NotMet,
-    /// It binds somebody else.
+    /// It binds another party.
     #[serde(rename = "not ours")]
     NotOurs,
 }

@@ -3,7 +3,7 @@
 use crate::Column;
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-/// All Rust files of the workspace but those that speak about ids, by their path in it.
+/// All Rust files of the workspace but files about the ids themselves, by their path in it.
 #[derive(Debug, Default)]
 pub struct RustSources {
     files: BTreeMap<String, String>,

@@ -13,7 +13,7 @@ const PROGRAMS: [(&str, &str); 3] = [
 /// Numbers that local administration gives (RFC 5531 §8.3).
 const LOCAL: std::ops::RangeInclusive<u32> = 0x2000_0000..=0x3fff_ffff;
 
-/// The constants of a source: name and value, of those that are 32-bit numbers.
+/// The 32-bit constants of a source: name and value.
 fn constants(source: &str) -> BTreeMap<String, u32> {
     let number = |text: &str| {
         let digits = text.trim().trim_end_matches(';').replace('_', "");

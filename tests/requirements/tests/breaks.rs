@@ -173,7 +173,7 @@ fn each_rule_of_a_sample_gets_the_verdict_that_it_deserves() {
         ("tests/t.rs::it_ends_at_four", "abc")
     );
     assert_eq!(rows[9].mutation, "`Hello {` → `Hallo {`");
-    // Nobody's files have changed; the copy is whole again.
+    // The sample's files have not changed; the copy is whole again.
     for tree in ["sample", "copy/tree"] {
         assert_eq!(
             fs::read_to_string(folder.join(tree).join("src/lib.rs")).unwrap(),

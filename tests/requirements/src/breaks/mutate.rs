@@ -150,7 +150,7 @@ impl Finder<'_> {
         is_it
     }
 
-    /// The place at which a part begins behind its documentation and attributes, which belong to
+    /// The place at which a part begins after its documentation and attributes, which belong to
     /// it.
     fn bare(&self, start: usize) -> usize {
         let mut rest = self.ways.file().get(start..self.at).unwrap_or_default();
@@ -168,7 +168,7 @@ impl Finder<'_> {
         self.at - rest.len()
     }
 
-    /// Says if `at` lies within a part.
+    /// Says if `at` is within a part.
     fn is_around(&self, part: &impl Spanned) -> bool {
         !self.is_found && part.span().byte_range().contains(&self.at)
     }

@@ -147,7 +147,7 @@ fn constant(ways: &mut Ways<'_>, path: &ExprPath) {
     }
 }
 
-/// At most two other names behind `prefix::` in a file, with the same case as `name`.
+/// At most two other names after `prefix::` in a file, with the same case as `name`.
 fn siblings(file: &str, prefix: &str, name: &str) -> Vec<String> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let is_constant = |name: &str| !name.contains(char::is_lowercase);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct BreakJob {
     /// The line.
     pub site: MarkSite,
-    /// Changes that the rule's author wrote down; without any, those that [`super::mutate`] finds.
+    /// Changes that the rule's author wrote down; without any, the ones [`super::mutate`] finds.
     pub given: Vec<Mutation>,
     /// Tests of each rule, as `file::function`.
     pub tests: BTreeMap<String, Vec<String>>,

@@ -21,8 +21,8 @@ const CHANGES_MAX: usize = 24;
 /// The limits of trying one line.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakLimits {
-    /// A line counts as one that its tests do not guard when so many changes that compile go
-    /// unseen.
+    /// A line counts as one that its tests do not guard when this number of changes that compile
+    /// goes unseen.
     pub tries: usize,
     /// A test is stopped when it takes this long and ten times as long as with all lines whole.
     pub patience: Duration,
@@ -289,7 +289,7 @@ impl Runner {
                 Build::Refused { by_assertion, .. } if caught.is_empty() => {
                     return Ok(Attempt::Refused { by_assertion });
                 }
-                // Others saw it before; to those that are left this change says nothing.
+                // Others saw it before; of the rules that are left this change shows nothing.
                 Build::Refused { .. } => return Ok(Attempt::Ran(caught)),
             };
             for (target, program) in &programs {

@@ -20,8 +20,8 @@ pub struct MarkSite {
 
 /// All lines of a file that carry one of `ids`, in order.
 ///
-/// A comment behind code speaks of its own line, one that stands alone of the next line that is
-/// neither comment nor empty. Several comments may speak of one line.
+/// A comment after code speaks of its own line. A comment on its own speaks of the next line that
+/// is neither comment nor empty. Several comments may speak of one line.
 #[must_use]
 pub fn sites(file: &str, text: &str, ids: &BTreeSet<&str>) -> Vec<MarkSite> {
     let mut found: Vec<MarkSite> = Vec::new();

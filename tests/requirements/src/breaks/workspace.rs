@@ -43,11 +43,11 @@ pub enum Build {
 /// The results of some tests of one program.
 #[derive(Debug, Default)]
 pub struct TestOutcome {
-    /// Those that passed, by their full names.
+    /// Tests that passed, by their full names.
     pub passed: BTreeSet<String>,
-    /// Those that failed.
+    /// Tests that failed.
     pub failed: BTreeSet<String>,
-    /// Those that said that they cannot run here.
+    /// Tests that reported that they cannot run here.
     pub skipped: BTreeSet<String>,
     /// The program was stopped because it took too long.
     pub is_hung: bool,
@@ -191,7 +191,7 @@ impl Workspace {
 
     fn cargo(&self, command: &str) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // Names of lines in messages nobody reads cost a third of the time to link.
+        // Debug information, for messages that are not read, costs a third of the time to link.
         cargo
             .arg(command)
             .current_dir(self.tree())
