@@ -110,7 +110,7 @@ fn run(options: &Options) -> Result<bool, String> {
             "{:20} {executions:>12} {per_second:>10.0} {share:>8.1}% {outcomes:>9}",
             target.name
         );
-        // Whoever reads a log wants to see each line when it is written.
+        // Readers of a log have to see each line when it is written.
         let _ = std::io::stdout().flush();
         total += executions;
         if let Err(failure) = outcome {

@@ -1,5 +1,5 @@
-//! Changes to an input that keep most of its structure, so that what is behind a changed field is
-//! still reached.
+//! Changes to an input that keep most of its structure, so that the checks after a changed field
+//! are still reached.
 
 use crate::random::{EDGES, FuzzRandom};
 
@@ -11,7 +11,7 @@ pub const INPUT_MAX: usize = 16 << 10;
 pub enum InputShape {
     /// Words of XDR.
     Words,
-    /// Parts, each behind its length in two octets.
+    /// Parts, each after its length in two octets.
     Parts,
 }
 
@@ -73,8 +73,8 @@ fn mutate_parts(random: &mut FuzzRandom, input: &mut Vec<u8>, other: &[u8]) {
     all.iter().for_each(|part| push_part(input, part));
 }
 
-/// Picks a place at which a word may begin: fields are aligned to four octets, those behind an
-/// FPDU's length to two.
+/// Picks a place at which a word may begin: fields are aligned to four octets, fields after
+/// an FPDU's length to two.
 fn place(random: &mut FuzzRandom, len: usize) -> usize {
     let at = random.below(len.saturating_add(1));
     match random.below(8) {

@@ -20,7 +20,7 @@ fn mutations(name: &str) {
     let mut session = Session::new(target, seed);
     session.run(runs).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{name}: {} of {runs} accepted, {} outcomes", session.accepted, session.outcomes());
-    // Neither all noise nor all well: what is behind the first check is reached.
+    // Neither all noise nor all well: code past the first check is reached.
     assert!(
         session.accepted * 50 > runs && session.accepted < runs,
         "{} of {runs}",

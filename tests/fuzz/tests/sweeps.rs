@@ -4,7 +4,7 @@
 
 use stag_fuzz::{FuzzRandom, FuzzTarget, InputVerdict, TARGETS, corpus, find, run::attempt};
 
-/// Octets from the front of an input that take every value; behind them every [`STRIDE`]th does.
+/// Octets from the front of an input that take every value; after them every [`STRIDE`]th does.
 const DENSE: usize = 256;
 const STRIDE: usize = 16;
 /// Inputs that are made where there is no corpus.

@@ -120,7 +120,7 @@ fn capture(messages: &[(Header, ChunkLists)]) -> (Vec<u8>, Vec<usize>) {
         let mut ulpdu = segment.emit().to_vec();
         ulpdu.extend(emitted(header, lists));
         if header.body == Body::Msg {
-            // A call, so that nothing behind the header is waited for.
+            // A call, so that nothing after the header is waited for.
             ulpdu.extend(header.xid.0.to_be_bytes());
             ulpdu.extend([0, 0, 0, 0, 0, 0, 0, 2].iter().chain(&[0; 32]));
         }
@@ -180,7 +180,7 @@ fn expected(frame: usize, header: &Header, lists: &ChunkLists) -> [String; 15] {
     ]
 }
 
-/// Numbers as tshark prints them: decimal, or hexadecimal behind 0x.
+/// Numbers as tshark prints them: decimal, or hexadecimal after 0x.
 fn normal(column: &str) -> String {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).unwrap(),

@@ -193,7 +193,7 @@ fn place(random: &mut FuzzRandom) -> Vec<Request<'static>> {
     }
 }
 
-/// Requests of a client, each behind what is done with it.
+/// Requests of a client, each preceded by what is done with it.
 pub fn compound(random: &mut FuzzRandom) -> Vec<u8> {
     const DATA: &[u8] = &[0x5a; 600];
     let mut input = Vec::new();

@@ -66,7 +66,7 @@ fn gateway_call(random: &mut FuzzRandom, xid: u32) -> Vec<u8> {
     message
 }
 
-/// Messages for a gateway, each behind four octets that say how it is sent. Segments whose handle
+/// Messages for a gateway, each after four octets that say how it is sent. Segments whose handle
 /// begins with the octet f0 become memory of the peer.
 pub fn shard(random: &mut FuzzRandom) -> Vec<u8> {
     let mut input = Vec::new();
@@ -130,7 +130,7 @@ pub fn shard(random: &mut FuzzRandom) -> Vec<u8> {
     input
 }
 
-/// Replies, each behind four octets that say to which call and how it is sent.
+/// Replies, each after four octets that say to which call and how it is sent.
 pub fn replies(random: &mut FuzzRandom) -> Vec<u8> {
     if random.one_in(4) {
         return good_replies();

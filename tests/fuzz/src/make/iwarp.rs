@@ -119,7 +119,7 @@ fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
     fpdu
 }
 
-/// The payload of a Terminate, behind an octet that says who sends it.
+/// The payload of a Terminate, after an octet that says who sends it.
 pub fn terminate(random: &mut FuzzRandom) -> Vec<u8> {
     let cause = random.pick(Terminate::ALL);
     let violation = match random.below(3) {

@@ -57,13 +57,13 @@ pub fn stages(random: &mut FuzzRandom) -> Vec<u8> {
     octets
 }
 
-/// So many words.
+/// `count` random words, encoded.
 fn some_words(random: &mut FuzzRandom, count: usize) -> Vec<u8> {
     (0..count).flat_map(|_| random.word().to_be_bytes()).collect()
 }
 
-/// Octets of one of the types with a codec, behind the type's number. Any value of a type is what
-/// some octets mean: so values are drawn by parsing.
+/// Octets of one of the types with a codec, after the type's number. Any value of a type has octets
+/// that parse to it: so values are drawn by parsing.
 pub fn typed(random: &mut FuzzRandom) -> Vec<u8> {
     let choice = random.below(TYPES.len());
     let mut input = Vec::new();
@@ -71,7 +71,7 @@ pub fn typed(random: &mut FuzzRandom) -> Vec<u8> {
         input = (choice as u32).to_be_bytes().to_vec();
         input.extend(some_words(random, 100));
         let check = std::panic::catch_unwind(|| (TYPES[choice].1)(&input[4..]));
-        // One that panics is for whoever asked.
+        // An input that panics is left to the caller.
         if !matches!(check, Ok(InputVerdict::Refused(_))) {
             break;
         }
@@ -148,7 +148,7 @@ pub fn rpc_auth(random: &mut FuzzRandom) -> Vec<u8> {
     with_credential(random, |credential, _| written(|writer| credential.emit(writer)))
 }
 
-/// Records in fragments, behind two octets that say how they arrive.
+/// Records in fragments, after two octets that say how they arrive.
 pub fn record_stream(random: &mut FuzzRandom) -> Vec<u8> {
     let mut input = vec![random.u8(), random.u8()];
     for _ in 0..random.below(12) {
@@ -241,7 +241,7 @@ pub fn v1_message(random: &mut FuzzRandom) -> Vec<u8> {
     message
 }
 
-/// A message of version 2, behind a word that says in which dialect.
+/// A message of version 2, after a word that says in which dialect.
 pub fn v2_message(random: &mut FuzzRandom) -> Vec<u8> {
     let dialect = random.below(2) as u32;
     let mut input = dialect.to_be_bytes().to_vec();
@@ -290,7 +290,7 @@ pub fn responder(random: &mut FuzzRandom) -> Vec<u8> {
     input
 }
 
-/// A call and its reply, each behind four octets.
+/// A call and its reply, each after four octets.
 pub fn exchange(random: &mut FuzzRandom) -> Vec<u8> {
     let (xid, credits) = (Xid(random.u32()), Credits(random.word()));
     let lists = lists(random);
@@ -349,8 +349,8 @@ pub fn connection(random: &mut FuzzRandom) -> Vec<u8> {
     input
 }
 
-/// Draws words until so many from their front have a meaning that ends there; a few words when none
-/// does.
+/// Draws words until some number from their front has a meaning that ends there; a few words when
+/// none has.
 fn drawn(random: &mut FuzzRandom, parse: impl Fn(&[u8]) -> Result<(), Error>) -> Vec<u8> {
     for _ in 0..24 {
         let words = some_words(random, 80);

@@ -75,7 +75,7 @@ pub fn nfs4_reply(random: &mut FuzzRandom) -> Vec<u8> {
     })
 }
 
-/// Arguments or results of CB_COMPOUND, behind a word that says which.
+/// Arguments or results of CB_COMPOUND, after a word that says which.
 pub fn nfs4_callback(random: &mut FuzzRandom) -> Vec<u8> {
     if random.one_in(2) {
         let mut input = vec![0, 0, 0, 1];

@@ -6,7 +6,7 @@ use crate::{
     targets::{self, SHM_TRUST, SHM_WE_CONNECT},
 };
 
-/// Head behind a record's word.
+/// Head after a record's word.
 enum RecordHead {
     None,
     /// Key and flags.

@@ -17,7 +17,7 @@ use stag_protocol::iwarp::{
 use super::InputVerdict;
 use crate::crc::Table;
 
-/// Reads that may be under way in either direction: as many as siw asks for.
+/// Reads that may be outstanding in either direction: as many as siw asks for.
 pub(super) const DEPTH: usize = 128;
 pub(super) type FuzzStream = stream::Stream<DEPTH, DEPTH>;
 

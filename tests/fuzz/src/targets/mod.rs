@@ -33,7 +33,7 @@ pub use xdr::TYPES;
 /// ([`stag_nfs::steps`]): what a compound of the longest input needs many times over.
 pub const STEPS_PER_MESSAGE: u64 = 1 << 16;
 
-/// Outcome of an input, of those that a target tells apart.
+/// Outcome of an input, as far as a target distinguishes outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputVerdict {
     /// It broke a rule.
@@ -48,7 +48,7 @@ impl InputVerdict {
         Self::Refused(class(discriminant(reason)))
     }
 
-    /// Accepted, as one of those that `kind` tells apart.
+    /// Accepted, as an outcome that `kind` distinguishes.
     pub fn accepted(kind: impl Hash) -> Self {
         Self::Accepted(class(kind))
     }
@@ -68,8 +68,8 @@ fn class(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Drops what this thread's targets kept: a shard and what is stored behind it serve many inputs.
-/// Behind it an input gives what it gives to a fresh process.
+/// Drops what this thread's targets kept: a shard and its store serve many inputs. Afterwards an
+/// input has the outcome that it has in a fresh process.
 pub fn forget() {
     shard::forget();
     tcp::forget();

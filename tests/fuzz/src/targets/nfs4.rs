@@ -60,7 +60,7 @@ fn check_request(request: &Request<'_>) {
     }
 }
 
-/// Arguments of COMPOUND: each operation survives; nothing comes behind one that is refused.
+/// Arguments of COMPOUND: each operation survives; nothing comes after one that is refused.
 pub fn compound(input: &[u8]) -> InputVerdict {
     let mut operations = match Compound::parse(Reader::new(input)) {
         Ok(operations) => operations,

@@ -83,8 +83,8 @@ struct World {
     seen: BTreeSet<u32>,
 }
 
-/// Steps of clients. No step panics, and the tables agree behind each; whoever is gone leaves
-/// nothing behind.
+/// Steps of clients. No step panics, and the tables agree after each; a client that is gone leaves
+/// no state.
 pub fn state(input: &[u8]) -> InputVerdict {
     let (steps, rest) = input.as_chunks::<STEP>();
     if steps.is_empty() || !rest.is_empty() {

@@ -72,7 +72,7 @@ pub fn v1_header(input: &[u8]) -> InputVerdict {
     header(&V1, input)
 }
 
-/// A message of version 2, behind a word that says in which dialect.
+/// A message of version 2, after a word that says in which dialect.
 pub fn v2_header(input: &[u8]) -> InputVerdict {
     match word(input, 0) {
         None => InputVerdict::Refused(0),
@@ -155,7 +155,7 @@ fn check_option(input: &[u8], header: &Header, opttype: u32, len: usize, payload
     assert_eq!(out, input[..payload_at]);
 }
 
-/// Returns true if the segment's end lies in the address space; computed here independently of the
+/// Returns true if the segment's end is in the address space; computed here independently of the
 /// parser.
 fn is_within(segment: &Segment) -> bool {
     u64::MAX - segment.offset >= u64::from(segment.length)

@@ -71,7 +71,7 @@ fn guarded(pool: &Pool) -> Buf {
     buf
 }
 
-/// A file that nobody cuts or changes from here on.
+/// A file that is not cut or changed from here on.
 fn file(octets: &[u8]) -> OwnedFd {
     let file = File::from(
         memfd_create("fuzz", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)

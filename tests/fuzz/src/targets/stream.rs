@@ -227,7 +227,7 @@ impl StreamEnd {
         }
     }
 
-    /// The first violation is told once, and nothing happens any more.
+    /// The first violation is reported once, and nothing happens any more.
     fn terminate(&mut self, violation: &Violation) {
         assert!(Terminate::ALL.contains(&violation.terminate) && self.stream.is_ended());
         check_violation(violation);
@@ -344,7 +344,7 @@ impl StreamEnd {
                 panic!("our own FPDU")
             };
             match self.mirror.handle_ulpdu(&wire[ulpdu]) {
-                // Nobody answers there.
+                // The response is not sent to us.
                 Ok(Inbound::ReadRequest) => {
                     if let Some(mut message) = self.mirror.begin_read_response() {
                         while self.mirror.poll_segment(&mut message, 4096).is_some() {}

@@ -52,7 +52,7 @@ pub struct StandIns {
 
 /// The reply is to be cached.
 pub const CACHE_THIS: u8 = 1;
-/// The octets are whole arguments of COMPOUND, and not operations behind a SEQUENCE.
+/// The octets are whole arguments of COMPOUND, and not operations after a SEQUENCE.
 pub const WHOLE: u8 = 2;
 /// The request is sent again, and has to have the same reply.
 pub const TWICE: u8 = 4;
@@ -77,7 +77,7 @@ pub(super) fn forget() {
     SERVER.set(None);
 }
 
-/// Compounds of one client, each behind two octets: what is done with it, and how many operations
+/// Compounds of one client, each after two octets: what is done with it, and how many operations
 /// it says to have. A client with a new verifier begins: nothing is left of the one before.
 pub fn compound(input: &[u8]) -> InputVerdict {
     let mut server = SERVER.take().unwrap_or_else(CompoundServer::new);
@@ -247,7 +247,7 @@ impl CompoundServer {
         })
     }
 
-    /// Runs a compound; its status. None when there is nobody left to ask.
+    /// Runs a compound; its status. None when the connection is gone.
     fn run(&mut self, flags: u8, count: u32, octets: &[u8]) -> Option<Status4> {
         let octets = self.replaced(octets);
         let cache_this = flags & CACHE_THIS != 0;

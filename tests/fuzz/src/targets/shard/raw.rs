@@ -79,7 +79,7 @@ impl Raw {
         else {
             return;
         };
-        // Refused when too much is under way.
+        // Refused when too much is outstanding.
         let _ = self.end.post_send(qp, Tag(0), message, invalidate);
         self.end.ring();
     }
