@@ -6,7 +6,7 @@ use crate::{
     wire::{ERROR, MSG, NOMSG, RawSegment, hyper_at, word_at},
 };
 
-/// Family of the results behind SUCCESS.
+/// Family of the results after SUCCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Nothing that is judged.
@@ -61,7 +61,7 @@ pub struct ChunkCounts {
     pub end: usize,
 }
 
-/// Reads the lists behind the four fixed words. None when they cannot be read.
+/// Reads the lists after the four fixed words. None when they cannot be read.
 pub fn lists(message: &[u8]) -> Option<ChunkCounts> {
     lists_at(message, 16)
 }

@@ -2,7 +2,7 @@
 //!
 //! [`defects::all`] is the table of what a client does wrong, with the class of answer that the
 //! specification wants and its clause; [`run`] plays it against a server and looks, after each
-//! defect, whether those that behave well still get service. [`requester`] is a server that answers
+//! defect, whether well-behaved clients still get service. [`requester`] is a server that answers
 //! badly, for our own calling side.
 #![forbid(unsafe_code)]
 

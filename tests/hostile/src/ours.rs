@@ -29,7 +29,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Resources that a server holds at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldByServer {
-    /// Buffers that somebody holds, receives posted excepted.
+    /// Buffers in use, posted receives excepted.
     pub buffers: usize,
     /// Calls in progress, of peers and its own.
     pub calls: (usize, usize),

@@ -121,7 +121,7 @@ pub fn honest(ask: ReadAsk, octets: &[u8]) -> Vec<Utterance> {
 pub struct Opening {
     /// MPA flags.
     pub flags: u8,
-    /// Private data behind the words of revision 2.
+    /// Private data after the words of revision 2.
     pub private_data: Vec<u8>,
 }
 

@@ -85,7 +85,7 @@ impl RecordStream {
         }
     }
 
-    /// The results of a call: what is behind the header of a successful reply.
+    /// The results of a call: the octets after the header of a successful reply.
     pub fn results(&mut self, message: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
         let xid = word_at(message, 0);
         self.say(&crate::wire::record(message))?;

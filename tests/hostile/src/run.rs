@@ -54,8 +54,8 @@ impl Others {
     }
 }
 
-/// Plays `defects`, those that wait for a deadline beside the others, and says how each went, in
-/// their order.
+/// Plays `defects`, the ones that wait for a deadline in parallel with the others, and returns the
+/// outcomes in their order.
 pub fn run(world: &HostileWorld, defects: &[&Defect]) -> io::Result<Vec<DefectOutcome>> {
     let mut others = Others::connect(world)?;
     let mut outcomes: Vec<(usize, DefectOutcome)> = thread::scope(|scope| {

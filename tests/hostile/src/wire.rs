@@ -53,7 +53,7 @@ impl Xdr {
         self
     }
 
-    /// Octets behind their length, padded.
+    /// Octets after their length, padded.
     #[must_use]
     pub fn opaque(self, octets: &[u8]) -> Self {
         let mut xdr = self.u32(word(octets.len())).raw(octets);
@@ -67,12 +67,12 @@ pub fn word(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// The word at `at`, or zero behind the end.
+/// The word at `at`, or zero past the end.
 pub fn word_at(octets: &[u8], at: usize) -> u32 {
     octets.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_be_bytes(*four))
 }
 
-/// The hyper at `at`, or zero behind the end.
+/// The hyper at `at`, or zero past the end.
 pub fn hyper_at(octets: &[u8], at: usize) -> u64 {
     octets
         .get(at..)
@@ -102,7 +102,7 @@ pub fn cut(mut octets: Vec<u8>, len: usize) -> Vec<u8> {
     octets
 }
 
-/// The fields of an MPA frame behind its key (RFC 5044 §7.1.1).
+/// The fields of an MPA frame after its key (RFC 5044 §7.1.1).
 #[derive(Clone, Copy)]
 pub struct FrameHead {
     /// M, C, R, S and the reserved bits.
@@ -319,7 +319,7 @@ impl RawSegment {
         Self { length, ..self }
     }
 
-    /// Returns the part of the segment behind its first `by` octets.
+    /// Returns the part of the segment after its first `by` octets.
     #[must_use]
     pub const fn skip(self, by: u32) -> Self {
         Self { length: self.length - by, offset: self.offset + by as u64, ..self }
@@ -405,7 +405,7 @@ impl RawHeader {
         Xdr::new().words(&[self.xid, self.version, self.credits, self.procedure])
     }
 
-    /// The header, and `payload` behind it.
+    /// The header, and `payload` after it.
     pub fn with(&self, payload: &[u8]) -> Vec<u8> {
         let chunk = |xdr: Xdr, segments: &[RawSegment]| {
             segments

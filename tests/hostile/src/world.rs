@@ -178,7 +178,7 @@ impl HostileWorld {
     }
 }
 
-/// The opaque behind the word at `at`, which says whether there is one (or is a status).
+/// The opaque after the word at `at`, which says whether there is one (or is a status).
 fn opaque_at(results: &[u8], at: usize) -> Option<Vec<u8>> {
     let len = word_at(results, at + 4) as usize;
     if at == 4 && word_at(results, at) != 1 || at == 0 && word_at(results, at) != 0 {

@@ -1,4 +1,4 @@
-//! Peers that trickle, alone, in pairs and in crowds: whoever behaves well beside them is served,
+//! Peers that trickle, alone, in pairs and in crowds: well-behaved clients next to them are served,
 //! and all memory comes back.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
@@ -220,7 +220,7 @@ fn trickling(world: &HostileWorld, over: &AtomicBool) {
     }
 }
 
-/// WRITEs of somebody else while so many clients trickle.
+/// WRITEs of another client while `clients` clients trickle.
 fn beside(clients: usize) {
     let server = OurServer::start().unwrap();
     let (empty, _) = server.look().unwrap();

@@ -14,8 +14,7 @@ const FRAME: &str = "RFC 5044 §7.1.1";
 const ENHANCED: &str = "RFC 6581 §9";
 const CRC: &str = "RFC 5044 §8 code 2";
 const LENGTH: &str = "RFC 5044 §8 code 3";
-/// The deadline of a start-up is five seconds; whoever waits longer than this for its end sees
-/// none.
+/// The deadline of a start-up is five seconds; one that has not ended after this time has none.
 const STARTUP_MAX: Duration = Duration::from_secs(9);
 /// The same for a connection without a first FPDU.
 const FIRST_MAX: Duration = Duration::from_secs(14);

@@ -1,4 +1,4 @@
-//! Operations (RFC 5040), and those of RFC 7306, which nobody here offers.
+//! Operations (RFC 5040), and those of RFC 7306, which no provider here offers.
 
 use crate::{
     answer::AnswerPattern,

@@ -214,7 +214,7 @@ fn unix(table: &mut DefectTable) {
             with_credential(&world.root, xid, 1, word(body.len()), &body)
         });
     }
-    // A short credential behind a long one must not be read with the long one's length.
+    // A short credential after a long one must not be read with the long one's length.
     table
         .scene("sys-long-then-short-on-one-connection", SYS, "AUTH_BADCRED", |world| {
             let mut stream = world.stream()?;
@@ -347,7 +347,7 @@ fn streams(table: &mut DefectTable) {
         }
         observe_stream(&mut stream, world, xid, Family::Rpc)
     });
-    // It announces much and sends little: nobody else is to notice.
+    // It announces much and sends little: no other client may notice.
     table.scene("hundred-records-that-never-end", "RFC 5042 §6.4.2", "OK", |world| {
         let mut waiting = Vec::new();
         for _ in 0..100 {

@@ -170,7 +170,7 @@ impl AskedCall {
         RawHeader { xid, intent: bare.intent.map(|_| [0, 0]), ..bare }
     }
 
-    /// Place of the octet of a version 1 header that is behind the fixed words.
+    /// Maps an octet after the fixed words of a version 1 header to its place in this header.
     pub(crate) const fn at(&self, octet: usize) -> usize {
         octet + self.speaks.lists_at() - 16
     }

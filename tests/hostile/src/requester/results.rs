@@ -1,4 +1,4 @@
-//! Results of each procedure that a client calls: cut behind every word, with every word that
+//! Results of each procedure that a client calls: cut after every word, with every word that
 //! cannot be.
 
 use super::{AskedCall, CallKind, table::ServerDefectTable};

@@ -16,7 +16,7 @@ pub(super) fn add(table: &mut ServerDefectTable) {
     long_rpc(table);
 }
 
-/// A reply that ends behind each of its words: in the header it is forgotten, in the RPC message it
+/// A reply that ends after each of its words: in the header it is discarded, in the RPC message it
 /// ends its call.
 fn cuts(table: &mut ServerDefectTable) {
     for octets in (4..52_usize).step_by(4) {
@@ -94,8 +94,7 @@ fn write_chunks(table: &mut ServerDefectTable) {
             },
         );
     }
-    // A failed READ has no result: what the Write list says of it is nobody's business (draft 004
-    // §3.8.1).
+    // A failed READ has no result: the contents of the Write list are ignored (draft 004 §3.8.1).
     for (name, header) in [
         (
             "with-its-chunk-empty",

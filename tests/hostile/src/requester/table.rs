@@ -15,7 +15,7 @@ use std::{io, time::Duration};
 const REPLY_FRAME: &str = "RFC 5044 §7.1.2";
 const ENHANCED: &str = "RFC 6581 §9";
 
-/// The defects, and what those that are added speak.
+/// The defects, and the version that defects added next speak.
 #[derive(Default)]
 pub(super) struct ServerDefectTable {
     defects: Vec<ServerDefect>,
@@ -73,7 +73,7 @@ impl ServerDefectTable {
         self.script(name, rule, does, move |fabric, asked| fabric.send(&message(asked)));
     }
 
-    /// An RPC message behind a right header; the item is pushed.
+    /// An RPC message after a right header; the item is pushed.
     pub(super) fn results(
         &mut self,
         name: &str,
@@ -457,7 +457,7 @@ fn invalidations(table: &mut ServerDefectTable) {
             fabric.send_invalidate(asked.segment().handle, &stray)
         },
     );
-    // The message is nobody's reply, and alone a reason to close: which comes first depends on how
+    // The message answers no call, and alone is a reason to close: which comes first depends on how
     // both arrive.
     table.script(
         "invalidates-and-writes-on",

@@ -25,7 +25,7 @@ const CALLS: [(&str, CallKind); 4] = [
 ];
 /// The deadline of calls that are meant to reach it.
 const SHORT: Duration = Duration::from_millis(700);
-/// Nobody gives up in less.
+/// No client gives up in less time.
 const MOMENT: Duration = Duration::from_millis(5);
 const GIVEN_UP: &str = "closed, and the call fails";
 const DEADLINE: &str = "RFC 8166 §4.5.4, RFC 5042 §6.4";
@@ -69,7 +69,7 @@ fn set_up(table: &mut ServerDefectTable) {
         "RFC 5044 §7.1.2",
         "accepted",
         Instead::ScriptOfSetUp(Box::new(|fabric| {
-            // The connector sends first; octets behind the Reply wait for that.
+            // The connector sends first; octets after the Reply wait for that.
             let nobody = fpdu(&RawTagged::write(1, 0).with(b""));
             fabric.say(&[good_reply(Speaks::One), nobody].concat())
         })),
