@@ -15,7 +15,7 @@ use std::{
 /// whose crossterm still has signal-hook 0.3; one is ring's getrandom.
 const DUPLICATES_MAX: f64 = 17.0;
 
-/// The three figures of the tree of dependencies, as `cargo metadata` tells it.
+/// The three figures of the tree of dependencies, as `cargo metadata` reports it.
 #[must_use]
 pub fn all(tree: &SourceTree) -> Vec<Figure> {
     let told = metadata(&tree.root);
@@ -27,7 +27,7 @@ pub fn all(tree: &SourceTree) -> Vec<Figure> {
             let own: Vec<&Value> = packages.iter().filter(|package| is_own(package)).collect();
             (duplicates(packages), refused(packages, &allowed), unused(tree, &own))
         }
-        // Nobody can say that nothing is wrong.
+        // An error must not pass for a clean result.
         Err(error) => {
             let failed = vec![FoundPlace {
                 file: "Cargo.toml".to_owned(),
@@ -114,7 +114,7 @@ fn licence(package: &Value) -> String {
     title.strip_suffix(" License").unwrap_or(title).to_owned()
 }
 
-/// True if an expression of SPDX can be met by licences in the list: each part behind an AND has
+/// True if an expression of SPDX can be met by licences in the list: each part of an AND has
 /// an alternative that is.
 fn is_allowed(licence: &str, allowed: &BTreeSet<String>) -> bool {
     let plain = licence.replace(['(', ')'], "").replace('/', " OR ");

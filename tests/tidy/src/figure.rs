@@ -30,7 +30,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// Highest value that the test accepts.
     pub limit: f64,
-    /// The places behind it.
+    /// The places that it counts.
     pub found: Vec<FoundPlace>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run -p stag-tidy                       # a table
-//! cargo run -p stag-tidy -- --list functions   # the places behind one figure
+//! cargo run -p stag-tidy -- --list functions   # the places that one figure counts
 //! cargo run -p stag-tidy -- --root DIR         # another checkout, to compare with
 //! ```
 #![forbid(unsafe_code)]

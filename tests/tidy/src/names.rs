@@ -14,7 +14,7 @@ use syn::{
 const PAGES: [&str; 4] =
     ["docs/ARCHITECTURE.md", "docs/how-to-add.md", "CONTRIBUTING.md", "README.md"];
 
-/// Paths that do not exist and items that nobody defines, in the pages about the code.
+/// Paths that do not exist and items that are not defined, in the pages about the code.
 #[must_use]
 pub fn lost(tree: &SourceTree) -> Figure {
     let items = Items::of(tree);
@@ -118,7 +118,7 @@ fn module_name(path: &str) -> String {
     named.next().unwrap_or_default().to_owned()
 }
 
-/// Names that stand behind `struct`, `enum` or `trait` inside of macros, which are no items yet.
+/// Names after words like `struct`, `enum` or `trait`: inside macros they are no items yet.
 fn words_of_macros(source: &SourceFile) -> impl Iterator<Item = String> {
     let words: Vec<&str> = source
         .text

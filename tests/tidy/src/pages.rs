@@ -37,7 +37,7 @@ fn broken(folder: &Path, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// True when the file of `target` exists, and has the heading behind `#` if it is a page.
+/// True when the file of `target` exists, and has the heading after `#` if it is a page.
 fn leads_somewhere(folder: &Path, text: &str, target: &str) -> bool {
     let (file, heading) = target.split_once('#').unwrap_or((target, ""));
     let path = folder.join(file);

@@ -13,7 +13,7 @@ pub struct SourceFile {
     pub path: String,
     /// The file as it is.
     pub text: String,
-    /// The file's items, without those behind `#[cfg(test)]`.
+    /// The file's items, without items under `#[cfg(test)]`.
     pub items: Vec<Item>,
     /// A file of tests, of examples or of benches: figures about code leave it out.
     pub is_test: bool,
@@ -74,7 +74,7 @@ impl SourceFile {
         Ok(Self { path, text, items, is_test })
     }
 
-    /// Visits every item that is not behind `#[cfg(test)]`.
+    /// Visits every item that is not under `#[cfg(test)]`.
     pub fn visit<'ast>(&'ast self, visitor: &mut impl Visit<'ast>) {
         for item in &self.items {
             visitor.visit_item(item);
@@ -82,7 +82,7 @@ impl SourceFile {
     }
 }
 
-/// Crates lie below `tests/` too: theirs is a test where the path names tests behind the crate.
+/// Crates lie below `tests/` too: theirs is a test where the path names tests after the crate.
 fn is_test_path(path: &str) -> bool {
     let behind = path.strip_prefix("tests/").unwrap_or(path);
     let (folders, file) = behind.rsplit_once('/').unwrap_or(("", behind));

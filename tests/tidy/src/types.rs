@@ -32,7 +32,7 @@ pub fn packed_parameters(tree: &SourceTree) -> Figure {
     Figure::count("packed", "functions with a tuple as parameter", 0.0, found)
 }
 
-/// `expect`s directly behind a lookup: the entry could have been kept when it was found.
+/// `expect`s directly after a lookup: the entry could have been kept when it was found.
 #[must_use]
 pub fn refound(tree: &SourceTree) -> Figure {
     let mut found = Vec::new();
