@@ -151,7 +151,7 @@ make_exports() {
   printf content >"$1/readonly/file"
 }
 
-# count_of SERVER PATTERN [NAME]: the largest of the numbers that stand behind it in the server's counters, thus the total of all shards.
+# count_of SERVER PATTERN [NAME]: the largest of the numbers that follow it in the server's counters, thus the total of all shards.
 count_of() {
   local before
   # shellcheck disable=SC2059 # the pattern is a format

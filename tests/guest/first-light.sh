@@ -350,7 +350,7 @@ check_unlinked_while_open() {
   is "$(find "$THERE" -mindepth 1 | wc -l)" 0
 }
 
-# The file is removed behind the client's back while it holds the file's handle. By version 4 it has the file open, which the server keeps.
+# The file is removed without the client, which holds the file's handle. By version 4 it has the file open, which the server keeps.
 check_stale_handle() {
   octets 5000 >file
   exec 5<file
@@ -491,7 +491,7 @@ mount_export() {
     rdma) options="rdma,port=$RDMA_PORT,$options" ;;
     tcp) options="proto=tcp,port=$TCP_PORT,$options" ;;
   esac
-  # Without the helper of nfs-common the kernel is told itself what the helper would have looked up.
+  # Without the helper of nfs-common the kernel itself is given what the helper would have looked up.
   [ -x /sbin/mount.nfs ] || { helper=(-i); options+=",addr=$SERVER_ADDRESS"; }
   local try
   for try in 1 2 3; do
@@ -533,7 +533,7 @@ xprt_counters() {
 # counter NAME LINE; a line without it is a mistake of ours or another kernel's format, and reads as -1.
 counter() { if [[ " $2 " =~ \ $1=([0-9]+)\  ]]; then echo "${BASH_REMATCH[1]}"; else echo -1; fi; }
 
-# Two counters grow by what says nothing about the server, and the kernel's trace tells those from the others. failed_marshal counts also
+# Two counters grow by what says nothing about the server, and the kernel's trace separates those from the others. failed_marshal counts also
 # each call that had to wait because the pool of memory registrations, which starts with four and grows on demand, was empty (EAGAIN).
 # connect_count of TCP counts also each reserved port that was drawn and is still in TIME_WAIT from an earlier mount (EADDRNOTAVAIL).
 TRACE=/sys/kernel/tracing
@@ -659,7 +659,7 @@ set_up() {
   dmesg --clear
 }
 
-# Where no directory lies behind the export, what one mount has done is seen by another, which shares neither its connection nor its caches.
+# Where no directory backs the export, what one mount has done is seen by another, which shares neither its connection nor its caches.
 OTHER_MOUNT=/tmp/other-mount
 mount_backing() {
   local why other=tcp port=${OTHER_TCP_PORT:-$TCP_PORT}

@@ -306,7 +306,7 @@ def program_that_writes(watched):
     await_that("the client's second delegation", lambda: os.path.exists(f"{watched}/client-has-replaced"))
     write(f"{watched}/other", b"by another file")
     os.replace(f"{watched}/other", f"{watched}/replaced")
-    # Nobody waits for that; the client hears of it soon.
+    # No caller waits for that; the client is notified soon.
     time.sleep(1)
     write(f"{watched}/program-has-replaced", b"")
 
@@ -585,7 +585,7 @@ def check_locks_under_delegation(pair):
         lock(here, fcntl.F_WRLCK)
 
         def other():
-            # The delegation of the one is recalled, its lock with it told to the server.
+            # The delegation of the one is recalled, its lock with it sent to the server.
             with open(two, "r+b") as there:
                 refused(errno.EAGAIN, lambda: lock(there, fcntl.F_WRLCK))
 

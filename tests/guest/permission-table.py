@@ -17,7 +17,7 @@ import sys
 
 USER, STRANGER, SHARED, NOBODY = 1234, 4321, 5678, 65534
 
-# Who tries: the user, the group, the supplementary groups; None: whoever runs this.
+# Who tries: the user, the group, the supplementary groups; None: the user that runs this.
 CALLERS = {
     "user": (USER, USER, []),
     "user_in_group": (USER, USER, [5677, SHARED, 5679]),

@@ -11,7 +11,7 @@ ok() { echo "ok $1"; passed=$((passed + 1)); }
 not_ok() { echo "not ok $1: $2"; failed=$((failed + 1)); }
 skip() { echo "skip $1: $2"; skipped=$((skipped + 1)); }
 
-# device TYPE: makes the software device of that type, and no other, lie over eth0.
+# device TYPE: makes the software device of that type, and no other, run over eth0.
 device() {
   local module=$1 name
   [ "$module" = rxe ] && module=rdma_rxe
@@ -86,7 +86,7 @@ stop_server() {
   if [ "$code" = 0 ]; then ok "$1/server_ends"; else not_ok "$1/server_ends" "its exit code is $code: $(tail -3 "/host/$1.log" | tr '\n' '|')"; fi
 }
 
-# count NAME COUNTER: the largest number that stands behind it in the server's counters, thus the total of all shards.
+# count NAME COUNTER: the largest number that follows COUNTER in the server's counters, thus the total of all shards.
 count() {
   tr -d '[:space:]' <"/host/$1.json" | { grep -o "\"$2\":[0-9]*" || true; } | awk -F: '$NF > most { most = $NF } END { print most + 0 }'
 }
@@ -242,7 +242,7 @@ is_ready() { (exec 3<>"/dev/tcp/127.0.0.1/$1" && printf 'GET /ready HTTP/1.0\r\n
 is_not_ready() { ! is_ready "$1"; }
 
 # A device is deleted while two servers and a caller have it open: the kernel waits until all have closed it. When it is there again, the
-# caller's calls are answered again, and nobody has more descriptors or locked memory than before.
+# caller's calls are answered again, and no process has more descriptors or locked memory than before.
 CYCLES=${CYCLES:-10}
 part_removal() {
   local cycle began took longest=0 pids fds_before pins_before bench code
@@ -255,7 +255,7 @@ part_removal() {
   /host/stag bench "rdma://$HERE:20050" --workload echo --size 512 --depth 4 --cores 1 --duration 600 --reconnect --timeout 60 \
     --json "/host/$NAME.json" >"/host/$NAME-bench.log" 2>&1 </dev/null &
   bench=$!
-  # It tells of each second once it is connected.
+  # It reports each second once it is connected.
   within 60 grep -q 'calls/s' "/host/$NAME-bench.log" || { kill "$first" "$echo"; not_ok "$NAME/bench" "$(tail -3 "/host/$NAME-bench.log" | tr '\n' '|')"; return; }
   pids="$first $echo $bench"
   fds_before=$(each_of descriptors $pids)
