@@ -1,4 +1,4 @@
-//! Each procedure, each way to come back, and what is another call.
+//! Each procedure, each way to retransmit a call, and calls that are no retransmissions.
 
 use crate::drc::world::{Loss, Way, World, status};
 use stag_nfs::drc::AGE_MAX;

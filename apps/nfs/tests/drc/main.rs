@@ -1,5 +1,5 @@
-//! A call that comes again is answered with its first reply, over whatever it comes, and is not
-//! carried out again.
+//! A retransmitted call is answered with its first reply, over any transport, and is not carried
+//! out again.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod calls;

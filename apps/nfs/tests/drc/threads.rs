@@ -1,4 +1,4 @@
-//! Shards on threads of their own, that sleep, and a client that moves between them in real time.
+//! Shards that sleep, on threads of their own, and a client that moves between them in real time.
 
 use crate::drc::calls::{create, mkdir, remove};
 use crate::drc::world::{encode, exports, status};

@@ -1,5 +1,5 @@
-//! Shards that serve one directory, and a client whose messages are made by hand: it comes back as
-//! it likes.
+//! Shards that serve one directory, and a client whose messages are made by hand, so that it can
+//! retransmit and reconnect at will.
 
 use stag_engine::{App, Call as Inbound, Cause, Config, Cx, PeerAddress, PeerId, Shard};
 use stag_nfs::{

@@ -1,4 +1,4 @@
-//! A store in memory whose calls all end in a later pass, as those do that helpers carry out.
+//! A store in memory whose calls all end in a later pass, like calls that helpers carry out.
 
 use crate::gateway::nfs4::client::memory;
 use stag_nfs::store::{

@@ -1,4 +1,4 @@
-//! In privileged mode a call acts as whom its credential names.
+//! In privileged mode a call acts as the user that its credential names.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 

@@ -1,4 +1,4 @@
-//! A caller of MOUNT and NFS that takes what comes for true and checks that it can be decoded.
+//! A caller of MOUNT and NFS that trusts replies and checks only that they can be decoded.
 
 use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;

@@ -1,4 +1,4 @@
-//! Tests that operations on files have the results that were meant.
+//! Tests that operations on files have the intended results.
 
 use crate::gateway::client::{Client, Home, LARGEST, pattern, place};
 use crate::gateway::wire::OverFabric;

@@ -1,4 +1,4 @@
-//! Directories are listed whole, in pieces as small as the caller wants them.
+//! Directories are listed whole, in pages as small as the caller requests.
 
 use crate::gateway::client::{Client, encode};
 use crate::gateway::wire::Message;

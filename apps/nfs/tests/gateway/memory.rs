@@ -1,5 +1,5 @@
-//! Tests of short memory and of broken connections. With little memory, READ and READDIR give less
-//! before they give nothing. A broken connection leaves no resources in use.
+//! Tests of short memory and of broken connections. With little memory, READ and READDIR return
+//! less before they return nothing. A broken connection leaves no resources in use.
 
 use crate::gateway::client::{Client, Home, LARGEST, encode, pattern};
 use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};

@@ -1,4 +1,4 @@
-//! Calls that reach no procedure are answered as RPC wants it (RFC 5531 §9).
+//! Calls that reach no procedure are answered as RPC requires (RFC 5531 §9).
 
 use crate::gateway::client::{Client, encode, header, user, written};
 use crate::gateway::wire::Message;

@@ -1,5 +1,5 @@
-//! Connections are lost at every step and servers are killed: what was acknowledged as stable is
-//! there, what may be carried out once is carried out once, and neither end keeps a buffer, a
+//! Connections are lost at every step and servers are killed. Data acknowledged as stable is there,
+//! calls that may be carried out once are carried out once, and neither end keeps a buffer, a
 //! window or a promised receive.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 

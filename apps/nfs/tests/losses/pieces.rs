@@ -1,4 +1,4 @@
-//! Files in pieces, and what is known of each.
+//! Files in pieces, and the known state of each piece.
 
 use stag_protocol::nfs::v3::Verifier;
 

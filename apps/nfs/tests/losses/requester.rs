@@ -1,4 +1,4 @@
-//! The calling side: it makes calls of NFS and keeps how they ended.
+//! The calling side: it makes calls of NFS and keeps their outcomes.
 
 use stag_engine::{
     App, Call as Inbound, CallFault, Cause, Cx, Outcome, PeerId, Request, RequestItem, Token,

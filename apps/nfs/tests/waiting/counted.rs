@@ -1,5 +1,5 @@
-//! Calls that hang, over iWARP: passes and system calls of the server for each call of those who
-//! ask for something else. Counts, because times over a socket are those of the host.
+//! Calls that hang, over iWARP: passes and system calls of the server for each call of
+//! other callers. Counts, because times over a socket depend on the host.
 
 use crate::waiting::{
     requester::{Requester, request},

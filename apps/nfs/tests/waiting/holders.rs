@@ -1,5 +1,5 @@
-//! Two clients of a server of two shards: the first one gets delegations, which the other one comes
-//! in the way of.
+//! Two clients of a server of two shards: the first one gets delegations, and requests of the
+//! other one conflict with them.
 
 use crate::waiting::{
     client4::{CONFIG, Reply4, request, session_args},

@@ -1,4 +1,4 @@
-//! A shard that has a client's sessions lent carries out itself what it may, and nothing else.
+//! A shard to which a client's sessions are lent carries out the compounds it may, and no others.
 
 use crate::waiting::{
     client4::{CONFIG, Reply4, Session4, exchange_over, look, open, put, request},

@@ -1,4 +1,4 @@
-//! OPEN at a shard that is not the home: it asks the store, and the home says what becomes of the
+//! OPEN at a shard that is not the home: it asks the store, and the home decides about the
 //! state (`stag_nfs`' `v4/opening.rs`).
 
 use crate::waiting::{

@@ -1,4 +1,4 @@
-//! A delegation in the way is waited for, for a moment.
+//! Requests wait a moment for a conflicting delegation to be returned.
 
 use crate::waiting::{
     client4::put,

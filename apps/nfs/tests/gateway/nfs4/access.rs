@@ -1,5 +1,5 @@
-//! Rules of exports for their clients hold for version 4 as for version 3: whom an export's list
-//! does not hold, the root of all exports shows nothing of it, and its handles open nothing
+//! Rules of exports for their clients hold for version 4 as for version 3: to a client that an
+//! export's list excludes, the root of all exports does not show it, and its handles open nothing
 //! (RFC 8881 §7.3, §15.1.6.1).
 
 use super::client::{CONFIG, Client4, ServedExport, open_args};

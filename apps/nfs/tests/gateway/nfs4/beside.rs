@@ -1,4 +1,4 @@
-//! Version 3 beside version 4: delegations and denials of one are seen by the other.
+//! Version 3 next to version 4: each respects the delegations and denials of the other.
 
 use super::client::open_args;
 use super::recovery::{party::Party, world::World};

@@ -1,4 +1,4 @@
-//! Delegations and what calls them back, in the reverse direction of the connection (RFC 8881
+//! Delegations and their recalls, in the reverse direction of the connection (RFC 8881
 //! §10.2, §20; RFC 8267 §6.5.2).
 
 use super::client::{Client4, open_args, write_args};

@@ -1,4 +1,4 @@
-//! Version 4 on CephFS, by the fake library: every question of every operation is a helper's.
+//! Version 4 on CephFS, by the fake library: helpers carry out every call to the library.
 
 use super::client::{CONFIG, Client4, ServedExport, read_args, write_args};
 use crate::gateway::wire::OverTcp;

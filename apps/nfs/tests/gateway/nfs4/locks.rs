@@ -1,4 +1,5 @@
-//! Byte-range locks, and what ends with a client (RFC 8881 §9, §18.10–§18.12, §18.38, §18.48).
+//! Byte-range locks, and state that ends with its client
+//! (RFC 8881 §9, §18.10–§18.12, §18.38, §18.48).
 
 use super::client::{Client4, ServedExport};
 use crate::gateway::wire::OverTcp;

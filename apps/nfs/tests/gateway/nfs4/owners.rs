@@ -1,4 +1,4 @@
-//! Sessions and client IDs belong to the hosts that their client is known by (RFC 8881 §2.10.8.3,
+//! Sessions and client IDs belong to the hosts that identify their client (RFC 8881 §2.10.8.3,
 //! §18.34.3, §18.37.3).
 
 use super::client::{CONFIG, Client4, ServedExport, session_args};

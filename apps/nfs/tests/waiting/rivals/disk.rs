@@ -1,5 +1,5 @@
-//! A store in memory that outlives its servers. Its calls take their time; what a server has begun
-//! when it is killed is carried out, or not.
+//! A store in memory that outlives its servers. Its calls take time. Calls in progress when a
+//! server is killed are carried out, or not.
 
 use super::{
     ledger::Deed,

@@ -1,4 +1,4 @@
-//! The oracle: rights that clients certainly have, and everything that is done to files.
+//! The oracle: rights that clients certainly have, and all operations on files.
 //!
 //! A right is certain from the reply that grants it until its client gives it up, and for a lease
 //! after the last request that renewed it (RFC 8881 §8.3); a server that is killed takes none away

@@ -1,4 +1,4 @@
-//! A client's connections, in the hands of its tasks: calls and their outcomes, callbacks, time.
+//! A client's connections, as its tasks use them: calls and their outcomes, callbacks, time.
 
 use stag_engine::{
     Answer as CallAnswer, App, Call, CallFault, Cause, Cx, Outcome, PeerId, Request as CallRequest,

@@ -1,5 +1,5 @@
-//! A client as Linux' is: it finds out by its session what became of its state, and takes back what
-//! it had.
+//! A client like that of Linux: its session shows it what became of its state, and it reclaims its
+//! state.
 
 use super::{
     ledger::{RightId, RightKind},

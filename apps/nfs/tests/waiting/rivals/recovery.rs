@@ -1,5 +1,5 @@
-//! A client that has lost its session: it makes another one, takes back what it had, and finds out
-//! what was revoked.
+//! A client that has lost its session: it makes another one, reclaims its state, and finds out
+//! which state was revoked.
 
 use super::{
     player::{Delegated, Gone, Locked, OPENER, Opened, Player, given_of, lock_request},

@@ -1,5 +1,5 @@
-//! Restarts of a server with files: who may take back what he had, whatever was being recorded when
-//! it was killed (RFC 8881 §8.4.2, §8.4.3).
+//! Restarts of a server with files: clients that may reclaim their state, at any point of recording
+//! at which it was killed (RFC 8881 §8.4.2, §8.4.3).
 
 mod cases;
 pub mod disk;

@@ -1,5 +1,5 @@
-//! A client that recovers as Linux' does: it finds out by its session that the server is another
-//! one, and reclaims.
+//! A client that recovers as Linux does: its session shows it that the server has restarted, and it
+//! reclaims.
 
 use super::world::World;
 use crate::gateway::nfs4::client::{Reply4, open_args, session_args};

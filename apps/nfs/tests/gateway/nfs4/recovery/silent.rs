@@ -1,4 +1,4 @@
-//! Restarts beside clients with state that are silent: for how long they are waited for.
+//! Restarts while clients with state are silent: the time for which the server waits for them.
 
 use super::{
     party::Party,
