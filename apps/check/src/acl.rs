@@ -1,5 +1,5 @@
-//! Access control lists, on servers that have them. Long ones are what makes a call or a reply long
-//! in every sense (RFC 8166 §3.5.3).
+//! Access control lists, on servers that have them. Long lists make Long calls and Long replies
+//! (RFC 8166 §3.5.3).
 
 use super::scene::{CheckScene, CheckedValue, StepResult, done, holds, refused, same};
 use stag_client::{Acl, Error};

@@ -1,4 +1,4 @@
-//! Contents: every size, every alignment, holes, ends.
+//! Contents of files: every size, every alignment, holes, ends.
 
 use super::{
     SIZES,

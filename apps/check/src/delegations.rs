@@ -1,5 +1,5 @@
-//! Delegations (RFC 8881 §10.4): one client has them, and the server calls it back, over the
-//! connection of its own calls, when another one comes in the way.
+//! Delegations (RFC 8881 §10.4): one client holds them, and the server recalls them over
+//! the connection of the client's own calls when another client conflicts.
 
 use super::{
     scene::{CheckScene, CheckedValue, StepResult, done, holds, same},
@@ -21,7 +21,7 @@ use stag_protocol::{
 use stag_verbs::Provider;
 use std::{fmt, time::Duration};
 
-/// Name of a file that one has a delegation of.
+/// Name of the file that is delegated.
 const NAME: &str = "delegated";
 /// Size of the file, and the octets that the holder of a write delegation says it has written.
 const SIZE: usize = 1_000;

@@ -165,7 +165,7 @@ pub(crate) fn kinds<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     scene.remove(work, "file")
 }
 
-/// Handles of what is gone, and handles that were never given.
+/// Handles of removed objects, and handles that were never given.
 pub(crate) fn handles<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     let (file, dir) = (scene.make(scene.work, "gone")?, scene.make_dir(scene.work, "gone-too")?);
     scene.remove(scene.work, "gone")?;

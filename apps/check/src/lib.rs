@@ -1,8 +1,8 @@
-//! The functional run: what a server has to do right before anybody measures it.
+//! The functional run: checks that a server works correctly before it is measured.
 //!
 //! It works in a directory of its own under the export's root, compares every octet and every name,
-//! and takes away what it made, also after a failure. A step that fails says what was expected and
-//! what came; the others still run, unless the connection is gone or there is nothing to work in.
+//! and removes all that it made, also after a failure. A step that fails reports the expected and
+//! the actual result; the others still run, unless the connection or the directory is gone.
 
 mod acl;
 mod data;

@@ -1,5 +1,5 @@
-//! Names and what they stand for: rename, link, symbolic links, directories, attributes, ways to
-//! create.
+//! Names and the objects that they name: rename, link, symbolic links, directories, attributes,
+//! ways to create.
 
 use super::scene::{CheckScene, StepResult, done, holds, refused, same};
 use stag_client::Error;
@@ -24,7 +24,7 @@ pub(crate) fn rename<P: Provider>(scene: &mut CheckScene<'_, P>) -> StepResult {
     refused("LOOKUP of the old name", &[Status::NoEnt], scene.client.lookup(work, b"before"))?;
     let found = scene.find(work, "after")?;
     same("the number of the renamed file", &id, &scene.attributes("after", found)?.fileid)?;
-    // A handle stands for the file, whatever it is called.
+    // A handle names the file, whatever its name is.
     scene.compare("the renamed file by its first handle", file, b"one")?;
 
     let other = scene.make(work, "other")?;

@@ -1,4 +1,4 @@
-//! First and last steps: what a server says about itself, a directory to work in, and its end.
+//! First and last steps: the properties that a server reports, a working directory, its removal.
 
 use super::scene::{CheckScene, CheckedValue, StepResult, done, holds, same};
 use stag_client::Error;

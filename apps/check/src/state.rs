@@ -1,5 +1,5 @@
-//! Opens and locks of two clients of version 4 (RFC 8881 §8, §9): what one has is in the other's
-//! way, and nothing is left when they have ended.
+//! Opens and locks of two clients of version 4 (RFC 8881 §8, §9): the state of one conflicts with
+//! the other's requests, and nothing is left when they have ended.
 
 use super::scene::{CheckScene, CheckedValue, StepResult, done, holds, same};
 use stag_client::{Error, OtherClient};
@@ -260,7 +260,7 @@ fn locks<P: Provider>(
     other.ends(scene, file, what, lock(write, theirs, Range(30, 30)), left)?;
     let right = Came::Denied(60, 40, true);
     other.ends(scene, file, "LOCKT of 60", test(read, Range(60, 1)), right)?;
-    // Readers are beside each other, and in a writer's way.
+    // Readers share the range, and conflict with a writer.
     let theirs = other.state(scene, file, "LOCKU of 40 to 60", unlock(theirs, Range(40, 20)))?;
     let mine = one.state(scene, file, "LOCK for reading", lock(read, mine, Range(0, 100)))?;
     let theirs = other.state(scene, file, "LOCK for reading", lock(read, theirs, Range(0, 100)))?;

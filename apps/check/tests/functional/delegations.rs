@@ -1,4 +1,4 @@
-//! Delegations: given and called back over the connection of the calls, or not given.
+//! Delegations: given and recalled over the connection of the calls, or not given.
 
 use super::*;
 use stag_check::CheckStep;

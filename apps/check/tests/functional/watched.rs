@@ -1,5 +1,5 @@
-//! Delegations of files that programs of the host change, too: these are real, and the client's
-//! time is not.
+//! Delegations of files that programs of the host change, too. The programs run in real time, the
+//! client in virtual time.
 
 use super::*;
 use stag_client::OtherClient;
