@@ -1,4 +1,4 @@
-//! Connecting, accepting, rejecting, and what may be done when.
+//! Cases on connecting, accepting and rejecting, and on the operations allowed in each phase.
 
 use crate::{
     A, B, Fixture, World,

@@ -1,7 +1,7 @@
 //! Properties that hold for any octets a peer may send: a [`FuzzTarget`] for each parser, and for
 //! whole connections.
 //!
-//! A target takes an input, panics when a property does not hold, and says what became of it. Three
+//! A target takes an input, panics when a property does not hold, and returns its outcome. Three
 //! drivers share the targets: the tests of this crate (sweeps and mutations, bounded), its program
 //! (as long as one likes), and libFuzzer (`libfuzzer/`). `README.md` has the commands.
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
-//! Gives inputs to the targets for as long as one likes, and says how many it were.
+//! Gives inputs to the targets for as long as the user likes, and prints their number.
 //!
-//! `README.md` beside this crate has the commands.
+//! `README.md` of this crate has the commands.
 #![forbid(unsafe_code)]
 
 use std::{

@@ -1,4 +1,4 @@
-//! Messages as octets, for those who make inputs and for those who check what became of them.
+//! Messages as octets, for makers of inputs and for checks of the outcomes.
 
 use stag_protocol::{
     nfs::{mount, v3},

@@ -1,7 +1,7 @@
 //! A defective peer at every layer: MPA, DDP, RDMAP, RPC-over-RDMA, RPC and NFS, in both roles.
 //!
-//! [`defects::all`] is the table of what a client does wrong, with the class of answer that the
-//! specification wants and its clause; [`run`] plays it against a server and looks, after each
+//! [`defects::all`] is the table of a client's defects, with the class of answer that the
+//! specification requires and its clause; [`run`] plays it against a server and looks, after each
 //! defect, whether well-behaved clients still get service. [`requester`] is a server that answers
 //! badly, for our own calling side.
 #![forbid(unsafe_code)]

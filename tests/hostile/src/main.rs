@@ -1,5 +1,5 @@
-//! `stag-hostile`: plays defects against a server, and prints what came back beside what the
-//! specification wants.
+//! `stag-hostile`: plays defects against a server, and prints each answer next to the one that
+//! the specification requires.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

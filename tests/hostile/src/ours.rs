@@ -1,4 +1,5 @@
-//! A server of ours in a thread, which shows what it holds: receives, buffers, calls, connections.
+//! A server of ours in a thread, which reports what it holds: receives, buffers, calls,
+//! connections.
 
 use stag_engine::{Config, Shard, Stats, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpAddress};

@@ -1,4 +1,4 @@
-//! Plays a table against a server, beside connections that behave well.
+//! Plays a table against a server, next to well-behaved connections.
 
 use crate::{
     answer::SeenAnswers,

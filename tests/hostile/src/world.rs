@@ -1,5 +1,4 @@
-//! The server under test, and the objects that are made in it before anything else: what defects
-//! are about.
+//! The server under test, and the objects that are made in it first, for defects to use.
 
 use crate::{
     peer::{HostileFabric, Opening},

@@ -1,5 +1,5 @@
-//! Every defect of a server against our requester: it does what the specification wants, its next
-//! call succeeds, and it holds nothing.
+//! Every defect of a server against our requester: it does what the specification requires, its
+//! next call succeeds, and it holds nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_hostile::requester;

@@ -1,4 +1,4 @@
-//! Writes the pages of `docs/requirements`, prints the totals and what is wrong with rules, code or
+//! Writes the pages of `docs/requirements`, prints the totals and the errors in rules, code or
 //! tests. With `break`, breaks the lines that rules cite and runs their tests.
 #![forbid(unsafe_code)]
 

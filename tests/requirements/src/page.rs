@@ -1,4 +1,4 @@
-//! The pages: one of counts and of what is not met, one per specification.
+//! The pages: one of counts and of unmet rules, one per specification.
 
 use crate::{Column, Rule, RuleStanding, RuleStatus, Specification};
 use std::fmt::Write as _;

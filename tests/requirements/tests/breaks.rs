@@ -1,5 +1,5 @@
-//! A sample workspace whose lines are broken: each verdict comes of a rule that deserves it. And
-//! the command's own manners.
+//! A sample workspace whose lines are broken: each verdict comes from a rule that deserves it. Also
+//! tests the command itself.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_requirements::{

@@ -1,4 +1,4 @@
-//! Every option of version 2 has a page with what draft 000 §3.2 asks for.
+//! Every option of version 2 has a page with the items that draft 000 §3.2 requires.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Rules, code and tests hold together, the pages are what the rules say, and the check itself sees
-//! every mistake it is made for.
+//! Rules, code and tests agree, the pages match the rules, and the check itself detects every
+//! mistake it is made for.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_requirements::{

@@ -1,5 +1,5 @@
-//! Inputs made from a structure: what a peer that keeps the rules may send, and sometimes a little
-//! beside it.
+//! Inputs made from a structure: messages that a peer that keeps the rules may send, sometimes
+//! with small violations.
 
 mod compound;
 mod gateway;

@@ -1,5 +1,5 @@
-//! `rpcrdma::Connection`: messages and actions in, what they mean out, both credit counts and the
-//! option watched by a model.
+//! `rpcrdma::Connection`: messages and actions in, their meaning out; a model checks both credit
+//! counts and the option.
 
 use std::mem::discriminant;
 

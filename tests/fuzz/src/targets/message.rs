@@ -1,4 +1,4 @@
-//! The whole way of one message: transport header, chunks, RPC header, NFS arguments or results.
+//! One message through all layers: transport header, chunks, RPC header, NFS arguments or results.
 //!
 //! The properties that hold there are written once, in the tests of the captures.
 

@@ -1,7 +1,7 @@
-//! A process that shares memory with an end of ours: whatever stands in its ring.
+//! A process that shares memory with an end of ours: any content of its ring.
 //!
 //! The ring is filled before the other end sees it, so nothing has to be mapped here: the parts of
-//! an input are records, and stand where the reader looks next.
+//! an input are records, placed where the reader looks next.
 
 use std::{
     cell::Cell, fs::File, mem::MaybeUninit, os::unix::fs::FileExt, path::Path, time::Duration,

@@ -1,11 +1,10 @@
 //! A server that answers badly, for our own calling side.
 //!
-//! Each defect has a call of our client (`stag-client`, which is what `stag call` calls with) and
-//! what is done instead of the reply, or instead of the MPA Reply. What the client does then is
-//! seen on the wire: it says a Terminate, it closes, it answers, or it goes on waiting; in the last
-//! case the right reply follows on the same connection. A connection that ended is made again, and
-//! there the server behaves well. In the end the client must call with success, and hold no buffer
-//! and no call.
+//! Each defect has a call of our client (`stag-client`, which `stag call` uses) and an action in
+//! place of the reply, or of the MPA Reply. The client's reaction is observed on the wire: it sends
+//! a Terminate, closes, answers, or goes on waiting. In the last case the right reply follows on
+//! the same connection. A connection that ended is made again, and there the server behaves well.
+//! In the end the client must call with success, and hold no buffer and no call.
 
 mod accesses;
 mod messages;

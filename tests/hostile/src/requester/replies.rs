@@ -1,4 +1,4 @@
-//! Replies as they should be.
+//! Correct replies.
 
 use super::{AskedCall, CONTENT, CallKind, LEN, push};
 use crate::{

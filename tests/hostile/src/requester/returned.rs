@@ -1,4 +1,4 @@
-//! Replies whose chunks are not as they were offered, and long replies whose message is none.
+//! Replies whose chunks are not as they were offered, and Long replies without a valid message.
 
 use super::{AskedCall, CONTENT, CallKind, LEN, push, replies, table::ServerDefectTable};
 use crate::play::rule;

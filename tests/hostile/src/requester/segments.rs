@@ -1,4 +1,4 @@
-//! Octets that are no FPDUs, segments that are none of DDP or RDMAP: every field of their headers,
+//! Octets that are not FPDUs, segments that are not of DDP or RDMAP: every field of their headers,
 //! value by value.
 
 use super::{

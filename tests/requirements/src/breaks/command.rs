@@ -1,4 +1,4 @@
-//! The command `break`: what is asked for, and what it prints.
+//! The command `break`: its arguments and its output.
 
 use super::{
     mutate,

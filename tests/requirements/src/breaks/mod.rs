@@ -2,7 +2,7 @@
 //! passes shows nothing.
 //!
 //! A line is broken by small changes of its text ([`mutate`]) in a copy of the workspace
-//! ([`workspace`]) that is never the user's own. The latest table stands in
+//! ([`workspace`]) that is never the user's own. The latest table is in
 //! `docs/requirements/broken.toml` and, as a page, in `broken.md` ([`table`]).
 
 pub mod command;

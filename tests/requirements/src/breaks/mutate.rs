@@ -1,9 +1,9 @@
 //! The ways to break a line: small changes of its text, found in its syntax tree and applied to its
 //! octets.
 //!
-//! Order: what takes the line's effect away comes first (a condition that never holds, a statement
-//! or an arm that is gone), then operators, constants and calls within it from the outside to the
-//! inside, and last what only the compiler can judge.
+//! Order: changes that remove the line's effect (a condition that never holds, a statement or an
+//! arm that is gone), then operators, constants and calls within it from the outside to the
+//! inside, and last changes that only the compiler can judge.
 
 use super::operators;
 use proc_macro2::Span;

@@ -1,4 +1,4 @@
-//! The lines that rules cite: where an id stands in a comment, and which line of code it speaks of.
+//! The lines that rules cite: an id in a comment, and the line of code that it belongs to.
 
 use crate::sources::bracketed;
 use std::collections::{BTreeMap, BTreeSet};

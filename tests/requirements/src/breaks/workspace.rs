@@ -1,4 +1,4 @@
-//! The copy of the workspace in which lines are broken, and what cargo makes of it.
+//! The copy of the workspace in which lines are broken, and its builds by cargo.
 
 use super::targets::{Targets, TestTarget};
 use serde_json::Value;
