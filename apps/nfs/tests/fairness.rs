@@ -270,7 +270,7 @@ fn replies<S: Store>(mut world: World<S>, load: Load, measured: u64) -> u64 {
         }
     }
     if let Some((_, price)) = load {
-        // A compound takes its time; what is served of it shows in the ratio.
+        // A compound takes time; its share of service shows in the ratio.
         assert!(of_it > 0 || price > 5_000, "it is served, too");
     }
     replies

@@ -110,7 +110,7 @@ fn where_no_delegation_is_in_the_way_they_are_made_there() {
     assert_eq!((scene.counts().0, scene.names().len()), (forwarded + 1, 0));
 }
 
-/// The second client comes in the way of a delegation, which comes back then.
+/// The second client conflicts with a delegation, which is then returned.
 fn recall_by(change: impl Fn(&Scene, FileHandle) -> Vec<Request<'static>>) -> Scene {
     let mut scene = Scene::new();
     fs::write(scene.home.path().join("export/plain"), b"octets").unwrap();

@@ -106,7 +106,7 @@ fn what_a_client_says_while_its_slots_are_held_up_is_heard_before_anything_is_ta
     world.send(0, 2, |cx, token| request(cx, token, &back));
     for _ in 0..64 {
         world.pass_time(LEASE / 16);
-        // It is in the way of the delegation, and of the open.
+        // The delegation and the open conflict with it.
         for deny in [0, share::BOTH] {
             let reply = rival.open_denying(&mut world, deny);
             assert!(opened(&reply).is_none(), "the slots are not back");
@@ -139,8 +139,8 @@ fn go_on(mut world: World, mut rival: Rival) {
     world.end();
 }
 
-/// A client returns a delegation while a WRITE by it hangs, as Linux does not. It is not the one
-/// who is late.
+/// A client returns a delegation while a WRITE by it hangs, as Linux does not. The delay is
+/// not the client's.
 #[test]
 fn what_is_given_up_behind_its_own_write_waits_for_that_and_is_not_taken_away() {
     let Deaf { mut world, mut session, given, mut rival, .. } = Deaf::new(share::BOTH);
@@ -205,7 +205,7 @@ fn who_gives_up_what_another_client_has_takes_nothing_from_it() {
 }
 
 /// An expired client speaks while it is about to be removed, this many steps after another one
-/// wants what it has. Returns true if it is alive.
+/// asks for its file. Returns true if it is alive.
 fn speak_late(steps: usize, is_asked_before: bool) -> bool {
     let mut world = even(Nfs4Config { lease: LEASE, ..CONFIG });
     let Guest { mut session, stateid } = Guest::new(&mut world, share::BOTH);

@@ -137,6 +137,6 @@ fn a_caller_that_goes_while_it_waits_leaves_nothing_behind() {
     world.pass_time(Duration::from_millis(200));
     // Waiting calls were dropped without a read.
     assert_eq!(world.report().waiting.put_off, 8);
-    // Buffers, calls and what is noted of them: all is asserted there.
+    // Asserts that buffers, calls and the records of them are released.
     world.end();
 }

@@ -362,7 +362,7 @@ impl<S: Store> World<S> {
     }
 
     /// Opens a file for reading by the first client, which is given a delegation of it once the
-    /// other shard has heard that it may be.
+    /// other shard was notified that it may be.
     pub fn delegate(&mut self) -> (Stateid, FileHandle) {
         self.delegate_for(share::READ)
     }
@@ -378,7 +378,7 @@ impl<S: Store> World<S> {
         panic!("no delegation is given");
     }
 
-    /// The second client opens it to write, which the delegation is in the way of.
+    /// The second client opens it to write, which conflicts with the delegation.
     pub fn conflict(&mut self) -> Time {
         let requests = [
             self.sequence(1),

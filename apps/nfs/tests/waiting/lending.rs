@@ -19,7 +19,7 @@ use stag_protocol::nfs::{
 };
 use std::time::Duration;
 
-/// Octets that a test writes: the store wants a version in front.
+/// Octets that a test writes: the store requires a version in front.
 const OCTETS: [u8; 8] = [0, 0, 0, 1, 1, 1, 1, 1];
 
 pub fn opened(reply: &Reply4) -> Option<Stateid> {
@@ -133,7 +133,7 @@ fn a_request_that_comes_another_way_brings_the_slots_back_with_their_replies() {
     world.end();
 }
 
-/// A client of the home that wants what the guest has.
+/// A client of the home that requests the file that the guest holds.
 pub struct Rival(pub Session4);
 
 impl Rival {
@@ -308,7 +308,7 @@ fn a_delegation_that_was_revoked_is_shown_beside_the_home_until_it_is_freed() {
 #[test]
 fn no_delegation_is_given_while_a_change_hangs_at_another_shard() {
     let mode = v3::SetAttributes { mode: Some(0o600), ..v3::SetAttributes::default() };
-    // An odd number goes to the second shard, which asks no other: nothing is in the way.
+    // An odd number goes to the second shard, which asks no other: nothing conflicts.
     hang_by(
         |_| (),
         |world, ()| {

@@ -187,7 +187,7 @@ fn what_the_home_refuses_is_refused_and_pins_nothing() {
     let denies = Shares { access: share::READ | none, deny: share::WRITE };
     let mut first = look_behind(&directory, named(b"file", OpenHow::NoCreate, denies));
     let reply = loop {
-        // The other shard has to hear of it first.
+        // The other shard has to be notified first.
         let reply = ask(&mut scene.world, 0, &first);
         if reply.status() != Status4::Delay {
             break reply;

@@ -138,7 +138,7 @@ fn version_3_on_another_shard_asks_the_home_before_it_changes_what_is_delegated(
     }
 }
 
-/// A SETATTR of the mode, which is in the way of every delegation.
+/// A SETATTR of the mode, which conflicts with every delegation.
 fn change(file: FileHandle) -> v3::Call<'static> {
     v3::Call::SetAttr(v3::SetAttrArgs {
         object: file,

@@ -27,7 +27,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Returns true while a call takes for ever.
+    /// Returns true while a call does not end.
     fn hangs(self, call: &StoreCall) -> bool {
         match self {
             Self::Mixed | Self::Even => false,
@@ -48,13 +48,13 @@ pub struct Shared {
     pub versions: BTreeMap<u64, u32>,
     /// WRITEs that were carried out again after they were over.
     pub again: u64,
-    /// Calls that were begun and took longer than anybody who reads waits.
+    /// Calls that were begun and took longer than any reader waits.
     pub hung: u64,
 }
 
 struct Pending {
     due: Time,
-    /// From here on it is begun; before, it can be taken back.
+    /// From here on it is begun; before, it can be cancelled.
     starts: Time,
     ticket: WaitTicket,
     call: StoreCall,

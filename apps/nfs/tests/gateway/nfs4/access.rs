@@ -81,7 +81,7 @@ impl Ruled {
 
     /// Serves `/data` by other rules, and waits until the shard does.
     fn change(&mut self, data: ExportRules, is_there: impl Fn(&mut Client4) -> bool) {
-        // The simulated shard runs in this thread, as whom it was called for last.
+        // The simulated shard runs in this thread, still as the user of its last call.
         stag_nfs_os::user::leave().unwrap();
         self.shared.replace_exports(&set(&self.places, data)).unwrap();
         let until = Instant::now() + Duration::from_secs(20);

@@ -80,7 +80,7 @@ impl Player {
         self.state.borrow_mut().is_done = true;
     }
 
-    /// The second one: it gives back what is recalled, and renews the lease.
+    /// The second process: it returns recalled delegations, and renews the lease.
     pub async fn tend(self: Rc<Self>) {
         let mut renewed = Time(0);
         loop {
@@ -330,7 +330,7 @@ impl Player {
     /// A state was refused, or something has to be waited for.
     fn check_refusal(&self, stateid: Stateid, was_sure: bool, status: Status4) {
         match status {
-            // Where calls may wait, a file that is removed is not kept for who has it open.
+            // Where calls may wait, a removed file is not kept for clients that have it open.
             Status4::Delay | Status4::Grace | Status4::Stale => {}
             status if is_lost(status) => {
                 assert!(!was_sure, "{status:?} for {stateid:?}\n{}", self.story());

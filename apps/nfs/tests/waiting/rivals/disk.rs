@@ -188,7 +188,7 @@ impl Store for SlowDisk {
             return Begun::Refused(call);
         }
         let taken = [0, 0, 0, 0, 0, 1, 1, 5, 30, 1_000][self.dice.usize(..10)];
-        // A change that takes long is what others come in the way of.
+        // Conflicts arise with changes that take long.
         let taken = if call.operation.is_harmless() { taken / 10 } else { taken };
         let hangs = [0, 0, 0, 8_000, 45_000][self.dice.usize(..5)];
         let taken = if hangs > 0 && self.dice.usize(..120) == 0 { hangs } else { taken };

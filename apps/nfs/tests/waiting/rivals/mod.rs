@@ -1,6 +1,6 @@
 //! Three clients of version 4 and one of version 3, at a server of two shards that is killed and
 //! started again. No two clients have conflicting rights, nothing changes against a promise to a
-//! client, and nothing waits for ever. One seed is one play.
+//! client, and nothing waits forever. One seed is one play.
 
 mod deeds;
 mod disk;

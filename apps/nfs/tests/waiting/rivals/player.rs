@@ -88,7 +88,7 @@ pub struct Player {
     way: RefCell<Option<usize>>,
 }
 
-/// Connections that calls go over for a while; none stands for either, at random.
+/// Connections that calls go over for a while; none means either, at random.
 const WAYS: [Option<usize>; 5] = [None, Some(0), Some(1), Some(1), Some(1)];
 
 const LOCKER: StateOwner<'static> = StateOwner { client_id: 0, owner: Text(b"process") };

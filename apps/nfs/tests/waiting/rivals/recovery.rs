@@ -14,7 +14,7 @@ use stag_protocol::nfs::v4::{
 use stag_verbs::Time;
 
 impl Player {
-    /// Makes a session if there is none, and takes back what it had.
+    /// Makes a session if there is none, and reclaims its state.
     pub async fn recover(&self) {
         while self.state.borrow().session.is_none() {
             self.begin().await;

@@ -372,7 +372,7 @@ fn attributes_of_a_file_stay_while_a_delegation_of_it_may_be_reclaimed() {
         let set = v3::SetAttrArgs { object: file, attributes: set, guard: None };
         let status = world.call3(&v3::Call::SetAttr(set));
         assert_eq!(status == v3::Status::Jukebox, expected == Status4::Grace);
-        // Nothing is in the way when the grace period is over.
+        // Nothing conflicts once the grace period is over.
         world.wait(LEASE * 2);
         assert_eq!(world.call3(&v3::Call::SetAttr(set)), v3::Status::Ok);
     }

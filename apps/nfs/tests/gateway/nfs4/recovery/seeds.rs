@@ -36,9 +36,9 @@ struct Play {
     world: World,
     chance: Chance,
     players: Vec<Player>,
-    /// The player who was granted the lock last.
+    /// The player that was granted the lock last.
     last: Option<usize>,
-    /// Locks that were taken back.
+    /// Locks that were reclaimed.
     reclaimed: usize,
 }
 
