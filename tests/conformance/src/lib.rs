@@ -71,7 +71,7 @@ pub trait Fixture: Sized {
     /// Returns an address without a listener.
     fn nowhere(&mut self) -> <Self::P as Provider>::Address;
 
-    /// The next moment. A simulated fabric jumps to what is due next, or a little further when
+    /// The next moment. A simulated fabric jumps to the next due event, or a little further when
     /// nothing is; a real one gives others a chance to run (it yields or sleeps for some
     /// microseconds) and reads its clock.
     fn step(&mut self) -> Time;
@@ -104,7 +104,7 @@ pub trait Fixture: Sized {
     }
 }
 
-/// Runs one case as often as the fixture wants, and looks whether everything came back.
+/// Runs one case as often as the fixture requires, and checks that everything came back.
 pub fn run<F: Fixture>(name: &str, case: fn(&mut World<F>)) {
     if let Some(reason) = F::skip(name) {
         println!("skipped: {name}: {reason}");

@@ -37,7 +37,7 @@ pub fn a_write_is_placed_before_the_message_behind_it<F: Fixture>(w: &mut World<
 }
 
 /// Writes whose targets follow each other may travel as one: each completes by itself, in order,
-/// and what is posted between them keeps its place.
+/// and work posted between them keeps its place.
 pub fn writes_side_by_side_are_in_place_and_complete_each<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair();
     let octets = pattern(65_536, 8);
@@ -133,7 +133,7 @@ pub fn a_window_tells_what_is_not_an_earlier_owners<F: Fixture>(w: &mut World<F>
     }
 }
 
-/// A Write changes the octets its window opens, from the first to the last, and none beside them.
+/// A Write changes the octets its window opens, from the first to the last, and none outside.
 pub fn a_write_reaches_exactly_its_window<F: Fixture>(w: &mut World<F>) {
     let Joined { a, b } = w.pair();
     let buf = w.buf(&[b'.'; 32]);

@@ -405,7 +405,7 @@ pub fn copies_keep_their_place_among_what_is_posted<F: Fixture>(w: &mut World<F>
     });
 }
 
-/// Before a connection stands, and when it has ended, no copy is taken.
+/// Before a connection is established, and when it has ended, no copy is taken.
 pub fn a_copy_goes_nowhere_without_a_connection<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
     let Joined { a, b } = w.meet(A, &at);

@@ -5,7 +5,7 @@ use std::fmt;
 /// Answer of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerPattern {
-    /// MPA: the connection stands.
+    /// MPA: the connection is accepted.
     Accepted,
     /// MPA: a Reply that refuses the connection (RFC 5044 §7.1.1).
     Rejected,
@@ -41,7 +41,7 @@ pub enum AnswerPattern {
     Nfs(u32),
     /// SUCCESS with this status of MOUNT version 3.
     Mount(u32),
-    /// None is possible: we left first. What counts is what happens to others.
+    /// None is possible: we left first. The effect on others counts.
     Left,
     /// An error of transport or RPC ends the call at the requester that was answered badly.
     Failed,

@@ -51,7 +51,7 @@ type MakeScene = Box<dyn Fn(&HostileWorld) -> io::Result<SeenAnswers> + Send + S
 
 /// Action of a defect.
 pub(crate) enum Play {
-    /// These octets stand where an MPA Request belongs.
+    /// These octets replace an MPA Request.
     Frame(Vec<u8>),
     /// These octets follow a good set-up and a first FPDU.
     Octets(Vec<u8>),
@@ -75,7 +75,7 @@ pub struct Defect {
     pub layer: DefectLayer,
     /// Section of the rule.
     pub clause: &'static str,
-    /// The class of answer that the specification wants; alternatives between `|`.
+    /// The class of answer that the specification requires; alternatives between `|`.
     pub expect: &'static str,
     /// True if it is safe to try with a kernel of which only the RPC side is under test.
     pub is_kernel_safe: bool,
@@ -239,8 +239,8 @@ impl Defect {
         self
     }
 
-    /// Plays it. What was seen over TCP where it differs from what was seen over the fabric, else
-    /// what was seen.
+    /// Plays it. Returns the answers over TCP where they differ from the answers over the fabric,
+    /// else the answers seen.
     pub fn play(&self, world: &HostileWorld) -> io::Result<SeenAnswers> {
         match &self.play {
             Play::Frame(octets) => frame(world, octets),
@@ -301,7 +301,7 @@ fn frame(world: &HostileWorld, octets: &[u8]) -> io::Result<SeenAnswers> {
     set_up(&mut fabric, world)
 }
 
-/// Observes the peer's answer to a Request; if the connection stands, checks that it carries a
+/// Observes the peer's answer to a Request; if the connection is accepted, checks that it carries a
 /// call.
 pub(crate) fn set_up(fabric: &mut HostileFabric, world: &HostileWorld) -> io::Result<SeenAnswers> {
     if let Err(answer) = fabric.hear_reply(world.target.patience)? {

@@ -426,7 +426,7 @@ impl RawHeader {
     }
 }
 
-/// A credential or verifier as it stands on the wire, with any length word.
+/// A credential or verifier as it is on the wire, with any length word.
 pub fn auth(xdr: Xdr, flavor: u32, len: u32, body: &[u8]) -> Xdr {
     xdr.words(&[flavor, len]).raw(body)
 }

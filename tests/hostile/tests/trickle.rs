@@ -31,7 +31,7 @@ const BEAT: Duration = Duration::from_millis(10);
 /// Octets of what the calls move: each takes a large buffer.
 const LEN: usize = 256 << 10;
 
-// Our calling side, beside servers that trickle.
+// Our calling side, with servers that trickle.
 
 /// A server in a thread, which answers at once, or writes an octet of each result at each beat and
 /// answers nothing.
@@ -168,7 +168,7 @@ fn a_server_that_answers_is_called_on_beside_a_pair_that_trickles() {
     peers.into_iter().for_each(Peer::stop);
 }
 
-// Our server, beside clients that trickle.
+// Our server, with clients that trickle.
 
 thread_local! {
     /// Reads that the server asks of the client of this thread.

@@ -84,7 +84,7 @@ impl Column {
             return !sources.skips(self, case);
         }
         match FilePart::of(file) {
-            // What runs above a provider is tested above the simulated one.
+            // Code that runs above a provider is tested above the simulated one.
             FilePart::Everywhere => self == Self::Sim || file.starts_with("pools/"),
             _ => self.runs(file),
         }

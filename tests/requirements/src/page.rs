@@ -220,7 +220,7 @@ fn link(name: &str, file: &str) -> String {
     format!("[{name}](../../{file})")
 }
 
-/// Text that may stand in a table.
+/// Text escaped for a table.
 pub(crate) fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|").replace('\n', " ")
 }

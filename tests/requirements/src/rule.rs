@@ -73,7 +73,7 @@ pub struct Rule {
 pub struct RuleBreak {
     /// The file, by its path in the workspace.
     pub file: String,
-    /// Text that stands in it once.
+    /// Text that occurs in it once.
     pub from: String,
     /// The text in its place.
     pub to: String,

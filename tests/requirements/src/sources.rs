@@ -80,7 +80,7 @@ impl RustSources {
             .map(|(path, _)| path.as_str())
     }
 
-    /// Returns true if a name stands in some file as a word of its own.
+    /// Returns true if a name occurs in some file as a word of its own.
     #[must_use]
     pub fn mention(&self, word: &str) -> bool {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';

@@ -121,7 +121,7 @@ fn is_allowed(licence: &str, allowed: &BTreeSet<String>) -> bool {
     plain.split(" AND ").all(|part| part.split(" OR ").any(|one| allowed.contains(one.trim())))
 }
 
-/// Dependencies whose name stands in no source of the crate that asks for them.
+/// Dependencies whose name occurs in no source of the crate that asks for them.
 fn unused(tree: &SourceTree, own: &[&Value]) -> Vec<FoundPlace> {
     let root = tree.root.to_string_lossy();
     let folder = |package: &Value| {

@@ -81,7 +81,7 @@ pub fn shm(random: &mut FuzzRandom) -> Vec<u8> {
             }
             _ => record(random.u8(), to, RecordHead::Long([random.word(), 0, len], [at, 0]), len),
         };
-        // Now and then another length than what is there.
+        // Now and then a length other than the real one.
         if random.one_in(16) {
             part[1..4].copy_from_slice(&random.word().to_le_bytes()[..3]);
         }

@@ -56,7 +56,7 @@ struct Model {
     awaits_grant: bool,
 }
 
-/// The configuration that an octet stands for.
+/// The configuration that an octet selects.
 fn versions(octet: u8) -> Versions {
     match octet % 5 {
         0 => Versions::One,

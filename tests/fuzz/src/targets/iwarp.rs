@@ -329,8 +329,8 @@ pub fn ddp(input: &[u8]) -> InputVerdict {
     ))
 }
 
-/// The first octet says who the peer is; then the payload of a Terminate, which is a Read Request's
-/// header, too.
+/// The first octet selects the kind of peer; then the payload of a Terminate, which is a Read
+/// Request's header, too.
 pub fn rdmap(input: &[u8]) -> InputVerdict {
     let Some((peer, payload)) = input.split_first() else { return InputVerdict::Refused(0) };
     let peer = [Peer::Hardware, Peer::Siw, Peer::Stag][usize::from(peer % 3)];

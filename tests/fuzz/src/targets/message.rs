@@ -35,7 +35,7 @@ fn scratch() -> Scratch {
 static MEMORY: [u8; PULL_MAX as usize] = [0; PULL_MAX as usize];
 
 /// Two parts: a call, and a message that may be its reply. Each begins with four octets: of the
-/// second, the last one says who receives it, and the rest is not looked at.
+/// second, the last one says which side receives it, and the rest is ignored.
 pub fn message(input: &[u8]) -> InputVerdict {
     let mut parts = parts(input);
     let (Some(call), Some(reply)) = (parts.next(), parts.next()) else {

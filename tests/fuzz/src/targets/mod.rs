@@ -98,7 +98,7 @@ fn emitted(len: usize, emit: impl Fn(&mut Writer<'_>) -> Result<(), NoRoom>) -> 
     out
 }
 
-/// parse(emit(x)) == x, and what was consumed is what is emitted. A cut never parses.
+/// parse(emit(x)) == x, and the octets consumed are the octets emitted. A cut never parses.
 macro_rules! survives {
     ($octets:expr, $type:ty) => {{
         let octets: &[u8] = $octets;

@@ -160,8 +160,8 @@ fn assemble(stream: &[u8], portion: usize, direct: usize) -> Records {
     let (mut records, mut record) = (Vec::new(), [0; RECORD_MAX]);
     for mut input in stream.chunks(portion) {
         loop {
-            // As from a socket: some of what is known to belong to the record does not pass through
-            // the portion.
+            // As from a socket: some octets known to belong to the record do not pass through the
+            // portion.
             if let Some((at, len)) = assembler.direct() {
                 let len = len.min(direct).min(input.len());
                 record[at..at + len].copy_from_slice(&input[..len]);

@@ -20,7 +20,7 @@ use stag_protocol::{
 use super::InputVerdict;
 use crate::mutate::parts;
 
-/// CM private data: what is found is what stands there first, by a search of our own.
+/// CM private data: the offer found is the first one there, by a search of our own.
 pub fn cm_private(input: &[u8]) -> InputVerdict {
     let found = PrivateData::find(input);
     let expected = input.windows(PrivateData::LEN).find_map(|octets| {
@@ -211,8 +211,8 @@ const PULL_MAX: u32 = 1 << 16;
 static CONTENT: [u8; PULL_MAX as usize] = [0x5a; PULL_MAX as usize];
 
 /// Four words: head, item and tail of a reply, its policy with the number of further items; then a
-/// call. What is pulled fits together, and what is pushed stays in the memory offered; a requester
-/// takes the reply for what it is.
+/// call. Pulled parts fit together, and pushed octets stay in the memory offered; a requester
+/// accepts the reply as planned.
 pub fn responder(input: &[u8]) -> InputVerdict {
     let (Some(head), Some(item), Some(tail), Some(policy)) =
         (word(input, 0), word(input, 1), word(input, 2), word(input, 3))
@@ -335,7 +335,7 @@ fn check_plan(
     assert!(pads <= 3 * ITEMS_MAX as u64);
 }
 
-/// A call and what claims to be its reply: what is believed was offered.
+/// A call and a message that claims to be its reply: accepted chunks were offered.
 pub fn requester(input: &[u8]) -> InputVerdict {
     let mut parts = parts(input).map(|part| part.get(4..).unwrap_or_default());
     let (Some(call), Some(reply)) = (parts.next(), parts.next()) else {
@@ -397,7 +397,7 @@ fn copy(from: &ChunkLists, to: &mut ChunkLists, changed: usize) {
     }
 }
 
-/// Words: the sizes of a call and its reply, and the thresholds. What is planned fits them.
+/// Words: the sizes of a call and its reply, and the thresholds. The plan fits them.
 pub fn plan_call(input: &[u8]) -> InputVerdict {
     let words: Vec<u32> = (0..8).map_while(|index| word(input, index)).collect();
     let [call, item, reply_rest, reply_item, send, receive, segments, position] = words[..] else {

@@ -3,7 +3,7 @@
 use super::InputVerdict;
 use stag_engine::{Stage, stages::service};
 
-/// An answer: what is believed is what stands there, and no more than there are octets for.
+/// An answer: the parsed fields equal its octets, and are no more than there are octets for.
 pub fn answer(input: &[u8]) -> InputVerdict {
     let stages = match service::parse(input) {
         Ok(stages) => stages,

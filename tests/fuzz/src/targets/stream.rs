@@ -297,7 +297,7 @@ impl StreamEnd {
             return;
         };
         let refuses = octets.first().is_some_and(|octet| octet & 1 == 1);
-        // What memory there is has 64 KiB.
+        // The memory has 64 KiB.
         if refuses || request.header.len > 1 << 16 {
             let violation = self.stream.refuse_read(&request, 0, TaggedFault::Bounds);
             return self.terminate(&violation);

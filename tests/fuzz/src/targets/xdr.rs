@@ -13,7 +13,7 @@ use stag_protocol::{
 
 use super::{InputVerdict, differs_in_padding_only, emitted, survives};
 
-/// Half of the octets choose what is read, the other half is read: in one piece, and in several.
+/// Half of the octets choose the reads, the other half is read: in one piece, and in several.
 pub fn cursor(input: &[u8]) -> InputVerdict {
     let (choices, octets) = input.split_at(input.len() / 2);
     let read = walk(choices, &[Piece::Inline(octets)]);
@@ -32,8 +32,8 @@ pub fn cursor(input: &[u8]) -> InputVerdict {
     }
 }
 
-/// Reads what `choices` say; how many items were there. Each is what stands there, and is written
-/// as it was read.
+/// Reads as `choices` say; returns the number of items. Each equals its octets, and is written as
+/// it was read.
 fn walk(choices: &[u8], pieces: &[Piece<'_>]) -> usize {
     let mut reader = Reader::over(pieces);
     let mut items = 0;

@@ -139,7 +139,7 @@ fn returned(table: &mut ServerDefectTable) {
         Null,
         move |asked| asked.bare_nomsg().reply(&[some]).with(b""),
     );
-    // A requester does not mind the list of a reply without a result (draft 004 §3.8.1). This one
+    // A requester ignores the list of a reply without a result (draft 004 §3.8.1). This one
     // has a result, and nothing of it.
     table.message("write-list-missing", rule(NO_RESULT, "call fails"), Read, |asked| {
         asked.bare().with(&asked.results())
@@ -227,7 +227,7 @@ fn errors(table: &mut ServerDefectTable) {
 fn directions(table: &mut ServerDefectTable) {
     let clause = "RFC 8167 §4.1, §5";
     let segment = RawSegment { handle: 9, length: 16, offset: 64 };
-    // Where a header says which way it goes, chunks go both ways: what is not there to be pulled
+    // Where a header states its direction, chunks go both ways: a pull of memory that is not there
     // gets a Terminate of ours.
     let has_chunks = table.speaks == Speaks::Directed;
     let chunks_clause = "RFC 8167 §5.3, draft 001 §4.1";

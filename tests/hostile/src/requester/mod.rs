@@ -183,7 +183,7 @@ impl AskedCall {
         RawHeader { writes: self.lists.writes.clone(), reply, ..self.bare() }
     }
 
-    /// The header of a reply of which `len` octets stand in the Reply chunk.
+    /// The header of a reply of which `len` octets are in the Reply chunk.
     pub(crate) fn long_header(&self, len: usize) -> RawHeader {
         self.bare_nomsg().reply(&[self.segment().of_len(len as u32)])
     }
@@ -199,9 +199,9 @@ type Script = Box<dyn Fn(&mut HostileFabric, &AskedCall) -> io::Result<()> + Sen
 
 /// Action in place of the right answer.
 pub(crate) enum Instead {
-    /// These octets stand where an MPA Reply belongs.
+    /// These octets replace an MPA Reply.
     OfSetUp(Vec<u8>),
-    /// The script runs where an MPA Reply belongs.
+    /// The script runs in place of an MPA Reply.
     ScriptOfSetUp(SetUp),
     /// Nothing is said, for good.
     Silence,
@@ -215,7 +215,7 @@ pub struct ServerDefect {
     pub name: String,
     /// Section of the rule.
     pub clause: &'static str,
-    /// Reaction that the specification wants of the requester; alternatives between `|`.
+    /// Reaction that the specification requires of the requester; alternatives between `|`.
     pub expect: &'static str,
     pub(crate) instead: Instead,
     pub(crate) speaks: Speaks,
@@ -329,7 +329,7 @@ fn read(client: &mut NfsClient<Iwarp>, file: FileHandle) -> Result<(), Error> {
 /// The octet that files are made of.
 pub(crate) const CONTENT: u8 = 0x42;
 
-/// The server's part. What the client did about the defect; none when its next call came.
+/// The server's part. Returns the client's reaction to the defect; none when its next call came.
 fn serve(
     listener: &TcpListener,
     defect: &ServerDefect,

@@ -78,7 +78,7 @@ fn statuses(table: &mut ServerDefectTable) {
     }
 }
 
-/// A word that cannot stand where it stands: which, and at which octet of the results.
+/// A word that is invalid at its place: its value, and its octet in the results.
 fn words(table: &mut ServerDefectTable) {
     let wrong: [(&str, CallKind, usize, &[u32]); 13] = [
         ("getattr-kind", CallKind::Stat, 4, &[0, 8, 0x100, u32::MAX]),

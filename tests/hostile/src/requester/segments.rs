@@ -110,7 +110,7 @@ fn untagged(table: &mut ServerDefectTable) {
             version,
         );
     }
-    // What differs from a usual reply and breaks nothing.
+    // Differences from a usual reply that break no rule.
     let right = rule("RFC 5040 §4.1, RFC 5041 §4.1", "call succeeds");
     field("reply-with-solicited-event".into(), right, |segment, _| segment.rdmap = 0x45, 0);
     for bits in [0x04, 0x20, 0x3C] {

@@ -376,7 +376,7 @@ fn accesses(table: &mut ServerDefectTable) {
         Null,
         |_| RawTagged::response(1, 0).with(b"x"),
     );
-    // What comes after the reply finds its key dead: the next call goes out on another connection.
+    // A Write after the reply finds its key dead: the next call goes out on another connection.
     table.script(
         "write-behind-the-reply",
         rule("RFC 8166 §8.1.3, §4.4.1", "Terminate 1/1/00"),

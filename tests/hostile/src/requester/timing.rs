@@ -37,7 +37,7 @@ pub(super) fn add(table: &mut ServerDefectTable) {
     ends(table);
 }
 
-/// Sends octets one by one, until the client has enough of it.
+/// Sends octets one by one, until the client ends the connection.
 fn trickle(fabric: &mut HostileFabric, octets: &[u8], pause: Duration) -> io::Result<()> {
     for octet in octets {
         fabric.say(&[*octet])?;

@@ -202,7 +202,7 @@ fn options(table: &mut ServerDefectTable) {
         let Heard::Message(answer, None) = fabric.hear(PATIENCE)? else {
             return Err(io::Error::other("the question is not answered"));
         };
-        // Two words: what is granted to who asks, and what is in use. Nothing of others.
+        // Two words: the amount granted to the asker, and the amount in use. Nothing of others.
         let said: Vec<u32> = (0..8).map(|word| word_at(&answer, 4 * word)).collect();
         if answer.len() != 32 || said.get(3..6) != Some(&[5, TELL, 8]) || said.last() != Some(&0) {
             return Err(io::Error::other(format!("the answer is {said:?}")));

@@ -33,7 +33,7 @@ impl Mutation {
         format!("{before}{}{after}", self.to)
     }
 
-    /// The change in one line: what stood there, and what stands there instead.
+    /// The change in one line: the text before, and the text after.
     #[must_use]
     pub fn describe(&self, text: &str) -> String {
         let from = shorten(text.get(self.range.clone()).unwrap_or_default());
@@ -114,7 +114,7 @@ impl<'t> Ways<'t> {
         self.found.push(Mutation { range, to: to.into(), why });
     }
 
-    /// As [`Ways::put`], for what is tried when nothing else is left.
+    /// As [`Ways::put`], for changes that are tried when no others are left.
     fn put_last(&mut self, part: &impl Spanned, to: impl Into<String>, why: &'static str) {
         self.last.push(Mutation { range: part.span().byte_range(), to: to.into(), why });
     }
@@ -247,8 +247,8 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             self.ways.visit_expr(expression);
             self.ways.value(expression);
         } else if begins_inside.is_some_and(|span| self.is_it(span)) {
-            // The rest of a chain that is broken into lines: what stands before is another line's
-            // matter.
+            // The rest of a chain that is broken into lines: the part before belongs to
+            // another line.
             operators::expression(&mut self.ways, expression);
             match expression {
                 Expr::MethodCall(call) => {

@@ -408,7 +408,7 @@ mod tests {
         let mut table = BreakTable::default();
         table.put(row("1-1", 3, BreakVerdict::Caught));
         table.put(BreakRow { file: "b.rs".to_owned(), ..row("1-1", 3, BreakVerdict::Survived) });
-        // What was in a.rs is in a folder, and what is in b.rs stayed.
+        // The code of a.rs is in a folder, and the code of b.rs stayed.
         table.follow(&[], &["a/new.rs", "b.rs"].map(|file| job(file, ("line 3", 0))));
         assert_eq!(places(&table), [("a/new.rs", "line 3", 0), ("b.rs", "line 3", 0)]);
         let verdicts: Vec<_> = table.row.iter().map(|row| row.verdict).collect();

@@ -58,7 +58,7 @@ pub(in crate::targets) fn created(reply: &[u8]) -> Vec<u8> {
     created.object.expect("a server gives it").octets().to_vec()
 }
 
-/// Puts the server's handles where others stand for them.
+/// Puts the server's handles in place of their stand-ins.
 pub(in crate::targets) fn with_handles(octets: &mut [u8], root: &[u8], file: &[u8]) {
     for (stand_in, handle) in [(&ROOT, root), (&FILE, file)] {
         let mut at = 0;

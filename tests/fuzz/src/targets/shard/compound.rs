@@ -35,7 +35,7 @@ pub const STAND_INS: StandIns = StandIns {
     client: [b'C'; 8],
 };
 
-/// Names that the server gave, or octets that stand for them.
+/// Names that the server gave, or octets in place of them.
 #[derive(Clone, Copy, Debug)]
 pub struct StandIns {
     /// The export's directory.
@@ -287,7 +287,7 @@ impl CompoundServer {
         }
     }
 
-    /// Puts what the server gave where others stand for it.
+    /// Puts names that the server gave in place of their stand-ins.
     fn replaced(&self, octets: &[u8]) -> Vec<u8> {
         let mut octets = octets.to_vec();
         let (from, to) = (&STAND_INS, &self.given);
