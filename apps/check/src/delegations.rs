@@ -339,8 +339,8 @@ fn reading<P: Provider>(
     Ok(held.delegation)
 }
 
-/// A delegation for writing (§10.4.3): who asks for the file's size hears of what its holder has
-/// not written back, or waits until it has. Returns what there was to see.
+/// A delegation for writing (§10.4.3): another client that asks for the file's size is given
+/// the holder's unwritten changes, or waits until they are written. Returns the observation.
 fn writing<P: Provider>(
     scene: &mut CheckScene<'_, P>,
     file: &FileHandle,
@@ -362,7 +362,7 @@ fn writing<P: Provider>(
         scene.client.compound(&mut holder.client, &requests, |reply| last(reply, &change_and_size));
     let (change, size) = done("GETATTR by who has the delegation", before)?;
     same("the size of the file", &(SIZE as u64), &size)?;
-    // As a client that keeps what it writes: the server hears of it when it asks (§20.1.3).
+    // As a client that caches its writes: it reports them when the server asks (§20.1.3).
     let grown = size + WRITTEN.len() as u64;
     let told = HeldAttributes { file: *file, change: change.wrapping_add(1), size: grown };
     scene.client.hold(&holder.client, Some(told));

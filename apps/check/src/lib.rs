@@ -76,7 +76,7 @@ pub struct CheckStep {
     pub elapsed_us: u64,
     /// Failure of the step.
     pub failure: Option<CheckFailure>,
-    /// A remark on a server that may do one thing or another: which one it did.
+    /// A remark on a choice that servers may make: the one that this server made.
     pub note: Option<String>,
 }
 
@@ -156,7 +156,7 @@ fn tasks<P: Provider>(state: bool) -> Vec<CheckTask<P>> {
     tasks
 }
 
-/// Runs `plan` on the export `/NAME` that a connected `client` reaches. `progress` hears of each
+/// Runs `plan` on the export `/NAME` that a connected `client` reaches. `progress` gets each
 /// step when it is over.
 pub fn run<P: Provider>(
     client: &mut NfsClient<P>,
