@@ -32,8 +32,8 @@ const OPERATIONS: usize = 14;
 /// Nanoseconds of the core for a call of a client, and for a pass.
 const PRICE: u64 = 2_000;
 const PASS: u64 = 100;
-/// Virtual time for which the clients call before the one begins, and from there until what is
-/// measured.
+/// Virtual time for which the clients call before the one begins, and from there until the
+/// measurement.
 const ALONE: u64 = 1_000_000;
 const BEFORE: u64 = 2_000_000;
 /// Prices of the operation in the table, in nanoseconds.

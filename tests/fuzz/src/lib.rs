@@ -11,7 +11,7 @@
     reason = "all of this is a test: a property that does not hold panics"
 )]
 
-// What the tests of the captures have already, and what those expect of the crate that they are in.
+// Code shared with the tests of the captures, and the items that it expects of its crate.
 mod calls {
     pub const SERVER_GRANT: u32 = 64;
     pub const CLIENT_GRANT: u32 = 16;

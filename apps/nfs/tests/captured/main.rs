@@ -1,7 +1,7 @@
 //! The traffic of a Linux client with Linux' server, played again to a gateway.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-// How captures are read is the codec's, and the way to a gateway that of its own tests.
+// The codec's tests read captures, and the gateway's tests call a gateway: both are shared here.
 #[allow(dead_code, reason = "not all of it is used here")]
 #[path = "../../../../protocol/tests/captures/calls.rs"]
 mod calls;

@@ -151,7 +151,7 @@ impl Pair {
         self.server.as_ref().map_or_else(GatewayReport::default, |server| server.snapshot().app)
     }
 
-    /// One pass of each; when there is nothing to do, time goes on to where there is.
+    /// One pass of each; without work, time advances to the next event.
     pub fn step(&mut self) {
         self.steps += 1;
         assert!(self.steps < 200_000, "it never ends\n{}", self.fabric.trace());

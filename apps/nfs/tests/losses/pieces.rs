@@ -12,7 +12,7 @@ pub enum PieceState {
     Stable,
     /// It was acknowledged with this verifier and is to be committed.
     Unstable(Verifier),
-    /// The verifier is another one: the version has to be written again.
+    /// The verifier has changed: the version has to be written again.
     Lost,
 }
 

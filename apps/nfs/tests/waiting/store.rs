@@ -18,7 +18,7 @@ pub enum Pace {
     Mixed,
     /// A millisecond, and none is refused.
     Even,
-    /// For ever, until the pace is another one.
+    /// Without end, until the pace changes.
     Never,
     /// The same for changes alone.
     NoChange,

@@ -207,7 +207,7 @@ impl World {
         self.server.snapshot().app
     }
 
-    /// One pass of each; when there is nothing to do, time goes on to where there is, or to where
+    /// One pass of each; without work, time advances to the next event, or to a moment at which
     /// the store may have something.
     pub fn step(&mut self) {
         self.steps += 1;
@@ -231,7 +231,7 @@ impl World {
         self.now = due.map_or(soon, |due| due.min(soon)).max(next);
     }
 
-    /// Lets so much time pass.
+    /// Lets `time` pass.
     pub fn pass_time(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {

@@ -68,7 +68,7 @@ fn every_read_of_a_compound_has_the_write_chunk_of_its_place() {
     for mut client in Client4::over_fabric() {
         let (stateid, handle, content) = make_file(&mut client);
         let end = FILE_LEN as u64;
-        // Where READs begin and how many octets they ask for, and the rooms for their data.
+        // Offset and count of each READ, and the rooms for their data.
         let cases: [ReadCase<'_>; 9] = [
             (&[(0, 100_000), (100_000, 100_000)], &[100_000, 100_000]),
             // The first one would fit inline.

@@ -44,7 +44,7 @@ fn sizes() -> Config {
     }
 }
 
-/// A process of a client, which goes on whenever there is something for it.
+/// A process of a client, which is polled whenever there is something for it.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A client: its connections to both shards, and its tasks.
@@ -168,7 +168,7 @@ impl<S: Store + 'static> World<S> {
         self.stage.scene.ledger.borrow().story()
     }
 
-    /// One pass of each; when there is nothing to do, time goes on to where there is.
+    /// One pass of each; without work, time advances to the next event.
     pub fn step(&mut self) {
         self.steps += 1;
         assert!(self.steps < STEPS, "it never ends\n{}", self.story());

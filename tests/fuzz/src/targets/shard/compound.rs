@@ -25,8 +25,8 @@ use crate::{
     targets::{InputVerdict, class, nfs4},
 };
 
-/// Stand for what the server gave: the handles of the export and of a file, the session, the
-/// stateid of an open, the client ID. None begins as another one does.
+/// Stand-ins for values that the server gave: the handles of the export and of a file, the session,
+/// the stateid of an open, the client ID. None begins as another one does.
 pub const STAND_INS: StandIns = StandIns {
     root: [b'R'; 40],
     file: [b'F'; 40],
