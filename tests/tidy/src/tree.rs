@@ -82,7 +82,7 @@ impl SourceFile {
     }
 }
 
-/// Crates lie below `tests/` too: theirs is a test where the path names tests after the crate.
+/// Crates are below `tests/` too: theirs is a test where the path names tests after the crate.
 fn is_test_path(path: &str) -> bool {
     let behind = path.strip_prefix("tests/").unwrap_or(path);
     let (folders, file) = behind.rsplit_once('/').unwrap_or(("", behind));
