@@ -32,7 +32,7 @@ use stag_shm::{Shm, ShmAddress, ShmConfig};
 use stag_verbs::{Limits, Provider};
 use std::{fmt, io, str::FromStr, time::Duration};
 
-/// Calls under way at a time: each has a slot of its own.
+/// Calls in flight at a time: each has a slot of its own.
 const DEPTH: usize = 32;
 /// Octets of the file, and of the longest READ.
 pub const LEN: usize = 65_536;
@@ -76,7 +76,7 @@ impl FromStr for Question {
     }
 }
 
-/// The client: it keeps 32 calls under way.
+/// The client: it keeps 32 calls in flight.
 #[derive(Debug)]
 pub struct Asker {
     peer: Option<PeerId>,

@@ -5,8 +5,8 @@ use stag_engine::App;
 use stag_verbs::Provider;
 use std::{hint::black_box, time::Instant};
 
-/// Makes `calls` NULL calls, or echoes of so many octets, `depth` at a time, and prints how long
-/// they took.
+/// Makes `calls` NULL calls, or echoes of `octets` octets, `depth` at a time, and prints the time
+/// that they took.
 pub fn run<P: Provider, S: App>(
     mut ends: Ends<P, S>,
     calls: u64,

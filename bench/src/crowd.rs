@@ -38,8 +38,8 @@ fn config(connections: usize) -> Config {
 }
 
 impl<P: Provider> Crowd<P> {
-    /// So many connections between two ends whose fabrics `provider` makes, each of which had a
-    /// call.
+    /// Makes `connections` connections between two ends whose fabrics `provider` makes. Each has
+    /// had a call.
     ///
     /// # Errors
     /// As sockets and `mmap(2)` fail.

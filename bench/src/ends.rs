@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     bears_invalidation: true,
 };
 
-/// Calls that may be under way at a time.
+/// Calls that may be in flight at a time.
 pub const DEPTH_MAX: u64 = 32;
 
 /// Both ends.
@@ -43,7 +43,7 @@ pub struct Ends<P: Provider, S: App = Echo> {
 #[derive(Debug)]
 struct Setup {
     clock: Clock,
-    /// The server watches one call in so many; 0 for none.
+    /// The server samples one call in this many; 0 for none.
     every: u32,
     /// The versions of RPC-over-RDMA that both ends speak.
     versions: Versions,
@@ -175,8 +175,8 @@ impl<P: Provider, S: App> Ends<P, S> {
         }
     }
 
-    /// `calls` NULL calls, or echoes of so many octets, `depth` of them at a time: the next ones go
-    /// out when all of these are answered.
+    /// Makes `calls` NULL calls, or echoes of `octets` octets, `depth` of them at a time: the next
+    /// ones go out when all of these are answered.
     ///
     /// # Panics
     /// When a call fails or an echo is not as long as what was sent.

@@ -122,8 +122,8 @@ pub fn short() -> Connection {
     Connection::speaking(setup, Versions::One)
 }
 
-/// Returns the octets that are read of a short message: its header, and the XID and the type of the
-/// reply behind it.
+/// Returns the octets that are read of a short message: its header, then the XID and the type of
+/// the reply.
 pub fn short_reply() -> Vec<u8> {
     let form = form("null").expect("there is a form of this name");
     let words = [form.header.xid.0, 1];

@@ -60,7 +60,7 @@ impl LaneRing {
     }
 }
 
-/// Words that a message of so many octets takes, with the one in front of it.
+/// Words that a message of `len` octets takes, with the one in front of it.
 #[inline(always)]
 const fn span_of(len: usize) -> u64 {
     (1 + len.div_ceil(8) as u64).next_multiple_of(LINE)
@@ -95,7 +95,7 @@ struct Slot {
     octets: [u8; 192],
 }
 
-/// Counters that somebody may ask for.
+/// Counters of an end.
 #[derive(Default)]
 struct LaneStats {
     messages: [u64; 2],

@@ -6,7 +6,7 @@ use stag_load::{Load, Pace, RunSpan, To};
 use stag_verbs::{Provider, Time};
 use std::{fmt, io, str::FromStr};
 
-/// Calls that are made before those that are counted.
+/// Calls that are made before counting starts.
 const WARM_UP: u64 = 512;
 
 /// End of the connection whose work is counted.

@@ -9,7 +9,7 @@ use std::{io, time::Duration};
 
 /// Limits of each end.
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
-/// Calls that each caller has under way.
+/// Calls that each caller has in flight.
 pub const DEPTH: u64 = 8;
 /// The time from one end to the other on a fabric that all share.
 pub const DELAY: Duration = Duration::from_micros(5);
@@ -34,8 +34,8 @@ pub struct SimShards {
 }
 
 impl SimShards {
-    /// So many pairs, each on a fabric of its own without delay, all from one seed: nothing but
-    /// this process is shared.
+    /// Makes `shards` pairs, each on a fabric of its own without delay, all from one seed: they
+    /// share nothing but this process.
     ///
     /// # Errors
     /// As `mmap(2)` and `epoll_create(2)` fail, and when a pair does not connect.
@@ -43,7 +43,7 @@ impl SimShards {
         Self::on((0..shards).map(|_| Fabric::new(1, Faults::NONE)).collect(), shards)
     }
 
-    /// So many pairs on one fabric, on which everything takes [`DELAY`].
+    /// Makes `shards` pairs on one fabric, on which everything takes [`DELAY`].
     ///
     /// # Errors
     /// As [`apart`](Self::apart).
@@ -64,7 +64,7 @@ impl SimShards {
         Ok(all)
     }
 
-    /// One pass of everybody. Time goes on when nobody has anything to do.
+    /// One pass of every shard. Time advances when no shard has work.
     fn turn(&mut self) -> io::Result<()> {
         let now = self.now;
         let mut worked = false;

@@ -3,7 +3,7 @@
 //! `engine/tests/attackers.rs` has the same attackers in virtual time.
 //!
 //! All take turns in one thread: the server makes a pass, then each of the others does all it can.
-//! So nobody waits for a processor, and the attacker has sent as much as its connection takes
+//! So none of them waits for a processor, and the attacker has sent as much as its connection takes
 //! before every pass.
 
 use crate::support::{
@@ -57,7 +57,7 @@ impl World {
         self.senders[..CLIENTS].iter().map(|sender| sender.answered).sum()
     }
 
-    /// Takes turns until so many more calls are answered.
+    /// Takes turns until `calls` more calls are answered.
     fn run_until(&mut self, calls: u64, pass: fn(&mut Self)) {
         let until = self.answered() + calls;
         let mut turns = 0;
@@ -65,7 +65,7 @@ impl World {
             pass(self);
             let now = self.clock.now();
             for sender in &mut self.senders {
-                // A poll that tells of what was sent does not look for what has arrived.
+                // A poll that reports completed sends does not look for messages that have arrived.
                 (0..2).for_each(|_| _ = sender.turn(now));
             }
             turns += 1;

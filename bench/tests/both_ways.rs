@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, .
 const NAME: u32 = 1;
 /// Calls between two cuts, in both directions together.
 const CUT_EVERY: u64 = 400;
-/// Calls of one end that are under way or wait.
+/// Calls of one end that are in flight or queued.
 const DEPTH: usize = 12;
 
 fn calls() -> u64 {
@@ -32,7 +32,7 @@ fn calls() -> u64 {
 /// Versions that an end calls by, and the lengths of its calls.
 type Speaks = (Versions, &'static [usize]);
 
-/// Passes TCP connections on to a server until it is told to cut them.
+/// Passes TCP connections on to a server until it is asked to cut them.
 struct Relay {
     at: SocketAddr,
     passing: Arc<Mutex<Vec<TcpStream>>>,

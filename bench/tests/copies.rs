@@ -74,7 +74,7 @@ fn a_read_by_version_4_copies_no_more_than_one_by_version_3() {
         ends.ask(question, CALLS, &mut |serve| serve());
         let gathered = ends.server.provider().stats().octets_gathered - before;
         assert_eq!(gathered, 0, "{question:?}: data is sent from where it lies");
-        // Where processes trust each other, the reader fetches the data from where it lies.
+        // Where processes trust each other, the reader fetches the data from its place in memory.
         let mut ends = compounds::shm_trusted().unwrap();
         let copied = |ends: &compounds::CompoundEnds<stag_shm::Shm>| {
             let stats = ends.server.provider().stats();

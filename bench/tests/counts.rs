@@ -19,7 +19,7 @@ fn calls() -> u64 {
     if std::env::var_os("CI").is_some() { 1_000_000 } else { 100_000 }
 }
 
-/// All system calls of a process that makes so many NULL calls, and the seconds that those took.
+/// All system calls of a process that makes `calls` NULL calls, and the seconds that those took.
 fn system_calls(fabric: &str, calls: u64) -> Option<(u64, f64)> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace");

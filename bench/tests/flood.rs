@@ -22,7 +22,7 @@ use std::{
 const LIMITS: Limits =
     Limits { connections: 64, send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const FLOOD: usize = 10_000;
-/// Every so many connections of the flood send an MPA Request and then nothing.
+/// One connection of the flood in this many sends an MPA Request and then nothing.
 const BEGINNERS: usize = 100;
 /// Time that one call, and everything together, may take. Only a hang takes that long, and ends by
 /// it.

@@ -1,5 +1,5 @@
-//! Fifteen clients that keep a server busy over iWARP, and beside them somebody who plays defects
-//! of `stag-hostile`, one after the other: instructions of the server for each call of a client,
+//! Fifteen clients that keep a server busy over iWARP, next to an attacker that plays defects of
+//! `stag-hostile`, one after the other: instructions of the server for each call of a client,
 //! counted under callgrind, with the attacker and without. One defect in eight is played, and with
 //! STAG_DEFECTS=all in the environment every one that waits for no deadline: minutes.
 
@@ -32,10 +32,10 @@ const FIRST: usize = 8;
 /// Calls of the clients that are counted at least, and before anything is.
 const CALLS: u64 = 3_000;
 const WARM_UP: u64 = 300;
-/// One defect in so many is played, unless all are asked for.
+/// One defect in this many is played, unless all are requested.
 const SAMPLE: usize = 8;
 const ALL: &str = "STAG_DEFECTS";
-/// Tells the process that is counted whether there is an attacker, and where to write what.
+/// Environment of the counted process: presence of an attacker, and the file for its figures.
 const ATTACKED: &str = "STAG_COUNTED_HOSTILE";
 const TOLD: &str = "STAG_COUNTED_CALLS";
 
@@ -76,7 +76,7 @@ fn one_run_as_it_is_counted() {
             pass()
         }
         let now = clock.now();
-        // A poll that tells of what was sent does not look for what has arrived.
+        // A poll that reports completed sends does not look for messages that have arrived.
         clients.iter_mut().for_each(|client| (0..2).for_each(|_| _ = client.turn(now)));
     };
     while answered(&clients) < WARM_UP {

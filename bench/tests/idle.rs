@@ -2,7 +2,7 @@
 //!
 //! Three processes, because what is measured is all memory of one of them: this one raises the
 //! limit of descriptors and starts the client, which starts the server. Each is this test again,
-//! told apart by [`ROLE`].
+//! distinguished by [`ROLE`].
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
@@ -138,7 +138,7 @@ fn start_server() -> (Server, IwarpAddress) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let at =
         lines.find_map(|line| Some(line.unwrap().split_once("at iwarp")?.1.to_owned())).unwrap();
-    // Somebody has to read what the test harness says at the end.
+    // The final output of the test harness is drained.
     thread::spawn(move || lines.for_each(drop));
     (Server(child), format!("iwarp{at}").parse().unwrap())
 }

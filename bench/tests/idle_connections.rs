@@ -25,12 +25,13 @@ const COUNTED: usize = 4_000;
 const WAVE: usize = 16;
 /// Descriptors that a process has beside its connections.
 const OTHERS: u64 = 200;
-/// Nobody waits that long; it is how a hang ends.
+/// Only a hang takes that long, and ends by it.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Tells the process of the callers whom to call, and the process of the server on what to serve.
+/// Environment of the callers' process, with the address to call, and of the server's process,
+/// with the fabric to serve on.
 const CALLED: &str = "STAG_IDLE_CONNECTIONS_AT";
 const SERVED: &str = "STAG_IDLE_CONNECTIONS_ON";
-/// Words that the server prints behind its figure.
+/// Words that the server prints after its figure.
 const COST: &str = " octets for each idle connection";
 
 const LIMITS: Limits = Limits {

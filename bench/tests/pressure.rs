@@ -96,7 +96,7 @@ fn more_dead_connections_than_places_leave_a_server_that_serves() {
 fn calls_whose_chunks_may_not_be_read_are_refused_and_the_connection_lives() {
     let mut pair = Pair::new(0);
     let peer = pair.client.connect(&pair.at.clone()).unwrap();
-    // More of them than one peer may have Reads under way.
+    // More of them than the Reads that one peer may have in flight.
     for token in 0..100 {
         assert!(pair.client.with_app(|_, cx| Caller::call(
             cx,
@@ -141,7 +141,7 @@ fn a_server_that_was_told_something_sleeps_again() {
         commands += 2;
     }
     let slept = sleeps() - before;
-    // A wake-up that was left behind would end a sleep every 100 µs; each command ends two at most,
+    // A wake-up that stayed pending would end a sleep every 100 µs; each command ends two at most,
     // and so does each second.
     let most = 2 * commands + 2 * begun.elapsed().as_secs() + 4;
     assert!(slept <= most, "{slept} sleeps for {commands} commands");

@@ -169,7 +169,7 @@ impl World {
 struct Seen {
     call: Option<(String, Vec<u8>)>,
     reply: Result<Vec<u8>, CallFault>,
-    /// Buffers of the client while the call was under way.
+    /// Buffers of the client while the call was outstanding.
     held: usize,
 }
 

@@ -42,7 +42,7 @@ impl RunningCluster {
         }
         // The daemons' time is ours, and no stranger's.
         set_child_subreaper(Some(getpid())).map_err(Absence::failed)?;
-        // Not in the site's directory: whoever ends the cluster needs to find it.
+        // Not in the site's directory: the process that ends the cluster has to find it.
         let cluster = Self(TempDir::with_prefix("stag-peers-ceph-").map_err(Absence::failed)?);
         let mut start = site.on_core(site.client, Self::script());
         start.arg("start").arg(cluster.directory()).arg(process::id().to_string());

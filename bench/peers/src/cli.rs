@@ -131,7 +131,7 @@ struct PeersRun {
     /// List the goals and what each compares
     #[arg(long)]
     list: bool,
-    /// Take stag and stag-counts as they lie beside this program, instead of building them first
+    /// Use the stag and stag-counts next to this program, instead of building them first
     #[arg(long)]
     no_build: bool,
 }
@@ -286,7 +286,7 @@ fn measure(arguments: &PeersRun) -> Result<(), PeersError> {
             continue;
         }
         eprintln!("{name}: {what}");
-        // The lines of rivals from the command line stand behind all others of their goal.
+        // The lines of rivals from the command line come after all others of their goal.
         let is_last = GOALS.iter().skip(place + 1).all(|(later, _, _)| *later != name);
         let named = if is_last { named::rows(name, &arguments.rival) } else { Vec::new() };
         for row in rows().into_iter().chain(named) {
@@ -318,8 +318,8 @@ fn file(arguments: &PeersRun) -> Option<PathBuf> {
     }
 }
 
-/// Builds what is measured from this source. Where there is no cargo, what lies beside this program
-/// is taken.
+/// Builds the measured programs from this source. Without cargo, the programs next to this one are
+/// used.
 fn build() -> Result<(), PeersError> {
     let Some(cargo) = env::var_os("CARGO") else { return Ok(()) };
     let mut command = Command::new(cargo);

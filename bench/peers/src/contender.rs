@@ -128,8 +128,8 @@ pub trait Contender {
     /// [`Contender::start`] on.
     fn commands(&self) -> Vec<String>;
 
-    /// Returns true if somebody else started it: what its processes do on this host cannot be told
-    /// from what strangers do.
+    /// Returns true if it was started elsewhere: the work of its processes on this host cannot be
+    /// distinguished from that of strangers.
     fn is_stranger(&self) -> bool {
         false
     }

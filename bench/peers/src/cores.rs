@@ -1,6 +1,6 @@
-//! The distance between the two cores at the moment, as the ring's round trip tells it. A
-//! hypervisor moves its guests' cores between threads of one core, cores that share a cache, and
-//! others; what a goal says differs between them, so each has a line of its own.
+//! Distance between the two cores at the moment, judged by the ring's round trip. A hypervisor
+//! moves its guests' cores between threads of one core, cores that share a cache, and others. The
+//! results of a goal differ between them, so each has a line of its own.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -22,8 +22,8 @@ pub enum GoalBound {
     AtMost(f64),
     /// Not less than this.
     AtLeast(f64),
-    /// Not more than this on cores that are near, and on those that are far: what goes between them
-    /// weighs differently. Other cores are judged by neither.
+    /// Not more than this, with one bound for near cores and one for far cores, between which
+    /// transfers cost more. Other cores are judged by neither.
     AtMostBy {
         /// On near cores.
         near: f64,
@@ -226,7 +226,7 @@ pub struct GoalRound {
     pub theirs: Option<Reading>,
     /// Number that the bound is for: ours ÷ theirs, or ours.
     pub figure: f64,
-    /// The floor did not move, and nobody else was busy.
+    /// The floor did not move, and no other process was busy.
     pub counts: bool,
 }
 

@@ -88,7 +88,7 @@ pub const GOALS: [Goal; 23] = [
     ("Gc", "NFS on CephFS over TCP, against NFS-Ganesha and libcephfs alone", rows::on_ceph),
 ];
 
-/// The calls under way at a time in a READ at full width.
+/// Calls in flight at a time in a READ at full width.
 const READ_DEPTH: usize = 8;
 
 fn null_shm() -> Vec<GoalRow> {

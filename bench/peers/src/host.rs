@@ -61,7 +61,7 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// The commit that is checked out, with a plus behind it when files differ from it.
+/// The commit that is checked out, followed by a plus when files differ from it.
 pub fn revision() -> String {
     let commit = said("git", &["rev-parse", "--short", "HEAD"]).unwrap_or_else(|| "?".to_owned());
     let is_changed = said("git", &["status", "--porcelain", "--untracked-files=no"])

@@ -137,7 +137,7 @@ impl ResultLine {
         (self.figure, self.ours_median, self.theirs_median) = (Some(figure), ours, theirs);
     }
 
-    /// Lines of a file that was written before states were told apart.
+    /// Lines of a file that was written before states were distinguished.
     fn sorted_out(self) -> Vec<Self> {
         let has_floors = self.rounds.iter().any(|round| round.counts && round.floors_ns.is_some());
         match ReadingQuantity::of_unit(&self.unit) {
@@ -221,7 +221,7 @@ impl Results {
         Self::read(file, &text)?.save(file)
     }
 
-    /// Adds the lines of one row, or replaces those that say the same, and keeps the order of
+    /// Adds the lines of one row, or replaces earlier lines of that row, and keeps the order of
     /// `goals`. Lines of other states of the cores stay, unless the row could not be measured at
     /// all.
     pub fn put(&mut self, lines: &[ResultLine], goals: &[&str]) {
@@ -259,7 +259,7 @@ impl Results {
         replace(&file.with_extension("md"), &self.page())
     }
 
-    /// Lists the states that the cores were in, and those that no round met.
+    /// Lists the states that the cores were in, and the states that no round met.
     fn states(&self) -> String {
         let timed = self.lines.iter().filter(|line| line.cores.is_some()).count();
         let mut text =

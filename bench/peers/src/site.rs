@@ -25,7 +25,7 @@ use tempfile::TempDir;
 const HOME: &str = "stag-peers-";
 /// Times that a directory is tried to be removed by a process that ends.
 const REMOVALS: usize = 20;
-/// Time that a program may take to end after it was told to.
+/// Time that a program may take to end once asked to.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The cores of the two ends of a measurement.
@@ -40,9 +40,9 @@ pub struct Seats {
 /// Site of measurements.
 #[derive(Debug)]
 pub struct MeasuringSite {
-    /// The core of whoever answers.
+    /// The core of the side that answers.
     pub server: usize,
-    /// The core of whoever calls.
+    /// The core of the side that calls.
     pub client: usize,
     /// Duration of one measurement.
     pub turn: Duration,
@@ -53,7 +53,7 @@ pub struct MeasuringSite {
 }
 
 impl MeasuringSite {
-    /// The first and the last core that this process may use, and the programs that lie beside it.
+    /// The first and the last core that this process may use, and the programs next to it.
     ///
     /// # Errors
     /// When there are fewer than two cores, or no place for files.
@@ -166,7 +166,7 @@ impl MeasuringSite {
                 last_line(&said)
             )));
         };
-        // Somebody has to read what it says later.
+        // Its later output is drained, so that it never blocks on a full pipe.
         thread::spawn(move || lines.for_each(drop));
         Ok((running, found))
     }
@@ -216,7 +216,7 @@ pub fn shown(command: &Command) -> String {
         }
         _ => words,
     };
-    // Of a program that lies beside this one, the name says enough.
+    // The name is enough for a program next to this one.
     let short = |word: &str| match word.rsplit_once("/release/") {
         Some((_, name)) if !word.contains("://") => name.to_owned(),
         _ if word.contains(['?', '&', ' ', '*']) => format!("'{word}'"),
@@ -259,7 +259,7 @@ impl RunningServer {
         self.0.id()
     }
 
-    /// Its standard input and output, when they are pipes that nobody took.
+    /// Its standard input and output, when they are pipes that have not been taken yet.
     pub fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         Some((self.0.stdin.take()?, self.0.stdout.take()?))
     }

@@ -167,7 +167,7 @@ pub fn serve(
     let at = if tcp.is_some() { format!("tcp://{at}") } else { at };
     let url = match (served, at.split_once('?')) {
         (ServedProgram::Echo, _) => at,
-        // A socket's export stands behind a colon, in front of what is asked for.
+        // A socket's export comes after a colon and before the query.
         (ServedProgram::Memory, Some((socket, query))) => format!("{socket}:/memory?{query}"),
         (ServedProgram::Memory, None) if at.starts_with("shm") => format!("{at}:/memory"),
         (ServedProgram::Memory, None) => format!("{at}/memory"),

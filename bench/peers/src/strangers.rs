@@ -34,8 +34,8 @@ impl Strangers {
     }
 }
 
-/// Ticks of all cores in which a process ran. What the kernel does for the network on its own
-/// account is nobody's.
+/// Ticks of all cores in which a process ran. Work that the kernel does for the network on its own
+/// account belongs to no process and is left out.
 fn busy(stat: &str) -> Option<u64> {
     let mut ticks = stat
         .lines()
@@ -47,8 +47,8 @@ fn busy(stat: &str) -> Option<u64> {
     Some(user + nice + system)
 }
 
-/// Ticks of this process, of those that it started, of those that they started, and of all that
-/// ended and were waited for.
+/// Ticks of this process, of its children and their descendants, and of all that ended and were
+/// waited for.
 fn ours() -> Option<u64> {
     let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;

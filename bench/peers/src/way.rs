@@ -7,7 +7,7 @@ use crate::site::{MeasuringSite, unique};
 pub struct Way {
     name: &'static str,
     scheme: &'static str,
-    /// Behind the path of a socket.
+    /// Follows the path of a socket.
     query: &'static str,
     /// CRCs, where the fabric lets us choose.
     pub crc: bool,

@@ -15,7 +15,7 @@ use std::{io, process::ExitCode};
 
 /// Key from which both fabrics make theirs.
 const KEY: [u8; 32] = [7; 32];
-/// Connections when nobody says how many.
+/// Connections by default.
 const CONNECTIONS: usize = 4_000;
 
 fn main() -> ExitCode {

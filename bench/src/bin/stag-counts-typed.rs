@@ -11,14 +11,14 @@ use stag_rpc::{Bulk, Octets, Replied, Replier, program};
 use std::process::ExitCode;
 
 program! {
-    /// NULL and ECHO of the echo's program, behind the door.
+    /// NULL and ECHO of the echo program, as a service of `stag-rpc`.
     mod typed: 0x2053_5441, version 1 {
         /// Sends back what it is sent.
         1 => fn echo(octets: Bulk<{ ECHO_MAX }>) -> Bulk<{ ECHO_MAX }>;
     }
 }
 
-/// An echo as a service of the door.
+/// An echo as a service of `stag-rpc`.
 #[derive(Clone, Copy, Debug)]
 struct TypedEcho;
 

@@ -4,8 +4,8 @@
 //! The memory store promises that what a READ sends never changes: each page of 4 KiB is as it was
 //! before a WRITE of that page or as it is after it. The files store promises that the wire is
 //! sound and that each octet is old or new, nothing about pages: its READ copies what the file
-//! system gives at that moment, and nobody keeps a write(2) elsewhere, by another shard or a local
-//! process, from being half way. Neither goes back to what was before an acknowledged WRITE.
+//! system gives at that moment, which may be in the middle of a write(2) by another shard or a
+//! local process. Neither goes back to what was before an acknowledged WRITE.
 
 use crate::requester::{Requester, request};
 use fastrand::Rng;
@@ -97,7 +97,7 @@ struct Page {
     floor: u32,
 }
 
-/// A READ under way.
+/// A READ in flight.
 struct Reading {
     span: Span,
     floors: Vec<u32>,

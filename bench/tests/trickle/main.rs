@@ -1,5 +1,5 @@
-//! Crowds of peers that trickle, before a gateway with little memory: those whose octets move lose
-//! nothing by them, newcomers get in, and the crowd is ended, counted and told why (RFC 8166
+//! Crowds of peers that trickle, before a gateway with little memory. Peers whose octets move lose
+//! nothing by them and newcomers get in. The crowd is ended, counted and given the reason (RFC 8166
 //! §8.1.4, RFC 5042 §6.4).
 //!
 //! Prints what a peer's rate is beside the crowd, and without it: `cargo test --release -p
@@ -38,7 +38,7 @@ use std::{
 const MIB: usize = 1 << 20;
 const LIMITS: Limits =
     Limits { connections: 64, send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
-/// Longest time of any step. Nobody waits that long; it is how a hang ends.
+/// Longest time of any step. Only a hang takes that long, and ends by it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
@@ -177,8 +177,8 @@ impl Client {
         }
     }
 
-    /// So many WRITEs and READs of 1 MiB; returns how many it did in a second of this thread's time
-    /// on a core, which other processes of the host do not change.
+    /// Makes `count` WRITEs and `count` READs of 1 MiB. Returns their number per second of this
+    /// thread's time on a core, which other processes of the host do not change.
     fn work(&mut self, world: &mut World, count: u32) -> f64 {
         let begun = on_core();
         for _ in 0..count {

@@ -1,5 +1,5 @@
-//! The floor of payload that lands somewhere: octets copied from a working set as large as a
-//! server's file to as many places as calls are under way.
+//! The floor of payload transfers: octets copied from a working set as large as a server's file to
+//! one place for each call in flight.
 
 use crate::{
     contender::{Contender, Reading},
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Octets of the file that `stag bench` reads unless it is told otherwise.
+/// Octets of the file that `stag bench` reads by default.
 pub const FILE: usize = 16 << 20;
 
 /// Copies of `len` octets per second, times `len`: from a random block of a file to each of

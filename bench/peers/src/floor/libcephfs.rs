@@ -115,7 +115,7 @@ impl CephCalls {
     }
 }
 
-/// libcephfs as one side of a comparison: as many threads as the other side has calls under way.
+/// libcephfs as one side of a comparison: as many threads as the other side has calls in flight.
 #[derive(Debug)]
 pub struct CephFloor {
     cluster: SharedCluster,
@@ -126,7 +126,7 @@ pub struct CephFloor {
 }
 
 impl CephFloor {
-    /// So many threads, on the cluster that `cluster` is.
+    /// Runs `threads` threads on `cluster`.
     pub fn new(cluster: &SharedCluster, work: CephWork, threads: usize) -> Self {
         let (cluster, configuration) = (cluster.clone(), PathBuf::new());
         Self { cluster, work, threads, configuration, commands: Vec::new() }

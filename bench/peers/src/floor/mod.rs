@@ -22,7 +22,7 @@ pub fn pair<T: Send>(
         site::pin(core).map_err(|error| format!("core {core} cannot be taken: {error}"))
     };
     thread::scope(|scope| {
-        // Nobody begins before both have their cores: who answers would be waited for in vain.
+        // Asking starts once the answering thread has its core: without it, no reply would come.
         let (ready, go) = std::sync::mpsc::channel();
         let answering = scope.spawn(move || {
             let pinned = seated(seats.server);

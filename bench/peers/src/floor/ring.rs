@@ -28,10 +28,10 @@ const SLOTS: usize = 64;
 const BATCH: u32 = 16;
 /// Samples at most.
 const SAMPLES: usize = 1 << 20;
-/// Looks at a slot before somebody else may have the core: far more than a round trip takes.
+/// Looks at a slot before the thread yields its core: far more than a round trip takes.
 const LOOKS: u32 = 1 << 12;
 
-/// Octets in front of which stands which time the slot is full.
+/// Octets, preceded by the number of the message that they hold.
 #[derive(Debug)]
 struct FloorSlot<const WORDS: usize> {
     number: AtomicU64,
@@ -90,7 +90,7 @@ impl<const WORDS: usize> FloorRing<WORDS> {
     }
 }
 
-/// Number that tells the answering thread that no call follows.
+/// First word of the last call, after which the answering thread ends.
 const END: u64 = u64::MAX;
 
 /// Answers calls until the last: the first word of a reply is that of its call.
@@ -113,9 +113,9 @@ pub enum Sample {
     Batches,
     /// Each: the clock's time is in all.
     Each,
-    /// Each of an open loop that does half of what the ring can, with as much time between all
-    /// calls: from when it was meant to go out. Whoever is stopped for a moment shows in all calls
-    /// that were meant for it.
+    /// Each of an open loop at half of the ring's peak rate, evenly spaced, measured from the time
+    /// when the call was due. A thread that is stopped for a moment delays all calls that were due
+    /// in it.
     Open,
 }
 
@@ -135,7 +135,7 @@ impl Asker<'_> {
         debug_assert_eq!(first, self.number, "replies come in order");
     }
 
-    /// One call behind the other, `batch` of them between two looks at the clock.
+    /// Makes one call after the other, `batch` of them between two looks at the clock.
     fn closed(&mut self, time: Duration, batch: u32) {
         self.samples.clear();
         let began = Instant::now();
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_slot_has_as_many_lines_as_its_octets_need() {
-        // No slot shares a line with its neighbour, whatever is before and behind it.
+        // No slot shares a line with the slot before or after it.
         let line = align_of::<CachePadded<FloorSlot<CALL>>>();
         assert!(line.is_multiple_of(64), "{line}");
         assert_eq!((size_of::<FloorSlot<CALL>>(), size_of::<FloorSlot<REPLY>>()), (80, 64));

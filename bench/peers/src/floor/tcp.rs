@@ -17,7 +17,7 @@ use std::{
 
 /// Octets of a ping, as of a small call.
 const PING: usize = 64;
-/// Polls of a socket that has nothing before somebody else may have the core.
+/// Polls of an empty socket before the thread yields its core.
 const LOOKS: u32 = 4_096;
 /// Time without octets after which the other end is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(5);

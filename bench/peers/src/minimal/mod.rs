@@ -1,7 +1,7 @@
 //! The fastest server of ONC RPC over TCP that one can write down: one thread that polls its
-//! sockets, answers all records of a read in place, and sends all replies by one write. It knows
-//! NULL of every program, and as much of MOUNT and NFS version 3 as `stag bench` calls ([`files`]);
-//! it has no clients to tell apart, no credits, no cache of replies and no fairness.
+//! sockets, answers all records of a read in place, and sends all replies by one write. It serves
+//! NULL of every program, and as much of MOUNT and NFS version 3 as `stag bench` calls ([`files`]).
+//! It does not distinguish clients, and has no credits, no cache of replies and no fairness.
 
 pub mod files;
 
@@ -47,7 +47,7 @@ struct MinimalConnection {
     unsent: std::ops::Range<usize>,
 }
 
-/// Answers callers until told to stop.
+/// Answers callers until `stop` is set.
 ///
 /// # Errors
 /// As `epoll(7)` fails; a caller that breaks a rule only loses its connection.
@@ -174,8 +174,8 @@ impl MinimalConnection {
     }
 }
 
-/// Writes the reply to a call behind its fragment's word. Octets of both; none when nothing is to
-/// be said.
+/// Writes the reply to a call after its fragment's word. Returns the octets of both, or none when
+/// no reply is due.
 fn reply(record: &[u8], files: &mut MinimalFiles, out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut writer = Writer::new(out);
     writer.u32(0)?;
@@ -206,7 +206,7 @@ pub fn run() -> io::Result<()> {
 #[derive(Debug)]
 pub struct Minimal {
     bench: StagBench,
-    /// Path behind the address in the server's URL.
+    /// Path after the address in the server's URL.
     path: &'static str,
     server: Option<(RunningServer, String)>,
     commands: Vec<String>,

@@ -1,6 +1,6 @@
-//! Both ends as processes of this program: `answer` serves the echo program to as many connections
-//! as it is told to, `call` does what it reads from its standard input: one word a line, and one
-//! line back.
+//! Both ends as processes of this program. `answer` serves the echo program to a given number of
+//! connections. `call` executes commands from its standard input, one a line, and answers each by
+//! one line.
 
 use super::load::{self, Until};
 use crate::{
@@ -54,8 +54,8 @@ fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// As a server of files has it, with a receive for each connection and many for those that use
-/// them.
+/// Configuration like a file server's: receives for each connection, and many more for the busy
+/// ones.
 fn config(connections: usize) -> Config {
     let receives = 4_096 + connections * 2;
     Config {
@@ -108,8 +108,7 @@ impl EndSettings {
         FabricAddress::parse(&self.at).map_err(other)?.visit(EndProcess { ends: self, does })
     }
 
-    /// Has `len` octets pushed for so many seconds, with so many calls at a time; octets per
-    /// second.
+    /// Has `len` octets pushed for `seconds`, `depth` calls at a time. Returns octets per second.
     ///
     /// # Errors
     /// As sockets and `mmap(2)` fail, and when a call does.
@@ -177,7 +176,7 @@ impl FabricVisitor for Pulling<'_> {
 fn answer<P: Provider>(fabric: P, at: &P::Address, config: Config, clock: Clock) -> io::Result<()> {
     let mut shard = Shard::new(fabric, Echo::default(), config, Box::new(|_| true))?;
     println!("LISTEN {}", shard.listen(at).map_err(other)?);
-    // Nobody tells it anything: it ends by a signal.
+    // It gets no commands: it ends by a signal.
     let (control, _handle) = control::pair()?;
     shard.run(&control, move || clock.now())
 }
@@ -199,7 +198,7 @@ fn call<P: Provider>(fabric: P, at: P::Address, config: Config, clock: Clock) ->
             line.split_once(' ').ok_or_else(|| other(format!("{line:?} is no command")))?;
         let number: f64 = number.parse().map_err(other)?;
         let said = match word {
-            // So many more connections, and a call over each.
+            // Makes this number of further connections, and a call over each.
             "connect" => {
                 calling.connect(&at, number as usize)?;
                 calling.peers.len().to_string()
@@ -315,7 +314,7 @@ pub fn arguments(way: Way, at: &str, connections: usize) -> Vec<String> {
     arguments
 }
 
-/// Starts a server for so many connections; and where it is.
+/// Starts a server for `connections` connections. Returns it, its address and its command line.
 ///
 /// # Errors
 /// When it does not start.
@@ -333,7 +332,7 @@ pub fn start_server(
 }
 
 impl Processes {
-    /// Starts both ends for so many connections, none of which is made.
+    /// Starts both ends for `connections` connections, none of which is made yet.
     ///
     /// # Errors
     /// When one does not start.
@@ -360,7 +359,7 @@ impl Processes {
         }
     }
 
-    /// Makes so many more connections, with one call over each.
+    /// Makes `more` connections in addition, with one call over each.
     ///
     /// # Errors
     /// When they cannot be made.

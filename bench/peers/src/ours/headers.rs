@@ -111,7 +111,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Of this subject of `stag-counts`, done so many times.
+    /// Counts this subject of `stag-counts`, done `times` times.
     pub fn new(subject: &'static str, times: u64) -> Self {
         Self::by("stag-counts", subject, times)
     }

@@ -1,4 +1,4 @@
-//! A server that nobody calls: what its core does (G13).
+//! A server that receives no calls: the time that its core is busy (G13).
 
 use crate::{
     contender::{Absence, Contender, Reading},

@@ -33,8 +33,8 @@ impl Until {
     }
 }
 
-/// Calls `to` for so many seconds behind a fifth of them that do not count, or so many times, of
-/// which all count.
+/// Calls `to` for a number of seconds, after a warm-up of a fifth of them that does not count, or
+/// for a number of calls, which all count.
 pub(super) fn run<P: Provider>(
     mut load: Load<P>,
     to: P::Address,

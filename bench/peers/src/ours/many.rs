@@ -19,7 +19,7 @@ pub struct Among {
 }
 
 impl Among {
-    /// Among so many.
+    /// Measures calls among `connections` connections.
     pub const fn new(way: Way, calls: Calls, connections: usize) -> Self {
         Self { way, calls, connections, processes: None }
     }
@@ -60,7 +60,7 @@ pub struct IdleMemory {
 }
 
 impl IdleMemory {
-    /// Of each of so many.
+    /// Measures the memory of each of `connections` connections.
     pub const fn new(way: Way, connections: usize) -> Self {
         Self { way, connections, commands: Vec::new() }
     }
@@ -108,7 +108,7 @@ pub struct Pushed {
 }
 
 impl Pushed {
-    /// So many calls at a time.
+    /// Makes `depth` calls at a time.
     pub const fn new(way: Way, depth: usize) -> Self {
         Self { way, depth, server: None, commands: Vec::new() }
     }

@@ -102,7 +102,7 @@ fn calls<P: Provider + 'static>(mut ends: Ends<P>) -> Box<dyn FnMut()> {
     Box::new(move || ends.calls(BATCH, None, DEPTH))
 }
 
-/// So many cores at the same work.
+/// A number of cores at the same work.
 #[derive(Debug)]
 pub struct Beside {
     work: CoreWork,
@@ -111,7 +111,7 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// So many.
+    /// Puts `cores` cores at `work`.
     pub const fn new(work: CoreWork, cores: usize) -> Self {
         Self { work, cores, commands: Vec::new() }
     }

@@ -17,7 +17,7 @@ use std::{
     process::Command,
 };
 
-/// A file's octets that the store in memory keeps, at most: what is behind them reads as something
+/// A file's octets that the store in memory keeps, at most: octets past them read as something
 /// else.
 pub const FILE_LEN_MAX: u32 = 0x20_0000;
 /// Line that the server logs when it can be called.

@@ -1,6 +1,6 @@
-//! A port mapper that believes everything (RFC 1833): for servers that do not start unless they can
-//! register. It listens at a socket of its own, where nobody else looks for one, so that the host's
-//! port mapper hears nothing of a measurement.
+//! A port mapper that accepts every registration (RFC 1833), for servers that do not start unless
+//! they can register. It listens at a socket of its own, which no other program uses, so that a
+//! measurement does not reach the host's port mapper.
 
 use stag_protocol::{
     rpc::{Accepted, CallHeader, portmap, record::Fragment},
@@ -47,7 +47,7 @@ impl Mapper {
                 if over.load(Ordering::Acquire) {
                     break;
                 }
-                // One who stays connected must not keep the next one waiting.
+                // A caller that stays connected must not keep the next one waiting.
                 let Ok(stream) = stream else { continue };
                 thread::spawn(move || while answer(&stream).is_ok() {});
             }
@@ -59,7 +59,7 @@ impl Mapper {
 impl Drop for Mapper {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // Whoever waits for the next one has to look.
+        // A connection wakes the listening thread, which then sees `is_over`.
         let woken = UnixStream::connect(&self.at).is_ok();
         let listening = self.listening.take().filter(|_| woken);
         listening.into_iter().for_each(|listening| drop(listening.join()));

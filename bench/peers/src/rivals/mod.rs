@@ -12,7 +12,7 @@ pub mod unpackaged;
 
 use std::{fs, io, net::TcpListener};
 
-/// A port of the loopback address that nobody uses at this moment. Fails as `bind(2)` does.
+/// A port of the loopback address that is free at this moment. Fails as `bind(2)` does.
 pub fn free_port() -> io::Result<u16> {
     TcpListener::bind("127.0.0.1:0")?.local_addr().map(|at| at.port())
 }

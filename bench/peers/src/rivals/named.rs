@@ -51,7 +51,7 @@ impl FromStr for NamedRival {
                 SCHEMES.join(", ")
             ));
         }
-        // A socket's export stands behind a colon.
+        // A socket's export comes after a colon.
         let export = match scheme {
             "shm" => rest.split_once(":/"),
             _ => rest.split_once('/'),
@@ -139,7 +139,7 @@ mod tests {
         let plain = rival("Chimera=tcp://127.0.0.1:2049/share");
         assert_eq!(plain.name, "Chimera");
         assert_eq!(plain.url, "tcp://127.0.0.1:2049/share");
-        // What stands behind the first '=' is the URL, with those of its own.
+        // The text after the first '=' is the URL, which may contain more of them.
         let mounted = rival("My server 2=tcp://[::1]:2049/a/b?mountport=635");
         assert_eq!(mounted.url, "tcp://[::1]:2049/a/b?mountport=635");
         for url in ["iwarp://10.0.0.1:20049/x", "rdma://10.0.0.1:20049/x", "shm:///run/s.sock:/x"] {

@@ -24,7 +24,7 @@ use crate::{
     way,
 };
 
-/// Calls under way at a time on CephFS.
+/// Calls in flight at a time on CephFS.
 const CEPH_DEPTH: usize = 16;
 
 /// G1: a NULL round trip on shared memory.
@@ -91,7 +91,7 @@ pub fn small_reads() -> Vec<GoalRow> {
     rows
 }
 
-/// READs by so many at a time over iWARP, which keep `bound`, and over TCP.
+/// READs, `depth` at a time, over iWARP, which keep `bound`, and over TCP.
 pub fn small_reads_at_a_time<C: Contender + 'static>(
     depth: usize,
     bound: GoalBound,
@@ -137,7 +137,7 @@ pub fn on_ceph() -> Vec<GoalRow> {
     let named = |name: &str| format!("server's time on a core, {name}");
     let ours = |calls: &str| StagOnCeph::new(&cluster, bench(calls).by_processor());
     let times = || calls.iter().skip(2).zip([CephWork::Read, CephWork::Write]);
-    // First, because a session that NFS-Ganesha leaves behind keeps its capabilities for minutes
+    // First, because the session of an NFS-Ganesha that ended keeps its capabilities for minutes
     // unless another NFS-Ganesha takes its place.
     let beside_floor = times().map(|((name, calls), work)| {
         let theirs = CephFloor::new(&cluster, work, CEPH_DEPTH);

@@ -14,7 +14,7 @@ use stag_shm::{Shm, ShmAddress, ShmConfig};
 use stag_verbs::{Limits, Provider};
 use std::io;
 
-/// Counts the generator's end over `load-iwarp` or `load-shm`, `depth` calls under way at a time.
+/// Counts the generator's end over `load-iwarp` or `load-shm`, `depth` calls in flight at a time.
 pub fn count(fabric: &str, depth: u64, calls: u64) -> io::Result<()> {
     let clock = Clock::start();
     let depth = usize::try_from(depth).map_err(io::Error::other)?;

@@ -32,13 +32,13 @@ use stag_shm::{Shm, ShmAddress, ShmConfig};
 use stag_verbs::{Limits, Provider};
 use std::{io, process::ExitCode};
 
-/// Calls under way at a time.
+/// Calls in flight at a time.
 const DEPTH: usize = 32;
-/// Calls that the server lets the client have under way.
+/// Calls that the server lets the client have in flight.
 const GRANT: u32 = 64;
 /// Octets of one READ.
 const LEN: usize = 4096;
-/// Blocks of so many octets that the file has.
+/// Blocks of [`LEN`] octets in the file.
 const BLOCKS: usize = 1024;
 /// Key from which both fabrics make theirs.
 const KEY: [u8; 32] = [7; 32];
