@@ -55,7 +55,7 @@ pub fn plan_changes(host: &HostFiles, changes: &[HostChange]) -> Vec<PlannedChan
 /// Makes a change: it is in the journal before it is made.
 ///
 /// # Errors
-/// Those of the journal. The change is not made then, unless only the line behind it is missing.
+/// Those of the journal. The change is not made then, unless only the line after it is missing.
 pub fn apply_change(
     host: &HostFiles,
     journal: &mut ChangeJournal,
@@ -78,8 +78,8 @@ pub fn apply_change(
     Ok(written.map_or_else(ChangeEnd::Failed, |()| ChangeEnd::Done))
 }
 
-/// Undoes all changes of the journal, the newest first, and tells each end to `tell`. A file that
-/// has neither the value of ours nor the earlier one was changed by somebody else, and is left. The
+/// Undoes all changes of the journal, the newest first, and reports each result to `tell`. A file
+/// with neither our value nor the earlier one was changed by another program, and is left. The
 /// journal is emptied, unless the host refused something.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ pub enum FixClass {
     Operator,
     /// The next boot, the firmware, or the start of the service.
     Boot,
-    /// Nobody: it is information, or other hardware.
+    /// No fix: it is information, or needs other hardware.
     Nobody,
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-/// Cores are numbered below this, so that a list has a limit whoever wrote it.
+/// Cores are numbered below this, so that a list from any source has a limit.
 const CORES_MAX: usize = 8192;
 
 /// A set of cores.

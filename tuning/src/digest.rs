@@ -1,5 +1,5 @@
-//! Digests of reports: short enough to stand in every result, so that figures from hosts in
-//! different states are told apart.
+//! Digests of reports: short enough to be part of every result, so that figures from hosts in
+//! different states are distinguished.
 
 use crate::{CheckState, HostFiles, HostPlan, HostReport, Scene, checks, report::is_quick};
 use serde::{Deserialize, Serialize};

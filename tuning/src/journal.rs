@@ -1,6 +1,6 @@
 //! The journal of changes: each is written down, and on the disk, before it is made.
 //!
-//! One JSON object on each line: `Set` before a file is written, and `Became` behind it. A `Set`
+//! One JSON object on each line: `Set` before a file is written, and `Became` after it. A `Set`
 //! without a `Became` is a change in which the process died. A line without an end was being
 //! written then: the change of a `Set` was never made.
 
@@ -42,7 +42,7 @@ pub enum JournalEntry {
     },
 }
 
-/// An open journal, which nobody else has.
+/// An open journal, locked by this process.
 #[derive(Debug)]
 pub struct ChangeJournal {
     file: File,
@@ -93,7 +93,7 @@ impl ChangeJournal {
         &self.entries
     }
 
-    /// Writes `entry` behind the others, and waits until it is on the disk.
+    /// Appends `entry`, and waits until it is on the disk.
     ///
     /// # Errors
     /// Those of the file system: the change must not be made then.

@@ -1,5 +1,5 @@
-//! Files that tuning may change: all can be restored while the host runs, and none gives anybody
-//! rights. A journal that somebody else wrote cannot name others.
+//! Files that tuning may change: all can be restored while the host runs, and none grants rights.
+//! A journal from another source cannot name other files.
 
 /// Patterns of paths: a `*` stands for a part of one name, or of all of it.
 const KEYS: [&str; 28] = [

@@ -17,9 +17,9 @@ use std::{
 const DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 /// Microseconds that leaving a sleep state may take.
 const AWAKE_US: i32 = 0;
-/// The same where nobody asks for anything: the kernel's PM_QOS_CPU_LATENCY_DEFAULT_VALUE.
+/// The same without any request: the kernel's PM_QOS_CPU_LATENCY_DEFAULT_VALUE.
 const ASLEEP_US: i32 = 2_000_000_000;
-/// Nanoseconds that the kernel may add to a sleep of a thread; 50,000 unless somebody asks.
+/// Nanoseconds that the kernel may add to a sleep of a thread; 50,000 by default.
 const SLACK_NS: u64 = 1;
 
 /// One setting, and what became of it.

@@ -106,7 +106,7 @@ impl HostReport {
         }
     }
 
-    /// Changes that `apply` would make, without those that are wanted twice.
+    /// Changes that `apply` would make, each once.
     #[must_use]
     pub fn changes(&self) -> Vec<HostChange> {
         let mut changes: Vec<HostChange> = Vec::new();

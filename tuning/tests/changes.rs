@@ -50,8 +50,8 @@ fn a_journal_that_ends_anywhere_is_understood() {
     for cut in cuts {
         let lines = whole[..cut].iter().filter(|octet| **octet == b'\n').count();
         let sets = lines.div_ceil(2);
-        // With a line of each kind for a change, the process died in front of the last change or
-        // behind it if an odd number is there.
+        // Each change has two lines. With an odd number of lines, the process died before or after
+        // it made the last change.
         for made in [sets, sets.saturating_sub(lines % 2)] {
             for change in &changes[..made] {
                 host.write(&change.key, &change.new).unwrap();

@@ -1,4 +1,4 @@
-//! Checks of memory: limits, huge pages, and what the kernel does behind a process.
+//! Checks of memory: limits, huge pages, and the kernel's background work on a process's memory.
 
 use crate::{
     Finding, HostCheck, Judged, Scene,

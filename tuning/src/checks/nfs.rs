@@ -105,7 +105,7 @@ fn descriptors(scene: &Scene) -> Judged {
         .fix("LimitNOFILE=1048576 in the unit, or '* hard nofile 1048576' in limits.d"))
 }
 
-/// The type of the file system that `directory` lies on, from /proc/self/mountinfo.
+/// The type of the file system that `directory` is on, from /proc/self/mountinfo.
 fn type_of(mounts: &str, directory: &str) -> Option<String> {
     let lies_below = |point: &str| {
         directory
@@ -179,7 +179,7 @@ fn mounts(scene: &Scene) -> Judged {
         .fix("sysctl -w sunrpc.rdma_slot_table_entries=128, before the mount"))
 }
 
-/// Counters of errors in a line of numbers behind `xprt: rdma`, by their places.
+/// Counters of errors among the numbers after `xprt: rdma`, by their places.
 const ERRORS: [(usize, &str); 3] = [(7, "bad_xids"), (18, "failed_marshal"), (19, "bad_reply")];
 
 fn mount_errors(scene: &Scene) -> Judged {

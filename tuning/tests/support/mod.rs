@@ -20,8 +20,8 @@ pub struct UnpackedHost {
 }
 
 impl UnpackedHost {
-    /// Unpacks `tests/hosts/NAME.host`: each file behind a line `== PATH`; one of octets, sparse
-    /// and in hexadecimal, behind `== PATH LENGTH`.
+    /// Unpacks `tests/hosts/NAME.host`: each file follows a line `== PATH`; one of octets, sparse
+    /// and in hexadecimal, follows `== PATH LENGTH`.
     pub fn named(name: &str) -> Self {
         let at = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/hosts/{name}.host"));
         let text = fs::read_to_string(at).unwrap();
