@@ -277,8 +277,8 @@ fn a_call_that_no_chunk_can_describe_is_refused() {
 
 // Pulling a call.
 
-/// An RPC message of words; items of these lengths, each behind its length word, are inserted
-/// behind word 4, 6, 8 …
+/// An RPC message: four words, then for each item its length word, the item with its padding and
+/// four more words.
 struct Call {
     whole: Vec<u8>,
     reduced: Vec<u8>,

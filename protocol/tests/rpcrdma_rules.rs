@@ -27,8 +27,8 @@ fn end(side: Side, versions: Versions) -> Connection {
     Connection::speaking(setup, versions)
 }
 
-/// A message of `from` with these lists; RDMA_MSG has the first words of an RPC message of that
-/// type behind it.
+/// A message of `from` with these lists; RDMA_MSG is followed by the first words of an RPC message
+/// of that type.
 fn message(from: &Connection, header: Header, lists: &ChunkLists, rpc_type: u32) -> Vec<u8> {
     let mut out = vec![0; 1024];
     let len = from.emit(&header, lists, &mut out).unwrap();
@@ -124,7 +124,7 @@ fn the_first_message_fits_1024_octets_and_the_threshold_changes_with_the_version
         assert_eq!(end.version(), Some(Version::One));
         assert_eq!((end.send_threshold().octets(), end.receive_threshold().octets()), (1024, 1024));
     }
-    // A peer whose private data says more is told no more at first.
+    // A peer whose private data offers more gets no larger messages at first.
     let setup = Setup {
         side: Side::Client,
         own: offer(8192, true),

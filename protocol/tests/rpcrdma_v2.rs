@@ -56,7 +56,7 @@ fn marked(
     lists
 }
 
-/// A message and, behind RDMA_MSG, the first words of an RPC message of the same XID and type.
+/// A message and, after RDMA_MSG, the first words of an RPC message of the same XID and type.
 fn message(
     dialect: Version2,
     body: Body,

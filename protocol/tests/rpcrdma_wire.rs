@@ -14,7 +14,7 @@ use stag_protocol::xdr::NoRoom;
 
 const XID: u32 = 0x2770_0cda;
 
-/// A header and, behind RDMA_MSG, the first words of an RPC message of the same XID.
+/// A header and, after RDMA_MSG, the first words of an RPC message of the same XID.
 fn message(body: Body, lists: &ChunkLists, rpc_type: u32) -> Vec<u8> {
     let mut out = vec![0xee; 2048];
     let header = Header { xid: Xid(XID), credits: Credits(128), body };

@@ -62,7 +62,7 @@ pub struct Capture {
     pub invalidations: usize,
 }
 
-/// A segment of a call that is outstanding, and the memory behind it.
+/// A segment of a call that is outstanding, and its memory.
 struct Region {
     segment: Segment,
     is_read: bool,
@@ -160,7 +160,7 @@ impl Visitor for Conductor {
 }
 
 impl Conductor {
-    /// The memory that an outstanding call offered: nobody touches anything else.
+    /// Finds the memory that an outstanding call offered. Access to any other memory panics.
     fn find(
         &mut self,
         is_read: bool,

@@ -198,7 +198,7 @@ fn corpora() -> Corpora {
                 corpora.add("nfs3_reply", &name(called), [&number, results].concat());
             }
             add_gateway_call(&mut corpora, &name(called), call, number, &arguments);
-            // The credential stands behind the six words of a call.
+            // The credential follows the six words of a call.
             corpora.add("rpc_auth", &name(called), call.call.inline()[24..].to_vec());
         }
     }

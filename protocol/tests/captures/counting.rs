@@ -10,7 +10,7 @@ thread_local! {
 }
 
 fn count() {
-    // The counter of a thread that ends is gone; nobody asks for it any more.
+    // The counter of a thread that ends is gone, and is no longer read.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 

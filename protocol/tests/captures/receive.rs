@@ -72,7 +72,7 @@ pub struct Scratch {
     len: usize,
     /// Octets of it that are the RPC header.
     header_len: usize,
-    /// True if names may contain zero octets: then a changed word is less easily told from padding.
+    /// True if names may contain zero octets: a changed word may then look like padding.
     pub zeros_in_names: bool,
 }
 
@@ -261,7 +261,7 @@ fn serve(end: &Connection, call: &Received<'_>, memory: &[u8], scratch: &mut Scr
     check_replies(end, lists, scratch);
     let called = (call.program, call.version, call.procedure);
     let outcome = serve_call(&call, called, reader, scratch);
-    // What stands in a credential of nobody is ignored.
+    // The body of an AUTH_NONE credential is ignored.
     if matches!(outcome, Outcome::Called(_)) && call.credential != Credential::None {
         check_same(scratch, pieces.as_slice(), called);
     }

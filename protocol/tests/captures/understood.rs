@@ -18,7 +18,7 @@ const NFSACL: u32 = 100_227;
 /// transient ones.
 const CALLBACK: u32 = 0x4000_0000;
 
-/// Returns the content of the first chunk of a message that holds any octets, with zeros behind.
+/// Returns the content of the first chunk of a message that holds any octets, followed by zeros.
 pub fn first_chunk(chunks: &[&[Vec<u8>]]) -> Vec<u8> {
     let mut octets = chunks
         .iter()

@@ -20,7 +20,7 @@ pub type Stream = stream::Stream<DEPTH, DEPTH>;
 /// Private data of two ends: client, server.
 pub type Offers = [PrivateData; 2];
 
-/// Is told of everything that a conversation holds, in order.
+/// Receives everything that a conversation holds, in order.
 pub trait Visitor {
     /// An FPDU comes to `receiver`, which has not judged it yet.
     fn visit_fpdu(&mut self, _from: Side, _receiver: &Stream, _fpdu: &[u8]) {}

@@ -331,7 +331,7 @@ fn markers_stand_at_every_512th_octet_wherever_fpdus_end() {
 }
 
 // Every distance between an FPDU and the next marker, for every pad: before the length, in header,
-// payload and pad's neighbourhood, between pad and CRC, behind the CRC.
+// payload and pad's neighbourhood, between pad and CRC, after the CRC.
 #[test]
 fn markers_fall_anywhere_in_an_fpdu() {
     let mut between_pad_and_crc = 0;

@@ -449,7 +449,7 @@ fn one_read_more_than_the_ird_is_refused() {
     for msn in 1..=4 {
         stream.handle_ulpdu(&read_request(msn, &READ)).unwrap();
     }
-    // A place is free when the last segment of an answer is on its way, not before.
+    // A place is free once the last segment of an answer has been polled, not before.
     let mut message = stream.begin_read_response().unwrap();
     assert!(!stream.poll_segment(&mut message, 4096).unwrap().last);
     assert_eq!(

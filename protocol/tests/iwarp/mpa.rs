@@ -16,7 +16,7 @@ fn frame(octets: &[u8], kind: Kind) -> Frame<'_> {
     }
 }
 
-/// A frame as a peer sends it: flags, revision, and everything behind PD_Length.
+/// A frame as a peer sends it: flags, revision, and everything after PD_Length.
 fn raw(kind: Kind, flags: u8, revision: u8, data: &[u8]) -> Vec<u8> {
     let key: &[u8] = if kind == Kind::Request { b"MPA ID Req Frame" } else { b"MPA ID Rep Frame" };
     let len = (data.len() as u16).to_be_bytes();

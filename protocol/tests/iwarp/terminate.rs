@@ -64,7 +64,7 @@ fn the_form_of_siw_is_understood() {
     assert_eq!((terminated.cause, terminated.form), (Terminate::DDP_INVALID_MSN, siw));
     assert_eq!(terminated.segment_len, Some(5));
     assert_eq!(terminated.header, Some(Header::parse(&hex(untagged)).unwrap().0));
-    // LLP, CRC: no header, no flag. Only the peer, or the sense of it, tells.
+    // LLP, CRC: no header, no flag. Only the peer, or the one valid reading, decides the encoding.
     assert_eq!(parsed("02020000", Peer::Siw).cause, Terminate::MPA_CRC);
     assert_eq!(parsed("02020000", Peer::Hardware).cause, Terminate::MPA_CRC);
     assert_eq!(parsed("20020000", Peer::Hardware).cause, Terminate::MPA_CRC);
@@ -84,7 +84,7 @@ fn the_form_of_siw_is_understood() {
     let terminated = Terminated::parse(&payload, Peer::Siw).unwrap();
     assert_eq!(terminated.cause, Terminate::RDMAP_INVALID_STAG);
     assert_eq!(terminated.read.unwrap().len, 7);
-    // The R flag of a Send with Invalidate, behind which nothing follows.
+    // The R flag of a Send with Invalidate, with nothing after it.
     let terminated = parsed("20090700 0005 4144 deadbe01 00000000 00000001 00000000", Peer::Siw);
     assert_eq!((terminated.cause, terminated.read), (Terminate::RDMAP_INVALIDATE_UNKNOWN, None));
     assert!(terminated.header.is_some());

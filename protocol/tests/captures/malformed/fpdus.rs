@@ -68,7 +68,7 @@ impl Sweep {
         let mut judge = |octets: &[u8], mutation: Mutation| {
             let outcome = self.court.hear(&name, mutation, || {
                 let outcome = judge_fpdu(receiver, octets, original);
-                // With CRC off nothing behind the headers is looked at, and no cut is taken for
+                // With CRC off nothing past the headers is looked at, and no cut is taken for
                 // whole.
                 match mutation.at() {
                     _ if mutation.is_cut() => assert!(outcome == Outcome::NeedMore),

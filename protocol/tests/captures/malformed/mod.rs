@@ -2,9 +2,9 @@
 //! 0, 1, the largest value and the one below. The outcome is an error or a valid message, never a
 //! panic, and nothing allocates.
 //!
-//! Exhaustive for the messages themselves and for every header; of the contents of chunks, and of
-//! Writes and Read Responses, that are longer than [`DENSE`] only every [`STRIDE`]th octet and word
-//! behind that is changed.
+//! Exhaustive for the messages themselves and for every header. The contents of chunks, Writes and
+//! Read Responses are changed only at every [`STRIDE`]th octet between their first [`DENSE`] octets
+//! and the last [`TRAILER`].
 
 mod fpdus;
 mod messages;
@@ -25,7 +25,7 @@ const TRAILER: usize = 8;
 /// Mutation of some octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutation {
-    /// Only so many are left.
+    /// Only this number of octets is left.
     Cut(usize),
     /// This bit of the octet is flipped.
     Bit(usize, u8),

@@ -96,7 +96,7 @@ impl Sample {
     }
 }
 
-/// Key that tells kinds of messages apart: program and procedure, direction and shape, and the
+/// Key that distinguishes kinds of messages: program and procedure, direction and shape, and the
 /// status of NFS 3 or the length of the rest.
 fn kind_of(call: &Call, called: Called, is_call: bool) -> (String, usize) {
     let message = if is_call { &call.call } else { &call.reply };
