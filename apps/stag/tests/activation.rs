@@ -27,7 +27,7 @@ use std::{
 fn passed(home: &Home, arguments: &[&str], sockets: &[&dyn AsFd]) -> Command {
     let mut script = String::from("exec");
     for (place, socket) in sockets.iter().enumerate() {
-        // The shell inherits a descriptor that is none of those that it makes.
+        // The shell inherits a descriptor above the ones that it makes itself.
         let socket = fcntl_dupfd_cloexec(socket.as_fd(), 100).unwrap();
         fcntl_setfd(&socket, FdFlags::empty()).unwrap();
         script += &format!(" {}<&{}", place + 3, socket.into_raw_fd());

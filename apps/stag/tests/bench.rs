@@ -561,7 +561,7 @@ fn the_second_signal_leaves_at_once() {
     let home = Home::new();
     let (server, [url, _]) = echo(&home);
     let mut child = endless(&home, &[&url]);
-    // Whoever waits for this server's replies waits for long.
+    // A stopped server sends no replies: calls to it wait for long.
     server.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(100));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

@@ -47,7 +47,7 @@ fn every_page_has_its_place_in_the_book() {
 #[test]
 fn every_message_of_the_log_leads_to_an_entry_of_the_guide() {
     let errors = page("errors.md");
-    // Behind the messages come reasons, and notices of a start that stand in nobody's way.
+    // After the messages come reasons, and notices of a start that need no action.
     let (errors, _) = errors.split_once("\n## Why there is no TLS session\n").unwrap();
     let lines = errors.lines().zip(errors.lines().skip(1));
     // Without the heads of tables, and without what is no trouble.
@@ -100,7 +100,7 @@ fn help_finds_a_symptom_by_its_words_and_a_command_by_its_name() {
     let found = text(&found.stdout);
     assert!(found.starts_with("mount says access denied by server\n"), "{found}");
     assert!(!found.contains("Huge pages"), "{found}");
-    // Without the name of the page, as somebody types who reads a message.
+    // Without the name of the page, as a reader of a message types it.
     for (words, heading) in [
         ("Connection refused", "mount says Connection refused\n"),
         ("stale file handle", "mount says Stale file handle\n"),

@@ -37,7 +37,7 @@ impl Load {
         Self::of(home, url, &["nfs3:read"])
     }
 
-    /// The same of another workload, with more arguments behind it.
+    /// The same with another workload, followed by more arguments.
     fn of(home: &Home, url: &str, workload: &[&str]) -> Self {
         let arguments = ["bench", url, "--size", "4K", "--duration", "60", "--workload"];
         let mut command = home.stag(&[&arguments, workload].concat());
@@ -64,7 +64,7 @@ fn a_server_under_load_is_watched_by_several_controllers_at_once() {
     let socket = server.line("CONTROL");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
     let _load = Load::start(&home, &format!("{}/data", server.line("LISTEN")));
-    // Controllers that say nothing, or half a request, or do not take replies, keep nobody waiting.
+    // Controllers that send nothing or half a request, or do not take replies, delay no other one.
     let silent = UnixStream::connect(&socket).unwrap();
     let mut half = UnixStream::connect(&socket).unwrap();
     half.write_all(b"{\"comm").unwrap();
@@ -127,7 +127,7 @@ fn sessions_are_shown_at_their_connections_on_whatever_core_these_are() {
     let home = Home::new();
     let server = home.serve(&["data", "--cores", "2", "--nfs", "4"]);
     let url = format!("{}/data", server.line("LISTEN"));
-    // The kernel chooses the core of a connection: with so many, each has some.
+    // The kernel chooses the core of a connection: with 16, each core has some.
     let load = Load::of(&home, &url, &["nfs4:read", "--connections", "16", "--depth", "4"]);
     // The client that makes the file is none of the load.
     let sessions = |client: &Value| {
@@ -257,7 +257,7 @@ fn no_write_is_lost_while_a_server_drains_under_64_calls() {
     let home = Home::new();
     let server = home.serve(&["data"]);
     let url = format!("{}/data", server.line("LISTEN"));
-    // Larger than what is under way at any moment, so that the server drains amid it.
+    // Larger than the data in flight at any moment, so that the server drains in the middle of it.
     let octets: Vec<u8> = (0..96 << 18_u32).flat_map(|word: u32| word.to_le_bytes()).collect();
     fs::write(home.path("file"), &octets).unwrap();
     let written = || {

@@ -1,4 +1,4 @@
-//! The demo: it shows every store and fabric, leaves nothing behind, and says which step failed.
+//! The demo: it shows every store and fabric, cleans up, and says which step failed.
 
 use crate::support::{Home, wait_for};
 use rustix::process::{Pid, Signal, kill_process};

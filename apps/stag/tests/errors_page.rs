@@ -133,7 +133,7 @@ fn rows(heading: &str) -> BTreeSet<String> {
     let part = page.split_once(&format!("\n## {heading}\n")).unwrap().1;
     let part = part.split("\n## ").next().unwrap();
     let cells = part.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    // Behind the head of the table.
+    // Without the head of the table.
     cells.skip(1).map(|(cell, _)| cell.to_owned()).collect()
 }
 

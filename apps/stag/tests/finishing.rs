@@ -41,7 +41,7 @@ fn all_are_answered(end: impl FnOnce(&Home, &Server)) -> Option<(Server, Fuse, H
     let mut answered = BTreeSet::new();
     for _ in 0..CALLS {
         let (xid, results) = caller.take();
-        // Whoever waited for long before a helper was free is asked to come again.
+        // The client of a call that waited long for a free helper is asked to retry.
         assert!(matches!(word(&results, 0), NFS3_OK | NFS3ERR_JUKEBOX), "{results:?}");
         answered.insert(xid);
     }
@@ -69,13 +69,13 @@ fn ended_by_itself(server: &Server) {
     println!("{}", drained[0]);
 }
 
-/// Has [`CALLS`] WRITEs under way all the time, over TCP, and does `end` to the server in the
-/// middle. What it took is answered, and what it did not take is not done, so that a client repeats
-/// it.
+/// Keeps [`CALLS`] WRITEs in flight over TCP, and does `end` to the server in the middle. Calls
+/// that it took are answered. Calls that it did not take are not executed, so that a client can
+/// repeat them.
 fn none_is_lost_amid(end: impl FnOnce(&Home, &Server)) -> (Server, Home) {
     let home = Home::new();
     fs::write(home.path("data/file"), "").unwrap();
-    // With the time that a drain has unless somebody says otherwise.
+    // With the default time for a drain.
     let server = home.serve(&["data"]);
     let mut caller = Caller::new(&server);
     let root = caller.handle(MOUNT, 1, &opaque(b"/data"));

@@ -1,5 +1,5 @@
-//! A client that names another user than its own, from a port that any user can take: nobody has to
-//! believe it, and nobody does who was not told to.
+//! Credentials of another user, sent from a port that any user can take: a server accepts them only
+//! if it is configured to.
 
 use crate::support::{Home, PATIENCE, Server};
 use std::{
@@ -53,7 +53,7 @@ fn word(octets: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
 }
 
-/// Reads `secret` of an export as [`VICTIM`]; the status, and none when nobody answers.
+/// Reads `secret` of an export as [`VICTIM`]. Returns the status, or none without a reply.
 fn read_secret(server: &Server, export: &str) -> Option<u32> {
     let mounted = call(server, MOUNT, 1, &opaque(format!("/{export}").as_bytes()))?;
     if word(&mounted, 0) != 0 {

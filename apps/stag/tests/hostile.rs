@@ -24,7 +24,7 @@ fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
         is_siw: false,
         patience: Duration::from_secs(10),
         pause: Duration::from_millis(30),
-        // A READ that waits for the disk is answered after the call behind it.
+        // A READ that waits for the disk is answered after the next call.
         grace: Duration::from_millis(50),
     })
     .unwrap();

@@ -51,7 +51,7 @@ fn a_server_ends_in_order_with_the_process_that_it_was_started_for() {
     job.wait().unwrap();
     assert_eq!(server.wait(), Some(0), "{}", server.err());
     assert!(home.path("stats.json").exists());
-    // Its number is free now, and nobody else's so soon: the kernel gives numbers out in order.
+    // Its pid is free now, and not reused so soon: the kernel assigns pids in order.
     let sentence = home.refused(&arguments);
     assert!(sentence.contains(&pid) && sentence.contains("no such process"), "{sentence}");
     for bad in ["0", "-1", "x"] {

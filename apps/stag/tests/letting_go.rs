@@ -1,4 +1,4 @@
-//! A gateway lets go of what it holds of its host: space, descriptors, programs, the core.
+//! A gateway releases resources of its host: space, descriptors, programs, the core.
 
 use crate::support::{Home, Server, wait_for};
 use rustix::process::Signal;
@@ -77,7 +77,7 @@ fn what_is_removed_is_closed_by_every_core_and_stale() {
     }
     let home = Home::new();
     let server = home.serve(&["data", "--cores", "2"]);
-    // One of so many connections is with each core.
+    // With eight connections, each core has some.
     let mut clients: Vec<_> = (0..8).map(|_| client(&server)).collect();
     let root = clients[0].1;
     let (first, _) = &mut clients[0];
@@ -141,9 +141,9 @@ fn a_gateway_that_nobody_calls_has_nothing_open_and_sleeps() {
         let file = create(&mut client, root, format!("file-{number}").as_bytes());
         client.write(file, 0, b"content", StableHow::FileSync).unwrap();
     }
-    // Those that were written long ago may be let go already, where this took its time.
+    // The files written first may be closed already if this took long.
     assert!(!open_files(&home, &server).is_empty());
-    // Somebody at the server makes room; nobody tells the gateway.
+    // A local process makes room; the gateway gets no notification.
     for number in 0..250 {
         fs::remove_file(home.path(&format!("data/file-{number}"))).unwrap();
     }

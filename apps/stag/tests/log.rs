@@ -1,4 +1,4 @@
-//! The log of a server: its forms, its levels, and why somebody was turned away.
+//! The log of a server: its forms, its levels, and the reason why a peer was turned away.
 
 use crate::support::{Home, Server, wait_for};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::{
     process::{Child, Stdio},
 };
 
-/// A call of a program that nobody has, over TCP: a record with its mark (RFC 5531 §11).
+/// A call of an unknown program over TCP: a record with its mark (RFC 5531 §11).
 fn call_nobody(server: &Server) -> TcpStream {
     let words: [u32; 11] = [0x8000_0028, 7, 0, 2, 400_000, 1, 0, 0, 0, 0, 0];
     let mut client = TcpStream::connect(server.line("TCP")).unwrap();

@@ -112,7 +112,7 @@ fn two_cores_share_the_memory_and_the_ports_by_every_version() {
         fs::write(home.path("file"), "octets of a file").unwrap();
         let put = home.run(&["call", &urls[0], "put", "file"]);
         assert_eq!(put.status.code(), Some(0), "{put:?}");
-        // The kernel chooses the core of a connection: with so many, each has some.
+        // The kernel chooses the core of a connection: with 40, each core has some.
         for url in urls.iter().cycle().take(40) {
             let output = home.run(&["call", &format!("{url}/file"), "cat"]);
             assert_eq!(output.stdout, b"octets of a file");

@@ -18,7 +18,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts `stag bench --agent=AT`, behind the words of `before`.
+    /// Starts `stag bench --agent=AT`, with the words of `before` in front.
     fn start(home: &Home, before: &[&str], at: &str) -> Self {
         let number = fs::read_dir(home.0.path()).unwrap().count();
         let out = home.path(&format!("agent-{number}"));
@@ -51,7 +51,7 @@ impl Drop for Agent {
     }
 }
 
-/// The command behind other words, which run it.
+/// A command of `stag`, run by the command `before` unless that is empty.
 fn behind(home: &Home, before: &[&str], arguments: &[&str]) -> Command {
     let stag = home.stag(arguments);
     let Some((program, words)) = before.split_first() else { return stag };
@@ -139,7 +139,7 @@ fn an_outage_that_all_nodes_met_is_one_gap_of_the_joined_result() {
     let home = Home::new();
     token(&home, "a token that both know");
     let listen = |at: &str| home.stag(&["echo", "--listen", at]);
-    // Nobody takes a port below those of connections while the server is away.
+    // No connection takes a port below the ephemeral ones while the server is away.
     let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let first = 10_000 + (std::process::id() % 10_000) as u16;
     let url = format!("iwarp://127.0.0.1:{}", (first..30_000).find(free).unwrap());
@@ -166,7 +166,7 @@ fn an_outage_that_all_nodes_met_is_one_gap_of_the_joined_result() {
     assert_eq!(outages.len(), 2, "each node has its outage: {outages:?}");
     let gaps = joined["gaps"].as_array().unwrap();
     let [gap] = &gaps[..] else { panic!("one gap, in which both are: {gaps:?}") };
-    // What was answered in it is what the nodes tell of the same time.
+    // Its replies are the sum of the nodes' replies over the same time.
     let (from, step, calls) = steps(gap);
     assert!(calls.contains(&0) && calls.iter().sum::<u64>() > 0, "{gap}");
     for outage in outages {
@@ -337,7 +337,7 @@ fn an_agent_that_is_killed_in_the_middle_is_named_and_what_it_told_counts() {
     let seconds = home.path("seconds");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&seconds).unwrap());
     let child = command.spawn().unwrap();
-    // Seconds scroll by, also where nobody watches.
+    // Seconds are printed even if standard error is a file.
     wait_for("two seconds", || fs::read_to_string(&seconds).unwrap().contains("   2 s "));
     agents[1].kill();
     let output = child.wait_with_output().unwrap();

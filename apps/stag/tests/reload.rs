@@ -1,4 +1,4 @@
-//! Settings that are read again while calls are under way.
+//! Settings that are read again while calls are in flight.
 
 use crate::caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
 use crate::support::{Home, PATIENCE, Server, wait_for};
@@ -17,9 +17,9 @@ use std::{
 
 /// Times that the settings are read again under load.
 const RELOADS: usize = 1_000;
-/// Memory is looked at after each span of so many.
+/// Reloads after which memory is measured again.
 const SPAN: usize = 125;
-/// Octets of memory that each of them may leave behind.
+/// Octets of memory that each reload may leak.
 const LEAK_MAX: usize = 512;
 /// Calls in flight.
 const CALLS: u32 = 64;
@@ -197,7 +197,7 @@ fn handle(caller: &mut Caller, export: &str, name: &str) -> Vec<u8> {
     caller.handle(NFS, 3, &[root, opaque(name.as_bytes())].concat())
 }
 
-/// WRITEs of a file, of which there are always so many in flight.
+/// WRITEs of a file, of which [`CALLS`] are always in flight.
 struct Writes {
     caller: Caller,
     file: Vec<u8>,
@@ -241,8 +241,8 @@ impl Writes {
         assert_eq!(word(&results, 0), NFS3_OK, "no call fails");
     }
 
-    /// Takes the replies to all calls, of which each block has had one at least, and has what was
-    /// written made durable: until then the server keeps the file open.
+    /// Takes the replies to all calls, at least one for each block, and commits the data: until
+    /// then the server keeps the file open.
     fn finish(mut self) {
         while self.sent < BLOCKS {
             self.turn();
@@ -307,7 +307,7 @@ impl Drop for EndAtDrop<'_> {
     }
 }
 
-/// Writes a file over iWARP, 64 calls at a time, until it is told to stop.
+/// Writes a file over iWARP, 64 calls at a time, until `is_over` is set.
 fn put_until(home: &Home, url: &str, is_over: &AtomicBool) {
     let octets = Writes::content().repeat(8);
     fs::write(home.path("file"), &octets).unwrap();

@@ -1,10 +1,10 @@
-//! Registration with a real rpcbind, in namespaces of its own: `showmount` and `rpcinfo` tell.
+//! Registration with a real rpcbind, in namespaces of its own, as `showmount` and `rpcinfo` see it.
 
 use crate::support::Home;
 use std::{fs, process::Command};
 
 /// Run in new namespaces of the network and of mounts: rpcbind with its sockets in an empty /run, a
-/// server, and whoever asks; then the server's end.
+/// server, and the tools that query it; then the server's end.
 const SCRIPT: &str = r#"
 set -eu
 ip link set lo up

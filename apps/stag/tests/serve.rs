@@ -1,4 +1,4 @@
-//! A server of its own for each test: what it prints, serves, counts and leaves behind.
+//! A server of its own for each test: its output, replies and counters, and the files that remain.
 
 use crate::support::{Home, PATIENCE, Server, json, wait_for};
 use rustix::process::Signal;
@@ -481,7 +481,7 @@ fn two_cores_serve_version_4_and_the_second_forwards_to_the_first() {
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{err}");
     }
-    // The kernel chooses the core of a connection: with so many, each has some.
+    // The kernel chooses the core of a connection: with 40, each core has some.
     fs::write(home.path("data/file"), "octets of a file").unwrap();
     for url in urls.iter().cycle().take(40) {
         let output = home.run(&["call", &format!("{url}/data/file"), "cat"]);

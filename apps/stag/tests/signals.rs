@@ -1,5 +1,5 @@
-//! Signals, descriptors and pipes that end: nobody dies of them without having finished what it was
-//! at.
+//! Signals, too few descriptors and broken pipes: no process dies of them before it has finished
+//! its work.
 
 use crate::support::{Home, PATIENCE, Server, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
@@ -73,8 +73,8 @@ fn a_server_outlives_whoever_read_what_it_says() {
     let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let mut lines = BufReader::new(err).lines();
     let _ = lines.next();
-    // From here on nobody reads its standard error: the rest of its introduction and every log line
-    // meet a broken pipe.
+    // From here on its standard error has no reader: the rest of its introduction and every log
+    // line meet a broken pipe.
     drop(lines);
     let mut url = String::new();
     for line in BufReader::new(out).lines().map_while(Result::ok) {

@@ -1,6 +1,6 @@
-//! A server that is told to stop while its helpers hang in a file system that does not answer: it
-//! does its part in bounded time, and what the kernel still holds of it is in nobody's way. Needs
-//! root and `/dev/fuse`; skipped, with a word, elsewhere.
+//! Stopping a server while its helpers hang in a file system that does not answer: it does its part
+//! in bounded time, and the remains that the kernel still holds block no other server. Needs root
+//! and `/dev/fuse`; skipped, with a message, elsewhere.
 
 use crate::fuse::{self, Fuse};
 use crate::support::{Home, PATIENCE, Server, json, wait_for};

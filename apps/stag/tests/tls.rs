@@ -277,7 +277,7 @@ fn certificates_are_read_again_and_a_bad_one_changes_nothing() {
         wait_for(expected, || server.err().matches(expected).count() > before);
     };
     assert!(read("host.test").0 && !read("new.test").0);
-    // The same files, which somebody else's certificate has come into.
+    // The same files, with another certificate in them.
     setup.authority.certify("server", &["new.test"]);
     reload("settings read again: certificates of TLS as they are now");
     assert!(read("new.test").0 && !read("host.test").0);

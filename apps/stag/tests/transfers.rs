@@ -13,7 +13,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Octets that tell where they belong.
+/// Octets that depend on their position, so that misplaced ones show.
 fn octets(len: usize) -> Vec<u8> {
     (0..len).map(|at| ((at as u32).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

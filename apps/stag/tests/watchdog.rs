@@ -1,4 +1,4 @@
-//! The watchdog of systemd is told that the server lives, in the interval that it asks for.
+//! Notifications to the watchdog of systemd that the server is alive, at the requested interval.
 
 use crate::support::{Home, PATIENCE, Server};
 use rustix::process::Signal;

@@ -207,7 +207,7 @@ fn loopback_is_no_exception_to_a_list_of_clients() {
 #[test]
 fn the_first_check_of_the_manual_passes_whoever_runs_it() {
     let home = Home::new();
-    // A server of root that is told nothing lets nobody write.
+    // A server that root starts without `--mode` lets no client write.
     let mode: &[&str] = if rustix::process::geteuid().is_root() {
         &["data", "--mode", "privileged"]
     } else {

@@ -23,8 +23,8 @@ pub fn is_long() -> bool {
 pub struct Cluster(tempfile::TempDir);
 
 impl Cluster {
-    /// Starts one with so many metadata and data daemons; none, and a line that says why, where
-    /// there can be none.
+    /// Starts one with these numbers of metadata and data daemons. Where that is impossible,
+    /// prints the reason and returns none.
     pub fn start(mdss: &str, osds: &str) -> Option<Self> {
         let able = Self::script().arg("able").output().unwrap();
         if !able.status.success() || stag_ceph::Library::installed().is_err() {
@@ -110,7 +110,7 @@ pub fn client(server: &Server) -> NfsClient<Iwarp> {
     client
 }
 
-/// Tries until it succeeds, as a client does that is told to ask again.
+/// Tries until it succeeds, as a client does that is asked to retry.
 pub fn until<T, E: std::fmt::Debug>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
     let end = Instant::now() + 2 * PATIENCE;
     loop {

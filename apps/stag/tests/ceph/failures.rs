@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time after which a metadata server gives up a client that is gone, in the tests' clusters:
-/// whoever waits for one waits as long.
+/// Time after which a metadata server drops a client that is gone, in the tests' clusters: other
+/// clients that wait for it wait as long.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
@@ -126,8 +126,8 @@ fn another_metadata_daemon_takes_over() {
     assert_eq!(until("the read", || content(&mut client, file)), b"octets");
 }
 
-/// Reads each file as the turn before left it, writes it, and reads it again. So many files lie on
-/// all data daemons.
+/// Reads each file as the turn before left it, writes it, and reads it again. There are enough
+/// files for all data daemons to have some.
 fn go_on(client: &mut NfsClient<Iwarp>, files: &[FileHandle], turn: u8) {
     for file in files {
         if turn > 0 {
@@ -152,12 +152,12 @@ fn one_data_daemon_of_three_may_die_or_stop() {
     let files: Vec<_> =
         (0..20).map(|number| create(&mut client, root, format!("{number}").as_bytes())).collect();
     go_on(&mut client, &files, 0);
-    // Whoever talks to one that is dead is refused at once.
+    // Connections to a dead daemon are refused at once.
     cluster.daemon("kill", "osd.1");
     go_on(&mut client, &files, 1);
     cluster.daemon("revive", "osd.1");
     thread::sleep(Duration::from_secs(3));
-    // One that is stopped is given up by the others after some seconds.
+    // A stopped daemon is declared down by the others after some seconds.
     cluster.daemon("pause", "osd.2");
     let began = Instant::now();
     go_on(&mut client, &files, 2);

@@ -78,7 +78,7 @@ impl Caller {
         opaque(&results[8..8 + len])
     }
 
-    /// True if the server ended the connection behind its last reply.
+    /// True if the server ended the connection after its last reply.
     pub fn is_over(&mut self) -> bool {
         matches!(self.0.read(&mut [0; 1]), Ok(0))
     }

@@ -45,9 +45,9 @@ impl Home {
         command
     }
 
-    /// `stag serve` on free ports. Standard output and error go to files. Callers act as whoever
-    /// runs the tests, also when that is root, whom a privileged server would squash, and come from
-    /// any port.
+    /// `stag serve` on free ports. Standard output and error go to files. Callers act as the user
+    /// who runs the tests, even if that is root, whom a privileged server would squash. They may
+    /// use any port.
     pub fn serve(&self, arguments: &[&str]) -> Server {
         if arguments.contains(&"--memory") {
             return self.serve_as_given(arguments);
@@ -148,7 +148,7 @@ impl Server {
         wait_for(text, || self.err().contains(text));
     }
 
-    /// Returns the text behind `word` in the line of the READY block that begins with it.
+    /// Returns the text after `word` in the line of the READY block that begins with it.
     pub fn line(&self, word: &str) -> String {
         let out = self.out();
         let line = out.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
