@@ -1,4 +1,4 @@
-//! Changes of the running kernel: planned, made with a journal, and undone.
+//! Changes of kernel settings at run time: planned, recorded in a journal, made and undone.
 
 use crate::{ChangeJournal, HostChange, HostFiles, JournalEntry, host::chosen, keys::is_tunable};
 use std::{
@@ -52,7 +52,7 @@ pub fn plan_changes(host: &HostFiles, changes: &[HostChange]) -> Vec<PlannedChan
         .collect()
 }
 
-/// Makes a change: it is in the journal before it is made.
+/// Makes a change after recording it in the journal.
 ///
 /// # Errors
 /// Those of the journal. The change is not made then, unless only the line after it is missing.
@@ -116,8 +116,8 @@ pub fn revert_changes(
     Ok(())
 }
 
-/// Returns true if all are numbers and `value` is on the way from `old` to `new`. The kernel
-/// reserves huge pages one by one, and stops when the process that asked is killed.
+/// Returns true if all are numbers and `value` is between `old` and `new`. The kernel reserves huge
+/// pages one by one, and stops when the process that requested them is killed.
 fn is_between(value: &str, old: &str, new: &str) -> bool {
     let (Ok(value), Ok(old), Ok(new)) =
         (value.parse::<i64>(), old.parse::<i64>(), new.parse::<i64>())

@@ -1,4 +1,4 @@
-//! Checks: an id, a reason, and a function that judges a scene.
+//! The type of a host check: an id, a reason, and a function that judges a scene.
 
 use crate::{Judged, Scene};
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub enum Severity {
     Fail,
 }
 
-/// The one who can fix it, and when it lasts.
+/// The party that can fix it, and the lifetime of the fix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FixClass {
@@ -72,7 +72,7 @@ impl FromStr for TuneProfile {
 
 /// Profiles that a check belongs to.
 pub(crate) type Profiles = &'static [TuneProfile];
-/// All profiles: without it something does not work, or results cannot be believed.
+/// All profiles: without it something does not work, or results are unreliable.
 pub(crate) const ALL: Profiles =
     &[TuneProfile::Latency, TuneProfile::Throughput, TuneProfile::Ci, TuneProfile::Container];
 /// Settings of a host that is to be fast.
@@ -92,13 +92,13 @@ pub struct HostCheck {
     pub name: &'static str,
     /// Weight when it is not met.
     pub severity: Severity,
-    /// The one who can fix it.
+    /// The party that can fix it.
     pub class: FixClass,
     /// Profiles that it belongs to.
     pub(crate) profiles: Profiles,
     /// Why it matters.
     pub why: &'static str,
-    /// The files that are read, and where the reason is known from.
+    /// The files that are read, and the source of the reason.
     pub source: &'static str,
     /// The question.
     pub(crate) judge: fn(&Scene) -> Judged,

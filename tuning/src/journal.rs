@@ -1,4 +1,4 @@
-//! The journal of changes: each is written down, and on the disk, before it is made.
+//! The journal of changes: each is recorded, and on the disk, before it is made.
 //!
 //! One JSON object on each line: `Set` before a file is written, and `Became` after it. A `Set`
 //! without a `Became` is a change in which the process died. A line without an end was being
@@ -55,7 +55,7 @@ impl ChangeJournal {
     ///
     /// # Errors
     /// Those of the file system; `InvalidData` if it is not a journal or belongs to another user,
-    /// who could have root write what he likes; `WouldBlock` if another process has it.
+    /// who could then choose what root writes; `WouldBlock` if another process has it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {

@@ -1,9 +1,9 @@
-//! Finds what on a host stands in the way of RDMA, says what to type, does it and undoes it.
+//! Checks of a host for RDMA, with the command that fixes each defect; applies and reverts fixes.
 //!
 //! A [`HostCheck`] asks one question about a [`Scene`]: a host, and what is to run on it.
 //! Everything is read through [`HostFiles`], so that each check is tested on recorded hosts. A
-//! [`HostReport`] is the answers. [`apply_change`] writes a value that they want and that can be
-//! undone at run time, after a [`ChangeJournal`] has the earlier one.
+//! [`HostReport`] is the results. [`apply_change`] writes a value that a check requires and that
+//! can be undone at run time, after a [`ChangeJournal`] has the earlier one.
 #![forbid(unsafe_code)]
 
 mod apply;

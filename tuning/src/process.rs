@@ -22,14 +22,14 @@ const ASLEEP_US: i32 = 2_000_000_000;
 /// Nanoseconds that the kernel may add to a sleep of a thread; 50,000 by default.
 const SLACK_NS: u64 = 1;
 
-/// One setting, and what became of it.
+/// One setting, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessSetting {
     /// Its subject.
     pub name: &'static str,
-    /// The value that it has, or the reason why it has not the wanted one.
+    /// Its value, or the reason why it does not have the wanted one.
     pub value: String,
-    /// The command that would lift what stands in the way; none if nothing does.
+    /// The command that would remove the obstacle; none if there is none.
     pub fix: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl ProcessSettings {
         }
     }
 
-    /// The settings, and what became of them.
+    /// The settings, and their outcomes.
     #[must_use]
     pub fn settings(&self) -> &[ProcessSetting] {
         &self.settings

@@ -1,4 +1,4 @@
-//! Reports: the answers of checks, as rows.
+//! Reports: the results of checks, one row each.
 
 use crate::{
     Answer, CoreList, Finding, FixClass, HostChange, HostCheck, HostPlan, Scene, Severity,
@@ -29,7 +29,7 @@ pub enum CheckState {
     /// It has not, and something will not work.
     #[serde(rename = "FAIL")]
     Fail,
-    /// The question makes no sense here.
+    /// The check does not apply here.
     #[serde(rename = "N-A")]
     NotApplicable,
     /// The answer needs root.
@@ -65,7 +65,7 @@ pub struct ReportRow {
     pub measured: String,
     /// The wanted value.
     pub wanted: String,
-    /// The one who can fix it.
+    /// The party that can fix it.
     pub class: FixClass,
     /// The exact command that fixes it.
     pub fix: Option<String>,
@@ -73,7 +73,7 @@ pub struct ReportRow {
     pub changes: Vec<HostChange>,
 }
 
-/// Answers of all checks that were asked.
+/// Results of all checks that were run.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostReport {
     /// Purpose of the host.
@@ -83,7 +83,7 @@ pub struct HostReport {
 }
 
 impl HostReport {
-    /// Asks `checks` about `scene`.
+    /// Runs `checks` on `scene`.
     #[must_use]
     pub fn of(scene: &Scene, checks: &[&'static HostCheck]) -> Self {
         let checks = checks.iter().map(|check| row(scene, check)).collect();

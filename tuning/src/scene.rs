@@ -1,4 +1,4 @@
-//! The scene that checks judge: a host, and what is to run on it.
+//! The scene that checks judge: a host, and the planned workload.
 
 use crate::{CoreGap, CoreList, Finding, HostFiles, TuneProfile};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ pub(crate) const IPC_LOCK: u32 = 14;
 /// Octets that a device's queues take for each connection, at most: send queue, completions.
 const QUEUES_PER_CONNECTION: u64 = 64 << 10;
 
-/// A plan for the host: what is to run on it, and where.
+/// The planned workload of a host, and its place.
 #[derive(Clone, Debug, Default)]
 pub struct HostPlan {
     /// Purpose of the host.

@@ -1,5 +1,5 @@
-//! A probe of stalls: a thread that is pinned to each core reads the clock for a second and counts
-//! the gaps in which it did not run.
+//! A probe of stalls: a thread pinned to each core reads the clock for a second and counts the gaps
+//! in which it did not run.
 
 use crate::CoreList;
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -1,4 +1,4 @@
-//! Changes are made with a journal, and undone: after a death at any line, and beside others who
+//! Changes are made with a journal, and undone: after a death at any line, and while other programs
 //! change the same files. All on recorded hosts.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

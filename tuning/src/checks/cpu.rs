@@ -1,4 +1,4 @@
-//! Checks of the processor: frequency, sleep states, clocks, and time that others take.
+//! Checks of the processor: frequency, sleep states, clocks, and time lost to other work.
 
 use crate::{
     Finding, HostCheck, Judged, Scene,
@@ -6,7 +6,7 @@ use crate::{
 };
 
 const CPU: &str = "/sys/devices/system/cpu";
-/// Longest way out of a sleep state that a loop can live with: that of C1, in microseconds.
+/// Longest exit latency of a sleep state that a poll loop tolerates: that of C1, in microseconds.
 const EXIT_US: i64 = 2;
 
 /// The checks of this family.

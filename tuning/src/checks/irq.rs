@@ -1,4 +1,4 @@
-//! Checks of interrupts: who moves them, and where they land.
+//! Checks of interrupts: the services that move them, and the cores that handle them.
 
 use crate::{
     CoreList, Finding, HostCheck, Judged, Scene,

@@ -1,4 +1,4 @@
-//! Checks of the way between the device and memory: PCI Express and the IOMMU.
+//! Checks of the path between the device and memory: PCI Express and the IOMMU.
 
 use crate::{
     Finding, HostCheck, Judged, Scene,

@@ -1,4 +1,4 @@
-//! Checks of places: cores of the poll loops, their neighbours, and the node of the device.
+//! Checks of placement: cores of the poll loops, their siblings, and the node of the device.
 
 use super::cgroups::quota;
 use crate::{

@@ -1,4 +1,4 @@
-//! Checks of RDMA devices: whether there are any, and if they can do enough.
+//! Checks of RDMA devices: their presence and their capabilities.
 
 use crate::{
     Finding, HostCheck, Judged, Scene,
@@ -161,7 +161,7 @@ fn windows(scene: &Scene) -> Judged {
     }))
 }
 
-/// Vendors whose drivers are known to say something else than they do.
+/// Vendors whose drivers are known to report capabilities wrongly.
 const BROADCOM: u32 = 0x14e4;
 const HISILICON: u32 = 0x19e5;
 const INTEL: u32 = 0x8086;

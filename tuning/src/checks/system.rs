@@ -1,4 +1,4 @@
-//! Checks of the system around: its clock, its namespaces, and other tuning in force.
+//! Checks of the rest of the system: its clock, its namespaces, and other tuning in force.
 
 use crate::{
     Finding, HostCheck, Judged, Scene,
