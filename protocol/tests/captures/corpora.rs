@@ -1,5 +1,5 @@
-//! The corpora of the fuzz targets (`tests/fuzz/corpus`) are cut from the captures: this says how,
-//! and that they are what it says.
+//! The corpora of the fuzz targets (`tests/fuzz/corpus`), cut from the captures: writes them, and
+//! checks the stored ones.
 //!
 //! `STAG_WRITE_CORPORA=1 cargo test -p stag-protocol --test captures corpora` writes them.
 

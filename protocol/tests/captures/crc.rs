@@ -1,4 +1,4 @@
-//! CRC32c by table, and what the FPDU codec wants of it.
+//! CRC32c by table, in the form that the FPDU codec requires.
 
 use stag_protocol::iwarp::fpdu::Crc32c;
 

@@ -1,5 +1,5 @@
 //! Conversations of a Linux client with Linux' server, run through every codec; see `README.md`
-//! beside this file.
+//! next to this file.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod calls;

@@ -1,6 +1,6 @@
-//! The whole way of one received message: transport header, chunks, RPC header, NFS arguments or
-//! results. Nothing on it allocates, and whatever the octets are, the outcome is one that the
-//! specifications allow; the assertions here say which.
+//! The whole path of one received message: transport header, chunks, RPC header, NFS arguments or
+//! results. Nothing on it allocates. For any octets, the outcome is one that the specifications
+//! allow; the assertions here say which.
 
 use stag_protocol::nfs::{binding, v3};
 use stag_protocol::rpc::{
@@ -402,7 +402,7 @@ fn complete(reply: &Received<'_>, context: &Context<'_>, scratch: &mut Scratch) 
     outcome
 }
 
-/// A reply that is believed returns what was offered, and no length grew (RFC 8166 §3.4.6, §4.3).
+/// An accepted reply returns the offered chunks, and no length grew (RFC 8166 §3.4.6, §4.3).
 fn check_returned(offered: &ChunkLists, returned: &ChunkLists) {
     let chunks = |lists: &ChunkLists| (lists.writes().count(), lists.reply().is_some());
     assert_eq!(chunks(offered), chunks(returned));

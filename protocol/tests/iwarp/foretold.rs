@@ -1,5 +1,5 @@
-//! Segments that are judged before they are there, by their header alone: each has the effect of
-//! one that is judged by its fields when all of it is there.
+//! Segments that are judged by their header alone, before they have arrived: each has the same
+//! effect as one that is judged after all of it arrived.
 
 use fastrand::Rng;
 use stag_protocol::iwarp::ddp::{self, Tagged, Untagged};

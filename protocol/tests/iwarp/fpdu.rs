@@ -198,7 +198,7 @@ fn one_flipped_bit_is_found_wherever_it_is() {
             octets[bit / 8] ^= 0x80 >> (bit % 8);
             match parse(&octets) {
                 Err(Terminate::MPA_CRC) => {}
-                // A length may become too small to believe, or ask for more than there is.
+                // A length may become too small to be valid, or exceed the octets there are.
                 Err(Terminate::MPA_LENGTH) => assert!(bit < 16 && octets[..2] < [0, 14][..]),
                 Ok(Parsed::NeedMore(len)) => assert!(bit < 16 && len > octets.len()),
                 other => panic!("{known} {bit}: {other:?}"),

@@ -534,7 +534,7 @@ fn the_peer_is_known_by_its_frames() {
     assert_eq!(answer(0x58).mulpdu(FpduSize::Segment, 1460), 1456 - 6);
 }
 
-// 1 to 8: whatever two of us want, they end up agreeing.
+// 1 to 8: two ends of ours agree for all their settings.
 #[test]
 fn two_ends_of_ours_always_agree() {
     let depths = [0, 1, 3, 16, 100, 0x3FFF];

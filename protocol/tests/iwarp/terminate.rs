@@ -1,4 +1,4 @@
-//! The Terminate in both encodings, and that it is the last (checklist 72, 74).
+//! The Terminate in both encodings, after which nothing is sent (checklist 72, 74).
 
 use stag_protocol::iwarp::ddp::{self, Header};
 use stag_protocol::iwarp::fpdu::Framer;
