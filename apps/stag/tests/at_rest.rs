@@ -1,4 +1,4 @@
-//! The time of a core that a server takes for a thousand connections over which nothing comes.
+//! CPU time that a server uses for a thousand idle connections.
 
 use crate::caller::{Caller, NFS};
 use crate::support::{Home, Server};
@@ -9,7 +9,7 @@ use rustix::{
 use std::{fs, thread, time::Duration};
 
 const CONNECTIONS: usize = 1_000;
-/// Descriptors of this process beside them.
+/// Other descriptors of this process.
 const OTHERS: u64 = 100;
 /// Time during which nothing comes.
 const SILENCE: Duration = Duration::from_secs(10);

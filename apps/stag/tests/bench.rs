@@ -1,5 +1,5 @@
-//! `stag bench` against `stag echo` and `stag serve`. What is looked at is that every call is
-//! counted, not how long it took.
+//! `stag bench` against `stag echo` and `stag serve`. The tests check that every call is counted,
+//! not the time that it took.
 
 use crate::support::{self, Home, Server, json};
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,5 +1,5 @@
-//! The book under `docs/` is whole: each page has its place, each message of the log leads to an
-//! entry of the guide, and `stag help` shows the pages.
+//! Completeness of the book under `docs/`: each page has its place, each message of the log leads
+//! to an entry of the guide, and `stag help` shows the pages.
 
 use std::{
     collections::BTreeSet,
@@ -50,7 +50,7 @@ fn every_message_of_the_log_leads_to_an_entry_of_the_guide() {
     // After the messages come reasons, and notices of a start that need no action.
     let (errors, _) = errors.split_once("\n## Why there is no TLS session\n").unwrap();
     let lines = errors.lines().zip(errors.lines().skip(1));
-    // Without the heads of tables, and without what is no trouble.
+    // Without the heads of tables, and without levels below a warning.
     let rows = lines.filter(|(line, next)| line.starts_with("| `") && !next.starts_with("|---"));
     let is_quiet = |row: &&str| {
         ["info", "debug", "trace"].iter().any(|level| row.contains(&format!("` | {level} |")))

@@ -1,5 +1,5 @@
-//! Settings in a file: what it says is served, flags override it, and what is wrong is said with
-//! file and line before anything starts.
+//! Settings in a file: they take effect, flags override them, and errors are reported with file
+//! and line before anything starts.
 
 use crate::support::{Home, Server};
 use std::{fs, os::unix::fs::symlink, process::Output};

@@ -1,4 +1,4 @@
-//! `stag serve --confine`: what is served works, and the rest of the machine is out of reach.
+//! `stag serve --confine`: exports work, and the rest of the machine is out of reach.
 
 use crate::support::{Home, wait_for};
 use rustix::process::Signal;

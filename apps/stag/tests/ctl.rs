@@ -1,4 +1,4 @@
-//! `stag ctl` and the control socket of a server that serves.
+//! `stag ctl` and the control socket of a running server.
 
 use crate::support::{self, Home, Server, wait_for};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
-//! A server that drains or stops with 64 calls in flight: every one of them gets its reply. Where
-//! they wait for a file system that does not answer yet, it needs root and `/dev/fuse`, and is
-//! skipped, with a word, elsewhere.
+//! A server that drains or stops with 64 calls in flight: every one of them gets its reply. Tests
+//! in which they wait for a file system that does not answer yet need root and `/dev/fuse`; they
+//! are skipped, with a message, elsewhere.
 
 use crate::caller::{Caller, MOUNT, NFS, NFS3_OK, opaque, word, words};
 use crate::fuse::{self, Fuse};
@@ -58,8 +58,8 @@ fn a_server_that_is_told_to_stop_answers_64_calls_in_flight() {
     ended_by_itself(&server);
 }
 
-/// Wants the server to say that a drain of its ended with all calls answered, and not because its
-/// time was over; prints the time.
+/// Requires the server to log that its drain ended with all calls answered, and not by its
+/// deadline; prints the time.
 fn ended_by_itself(server: &Server) {
     server.wait_for_err(" drained ");
     let err = server.err();

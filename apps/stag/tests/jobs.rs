@@ -1,4 +1,4 @@
-//! A server inside a job: it takes free ports, says in a file where it listens, and ends with the
+//! A server inside a job: it takes free ports, writes its addresses to a file, and ends with the
 //! job.
 
 use crate::support::{Home, Server, wait_for};

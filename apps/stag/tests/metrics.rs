@@ -1,4 +1,4 @@
-//! `GET /metrics` of a server that serves: what Prometheus reads is what was done.
+//! `GET /metrics` of a running server: Prometheus reads figures of the work that was done.
 
 use crate::support::{Home, Server};
 use std::{

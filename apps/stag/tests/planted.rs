@@ -25,7 +25,7 @@ const PLANTS: [(&str, Plant); 3] = [
     }),
 ];
 
-/// A home with a file to protect, and with the directory `shared` that everybody can write to.
+/// A home with a file to protect, and with the directory `shared` that all users can write to.
 fn home() -> Home {
     let home = Home::new();
     fs::write(home.path("victim"), KEPT).unwrap();

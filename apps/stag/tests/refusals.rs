@@ -1,4 +1,4 @@
-//! Whatever cannot be carried out as given is refused with one sentence and exit code 2, before
+//! Arguments that cannot be carried out are refused with one sentence and exit code 2, before
 //! anything is served.
 
 use crate::support::Home;

@@ -1,5 +1,5 @@
-//! `stag call get` and `put` as tools that people trust: what fails, what is cut off, and what a
-//! server that starts again does to them.
+//! `stag call get` and `put` as tools that people trust: failures, transfers that are cut off, and
+//! the effects of a server's restart.
 
 use crate::support::{Home, Server, wait_for};
 use rustix::process::{Pid, Signal, kill_process};

@@ -1,5 +1,5 @@
-//! Versions of RPC-over-RDMA between the commands: what each combination speaks, and what the
-//! statistics say.
+//! Versions of RPC-over-RDMA between the commands: the version that each combination settles on,
+//! and the statistics.
 
 use crate::support::{Home, json};
 use rustix::process::Signal;

@@ -10,7 +10,7 @@ mod support;
 
 use cluster::fake_gateway;
 use rustix::process::{Signal, geteuid};
-// Only so that Cargo builds it beside this program.
+// Only so that Cargo builds it along with this program.
 use stag_ceph_fake as _;
 use support::Home;
 

@@ -1,5 +1,5 @@
 //! Random operations against a model in memory that is too simple to be wrong, as fsx does it, with
-//! names beside content: READ, WRITE, COMMIT, SETATTR of the size, CREATE, REMOVE, RENAME, MKDIR,
+//! names and content: READ, WRITE, COMMIT, SETATTR of the size, CREATE, REMOVE, RENAME, MKDIR,
 //! RMDIR, LOOKUP and READDIRPLUS. On a cluster the calls go to two gateways in turns, so that each
 //! sees at once what the other did.
 
