@@ -1,5 +1,5 @@
-//! Transport headers of every form, written and read, beside a copy of the same octets; XDR and RPC
-//! headers.
+//! Transport headers of every form, written and read, next to a copy of the same octets; XDR and
+//! RPC headers.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};

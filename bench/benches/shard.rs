@@ -1,5 +1,5 @@
-//! Operations that a shard does all the time: a buffer is taken and given back, a window is bound
-//! and fenced, a pass finds nothing, a call goes there and back in one thread.
+//! Frequent operations of a shard: a buffer is taken and given back, a window is bound and fenced,
+//! a pass finds nothing, a call makes its round trip in one thread.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};

@@ -1,4 +1,4 @@
-//! Instructions under callgrind: exact, whatever else the host does.
+//! Instruction counts under callgrind, which other load on the host does not change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,8 +24,8 @@ pub fn count(program: &Path, subject: &str, times: u64) -> Result<f64, String> {
     if all > times as f64 { Ok(all / times as f64) } else { Err(format!("{subject}: {NOTHING}")) }
 }
 
-/// Instructions of the counted part of a program that is started with these arguments and, beside
-/// its own, this environment.
+/// Instructions of the counted part of a program that is started with these arguments, and with
+/// this environment in addition to its own.
 ///
 /// # Errors
 /// When valgrind or the program fails, with its words.

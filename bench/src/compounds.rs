@@ -1,5 +1,5 @@
-//! A gateway to a store in memory and a client of it in one thread, which ask the same by version 4
-//! and by version 3: SEQUENCE, PUTFH and GETATTR or READ beside GETATTR or READ.
+//! A gateway to a store in memory and a client of it in one thread, for the same request by version
+//! 4 and by version 3: SEQUENCE, PUTFH and GETATTR or READ, against GETATTR or READ.
 
 use crate::counted::measured;
 use stag_engine::{
@@ -303,14 +303,14 @@ impl<P: Provider> CompoundEnds<P> {
         self.client.with_app(|app, _| app.session = made.session);
     }
 
-    /// Asks so often, of which callgrind counts what the server's loop does: passes that find
-    /// nothing are among it.
+    /// Makes `calls` calls, of which callgrind counts the work of the server's loop, including
+    /// passes that find nothing.
     pub fn run(&mut self, question: Question, calls: u64) {
         self.ask(question, 4 * DEPTH as u64, &mut |serve| serve());
         self.ask(question, calls, &mut measured);
     }
 
-    /// Asks so often; every pass of the server goes through `watch`.
+    /// Makes `calls` calls; every pass of the server goes through `watch`.
     pub fn ask(&mut self, question: Question, calls: u64, watch: &mut dyn FnMut(&mut dyn FnMut())) {
         let until = self.client.app().done + calls;
         while self.client.app().done < until {

@@ -1,4 +1,4 @@
-//! The part of a counted program that is counted.
+//! The part of a counting program that is measured.
 
 use crate::ends::Ends;
 use stag_engine::App;
@@ -13,7 +13,7 @@ pub fn run<P: Provider, S: App>(
     octets: Option<usize>,
     depth: u64,
 ) {
-    // Everything a call touches has been touched before.
+    // Warms up all memory that a call touches.
     ends.calls(depth * 4, octets, depth);
     let began = Instant::now();
     measured(&mut || ends.calls(calls, octets, depth));

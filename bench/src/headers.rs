@@ -1,4 +1,4 @@
-//! One transport header of every form, as meaning and as octets: what is counted and timed.
+//! One transport header of every form, as meaning and as octets, for counts and timings.
 
 use stag_protocol::{
     rpcrdma::{

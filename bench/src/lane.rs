@@ -1,5 +1,6 @@
-//! The least that a NULL call over shared memory needs: a lane for short calls of RPC-over-RDMA
-//! version 1 and nothing else, beside which the engine's own count is read (docs/PERFORMANCE.md).
+//! The least work that a NULL call over shared memory needs: a lane for short calls of
+//! RPC-over-RDMA version 1 and nothing else, to compare the engine's count with
+//! (docs/PERFORMANCE.md).
 //!
 //! Its octets, checks, credits and counters are those of the engine's short way, and each call is
 //! kept until its reply. It has one kind of message, one peer for each number, one fabric, apps
@@ -84,7 +85,7 @@ struct Lane {
     called_at: u64,
 }
 
-/// A call that was sent, with its octets: it may have to go again.
+/// A call that was sent, with its octets for a retransmission.
 #[derive(Clone)]
 struct Slot {
     xid: u32,

@@ -1,4 +1,4 @@
-//! Measurements of what Stag costs. The counts per call stand in `tests/`; `tests/guest/` of the
+//! Measurements of Stag's costs. The counts per call are in `tests/`; `tests/guest/` of the
 //! workspace boots real kernels as peers.
 #![forbid(unsafe_code)]
 

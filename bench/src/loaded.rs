@@ -65,13 +65,13 @@ impl<P: Provider, S: App> LoadEnds<P, S> {
         Ok(Self { server, load, clock })
     }
 
-    /// Makes `calls`, of which callgrind counts what `side` does: passes that find nothing are
-    /// among it.
+    /// Makes `calls`, of which callgrind counts the work of `side`, including passes that find
+    /// nothing.
     ///
     /// # Errors
     /// A call failed.
     pub fn run(mut self, side: CountedSide, calls: u64) -> io::Result<()> {
-        // Everything a call touches has been touched before.
+        // Warms up all memory that a call touches.
         self.make(None, WARM_UP);
         self.make(Some(side), WARM_UP + calls);
         match self.load.generator().failure() {

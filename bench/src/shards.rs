@@ -1,5 +1,5 @@
-//! Several shards in one thread and in virtual time, each with a caller of its own: what a shard
-//! costs others shows as instructions, and what it makes them wait as time.
+//! Several shards in one thread and in virtual time, each with a caller of its own. A shard's cost
+//! to the others shows as instructions, and the delay that it causes as time.
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, PeerId, Shard, Token};

@@ -1,5 +1,5 @@
-//! Fifteen clients that keep a server busy over iWARP, and one attacker beside them: instructions
-//! of the server for each call of a client, counted under callgrind, with the attacker and without.
+//! Fifteen clients that keep a server busy over iWARP, next to one attacker: instructions of the
+//! server for each call of a client, counted under callgrind, with the attacker and without.
 //! `engine/tests/attackers.rs` has the same attackers in virtual time.
 //!
 //! All take turns in one thread: the server makes a pass, then each of the others does all it can.
@@ -124,7 +124,7 @@ fn an_attacker_over_iwarp_costs_fifteen_busy_clients_at_most_a_tenth_of_their_ca
         let beside = count(name);
         let share = alone / beside;
         println!("{name}: {beside:.0}, clients keep {share:.3} of their calls");
-        // Beside other load octets come late, and passes find less: such a pair is counted again.
+        // Under other load octets come late, and passes find less: such a pair is counted again.
         if share < 0.9 && count("nobody") / count(name) < 0.9 {
             costly.push(name);
         }

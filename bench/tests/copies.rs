@@ -10,7 +10,7 @@ const OCTETS: usize = 256 << 10;
 const CALLS: u64 = 64;
 /// Octets of payload, both ways.
 const MOVED: u64 = 2 * CALLS * OCTETS as u64;
-/// Octets that go inline beside the payload: copied twice in every kind of shared memory, and much
+/// Octets that go inline next to the payload: copied twice in every kind of shared memory, and much
 /// fewer than the payload.
 const MESSAGES: u64 = CALLS * 2 * 512;
 

@@ -1,4 +1,4 @@
-//! Costs of a call on shared memory beside time: system calls, and instructions that lock the bus.
+//! Counts of a call on shared memory: system calls, and instructions that lock the bus.
 //! Counted on the program `stag-counts`, both ends in one thread, by strace and objdump; without
 //! those tools the tests say so and pass.
 

@@ -1,5 +1,4 @@
-//! Ten thousand silent connections: those that were there before keep their service, and newcomers
-//! get in.
+//! Ten thousand silent connections: earlier connections keep their service, and new ones get in.
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{

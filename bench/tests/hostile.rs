@@ -110,7 +110,7 @@ fn one_run_as_it_is_counted() {
     }
 }
 
-/// Instructions of the server for one call of a client, those calls, and the defects beside them.
+/// Instructions of the server per client call, the number of calls, and that of defects played.
 fn count(attacked: &str) -> (f64, f64, usize) {
     let (own, told) = (std::env::current_exe().unwrap(), tempfile::NamedTempFile::new().unwrap());
     let options = ["--exact", "hostile::one_run_as_it_is_counted"];

@@ -23,7 +23,7 @@ const FIRST: usize = 64;
 const COUNTED: usize = 4_000;
 /// Connections that are set up at a time.
 const WAVE: usize = 16;
-/// Descriptors that a process has beside its connections.
+/// Descriptors that a process has in addition to its connections.
 const OTHERS: u64 = 200;
 /// Only a hang takes that long, and ends by it.
 const PATIENCE: Duration = Duration::from_secs(100);

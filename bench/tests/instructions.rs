@@ -66,7 +66,7 @@ const SUBJECTS: [(&str, u64); 45] = [
     ("parse/v2-read", 1_000),
 ];
 
-/// Goals for the counts (goals G8 and G9): printed beside the counts, not asserted.
+/// Goals for the counts (goals G8 and G9): printed next to the counts, not asserted.
 const GOALS: [(&str, f64); 9] = [
     ("emit/short", 25.0),
     ("emit/read", 48.0),

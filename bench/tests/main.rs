@@ -1,4 +1,4 @@
-//! Costs of calls, in one program, because each program is linked with everything it tests. Those
+//! Costs of calls, in one program, because each program is linked with everything it tests. Tests
 //! that measure all memory of a process are programs of their own: `idle`, `idle_connections`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 

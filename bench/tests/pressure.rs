@@ -1,5 +1,5 @@
-//! A server on the software RNIC under pressure: dead connections, commands amid sleep, and a peer
-//! that allows no Reads.
+//! A server on the software RNIC under pressure: dead connections, commands during sleep, and a
+//! peer that allows no Reads.
 
 use stag_echo::{Caller, Done, Echo};
 use stag_engine::{CallFault, Command, Config, Shard, Token, clock::Clock};

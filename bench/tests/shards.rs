@@ -1,6 +1,6 @@
-//! Several shards share nothing: a call costs as many instructions beside three others as alone,
-//! and four shards answer four times as many calls in the same virtual time. All figures are
-//! counts.
+//! Several shards share nothing: a call costs as many instructions with three other shards as
+//! alone, and four shards answer four times as many calls in the same virtual time. All figures
+//! are counts.
 
 use stag_bench::{
     callgrind,

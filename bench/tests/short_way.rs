@@ -1,6 +1,6 @@
-//! The short way beside the long one, against the gateway: the same octets of a call and of its
-//! reply, by a short call and by one in a buffer, over shared memory and over TCP, where a reply is
-//! a message of its own.
+//! The short path compared with the long one, against the gateway: the same octets of a call and of
+//! its reply, by a short call and by one in a buffer, over shared memory and over TCP, where a
+//! reply is a message of its own.
 
 use stag_engine::{
     App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Shard, Token, clock::Clock,

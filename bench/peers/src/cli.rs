@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `stag-peers`.
 
 use crate::{
     cores::Cores,
@@ -236,7 +236,7 @@ pub fn run(cli: PeersCli) -> Result<(), PeersError> {
     done.map_err(|error| PeersError::Failure(error.to_string()))
 }
 
-/// For those who want to know how this host is.
+/// Prints the ring's round trips on this host.
 fn print_ring() -> Result<(), PeersError> {
     let site = MeasuringSite::new(Duration::from_secs(1)).map_err(PeersError::Usage)?;
     for sample in [ring::Sample::Batches, ring::Sample::Each] {

@@ -1,4 +1,4 @@
-//! Contenders, measured beside one another: ours, a rival's, or a floor that nothing can go below.
+//! Contenders, measured side by side: ours, a rival's, or a floor that nothing can go below.
 
 use crate::site::MeasuringSite;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Distance between the two cores at the moment, judged by the ring's round trip. A hypervisor
+//! Current distance between the two cores, judged by the ring's round trip. A hypervisor
 //! moves its guests' cores between threads of one core, cores that share a cache, and others. The
 //! results of a goal differ between them, so each has a line of its own.
 

@@ -1,4 +1,4 @@
-//! A goal, what it is measured by, and rounds of it.
+//! A performance goal, its quantity and bound, and rounds of its measurement.
 
 use crate::{
     contender::{Absence, Contender, Reading, ReadingQuantity},
@@ -30,7 +30,7 @@ pub enum GoalBound {
         /// On far ones.
         far: f64,
     },
-    /// Nothing: it stands beside a goal.
+    /// None: it is shown next to a goal.
     None,
 }
 

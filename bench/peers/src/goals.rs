@@ -1,4 +1,4 @@
-//! The table of goals: what is compared with what. A contender from elsewhere gets its row here.
+//! The table of goals, with the contenders that each compares. A new rival gets its row here.
 
 use crate::{
     contender::{

@@ -1,4 +1,4 @@
-//! Stag and what others would use instead, side by side.
+//! Comparisons of Stag with its alternatives, side by side.
 //!
 //! | module | what it does |
 //! |---|---|

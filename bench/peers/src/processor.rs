@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn this_process_uses_time_and_no_process_uses_none() {
         let before = used(std::process::id()).unwrap();
-        // Beside other load this thread may have a processor for a small part of the time only.
+        // Under other load this thread may have a processor for a small part of the time only.
         let begin = std::time::Instant::now();
         while used(std::process::id()).unwrap() == before {
             assert!(begin.elapsed() < Duration::from_secs(60), "a minute is not seen");

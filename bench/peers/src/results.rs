@@ -1,4 +1,4 @@
-//! Results: as a file that runs add to, and as a table.
+//! Results of comparisons: a file that runs add to, and a table.
 
 use crate::{
     contender::ReadingQuantity,
@@ -241,7 +241,7 @@ impl Results {
         self.lines = others;
     }
 
-    /// Writes the file, and the table beside it.
+    /// Writes the file, and the table next to it.
     ///
     /// # Errors
     /// As files fail.

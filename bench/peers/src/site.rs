@@ -1,5 +1,5 @@
-//! Site of measurements: a core for each side, a directory for sockets, programs started there and
-//! ended again.
+//! Site of measurements: a core for each side, a directory for sockets, and the programs that it
+//! starts and ends.
 
 use crate::contender::Absence;
 use rustix::{

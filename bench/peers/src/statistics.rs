@@ -1,4 +1,4 @@
-//! Ratios per round, and what may be said of all of them.
+//! Statistics of rounds: quartiles of their ratios, and the steadiness of the floor.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Work that others do on the host while it is measured (`proc_stat(5)`, `proc_pid_stat(5)`).
+//! CPU time that other processes use during a measurement (`proc_stat(5)`, `proc_pid_stat(5)`).
 
 use std::{
     collections::BTreeMap,
@@ -100,7 +100,7 @@ mod tests {
     fn what_this_process_does_is_not_a_strangers() {
         let before = ours().unwrap();
         let began = Instant::now();
-        // Beside other load this thread may have a processor for a small part of the time only.
+        // Under other load this thread may have a processor for a small part of the time only.
         while ours().unwrap() == before {
             assert!(began.elapsed() < Duration::from_secs(60), "spinning takes ticks");
             (0..1000).for_each(|_| std::hint::spin_loop());

@@ -1,4 +1,4 @@
-//! The ways between two ends of ours, as URLs.
+//! The fabrics between two ends of ours, as URLs.
 
 use crate::site::{MeasuringSite, unique};
 

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 
 fn run(shards: u64, calls: u64) -> io::Result<()> {
     let mut all = SimShards::apart(usize::try_from(shards).map_err(io::Error::other)?)?;
-    // Everything a call touches has been touched before.
+    // Warms up all memory that a call touches.
     all.calls(64)?;
     let mut done = Ok(());
     measured(&mut || done = all.calls(calls / shards));

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         ("shm-trusted", _) => ends::shm(true).map(|ends| run(ends, times, octets, depth)),
         ("lane", _) => {
             let mut lanes = Lanes::new();
-            // Everything a call touches has been touched before.
+            // Warms up all memory that a call touches.
             lanes.calls(depth * 4, depth);
             measured(&mut || lanes.calls(times, depth));
             Ok(())

@@ -1,4 +1,4 @@
-//! Floors: what nothing on this host can go below, with nothing of ours in it but the measurement.
+//! Floors: times that nothing on this host can go below, with none of our code but the measurement.
 
 pub mod copy;
 pub mod libcephfs;

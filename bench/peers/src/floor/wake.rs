@@ -1,7 +1,6 @@
-//! The floors of a call that finds its server asleep: a thread that sleeps until an eventfd is
-//! written, and says by a word in memory that it is awake, to one that looks at the word without
-//! pause; and a thread that sleeps until an octet comes over TCP, and sends it back, to one that
-//! polls its socket.
+//! The floors of a call that finds its server asleep. In one, a thread sleeps until an eventfd is
+//! written, then sets a word in memory that the other thread polls. In the other, a thread sleeps
+//! until an octet comes over TCP, then sends it back to a thread that polls its socket.
 
 use crate::{
     contender::{Contender, Reading},

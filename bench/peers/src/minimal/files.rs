@@ -1,5 +1,5 @@
 //! Files of the minimal server: as much of NFS version 3 and MOUNT as `stag bench` calls. A handle
-//! is a number; everybody may do everything; times stand still.
+//! is a number; every access is permitted; times do not change.
 
 use stag_protocol::{
     nfs::{

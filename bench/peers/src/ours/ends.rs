@@ -25,7 +25,7 @@ use std::{
 const AT_ONCE: usize = 32;
 /// Time that connections, or a call, may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Descriptors beside those of connections.
+/// Descriptors in addition to those of connections.
 const SPARE: u64 = 64;
 
 /// Choice of the connections that calls take.

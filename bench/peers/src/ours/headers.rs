@@ -1,4 +1,4 @@
-//! Transport headers, in time beside a copy of the same octets, and in instructions (G8);
+//! Transport headers, in time compared with a copy of the same octets, and in instructions (G8);
 //! instructions of a whole call (G9).
 
 use crate::{

@@ -1,5 +1,5 @@
-//! Many connections: what a call takes among them (G10), and what one of them costs a server while
-//! it is idle (G11).
+//! Many connections: the time of a call among them (G10), and the memory that an idle one costs a
+//! server (G11).
 
 use super::ends::{self, Calls, Processes};
 use crate::{

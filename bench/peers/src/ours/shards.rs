@@ -1,5 +1,5 @@
-//! One shard with its callers on a core, and two on two cores: what a second shard adds, beside
-//! what a second core adds to a loop that needs no memory.
+//! One shard with its callers on a core, and two on two cores: the gain from a second shard,
+//! compared with the gain from a second core for a loop that needs no memory.
 
 use crate::{
     contender::{Contender, Reading},

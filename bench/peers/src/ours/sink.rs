@@ -1,4 +1,4 @@
-//! The generator's own ceiling (G14): a fabric whose other end is nothing. What is sent is answered
+//! The generator's own ceiling (G14): a fabric without another end. Each message sent is answered
 //! at the next poll, by NULL's reply.
 
 use super::load::{self, RunTotals, Until};
@@ -247,7 +247,7 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// With so many calls at a time.
+    /// Makes `depth` calls at a time.
     pub const fn new(depth: usize) -> Self {
         Self { depth, commands: Vec::new() }
     }

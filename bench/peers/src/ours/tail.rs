@@ -1,4 +1,4 @@
-//! Distance of the slow calls from the middle one while a server does half of what it can (G12).
+//! Distance of the slow calls from the median while a server runs at half of its peak (G12).
 
 use crate::{
     contender::{Absence, Contender, Reading},

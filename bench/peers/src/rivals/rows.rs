@@ -1,5 +1,5 @@
-//! Lines of the table: ours beside what others would use instead. Where nothing has to be reached,
-//! the line shows where they are.
+//! Lines of the table: ours next to the alternatives. A line without a bound only shows where they
+//! are.
 
 use super::{
     ganesha::{Ganesha, ObjectCache},

@@ -1,9 +1,9 @@
-//! The server's side of the same question by version 4 and by version 3 of NFS.
+//! The server's side of the same request by version 4 and by version 3 of NFS.
 
 use stag_bench::compounds::{Question, iwarp, shm_trusted};
 use std::io;
 
-/// Asks `question` so often, 32 calls at a time, over `fabric`.
+/// Makes `calls` calls of `question`, 32 at a time, over `fabric`.
 pub fn count(fabric: &str, question: Question, calls: u64) -> io::Result<()> {
     match fabric {
         "iwarp" => iwarp()?.run(question, calls),
