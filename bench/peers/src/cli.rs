@@ -195,7 +195,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("{text:?} is no number of seconds from 0.01 to 100"))
 }
 
-/// Why the program ends without having done what it was asked for.
+/// The reason why the program could not do its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeersError {
     /// It cannot be carried out as given.
@@ -204,7 +204,7 @@ pub enum PeersError {
     Failure(String),
 }
 
-/// Does what the command line asks for.
+/// Runs the command line.
 ///
 /// # Errors
 /// As [`PeersError`] says.
@@ -354,7 +354,7 @@ fn compare(site: &MeasuringSite, mut row: GoalRow, wanted: usize) -> Vec<ResultL
             Err(why) => {
                 eprintln!("    round {}: {why}", number + 1);
                 failure = Some(why);
-                // What fails twice will fail again.
+                // A row that fails twice will fail again.
                 if rounds.is_empty() && number > 0 {
                     break;
                 }

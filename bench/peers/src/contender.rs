@@ -84,7 +84,7 @@ impl ReadingQuantity {
     }
 }
 
-/// Why a contender cannot be measured here.
+/// The reason why a contender cannot be measured here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// A program that is not installed, and the Debian package that has it.
@@ -94,7 +94,7 @@ pub enum Absence {
         /// The package.
         package: String,
     },
-    /// It is here and does not do what it should.
+    /// It is installed but does not work.
     Failed(String),
 }
 

@@ -1,6 +1,6 @@
-//! Current distance between the two cores, judged by the ring's round trip. A hypervisor
-//! moves its guests' cores between threads of one core, cores that share a cache, and others. The
-//! results of a goal differ between them, so each has a line of its own.
+//! Current distance between the two cores, judged by the ring's round trip. A hypervisor moves its
+//! guests' cores between threads of one core, cores that share a cache, and others. The results of
+//! a goal differ between them, so each has a line of its own.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum Cores {
     Far,
 }
 
-/// Each state, with the round trips in nanoseconds from which on the cores are in it.
+/// Each state, with the shortest round trip in nanoseconds that belongs to it.
 const FROM_NS: [(Cores, f64); 4] =
     [(Cores::OneCore, 0.0), (Cores::Near, 60.0), (Cores::Between, 140.0), (Cores::Far, 300.0)];
 

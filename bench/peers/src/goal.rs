@@ -82,7 +82,7 @@ pub struct GoalRow {
     pub ours: Box<dyn Contender>,
     /// Contender that ours is compared with; none when ours is compared with the bound itself.
     pub theirs: Option<Box<dyn Contender>>,
-    /// The figures do not depend on when they are taken: one round does, and no floor is looked at.
+    /// The figures do not depend on time: one round is enough, and no floor is measured.
     pub is_exact: bool,
 }
 
@@ -216,7 +216,7 @@ pub struct GoalRound {
     /// The ring's round trip before and after, in nanoseconds; none where nothing depends on it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub floors_ns: Option<[f64; 2]>,
-    /// The part of a core that others than both sides had.
+    /// The part of a core that other processes than the two sides used.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub strangers: Option<f64>,
     /// Ours.

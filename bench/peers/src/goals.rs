@@ -159,7 +159,7 @@ const NULL_TRIP: &str = "--workload null --depth 1";
 /// `stag bench` of READs of 4 KiB from a file that every server keeps whole, one at a time.
 const READ_TRIP: &str = "--workload nfs3:read --size 4K --file-size 2M --depth 1 --no-verify";
 
-/// G4t: a NULL round trip over TCP, against who is called by the same options.
+/// G4t: a NULL round trip over TCP, against a contender that is called by the same options.
 pub fn null_tcp<C: Contender + 'static>(
     bound: GoalBound,
     theirs: impl FnOnce(&str) -> C,
@@ -168,7 +168,7 @@ pub fn null_tcp<C: Contender + 'static>(
     GoalRow::timed(about("G4t", "NULL round trip, tcp", RoundTrip, bound), ours, theirs(NULL_TRIP))
 }
 
-/// G4t: the round trip of a READ of 4 KiB over TCP, against who is called by the same options.
+/// G4t: the round trip of a READ of 4 KiB over TCP, against a contender called by the same options.
 pub fn read_tcp<C: Contender + 'static>(
     bound: GoalBound,
     theirs: impl FnOnce(&str) -> C,

@@ -2,17 +2,17 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`goals`] | the table of goals: what is compared with what |
-//! | [`contender`] | what can be measured, and what a measurement gives |
+//! | [`goals`] | the table of goals and their contenders |
+//! | [`contender`] | contenders, and the readings of a measurement |
 //! | [`mod@stag`] | ours, as a user runs it |
 //! | [`ours`] | ours, where no command shows what a goal is about |
 //! | [`minimal`] | a server made for nothing but speed |
 //! | [`floor`] | floors of this host |
-//! | [`rivals`] | what others would use instead |
+//! | [`rivals`] | the alternatives to Stag |
 //! | [`goal`], [`statistics`], [`strangers`] | rounds, ratios, which of them count |
 //! | [`cores`] | how far apart the cores were in a round |
 //! | [`results`], [`host`] | files and tables |
-//! | [`way`] | the ways between two ends of ours, as URLs |
+//! | [`way`] | the fabrics between two ends of ours, as URLs |
 //! | [`site`] | cores, directories, programs |
 //! | [`ceph`] | the cluster of comparisons on CephFS |
 //! | [`processor`] | time that a server's threads had a core |

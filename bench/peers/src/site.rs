@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 /// Prefix of the name of a site's directory.
 const HOME: &str = "stag-peers-";
-/// Times that a directory is tried to be removed by a process that ends.
+/// Attempts of an ending process to remove a directory.
 const REMOVALS: usize = 20;
 /// Time that a program may take to end once asked to.
 const PATIENCE: Duration = Duration::from_secs(3);

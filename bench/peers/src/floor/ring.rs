@@ -148,7 +148,7 @@ impl Asker<'_> {
         }
     }
 
-    /// A call for each `gap`, whatever became of those before.
+    /// Makes a call every `gap`, measured from its due time; a call that is late goes out at once.
     fn open(&mut self, time: Duration, gap: Duration) {
         self.samples.clear();
         let (began, mut meant) = (Instant::now(), Duration::ZERO);
@@ -170,7 +170,7 @@ impl Asker<'_> {
 pub fn trips(seats: Seats, time: Duration, sample: Sample) -> Result<Vec<f64>, String> {
     let (calls, replies) = (FloorRing::<CALL>::default(), FloorRing::<REPLY>::default());
     let ask = || {
-        // Touched before, so that no page comes in between.
+        // Touched before, so that no page fault occurs during the measurement.
         let mut asker =
             Asker { calls: &calls, replies: &replies, number: 0, samples: vec![1.0; SAMPLES] };
         match sample {

@@ -61,7 +61,7 @@ pub fn ends(buffers: Option<usize>) -> io::Result<(TcpStream, TcpStream)> {
     Ok((one, other))
 }
 
-/// Repeats what would block, without letting go of the core.
+/// Repeats an attempt that would block, and yields the core every [`LOOKS`] attempts.
 fn polled<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let (mut looks, mut since) = (0_u32, None);
     loop {
