@@ -50,7 +50,7 @@ fn passed(home: &Home, arguments: &[&str], sockets: &[&dyn AsFd]) -> Command {
     command
 }
 
-/// Sockets that are kept, and a server that is started by them as often as one likes.
+/// Sockets that stay open, and a server that is started by them any number of times.
 struct Manager {
     home: Home,
     iwarp: TcpListener,
@@ -125,7 +125,7 @@ fn a_client_with_an_open_goes_on_while_ten_idle_mounts_are_silent() {
     restart_beside_idle_mounts("with socket activation", &at, || manager.start());
 }
 
-/// The same where the port is closed meanwhile: a client is refused, and comes again after the
+/// The same where the port is closed meanwhile: a client is refused, and reconnects after the
 /// three seconds that Linux' clients wait.
 #[test]
 fn a_client_that_was_refused_goes_on_after_a_restart_beside_ten_idle_mounts() {

@@ -11,7 +11,7 @@ use std::{fs, thread, time::Duration};
 const CONNECTIONS: usize = 1_000;
 /// Other descriptors of this process.
 const OTHERS: u64 = 100;
-/// Time during which nothing comes.
+/// Time without any call.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Thousandths of a core, at most. It takes less than one; that the host is busy elsewhere may
 /// double that, and a loop that never sleeps has a thousand.
@@ -39,7 +39,7 @@ fn a_thousand_idle_connections_take_next_to_no_time_of_a_core() {
     for caller in &mut callers {
         assert!(caller.call(NFS, 0, &[]).is_empty(), "NULL has no results");
     }
-    // What follows the last call is over.
+    // Work that follows the last call has ended.
     thread::sleep(Duration::from_secs(1));
     let before = cpu(&server);
     thread::sleep(SILENCE);

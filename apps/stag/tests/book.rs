@@ -43,7 +43,7 @@ fn every_page_has_its_place_in_the_book() {
     assert!(gone.is_empty(), "docs/SUMMARY.md has {gone:?}, which is not there");
 }
 
-/// That the entry exists is seen by the check of links (`stag-tidy`, figure `links`).
+/// The check of links (`stag-tidy`, figure `links`) verifies that the entry exists.
 #[test]
 fn every_message_of_the_log_leads_to_an_entry_of_the_guide() {
     let errors = page("errors.md");

@@ -19,8 +19,8 @@ fn put_off(home: &Home) -> u64 {
     stats["total"]["app"]["waiting"]["put_off"].as_u64().unwrap()
 }
 
-/// Has [`CALLS`] calls wait, does `end` to the server, lets the file system answer, and wants all
-/// replies.
+/// Has [`CALLS`] calls wait, does `end` to the server, lets the file system answer, and requires
+/// all replies.
 fn all_are_answered(end: impl FnOnce(&Home, &Server)) -> Option<(Server, Fuse, Home)> {
     let home = Home::new();
     fs::create_dir(home.path("slow")).unwrap();

@@ -38,7 +38,7 @@ fn call(server: &Server, program: u32, procedure: u32, arguments: &[u8]) -> Opti
     let header = words(&[7, 0, 2, program, 3, procedure, 1]);
     let message = [header, opaque(&sys), words(&[0, 0]), arguments.to_vec()].concat();
     let mark = words(&[0x8000_0000 | message.len() as u32]);
-    // A server that closed already resets what is written.
+    // A server that closed already resets the connection on a write.
     stream.write_all(&[mark, message].concat()).ok()?;
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).ok()?;

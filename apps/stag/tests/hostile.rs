@@ -29,7 +29,7 @@ fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
     })
     .unwrap();
     let table = defects::all();
-    // What waits for a deadline of the server is played by `stag-hostile`'s own tests.
+    // Defects that wait for a deadline of the server are played by `stag-hostile`'s own tests.
     let chosen: Vec<_> = table.iter().filter(|defect| !defect.is_slow).collect();
     let mut wrong = Vec::new();
     for (defect, outcome) in chosen.iter().zip(run(&world, &chosen).unwrap()) {

@@ -84,7 +84,7 @@ fn a_second_fabric_serves_the_memory_of_the_first_one() {
     let more = ["--depth", "48", "--calls", "20000", "--warm-up", "0"];
     let output = home.run(&[&bench[..], &more].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    // What is full is full for both.
+    // A full store is full for both.
     fs::write(home.path("large"), vec![7; 50 << 20]).unwrap();
     let full = String::from_utf8(home.run(&["call", &urls[1], "put", "large"]).stderr).unwrap();
     assert!(full.contains("no space is left (NoSpc)"), "{full}");

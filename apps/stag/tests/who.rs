@@ -49,7 +49,7 @@ fn is_answered(server: &Server, program: u32) -> bool {
     assert!(stream.local_addr().unwrap().port() >= 1_024);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let call = [0x8000_0028, 7, 0, 2, program, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
-    // A server that closed already resets what is written.
+    // A server that closed already resets the connection on a write.
     let sent = stream.write_all(&call);
     let mut reply = Vec::new();
     let read = (&stream).take(28).read_to_end(&mut reply);

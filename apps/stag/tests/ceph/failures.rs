@@ -36,7 +36,7 @@ fn a_gateway_that_is_killed_serves_again_and_keeps_nobody_waiting() {
         first.wait();
         let began = Instant::now();
         if round % 2 == 0 {
-            // The other gateway takes over, before anybody starts the first one again.
+            // The other gateway takes over before the first one is started again.
             let conf = cluster.configuration();
             let name = cluster.name("one");
             let done = home.run(&["cluster", "takeover", &name, "--conf", &conf]);
@@ -113,7 +113,7 @@ fn another_metadata_daemon_takes_over() {
             if matches!(made, Err(Error::NotConnected(_))) {
                 client.connect(&server.line("LISTEN").parse().unwrap())?;
             }
-            // The call whose connection was given up may have been carried out.
+            // The call whose connection was dropped may have been carried out.
             match made {
                 Err(Error::Nfs(Status::Exist)) => Ok(()),
                 other => other.map(drop),
@@ -122,7 +122,7 @@ fn another_metadata_daemon_takes_over() {
         cluster.daemon("revive", daemon);
         thread::sleep(Duration::from_secs(2));
     }
-    // Asked to come again while the new daemon takes this client's capabilities back.
+    // The client is asked to retry while the new daemon revokes its capabilities.
     assert_eq!(until("the read", || content(&mut client, file)), b"octets");
 }
 

@@ -33,7 +33,7 @@ struct RandomGame<'a> {
 /// The status that a call has to end with, if it has to fail.
 type Expected = Result<(), Status>;
 
-/// Calls until the answer is another one than to ask again.
+/// Repeats a call until the answer is not a request to retry.
 fn outcome<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Status> {
     until("an answer", || match call() {
         Ok(done) => Ok(Ok(done)),
