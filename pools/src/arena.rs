@@ -202,7 +202,7 @@ impl Arena {
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         let keep_content = [libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE, libc::MADV_DONTFORK];
         assert!(keep_content.contains(&advice), "other advices may drop what is written");
-        // SAFETY: the range is the mapping of `self`, and the advice is one that changes no content.
+        // SAFETY: the range is the mapping of `self`; the advice is one that changes no content.
         let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
