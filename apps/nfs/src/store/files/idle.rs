@@ -4,10 +4,10 @@
 //! - A file without a name is closed at once when it was removed through this gateway, on every
 //!   shard; else when it is idle.
 //! - A descriptor for writing is closed after one to two seconds without a WRITE: a program can be
-//! executed then, and the file system remounted read-only.
+//!   executed then, and the file system remounted read-only.
 //! - Any other file is closed after four to five seconds without a call on it.
 //! - The write descriptor of a file with unstable data is closed likewise, but the file stays open
-//! for a sync, for a minute.
+//!   for a sync, for a minute.
 //!
 //! The search costs no wake-up: a shard makes a pass at least once a second in any case. Each pass
 //! checks a part of the open files, and nothing when none is open.
