@@ -67,13 +67,13 @@ pub struct Cli {
 /// Commands of `stag`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve directories over NFS version 3
+    /// Serve directories over NFS versions 3, 4.1 and 4.2
     #[command(long_about = about(serve::HELP), after_long_help = more(serve::HELP))]
     Serve(Box<ServeOptions>),
-    /// Print an example of a file of settings, or the settings that a server would have
+    /// Print an example configuration file, or the settings that a server would use
     #[command(long_about = about(config::HELP), after_long_help = more(config::HELP))]
     Config(Box<ConfigOptions>),
-    /// Show everything on this host: no root, no device, no configuration
+    /// Demonstrate everything on this host: no root, no device, no configuration
     #[command(long_about = about(demo::HELP), after_long_help = more(demo::HELP))]
     Demo(DemoOptions),
     /// Call any NFS server: look, get, put, remove
@@ -83,31 +83,31 @@ pub enum Command {
     /// Run the functional test against a server
     #[command(long_about = about(check::HELP), after_long_help = more(check::HELP))]
     Check(CheckOptions),
-    /// Say which fabrics work here, and what the host offers them
+    /// Test which fabrics work on this host, and show its resources for them
     #[command(long_about = about(probe::HELP), after_long_help = more(probe::HELP))]
     Probe(ProbeOptions),
-    /// Measure a server: rates and round trips, in closed and open loops
+    /// Measure a server: rates and round trips in closed and open loops
     #[command(long_about = about(bench::HELP), after_long_help = more(bench::HELP))]
     Bench(Box<BenchOptions>),
-    /// Make the file that several gateways before the same files have in common
+    /// Make the file shared by several gateways that serve the same files
     #[command(long_about = about(cluster::HELP), after_long_help = more(cluster::HELP))]
     Cluster(ClusterOptions),
-    /// Watch and control a server that runs
+    /// Monitor and control a running server
     #[command(long_about = about(ctl::HELP), after_long_help = more(ctl::HELP))]
     Ctl(CtlOptions),
-    /// Try an adapter, from both ends, and write what was seen
+    /// Test an adapter from both ends, and write a report
     #[command(long_about = about(accept::HELP), after_long_help = more(accept::HELP))]
     Accept(AcceptOptions),
-    /// Serve the echo program, for something to measure
+    /// Serve the echo program as a target for 'stag bench'
     #[command(long_about = about(echo::HELP), after_long_help = more(echo::HELP))]
     Echo(EchoOptions),
-    /// Find what on this host stands in the way, and what to type
+    /// Find settings of this host that hinder RDMA, and how to change them
     #[command(long_about = about(tune::HELP), after_long_help = more(tune::HELP))]
     Tune(Box<TuneOptions>),
     /// Show the operator's guide in the terminal
     #[command(long_about = about(guide::HELP), after_long_help = more(guide::HELP))]
     Help(HelpOptions),
-    /// Print what makes a shell complete words and options
+    /// Print a shell script that completes commands and options
     #[command(long_about = about(completions::HELP), after_long_help = more(completions::HELP))]
     Completions(CompletionsOptions),
     /// Write the manual pages
@@ -116,7 +116,7 @@ pub enum Command {
     /// The earlier name of check
     #[command(hide = true, disable_help_flag = true)]
     Load {
-        /// Whatever it was given
+        /// All arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },

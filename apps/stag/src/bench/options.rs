@@ -14,7 +14,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct BenchOptions {
-    /// Task to do with results; without it, a run
+    /// Task other than a run; without it, a run
     #[command(subcommand)]
     pub what: Option<BenchWhat>,
     /// A run.
@@ -22,14 +22,14 @@ pub struct BenchOptions {
     pub run: RunOptions,
 }
 
-/// Tasks of `bench` beside running.
+/// Tasks of `bench` other than a run.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchWhat {
-    /// Say whether the second run is slower than the first: exit code 0 no, 1 yes, 3 they cannot be
-    /// compared
+    /// Compare two runs: exit code 1 if the second is slower than the first, 0 if not, 3 if they
+    /// cannot be compared
     Compare(CompareOptions),
-    /// Measure two servers in turns, and say whether the second is slower than the first; exit
-    /// codes as of compare
+    /// Measure two servers in turns, and compare the second with the first; exit codes as for
+    /// compare
     Versus(Box<VersusOptions>),
     /// Write results in other forms: a page, HdrHistogram files, fio's JSON
     Report(ReportOptions),
@@ -42,26 +42,26 @@ pub struct ReportOptions {
     /// Results (--json)
     #[arg(required = true)]
     pub results: Vec<PathBuf>,
-    /// A page with charts, which needs nothing from elsewhere
+    /// A self-contained page with charts
     #[arg(long, value_name = "FILE", group = "form")]
     pub html: Option<PathBuf>,
-    /// The response times by percentile (.hgrm), in microseconds; of one result
+    /// The response times by percentile (.hgrm), in microseconds; for one result
     #[arg(long, value_name = "FILE", group = "form")]
     pub hgrm: Option<PathBuf>,
-    /// A log of each second's histograms (HdrHistogram V2); of one result
+    /// A log of each second's histograms (HdrHistogram V2); for one result
     #[arg(long, value_name = "FILE", group = "form")]
     pub hdr_log: Option<PathBuf>,
-    /// Print as another tool does
+    /// Print in the format of another tool
     #[arg(long, value_name = "fio|perftest", group = "form")]
     pub format: Option<ReportFormat>,
 }
 
-/// Tool whose form results are written in.
+/// Tool whose output format is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReportFormat {
     /// `fio --output-format=json`.
     Fio,
-    /// The line of `ib_send_lat` and its like, which is of half round trips.
+    /// The line of `ib_send_lat` and similar tools, which counts half round trips.
     Perftest,
 }
 
@@ -71,16 +71,16 @@ pub struct VersusOptions {
     /// Parameters of the runs against both servers.
     #[command(flatten)]
     pub run: RunOptions,
-    /// URL of the server to judge; it is compared with the server of the URL in front
+    /// URL of the server to compare with the server of the first URL
     pub other: Option<String>,
     /// Rounds, each with a run of both
     #[arg(long, value_name = "N", default_value_t = 10,
         value_parser = clap::value_parser!(u16).range(2..=1_000))]
     pub rounds: u16,
-    /// Percent that a quantity may change by without being worse or better
+    /// Percent by which a quantity may change without being worse or better
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = seconds)]
     pub noise: f64,
-    /// A change that chance explains with a higher probability is none
+    /// Significance level: a change that chance explains with a higher probability is ignored
     #[arg(long, value_name = "P", default_value = "0.01", value_parser = probability)]
     pub alpha: f64,
 }
@@ -92,13 +92,13 @@ pub struct CompareOptions {
     pub before: PathBuf,
     /// The result to judge
     pub after: Option<PathBuf>,
-    /// Percent that a quantity may change by without being worse or better
+    /// Percent by which a quantity may change without being worse or better
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = seconds)]
     pub noise: f64,
-    /// A change that chance explains with a higher probability is none
+    /// Significance level: a change that chance explains with a higher probability is ignored
     #[arg(long, value_name = "P", default_value = "0.01", value_parser = probability)]
     pub alpha: f64,
-    /// The runs took turns, so that both met the same states of the host
+    /// State that the runs took turns, so both had the same states of the host
     #[arg(long)]
     pub interleaved: bool,
     /// Print one JSON object instead of text
@@ -121,33 +121,33 @@ pub struct RunOptions {
     /// nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed, nfs3:meta, or the same of nfs4
     #[arg(long, value_name = "NAME", default_value = "null")]
     pub workload: Workload,
-    /// Octets of payload of a call (K, M behind the number); several with commas are tried one
-    /// after the other [default: 4K, of reverse 1K]
+    /// Bytes of payload of a call (with suffix K or M); several, separated by commas, are measured
+    /// one after the other [default: 4K, of reverse 1K]
     #[arg(long, value_name = "SIZE,…", value_parser = sizes)]
     pub size: Option<List<usize>>,
-    /// Connections of all cores together; of connstorm, at a time
+    /// Connections of all cores together; for connstorm, the number at a time
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=4_096))]
     pub connections: u16,
     /// Calls outstanding on each connection, at most [default: 1, with --rate 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub depth: Option<u16>,
-    /// Threads, each on a core of its own with its part of the connections
+    /// Threads, each on its own core with its share of the connections
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub cores: u16,
-    /// An open loop: calls per second (K, M behind the number); several with commas are tried one
-    /// after the other
+    /// Run an open loop with this number of calls per second (with suffix K or M); several,
+    /// separated by commas, are measured one after the other
     #[arg(long, value_name = "R,…", value_parser = rates)]
     pub rate: Option<List<f64>>,
-    /// Look for the highest rate at which a percentile of the response times stays below
-    /// microseconds, as in p99=200, and begin with --rate [default: 1000]
+    /// Search for the highest rate at which a percentile of the response times stays below a number
+    /// of microseconds, as in p99=200, beginning with --rate [default: 1000]
     #[arg(long, value_name = "P=US", value_parser = promise)]
     pub slo: Option<Promise>,
     /// Distribution of the times between calls of an open loop
     #[arg(long, value_name = "uniform|poisson|burst:N", default_value = "poisson")]
     pub arrivals: Arrivals,
-    /// Seconds in front that do not count [default: 2, of each run of versus 0.5]
+    /// Seconds of warm-up, which do not count [default: 2, of each run of versus 0.5]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub warm_up: Option<f64>,
     /// Seconds that count [default: 10, of each run of versus 2]
@@ -159,66 +159,66 @@ pub struct RunOptions {
     /// Do not compare the payload; the result says so
     #[arg(long)]
     pub no_verify: bool,
-    /// Decides places, mixtures and Poisson times [default: another one each time]
+    /// Seed of places, mixtures and Poisson times [default: another one each time]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Octets of the file that each core reads or writes
+    /// Bytes of the file that each core reads or writes
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size)]
     pub file_size: usize,
     /// Seconds that a call may take
     #[arg(long, value_name = "S", default_value_t = 30,
         value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub timeout: u16,
-    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has;
+    /// Versions of RPC-over-RDMA to use: 1, 2, or 1-2 for the later one that the server supports;
     /// 2-directed or 1-2-directed for draft 001's words with a server that does not announce them.
-    /// The result says which it was
+    /// The result records the version
     #[arg(long, value_name = "1|2|1-2|…", default_value = "1", value_parser = versions)]
     pub rdma_version: Versions,
-    /// Show the run on the whole terminal while it is made, instead of a line for each second:
-    /// rates, latencies, nodes, the last minutes
+    /// Show the run on the whole terminal, instead of a line for each second: rates, latencies,
+    /// nodes, the last minutes
     #[arg(long)]
     pub top: bool,
-    /// Process of the server on this host: say how many cores it keeps busy
+    /// Process of the server on this host; the result has the number of cores that it keeps busy
     #[arg(long, value_name = "PID", conflicts_with = "nodes")]
     pub server_pid: Option<u32>,
-    /// Go on when a connection over a fabric is lost: make it again, and say how long nothing was
-    /// answered
+    /// Continue when a connection over a fabric is lost: reconnect, and report the time without
+    /// replies
     #[arg(long)]
     pub reconnect: bool,
-    /// Nodes that make the run together, each with its --connections and --cores and its part of
-    /// --rate and --calls: there runs 'stag bench --agent'
+    /// Nodes that make the run together, each with its --connections and --cores and its share of
+    /// --rate and --calls; each runs 'stag bench --agent'
     #[arg(long, value_name = "HOST[:PORT],…", value_parser = names)]
     pub nodes: Option<List<String>>,
     /// Command that starts the agents of --nodes: ssh, or one with {} for the host; it gets the
     /// token on its standard input
     #[arg(long, value_name = "COMMAND", requires = "nodes")]
     pub start: Option<String>,
-    /// Be an agent: make runs for a coordinator that connects here [default: 0.0.0.0:20051]
+    /// Act as an agent: make runs for a coordinator that connects here [default: 0.0.0.0:20051]
     #[arg(long, value_name = "IP:PORT", num_args = 0..=1, require_equals = true,
         default_missing_value = "0.0.0.0:20051", value_parser = stag_verbs::socket_address,
         conflicts_with_all = ["url", "nodes", "json"])]
     pub agent: Option<SocketAddr>,
-    /// End with the first coordinator
+    /// Exit after the first coordinator
     #[arg(long, requires = "agent")]
     pub once: bool,
-    /// Take a role by the rank of this task in a Slurm step: serve, or measure as an agent or their
-    /// coordinator
+    /// Take a role by the rank of this task in a Slurm step: server, agent, or coordinator of the
+    /// agents
     #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "nodes", "json", "job", "agent"])]
     pub slurm: Option<PathBuf>,
-    /// File with what agents and their coordinator have to know, mode 0600; - is standard input
+    /// File with the secret that agents and coordinator share, mode 0600; - is standard input
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     #[command(flatten)]
     pub tls: CallTlsOptions,
-    /// Take options from a file in TOML, by their long names; those of the command line override
+    /// Read options from a TOML file, by their long names; options of the command line override
     /// them
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,
-    /// Say where the time goes: watch 1 call in 64 from stage to stage, here and, if the server
-    /// tells, there
+    /// Report the time in each stage, sampled from 1 call in 64: on this side and, if the server
+    /// reports its own, on the server
     #[arg(long)]
     pub stages: bool,
-    /// Print a line as perftest's ib_send_lat does behind the table: of HALF round trips
+    /// Print a line like perftest's ib_send_lat after the table: HALF round trips
     #[arg(long)]
     pub perftest_compat: bool,
     /// Write the result to FILE as JSON, or to standard output (-) instead of the table
