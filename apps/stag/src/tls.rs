@@ -1,4 +1,4 @@
-//! TLS on TCP (RFC 9289), as it is asked for on the command line.
+//! TLS on TCP (RFC 9289), as requested on the command line.
 
 use crate::{Error, call::Url};
 use clap::{Args, ValueEnum};
@@ -12,29 +12,29 @@ use std::{path::PathBuf, sync::Arc};
 /// Options of a server.
 #[derive(Debug, Args)]
 pub struct ServeTlsOptions {
-    /// TLS around calls over TCP (see TLS) [default: offered with --tls-cert, else off]
+    /// Use of TLS for calls over TCP (see TLS) [default: offered with --tls-cert, else off]
     #[arg(long, value_name = "required|offered|off")]
     pub tls: Option<TlsUse>,
-    /// This server's certificate, with those in between behind it (PEM)
+    /// This server's certificate, followed by the intermediate ones (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The key to it (PEM), which nobody else can read
+    /// Its private key (PEM), which no other user can read
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Authorities (PEM) one of which has to have signed the certificate that each client shows;
-    /// without it clients show none
+    /// Authorities (PEM), one of which must have signed the certificate that each client presents;
+    /// without this option clients present none
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
-    /// An address of --listen, as given there, where other hosts may call without TLS although it
+    /// An address of --listen, as given there, where other hosts may call without TLS even if TLS
     /// is required; may be given several times
     #[arg(long, value_name = "URL")]
     pub unprotected: Vec<String>,
-    /// Encryption of sessions that stand: process, by this program, or kernel, by Linux (see TLS)
+    /// Encryption of established sessions: process, by this program, or kernel, by Linux (see TLS)
     #[arg(long, value_name = "process|kernel", default_value = "process")]
     pub tls_records: TlsRecords,
 }
 
-/// Encryption of the records of sessions that stand.
+/// Encryption of the records of established sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsRecords {
     /// By this process.
@@ -47,11 +47,11 @@ pub enum TlsRecords {
 /// Use of TLS by a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsUse {
-    /// Calls without it are denied.
+    /// Calls without TLS are denied.
     Required,
-    /// Clients that ask for it have it.
+    /// Clients that request TLS get it.
     Offered,
-    /// There is none.
+    /// No TLS.
     Off,
 }
 
@@ -142,8 +142,8 @@ pub fn sentence(tls: &ServerTls) -> String {
 /// Options of a caller.
 #[derive(Clone, Debug, Args)]
 pub struct CallTlsOptions {
-    /// Call over tcp:// inside TLS alone, a server whose certificate one of these authorities (PEM)
-    /// signed
+    /// Call over tcp:// only inside TLS, and only a server whose certificate one of these
+    /// authorities (PEM) signed
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
     /// The name in that certificate [default: the host in the URL]
@@ -152,7 +152,7 @@ pub struct CallTlsOptions {
     /// A certificate to show to a server that asks for one (PEM)
     #[arg(long, global = true, value_name = "FILE", requires_all = ["tls_ca", "tls_key"])]
     pub tls_cert: Option<PathBuf>,
-    /// The key to it (PEM)
+    /// Its private key (PEM)
     #[arg(long, global = true, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
 }

@@ -25,7 +25,7 @@ pub enum ClusterWhat {
         #[arg(required = true, value_name = "EXPORT")]
         exports: Vec<String>,
     },
-    /// Add exports to the file; copy it to all gateways then
+    /// Add exports to the file; then copy it to all gateways
     Add {
         /// The file
         file: PathBuf,
@@ -33,10 +33,10 @@ pub enum ClusterWhat {
         #[arg(required = true, value_name = "EXPORT")]
         exports: Vec<String>,
     },
-    /// End the session that the gateway NAME has with a Ceph cluster, before its address is taken
-    /// over: its clients' files are free at once, and it can never write again
+    /// End the session of the gateway NAME with a Ceph cluster before another gateway takes over
+    /// its address: its clients' files are free at once, and it can never write again
     Takeover {
-        /// The gateway, as its node=NAME says
+        /// The gateway, as named by its node=NAME
         name: String,
         /// The configuration of the Ceph cluster [default: where Ceph looks]
         #[arg(long, value_name = "FILE")]
@@ -48,8 +48,8 @@ pub enum ClusterWhat {
         #[arg(long, value_name = "NAME")]
         fs: Option<String>,
     },
-    /// Show what is in the file, but for the key, and a digest of all of it: equal on hosts that
-    /// have the same copy
+    /// Show the contents of the file except the key, and a digest of the whole file, which is equal
+    /// on hosts with the same copy
     Show {
         /// The file
         file: PathBuf,

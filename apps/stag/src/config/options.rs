@@ -14,10 +14,10 @@ pub struct ConfigOptions {
 /// Operations on settings.
 #[derive(Debug, Subcommand)]
 pub enum ConfigWhat {
-    /// Print a file to begin with: every setting, its default, and what it is for
+    /// Print an example file with every setting, its default and its purpose
     Example,
-    /// Print the settings that 'stag serve' would have with the same arguments, and the place that
-    /// each comes from: its default, a line of the file, or a flag
+    /// Print the settings that 'stag serve' would use with the same arguments, and the origin of
+    /// each: its default, a line of the file, or a flag
     Show(Box<ShowSettings>),
 }
 

@@ -21,53 +21,53 @@ pub struct CtlOptions {
 /// Requests to a server.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CtlWhat {
-    /// Say what runs, where, and in which state
+    /// Show the version, addresses and state of the server
     Status,
     /// List the exports
     Exports,
     /// Print the mount command and the line for /etc/fstab of each export
     Mounts {
-        /// By this version alone
+        /// Only mounts by this version
         #[arg(long, value_name = "3|4", value_parser = clap::value_parser!(u8).range(3..=4))]
         nfs: Option<u8>,
     },
-    /// Read the configuration again
+    /// Reload the configuration
     Reload,
     /// List the connections: credits, thresholds, calls in progress, octets
     Clients,
-    /// End connections, for good: the client may come back
+    /// End connections; the client may connect again
     Drop {
         /// A connection's id, a client's address, or its IP:PORT
         client: String,
     },
-    /// Finish the calls in progress, end all connections, and take none until 'resume'
+    /// Finish the calls in progress, end all connections, and accept none until 'resume'
     Drain,
-    /// Take connections again
+    /// Accept connections again
     Resume,
     /// Show all numbers; docs/metrics.md explains them
     Stats,
-    /// Show the times of watched calls, by procedure and stage
+    /// Show the times of sampled calls, by procedure and stage
     Hist,
-    /// Log by another filter from here on; or say by which
+    /// Change the log level; without an argument, show it
     Log {
         /// error, warn, info, debug, trace or off
         filter: Option<String>,
     },
-    /// Show the memory, and its limits
+    /// Show the memory in use and its limits
     Memory,
     /// Watch the server on a terminal of 80 columns and 24 lines, or more; q ends it
     Top {
-        /// Seconds between two looks
+        /// Seconds between updates
         #[arg(long, value_name = "S", default_value_t = 1,
             value_parser = clap::value_parser!(u16).range(1..=3_600))]
         interval: u16,
-        /// Print it once, as text
+        /// Print the view once, as text
         #[arg(long)]
         once: bool,
     },
-    /// Show the latest watched calls with their stages
+    /// Show the latest sampled calls with their stages
     Trace {
-        /// So many
+        /// Number of calls
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         last: usize,
     },

@@ -10,21 +10,21 @@ const LOG: &str = "Log";
 #[derive(Debug, Args)]
 pub struct ObserveOptions {
     /// The address of metrics for Prometheus (GET /metrics), or none [default: 127.0.0.1:9464, or a
-    /// free port where the first --listen takes one]
+    /// free port if the first --listen uses one]
     #[arg(long, value_name = "IP:PORT|none")]
     pub metrics: Option<String>,
     /// The socket of 'stag ctl', or none [default: control.sock in the state directory; none with
     /// --memory]
     #[arg(long, value_name = "PATH|none")]
     pub control: Option<String>,
-    /// A group whose members may use that socket, too, by name or number
+    /// A group, by name or number, whose members may also use that socket
     #[arg(long, value_name = "GROUP")]
     pub control_group: Option<String>,
     /// Least level to log on standard error: error, warn, info, debug (each refused call), trace
     /// (each call) or off [default: $STAG_LOG, else info]
     #[arg(long, value_name = "LEVEL", help_heading = LOG)]
     pub log: Option<String>,
-    /// Form of the log
+    /// Format of the log
     #[arg(
         long,
         value_name = "text|json",
