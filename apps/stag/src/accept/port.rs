@@ -23,7 +23,7 @@ const PERSON_MAX: Duration = Duration::from_secs(180);
 /// Time between calls while the port is up.
 const CALL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The way in which the port goes down and comes up.
+/// The way in which the port is taken down and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PortTest {
     /// A person is asked to pull the cable, and to put it back.

@@ -11,60 +11,60 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeOptions {
-    /// A directory to export as /NAME, or ceph:/PATH; without NAME= it is the last component; with
-    /// :ro every change is refused
+    /// A directory to export as /NAME, or ceph:/PATH; without NAME=, NAME is the last component;
+    /// with :ro every change is refused
     #[arg(required_unless_present_any = ["memory", "config"], value_name = "[NAME=]DIR[:ro]")]
     pub directories: Vec<OsString>,
-    /// A file of settings in TOML; flags override it, and SIGHUP reads it again (see SETTINGS)
+    /// A configuration file in TOML; flags override it, and SIGHUP reloads it (see SETTINGS)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check everything that can be wrong with what was given, and start nothing
+    /// Check all arguments and the configuration file without starting a server
     #[arg(long)]
     pub check: bool,
-    /// Keep files in memory, at most SIZE octets (K, M, G, T behind the number); auto: an eighth of
-    /// the host's, at most 1G
+    /// Keep files in memory, at most SIZE bytes (with suffix K, M, G or T); auto: an eighth of the
+    /// host's memory, at most 1G
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// An address to take RDMA connections at; may be given several times. Port 0 takes a free one
+    /// An address to accept RDMA connections at; may be given several times. Port 0 uses a free one
     #[arg(long, value_name = "URL", default_value = "iwarp://127.0.0.1:20049")]
     pub listen: Vec<String>,
-    /// The address of MOUNT and NFS over TCP, or none: Linux cannot mount then [default: port 2049
-    /// of the first --listen, or a free port where that takes one]
+    /// The address of MOUNT and NFS over TCP, or none, with which Linux cannot mount [default: port
+    /// 2049 of the first --listen, or a free port if that uses one]
     #[arg(long, value_name = "IP:PORT")]
     pub tcp: Option<String>,
-    /// Networks that may connect, and no other; needed unless all addresses are loopback ones
+    /// The only networks that may connect; needed unless all addresses are loopback addresses
     /// [default: this host by loopback]
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
     pub clients: Vec<String>,
-    /// Take callers from any port, though any user of their host could then act as any other (see
-    /// WHO MAY CONNECT)
+    /// Accept callers from any port; any user of their host can then act as any other (see WHO MAY
+    /// CONNECT)
     #[arg(long)]
     pub insecure: bool,
-    /// Cores to use, each by a thread of its own with its own memory
+    /// Number of cores to use, each with its own thread and memory
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
-    /// The core that a connection over IP is served by: connection, each goes to one by itself, or
-    /// address, the same one for all of a host (see CORES)
+    /// How a connection over IP is assigned to a core: connection, each one separately, or address,
+    /// all connections of a host to the same core (see CORES)
     #[arg(long, value_name = "connection|address", default_value = "connection")]
     pub steer: SteerOption,
     /// Threads that wait for file systems, so that no core does
     #[arg(long, value_name = "N", default_value_t = stag_nfs::helpers::THREADS as u16,
         value_parser = clap::value_parser!(u16).range(1..=stag_nfs::helpers::THREADS_MAX as i64))]
     pub helpers: u16,
-    /// Exports all calls of which these threads make, or all; beside those on FUSE, NFS, CephFS,
-    /// Lustre and the like (see FILE SYSTEMS THAT WAIT)
+    /// Exports for which these threads make all calls, or all, in addition to exports on FUSE, NFS,
+    /// CephFS, Lustre and similar file systems (see FILE SYSTEMS THAT WAIT)
     #[arg(long, value_name = "NAME,…|all", value_delimiter = ',', conflicts_with = "memory")]
     pub slow: Vec<String>,
-    /// Users whose processes may connect by shm://, beside this process's own and root
+    /// Users whose processes may connect by shm://, in addition to this process's user and root
     #[arg(long, value_name = "UID,…", value_delimiter = ',')]
     pub shm_allow: Vec<u32>,
     /// Let callers act as themselves (see WHO CALLERS ARE) [default: auto]
     #[arg(long, value_name = "auto|privileged|unprivileged")]
     pub mode: Option<ModeOption>,
-    /// Callers that act as the anonymous user, in privileged mode: root, none or all; with CIDR=
-    /// before it, of one network or address [default: root; none where only root of this host can
-    /// say that it is root]
+    /// Callers that act as the anonymous user in privileged mode: root, none or all; with CIDR=
+    /// before it, for one network or address [default: root; none if only root of this host can
+    /// claim to be root]
     #[arg(long, value_name = "[CIDR=]WHO,…", value_delimiter = ',', value_parser = squash)]
     pub squash: Vec<SquashRule>,
     /// The anonymous user's number [default: 65534]
@@ -73,12 +73,12 @@ pub struct ServeOptions {
     /// The anonymous user's group [default: 65534]
     #[arg(long, value_name = "N")]
     pub anongid: Option<u32>,
-    /// The groups of callers, in privileged mode: those that their clients name, of which AUTH_SYS
-    /// has 16 beside the first, or those that this host's name service knows [default: client]
+    /// The source of callers' groups in privileged mode: the client, whose AUTH_SYS has at most 16
+    /// and the primary group, or this host's name service [default: client]
     #[arg(long, value_name = "client|host")]
     pub groups: Option<GroupsOption>,
-    /// Let this process open nothing but its exports, its state and the system's own files, and
-    /// execute nothing (see CONFINEMENT)
+    /// Prevent this process from opening anything but its exports, its state and the system's own
+    /// files, and from executing anything (see CONFINEMENT)
     #[arg(long)]
     pub confine: bool,
     /// The name of the export instead of the last component; for a single DIR
@@ -87,12 +87,12 @@ pub struct ServeOptions {
     /// The file of the cluster whose gateways serve the same files (see 'stag cluster')
     #[arg(long, value_name = "FILE", conflicts_with = "memory")]
     pub cluster: Option<PathBuf>,
-    /// Directory for what must survive a restart (see FILES in --help), and of the control socket;
-    /// with --memory of that alone
+    /// Directory of the state that must survive a restart (see FILES in --help) and of the control
+    /// socket; with --memory only of the socket
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Tell clients while they connect what they may send (RFC 8797); no: 1,024 octets inline and
-    /// version 1, like an old server
+    /// Send clients the inline thresholds and options during connection setup (RFC 8797); no: 1,024
+    /// bytes inline and version 1, like an old server
     #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set,
         value_parser = yes_or_no)]
     pub private_data: bool,
@@ -106,36 +106,36 @@ pub struct ServeOptions {
     #[arg(long, value_name = "3|4|3,4", value_delimiter = ',', default_value = "3,4",
         value_parser = clap::value_parser!(u8).range(3..=4))]
     pub nfs: Vec<u8>,
-    /// Seconds for which version 4 keeps the opens and locks of a client that is not heard of
+    /// Seconds for which version 4 keeps the opens and locks of a client that sends nothing
     #[arg(long, value_name = "SECONDS", default_value_t = 90,
         value_parser = clap::value_parser!(u16).range(10..=3600))]
     pub lease: u16,
-    /// NAME=exclusive: nobody but this server changes that export, so version 4 gives delegations
-    /// of its files; NAME=watched: programs of this host do, so it gives some to read, and watches
-    /// those files (see VERSION 4); NAME=none as without
+    /// NAME=exclusive: only this server changes that export, so version 4 grants delegations of its
+    /// files; NAME=watched: programs of this host also change it, so version 4 grants delegations
+    /// to readers and watches these files (see VERSION 4); NAME=none: no delegations
     #[arg(long, value_name = "NAME=exclusive|watched|none,…", value_delimiter = ',')]
     pub delegations: Vec<String>,
-    /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
+    /// Sample the stages of 1 call in N (see STATISTICS in --help); 0: none
     #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
     pub sample: u32,
-    /// Let clients ask how long calls take in each stage, as 'stag bench --stages' does
+    /// Let clients query the time that calls take in each stage, as 'stag bench --stages' does
     #[arg(long)]
     pub stages: bool,
-    /// Stop when standard input ends: for whoever starts this command as a child
+    /// Stop when standard input ends: for programs that start this command as a child
     #[arg(long, hide = true)]
     pub while_stdin: bool,
-    /// Write the READY block to this file, too, once ready; it is removed at the end
+    /// Also write the READY block to this file once ready; the file is removed at the end
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
     /// Stop, as SIGTERM does, when the process PID ends: a job's shell, for example
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub exit_with: Option<i32>,
-    /// Register MOUNT and NFS with this host's rpcbind until the server ends: clients need no ports
-    /// then, and showmount works
+    /// Register MOUNT and NFS with this host's rpcbind until the server ends, so that clients need
+    /// no ports and showmount works
     #[arg(long)]
     pub rpcbind: bool,
-    /// Wait up to so many seconds, by chance, before anything is opened: for servers that start at
-    /// once on many nodes before one metadata server or cluster
+    /// Wait a random time of up to SECONDS before anything is opened: for servers that start at the
+    /// same time on many nodes and use one metadata server or cluster
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(..=3600))]
     pub start_jitter: Option<u32>,
     /// Write statistics to this file, at the end and on SIGUSR1
@@ -153,15 +153,15 @@ pub struct ServeOptions {
 /// Connections over InfiniBand and RoCE.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct LinkOptions {
-    /// Traffic class of what is sent by rdma://, four times its DSCP: 104 is DSCP 26 [default: that
+    /// Traffic class of packets sent by rdma://, four times the DSCP: 104 is DSCP 26 [default: that
     /// of the client]
     #[arg(long, value_name = "N")]
     pub rdma_tos: Option<u8>,
-    /// Time by rdma:// after which what was not acknowledged is sent again: 4.096 µs times 2 to the
-    /// power of N [default: from the path]
+    /// Time after which rdma:// retransmits unacknowledged packets: 4.096 µs times 2 to the power
+    /// of N [default: from the path]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=31))]
     pub rdma_ack_timeout: Option<u8>,
-    /// Number of times that it is, before the connection ends [default: 7]
+    /// Number of such retransmissions before the connection ends [default: 7]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub rdma_retry: Option<u8>,
 }
@@ -174,7 +174,7 @@ impl LinkOptions {
     }
 }
 
-/// Limits, and how long what is waited for.
+/// Limits and waiting times.
 #[derive(Debug, Default, Args)]
 pub struct LimitOptions {
     /// RDMA connections at a time on each core [default: 1024, or as many as descriptors allow]
@@ -184,10 +184,11 @@ pub struct LimitOptions {
     #[arg(long, value_name = "N", help_heading = LIMITS)]
     pub tcp_connections: Option<usize>,
     /// Connections of one address at a time, of all kinds and on all cores; 0: no limit [default: a
-    /// quarter of the TCP connections of all cores, of one core with --steer address; at least 16]
+    /// quarter of the TCP connections of all cores, or of one core with --steer address; at least
+    /// 16]
     #[arg(long, value_name = "N", help_heading = LIMITS)]
     pub connections_per_address: Option<u32>,
-    /// Calls that one connection may have under way: its credits [default: 64]
+    /// Calls that one connection may have outstanding: its credits [default: 64]
     #[arg(long, value_name = "N", help_heading = LIMITS,
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub credits: Option<u32>,
@@ -198,22 +199,22 @@ pub struct LimitOptions {
     /// 4160]
     #[arg(long, value_name = "N", help_heading = LIMITS)]
     pub receives: Option<usize>,
-    /// Octets of each core's buffers for messages and payload [default: 273M]
+    /// Bytes of each core's buffers for messages and payload [default: 273M]
     #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
     pub buffers: Option<String>,
-    /// Octets that buffers, receives and files in memory may take of this process, on all cores
-    /// [default: what the host or the control group has]
+    /// Bytes of memory that buffers, receives and files in memory may use on all cores together
+    /// [default: the memory of the host or the control group]
     #[arg(long, value_name = "SIZE", help_heading = LIMITS)]
     pub memory_max: Option<String>,
-    /// Seconds that calls in progress have when the server stops [default: 3]
+    /// Seconds that calls in progress have to finish when the server stops [default: 3]
     #[arg(long, value_name = "SECONDS", help_heading = TIMEOUTS)]
     pub drain: Option<f64>,
-    /// Microseconds that a core looks for work before it sleeps; auto: as long as the gaps between
-    /// calls make it worth while, 4096 at most (see WAITING) [default: 100]
+    /// Microseconds that an idle core polls before it sleeps; auto: as long as the gaps between
+    /// calls make it worthwhile, at most 4096 (see WAITING) [default: 100]
     #[arg(long, value_name = "MICROSECONDS|auto", help_heading = IDLE, value_parser = spin)]
     pub spin: Option<Spin>,
-    /// When the kernel is asked to keep cores out of deep sleep states: busy, while a core of this
-    /// server has slept for no longer than 50 ms, or always [default: busy]
+    /// When to ask the kernel to keep cores out of deep sleep states: busy, until all cores of this
+    /// server have slept for 50 ms, or always [default: busy]
     #[arg(long, value_name = "busy|always", help_heading = IDLE)]
     pub awake: Option<AwakeOption>,
 }
@@ -251,14 +252,14 @@ pub enum AwakeOption {
     /// While a core works, or slept a moment ago.
     #[default]
     Busy,
-    /// As long as the server lives.
+    /// As long as the server runs.
     Always,
 }
 
-/// Answer to the question whether callers act as themselves.
+/// Setting for callers to act as themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum ModeOption {
-    /// If this process can see to it.
+    /// Yes if this process has the rights, else no.
     Auto,
     /// Yes.
     Privileged,
@@ -269,16 +270,16 @@ pub enum ModeOption {
 /// The groups of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum GroupsOption {
-    /// Those that their clients name.
+    /// The groups sent by the client.
     Client,
-    /// Those that this host knows them by.
+    /// The groups assigned by this host.
     Host,
 }
 
 /// Callers that act as the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SquashOption {
-    /// Those that say they are root.
+    /// Callers that claim to be root.
     Root,
     /// None.
     None,

@@ -16,10 +16,10 @@ pub struct TuneOptions {
 /// Operations on the settings of a host.
 #[derive(Debug, Subcommand)]
 pub enum TuneWhat {
-    /// Say what stands in the way, and what to type
+    /// Report settings that hinder RDMA, and the commands that change them
     #[command(after_help = "'stag tune --help' has examples, states, profiles and exit codes.")]
     Check(TuneCheckOptions),
-    /// Make the changes of the running kernel that the checks want; a journal keeps the old values
+    /// Change the running kernel as the checks recommend; a journal keeps the old values
     Apply(TuneApplyOptions),
     /// Undo what 'apply' did, in reverse order
     Revert(TuneRevertOptions),
@@ -53,7 +53,7 @@ pub struct TuneRevertOptions {
 /// The usual journal.
 const JOURNAL: &str = "/var/lib/stag/tune.journal";
 
-/// Arguments that say what is to run on the host, and which checks matter.
+/// Arguments for the planned use of the host and the checks to run.
 #[derive(Debug, Args)]
 pub struct TunePlanOptions {
     /// Purpose of the host: latency, throughput, ci, container
@@ -62,22 +62,22 @@ pub struct TunePlanOptions {
     /// Cores of the poll loops, as a list: 2-5,8
     #[arg(long, value_name = "LIST")]
     pub cores: Option<CoreList>,
-    /// RDMA or network device that is to be used: mlx5_0, eth1
+    /// RDMA or network device to use: mlx5_0, eth1
     #[arg(long, value_name = "NAME")]
     pub dev: Option<String>,
-    /// Octets of buffers of all shards [default: those of 'stag serve' with as many cores]
+    /// Bytes of buffers of all shards [default: as 'stag serve' with the same number of cores]
     #[arg(long, value_name = "SIZE", value_parser = size::octets)]
     pub pools: Option<usize>,
     /// Connections of all shards
     #[arg(long, value_name = "N", default_value_t = 1_024)]
     pub connections: u32,
-    /// TCP ports that are to be free
+    /// TCP ports that have to be free
     #[arg(long, value_name = "PORT", value_delimiter = ',', default_values_t = [2049, 20049])]
     pub ports: Vec<u16>,
-    /// Directories that are to be served
+    /// Directories to serve
     #[arg(long, value_name = "DIR")]
     pub export: Vec<String>,
-    /// Server that is to be reachable, as IP:PORT
+    /// Server that has to be reachable, as IP:PORT
     #[arg(long, value_name = "IP:PORT")]
     pub server: Option<SocketAddr>,
     /// Only these checks, by id (MEM05) or family (MEM)
@@ -97,16 +97,16 @@ pub struct TuneCheckOptions {
     /// Plan for the host
     #[command(flatten)]
     pub plan: TunePlanOptions,
-    /// Say instead why 'mount -o rdma' would fail on this host
+    /// Explain instead why 'mount -o rdma' would fail on this host
     #[arg(long)]
     pub client: bool,
-    /// List what passes, and what does not apply, too
+    /// Also list checks that pass or do not apply
     #[arg(long)]
     pub all: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Say why a check matters, and judge nothing
+    /// Explain why a check matters, without running any
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
 }
