@@ -259,7 +259,7 @@ fn rate(text: &str) -> Result<f64, String> {
     match size::rate(text) {
         Some(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
         _ => Err(format!(
-            "{text:?} is no rate: write calls per second, with K or M behind the number"
+            "{text:?} is no rate: write calls per second, with a suffix K or M if needed"
         )),
     }
 }
