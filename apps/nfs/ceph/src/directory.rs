@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-/// An open directory; closed when it is dropped. Its place belongs to whoever has it.
+/// An open directory; closed when it is dropped. Its place belongs to its holder.
 pub struct CephDirectory {
     mount: Arc<MountHandle>,
     raw: RawDirectory,
@@ -30,7 +30,7 @@ unsafe impl Send for CephDirectory {}
 pub struct DirectoryEntry<'a> {
     /// Name, also `.` and `..`.
     pub name: &'a [u8],
-    /// The place behind it, for [`CephDirectory::seek`]: the same for all clients.
+    /// The place after it, for [`CephDirectory::seek`]: the same for all clients.
     pub next: u64,
     /// Attributes of the object, as far as they were asked for.
     pub attributes: CephStat,
@@ -60,7 +60,7 @@ impl CephDirectory {
     /// [`Errno::INVAL`] for a place that there cannot be.
     pub fn seek(&mut self, place: u64) -> Result<(), Errno> {
         let place = i64::try_from(place).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the directory is open, and nobody else uses it.
+        // SAFETY: the directory is open, and nothing else uses it.
         unsafe { (self.mount.library.ceph_seekdir)(self.mount.raw, self.raw, place) };
         Ok(())
     }
@@ -73,7 +73,7 @@ impl CephDirectory {
         let mut attributes = CephStat::default();
         let (library, mount) = (self.mount.library, self.mount.raw);
         let entry = self.entry.as_mut_ptr();
-        // SAFETY: the directory is open and nobody else uses it; both structures are ours; no
+        // SAFETY: the directory is open and nothing else uses it; both structures are ours; no
         // inode is asked for.
         let code = unsafe {
             (library.ceph_readdirplus_r)(

@@ -4,7 +4,7 @@ use crate::{abi::RawFile, mount::MountHandle};
 use rustix::io::Errno;
 use std::{fmt, sync::Arc};
 
-/// Octets of the longest transfer of one call: its result is a 32-bit number.
+/// Bytes of the longest transfer of one call: its result is a 32-bit number.
 const CALL_MAX: usize = 1 << 30;
 
 /// An open file; closed when it is dropped.
@@ -35,7 +35,7 @@ impl CephFile {
         Self { mount: Arc::clone(mount), raw }
     }
 
-    /// Reads from `offset` on, and returns the octets that came: fewer at the end of the file.
+    /// Reads from `offset` on, and returns the number of bytes read: fewer at the end of the file.
     ///
     /// # Errors
     /// As the library says; [`Errno::INVAL`] for an offset that no file has.
@@ -49,7 +49,7 @@ impl CephFile {
         self.moved(code, len)
     }
 
-    /// Writes at `offset`, and returns the octets that were taken.
+    /// Writes at `offset`, and returns the number of bytes written.
     ///
     /// # Errors
     /// As the library says; [`Errno::FBIG`] for an offset that no file has.
@@ -69,8 +69,8 @@ impl CephFile {
         Ok(usize::try_from(moved).unwrap_or(asked).min(asked))
     }
 
-    /// Waits until what was written is stable. After an eviction this may succeed although nothing
-    /// was stored: ask for the attributes behind it, which then fail.
+    /// Waits until written data is stable. After an eviction this may succeed although nothing was
+    /// stored: ask for the attributes afterwards, which then fails.
     ///
     /// # Errors
     /// As the library says.

@@ -29,7 +29,7 @@ impl fmt::Debug for CephInode {
 /// A time to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetStamp {
-    /// The time at which it is set, which whoever may write the file may ask for.
+    /// The time at which it is set. Every user who may write the file may ask for it.
     Now(Stamp),
     /// Another time, which only the owner may ask for.
     At(Stamp),
@@ -139,7 +139,7 @@ impl CephInode {
         self.mount.generation
     }
 
-    /// Its attributes, as far as they are asked for. Judges nobody.
+    /// Its attributes, as far as they are asked for. Checks no permission.
     ///
     /// # Errors
     /// As the library says.
@@ -147,7 +147,7 @@ impl CephInode {
         self.getattr(want, 0, user)
     }
 
-    /// Its attributes as far as this client knows them without asking anybody: see
+    /// Its attributes as far as this client has them without asking a server: see
     /// [`StatMask::is_known`].
     ///
     /// # Errors

@@ -193,7 +193,7 @@ impl Library {
     /// The installed library, loaded at the first call.
     ///
     /// # Errors
-    /// A sentence that names the package when it is missing or lacks what nobody can do without.
+    /// A sentence that names the package when it is missing or lacks a needed function.
     pub fn installed() -> Result<&'static Self, NoLibrary> {
         static TABLE: OnceLock<Result<&'static Library, NoLibrary>> = OnceLock::new();
         TABLE.get_or_init(|| Self::open(Path::new(Self::NAME))).clone()
@@ -215,7 +215,7 @@ impl Library {
         Ok(Box::leak(Box::new(table)))
     }
 
-    /// Names of the functions that this version does not have. What needs them fails with
+    /// Names of the functions that this version does not have. Calls that need them fail with
     /// [`Errno::NOSYS`].
     pub fn absent(&self) -> &[&'static str] {
         &self.absent

@@ -30,17 +30,17 @@ pub struct MountSettings<'a> {
     pub configuration: Option<&'a Path>,
     /// The file system; the cluster's default one if None.
     pub file_system: Option<&'a str>,
-    /// More options, set behind our own.
+    /// More options, set after our own.
     pub options: &'a [[&'a str; 2]],
 }
 
 /// Options of every mount, and why.
 const OPTIONS: [[&str; 2]; 9] = [
-    // With the object cache, an evicted client loses what it had acknowledged, and fsync says 0.
+    // With the object cache, an evicted client loses acknowledged writes, and fsync returns 0.
     ["client_oc", "false"],
     ["client_mount_timeout", "10"],
     ["rados_mon_op_timeout", "10"],
-    // A process that is killed leaves its socket behind.
+    // The socket of a process that is killed would stay.
     ["admin_socket", ""],
     ["log_to_stderr", "false"],
     ["log_file", ""],
@@ -61,7 +61,7 @@ const LOGS: [[&str; 2]; 4] = [
     ["debug_monc", "0/10"],
 ];
 
-/// Flag of `ceph_start_reclaim`: the other client's session ends, and what it held is free.
+/// Flag of `ceph_start_reclaim`: ends the other client's session and frees all that it held.
 const RECLAIM_RESET: u32 = 1;
 
 /// A step of mounting that failed, and how.
@@ -94,19 +94,19 @@ pub enum Reclaimed {
     NotThere,
 }
 
-/// Mounts of this process that are not given back, blocked ones included.
+/// Mounts of this process that are not released, blocked ones included.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of mounts of this process that are not given back yet: those in use, and those that a
+/// Number of mounts of this process that are not released yet: mounts in use, and mounts that a
 /// blocked call keeps.
 pub fn live_mounts() -> usize {
     LIVE.load(Ordering::Acquire)
 }
 
-/// Waits until all mounts of this process are given back, for `limit` at most. Returns true if
-/// they are.
+/// Waits until all mounts of this process are released, for `limit` at most. Returns true if they
+/// are.
 ///
-/// The library ends badly when the process does while one of its mounts ends in another thread.
+/// The library may crash if the process exits while another thread ends one of its mounts.
 pub fn await_unmounts(limit: Duration) -> bool {
     let until = Instant::now() + limit;
     while live_mounts() > 0 {
@@ -118,10 +118,10 @@ pub fn await_unmounts(limit: Duration) -> bool {
     true
 }
 
-/// Ends the process at once, with this exit code: for a process whose mounts do not end. Nothing of
-/// it is cleaned up, and so nothing waits for them or stumbles over them.
+/// Ends the process at once, with this exit code: for a process whose mounts do not end. Nothing is
+/// cleaned up, so no destructor waits for the mounts or fails because of them.
 pub fn exit_at_once(code: u8) -> ! {
-    // SAFETY: no code of this process runs behind it.
+    // SAFETY: no code of this process runs after it.
     unsafe { libc::_exit(code.into()) }
 }
 
@@ -150,14 +150,14 @@ impl MountHandle {
         result
     }
 
-    /// Unmounts and frees; may take as long as the metadata servers like.
+    /// Unmounts and frees; may wait for the metadata servers without limit.
     fn give_back(library: &'static Library, raw: SendRaw, is_mounted: bool) {
         let SendRaw(raw, released) = raw;
         if is_mounted {
             // SAFETY: the mount lives, and nothing that came from it is left.
             let _ = unsafe { (library.ceph_unmount)(raw) };
         }
-        // SAFETY: as above; nobody knows the pointer any more.
+        // SAFETY: as above; nothing uses the pointer any more.
         let code = unsafe { (library.ceph_release)(raw) };
         if returned(code).is_ok() {
             LIVE.fetch_sub(1, Ordering::AcqRel);
@@ -173,15 +173,15 @@ impl Drop for MountHandle {
         let raw = SendRaw(self.raw, Arc::clone(&self.released));
         let (library, is_mounted) = (self.library, self.is_mounted);
         let work = move || Self::give_back(library, raw, is_mounted);
-        // Whoever lets go last must not wait for a metadata server. Without a thread the mount
-        // stays, as it does when a call is blocked, and counts as live.
+        // The thread that drops the last reference must not wait for a metadata server. If no
+        // thread can be started, the mount stays and counts as live, as when a call is blocked.
         if thread::Builder::new().name("ceph-unmount".to_owned()).spawn(work).is_err() {
             std::mem::forget(Arc::clone(&self.released));
         }
     }
 }
 
-/// A mount on its way to the thread that ends it, with the queue that its callback fills.
+/// A mount that is sent to the thread that ends it, with the queue that its callback fills.
 struct SendRaw(RawMount, Arc<ReleaseQueue>);
 
 // SAFETY: see `MountHandle`.
@@ -276,7 +276,7 @@ impl PreparedMount {
         let name = text(name)?;
         // SAFETY: the name lives during the call.
         let code = unsafe { (library.ceph_start_reclaim)(*raw, name.as_ptr(), RECLAIM_RESET) };
-        // SAFETY: the client lives; behind a start that failed, nothing is left to finish.
+        // SAFETY: the client lives; after a start that failed, nothing is left to finish.
         unsafe { (library.ceph_finish_reclaim)(*raw) };
         match returned(code) {
             Ok(_) => Ok(Reclaimed::Ended),
@@ -366,7 +366,7 @@ impl CephMount {
         Ok(CephInode::adopt(&self.0, inode))
     }
 
-    /// The file with this name, wherever it lies: also outside the directory that is mounted.
+    /// The file with this name, also outside the directory that is mounted.
     ///
     /// # Errors
     /// As the library says; [`Errno::STALE`] where there is none.

@@ -140,7 +140,7 @@ impl CephInode {
     /// Reads the target of a symbolic link to `into`, and returns its octets.
     ///
     /// # Errors
-    /// As the library says; [`Errno::INVAL`] for what is no symbolic link.
+    /// As the library says; [`Errno::INVAL`] unless this is a symbolic link.
     pub fn read_link(&self, into: &mut [u8], user: &UserPerm<'_>) -> Result<usize, Errno> {
         let (library, mount) = (self.mount.library, self.mount.raw);
         let (room, len) = (into.as_mut_ptr().cast(), into.len());
@@ -163,7 +163,7 @@ impl CephInode {
         self.mount.returned(code).map(drop)
     }
 
-    /// Removes the name of what is no directory.
+    /// Removes the name of an object other than a directory.
     ///
     /// # Errors
     /// As the library says.

@@ -1,6 +1,6 @@
 //! Small objects of RADOS, through librados, which is loaded when the first pool is opened: a place
-//! for records that several gateways share. What the C library promises its callers stands in
-//! Ceph's `librados.h`; the declarations here are our own.
+//! for records that several gateways share. The contract of the C library is in Ceph's
+//! `librados.h`; the declarations here are our own.
 
 use crate::library::{NoLibrary, functions, load, returned};
 use libc::{c_char, c_int, c_void, time_t};
@@ -49,7 +49,7 @@ functions! {
 /// `LIBRADOS_CREATE_EXCLUSIVE`.
 const EXCLUSIVE: c_int = 1;
 /// Options of every connection: a monitor or a data daemon that does not answer is an error after
-/// ten seconds, and leaves open what was done.
+/// ten seconds. The operation may have been done or not.
 const OPTIONS: [[&CStr; 2]; 3] = [
     [c"rados_osd_op_timeout", c"10"],
     [c"rados_mon_op_timeout", c"10"],
@@ -196,7 +196,7 @@ impl RadosPool {
             .map(drop)
     }
 
-    /// All octets of an object.
+    /// All bytes of an object.
     ///
     /// # Errors
     /// [`Errno::NOENT`] when there is none, [`Errno::FBIG`] when it is longer than `max`; else as
@@ -226,11 +226,12 @@ impl RadosPool {
         Ok(octets)
     }
 
-    /// Puts octets at `offset` of an object, or in the place of all of it, at once. They are stored
-    /// when it returns.
+    /// Writes bytes at `offset` of an object, or replaces all of it, at once. They are stored when
+    /// it returns.
     ///
     /// # Errors
-    /// As `existence` says, or the library. After [`Errno::TIMEDOUT`] nobody knows what was done.
+    /// As `existence` says, or the library. After [`Errno::TIMEDOUT`] the write may or may not have
+    /// been done.
     pub fn write(
         &self,
         name: &str,

@@ -104,7 +104,7 @@ pub(crate) unsafe fn named<'a>(
 /// Room of the caller for `len` octets.
 ///
 /// # Safety
-/// It is that long, initialised, and nobody else's for `'a`.
+/// It is that long and initialised, and nothing else accesses it during `'a`.
 pub(crate) unsafe fn room<'a>(room: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -125,7 +125,7 @@ pub(crate) unsafe fn octets<'a>(from: *const c_void, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(from.cast(), len) }
 }
 
-/// Gives the caller a value, if he wants one.
+/// Writes a value to the caller's `to`, unless that is null.
 ///
 /// # Safety
 /// `to` is null or room for it.

@@ -1,6 +1,6 @@
 //! libcephfs over a map in memory: the functions that `stag-ceph` loads, with faults that a test
-//! asks for by options (`world.rs`). It stands in for a cluster where there is none; what it
-//! answers was compared with Ceph 16.2, for the same tests run on both.
+//! asks for by options (`world.rs`). Tests use it where there is no cluster. Its answers were
+//! compared with those of Ceph 16.2 by running the same tests on both.
 
 mod c;
 mod files;

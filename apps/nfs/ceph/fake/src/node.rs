@@ -65,7 +65,7 @@ impl FakeNode {
         }
     }
 
-    /// Takes back what a change of owner takes back.
+    /// Clears the mode bits that a change of owner clears.
     pub(crate) fn drop_set_id(&mut self) {
         if self.kind() != S_IFDIR {
             self.mode &= !S_ISUID;
@@ -173,7 +173,7 @@ impl HashedEntries {
         self.sorted.is_empty()
     }
 
-    /// The first entry behind `place`.
+    /// The first entry after `place`.
     pub(crate) fn behind(&self, place: u64) -> Option<(u64, &[u8], u64)> {
         let (place, (name, inode)) = self.sorted.range(place + 1..).next()?;
         Some((*place, name, *inode))

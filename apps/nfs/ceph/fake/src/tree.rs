@@ -412,7 +412,7 @@ impl FakeTree {
         self.changed(inode)
     }
 
-    /// Forgets a file without a name that nobody holds.
+    /// Forgets a file without a name; the caller has checked that no client holds it.
     pub(crate) fn forget(&mut self, inode: u64) {
         if self.nodes.get(&inode).is_some_and(|node| node.links == 0) {
             self.nodes.remove(&inode);

@@ -5,9 +5,9 @@
 //!
 //! | option | value | effect |
 //! |---|---|---|
-//! | `fake_fail` | `CALL ERRNO COUNT` | so many calls of that name fail; `*` is every call |
+//! | `fake_fail` | `CALL ERRNO COUNT` | the next COUNT calls of that name fail; `*` is every call |
 //! | `fake_block` | `CALL` | calls of that name wait |
-//! | `fake_unblock` | `CALL` | those that wait go on, and later ones do not wait |
+//! | `fake_unblock` | `CALL` | waiting calls continue, and later ones do not wait |
 //! | `fake_evict` | `NAME` | clients of that name are evicted; `*` is all but this one |
 //! | `fake_release` | `INODE` | all clients are asked to let go of it |
 //!
@@ -158,7 +158,7 @@ pub(crate) fn enter<T>(
     cluster.waiting -= 1;
     cluster.fail(call)?;
     let known = cluster.clients.get(&client).ok_or(ENOTCONN)?;
-    // The lie of Ceph's fsync: nothing is dirty any more, so it has nothing to say.
+    // As in Ceph, fsync succeeds after an eviction: no data is dirty any more.
     if known.is_evicted && call != "ceph_ll_fsync" {
         return Err(ESHUTDOWN);
     }
@@ -205,7 +205,7 @@ impl FakeCluster {
         match known.held.get_mut(&inode) {
             Some(count) if *count > 1 => *count -= 1,
             Some(_) => drop(known.held.remove(&inode)),
-            // A reference that nobody has: what it was given back for is lost with the session.
+            // The reference was lost with the session of the evicted client.
             None if known.is_evicted => {}
             None => return Err(EINVAL),
         }
