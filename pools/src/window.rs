@@ -444,9 +444,9 @@ impl BoundBuf {
         }
         // RFC 5040 §7.2 [5040-61]: source TO plus length does not wrap
         let end = offset.checked_add(len as u64).ok_or(AccessViolation::Wrap)?;
-        // RFC 5040 §7.2, §8.1.1 [5040-60]: the source of a Read lies in the range of its STag
+        // RFC 5040 §7.2, §8.1.1 [5040-60]: the source of a Read is inside the range of its STag
         // RFC 5040 §7.2, §8.1.1 [5040-63]: a peer reaches only the buffer that the STag opens
-        // RFC 5041 §7.1, §8.3.1 [5041-44]: a tagged segment lies inside the range of its STag
+        // RFC 5041 §7.1, §8.3.1 [5041-44]: a tagged segment is inside the range of its STag
         // RFC 5041 §7.1, §8.3.1 [5041-54]: a peer reaches no memory outside the buffer of an STag
         // RFC 5042 §6.2.1 [5042-9]: a peer reaches no memory outside the buffer it was given
         if offset < self.offset || end > self.offset + self.exposed.len() as u64 {

@@ -29,7 +29,7 @@ pub(crate) struct MountEntry {
 pub struct MountList(Mutex<VecDeque<MountEntry>>);
 
 impl MountList {
-    // RFC 1813 §5.2.2 [1813-110]: mounts are kept in a list that DUMP tells and UMNT shortens
+    // RFC 1813 §5.2.2 [1813-110]: mounts are kept in a list that DUMP returns and UMNT shortens
     /// Notes a mount; one that is known is noted once.
     pub(crate) fn add(&self, client: PeerAddress, path: &[u8]) {
         let Some(entry) = entry(client, path) else { return };

@@ -125,7 +125,7 @@ impl Core {
             granted: 0,
             wanted: 0,
             max: self.config.grant.min(whole(quarter)).max(1),
-            // RFC 8166 §3.3.1 [8166-4]: receives are posted before a higher grant is told
+            // RFC 8166 §3.3.1 [8166-4]: receives are posted before a higher grant is sent
             // draft 004 §4.4.1 [exp-27]: all grants together never exceed the receives
             // draft 002 §4.3.2 [bidir-13]: no more credits are granted than receives are posted
             free: whole(self.receives.free().saturating_sub(quarter)),

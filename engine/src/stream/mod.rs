@@ -159,7 +159,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         match sockopt::socket_error(&stream.socket) {
             Ok(Ok(())) => {
-                // RFC 9289 §6.1.1 [9289-35]: where TLS is wanted nobody is called without
+                // RFC 9289 §6.1.1 [9289-35]: where TLS is wanted, no call is sent without it
                 if !self.probe_tls(key) {
                     self.begin_to_call(key);
                 }

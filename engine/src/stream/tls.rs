@@ -453,7 +453,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(tls) = &self.core.config.call_tls
             && stream.is_some_and(|stream| stream.role != Role::Responder)
         {
-            // RFC 9289 §4.1 [9289-13]: whoever called is told of it
+            // RFC 9289 §4.1 [9289-13]: the failure is reported to the caller
             tls.note_fault(error.clone());
         }
         if let Some(peer) = peer {

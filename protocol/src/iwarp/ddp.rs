@@ -11,7 +11,7 @@ const TAGGED: u8 = 0x80;
 const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 // RFC 5041 §4.1 [5041-13]: the DDP version is 1 in every segment
-// RFC 5044 §3, §C.1 [5044-7]: the DDP and RDMAP versions are those that MPA settled
+// RFC 5044 §3, §C.1 [5044-7]: MPA settles the DDP and RDMAP versions
 const VERSION: u8 = 0x01;
 
 /// The Send family (RFC 5040 §4.1).

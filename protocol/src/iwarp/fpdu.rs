@@ -114,7 +114,7 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     }
     // RFC 5044 §4.1 [5044-10]: the content of the padding is ignored
     let consumed = fpdu_len(length);
-    // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
+    // RFC 5044 §5.2, §6 [5044-30]: the length field determines the end of an FPDU
     let (Some((covered, sum)), Some(ulpdu)) = (
         octets.get(..consumed).and_then(<[u8]>::split_last_chunk::<CRC_LEN>),
         rest.get(..ulpdu_len),

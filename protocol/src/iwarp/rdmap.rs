@@ -7,7 +7,7 @@ use super::octets::Octets;
 
 const VERSION_MASK: u8 = 0xC0;
 // RFC 5040 §4.1 [5040-7]: the RDMAP version is 1 in every message
-// RFC 5044 §3, §C.1 [5044-7]: the DDP and RDMAP versions are those that MPA settled
+// RFC 5044 §3, §C.1 [5044-7]: MPA settles the DDP and RDMAP versions
 const VERSION: u8 = 0x40;
 const OPCODE_MASK: u8 = 0x0F;
 
@@ -426,7 +426,7 @@ fn form(first: u8, flags: u8, code: u8, peer: Peer) -> TerminateForm {
     if flags & 0xE0 != 0 {
         return TerminateForm::Rfc;
     }
-    // RFC 5040 §4.8 [5040-15]: a deviation: reserved bits tell a Terminate of siw
+    // RFC 5040 §4.8 [5040-15]: a deviation: reserved bits identify a Terminate of siw
     if flags & 0x07 != 0 || peer == Peer::Siw {
         return TerminateForm::Siw;
     }

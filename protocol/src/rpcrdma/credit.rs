@@ -63,8 +63,8 @@ impl RequesterCredits {
     /// number in flight; then calls wait until enough of them ended (RFC 8166 §3.3.1).
     #[inline]
     pub fn handle_grant(&mut self, granted: Credits) {
-        // RFC 8166 §3.3.3 [8166-7]: the first reply tells how many calls may follow
-        // Most replies say what the one before said.
+        // RFC 8166 §3.3.3 [8166-7]: the first reply says how many calls may follow
+        // Most replies repeat the grant of the one before.
         if granted.0 != self.limit {
             self.limit = granted.0.clamp(1, self.max.get());
         }

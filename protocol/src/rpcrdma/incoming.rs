@@ -154,7 +154,7 @@ impl Connection {
             }
             (Some((_, CALL | REPLY)), _) => self.refuse(&header, lists, PeerFault::TypeMismatch),
             (Some((_, other)), _) => self.refuse(&header, lists, PeerFault::MessageType(other)),
-            // draft 000 §4.2 [v2-5]: an RDMA_MSG has a payload behind its header
+            // draft 000 §4.2 [v2-5]: an RDMA_MSG has a payload after its header
             (None, _) => self.refuse(&header, lists, PeerFault::NoPayload),
         }
     }

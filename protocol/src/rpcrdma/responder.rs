@@ -107,7 +107,7 @@ fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> 
             return Err(outside);
         }
         earlier_base = base;
-        // draft 004 §3.6.1 [exp-16]: behind a chunk the payload goes on at a multiple of four
+        // draft 004 §3.6.1 [exp-16]: after a chunk the payload continues at a multiple of four
         inserted += inserted_len(item.len);
     }
     Ok(())

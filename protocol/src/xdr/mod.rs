@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
     pub fn fixed(&mut self, len: usize) -> Result<&'a [u8], Error> {
         // RFC 4506 §4.9 [4506-10]: fixed-length opaque data has padding and no length
         let from = if len > 0 { self.inline()? } else { &[] };
-        // RFC 4506 §8 [4506-21]: no length leads a read behind the end of the input
+        // RFC 4506 §8 [4506-21]: no length leads a read past the end of the input
         let (octets, rest) = from.split_at_checked(len).ok_or(Error::Short)?;
         if len > 0 {
             // RFC 4506 §3 [4506-3]: padding is not checked on receipt

@@ -100,7 +100,7 @@ impl Decimal {
             digits => digits.iter().all(u8::is_ascii_digit),
         };
         let text = std::str::from_utf8(text).ok().filter(|_| is_plain);
-        // RFC 8881 §5.9 [8881-327]: nobody is known by name
+        // RFC 8881 §5.9 [8881-327]: names of owners are not known, only numbers
         text.and_then(|text| text.parse().ok()).ok_or(Status4::BadOwner)
     }
 }

@@ -289,7 +289,7 @@ impl<S: Store> Turn<'_, '_, S> {
             course.count += 1;
             status = self.conclude(before, operation, done);
             self.nfs4.tally.count(operation, status);
-            // RFC 8881 §16.2.3 [8881-325]: nothing is done behind a failure
+            // RFC 8881 §16.2.3 [8881-325]: no operation is executed after one that failed
             if status != Status4::Ok {
                 break;
             }

@@ -182,7 +182,7 @@ impl Nfs4 {
         source: CallSource,
     ) -> Result<(), Status4> {
         let Some(listed) = self.recovery.listed.get(new.owner) else { return Ok(()) };
-        // RFC 8881 §8.4.2.1 [8881-262]: nobody else reclaims by a client's name
+        // RFC 8881 §8.4.2.1 [8881-262]: no other principal reclaims by a client's name
         if listed.principal != recorded(new.principal) {
             return Err(Status4::ClidInUse);
         }

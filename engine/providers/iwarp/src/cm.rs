@@ -188,7 +188,7 @@ fn reply(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     conn.private_data = frame.private_data.into();
     match outcome {
         Ok(Outcome::Accepted(negotiated, _)) => {
-            // RFC 5044 §7.1 [5044-32]: the FPDUs follow directly behind Request and Reply
+            // RFC 5044 §7.1 [5044-32]: the FPDUs follow directly after Request and Reply
             conn.input.consume(len);
             start(conn, shared, &negotiated);
             conn.state = IwarpState::Established;

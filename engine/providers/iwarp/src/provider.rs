@@ -185,7 +185,7 @@ impl Provider for Iwarp {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
-        // RFC 5040 §7.1 [5040-52]: a local error is told by a Terminate without headers
+        // RFC 5040 §7.1 [5040-52]: a local error is reported by a Terminate without headers
         if source.len() != to.len as usize {
             return Err(Refused { why: Refusal::Malformed, token: source });
         }

@@ -41,11 +41,11 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
 /// A reserved bit that siw gives a meaning and echoes; hardware leaves it zero.
-// RFC 5044 §7.1.1 [5044-39]: a deviation: reserved bits tell software from adapters
+// RFC 5044 §7.1.1 [5044-39]: a deviation: reserved bits mark software, not adapters
 const SOFTWARE: u8 = 0x08;
 /// A reserved bit that only our Reply has, and only in reply to a Request with [`SOFTWARE`]:
 /// distinguishes us from siw.
-// RFC 5044 §7.1.1 [5044-39]: a deviation: reserved bits tell software from adapters
+// RFC 5044 §7.1.1 [5044-39]: a deviation: reserved bits mark software, not adapters
 const STAG: u8 = 0x04;
 
 const HIGH_FLAG: u16 = 0x8000;

@@ -102,8 +102,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// stream; send its Terminate with [`Self::begin_terminate`].
     pub fn handle_ulpdu<'a>(&mut self, ulpdu: &'a [u8]) -> Result<Inbound<'a>, Violation> {
         if self.is_ended() {
-            // RFC 5041 §7.1 [5041-47]: segments behind an error are dropped silently
-            // RFC 5044 §8 [5044-56]: nothing is delivered behind an error
+            // RFC 5041 §7.1 [5041-47]: segments after an error are dropped silently
+            // RFC 5044 §8 [5044-56]: nothing is delivered after an error
             return Ok(Inbound::Dropped);
         }
         // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated
@@ -251,7 +251,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
 
     /// Ends the stream for an error of our own, with a catastrophic error (RFC 5040 §7.1).
     pub fn fail(&mut self) -> Violation {
-        // RFC 5040 §7.1 [5040-52]: a local error is told by a Terminate without headers
+        // RFC 5040 §7.1 [5040-52]: a local error is reported by a Terminate without headers
         self.violated(Violation::new(Terminate::RDMAP_LOCAL_CATASTROPHIC))
     }
 

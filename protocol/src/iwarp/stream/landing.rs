@@ -50,7 +50,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         payload: &'a [u8],
     ) -> Result<Inbound<'a>, Violation> {
         if self.is_ended() {
-            // RFC 5041 §7.1 [5041-47]: segments behind an error are dropped silently
+            // RFC 5041 §7.1 [5041-47]: segments after an error are dropped silently
             return Ok(Inbound::Dropped);
         }
         let header = Header::Tagged(*header);

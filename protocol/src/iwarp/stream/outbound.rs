@@ -181,7 +181,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// or the violation is an invalid first FPDU. Its one segment goes out even before an
     /// initiator's indication, and is the last.
     pub fn begin_terminate(&mut self, violation: &Violation) -> Option<Message> {
-        // RFC 5040 §7.1 [5040-54]: only the first of several errors is told
+        // RFC 5040 §7.1 [5040-54]: only the first of several errors is reported
         if self.gate == Gate::Ended {
             return None;
         }
@@ -194,7 +194,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// last one, and for any message but the Terminate once the stream has ended.
     pub fn poll_segment(&mut self, message: &mut Message, mulpdu: u16) -> Option<Segment> {
         let is_terminate = matches!(message.target, Target::Terminate(_));
-        // RFC 5040 §5.4 [5040-42]: nothing is sent behind a Terminate
+        // RFC 5040 §5.4 [5040-42]: nothing is sent after a Terminate
         // RFC 5041 §3 [5041-5]: nothing is sent on a stream that failed
         if message.finished || (self.is_ended() && !is_terminate) {
             return None;
@@ -212,7 +212,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         match self.gate {
             Gate::Open => Ok(()),
             Gate::AwaitFpdu | Gate::AwaitRtr(_) => Err(Refused::Gate),
-            // RFC 5040 §5.4 [5040-42]: nothing is sent behind a Terminate
+            // RFC 5040 §5.4 [5040-42]: nothing is sent after a Terminate
             Gate::OweTerminate | Gate::Ended => Err(Refused::Ended),
         }
     }

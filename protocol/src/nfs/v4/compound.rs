@@ -165,7 +165,7 @@ impl<'a, H: Codec<'a> + RequestHead, R: OperationSet<'a>> Iterator for Operation
         self.left = self.left.checked_sub(1)?;
         let request = self.read();
         if request.is_err() {
-            // RFC 8881 §16.2.3 [8881-18]: nothing behind an operation that failed is carried out
+            // RFC 8881 §16.2.3 [8881-18]: no operation is executed after one that failed
             self.left = 0;
             self.reader = Reader::new(&[]);
         }

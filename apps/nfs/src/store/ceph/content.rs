@@ -31,7 +31,7 @@ impl CephSession {
     }
 
     fn read_octets(&self, file: &FoundFile, offset: u64, room: &mut [u8]) -> Result<usize, Status> {
-        // RFC 1813 §3.3.6 [1813-36]: a READ at or behind the end returns no octets and eof
+        // RFC 1813 §3.3.6 [1813-36]: a READ at or past the end returns no octets and eof
         if room.is_empty() || offset >= file.stat.size {
             return Ok(0);
         }
@@ -72,7 +72,7 @@ impl CephSession {
         self.judge(file, rights::WRITE)?;
         let end = offset.checked_add(octets.len() as u64);
         if end.is_none_or(|end| i64::try_from(end).is_err()) {
-            // RFC 1813 §3.3.7 [1813-51]: a WRITE behind the largest offset gets NFS3ERR_FBIG
+            // RFC 1813 §3.3.7 [1813-51]: a WRITE past the largest offset gets NFS3ERR_FBIG
             return Err(Status::FBig);
         }
         // RFC 1813 §3.3.7 [1813-49]: an empty WRITE leaves mtime unchanged

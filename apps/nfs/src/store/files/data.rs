@@ -194,7 +194,7 @@ impl Files {
                 read => read,
             };
             match read {
-                // RFC 1813 §3.3.6 [1813-36]: a READ at or behind the end returns no octets and eof
+                // RFC 1813 §3.3.6 [1813-36]: a READ at or past the end returns no octets and eof
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -205,7 +205,7 @@ impl Files {
     }
 
     /// Reads what is in memory without waiting. [`Errno::AGAIN`] when that is nothing,
-    /// [`Errno::OPNOTSUPP`] when the file system cannot tell: tmpfs, where reads never wait, but
+    /// [`Errno::OPNOTSUPP`] when the file system cannot say: tmpfs, where reads never wait, but
     /// also some network file systems.
     fn read_present(
         &self,
@@ -297,7 +297,7 @@ impl Files {
         let limit = u32::try_from(total).map_err(|_| Status::Inval)?;
         self.data(slot, Want::Write)?;
         if end.is_none() {
-            // RFC 1813 §3.3.7 [1813-51]: a WRITE behind the largest offset gets NFS3ERR_FBIG
+            // RFC 1813 §3.3.7 [1813-51]: a WRITE past the largest offset gets NFS3ERR_FBIG
             return Err(Status::FBig);
         }
         self.cache.get_mut(slot).unsynced |= limit > 0;

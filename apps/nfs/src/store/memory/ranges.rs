@@ -30,7 +30,7 @@ impl Memory {
         let attributes = self.attributes(id)?;
         let about = |status| Failed { status, about: Some(attributes) };
         let content = self.inodes.get(id)?.content().map_err(about)?;
-        // RFC 7862 §15.11.3 [7862-11]: behind the end of the file there is nothing to find
+        // RFC 7862 §15.11.3 [7862-11]: a SEEK at or past the end of the file is NFS4ERR_NXIO
         if offset >= content.size() {
             return Err(about(Status::NxIo));
         }

@@ -212,7 +212,7 @@ impl Procedures for Memory {
             Ok(content) => content,
             Err(status) => return Err(Failed { status, about: self.attributes(id).ok() }),
         };
-        // RFC 1813 §3.3.6 [1813-36]: a READ at or behind the end returns no octets and eof
+        // RFC 1813 §3.3.6 [1813-36]: a READ at or past the end returns no octets and eof
         let octets = content.read(&self.space, offset, count);
         // RFC 1813 §3.3.6 [1813-35]: eof is TRUE exactly if the octets reach the end of file
         let eof = offset.saturating_add(octets.len() as u64) >= content.size();
@@ -235,7 +235,7 @@ impl Procedures for Memory {
         let end = offset.checked_add(data.octets.len() as u64);
         let is_too_big = end.is_none_or(|end| i64::try_from(end).is_err());
         let written = match inode.content_mut() {
-            // RFC 1813 §3.3.7 [1813-51]: a WRITE behind the largest offset gets NFS3ERR_FBIG
+            // RFC 1813 §3.3.7 [1813-51]: a WRITE past the largest offset gets NFS3ERR_FBIG
             Ok(_) if is_too_big => Err(Status::FBig),
             Ok(_) if data.octets.is_empty() => Ok(0),
             // RFC 1813 §3.3.7 [1813-48]: a partial WRITE succeeds with the count that it wrote

@@ -15,7 +15,7 @@ pub(super) fn close<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Close4Args) -> 
     turn.check_admitted(&file)?;
     let request = turn.state_request(&file, args.open)?;
     turn.with_state(|state, _| state.close(&request))?;
-    // RFC 8881 §18.2.4 [8881-301]: what comes back, and stays behind, is no stateid
+    // RFC 8881 §18.2.4 [8881-301]: the result, and the current stateid from now on, is invalid
     turn.set_stateid(Some(Stateid::INVALID));
     turn.put(&Answer::Close(Ok(Stateid::INVALID)))
 }

@@ -68,7 +68,7 @@ fn found_export<S: Store>(turn: &mut Turn<'_, '_, S>, place: usize) -> Done<Node
 /// The status of a name in an object other than a directory (RFC 8881 §18.13.4).
 pub(super) fn not_a_directory<S: Store>(turn: &mut Turn<'_, '_, S>, object: &FileHandle) -> Stop {
     match turn.getattr(object) {
-        // RFC 8881 §18.13.4 [8881-315]: a link is told from what else is no directory
+        // RFC 8881 §18.13.4 [8881-315]: a symlink is NFS4ERR_SYMLINK, other types NFS4ERR_NOTDIR
         Ok(attributes) if attributes.kind == FileKind::Symlink => Status4::Symlink.into(),
         _ => Status4::NotDir.into(),
     }

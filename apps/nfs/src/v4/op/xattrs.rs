@@ -62,7 +62,7 @@ pub(super) fn list_xattrs<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ListXattr
     let names = || all.split(|octet| *octet == 0).filter(|name| !name.is_empty());
     let total = names().count();
     let from = usize::try_from(args.cookie).unwrap_or(usize::MAX);
-    // RFC 8276 §8.4.3.3 [8276-6]: a cookie behind the last name was not given
+    // RFC 8276 §8.4.3.3 [8276-6]: a cookie past the last name was not given
     if from > total {
         return Err(Status4::BadCookie.into());
     }

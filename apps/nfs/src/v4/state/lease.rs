@@ -179,7 +179,7 @@ impl StateTables {
             let Some((key, client)) = self.clients.entry_at(place) else { continue };
             let idle = now.saturating_sub(client.renewed_at);
             let mut phase = client.phase;
-            // RFC 8881 §8.4.1 [8881-222]: until the lease has expired, nobody gets the state
+            // RFC 8881 §8.4.1 [8881-222]: no other client gets the state before the lease expires
             if phase == LeasePhase::Active && idle > lease {
                 phase = LeasePhase::Courtesy;
             }

@@ -210,8 +210,8 @@ impl StateTables {
     /// Flags of SEQUENCE's reply that report revoked state to a client.
     pub fn sequence_flags(&self, client: ClientKey) -> u32 {
         match self.clients.get(client.0) {
-            // RFC 8881 §10.4.5 [8881-236]: a client is told of revoked delegations until it has
-            // freed all of them
+            // RFC 8881 §10.4.5 [8881-236]: SEQUENCE reports revoked delegations until the client
+            // has freed all of them
             Some(client) if client.revoked > 0 => sequence_flag::RECALLABLE_STATE_REVOKED,
             _ => 0,
         }

@@ -90,7 +90,7 @@ const SLOTS_MAX: u32 = 4_096;
 
 /// The sequence ID that follows `seqid`.
 pub(super) const fn next_seqid(seqid: u32) -> u32 {
-    // RFC 8881 §8.2.2 [8881-200]: the sequence ID behind the last one is one, never zero
+    // RFC 8881 §8.2.2 [8881-200]: the sequence ID after the last one is one, never zero
     match seqid.wrapping_add(1) {
         0 => 1,
         next => next,

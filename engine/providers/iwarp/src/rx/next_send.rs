@@ -78,11 +78,11 @@ pub(crate) fn next_send<'a>(
     if !is_plain || !link.stream.is_next_send(header) {
         return None;
     }
-    // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
+    // RFC 5044 §5.2, §6 [5044-30]: the length field determines the end of an FPDU
     let consumed = fpdu::fpdu_len(length);
     let (covered, sum) = octets.get(..consumed)?.split_last_chunk()?;
     let payload = rest.get(ddp::UNTAGGED_LEN..usize::from(length))?;
-    // RFC 5041 §7.1 [5041-40]: the end of an untagged segment lies in its buffer
+    // RFC 5041 §7.1 [5041-40]: an untagged segment ends inside its buffer
     if payload.len() > receive_len {
         return None;
     }

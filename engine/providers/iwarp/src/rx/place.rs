@@ -46,7 +46,7 @@ pub(super) fn place_send(
         Some(landing) => landing,
         None => return Err(link.stream.refuse_send(segment, SendFault::NoBuffer)),
     };
-    // RFC 5041 §7.1 [5041-40]: the end of an untagged segment lies in its buffer
+    // RFC 5041 §7.1 [5041-40]: an untagged segment ends inside its buffer
     if !landing.append(segment.payload, shared.receives.receive_len()) {
         link.landing = Some(landing);
         return Err(link.stream.refuse_send(segment, SendFault::TooLong));

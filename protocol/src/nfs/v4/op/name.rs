@@ -149,7 +149,7 @@ record! {
     /// Results of SETATTR (RFC 8881 §18.30.2).
     SetAttr4Result {
         /// Status.
-        // RFC 8881 §18.30.2 [8881-12]: the attributes that were set are told after a failure, too
+        // RFC 8881 §18.30.2 [8881-12]: the attributes that were set are returned also on failure
         status: Status4,
         /// Attributes that were set, also when a later one failed.
         set: Bitmap,

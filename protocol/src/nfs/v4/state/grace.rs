@@ -52,7 +52,7 @@ impl Grace {
 
     /// Judges a request for state that is no reclaim.
     pub const fn grant(&self, client: &ReclaimState, now: u64) -> Result<(), Status4> {
-        // RFC 8881 §8.4.2.1 [8881-51]: in the grace period nobody gets other state
+        // RFC 8881 §8.4.2.1 [8881-51]: in the grace period no client gets other state
         // RFC 8881 §18.51.3 [8881-52]: a client gets other state after its RECLAIM_COMPLETE
         if self.is_on(now) || !client.complete { Err(Status4::Grace) } else { Ok(()) }
     }

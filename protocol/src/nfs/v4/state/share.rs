@@ -49,8 +49,8 @@ impl ShareClass {
     /// Returns true if an open of this class forbids this access and denial. I/O by a special
     /// stateid denies nothing (RFC 8881 §9.1.2).
     pub const fn conflicts(self, access: u32, deny: u32) -> bool {
-        // RFC 8881 §9.7 [8881-44]: nobody gets what an open denies, or denies what it has; the
-        // opens of the same open-owner count, too
+        // RFC 8881 §9.7 [8881-44]: an open gets no access that another denies, and denies none
+        // that another has; opens of the same open-owner count, too
         access & self.deny() != 0 || deny & self.access() != 0
     }
 }
