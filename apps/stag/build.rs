@@ -1,6 +1,5 @@
-//! Tells the command which commit it is built from, and for which target, for `--version`. The
-//! commit is `STAG_COMMIT` if that is set, else what git says of this directory. Where there is
-//! neither, nobody knows.
+//! Passes the commit and the target of the build to the command, for `--version`. The commit is
+//! `STAG_COMMIT` if that is set, else the one that git reports for this directory, else unknown.
 
 use std::{env, path::Path, process::Command};
 

@@ -107,7 +107,7 @@ pub enum Driven {
     TooLong,
     /// There is no room for this many LAPs of this length at a time.
     Full,
-    /// The octets that came back differ from those that were sent.
+    /// The returned bytes differ from the sent ones.
     Corrupt,
     /// A LAP failed in another way.
     Failed,

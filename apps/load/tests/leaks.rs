@@ -1,4 +1,4 @@
-//! Thousands of connections that last for one call leave nothing behind, at either side.
+//! Thousands of connections of one call each leak nothing, at either side.
 //! Descriptors and regions are those of the whole process, so this is a test by itself.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 

@@ -115,7 +115,7 @@ enum FileSystemKind {
 }
 
 impl FileSystemKind {
-    /// The type, by the number that statfs(2) reports; `name` distinguishes those that share it.
+    /// The type, by the number that statfs(2) reports; `name` distinguishes types that share it.
     fn of(about: &StatFs, name: impl FnOnce() -> Option<String>) -> Self {
         // From linux/magic.h; 32 bits, whatever the type of the field.
         match about.f_type as u32 {

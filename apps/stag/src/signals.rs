@@ -13,8 +13,8 @@ const REAL_TIME_LAST: i32 = 64;
 /// SIGSTKFLT and SIGPWR (signal(7)), which are not sent to a command on purpose.
 const UNUSED: [i32; 2] = [16, 30];
 
-/// Signals that mean nothing to any command and would kill it, leaving behind what it holds on a
-/// server or for its clients.
+/// Signals that mean nothing to any command and would kill it, before it could free what it holds
+/// on a server or for its clients.
 pub fn strays() -> Vec<i32> {
     let named = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
     named.into_iter().chain(UNUSED).chain(REAL_TIME_FIRST..=REAL_TIME_LAST).collect()

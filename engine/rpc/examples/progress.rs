@@ -14,7 +14,7 @@ use std::{collections::HashMap, time::Duration};
 program! {
     /// Works.
     pub mod work: 0x2053_5457, version 1 {
-        /// Does so many steps, each told by `watch::progress`; returns the number of those heard.
+        /// Does `steps` steps and reports each by `watch::progress`; returns the acknowledged ones.
         1 => fn start(steps: u32) -> u32;
     }
 }
@@ -22,7 +22,7 @@ program! {
 program! {
     /// Watches work; served by the client.
     pub mod watch: 0x2053_5458, version 1 {
-        /// So many steps of so many are done.
+        /// `done` of `steps` steps are done.
         1 => fn progress(done: u32, steps: u32);
     }
 }
@@ -88,7 +88,7 @@ impl<F: FnMut(u32, u32)> watch::Service for Watcher<F> {
     }
 }
 
-/// Has so many steps done, and `hear` told of each; returns the number of those told.
+/// Has the server do `steps` steps, and calls `hear` for each; returns the number reported.
 ///
 /// # Errors
 /// There is no such server, or it does not answer.

@@ -14,7 +14,7 @@ mod progress_example;
 use stag_rpc::Octets;
 use std::{cell::RefCell, path::PathBuf, rc::Rc};
 
-/// A socket of this test alone, which nobody has yet.
+/// Path and URL of a socket of this test alone, which does not exist yet.
 fn socket(name: &str) -> (PathBuf, String) {
     let path = std::env::temp_dir().join(format!("stag-rpc-{name}-{}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);

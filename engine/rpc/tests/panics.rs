@@ -103,7 +103,7 @@ fn serve(url: &str) -> Server {
     Server::builder().listen(url).serve(|| fragile::Serve(Fragile::default())).unwrap()
 }
 
-/// Waits until the server counted so many panics.
+/// Waits until the server has counted `count` panics.
 fn await_panics(server: &Server, client: &mut fragile::Client, count: u64) {
     let until = Instant::now() + Duration::from_secs(20);
     while server.panics() < count {

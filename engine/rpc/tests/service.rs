@@ -31,7 +31,7 @@ program! {
         6 => fn wait() -> u32;
         /// No reply, ever.
         7 => fn never();
-        /// The octets that were kept last, from where they lie; keeps those that come.
+        /// The bytes kept last, from where they are stored; keeps the new ones.
         8 => fn swap(octets: Bulk<MIB>) -> Bulk<MIB>;
         /// A reply that is promised for later and dropped at once.
         9 => fn dropped() -> u32;
@@ -259,7 +259,7 @@ fn later_replies_that_are_dropped_by_another_call_tell_their_callers() {
     let server = server();
     let waits = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
     let mut other = tool::Client::connect(&server.addresses()[0]).unwrap();
-    // Behind its first reply a connection has more than one credit (RFC 8166 §3.3.1).
+    // After its first reply a connection has more than one credit (RFC 8166 §3.3.1).
     let waker = Waker::noop();
     let mut context = Context::from_waker(waker);
     assert!(pin!(waits.nothing()).poll(&mut context).is_ready());

@@ -152,7 +152,7 @@ impl Signals {
         all
     }
 
-    /// Makes the calling thread block exactly these signals; returns those that it blocked before.
+    /// Makes the calling thread block exactly these signals; returns the ones blocked before.
     fn block(&self) -> rustix::io::Result<Self> {
         let mut before = Self::none();
         // SAFETY: both addresses are those of sets that live through the call.

@@ -200,8 +200,8 @@ impl NewAttributes {
             | SetMask::MTIME.when(self.mtime != NewTime::Keep)
     }
 
-    /// The requested attributes that `found` has: those that were set, when it is unknown which
-    /// were.
+    /// The requested attributes that `found` has: the ones that were set, when that is not known
+    /// otherwise.
     pub fn found_in(&self, found: &FileAttributes) -> SetMask {
         let is_time = |new, found| match new {
             NewTime::Keep => false,

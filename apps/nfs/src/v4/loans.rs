@@ -1,7 +1,7 @@
 //! Lending of sessions by the home to the shards on which they were created (`session`'s loans).
 //!
 //! A shard with a session's slots checks its requests and keeps its replies. It executes compounds
-//! that look at objects or change names or attributes and need no state, and those that read and
+//! that look at objects or change names or attributes and need no state, and ones that read and
 //! write with a state that the home has shared (`settled`). For all others it begins the request
 //! and the home executes them like those of its own connections. A request that arrives another way
 //! brings the slots back to the home. It waits until no request is executing in them, and then

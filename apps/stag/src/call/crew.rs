@@ -38,7 +38,7 @@ struct CrewShared {
     progress: Arc<TransferProgress>,
 }
 
-/// Files on their way, and the threads that move them.
+/// Files in transfer, and the threads that move them.
 pub struct FileCrew {
     shared: Arc<CrewShared>,
     threads: Vec<JoinHandle<()>>,

@@ -213,7 +213,7 @@ pub struct Minimal {
 }
 
 impl Minimal {
-    /// `stag bench` with these options; NFS workloads are those that name one.
+    /// `stag bench` with these options; a workload that names `nfs3:` is one of NFS.
     pub fn new(options: &str) -> Self {
         let path = if options.contains("nfs3:") { "/export" } else { "" };
         Self { bench: StagBench::new(options), path, server: None, commands: Vec::new() }

@@ -61,9 +61,9 @@ pub(crate) struct SimConn {
     pub(crate) first_seq: u64,
     /// Work requests of `queue` whose doorbell was rung.
     pub(crate) rung: usize,
-    /// Work requests of `queue` that are on their way or further.
+    /// Work requests of `queue` that are in flight or further.
     pub(crate) started: usize,
-    /// Reads on their way.
+    /// Reads in flight.
     pub(crate) reads: usize,
     /// It is in the list of connections to ring.
     pub(crate) is_dirty: bool,

@@ -45,7 +45,7 @@ impl Nfs4 {
                 if let Some(key) = client.key {
                     self.state.handle_recorded(key);
                 }
-                // Its shard may begin OPENs, and those that wait here are resumed.
+                // Its shard may begin OPENs, and the OPENs that wait here are resumed.
                 self.tell_client_flags(id);
                 self.suspended.note_return();
             }

@@ -111,8 +111,7 @@ impl StateTables {
         self.give_open(request, now)
     }
 
-    /// OPEN_DOWNGRADE: reduces access and denial of an open to those that some of its OPENs asked
-    /// for.
+    /// OPEN_DOWNGRADE: reduces access and denial of an open to a union of what its OPENs asked for.
     ///
     /// # Errors
     /// Those of the stateid; INVAL for any other access or denial.

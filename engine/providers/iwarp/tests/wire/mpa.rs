@@ -219,7 +219,7 @@ fn requests_that_break_a_rule_are_met_with_silence() {
         assert_eq!(end.iwarp.stats().handshakes.malformed, 1);
         assert_eq!(end.iwarp.connections(), 0);
     }
-    // [19] an FPDU behind the Request
+    // [19] an FPDU after the Request
     let end = expect_silent_close(config(), &[good, fpdu(&write(1, 0, b""))].concat());
     assert_eq!(end.iwarp.stats().handshakes.surplus, 1);
 }

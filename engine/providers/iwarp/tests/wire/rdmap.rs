@@ -423,7 +423,7 @@ fn a_peer_that_invalidates_what_it_is_reading_breaks_a_rule() {
 
 #[test]
 fn a_read_sees_what_was_written_before_it() {
-    // [68, 69]: a window has one right, so the two meet in a Send that comes behind the Write.
+    // [68, 69]: a window has one right, so the two meet in a Send that comes after the Write.
     let (mut end, mut peer, qp) = accepted(config());
     let window = bind(&mut end, qp, b"........", Access::RemoteWrite);
     let stream = [

@@ -31,7 +31,7 @@ pub(in crate::v4) enum Standing {
 /// write more than one letter about them.
 const FOLLOWED: u32 = 32;
 
-/// The shard over which requests of a session arrive, for those that the home begins.
+/// The shard over which requests of a session arrive, for requests that the home begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::v4) struct Way {
     shard: u16,
