@@ -44,8 +44,8 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
-    /// How a connection over IP is assigned to a core: connection, each one separately, or address,
-    /// all connections of a host to the same core (see CORES)
+    /// Assignment of connections over IP to cores: connection, each one separately, or address, all
+    /// connections of a host to the same core (see CORES)
     #[arg(long, value_name = "connection|address", default_value = "connection")]
     pub steer: SteerOption,
     /// Threads that wait for file systems, so that no core does
