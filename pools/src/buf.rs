@@ -144,6 +144,9 @@ impl Buf {
     /// # Panics
     /// When `span` is not inside the content.
     pub fn expose(self, span: Range<usize>, access: Access) -> Exposed {
+        if access == Access::RemoteWrite {
+            self.forget_writer();
+        }
         Exposed::new(self, span, access)
     }
 

@@ -115,7 +115,7 @@ fn written(pool: &Pool, is_room: bool, len: usize, writer: u64, octets: &[u8]) -
 }
 
 #[test]
-fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_nobody_else() {
+fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_no_other_reader() {
     let pool = Pool::new(&[Class { slot_len: 8_192, count: 1 }]).unwrap();
     let first = written(&pool, true, 5_000, 1, b"first of one");
     assert_eq!((&first.0[..12], first.1), (&b"first of one"[..], 5_000));
@@ -133,6 +133,14 @@ fn a_room_that_a_peer_wrote_is_not_cleared_for_it_and_shows_it_to_nobody_else() 
     drop(pool.take(1));
     assert_eq!(written(&pool, true, 8_192, 2, b""), (vec![0; 8_192], 8_192));
     assert_eq!(written(&pool, false, 8_192, 2, b"").1, 8_192);
+    // So is what comes by a window that is not a device's.
+    let mut room = pool.take_room(8_192).unwrap();
+    room.extend(8_192);
+    let mut windows = Windows::new(1, [1; 32]);
+    let window = windows.bind(A, room.expose(0..8_192, Access::RemoteWrite)).unwrap();
+    windows.target(A, window.key, window.offset, 8).unwrap().fill(b's');
+    drop(windows.invalidate(A, window.key).unwrap());
+    assert_eq!(written(&pool, true, 8_192, 2, b""), (vec![0; 8_192], 8_192));
 }
 
 #[test]
