@@ -127,7 +127,7 @@ fn times_of_shards_change_and_exports_that_come_to_lie_in_each_other_are_told_on
     let inner = format!("{HEAD}{DATA}[[export]]\npath = \"data/inner\"\n");
     settings(&home, &inner);
     reload(&server, "settings read again: added /inner");
-    let told = "exports lie in each other";
+    let told = "exports overlap";
     assert_eq!(said(&server, told), 1, "{}", server.err());
     settings(&home, &format!("{inner}[timeouts]\ndrain = 3600\n[idle]\nspin = 0\n"));
     reload(&server, "settings read again: drain and spin as they are there");

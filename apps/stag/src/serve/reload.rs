@@ -245,7 +245,7 @@ impl Reloader {
         listed.become_like(&watching::exports(&plan));
         let overlaps = overlaps(&plan.exports);
         for overlap in overlaps.iter().filter(|it| !self.overlaps.contains(it)) {
-            tracing::warn!(target: "stag", overlap, "exports lie in each other");
+            tracing::warn!(target: "stag", overlap, "exports overlap");
         }
         self.overlaps = overlaps;
         let new = Some(ShardTimes::of(&plan));

@@ -10,7 +10,7 @@
 //! between them arrive in that order. So a connection can be ended while it is being set up: its
 //! end is one more errand.
 //!
-//! Where shards poll on every core, the thread takes no more than about a tenth of one from them
+//! The thread takes no more than about a tenth of a core from shards that poll on every core
 //! ([`NICE`]).
 
 use crate::{
