@@ -1,6 +1,6 @@
 //! The pages: one of counts and of unmet rules, one per specification.
 
-use crate::{Column, Rule, RuleStanding, RuleStatus, Specification};
+use crate::{Claim, Column, Rule, RuleStanding, RuleStatus, Specification};
 use std::fmt::Write as _;
 
 /// Note on its origin that every page begins with.
@@ -53,7 +53,7 @@ fn line(text: &mut String, name: &str, counts: [usize; 5]) {
 }
 
 /// The counts by provider, as lines of a table with a sum at the end: met, not shown, not met, not
-/// ours.
+/// ours. A specification that stands alike on all providers has no line.
 fn by_provider(specifications: &[Specification]) -> String {
     let names = Column::ALL.map(Column::name).join(" | ");
     let mut text = format!("| specification | {names} |\n|---|---:|---:|---:|---:|\n");
@@ -65,7 +65,10 @@ fn by_provider(specifications: &[Specification]) -> String {
         for (sum, count) in sum.iter_mut().flatten().zip(counts.iter().flatten()) {
             *sum += count;
         }
-        push(&mut text, format_args!("| {} | {} |\n", specification.specification, cells(counts)));
+        if counts.iter().any(|count| Some(count) != counts.first()) {
+            let name = &specification.specification;
+            push(&mut text, format_args!("| {name} | {} |\n", cells(counts)));
+        }
     }
     push(&mut text, format_args!("| all | {} |\n", cells(sum)));
     text
@@ -80,9 +83,9 @@ fn demoted(specifications: &[Specification]) -> String {
     let mut text =
         String::from("| id | provider | standing | rule | why |\n|---|---|---|---|---|\n");
     for specification in specifications {
-        for rule in specification.rule.iter().filter(|rule| rule.status == RuleStatus::Met) {
+        for rule in &specification.rule {
             for (column, claim) in &rule.providers {
-                if matches!(claim.standing, RuleStanding::NotMet | RuleStanding::NotShown) {
+                if is_demoted(rule, claim) {
                     let (words, reason) = (cell(&rule.text), cell(&claim.reason));
                     let (id, name, standing) = (&rule.id, column.name(), claim.standing);
                     push(
@@ -96,15 +99,24 @@ fn demoted(specifications: &[Specification]) -> String {
     text
 }
 
+/// True for a rule that is met somewhere, and on a provider is not, or is not shown to be.
+fn is_demoted(rule: &Rule, claim: &Claim) -> bool {
+    rule.status == RuleStatus::Met
+        && matches!(claim.standing, RuleStanding::NotMet | RuleStanding::NotShown)
+}
+
 fn overview(specifications: &[Specification]) -> String {
     let mut text = format!(
         "{ORIGIN}# What the specifications ask, and where it is met\n\n\
          Every rule has an id, a line of code that carries the id in a comment, and a test that \
          fails when the rule is broken. *Not met* \
-         has a reason and, where a peer can tell, a counter; *not ours* binds somebody else. The \
+         has a reason and, where a peer can tell, a counter; *not ours* binds another party. The \
          words are ours; the specifications' own \
          words decide. An id finds its line: `git grep -F '[8166-12]'`. How to add a rule: \
-         [CONTRIBUTING.md](../../CONTRIBUTING.md).\n\n{}",
+         [CONTRIBUTING.md](../../CONTRIBUTING.md). On a specification's page the status of a rule \
+         holds on all four providers, iwarp, shm, ibverbs and sim, except on those that it names, \
+         or that the page's list names for all rules. Reasons of rules that are not met or not \
+         shown are below.\n\n{}",
         totals(specifications)
     );
     push(
@@ -115,7 +127,8 @@ fn overview(specifications: &[Specification]) -> String {
              stands for itself: *met · not shown · not met · not ours*. \
              A rule kept by code above the providers is met on all of them; one kept by a provider \
              is met only where a test that runs on that \
-             provider shows it. ibverbs is shown on rxe, in the guest (`tests/guest/verbs`), and \
+             provider shows it. A specification without a row has the same counts on all four. \
+             ibverbs is shown on rxe, in the guest (`tests/guest/verbs`), and \
              on no adapter.\n\n{}\n\
              ### Met somewhere, and not everywhere\n\n{}",
             by_provider(specifications),
@@ -154,13 +167,9 @@ fn one(specification: &Specification) -> String {
         specification.specification, specification.title
     );
     push(&mut text, format_args!("\n{}\n", specification.words.trim()));
-    let names = Column::ALL.map(Column::name).join(" | ");
-    push(
-        &mut text,
-        format_args!(
-            "\n| id | section | level | who | rule | status | {names} | code | tests |\n\
-             |---|---|---|---|---|---|---|---|---|---|---|---|\n"
-        ),
+    text.push_str(
+        "\n| id | section | level | who | rule | status | code | tests \
+         |\n|---|---|---|---|---|---|---|---|\n",
     );
     for rule in &specification.rule {
         push(&mut text, format_args!("{}\n", row(specification, rule)));
@@ -169,7 +178,7 @@ fn one(specification: &Specification) -> String {
     text
 }
 
-/// Reasons why rules are not met on a provider, where their own row does not say so.
+/// Reasons why rules stand differently on a provider, except those of the overview.
 fn reasons(specification: &Specification) -> String {
     let mut text = String::new();
     for (column, claim) in &specification.providers {
@@ -180,40 +189,65 @@ fn reasons(specification: &Specification) -> String {
         );
     }
     for rule in &specification.rule {
-        for (column, claim) in rule.providers.iter().filter(|(_, claim)| !claim.reason.is_empty()) {
-            let (name, standing) = (column.name(), claim.standing);
-            push(&mut text, format_args!("- {}, {name}: {standing}: {}\n", rule.id, claim.reason));
+        let claims = rule.providers.iter();
+        for (column, claim) in claims.filter(|(_, claim)| !claim.reason.is_empty()) {
+            if !is_demoted(rule, claim) {
+                let (name, standing) = (column.name(), claim.standing);
+                push(
+                    &mut text,
+                    format_args!("- {}, {name}: {standing}: {}\n", rule.id, claim.reason),
+                );
+            }
         }
     }
     if text.is_empty() { text } else { format!("\n## By provider\n\n{text}") }
 }
 
 fn row(specification: &Specification, rule: &Rule) -> String {
-    let Rule { id, section, level, role, text, status, .. } = rule;
-    let mut status = status.to_string();
-    if !rule.reason.is_empty() {
-        status = format!("{status}: {}", cell(&rule.reason));
-    }
-    if !rule.counter.is_empty() {
-        push(&mut status, format_args!(" Counter: `{}`.", rule.counter));
-    }
+    let Rule { id, section, level, role, text, .. } = rule;
     let code: Vec<String> = rule.code.iter().map(|file| link(file, file)).collect();
     let test = |test: &String| {
         test.rsplit_once("::").map_or_else(String::new, |(file, name)| link(name, file))
     };
     let tests: Vec<String> = rule.tests.iter().map(test).collect();
     let (code, tests) = (code.join("<br>"), tests.join("<br>"));
-    let columns = Column::ALL
-        .map(|column| {
-            specification
-                .claim(rule, column)
-                .map_or_else(String::new, |claim| claim.standing.to_string())
-        })
-        .join(" | ");
+    let status = status(specification, rule);
     format!(
-        "| {id} | {section} | {level} | {role} | {} | {status} | {columns} | {code} | {tests} |",
+        "| {id} | {section} | {level} | {role} | {} | {status} | {code} | {tests} |",
         cell(text)
     )
+}
+
+/// The status of a rule, its reason, and the providers on which it stands otherwise. A rule that is
+/// not met has its reason in the overview.
+fn status(specification: &Specification, rule: &Rule) -> String {
+    let mut text = match rule.status {
+        RuleStatus::NotMet => "[not met](README.md#not-met)".to_owned(),
+        RuleStatus::NotOurs => format!("{}: {}", rule.status, cell(&rule.reason)),
+        RuleStatus::Met => rule.status.to_string(),
+    };
+    if rule.status == RuleStatus::NotOurs && !rule.counter.is_empty() {
+        push(&mut text, format_args!(" Counter: `{}`.", rule.counter));
+    }
+    for column in Column::ALL {
+        let claim = specification.claim(rule, column);
+        let Some(standing) = claim.map(|claim| claim.standing) else { continue };
+        if standing != implied(specification, rule.status, column) {
+            push(&mut text, format_args!("; {}: {standing}", column.name()));
+        }
+    }
+    text
+}
+
+/// The standing on a provider that a reader of a status assumes, from the page's list by provider.
+fn implied(specification: &Specification, status: RuleStatus, column: Column) -> RuleStanding {
+    let listed = specification.providers.get(&column).map(|claim| claim.standing);
+    match (status, listed) {
+        (RuleStatus::NotOurs, _) => RuleStanding::NotOurs,
+        (RuleStatus::NotMet, None | Some(RuleStanding::Met)) => RuleStanding::NotMet,
+        (RuleStatus::Met, None) => RuleStanding::Met,
+        (_, Some(standing)) => standing,
+    }
 }
 
 fn link(name: &str, file: &str) -> String {
