@@ -13,8 +13,8 @@ use stag_nfs::{
         Procedures as _, Store as _, WritePayload,
         memory::{Memory, MemoryConfig, MemoryExport},
     },
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{

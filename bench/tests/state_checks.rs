@@ -2,7 +2,7 @@
 //! none.
 
 use crate::counting::allocations;
-use stag_nfs::v4::state::{
+use stag_nfs4_state::{
     AttributeSource, Claim, ClientKey, DelegationOffer, DelegationOutcome, DelegationPolicy,
     FileId, FileRef, IoAccess, IoGrant, LockRequest, LockerRef, OpenRequest, Opened, StateFault,
     StateLimits, StateRequest, StateTables,

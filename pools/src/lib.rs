@@ -50,6 +50,7 @@ mod crc;
 mod extent;
 mod host;
 mod pool;
+pub mod steps;
 pub mod table;
 pub mod window;
 

@@ -11,8 +11,8 @@ use stag_engine::Shard;
 use stag_nfs::{
     Gateway, Nfs4Config,
     store::memory::{Memory, MemoryConfig, MemoryExport},
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::{
     v3::{CreateHow, FileHandle, SetAttributes},
     v4::{

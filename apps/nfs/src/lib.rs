@@ -35,7 +35,6 @@ mod reply;
 pub mod report;
 pub mod serve;
 pub mod state;
-pub mod steps;
 pub mod store;
 mod v3;
 pub mod v4;

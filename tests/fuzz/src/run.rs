@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use stag_nfs::steps;
+use stag_pools::steps;
 
 use crate::{
     corpus,

@@ -15,9 +15,9 @@ use stag_nfs::{
         files::{self, Files, SharedFiles},
         memory::{self, Memory, MemoryExport},
     },
-    v4::state::DelegationPolicy,
 };
 use stag_nfs_os::range_lock::{self, LockedOctets};
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::v3::{StableHow, Status};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};

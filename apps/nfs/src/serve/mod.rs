@@ -18,11 +18,11 @@ use crate::{
     Nfs4Config, drc,
     state::StartError,
     store::{ceph::CephBackend, files::SharedFiles, memory},
-    v4::state::DelegationPolicy,
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
+use stag_nfs4_state::DelegationPolicy;
 use stag_pools::Budget;
 use stag_protocol::nfs::{mount, v3};
 use stag_verbs::FabricFault;

@@ -12,7 +12,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{Nfs4, letters::FromHome, state::FileId};
+use super::{Nfs4, letters::FromHome};
+use stag_nfs4_state::FileId;
 
 /// Files that are announced at a time: the oldest make room.
 const FILES_MAX: usize = 4_096;

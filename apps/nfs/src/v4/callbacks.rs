@@ -23,7 +23,9 @@ use crate::parked::PeerAt;
 use super::{
     Nfs4, milliseconds,
     session::{BackChannel, Session},
-    state::{AttributeOrder, ChangeAndSize, ClientKey, LockNotice, RecallOrder, StateWork},
+};
+use stag_nfs4_state::{
+    AttributeOrder, ChangeAndSize, ClientKey, LockNotice, RecallOrder, StateWork,
 };
 
 /// A callback to be sent.
@@ -498,7 +500,7 @@ impl CallArguments<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::v4::state::{StateLimits, StateTables};
+    use stag_nfs4_state::{StateLimits, StateTables};
 
     fn some_client() -> ClientKey {
         let limits = StateLimits::default();

@@ -8,7 +8,6 @@ use stag_protocol::nfs::{
 
 use super::{
     calls::ask,
-    state::IoAccess,
     stateids::file_id,
     turn::{Done, Stop, Turn},
     waits::Answerer,
@@ -18,6 +17,7 @@ use crate::store::{
     Procedures4 as _, SeekDone, SeekFor, Store, StoreLimits, StoreOperation, StoreOutcome,
     XattrMode,
 };
+use stag_nfs4_state::IoAccess;
 
 impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn parent_of(&mut self, directory: &FileHandle) -> Done<FoundObject> {

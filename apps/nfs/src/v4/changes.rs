@@ -6,8 +6,9 @@
 //! counted from the time its call has to wait until it is complete, and OPEN grants no delegation
 //! of a file that a change may have touched since the OPEN began.
 
-use super::{state::FileId, turn::Turn};
+use super::turn::Turn;
 use crate::store::{Store, StoreOperation};
+use stag_nfs4_state::FileId;
 
 /// Groups of files by which changes are counted. A pending change of one file now and then costs
 /// another file of its group a delegation.

@@ -5,10 +5,8 @@ use std::sync::{
     atomic::{AtomicU8, Ordering},
 };
 
-use super::{
-    loans::LoanFacts,
-    state::{FileId, PresenceFilter},
-};
+use super::loans::LoanFacts;
+use stag_nfs4_state::{FileId, PresenceFilter};
 
 /// See the module.
 #[derive(Debug)]

@@ -87,13 +87,13 @@ mod tests {
         v4::{
             Nfs4Config,
             session::{NewClient, Principal},
-            state::{
-                Claim, DelegationOffer, DelegationPolicy, FileId, FileRef, OpenRequest,
-                StateLimits, StateTables,
-            },
         },
     };
     use stag_engine::PeerAddress;
+    use stag_nfs4_state::{
+        Claim, DelegationOffer, DelegationPolicy, FileId, FileRef, OpenRequest, StateLimits,
+        StateTables,
+    };
     use std::time::Duration;
 
     fn nfs4() -> Nfs4 {

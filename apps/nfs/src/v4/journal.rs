@@ -18,13 +18,9 @@ use stag_engine::Time;
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
-use super::{
-    changes::OwnChanges,
-    split::HomeWish,
-    state::{ChangeAndSize, StateKey},
-    turn::Stop,
-};
+use super::{changes::OwnChanges, split::HomeWish, turn::Stop};
 use crate::store::{Answered, Brought, StoreOperation, StoreOutcome};
+use stag_nfs4_state::{ChangeAndSize, StateKey};
 
 /// Answers that an operation may get before it waits. Beyond this number it gets NFS4ERR_DELAY
 /// instead of waiting.

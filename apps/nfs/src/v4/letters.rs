@@ -19,13 +19,13 @@ use super::{
     parted::take_data_out,
     session::{BegunSlot, CertificateNames, LentSession, Origins, UsedSlots},
     split::AskedPart,
-    state::FactChange,
 };
 use crate::{
     drc::CallSource,
     parked::{Asker, PeerAt},
     store::Caller,
 };
+use stag_nfs4_state::FactChange;
 
 /// Limit of compounds that one shard has forwarded without an answer, and of its compounds that the
 /// home has not read. Above it, NFS4ERR_DELAY.

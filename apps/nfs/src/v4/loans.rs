@@ -38,7 +38,6 @@ use super::{
     link::ArrivalEnd,
     session::{BegunSlot, LentSession, Origins, SESSIONS, SlotInUse, Standing, UsedSlots},
     settled::ToldFacts,
-    state::{ClientKey, PresenceFilter},
     stateids::file_id,
     turn::{Done, Turn},
 };
@@ -46,6 +45,7 @@ use crate::{
     parked::{Asker, PeerAt},
     store::Store,
 };
+use stag_nfs4_state::{ClientKey, PresenceFilter};
 
 /// The client has completed its reclaims, and has room for one more open. No flag of SEQUENCE has
 /// this bit (RFC 8881 §18.46.1).

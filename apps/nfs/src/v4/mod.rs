@@ -38,7 +38,6 @@ mod settled;
 mod short;
 mod shown;
 mod split;
-pub mod state;
 mod stateids;
 mod status;
 mod suspend;
@@ -89,7 +88,7 @@ use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
 use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
-use state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
+use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
 use watched::WatchedFiles;
 

@@ -13,13 +13,13 @@ use super::{
     session::{BegunSlot, Standing},
     settled::IoAbout,
     split::{AskedPart, HomePart},
-    state::{IoAccess, StateOther},
     stateids::file_id,
 };
 use crate::{
     drc::CallSource,
     store::{Effort, Store},
 };
+use stag_nfs4_state::{IoAccess, StateOther};
 
 /// Part of a compound that this shard executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use stag_engine::Time;
 
-use super::state::{ClientKey, StateKey};
 use crate::records::{ChangeFault, ChangeTicket, RecordChange, RecordKeeper};
+use stag_nfs4_state::{ClientKey, StateKey};
 
 /// Time after which a failed batch is retried.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -31,14 +31,14 @@ use super::{
     Nfs4, milliseconds,
     record_queue::{AfterRecord, RecordQueue},
     session::{Client, NewClient, Principal, RecordPhase, SlotInUse},
-    state::{ClientKey, DelegationPolicy, StateKey},
 };
-use crate::records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal};
 use crate::{
     drc::CallSource,
     parked::{Asker, PeerAt},
+    records::{Boot, ClientRecord, RecordChange, RecordKeeper, RecordedPrincipal},
     reply::ReplyWriter,
 };
+use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey};
 
 /// Replies that wait for a record at most; further replies do not wait.
 const HELD_MAX: usize = 256;
@@ -362,7 +362,7 @@ impl Nfs4 {
     /// reclaim the rest after a restart.
     ///
     /// # Errors
-    /// As [`StateTables::free`](super::state::StateTables::free); NFS4ERR_DELAY when too many
+    /// As [`StateTables::free`](stag_nfs4_state::StateTables::free); NFS4ERR_DELAY when too many
     /// records wait.
     pub(super) fn free_stateid(
         &mut self,

@@ -21,11 +21,11 @@ use stag_protocol::{
 use super::{
     Nfs4,
     letters::{ForwardedCompound, FromHome},
-    state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOther, allows},
     stateids::file_id,
     turn::{Done, Turn},
 };
 use crate::{parked::PeerAt, store::Store};
+use stag_nfs4_state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOther, allows};
 
 /// The shard, other than the home, that checks READ and WRITE of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

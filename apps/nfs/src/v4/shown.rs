@@ -10,11 +10,11 @@ use stag_protocol::nfs::{
 
 use super::{
     LOOK_INTERVAL, Nfs4,
-    state::LockRequest,
     stateids::{Blocked, file_id},
     turn::{Done, Stop, Turn},
 };
 use crate::store::{LocalLock, Store};
+use stag_nfs4_state::LockRequest;
 
 /// Reason why a client gets no lock.
 pub(super) enum LockRefused {

@@ -9,13 +9,13 @@ use std::{hash::Hasher, sync::Arc};
 
 use super::{
     changes::ChangeScope,
-    state::{
-        Claim, ClientKey, DeniedLock, FileId, IoAccess, PresenceFilter, RecallScope, StateFault,
-        StateRequest, StateTables,
-    },
     turn::{Done, Stop, Turn},
 };
 use crate::store::Store;
+use stag_nfs4_state::{
+    Claim, ClientKey, DeniedLock, FileId, IoAccess, PresenceFilter, RecallScope, StateFault,
+    StateRequest, StateTables,
+};
 
 /// Clients whose leases expired that one operation removes because their state conflicts.
 const REMOVALS: usize = 64;

@@ -23,7 +23,6 @@ use super::{
     letters::FORWARDED_MAX,
     session::{Principal, SlotInUse},
     split::{AtHome, HomePart},
-    state::{ChangeAndSize, StateOther},
     turn::Place,
 };
 use crate::{
@@ -32,6 +31,7 @@ use crate::{
     reply::ReplyWriter,
     store::Caller,
 };
+use stag_nfs4_state::{ChangeAndSize, StateOther};
 
 /// Compounds that wait in a shard.
 pub(super) const SUSPENDED: usize = 256;
@@ -291,7 +291,7 @@ impl SuspendedCompounds {
 }
 
 /// Returns true if a host that has `held` places may have one more: each host leaves places to
-/// others, as in the [tables of state](super::state).
+/// others, as in the [tables of state](stag_nfs4_state).
 const fn has_share(held: usize, free: usize) -> bool {
     held < free
 }

@@ -9,12 +9,12 @@ use super::{
     journal::{HolderCall, StoreWish, Wish},
     reach::Reach,
     session::SequenceFacts,
-    state::{AttributeSource, FileId},
     stateids::file_id,
     suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, RECORD_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
 use crate::store::{Answered, Effort, Store, StoreOperation};
+use stag_nfs4_state::{AttributeSource, FileId};
 
 /// Source of the answer to a question of an operation.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]

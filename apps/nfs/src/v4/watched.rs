@@ -14,11 +14,11 @@ use stag_protocol::nfs::v3::FileHandle;
 
 use super::{
     Nfs4, milliseconds,
-    state::{DelegationOutcome, FileId, GivenDelegation, StateFault},
     stateids::file_id,
     turn::{Done, Turn},
 };
 use crate::store::{Store, TouchedFile};
+use stag_nfs4_state::{DelegationOutcome, FileId, GivenDelegation, StateFault};
 
 /// Clients whose leases expired that one recall removes because they hold the delegation.
 const REMOVALS: usize = 64;

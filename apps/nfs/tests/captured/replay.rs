@@ -10,8 +10,8 @@ use stag_engine::Config;
 use stag_nfs::{
     Gateway, Nfs4Config,
     store::memory::{Memory, MemoryConfig, MemoryExport},
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::v4::*;
 use stag_protocol::rpc::{Accepted, CallHeader, Outcome, ReplyHeader};
 use stag_protocol::rpcrdma::{Body, Direction};

@@ -20,8 +20,8 @@ use stag_nfs::{
             SlowExports, WaitingConfig,
         },
     },
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::{
         Bulk, mount,

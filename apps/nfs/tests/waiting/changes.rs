@@ -6,7 +6,8 @@ use crate::waiting::{
     store::Pace,
     world::World,
 };
-use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
+use stag_nfs::Nfs4Config;
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::{
     v3::{Call, DirOpArgs, Name, RemoveArgs, SetAttrArgs, SetAttributes},
     v4::*,

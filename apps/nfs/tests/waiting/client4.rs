@@ -2,7 +2,8 @@
 
 use crate::waiting::world::{CONNECTIONS, World};
 use stag_engine::{Cx, Request as CallRequest, RequestItem, Token};
-use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
+use stag_nfs::Nfs4Config;
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::{
         Bulk,

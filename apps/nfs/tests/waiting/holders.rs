@@ -15,8 +15,8 @@ use stag_nfs::{
         files::{Callers, Files, FilesConfig, SharedFiles},
         memory::{Memory, MemoryConfig, MemoryExport},
     },
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::{
         v3::{self, FileHandle},

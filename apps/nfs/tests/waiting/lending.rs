@@ -6,7 +6,8 @@ use crate::waiting::{
     world::World,
 };
 use fastrand::Rng;
-use stag_nfs::{Nfs4Config, v4::state::DelegationPolicy};
+use stag_nfs::Nfs4Config;
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::{
     Bulk,
     v3::{self, StableHow},

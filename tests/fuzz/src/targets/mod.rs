@@ -30,7 +30,7 @@ pub use shm::{TRUST as SHM_TRUST, WE_CONNECT as SHM_WE_CONNECT, windows as shm_w
 pub use xdr::TYPES;
 
 /// Rounds of loops over files and their state that one message may cost a gateway
-/// ([`stag_nfs::steps`]): what a compound of the longest input needs many times over.
+/// ([`stag_pools::steps`]): what a compound of the longest input needs many times over.
 pub const STEPS_PER_MESSAGE: u64 = 1 << 16;
 
 /// Outcome of an input, as far as a target distinguishes outcomes.

@@ -1,13 +1,13 @@
 //! The state of version 4 under clients that do as they like: any operation of any client by any
 //! stateid, with late callbacks and expiries in between.
 
-use stag_nfs::steps;
-use stag_nfs::v4::state::{
+use stag_nfs4_state::{
     AttributeSource, ChangeAndSize, Claim, ClientKey, DelegationOffer, DelegationOutcome,
     DelegationPolicy, DowngradeRequest, FileId, FileRef, IoAccess, LockRequest, LockTestRequest,
     LockerRef, OpenRequest, RecallScope, StateFault, StateKey, StateLimits, StateRequest,
     StateTables, StateWork, UnlockRequest,
 };
+use stag_pools::steps;
 use stag_protocol::nfs::v4::state::{LockRange, RecallAnswer};
 use stag_protocol::nfs::v4::{DelegationType, LockType, Stateid, Status4};
 use std::collections::BTreeSet;

@@ -7,7 +7,8 @@ use std::{
 };
 
 use stag_engine::{Config, Shard, Time};
-use stag_nfs::{Gateway, steps, store::memory::Memory};
+use stag_nfs::{Gateway, store::memory::Memory};
+use stag_pools::steps;
 use stag_protocol::rpc::{MessageType, ReplyHeader, record::Fragment};
 use stag_protocol::xdr::Reader;
 use stag_sim::{Fabric, Faults, Sim};

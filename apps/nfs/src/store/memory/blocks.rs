@@ -3,9 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use stag_pools::Extent;
-
-use crate::steps;
+use stag_pools::{Extent, steps};
 
 /// Blocks of one file.
 #[derive(Debug, Default)]

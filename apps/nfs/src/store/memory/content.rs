@@ -5,12 +5,13 @@
 //! fresh one replaces it: bytes being sent never change.
 
 use stag_engine::Extents;
-use stag_pools::{Buf, Extent};
+use stag_pools::{Buf, Extent, steps};
 use stag_protocol::nfs::v3::Status;
 
-use super::blocks::Blocks;
-use super::space::{BLOCK, Need, SMALL, Space};
-use crate::steps;
+use super::{
+    blocks::Blocks,
+    space::{BLOCK, Need, SMALL, Space},
+};
 use crate::store::{SeekFor, WritePayload};
 
 /// A file's bytes.

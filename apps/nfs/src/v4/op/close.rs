@@ -4,11 +4,9 @@ use stag_protocol::nfs::v4::{Answer, Close4Args, OpenDowngrade4Args, Stateid, St
 
 use crate::{
     store::Store,
-    v4::{
-        state::DowngradeRequest,
-        turn::{Done, Turn},
-    },
+    v4::turn::{Done, Turn},
 };
+use stag_nfs4_state::DowngradeRequest;
 
 pub(super) fn close<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Close4Args) -> Done {
     let file = turn.current()?.object(Status4::BadStateid)?;

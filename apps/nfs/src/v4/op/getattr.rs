@@ -10,10 +10,10 @@ use crate::{
         attr::AttributeSource,
         journal::HolderCall,
         node::Node,
-        state::{ChangeAndSize, StateKey, StateTables},
         turn::{Done, Turn},
     },
 };
+use stag_nfs4_state::{ChangeAndSize, StateKey, StateTables};
 
 /// Attributes that the holder of a write delegation changes without a report.
 pub(in crate::v4) const HELD: Bitmap = Bitmap::of_attributes(&[

@@ -15,11 +15,11 @@ use crate::{
     store::{LocalLock, Store},
     v4::{
         shown::LockRefused,
-        state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest},
         stateids::{Blocked, file_id},
         turn::{Done, Stop, Turn},
     },
 };
+use stag_nfs4_state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};
 
 pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -> Done {
     let (file, fsid) = regular(turn)?;

@@ -11,11 +11,11 @@ use crate::{
     v4::{
         attr::change_info,
         changes::ChangeScope,
-        state::RecallScope,
         status::check_name,
         turn::{Done, Stop, Turn},
     },
 };
+use stag_nfs4_state::RecallScope;
 
 /// Directories are removed like any other object.
 pub(super) fn remove<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {

@@ -21,14 +21,14 @@ use crate::{
         changes::ChangeScope,
         node::Node,
         set::ToSet,
-        state::{
-            Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileId, FileRef,
-            GivenDelegation, GrantingCall, OpenRequest, Opened, RecallScope,
-        },
         stateids::file_id,
         status::check_name,
         turn::{Done, Stop, Turn},
     },
+};
+use stag_nfs4_state::{
+    Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileId, FileRef, GivenDelegation,
+    GrantingCall, OpenRequest, Opened, RecallScope,
 };
 
 /// Attempts to find or create a file that other programs keep removing and creating.

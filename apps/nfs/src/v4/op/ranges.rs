@@ -8,11 +8,9 @@ use stag_protocol::nfs::v4::{
 use super::read::wrong_type;
 use crate::{
     store::{FilePlace, FileSpan, SeekFor, Store},
-    v4::{
-        state::IoAccess,
-        turn::{Done, Turn},
-    },
+    v4::turn::{Done, Turn},
 };
+use stag_nfs4_state::IoAccess;
 
 pub(super) fn seek<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SeekArgs) -> Done {
     let file = turn.current()?.object(Status4::IsDir)?;

@@ -8,11 +8,9 @@ use stag_protocol::nfs::{
 
 use crate::{
     store::{ReadSpan, Store, TRANSFER_MAX},
-    v4::{
-        state::IoAccess,
-        turn::{Done, Stop, Turn},
-    },
+    v4::turn::{Done, Stop, Turn},
 };
+use stag_nfs4_state::IoAccess;
 
 /// The data go straight from the store's memory to the caller's memory.
 pub(super) fn read<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Read4Args) -> Done {

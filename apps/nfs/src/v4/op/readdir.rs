@@ -13,19 +13,19 @@ use stag_protocol::{
     xdr::{NoRoom, Writer},
 };
 
+use super::{getattr::HELD, lookup::not_a_directory};
 use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},
     v4::{
         Nfs4,
         attr::{AttributeSource, FileSystemFacts, ObjectFacts},
         node::{Node, PseudoHandle},
-        op::{getattr::HELD, lookup::not_a_directory},
         pseudo::{Below, PseudoTree},
-        state::PresenceFilter,
         stateids::file_id,
         turn::{Done, Stop, Turn},
     },
 };
+use stag_nfs4_state::PresenceFilter;
 
 /// Number, status and verifier before the entries.
 const HEAD_LEN: usize = 4 + 4 + 8;

@@ -7,10 +7,10 @@ use crate::{
     store::Store,
     v4::{
         set::ToSet,
-        state::{IoAccess, RecallScope},
         turn::{Done, Turn},
     },
 };
+use stag_nfs4_state::{IoAccess, RecallScope};
 
 pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<'_>) -> Done {
     let node = turn.current()?;

@@ -9,10 +9,10 @@ use crate::{
     store::{Store, XATTR_NAME_MAX, XattrMode},
     v4::{
         attr::change_info,
-        state::RecallScope,
         turn::{Done, Turn},
     },
 };
+use stag_nfs4_state::RecallScope;
 
 /// Checks the name of an attribute.
 const fn check(name: &[u8]) -> Result<(), Status4> {

@@ -15,8 +15,8 @@ use stag_protocol::{
 use super::{
     CLIENTS, Host, NameFacts, NameKey, Origin, Origins, SESSIONS, SLOTS, SessionRoom, UNCONFIRMED,
 };
-use crate::records::OriginMark;
-use crate::v4::{settled::Settled, state::ClientKey};
+use crate::{records::OriginMark, v4::settled::Settled};
+use stag_nfs4_state::ClientKey;
 
 /// The user that a client ID belongs to (RFC 8881 §2.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

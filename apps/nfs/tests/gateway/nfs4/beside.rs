@@ -2,7 +2,7 @@
 
 use super::client::open_args;
 use super::recovery::{party::Party, world::World};
-use stag_nfs::v4::state::DelegationPolicy;
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::{
     Bulk, v3,
     v3::{DirOpArgs, FileHandle, GetAttrArgs, Name, ReadArgs, RemoveArgs, StableHow, WriteArgs},

@@ -10,8 +10,8 @@ use stag_nfs::{
         files::Files,
         memory::{Memory, MemoryConfig, MemoryExport},
     },
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::{Bulk, v4::*},
     rpc::{Accepted, Credential, Outcome, ReplyHeader},

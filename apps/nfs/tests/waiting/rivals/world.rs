@@ -12,8 +12,8 @@ use stag_nfs::{
     Gateway, Nfs4Config, Nfs4Link, Nfs4Records,
     records::{RecordKeeper, RecordLog, Records as _},
     store::Store,
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::{pin::Pin, rc::Rc, task::Waker, time::Duration};

@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 
-use stag_nfs::{Gateway, Nfs4Config, store::memory::Memory, v4::state::DelegationPolicy};
+use stag_nfs::{Gateway, Nfs4Config, store::memory::Memory};
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::v4::{
         self, Answer, AnswerSet, Array, CallbackSecurity, ChannelAttributes, ClientOwner,

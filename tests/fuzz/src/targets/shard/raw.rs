@@ -3,7 +3,7 @@
 use super::{LIMITS, MESSAGE_MAX, OWN, RECEIVES, WINDOW_MAX};
 use crate::targets::STEPS_PER_MESSAGE;
 use stag_engine::Time;
-use stag_nfs::steps;
+use stag_pools::steps;
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::rpcrdma::{ChunkLists, Segment};
 use stag_sim::{Fabric, Sim};

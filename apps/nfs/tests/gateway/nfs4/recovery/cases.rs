@@ -14,9 +14,9 @@ use stag_nfs::{
     records::{
         Boot, ClientRecord, FileHome, RecordChange, RecordError, RecordKeeper, RecordLog, Records,
     },
-    v4::state::DelegationPolicy,
 };
 use stag_nfs_os::range_lock::{self, LockedOctets};
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::{v3, v4::*};
 use std::{
     sync::{

@@ -10,8 +10,8 @@ use stag_engine::Config;
 use stag_nfs::{
     Gateway, Nfs4Config, Nfs4Records, Nfs4Report,
     records::{RecordKeeper, RecordLog, Records as _},
-    v4::state::DelegationPolicy,
 };
+use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::{v3, v4::Request},
     rpc::{Accepted, AuthSys, Credential, Gids, Outcome, ReplyHeader},
