@@ -7,12 +7,10 @@ use stag_engine::{
     clock::Clock,
 };
 use stag_iwarp::{Iwarp, IwarpConfig};
-use stag_nfs::{
-    Gateway, Nfs4Config,
-    store::{
-        Procedures as _, Store as _, WritePayload,
-        memory::{Memory, MemoryConfig, MemoryExport},
-    },
+use stag_nfs::{Gateway, Nfs4Config};
+use stag_nfs_store::{
+    Procedures as _, Store as _, WritePayload,
+    memory::{Memory, MemoryConfig, MemoryExport},
 };
 use stag_nfs4_state::DelegationPolicy;
 use stag_pools::Buf;

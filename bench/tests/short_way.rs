@@ -5,12 +5,10 @@
 use stag_engine::{
     App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Shard, Token, clock::Clock,
 };
-use stag_nfs::{
-    Gateway, GatewayReport,
-    store::{
-        Procedures as _,
-        memory::{Memory, MemoryConfig, MemoryExport},
-    },
+use stag_nfs::{Gateway, GatewayReport};
+use stag_nfs_store::{
+    Procedures as _,
+    memory::{Memory, MemoryConfig, MemoryExport},
 };
 use stag_pools::Buf;
 use stag_protocol::{

@@ -8,10 +8,8 @@ mod counting;
 
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::Shard;
-use stag_nfs::{
-    Gateway, Nfs4Config,
-    store::memory::{Memory, MemoryConfig, MemoryExport},
-};
+use stag_nfs::{Gateway, Nfs4Config};
+use stag_nfs_store::memory::{Memory, MemoryConfig, MemoryExport};
 use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::{
     v3::{CreateHow, FileHandle, SetAttributes},

@@ -3,11 +3,8 @@
 use stag_engine::{CallId, PeerId, Time};
 use stag_protocol::{nfs::v3::ReadArgs, rpc::Xid};
 
-use crate::{
-    helpers::{ReadTicket, TICKETS},
-    store::Caller,
-    v4::CompoundId,
-};
+use crate::v4::CompoundId;
+use stag_nfs_store::{Caller, ReadTicket, TICKETS};
 
 /// A deferred READ.
 #[derive(Clone, Copy, Debug)]

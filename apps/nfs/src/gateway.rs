@@ -4,7 +4,7 @@
 //! Between two calls it keeps only its counters and the replies that a client may ask for again
 //! ([`crate::drc`]). Each call is answered before the next one is looked at, with three exceptions:
 //! the replies of its client are still on another shard, a disk has to supply the data of a READ
-//! ([`crate::helpers`]), or the call waits for the store (`put_off`). Small results of procedures
+//! ([`stag_nfs_store::helpers`]), or the call waits for the store (`put_off`). Small results of procedures
 //! that change nothing are written in place in the send buffer. For any other reply, the message is
 //! reserved before the procedure runs, so that every change made can be answered.
 
@@ -33,19 +33,21 @@ mod reads;
 mod route;
 mod short;
 
-use crate::deferred::DeferredReads;
-use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
-use crate::mounted::MountList;
-use crate::parked::{BufferLimits, OWN, ParkedCalls, PeerAt};
-use crate::reply::{ReplyWriter, ShortResults};
-use crate::report::{GatewayCounters, GatewayReport};
-use crate::store::{Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
-use crate::v3::CallMemory;
-use crate::v4::{ArrivalEnd, BegunSlot, Nfs4};
+use crate::{
+    deferred::DeferredReads,
+    drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall},
+    mounted::MountList,
+    parked::{BufferLimits, OWN, ParkedCalls, PeerAt},
+    reply::{ReplyWriter, ShortResults},
+    report::{GatewayCounters, GatewayReport},
+    v3::CallMemory,
+    v4::{ArrivalEnd, BegunSlot, Nfs4},
+};
 use peers::ConnectedPeers;
 use put_off::PutOff;
 use route::{CallTarget, ServedVersions, route};
 use short::{conclude_short, write_header};
+use stag_nfs_store::{Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 
 // The data of a READ or WRITE fit one buffer of the pool, and a call with that much is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);

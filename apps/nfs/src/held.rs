@@ -14,7 +14,7 @@ use std::{
 use stag_engine::{PeerId, Time, config};
 
 use crate::parked::ParkedCall;
-use crate::store::StoreCall;
+use stag_nfs_store::StoreCall;
 
 /// Time after which a call that was not started is dropped.
 pub(crate) const UNSTARTED_MAX: Duration = Duration::from_secs(2);

@@ -13,9 +13,11 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Reader, padded},
 };
 
-use crate::mounted::{MountEntry, MountList};
-use crate::reply::ReplyWriter;
-use crate::store::{Procedures as _, Store};
+use crate::{
+    mounted::{MountEntry, MountList},
+    reply::ReplyWriter,
+};
+use stag_nfs_store::{Procedures as _, Store};
 
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
 const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];

@@ -8,10 +8,9 @@ use stag_protocol::{nfs::v3::Procedure, rpc::Xid};
 use crate::{
     drc::{CallSource, UnderWay},
     held::HeldCalls,
-    helpers::TICKETS,
-    store::{StoreCall, WaitTicket},
     v4::{ChangeScope, CompoundId},
 };
+use stag_nfs_store::{StoreCall, TICKETS, WaitTicket};
 
 /// A caller to answer.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +156,7 @@ impl ParkedCalls {
     /// Room for [`TICKETS`].
     pub(crate) fn new(limits: BufferLimits) -> Self {
         let entries = std::iter::repeat_with(|| None).take(TICKETS).collect();
-        let free = (0..TICKETS).rev().map(|number| WaitTicket(number as u16)).collect();
+        let free = WaitTicket::all().rev().collect();
         Self { entries, free, limits, held: [0; 2], waiting: HeldCalls::default() }
     }
 

@@ -1,14 +1,17 @@
 //! Calls on files that the store has met allocate nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use std::io::IoSlice;
-use std::os::unix::fs::PermissionsExt;
+use std::{io::IoSlice, os::unix::fs::PermissionsExt};
 
-use stag_nfs::export::ExportConfig;
-use stag_nfs::store::files::{CallerMode, Callers, Files, FilesConfig, SharedFiles};
-use stag_nfs::store::{ListingStart, NewAttributes, User};
-use stag_protocol::nfs::v3::{Access, StableHow};
-use stag_protocol::rpc::Gids;
+use stag_nfs_store::{
+    ListingStart, NewAttributes, User,
+    exports::config::ExportConfig,
+    files::{CallerMode, Callers, Files, FilesConfig, SharedFiles},
+};
+use stag_protocol::{
+    nfs::v3::{Access, StableHow},
+    rpc::Gids,
+};
 
 /// Alice owns every file; anyone may read and write it.
 fn users() -> [User; 3] {

@@ -12,7 +12,7 @@ use crate::gateway::{
     nfs4::client::{Reply4, encode, open_args, session_args, write_args},
 };
 use stag_engine::{App, Token};
-use stag_nfs::store::Store;
+use stag_nfs_store::Store;
 use stag_protocol::nfs::{
     Bulk,
     v3::{Call as Call3, FileHandle, GetAttrArgs, Procedure},

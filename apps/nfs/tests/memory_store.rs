@@ -8,13 +8,13 @@
     missing_docs
 )]
 
-use crate::gateway::client::{Client, Home, LARGEST, encode, pattern};
-use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
-use stag_engine::{App, Call, Config, Cx};
-use stag_nfs::{
-    Gateway, GatewayReport,
-    store::memory::{self, Memory, MemoryExport},
+use crate::gateway::{
+    client::{Client, Home, LARGEST, encode, pattern},
+    wire::{Message, OverFabric, OverTcp, Wire},
 };
+use stag_engine::{App, Call, Config, Cx};
+use stag_nfs::{Gateway, GatewayReport};
+use stag_nfs_store::memory::{self, Memory, MemoryExport};
 use stag_protocol::{
     nfs::{
         Bulk,

@@ -3,7 +3,8 @@
 use crate::cidr;
 use ipnet::IpNet;
 use stag_engine::{Admission, Over, clock::Clock};
-use stag_nfs::{ConnectionPolicy, EventRate};
+use stag_nfs::ConnectionPolicy;
+use stag_nfs_store::log_rate::EventRate;
 use stag_verbs::{PeerAddress, source};
 use std::{
     collections::HashMap,

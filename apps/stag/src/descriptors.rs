@@ -12,7 +12,7 @@ const WATCHERS: usize = 16;
 /// io_uring.
 const SHARD: usize = 12;
 /// Of the threads that wait for the disk: files in transit.
-const HELPERS: usize = stag_nfs::helpers::DESCRIPTORS_MAX;
+const HELPERS: usize = stag_nfs_store::helpers::DESCRIPTORS_MAX;
 /// Set-ups of an iWARP listener that have not become connections, and refused connections.
 const STRANGERS: usize = 72;
 /// Processes that one shard accepts over shared memory, and descriptors of each: a socket, and

@@ -198,8 +198,8 @@ fn every_notice_of_a_start_is_explained() {
     for path in [
         "apps/stag/src/serve/plan.rs",
         "apps/stag/src/serve/mod.rs",
-        "apps/nfs/src/store/files/shared.rs",
-        "apps/nfs/src/store/files/kernel.rs",
+        "apps/nfs/store/src/files/shared.rs",
+        "apps/nfs/store/src/files/kernel_handles.rs",
     ] {
         let source = source(path);
         let mut parts = source.split(".push(").peekable();

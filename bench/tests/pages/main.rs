@@ -11,14 +11,12 @@ use crate::requester::{Requester, request};
 use fastrand::Rng;
 use stag_engine::{App, Config, PeerId, Shard, Token, clock::Clock};
 use stag_iwarp::{Crc, Iwarp};
-use stag_nfs::{
-    Gateway,
-    export::ExportConfig,
-    store::{
-        Procedures, Store,
-        files::{self, Files, SharedFiles},
-        memory::{self, Memory, MemoryExport},
-    },
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    Procedures, Store,
+    exports::config::ExportConfig,
+    files::{self, Files, SharedFiles},
+    memory::{self, Memory, MemoryExport},
 };
 use stag_protocol::{
     nfs::{

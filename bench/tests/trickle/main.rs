@@ -12,10 +12,10 @@ use rustix::{
 };
 use stag_engine::{Config, PeerId, Shard, Token, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpAddress};
-use stag_nfs::{
-    Gateway,
-    export::ExportConfig,
-    store::files::{self, Files, SharedFiles},
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    exports::config::ExportConfig,
+    files::{self, Files, SharedFiles},
 };
 use stag_protocol::{
     nfs::{

@@ -3,10 +3,8 @@
 
 use stag_engine::{Config, Shard, Stats, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpAddress};
-use stag_nfs::{
-    Gateway,
-    store::memory::{self, Memory, MemoryExport},
-};
+use stag_nfs::Gateway;
+use stag_nfs_store::memory::{self, Memory, MemoryExport};
 use stag_verbs::Limits;
 use std::{
     io,

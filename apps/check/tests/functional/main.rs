@@ -7,16 +7,14 @@ mod watched;
 use stag_check::{CheckPlan, CheckReport};
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::{CallFault, Shard};
-use stag_nfs::{
-    Gateway, Nfs4Config,
-    export::ExportConfig,
-    store::{
-        Store,
-        files::{self, Files, SharedFiles},
-        memory::{self, Memory, MemoryExport},
-    },
-};
+use stag_nfs::{Gateway, Nfs4Config};
 use stag_nfs_os::range_lock::{self, LockedOctets};
+use stag_nfs_store::{
+    Store,
+    exports::config::ExportConfig,
+    files::{self, Files, SharedFiles},
+    memory::{self, Memory, MemoryExport},
+};
 use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::nfs::v3::{StableHow, Status};
 use stag_sim::{Fabric, Faults, Port, Sim};

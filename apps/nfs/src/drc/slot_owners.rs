@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::cache::MovedReply;
-use crate::inbox::{Inbox, Wakeup};
+use stag_nfs_store::shard_mailbox::{Inbox, Wakeup};
 
 /// Groups of clients. Clients of one group move together.
 pub(crate) const SLOTS: usize = 256;

@@ -11,18 +11,21 @@ use stag_protocol::{
     xdr::Reader,
 };
 
-use super::{CallTarget, Gateway, NoMessage, route::ServedVersions, route::route};
+use super::{
+    CallTarget, Gateway, NoMessage,
+    route::{ServedVersions, route},
+};
 use crate::{
     Nfs4Link, Nfs4Report, SessionState,
     drc::{self, CallSource},
     parked::{Asker, OWN, PeerAt},
     reply::ReplyWriter,
-    store::{Caller, Procedures as _, Store},
     v4::{
         ArrivalEnd, AwaitedVerdict, BesideQuestion, CallFacts, CompoundCall, Crossing,
         ForwardedCompound, FromHome, Nfs4, Reach, ToHome, Told, call_over,
     },
 };
+use stag_nfs_store::{Caller, Procedures as _, Store};
 
 impl<S: Store> Gateway<S> {
     /// Joins the shards that serve version 4 together. The home must already have version 4

@@ -3,12 +3,16 @@
 use stag_engine::{Answer, Cx};
 use stag_pools::Extent;
 
-use super::lending::{lend, take_back};
-use super::{Gateway, NoMessage};
-use crate::held::{HeldCall, Need};
-use crate::parked::{Asker, ParkedCall};
-use crate::store::{Begun, Store, StoreCall, StoreCallDone};
-use crate::v4::Told;
+use super::{
+    Gateway, NoMessage,
+    lending::{lend, take_back},
+};
+use crate::{
+    held::{HeldCall, Need},
+    parked::{Asker, ParkedCall},
+    v4::Told,
+};
+use stag_nfs_store::{Begun, Store, StoreCall, StoreCallDone};
 
 /// Attempts in one pass to begin waiting calls with the same need.
 const ATTEMPTS: usize = 64;

@@ -5,7 +5,7 @@ use stag_nfs_os::{OctetsKeeper, RoomKeeper};
 use stag_pools::Extent;
 
 use crate::parked::ParkedCall;
-use crate::store::{StoreCall, StoreOperation};
+use stag_nfs_store::{StoreCall, StoreRequest};
 
 /// The data that a call writes.
 pub(super) struct Payload<'a> {
@@ -59,7 +59,7 @@ pub(super) fn lend(
     if wanted > 0 {
         // A READ or a listing may return less than was asked for; a path has to fit.
         let lens = match call.operation {
-            StoreOperation::ReadLink(_) => [wanted; 3],
+            StoreRequest::ReadLink(_) => [wanted; 3],
             _ => [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)],
         };
         let (buf, len) = lens.into_iter().find_map(|len| take(len).map(|buf| (buf, len)))?;

@@ -6,12 +6,11 @@ use stag_engine::{Answer, Cx};
 use stag_protocol::{nfs::mount, rpc::CallHeader};
 
 use super::{Gateway, peers::ConnectedPeers, route};
-use crate::drc::CallSource;
-use crate::mount::MountCall;
-use crate::mounted::MountList;
-use crate::policy::ConnectionPolicy;
-use crate::reply::ReplyWriter;
-use crate::store::{self, Procedures as _, Store};
+use crate::{
+    drc::CallSource, mount::MountCall, mounted::MountList, policy::ConnectionPolicy,
+    reply::ReplyWriter,
+};
+use stag_nfs_store::{self, Procedures as _, Store};
 
 impl<S: Store> Gateway<S> {
     /// Lets `policy` check connections as long as they live.
@@ -30,7 +29,11 @@ impl<S: Store> Gateway<S> {
 
     /// Describes a caller to the store.
     #[inline]
-    pub(super) fn caller(&self, source: CallSource, header: &CallHeader<'_>) -> store::Caller {
+    pub(super) fn caller(
+        &self,
+        source: CallSource,
+        header: &CallHeader<'_>,
+    ) -> stag_nfs_store::Caller {
         let is_proven = !self.store.asks_for_proof() || self.peers.is_proven(source.peer);
         route::caller(&header.credential, source.from, is_proven)
     }

@@ -13,16 +13,19 @@ use super::{
     held::Started,
     short::{conclude_short, write_header},
 };
-use crate::deferred::{Deferred, DeferredRead};
-use crate::drc::CallSource;
-use crate::parked::{Asker, CallMemories, OWN, ParkedCall};
-use crate::state::StartError;
-use crate::store::{
-    Answered, Effort, FileAttributes, Procedures as _, Status, Store, StoreCall, StoreCallDone,
+use crate::{
+    deferred::{Deferred, DeferredRead},
+    drc::CallSource,
+    parked::{Asker, CallMemories, OWN, ParkedCall},
+    v4::{
+        CallFacts, CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4,
+        Nfs4Config, Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans,
+        Wish,
+    },
 };
-use crate::v4::{
-    CallFacts, CompoundCall, CompoundId, CompoundStep, Crossing, ForwardedCompound, Nfs4,
-    Nfs4Config, Nfs4Records, NoReply, Resumption, ShortCompound, StoreWish, Told, WaitMeans, Wish,
+use stag_nfs_store::{
+    Answered, Effort, FileAttributes, Procedures as _, StartError, Status, Store, StoreCall,
+    StoreCallDone,
 };
 
 impl<S: Store> Gateway<S> {

@@ -1,13 +1,11 @@
 //! Connected peers of one shard: their addresses, and the identities their connections prove.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use stag_engine::{Cx, Over, PeerAddress, PeerId};
 
 use crate::policy::ConnectionPolicy;
-use crate::rate::EventRate;
+use stag_nfs_store::log_rate::EventRate;
 
 /// One connected peer.
 #[derive(Clone, Copy, Debug)]

@@ -22,20 +22,20 @@ use stag_protocol::{
     rpc::CallHeader,
 };
 
-use super::held::Started;
-use super::lending::Payload;
-use super::{Gateway, NoMessage, nfs4::answered};
-use crate::deferred::{Deferred, DeferredCall, DeferredRead};
-use crate::drc::{self, CallSource};
-use crate::held::UNSTARTED_MAX;
-use crate::parked::{Asker, CallMemories, ParkedCall};
-use crate::reply::ReplyWriter;
-use crate::store::{
-    Answered, Effort, Store, StoreCall, StoreCallDone, StoreOperation, StoreOutcome, TRANSFER_MAX,
+use super::{Gateway, NoMessage, held::Started, lending::Payload, nfs4::answered};
+use crate::{
+    deferred::{Deferred, DeferredCall, DeferredRead},
+    drc::{self, CallSource},
+    held::UNSTARTED_MAX,
+    parked::{Asker, CallMemories, ParkedCall},
+    reply::ReplyWriter,
+    v3::CallMemory,
+    v4::{ChangeScope, Told},
+};
+use stag_nfs_store::{
+    Answered, Effort, Store, StoreCall, StoreCallDone, StoreOutcome, StoreRequest, TRANSFER_MAX,
     WaitTicket, objects,
 };
-use crate::v3::CallMemory;
-use crate::v4::{ChangeScope, Told};
 
 /// Time after which the caller of a call that changes nothing is asked to retry.
 pub(super) const HARMLESS_MAX: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ impl<S: Store> Gateway<S> {
         cx: &mut Cx<'_>,
         PutOff { source, header, call, pulled }: PutOff<'_>,
     ) -> Result<Answer, NoMessage> {
-        let operation = StoreOperation::of(call).ok_or(NoMessage::Dropped)?;
+        let operation = StoreRequest::of(call).ok_or(NoMessage::Dropped)?;
         let is_harmless = operation.is_harmless();
         let change = ChangeScope::of(&operation).filter(|_| self.nfs4.is_some());
         if !is_harmless && !self.cache.knows(source.from, cx.now()) {
@@ -141,7 +141,7 @@ impl<S: Store> Gateway<S> {
         };
         let call = StoreCall {
             caller: self.caller(source, header),
-            operation: StoreOperation::Mount,
+            operation: StoreRequest::Mount,
             room: None,
             payload: None,
         };
@@ -283,7 +283,7 @@ impl<S: Store> Gateway<S> {
         &self,
         cx: &Cx<'_>,
         parked: &mut ParkedCall,
-        operation: &StoreOperation,
+        operation: &StoreRequest,
     ) -> Option<ReplyWriter> {
         match parked.message.take() {
             Some(message) => Some(ReplyWriter::over(message, parked.xid)),
@@ -340,8 +340,7 @@ impl<S: Store> Gateway<S> {
         self.give_up_held(cx);
         self.counters.waiting.oldest_ms =
             self.parked.oldest().map_or(0, |began| now.since(began).as_millis() as u64);
-        for number in 0..crate::helpers::TICKETS {
-            let ticket = WaitTicket(number as u16);
+        for ticket in WaitTicket::all() {
             let Some(parked) = self.parked.get_mut(ticket) else { continue };
             let age = now.since(parked.began);
             if age >= UNSTARTED_MAX && !parked.is_started {

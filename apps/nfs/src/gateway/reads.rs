@@ -7,12 +7,14 @@ use stag_protocol::{
 };
 
 use super::{Gateway, NoMessage};
-use crate::deferred::{Deferred, DeferredCall, DeferredRead};
-use crate::drc::CallSource;
-use crate::reply::ReplyWriter;
-use crate::store::{self, Procedures as _, Store};
-use crate::v3::{ReadAttempt, Turn};
-use crate::v4::Told;
+use crate::{
+    deferred::{Deferred, DeferredCall, DeferredRead},
+    drc::CallSource,
+    reply::ReplyWriter,
+    v3::{ReadAttempt, Turn},
+    v4::Told,
+};
+use stag_nfs_store::{self, Procedures as _, Store};
 
 impl<S: Store> Gateway<S> {
     /// As [`nfs`](Self::nfs), but a READ whose data are not in memory is deferred.
@@ -38,7 +40,7 @@ impl<S: Store> Gateway<S> {
         &mut self,
         cx: &Cx<'_>,
         xid: Xid,
-        caller: &store::Caller,
+        caller: &stag_nfs_store::Caller,
         attempt: ReadAttempt<'_>,
     ) -> Result<Answer, NoMessage> {
         let mut reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoMessage::Dropped)?;

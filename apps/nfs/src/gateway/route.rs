@@ -10,7 +10,7 @@ use stag_protocol::{
     rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
 };
 
-use crate::store::{self, User};
+use stag_nfs_store::{self, User};
 
 /// A procedure to execute.
 pub(super) enum CallTarget {
@@ -28,12 +28,12 @@ pub(super) fn caller(
     credential: &Credential<'_>,
     address: PeerAddress,
     is_proven: bool,
-) -> store::Caller {
+) -> stag_nfs_store::Caller {
     let user = match credential {
         Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
         Credential::None | Credential::Other(_) => User::Anyone,
     };
-    store::Caller { user, address, is_proven }
+    stag_nfs_store::Caller { user, address, is_proven }
 }
 
 /// Versions of NFS that are served.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{ClientRecord, RecordChange, RecordError, Records};
-use crate::inbox::{Inbox, Wakeup};
+use stag_nfs_store::shard_mailbox::{Inbox, Wakeup};
 
 /// Queued changes at most.
 const QUEUE_LEN: usize = 1_024;

@@ -1,11 +1,11 @@
 //! Client records in each home: the state found by a later boot, after any cut or failure.
 
 use super::*;
-use crate::store::ceph::tests::CephPlace;
 use stag_ceph::{Errno, Existence, PoolSettings, RadosLibrary, RadosPool};
 use std::{
     collections::BTreeMap,
     ffi::CString,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -344,9 +344,9 @@ fn a_directory_that_is_gone_is_a_failure_of_storage() {
 }
 
 /// A namespace of a pool, on the fake library or on a cluster.
-fn pool(library: &'static RadosLibrary, place: &CephPlace, namespace: &str) -> RadosPool {
+fn pool(library: &'static RadosLibrary, configuration: &Path, namespace: &str) -> RadosPool {
     let text = |text: &str| CString::new(text).unwrap();
-    let configuration = text(place.configuration().to_str().unwrap());
+    let configuration = text(configuration.to_str().unwrap());
     let settings = PoolSettings {
         user: None,
         configuration: Some(&configuration),
@@ -379,6 +379,13 @@ fn gateways_share_a_pool(open: &dyn Fn() -> RadosPool) {
     assert_eq!(pool.read("one.clients", 10), Err(Errno::NOENT));
 }
 
+/// The configuration of a cluster of the fake library for one test alone.
+fn fake_cluster(home: &tempfile::TempDir) -> PathBuf {
+    let configuration = home.path().join("ceph.conf");
+    std::fs::write(&configuration, "").unwrap();
+    configuration
+}
+
 fn fake_library() -> &'static RadosLibrary {
     let here = std::env::current_exe().unwrap();
     RadosLibrary::open(&here.with_file_name("libstag_ceph_fake.so")).unwrap()
@@ -388,7 +395,7 @@ fn fake_library() -> &'static RadosLibrary {
 fn gateways_share_records_in_rados() {
     assert_eq!(fake_library().absent(), [""; 0]);
     let home = tempfile::tempdir().unwrap();
-    let place = CephPlace::fake(&home);
+    let place = fake_cluster(&home);
     gateways_share_a_pool(&|| pool(fake_library(), &place, "records"));
     // A namespace separates objects from those of others.
     let other = pool(fake_library(), &place, "other");
@@ -402,19 +409,19 @@ fn gateways_share_records_in_rados() {
 
 #[test]
 fn gateways_share_records_in_rados_of_a_cluster() {
-    let Some(place) = CephPlace::cluster() else { return };
     let library = match RadosLibrary::installed() {
         Ok(library) => library,
         Err(error) => return println!("skipped: {error}"),
     };
+    let Some(place) = stag_ceph_fake::cluster::configuration() else { return };
     let namespace = format!("stag-records-{}", std::process::id());
-    gateways_share_a_pool(&|| pool(library, &place, &namespace));
+    gateways_share_a_pool(&|| pool(library, place, &namespace));
 }
 
 #[test]
 fn a_cluster_that_fails_at_any_step_loses_no_record_that_was_stable() {
     let home = tempfile::tempdir().unwrap();
-    let place = CephPlace::fake(&home);
+    let place = fake_cluster(&home);
     for (number, call) in ["rados_write_op_operate", "rados_stat", "*"].iter().enumerate() {
         let namespace = format!("faults-{number}");
         let open = || RadosHome::new(pool(fake_library(), &place, &namespace));

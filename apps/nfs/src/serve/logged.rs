@@ -1,10 +1,10 @@
 //! An app wrapper that logs connections, and reports stages where permitted.
 
-use crate::EventRate;
 use stag_engine::{
     App, Call, Cause, Cx, Drained, Outcome, Over, Parted, PeerAddress, PeerId, PeerSecurity,
     RefusedPeer, Time, stages::service, tls::Secured,
 };
+use stag_nfs_store::log_rate::EventRate;
 use stag_protocol::rpc::NullHeader;
 use std::collections::HashMap;
 use tracing::level_filters::LevelFilter;

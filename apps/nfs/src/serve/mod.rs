@@ -14,14 +14,11 @@ pub use sizes::{CONNECTIONS, STREAMS, ShardSizes, shard_buffers};
 /// Descriptors that a service manager passes to this process.
 pub use stag_nfs_os::passed;
 
-use crate::{
-    Nfs4Config, drc,
-    state::StartError,
-    store::{ceph::CephBackend, files::SharedFiles, memory},
-};
+use crate::{Nfs4Config, drc};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
+use stag_nfs_store::{StartError, ceph::CephBackend, files::SharedFiles, memory};
 use stag_nfs4_state::DelegationPolicy;
 use stag_pools::Budget;
 use stag_protocol::nfs::{mount, v3};

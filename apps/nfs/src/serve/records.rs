@@ -6,8 +6,8 @@ use super::ServeError;
 use crate::{
     Nfs4Records,
     records::{Boot, FileHome, LogHome, RecordError, RecordKeeper, RecordLog, Records as _},
-    state::StartError,
 };
+use stag_nfs_store::StartError;
 
 /// The file of the longest lease announced to clients of earlier boots.
 const LEASE_FILE: &str = "lease";

@@ -5,13 +5,6 @@ use super::{Copied, ServeError, ShardSizes, Started, StoreSource, logged::Logged
 use crate::{
     ConnectionPolicy, Gateway, GatewayReport, MountList, Nfs4Config, Nfs4Link, Nfs4Records,
     drc::{self, CacheHandle},
-    helpers::Helpers,
-    state::StartError,
-    store::{
-        RemoteStore, Store,
-        files::{Files, Ring},
-        memory::{self, Memory, MemoryMail},
-    },
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{
@@ -20,6 +13,12 @@ use stag_engine::{
 };
 use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_nfs_os::steer::{place_of, steer_by_source};
+use stag_nfs_store::{
+    RemoteStore, StartError, Store,
+    files::{Files, Ring},
+    helpers::Helpers,
+    memory::{self, Memory, MemoryMail},
+};
 use stag_pools::Budget;
 use stag_protocol::{
     nfs::{mount, v3},

@@ -5,7 +5,7 @@ use stag_protocol::nfs::v3::{
     SetAttrResult,
 };
 
-use crate::store::{NewAttributes, Procedures};
+use stag_nfs_store::{NewAttributes, Procedures};
 
 pub(super) fn getattr(
     store: &mut impl Procedures,

@@ -4,7 +4,7 @@ use stag_protocol::nfs::v3::{
     CreateArgs, CreateOk, CreateResult, MkDirArgs, MkNodArgs, SymlinkArgs,
 };
 
-use crate::store::{
+use stag_nfs_store::{
     DeviceNode, Failed, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, make_node,
 };
 

@@ -7,7 +7,7 @@ use stag_protocol::nfs::{
 };
 
 use crate::reply::{ReplyWriter, Results};
-use crate::store::Procedures;
+use stag_nfs_store::Procedures;
 
 pub(super) fn lookup(store: &mut impl Procedures, args: &LookupArgs<'_>) -> LookupResult {
     let found = store.lookup(&args.what.dir, args.what.name.0)?;

@@ -5,7 +5,6 @@
 //! its rights.
 
 mod attributes;
-mod convert;
 mod create;
 mod lookup;
 mod read;
@@ -21,9 +20,11 @@ use stag_protocol::nfs::v3::{
 
 pub(crate) use read::{ReadAttempt, Turn, read};
 
-use crate::reply::{ReplyWriter, Results};
-use crate::report::DataCounts;
-use crate::store::Procedures;
+use crate::{
+    reply::{ReplyWriter, Results},
+    report::DataCounts,
+};
+use stag_nfs_store::Procedures;
 
 /// Bytes of results to reserve; all but listings fit any message.
 pub(crate) fn results_len(call: &Call<'_>) -> usize {

@@ -6,10 +6,11 @@ use stag_protocol::nfs::{
     v3::{AttributeOctets, ReadArgs, ReadOk, Status},
 };
 
-use crate::helpers::ReadTicket;
-use crate::reply::{ReplyWriter, Results};
-use crate::report::DataCounts;
-use crate::store::{Brought, Origin, Procedures, ReadSpan, TRANSFER_MAX};
+use crate::{
+    reply::{ReplyWriter, Results},
+    report::DataCounts,
+};
+use stag_nfs_store::{Brought, Origin, Procedures, ReadSpan, ReadTicket, TRANSFER_MAX};
 
 /// Attempt at a READ: the first, or the second.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use stag_protocol::{
 };
 
 use crate::reply::{ReplyWriter, Results};
-use crate::store::{self, LISTING_MAX, Listed, ListingStart, Procedures};
+use stag_nfs_store::{self, LISTING_MAX, Listed, ListingStart, Procedures};
 
 /// The status, before the part that `count` measures.
 const STATUS_LEN: usize = 4;
@@ -112,11 +112,11 @@ fn refusal(about: ListingAttributes) -> impl Fn(Status) -> Failure<ListingAttrib
     move |status| Failure { status, attributes: about }
 }
 
-fn plain<'a>(entry: &store::ListedEntry<'a>) -> Entry<'a> {
+fn plain<'a>(entry: &stag_nfs_store::ListedEntry<'a>) -> Entry<'a> {
     Entry { fileid: entry.fileid, name: Name(entry.name), cookie: entry.cookie }
 }
 
-fn plus<'a>(entry: &store::ListedEntry<'a>) -> EntryPlus<'a> {
+fn plus<'a>(entry: &stag_nfs_store::ListedEntry<'a>) -> EntryPlus<'a> {
     let (handle, attributes) = entry.object.unzip();
     EntryPlus { entry: plain(entry), attributes: attributes.map(Into::into), handle }
 }

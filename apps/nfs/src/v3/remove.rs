@@ -4,7 +4,7 @@ use stag_protocol::nfs::v3::{
     LinkArgs, LinkResult, RemoveArgs, RemoveResult, RenameArgs, RenameResult,
 };
 
-use crate::store::{NameIn, Procedures};
+use stag_nfs_store::{NameIn, Procedures};
 
 pub(super) fn remove(store: &mut impl Procedures, args: &RemoveArgs<'_>) -> RemoveResult {
     Ok(store.remove(&args.object.dir, args.object.name.0)?.into())

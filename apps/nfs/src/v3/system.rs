@@ -4,7 +4,7 @@ use stag_protocol::nfs::v3::{
     Attributes, Failure, FsInfoResult, FsStatResult, PathConfResult, SystemArgs, SystemOk,
 };
 
-use crate::store::{Failed, FileAttributes, Procedures};
+use stag_nfs_store::{Failed, FileAttributes, Procedures};
 
 pub(super) fn fsstat(store: &mut impl Procedures, args: &SystemArgs) -> FsStatResult {
     about(store.fsstat(&args.object))

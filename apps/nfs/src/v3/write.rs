@@ -6,7 +6,7 @@ use stag_protocol::nfs::v3::{
 };
 
 use crate::report::DataCounts;
-use crate::store::{Procedures, TRANSFER_MAX, WritePayload};
+use stag_nfs_store::{Procedures, TRANSFER_MAX, WritePayload};
 
 /// Writes the call's bytes directly to the file, or makes them part of it, wherever they are in
 /// memory. A WRITE above the maximum is written in part: the client sees the count and requests the

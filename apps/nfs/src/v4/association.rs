@@ -24,8 +24,8 @@ use crate::{
     drc::CallSource,
     parked::{Asker, PeerAt},
     records::OriginMark,
-    store::Store,
 };
+use stag_nfs_store::Store;
 
 /// Octets of an owner's name that are logged.
 const OWNER_MAX: usize = 128;

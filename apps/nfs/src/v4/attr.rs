@@ -20,7 +20,7 @@ use super::{
     node::Node,
     turn::{Done, Turn},
 };
-use crate::store::{FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX};
+use stag_nfs_store::{FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX};
 
 /// Facts about a file system that do not depend on an object.
 #[derive(Clone, Copy, Debug, Default)]

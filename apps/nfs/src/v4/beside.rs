@@ -8,7 +8,7 @@ use stag_engine::Time;
 use stag_protocol::nfs::v3::{Call, CreateHow, DirOpArgs, FileHandle, Name, Status};
 
 use super::{Nfs4, milliseconds, stateids::file_id};
-use crate::store::{Effort, Procedures as _, Store};
+use stag_nfs_store::{Effort, Procedures as _, Store};
 use stag_nfs4_state::{DelegationPolicy, FileId, IoAccess, RecallScope, StateFault, StateTables};
 
 /// Clients whose leases expired that one call removes because their state conflicts.

@@ -10,11 +10,11 @@ use super::{
     turn::{Done, Turn},
     waits::Answerer,
 };
-use crate::store::{
+use stag_nfs_store::{
     CommitDone, CreateMode, DeviceNode, Effort, FileAttributes, FoundObject, Lender, Linked,
     Listed, ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, OwnedName,
-    Procedures as _, ReadDone, ReadSpan, ReadlinkDone, Renamed, SetDone, Store, StoreOperation,
-    StoreOutcome, Visitor, WriteDone, WritePayload, make_node,
+    Procedures as _, ReadDone, ReadSpan, ReadlinkDone, Renamed, SetDone, Store, StoreOutcome,
+    StoreRequest, Visitor, WriteDone, WritePayload, make_node,
 };
 
 /// Asks the journal or the store, and notes an immediate answer of the store: all of it, or of an
@@ -72,7 +72,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// The directory of an export, if its list admits the caller. The path is walked with the
     /// server's own credential, so that the next call has to set the caller's again.
     pub(super) fn mount(&mut self, path: &[u8]) -> Done<FileHandle> {
-        let answerer = self.judge(|store| store.mount_waits(), path, || StoreOperation::Mount)?;
+        let answerer = self.judge(|store| store.mount_waits(), path, || StoreRequest::Mount)?;
         self.act();
         let mounted = ask!(self, answerer, Mounted, |store, _| store.mount(path));
         self.has_acted = false;
@@ -80,13 +80,13 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     pub(super) fn getattr(&mut self, object: &FileHandle) -> Done<FileAttributes> {
-        let operation = || StoreOperation::GetAttr(GetAttrArgs { object: *object });
+        let operation = || StoreRequest::GetAttr(GetAttrArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Attributes, |store, _| store.getattr(object))?)
     }
 
     pub(super) fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Done<FoundObject> {
-        let operation = || StoreOperation::Lookup(OwnedName::new(*directory, name));
+        let operation = || StoreRequest::Lookup(OwnedName::new(*directory, name));
         let answerer = self.answerer([directory], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Found, |store, _| store.lookup(directory, name))?)
     }
@@ -96,13 +96,13 @@ impl<S: Store> Turn<'_, '_, S> {
         object: &FileHandle,
         asked: Access,
     ) -> Done<(Access, FileAttributes)> {
-        let operation = || StoreOperation::Access(AccessArgs { object: *object, access: asked });
+        let operation = || StoreRequest::Access(AccessArgs { object: *object, access: asked });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Access, |store, _| store.access(object, asked))?)
     }
 
     pub(super) fn readlink(&mut self, symlink: &FileHandle) -> Done<ReadlinkDone> {
-        let operation = || StoreOperation::ReadLink(ReadLinkArgs { symlink: *symlink });
+        let operation = || StoreRequest::ReadLink(ReadLinkArgs { symlink: *symlink });
         let answerer = self.answerer([symlink], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, ReadLink octets, |store, lender| store.readlink(lender, symlink))?)
     }
@@ -110,7 +110,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// READ. Waits for data that a disk has to supply.
     pub(super) fn read(&mut self, file: &FileHandle, span: ReadSpan) -> Done<ReadDone> {
         let ReadSpan { offset, count } = span;
-        let operation = || StoreOperation::Read(ReadArgs { file: *file, offset, count });
+        let operation = || StoreRequest::Read(ReadArgs { file: *file, offset, count });
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         if S::MAY_WAIT
             && matches!(answerer, Answerer::Store)
@@ -153,7 +153,7 @@ impl<S: Store> Turn<'_, '_, S> {
         stable: StableHow,
     ) -> Done<WriteDone> {
         let effort = if stable == StableHow::Unstable { Effort::Plain } else { Effort::Sync };
-        let operation = || StoreOperation::Write { file: *file, offset, stable };
+        let operation = || StoreRequest::Write { file: *file, offset, stable };
         let answerer = self.answerer_with([file], effort, octets, operation)?;
         self.has_changed = true;
         let shared = self.pulled.share(octets);
@@ -165,13 +165,13 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     pub(super) fn commit(&mut self, file: &FileHandle) -> Done<CommitDone> {
-        let operation = || StoreOperation::Commit(CommitArgs { file: *file, offset: 0, count: 0 });
+        let operation = || StoreRequest::Commit(CommitArgs { file: *file, offset: 0, count: 0 });
         let answerer = self.answerer([file], Effort::Sync, operation)?;
         Ok(ask!(self, answerer, Committed, |store, _| store.commit(file))?)
     }
 
     pub(super) fn setattr(&mut self, object: &FileHandle, set: &NewAttributes) -> Done<SetDone> {
-        let operation = || StoreOperation::SetAttr { file: *object, set: *set, guard: None };
+        let operation = || StoreRequest::SetAttr { file: *object, set: *set, guard: None };
         let answerer = self.answerer([object], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Set, |store, _| store.setattr(object, set, None))?)
     }
@@ -182,7 +182,7 @@ impl<S: Store> Turn<'_, '_, S> {
         name: &[u8],
         how: &CreateMode,
     ) -> Done<MadeObject> {
-        let operation = || StoreOperation::Create(OwnedName::new(*directory, name), *how);
+        let operation = || StoreRequest::Create(OwnedName::new(*directory, name), *how);
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| store.create(directory, name, how))?)
     }
@@ -193,7 +193,7 @@ impl<S: Store> Turn<'_, '_, S> {
         name: &[u8],
         set: &NewAttributes,
     ) -> Done<MadeObject> {
-        let operation = || StoreOperation::MkDir(OwnedName::new(*directory, name), *set);
+        let operation = || StoreRequest::MkDir(OwnedName::new(*directory, name), *set);
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| store.mkdir(directory, name, set))?)
     }
@@ -205,7 +205,7 @@ impl<S: Store> Turn<'_, '_, S> {
         target: &[u8],
         set: &NewAttributes,
     ) -> Done<MadeObject> {
-        let operation = || StoreOperation::Symlink(OwnedName::new(*directory, name), *set);
+        let operation = || StoreRequest::Symlink(OwnedName::new(*directory, name), *set);
         let answerer = self.answerer_with([directory], Effort::Change, target, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| store.symlink(directory, name, target, set))?)
     }
@@ -217,19 +217,19 @@ impl<S: Store> Turn<'_, '_, S> {
         set: &NewAttributes,
     ) -> Done<MadeObject> {
         let NameIn { directory, name } = place;
-        let operation = || StoreOperation::MkNod(OwnedName::new(*directory, name), node, *set);
+        let operation = || StoreRequest::MkNod(OwnedName::new(*directory, name), node, *set);
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Made, |store, _| make_node(store, place, node, set))?)
     }
 
     pub(super) fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Done<ObjectChange> {
-        let operation = || StoreOperation::Remove(OwnedName::new(*directory, name));
+        let operation = || StoreRequest::Remove(OwnedName::new(*directory, name));
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.remove(directory, name))?)
     }
 
     pub(super) fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Done<ObjectChange> {
-        let operation = || StoreOperation::RmDir(OwnedName::new(*directory, name));
+        let operation = || StoreRequest::RmDir(OwnedName::new(*directory, name));
         let answerer = self.answerer([directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.rmdir(directory, name))?)
     }
@@ -240,7 +240,7 @@ impl<S: Store> Turn<'_, '_, S> {
         to: NameIn<'_, &FileHandle>,
     ) -> Done<Renamed> {
         let owned = |at: NameIn<'_, &FileHandle>| OwnedName::new(*at.directory, at.name);
-        let operation = || StoreOperation::Rename(owned(from), owned(to));
+        let operation = || StoreRequest::Rename(owned(from), owned(to));
         let answerer = self.answerer([from.directory, to.directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Renamed, |store, _| store.rename(from, to))?)
     }
@@ -251,7 +251,7 @@ impl<S: Store> Turn<'_, '_, S> {
         directory: &FileHandle,
         name: &[u8],
     ) -> Done<Linked> {
-        let operation = || StoreOperation::Link(*file, OwnedName::new(*directory, name));
+        let operation = || StoreRequest::Link(*file, OwnedName::new(*directory, name));
         let answerer = self.answerer([file, directory], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Linked, |store, _| store.link(file, directory, name))?)
     }
@@ -263,7 +263,7 @@ impl<S: Store> Turn<'_, '_, S> {
         start: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> Done<Listed> {
-        let operation = || StoreOperation::ReadDirPlus(*args);
+        let operation = || StoreRequest::ReadDirPlus(*args);
         let answerer = self.answerer([&args.dir], Effort::Plain, operation)?;
         match answerer {
             Answerer::Journal(mut answer) => Ok(answer.readdirplus(&args.dir, start, visit)?),
@@ -278,19 +278,19 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     pub(super) fn fsstat(&mut self, object: &FileHandle) -> Done<FsStat> {
-        let operation = || StoreOperation::FsStat(SystemArgs { object: *object });
+        let operation = || StoreRequest::FsStat(SystemArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, FsStat, |store, _| store.fsstat(object))?.0)
     }
 
     pub(super) fn fsinfo(&mut self, object: &FileHandle) -> Done<FsInfo> {
-        let operation = || StoreOperation::FsInfo(SystemArgs { object: *object });
+        let operation = || StoreRequest::FsInfo(SystemArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, FsInfo, |store, _| store.fsinfo(object))?.0)
     }
 
     pub(super) fn pathconf(&mut self, object: &FileHandle) -> Done<PathConf> {
-        let operation = || StoreOperation::PathConf(SystemArgs { object: *object });
+        let operation = || StoreRequest::PathConf(SystemArgs { object: *object });
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, PathConf, |store, _| store.pathconf(object))?.0)
     }

@@ -12,16 +12,15 @@ use super::{
     turn::{Done, Stop, Turn},
     waits::Answerer,
 };
-use crate::store::{
+use stag_nfs_store::{
     CopyDone, Effort, FilePlace, FileSpan, FoundObject, Lender, ObjectChange, OwnedName,
-    Procedures4 as _, SeekDone, SeekFor, Store, StoreLimits, StoreOperation, StoreOutcome,
-    XattrMode,
+    Procedures4 as _, SeekDone, SeekFor, Store, StoreLimits, StoreOutcome, StoreRequest, XattrMode,
 };
 use stag_nfs4_state::IoAccess;
 
 impl<S: Store> Turn<'_, '_, S> {
     pub(super) fn parent_of(&mut self, directory: &FileHandle) -> Done<FoundObject> {
-        let operation = || StoreOperation::LookupParent(*directory);
+        let operation = || StoreRequest::LookupParent(*directory);
         let answerer = self.answerer([directory], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Found, |store, _| store.lookupp(directory))?)
     }
@@ -44,19 +43,19 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     pub(super) fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> Done<SeekDone> {
-        let operation = || StoreOperation::Seek(*file, offset, what);
+        let operation = || StoreRequest::Seek(*file, offset, what);
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Sought, |store, _| store.seek(file, offset, what))?)
     }
 
     pub(super) fn allocate(&mut self, file: &FileHandle, span: FileSpan) -> Done<ObjectChange> {
-        let operation = || StoreOperation::Allocate(*file, span);
+        let operation = || StoreRequest::Allocate(*file, span);
         let answerer = self.answerer([file], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.allocate(file, span))?)
     }
 
     pub(super) fn deallocate(&mut self, file: &FileHandle, span: FileSpan) -> Done<ObjectChange> {
-        let operation = || StoreOperation::Deallocate(*file, span);
+        let operation = || StoreRequest::Deallocate(*file, span);
         let answerer = self.answerer([file], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.deallocate(file, span))?)
     }
@@ -67,7 +66,7 @@ impl<S: Store> Turn<'_, '_, S> {
         to: FilePlace,
         count: u64,
     ) -> Done<CopyDone> {
-        let operation = || StoreOperation::Copy { from, to, count };
+        let operation = || StoreRequest::Copy { from, to, count };
         let answerer = self.answerer([&from.file, &to.file], Effort::Long, operation)?;
         Ok(ask!(self, answerer, Copied, |store, _| store.copy(from, to, count))?)
     }
@@ -78,20 +77,20 @@ impl<S: Store> Turn<'_, '_, S> {
         to: FilePlace,
         count: u64,
     ) -> Done<ObjectChange> {
-        let operation = || StoreOperation::Clone { from, to, count };
+        let operation = || StoreRequest::Clone { from, to, count };
         let answerer = self.answerer([&from.file, &to.file], Effort::Change, operation)?;
         Ok(ask!(self, answerer, Changed, |store, _| store.clone_range(from, to, count))?)
     }
 
     pub(super) fn get_xattr(&mut self, file: &FileHandle, name: &[u8]) -> Done<Extent> {
-        let operation = || StoreOperation::GetXattr(OwnedName::new(*file, name));
+        let operation = || StoreRequest::GetXattr(OwnedName::new(*file, name));
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         ask!(self, answerer, Xattr octets, |store, lender| store.get_xattr(lender, file, name))
             .map_err(of_xattr)
     }
 
     pub(super) fn list_xattrs(&mut self, file: &FileHandle) -> Done<Extent> {
-        let operation = || StoreOperation::ListXattrs(*file);
+        let operation = || StoreRequest::ListXattrs(*file);
         let answerer = self.answerer([file], Effort::Plain, operation)?;
         ask!(self, answerer, Xattr octets, |store, lender| store.list_xattrs(lender, file))
             .map_err(of_xattr)
@@ -104,20 +103,20 @@ impl<S: Store> Turn<'_, '_, S> {
         value: &[u8],
         how: XattrMode,
     ) -> Done<ObjectChange> {
-        let operation = || StoreOperation::SetXattr(OwnedName::new(*file, name), how);
+        let operation = || StoreRequest::SetXattr(OwnedName::new(*file, name), how);
         let answerer = self.answerer_with([file], Effort::Change, value, operation)?;
         ask!(self, answerer, Changed, |store, _| store.set_xattr(file, name, value, how))
             .map_err(of_xattr)
     }
 
     pub(super) fn remove_xattr(&mut self, file: &FileHandle, name: &[u8]) -> Done<ObjectChange> {
-        let operation = || StoreOperation::RemoveXattr(OwnedName::new(*file, name));
+        let operation = || StoreRequest::RemoveXattr(OwnedName::new(*file, name));
         let answerer = self.answerer([file], Effort::Change, operation)?;
         ask!(self, answerer, Changed, |store, _| store.remove_xattr(file, name)).map_err(of_xattr)
     }
 
     pub(super) fn limits(&mut self, object: &FileHandle) -> Done<StoreLimits> {
-        let operation = || StoreOperation::Limits(*object);
+        let operation = || StoreRequest::Limits(*object);
         let answerer = self.answerer([object], Effort::Plain, operation)?;
         Ok(ask!(self, answerer, Limits, |store, _| store.limits(object))?)
     }
@@ -143,7 +142,7 @@ impl<S: Store> Turn<'_, '_, S> {
 }
 
 /// Statuses of extended attributes (RFC 8276 §8.5), for which stores return other ones.
-fn of_xattr<About>(failed: crate::store::Failed<About>) -> Stop {
+fn of_xattr<About>(failed: stag_nfs_store::Failed<About>) -> Stop {
     match Stop::from(failed.status) {
         // RFC 8276 §8.4.1.3 [8276-2]: an attribute that is not there has a status of its own
         Stop::Fail(Status4::NoEnt) => Status4::NoXattr.into(),

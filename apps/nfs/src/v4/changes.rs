@@ -7,7 +7,7 @@
 //! of a file that a change may have touched since the OPEN began.
 
 use super::turn::Turn;
-use crate::store::{Store, StoreOperation};
+use stag_nfs_store::{Store, StoreRequest};
 use stag_nfs4_state::FileId;
 
 /// Groups of files by which changes are counted. A pending change of one file now and then costs
@@ -28,13 +28,13 @@ pub(crate) enum ChangeScope {
 
 impl ChangeScope {
     /// The files that a call of version 3 changes.
-    pub(crate) fn of(operation: &StoreOperation) -> Option<Self> {
+    pub(crate) fn of(operation: &StoreRequest) -> Option<Self> {
         match operation {
-            StoreOperation::SetAttr { file, .. }
-            | StoreOperation::Write { file, .. }
-            | StoreOperation::Link(file, _) => Some(Self::File(super::stateids::file_id(file))),
+            StoreRequest::SetAttr { file, .. }
+            | StoreRequest::Write { file, .. }
+            | StoreRequest::Link(file, _) => Some(Self::File(super::stateids::file_id(file))),
             // A CREATE may set the size of a file that exists.
-            StoreOperation::Create(..) | StoreOperation::Remove(_) | StoreOperation::Rename(..) => {
+            StoreRequest::Create(..) | StoreRequest::Remove(_) | StoreRequest::Rename(..) => {
                 Some(Self::Names)
             }
             _ => None,

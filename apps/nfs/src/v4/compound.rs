@@ -27,8 +27,8 @@ use crate::{
     parked::{Asker, OWN},
     reply::ReplyWriter,
     report::DataCounts,
-    store::{Caller, Store},
 };
+use stag_nfs_store::{Caller, Store};
 
 /// Place of the compound's status in a reply.
 const STATUS_AT: usize = ReplyHeader::LEN;

@@ -1,7 +1,7 @@
 //! Exports whose files may be delegated, and the file systems that serve them. These change when
 //! another directory or file system appears at the path of an export.
 
-use crate::store::{ExportRoot, Store};
+use stag_nfs_store::{ExportRoot, Store};
 
 use super::Nfs4;
 

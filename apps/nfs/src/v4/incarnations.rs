@@ -83,13 +83,13 @@ mod tests {
     use super::*;
     use crate::{
         records::OriginMark,
-        store::memory::{Memory, MemoryConfig, MemoryExport},
         v4::{
             Nfs4Config,
             session::{NewClient, Principal},
         },
     };
     use stag_engine::PeerAddress;
+    use stag_nfs_store::memory::{Memory, MemoryConfig, MemoryExport};
     use stag_nfs4_state::{
         Claim, DelegationOffer, DelegationPolicy, FileId, FileRef, OpenRequest, StateLimits,
         StateTables,

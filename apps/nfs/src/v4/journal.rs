@@ -19,7 +19,7 @@ use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
 use super::{changes::OwnChanges, split::HomeWish, turn::Stop};
-use crate::store::{Answered, Brought, StoreOperation, StoreOutcome};
+use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
 use stag_nfs4_state::{ChangeAndSize, StateKey};
 
 /// Answers that an operation may get before it waits. Beyond this number it gets NFS4ERR_DELAY
@@ -60,7 +60,7 @@ pub(super) struct HolderCall {
 /// A call that the store has to begin.
 #[derive(Debug)]
 pub(crate) struct StoreWish {
-    pub(crate) operation: StoreOperation,
+    pub(crate) operation: StoreRequest,
     /// The data that it writes.
     pub(crate) payload: Option<Extent>,
 }
@@ -262,7 +262,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Status;
+    use stag_nfs_store::Status;
 
     #[test]
     fn a_second_run_is_told_what_the_first_was_told_and_then_what_it_waited_for() {

@@ -23,8 +23,8 @@ use super::{
 use crate::{
     drc::CallSource,
     parked::{Asker, PeerAt},
-    store::Caller,
 };
+use stag_nfs_store::Caller;
 use stag_nfs4_state::FactChange;
 
 /// Limit of compounds that one shard has forwarded without an answer, and of its compounds that the

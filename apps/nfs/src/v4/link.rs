@@ -42,9 +42,11 @@ use super::{
 };
 use crate::{
     drc::CallSource,
-    inbox::{Inbox, Wakeup},
     parked::{Asker, PeerAt},
-    store::Caller,
+};
+use stag_nfs_store::{
+    Caller,
+    shard_mailbox::{Inbox, Wakeup},
 };
 
 /// Limit of calls of version 3 that wait for a verdict. Above it, NFS3ERR_JUKEBOX.

@@ -41,10 +41,8 @@ use super::{
     stateids::file_id,
     turn::{Done, Turn},
 };
-use crate::{
-    parked::{Asker, PeerAt},
-    store::Store,
-};
+use crate::parked::{Asker, PeerAt};
+use stag_nfs_store::Store;
 use stag_nfs4_state::{ClientKey, PresenceFilter};
 
 /// The client has completed its reclaims, and has room for one more open. No flag of SEQUENCE has

@@ -74,11 +74,7 @@ pub(crate) use short::ShortCompound;
 pub(crate) use suspend::CompoundId;
 pub(crate) use turn::WaitMeans;
 
-use crate::{
-    parked::PeerAt,
-    rate::EventRate,
-    store::{Answered, LISTING_MAX, Store, TRANSFER_MAX},
-};
+use crate::parked::PeerAt;
 use callbacks::Callbacks;
 use changes::ChangesUnderWay;
 use delegated::DelegatedExports;
@@ -88,6 +84,7 @@ use pseudo::PseudoTree;
 use recovery::Recovery;
 use report::Tally;
 use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
+use stag_nfs_store::{Answered, LISTING_MAX, Store, TRANSFER_MAX, log_rate::EventRate};
 use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
 use suspend::SuspendedCompounds;
 use watched::WatchedFiles;

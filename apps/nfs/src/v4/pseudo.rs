@@ -4,14 +4,13 @@
 //! Directories and entries are numbered by their paths, so that a changed list of exports renumbers
 //! nothing, and handles of directories are the same after a restart.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::Hasher};
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use stag_protocol::nfs::v3::{DeviceNumber, FileHandle, FileKind};
 
 use super::node::PseudoHandle;
-use crate::store::{FileAttributes, FileTime};
-use std::hash::Hasher;
+use stag_nfs_store::{FileAttributes, FileTime};
 
 /// The number of the root.
 const ROOT_NUMBER: u64 = PseudoHandle::ROOT.number();

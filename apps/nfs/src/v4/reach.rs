@@ -15,10 +15,8 @@ use super::{
     split::{AskedPart, HomePart},
     stateids::file_id,
 };
-use crate::{
-    drc::CallSource,
-    store::{Effort, Store},
-};
+use crate::drc::CallSource;
+use stag_nfs_store::{Effort, Store};
 use stag_nfs4_state::{IoAccess, StateOther};
 
 /// Part of a compound that this shard executes.

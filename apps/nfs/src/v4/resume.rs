@@ -16,11 +16,8 @@ use super::{
     suspend::{CompoundId, SuspendedCompound},
     turn::{Done, Turn, WaitMeans},
 };
-use crate::{
-    parked::Asker,
-    report::DataCounts,
-    store::{Answered, Brought, Status, Store},
-};
+use crate::{parked::Asker, report::DataCounts};
+use stag_nfs_store::{Answered, Brought, Status, Store};
 
 /// A compound that is resumed.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use stag_protocol::nfs::v4::{
 };
 
 use super::attr::{Decimal, SUPPORTED};
-use crate::store::{FileTime, NewAttributes, NewTime};
+use stag_nfs_store::{FileTime, NewAttributes, NewTime};
 
 /// Attributes to set, with their bitmap.
 #[derive(Clone, Copy, Debug, Default)]

@@ -24,7 +24,8 @@ use super::{
     stateids::file_id,
     turn::{Done, Turn},
 };
-use crate::{parked::PeerAt, store::Store};
+use crate::parked::PeerAt;
+use stag_nfs_store::Store;
 use stag_nfs4_state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOther, allows};
 
 /// The shard, other than the home, that checks READ and WRITE of a client.

@@ -24,10 +24,8 @@ use super::{
     session::{Principal, SequenceFacts},
     status,
 };
-use crate::{
-    parked::{OWN, PeerAt},
-    store::{FileAttributes, Status, Store},
-};
+use crate::parked::{OWN, PeerAt};
+use stag_nfs_store::{FileAttributes, Status, Store};
 
 /// Operations of such a compound.
 const OPERATIONS: u32 = 3;

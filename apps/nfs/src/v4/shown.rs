@@ -13,7 +13,7 @@ use super::{
     stateids::{Blocked, file_id},
     turn::{Done, Stop, Turn},
 };
-use crate::store::{LocalLock, Store};
+use stag_nfs_store::{LocalLock, Store};
 use stag_nfs4_state::LockRequest;
 
 /// Reason why a client gets no lock.

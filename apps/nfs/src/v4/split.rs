@@ -32,7 +32,7 @@ use super::{
     turn::{Done, Stop, Turn},
 };
 use crate::drc::CallSource;
-use crate::store::{Effort, Procedures4 as _, Store, StoreOutcome};
+use stag_nfs_store::{Effort, Procedures4 as _, Store, StoreOutcome};
 
 /// The OPEN of a compound that begins at another shard and ends at the home.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::{
     changes::ChangeScope,
     turn::{Done, Stop, Turn},
 };
-use crate::store::Store;
+use stag_nfs_store::Store;
 use stag_nfs4_state::{
     Claim, ClientKey, DeniedLock, FileId, IoAccess, PresenceFilter, RecallScope, StateFault,
     StateRequest, StateTables,

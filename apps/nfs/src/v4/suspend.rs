@@ -29,8 +29,8 @@ use crate::{
     drc::CallSource,
     parked::{Asker, BufferLimits, PeerAt},
     reply::ReplyWriter,
-    store::Caller,
 };
+use stag_nfs_store::Caller;
 use stag_nfs4_state::{ChangeAndSize, StateOther};
 
 /// Compounds that wait in a shard.

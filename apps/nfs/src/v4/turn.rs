@@ -10,17 +10,21 @@ use stag_protocol::{
 };
 
 use super::{
-    Nfs4, arguments::KeptArguments, journal::Journal, node::Node, reach::Crossing,
-    session::Principal, session::SlotInUse, status,
+    Nfs4,
+    arguments::KeptArguments,
+    journal::Journal,
+    node::Node,
+    reach::Crossing,
+    session::{Principal, SlotInUse},
+    status,
 };
 use crate::{
     drc::CallSource,
-    helpers::ReadTicket,
     parked::{Asker, BufferLimits, PeerAt},
     reply::ReplyWriter,
     report::DataCounts,
-    store::{Caller, Failed, Store},
 };
+use stag_nfs_store::{Caller, Failed, ReadTicket, Store};
 
 /// Reason for which an operation does not return NFS4_OK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

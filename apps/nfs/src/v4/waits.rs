@@ -13,7 +13,7 @@ use super::{
     suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, RECORD_PATIENCE, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
-use crate::store::{Answered, Effort, Store, StoreOperation};
+use stag_nfs_store::{Answered, Effort, Store, StoreRequest};
 use stag_nfs4_state::{AttributeSource, FileId};
 
 /// Source of the answer to a question of an operation.
@@ -35,7 +35,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         objects: [&FileHandle; N],
         effort: Effort,
-        operation: impl FnOnce() -> StoreOperation,
+        operation: impl FnOnce() -> StoreRequest,
     ) -> Done<Answerer> {
         self.answerer_with(objects, effort, &[], operation)
     }
@@ -47,7 +47,7 @@ impl<S: Store> Turn<'_, '_, S> {
         objects: [&FileHandle; N],
         effort: Effort,
         octets: &[u8],
-        operation: impl FnOnce() -> StoreOperation,
+        operation: impl FnOnce() -> StoreRequest,
     ) -> Done<Answerer> {
         let waits = |store: &S| objects.into_iter().any(|object| store.waits(object, effort));
         self.has_changed |= effort != Effort::Plain;
@@ -61,7 +61,7 @@ impl<S: Store> Turn<'_, '_, S> {
         &mut self,
         waits: impl FnOnce(&S) -> bool,
         octets: &[u8],
-        operation: impl FnOnce() -> StoreOperation,
+        operation: impl FnOnce() -> StoreRequest,
     ) -> Done<Answerer> {
         self.journal.go_on()?;
         if S::MAY_WAIT {
@@ -76,7 +76,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 
     #[cold]
-    fn wait_for_store(&mut self, operation: StoreOperation, octets: &[u8]) -> Stop {
+    fn wait_for_store(&mut self, operation: StoreRequest, octets: &[u8]) -> Stop {
         if !self.can_wait() {
             return Status4::Delay.into();
         }

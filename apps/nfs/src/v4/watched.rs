@@ -17,7 +17,7 @@ use super::{
     stateids::file_id,
     turn::{Done, Turn},
 };
-use crate::store::{Store, TouchedFile};
+use stag_nfs_store::{Store, TouchedFile};
 use stag_nfs4_state::{DelegationOutcome, FileId, GivenDelegation, StateFault};
 
 /// Clients whose leases expired that one recall removes because they hold the delegation.

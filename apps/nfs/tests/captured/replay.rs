@@ -1,26 +1,35 @@
 //! Each compound of the capture has the same outcome at a gateway, operation by operation; octets
 //! that were read, names that were listed and attributes of objects are the same.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
+    time::Duration,
+};
 
 use stag_engine::Config;
-use stag_nfs::{
-    Gateway, Nfs4Config,
-    store::memory::{Memory, MemoryConfig, MemoryExport},
-};
+use stag_nfs::{Gateway, Nfs4Config};
+use stag_nfs_store::memory::{Memory, MemoryConfig, MemoryExport};
 use stag_nfs4_state::DelegationPolicy;
-use stag_protocol::nfs::v4::*;
-use stag_protocol::rpc::{Accepted, CallHeader, Outcome, ReplyHeader};
-use stag_protocol::rpcrdma::{Body, Direction};
-use stag_protocol::xdr::{Reader, Writer, pad};
+use stag_protocol::{
+    nfs::v4::*,
+    rpc::{Accepted, CallHeader, Outcome, ReplyHeader},
+    rpcrdma::{Body, Direction},
+    xdr::{Reader, Writer, pad},
+};
 
-use crate::captured::NFS41;
-use crate::captured::calls::{Call, Message, capture};
-use crate::captured::translate::Names;
-use crate::gateway::wire::{self as gateway_wire, OverFabric, Wire};
+use crate::{
+    captured::{
+        NFS41,
+        calls::{Call, Message, capture},
+        translate::Names,
+    },
+    gateway::{
+        wire as gateway_wire,
+        wire::{OverFabric, Wire},
+    },
+};
 
 /// A message with an item in its place, as it would be without chunks.
 fn whole(message: &Message, at: usize, item: &[u8]) -> Vec<u8> {

@@ -1,13 +1,12 @@
 //! Shards that sleep, on threads of their own, and a client that moves between them in real time.
 
-use crate::drc::calls::{create, mkdir, remove};
-use crate::drc::world::{encode, exports, status};
-use stag_engine::{Command, Config, Handle, Shard, clock::Clock, control, stats::Snapshot};
-use stag_nfs::{
-    Gateway, GatewayReport,
-    drc::CacheHandle,
-    store::files::{Files, SharedFiles},
+use crate::drc::{
+    calls::{create, mkdir, remove},
+    world::{encode, exports, status},
 };
+use stag_engine::{Command, Config, Handle, Shard, clock::Clock, control, stats::Snapshot};
+use stag_nfs::{Gateway, GatewayReport, drc::CacheHandle};
+use stag_nfs_store::files::{Files, SharedFiles};
 use stag_protocol::{nfs::v3::Status, rpc::record::Fragment};
 use stag_sim::{Fabric, Faults};
 use std::{

@@ -2,11 +2,10 @@
 //! retransmit and reconnect at will.
 
 use stag_engine::{App, Call as Inbound, Cause, Config, Cx, PeerAddress, PeerId, Shard};
-use stag_nfs::{
-    Gateway, GatewayReport,
-    drc::CacheHandle,
-    export::ExportConfig,
-    store::files::{self, Files, SharedFiles},
+use stag_nfs::{Gateway, GatewayReport, drc::CacheHandle};
+use stag_nfs_store::{
+    exports::config::ExportConfig,
+    files::{self, Files, SharedFiles},
 };
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{

@@ -1,7 +1,7 @@
 //! A store in memory whose calls all end in a later pass, like calls that helpers carry out.
 
 use crate::gateway::nfs4::client::memory;
-use stag_nfs::store::{
+use stag_nfs_store::{
     Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone, WaitTicket, memory::Memory, perform,
 };
 use stag_protocol::nfs::v3::{FileHandle, Verifier};

@@ -2,17 +2,16 @@
 
 use super::{CLIENTS, PASS, PRICE, SLOTS, later::LaterStore};
 use crate::gateway::{
-    client::{self as v3, Home},
+    client as v3,
+    client::Home,
     nfs4::client::{CONFIG, Reply4, encode, memory},
 };
 use stag_engine::{
     App, Call, Cause, Config, Cx, Meter, Outcome, PeerId, PeerSecurity, Request as CallRequest,
     Shard, Token,
 };
-use stag_nfs::{
-    Gateway, GatewayReport, Nfs4Link,
-    store::{Store, files::Files, memory::Memory},
-};
+use stag_nfs::{Gateway, GatewayReport, Nfs4Link};
+use stag_nfs_store::{Store, files::Files, memory::Memory};
 use stag_pools::Buf;
 use stag_protocol::{nfs::v4::Request, rpc::NullHeader};
 use stag_sim::{Fabric, Faults, Port, Sim};

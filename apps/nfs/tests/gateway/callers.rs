@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::gateway::client::{Client, Home};
-use crate::gateway::wire::OverFabric;
+use crate::gateway::{
+    client::{Client, Home},
+    wire::OverFabric,
+};
 use stag_engine::Config;
-use stag_nfs::store::files::{CallerMode, Callers};
+use stag_nfs_store::files::{CallerMode, Callers};
 use stag_protocol::nfs::v3::{StableHow, Status};
 
 /// Opens what the temporary directory closes to others.

@@ -2,10 +2,10 @@
 
 use crate::gateway::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;
-use stag_nfs::{
-    Gateway,
-    export::ExportConfig,
-    store::files::{self, Files, SharedFiles},
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    exports::config::ExportConfig,
+    files::{self, Files, SharedFiles},
 };
 use stag_protocol::{
     nfs::{

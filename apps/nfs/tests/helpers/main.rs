@@ -18,11 +18,11 @@ use rustix::{
     io::{Errno, ReadWriteFlags, preadv2},
 };
 use stag_engine::{App, Call as Inbound, Cause, Config, Cx, PeerId, Shard};
-use stag_nfs::{
-    Gateway, GatewayReport,
-    export::ExportConfig,
+use stag_nfs::{Gateway, GatewayReport};
+use stag_nfs_store::{
+    exports::config::ExportConfig,
+    files::{self, Files, Ring, SharedFiles},
     helpers::{Fetch, Helpers, QUEUE_LEN},
-    store::files::{self, Files, Ring, SharedFiles},
 };
 use stag_protocol::{
     nfs::v3::{Call, FileHandle, GetAttrArgs, ReadArgs, Reply, Status},

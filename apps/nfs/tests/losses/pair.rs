@@ -3,13 +3,11 @@
 
 use crate::losses::requester::{Requester, request};
 use stag_engine::{CallFault, Config, PeerId, Shard, Token};
-use stag_nfs::{
-    Gateway, GatewayReport,
-    export::ExportConfig,
-    store::{
-        User,
-        files::{self, Files, SharedFiles},
-    },
+use stag_nfs::{Gateway, GatewayReport};
+use stag_nfs_store::{
+    User,
+    exports::config::ExportConfig,
+    files::{self, Files, SharedFiles},
 };
 use stag_protocol::nfs::v3::{Call, FileHandle};
 use stag_sim::{Fabric, Faults, Port, Sim};

@@ -1,7 +1,7 @@
 //! The same by version 4: a compound that hangs in a file system stops no other caller.
 
 use crate::stalling::{fuse, world::*};
-use stag_nfs::store::files::{Callers, SlowExports};
+use stag_nfs_store::files::{Callers, SlowExports};
 use stag_protocol::{
     nfs::{
         Bulk,

@@ -8,18 +8,15 @@ mod world;
 
 use fuse::Fuse;
 use stag_engine::{Config, Shard};
-use stag_nfs::{
-    Gateway, GatewayReport, Nfs4Config,
-    access::ExportRules,
-    export::ExportConfig,
-    helpers::{HelperConfig, Helpers},
-    store::{
-        Backend,
-        files::{
-            Callers, ExportSet, Files, FilesBackend, FilesConfig, RuledExport, SharedFiles,
-            SlowExports, WaitingConfig,
-        },
+use stag_nfs::{Gateway, GatewayReport, Nfs4Config};
+use stag_nfs_store::{
+    Backend,
+    exports::{client_rules::ExportRules, config::ExportConfig},
+    files::{
+        Callers, ExportSet, Files, FilesBackend, FilesConfig, RuledExport, SharedFiles,
+        SlowExports, WaitingConfig,
     },
+    helpers::{HelperConfig, Helpers},
 };
 use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{

@@ -4,7 +4,7 @@ use crate::waiting::{
     client4::{Reply4, look, make_directory, put},
     holders::World,
 };
-use stag_nfs::store::files::Files;
+use stag_nfs_store::files::Files;
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{

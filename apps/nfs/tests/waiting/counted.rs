@@ -7,10 +7,8 @@ use crate::waiting::{
 };
 use stag_engine::{Config, PeerId, Shard, Token};
 use stag_iwarp::{Iwarp, IwarpConfig, IwarpStats};
-use stag_nfs::{
-    Gateway,
-    store::{CreateMode, NewAttributes, Procedures as _},
-};
+use stag_nfs::Gateway;
+use stag_nfs_store::{CreateMode, NewAttributes, Procedures as _};
 use stag_protocol::nfs::v3::{Call, FileHandle, GetAttrArgs, ReadArgs};
 use stag_verbs::Time;
 use std::time::Duration;
@@ -41,7 +39,7 @@ impl SocketWorld {
         let how = CreateMode::Guarded(NewAttributes::default());
         let file = store.memory().create(&slow, b"file", &how).unwrap().handle;
         shared.borrow_mut().pace = Pace::Never;
-        let pool = stag_nfs::store::Store::pool(&store).cloned();
+        let pool = stag_nfs_store::Store::pool(&store).cloned();
         let now = Time(0);
         let end = |key| Iwarp::new(IwarpConfig::new(sizes().limits(128), [key; 32], now)).unwrap();
         let gateway = Gateway::new(store).with_slots(sizes().slots);

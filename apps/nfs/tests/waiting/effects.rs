@@ -6,7 +6,7 @@ use crate::waiting::{
     holders::World,
     opening::{Shares, cutting, guarded, look_behind, named, opened},
 };
-use stag_nfs::store::files::Files;
+use stag_nfs_store::files::Files;
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{Close4Args, Open4Args, OpenClaim, OpenHow, Request, StateOwner, Status4, Text, share},

@@ -8,13 +8,13 @@ use crate::waiting::{
 use stag_engine::{Answer as CallAnswer, App, Call, Config, Cx, Outcome, PeerId, Shard, Token};
 use stag_nfs::{
     Gateway, Nfs4Config, Nfs4Link, Nfs4Records,
-    export::ExportConfig,
     records::{FileHome, RecordKeeper, RecordLog, Records as _},
-    store::{
-        Store,
-        files::{Callers, Files, FilesConfig, SharedFiles},
-        memory::{Memory, MemoryConfig, MemoryExport},
-    },
+};
+use stag_nfs_store::{
+    Store,
+    exports::config::ExportConfig,
+    files::{Callers, Files, FilesConfig, SharedFiles},
+    memory::{Memory, MemoryConfig, MemoryExport},
 };
 use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{

@@ -6,7 +6,7 @@ use crate::waiting::{
     requester::request as request3,
 };
 use stag_engine::Token;
-use stag_nfs::store::memory::Memory;
+use stag_nfs_store::memory::Memory;
 use stag_protocol::nfs::{
     v3::{self, FileHandle},
     v4::*,

@@ -2,8 +2,8 @@
 //! that acts as one with a slow backend.
 
 use fastrand::Rng;
-use stag_nfs::store::{
-    Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone, StoreOperation, WaitTicket,
+use stag_nfs_store::{
+    Begun, Effort, ExportRoot, Store, StoreCall, StoreCallDone, StoreRequest, WaitTicket,
     memory::{Memory, MemoryConfig, MemoryExport},
     perform,
 };
@@ -86,7 +86,7 @@ impl SlowStore {
             again: 0,
             hung: 0,
         }));
-        let fast = stag_nfs::store::Procedures::mount(&mut memory, b"/fast").unwrap();
+        let fast = stag_nfs_store::Procedures::mount(&mut memory, b"/fast").unwrap();
         let dice = Rng::with_seed(seed ^ 0x5157);
         let (pending, now, behind) = (vec![], Time(0), None);
         let store = Self { memory, behind, fast, pending, dice, now, shared: Rc::clone(&shared) };
@@ -132,21 +132,21 @@ impl SlowStore {
     /// Keeps the books of what a call is about to change.
     fn note(&mut self, call: &StoreCall) {
         let mut shared = self.shared.borrow_mut();
-        if let StoreOperation::Write { offset, .. } = call.operation {
+        if let StoreRequest::Write { offset, .. } = call.operation {
             let version = u32::from_be_bytes(*call.payload().first_chunk().unwrap());
             let before = shared.versions.insert(offset, version).unwrap_or(0);
             // The reply of one that is over may be lost: then it is written again, as it was.
             assert!(version >= before, "version {version} overtakes {before}");
             shared.again += u64::from(version == before);
         } else if !call.operation.is_harmless()
-            && !matches!(call.operation, StoreOperation::Commit(_))
+            && !matches!(call.operation, StoreRequest::Commit(_))
         {
             let what = match &call.operation {
-                StoreOperation::Create(at, _) => format!("create {at:?}"),
-                StoreOperation::MkDir(at, _) => format!("mkdir {at:?}"),
-                StoreOperation::Remove(at) => format!("remove {at:?}"),
-                StoreOperation::SetAttr { set, .. } => format!("setattr {set:?}"),
-                StoreOperation::Rename(from, to) => format!("rename {from:?} {to:?}"),
+                StoreRequest::Create(at, _) => format!("create {at:?}"),
+                StoreRequest::MkDir(at, _) => format!("mkdir {at:?}"),
+                StoreRequest::Remove(at) => format!("remove {at:?}"),
+                StoreRequest::SetAttr { set, .. } => format!("setattr {set:?}"),
+                StoreRequest::Rename(from, to) => format!("rename {from:?} {to:?}"),
                 other => panic!("{other:?}"),
             };
             *shared.done.entry(what).or_default() += 1;
@@ -182,7 +182,7 @@ impl Store for SlowStore {
             !call.operation.is_harmless()
                 && one == other
                 && both[0].payload() == both[1].payload()
-                && !matches!(call.operation, StoreOperation::Commit(_))
+                && !matches!(call.operation, StoreRequest::Commit(_))
         };
         assert!(!self.pending.iter().any(is_same), "a call is under way once: {call:?}");
         let (queued, taken) = self.times(&call);

@@ -7,8 +7,8 @@ use crate::waiting::{
     holders::{World, open, open_denying},
     opening::{Shares, look_behind, named, opened},
 };
-use stag_nfs::store::{Store, memory::Memory};
 use stag_nfs_os::range_lock::{self, LockedOctets};
+use stag_nfs_store::{Store, memory::Memory};
 use stag_protocol::nfs::{
     v3::FileHandle,
     v4::{

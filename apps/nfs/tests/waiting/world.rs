@@ -5,7 +5,8 @@ use crate::waiting::{
     store::{Shared, SlowStore},
 };
 use stag_engine::{Config, Cx, PeerId, Request, Shard, Token};
-use stag_nfs::{Gateway, GatewayReport, Nfs4Config, Nfs4Link, store::Procedures as _};
+use stag_nfs::{Gateway, GatewayReport, Nfs4Config, Nfs4Link};
+use stag_nfs_store::Procedures as _;
 use stag_protocol::nfs::v3::{Call, CreateHow, FileHandle, SetAttributes};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
@@ -100,7 +101,7 @@ impl World {
             let file = memory.create(&slow, b"file", &(&how).into()).unwrap().handle;
             (slow, file)
         });
-        let pool = stag_nfs::store::Store::pool(&store).cloned();
+        let pool = stag_nfs_store::Store::pool(&store).cloned();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let config = sizes();
         let gateway = make(Gateway::new(store)).with_slots(config.slots);

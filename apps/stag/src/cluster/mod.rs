@@ -7,7 +7,7 @@ use crate::{Error, caller::say};
 use options::{ClusterOptions, ClusterWhat};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use stag_nfs::{cluster::Cluster, state::StartError};
+use stag_nfs_store::{StartError, exports::cluster::Cluster};
 use std::{fmt::Write as _, fs, path::Path};
 use takeover::CephCluster;
 

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use stag_ceph::{Library, MountSettings, PreparedMount, Reclaimed};
-use stag_nfs::store::ceph::session_name;
+use stag_nfs_store::ceph::session_name;
 use std::path::Path;
 
 /// A Ceph cluster, and the user that asks it.

@@ -10,10 +10,7 @@ use crate::{
 };
 use clap::{Arg, ArgAction, Command};
 use serde_json::{Value, json};
-use stag_nfs::{
-    access::{ClientOptions, ClientRule},
-    store::files::Squash,
-};
+use stag_nfs_store::exports::client_rules::{ClientOptions, ClientRule, Squash};
 use std::fmt::Write as _;
 
 /// Flags that are not settings: they say what to do with the settings.

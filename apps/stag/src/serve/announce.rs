@@ -10,10 +10,8 @@ use super::{
 };
 use crate::{metrics::ShardPlace, system::OF_HOST};
 use rustix::process::geteuid;
-use stag_nfs::{
-    serve::{Copied, Started},
-    store::ceph::CephExportConfig,
-};
+use stag_nfs::serve::{Copied, Started};
+use stag_nfs_store::ceph::CephExportConfig;
 use stag_pools::Budget;
 use std::{fmt::Write, fs, os::unix::fs::MetadataExt};
 

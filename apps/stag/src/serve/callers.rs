@@ -7,12 +7,11 @@ use super::{
 };
 use crate::{Error, admission};
 use rustix::process::geteuid;
-use stag_nfs::{
-    serve::StoreSource,
-    store::{
-        GroupSource,
-        files::{CallerMode, Callers, NetworkSquash, Squash},
-    },
+use stag_nfs::serve::StoreSource;
+use stag_nfs_store::{
+    GroupSource,
+    exports::client_rules::Squash,
+    files::{CallerMode, Callers, NetworkSquash},
 };
 
 /// Facts other than their own flags that decide on callers: from where the server can be reached.

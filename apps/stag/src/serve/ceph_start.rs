@@ -5,12 +5,10 @@ use crate::Error;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use stag_ceph::Library;
 use stag_engine::launch::CoreId;
-use stag_nfs::{
-    cluster::Cluster,
-    store::{
-        ceph::{CephBackend, CephConfig},
-        files::Callers,
-    },
+use stag_nfs_store::{
+    ceph::{CephBackend, CephConfig},
+    exports::cluster::Cluster,
+    files::Callers,
 };
 use std::{path::Path, thread, time::Duration};
 

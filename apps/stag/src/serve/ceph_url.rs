@@ -7,7 +7,7 @@ use crate::{
     Error,
     settings::{ExportEntry, Origins},
 };
-use stag_nfs::store::ceph::{CephExportConfig, INODES};
+use stag_nfs_store::ceph::{CephExportConfig, INODES};
 use std::{
     ffi::{OsStr, OsString},
     fs,

@@ -5,7 +5,7 @@ use crate::{Error, address::cannot_listen, cluster, plain};
 use ipnet::IpNet;
 use stag_engine::launch;
 use stag_fabrics::Sharing;
-use stag_nfs::cluster::Cluster;
+use stag_nfs_store::exports::cluster::Cluster;
 use stag_verbs::FabricFault;
 use std::{
     fs,

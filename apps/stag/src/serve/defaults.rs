@@ -15,7 +15,8 @@ use crate::{
 };
 use stag_engine::Spin;
 use stag_fabrics::FabricAddress;
-use stag_nfs::{serve::ShardSizes, store::memory::MemoryConfig};
+use stag_nfs::serve::ShardSizes;
+use stag_nfs_store::memory::MemoryConfig;
 use std::{net::SocketAddr, path::Path};
 
 /// A default that was worked out.

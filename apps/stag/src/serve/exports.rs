@@ -5,7 +5,7 @@ use crate::{
     Error, plain,
     settings::{ExportEntry, Origins, OwnDelegations},
 };
-use stag_nfs::{access::ExportRules, export::path_of_name};
+use stag_nfs_store::exports::{client_rules::ExportRules, config::path_of_name};
 use std::{
     ffi::OsStr,
     fs,

@@ -2,7 +2,7 @@
 //! start, and not under load.
 
 use crate::Error;
-use stag_nfs::store::memory::MemoryConfig;
+use stag_nfs_store::memory::MemoryConfig;
 
 /// Memory that a server takes at start, in octets.
 #[derive(Clone, Copy, Debug)]

@@ -13,9 +13,9 @@ use crate::{
 };
 use stag_nfs::{
     Nfs4Link, Nfs4Records,
-    cluster::Cluster,
     serve::{NfsVersions, StoreSource, nfs4_config, start_records},
 };
+use stag_nfs_store::exports::cluster::Cluster;
 use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
 /// Versions of NFS that a server is to serve.

@@ -29,16 +29,16 @@ use crate::{
 use ipnet::IpNet;
 use stag_engine::tls::ServerTls;
 use stag_fabrics::FabricAddress;
-use stag_nfs::{
-    access::{ClientOptions, ExportRules},
-    cluster::Cluster,
-    export::ExportConfig,
-    serve::ShardSizes,
-    store::{
-        ceph::CephExportConfig,
-        files::{self, Callers, ExportSet, RuledExport, SlowExports, Squash, WaitingConfig},
-        memory::{self, MemoryExport},
+use stag_nfs::serve::ShardSizes;
+use stag_nfs_store::{
+    ceph::CephExportConfig,
+    exports::{
+        client_rules::{ClientOptions, ExportRules, Squash},
+        cluster::Cluster,
+        config::ExportConfig,
     },
+    files::{self, Callers, ExportSet, RuledExport, SlowExports, WaitingConfig},
+    memory::{self, MemoryExport},
 };
 use stag_protocol::rpcrdma::Versions;
 use stag_verbs::{LinkSettings, PassedListeners};

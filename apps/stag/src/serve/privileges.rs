@@ -7,7 +7,7 @@ use rustix::{
     io,
     thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
 };
-use stag_nfs::store::files::CallerMode;
+use stag_nfs_store::files::CallerMode;
 
 /// The first unprivileged port, Linux' default.
 const PORT_OF_ANYBODY: u16 = 1_024;

@@ -19,7 +19,8 @@ use crate::{
 use sd_notify::NotifyState;
 use serde_json::{Value, json};
 use stag_engine::{Spin, tls::ServerTls};
-use stag_nfs::{serve::StoreSource, store::files::ExportChanges};
+use stag_nfs::serve::StoreSource;
+use stag_nfs_store::files::ExportChanges;
 use std::{
     ffi::OsString,
     fmt,

@@ -7,14 +7,12 @@ use super::{
 };
 use crate::Error;
 use stag_engine::launch::CoreId;
-use stag_nfs::{
+use stag_nfs::serve::StoreSource;
+use stag_nfs_store::{
+    Backend,
+    files::{self, FilesBackend, SharedFiles},
     helpers::{HelperConfig, Helpers},
-    serve::StoreSource,
-    store::{
-        Backend,
-        files::{self, FilesBackend, SharedFiles},
-        memory::{self, MemoryMail},
-    },
+    memory::{self, MemoryMail},
 };
 use std::sync::Arc;
 

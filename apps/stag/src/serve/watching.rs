@@ -13,11 +13,8 @@ use crate::{
     observe::{Bound, options::ObserveOptions},
 };
 use stag_fabrics::FabricAddress;
-use stag_nfs::{
-    access::{ClientOptions, ClientRule},
-    serve::Started,
-    store::files::Squash,
-};
+use stag_nfs::serve::Started;
+use stag_nfs_store::exports::client_rules::{ClientOptions, ClientRule, Squash};
 use std::path::Path;
 
 /// Binds the sockets for monitoring.

@@ -5,9 +5,9 @@ use super::{
     value::{self, FileFault, Placed},
 };
 use crate::{cidr, size};
-use stag_nfs::{
-    access::{ClientOptions, ClientRule, ExportRules},
-    store::{TRANSFER_MAX, files::Squash},
+use stag_nfs_store::{
+    TRANSFER_MAX,
+    exports::client_rules::{ClientOptions, ClientRule, ExportRules, Squash},
 };
 use std::borrow::Cow;
 use toml::{

@@ -20,12 +20,10 @@ use stag_bench::{
 use stag_engine::{Config, Shard, clock::Clock};
 use stag_iwarp::{Iwarp, IwarpConfig};
 use stag_load::{Load, LoadFiles, LoadPlan, Workload};
-use stag_nfs::{
-    Gateway,
-    store::{
-        Procedures as _, Store as _, WritePayload,
-        memory::{Memory, MemoryConfig, MemoryExport},
-    },
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    Procedures as _, Store as _, WritePayload,
+    memory::{Memory, MemoryConfig, MemoryExport},
 };
 use stag_protocol::nfs::v3::{CreateHow, SetAttributes, StableHow};
 use stag_shm::{Shm, ShmAddress, ShmConfig};

@@ -1,7 +1,7 @@
 //! MOUNT and NFS: arguments and results of every procedure, and this server's file handles.
 
 use siphasher::sip128::SipHasher24;
-use stag_nfs::handle::{HandleKey, Named};
+use stag_nfs_store::exports::handle::{HandleKey, Named};
 use stag_protocol::{
     nfs::{binding, mount, v3},
     xdr::{Error, Piece, Reader, padded},

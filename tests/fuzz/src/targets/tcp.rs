@@ -7,10 +7,13 @@ use std::{
 };
 
 use stag_engine::{Config, Shard, Time};
-use stag_nfs::{Gateway, store::memory::Memory};
+use stag_nfs::Gateway;
+use stag_nfs_store::memory::Memory;
 use stag_pools::steps;
-use stag_protocol::rpc::{MessageType, ReplyHeader, record::Fragment};
-use stag_protocol::xdr::Reader;
+use stag_protocol::{
+    rpc::{MessageType, ReplyHeader, record::Fragment},
+    xdr::Reader,
+};
 use stag_sim::{Fabric, Faults, Sim};
 use stag_verbs::Limits;
 

@@ -3,6 +3,7 @@
 //! compared with those of Ceph 16.2 by running the same tests on both.
 
 mod c;
+pub mod cluster;
 mod files;
 mod namespace;
 mod node;

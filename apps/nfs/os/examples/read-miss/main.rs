@@ -31,8 +31,8 @@ use rustix::{
     io::{Errno, ReadWriteFlags, pread, preadv2, read, write},
     time::{ClockId, clock_gettime},
 };
-use stag_nfs::helpers::{Helpers, ReadTicket};
 use stag_nfs_os::{ReadRange, Ring};
+use stag_nfs_store::{ReadTicket, helpers::Helpers};
 use stag_pools::{Class, Pool};
 
 const FILE_LEN: u64 = 128 << 20;

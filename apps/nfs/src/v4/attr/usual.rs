@@ -7,7 +7,7 @@ use stag_protocol::{
 };
 
 use super::{Decimal, kind};
-use crate::store::{FileAttributes, FileTime};
+use stag_nfs_store::{FileAttributes, FileTime};
 
 /// [`STAT_ATTRIBUTES`] on the wire: the number of words, and the words.
 pub(in crate::v4) const USUAL_WORDS: [u32; 3] = {

@@ -3,10 +3,8 @@
 use stag_protocol::nfs::v4::{Answer, BackchannelCtlArgs, Status4};
 
 use super::create_session::callback_user;
-use crate::{
-    store::Store,
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::Store;
 
 pub(super) fn backchannel_ctl<S: Store>(
     turn: &mut Turn<'_, '_, S>,

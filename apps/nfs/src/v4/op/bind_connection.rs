@@ -4,10 +4,8 @@ use stag_protocol::nfs::v4::{
     Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Status4,
 };
 
-use crate::{
-    store::Store,
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::Store;
 
 /// Every connection from an origin of its client carries the fore channel of a session; the back
 /// channel is the connection that was bound last.

@@ -2,10 +2,8 @@
 
 use stag_protocol::nfs::v4::{Answer, Close4Args, OpenDowngrade4Args, Stateid, Status4};
 
-use crate::{
-    store::Store,
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::Store;
 use stag_nfs4_state::DowngradeRequest;
 
 pub(super) fn close<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Close4Args) -> Done {

@@ -6,16 +6,14 @@ use stag_protocol::nfs::{
 };
 
 use super::lookup::not_a_directory;
-use crate::{
-    store::{DeviceNode, NameIn, Store},
-    v4::{
-        attr::change_info,
-        node::Node,
-        set::ToSet,
-        status::check_name,
-        turn::{Done, Stop, Turn},
-    },
+use crate::v4::{
+    attr::change_info,
+    node::Node,
+    set::ToSet,
+    status::check_name,
+    turn::{Done, Stop, Turn},
 };
+use stag_nfs_store::{DeviceNode, NameIn, Store};
 
 pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_>) -> Done {
     let node = turn.current()?;

@@ -9,13 +9,11 @@ use stag_protocol::nfs::v4::{
     state::{SequenceOrder, sequence_order},
 };
 
-use crate::{
-    store::{Store, TRANSFER_MAX},
-    v4::{
-        session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT},
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT},
+    turn::{Done, Turn},
 };
+use stag_nfs_store::{Store, TRANSFER_MAX};
 
 /// Octets of the longest call and reply: the largest READ or WRITE with its surroundings.
 const MESSAGE_MAX: u32 = TRANSFER_MAX + 4_096;

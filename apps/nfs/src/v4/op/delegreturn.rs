@@ -2,10 +2,8 @@
 
 use stag_protocol::nfs::v4::{Answer, Stateid, Status4};
 
-use crate::{
-    store::Store,
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::Store;
 
 pub(super) fn delegreturn<S: Store>(turn: &mut Turn<'_, '_, S>, stateid: &Stateid) -> Done {
     let file = turn.current()?.object(Status4::BadStateid)?;

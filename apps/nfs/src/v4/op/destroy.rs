@@ -2,10 +2,8 @@
 
 use stag_protocol::nfs::v4::{Answer, SessionId, Status4};
 
-use crate::{
-    store::Store,
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::Store;
 
 pub(super) fn destroy_session<S: Store>(turn: &mut Turn<'_, '_, S>, id: &SessionId) -> Done {
     let is_bound = may_be_bound(turn, id);

@@ -6,13 +6,11 @@ use stag_protocol::nfs::v4::{
     state::{ConfirmedClient, ExchangeStep, exchange_id as decide, is_update},
 };
 
-use crate::{
-    store::Store,
-    v4::{
-        session::NewClient,
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    session::NewClient,
+    turn::{Done, Turn},
 };
+use stag_nfs_store::Store;
 
 pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
     let is_update = is_update(args.flags)?;

@@ -4,15 +4,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use stag_protocol::nfs::v4::{Attribute, Bitmap, Operation, Status4, check_readable};
 
-use crate::{
-    store::{FileAttributes, FileTime, Store},
-    v4::{
-        attr::AttributeSource,
-        journal::HolderCall,
-        node::Node,
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    attr::AttributeSource,
+    journal::HolderCall,
+    node::Node,
+    turn::{Done, Turn},
 };
+use stag_nfs_store::{FileAttributes, FileTime, Store};
 use stag_nfs4_state::{ChangeAndSize, StateKey, StateTables};
 
 /// Attributes that the holder of a write delegation changes without a report.

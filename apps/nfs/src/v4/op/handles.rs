@@ -3,13 +3,11 @@
 
 use stag_protocol::nfs::v4::{Answer, Handle4};
 
-use crate::{
-    store::Store,
-    v4::{
-        node::Node,
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    node::Node,
+    turn::{Done, Turn},
 };
+use stag_nfs_store::Store;
 
 /// The handle is checked by the operation that uses it.
 pub(super) fn putfh<S: Store>(turn: &mut Turn<'_, '_, S>, handle: &Handle4<'_>) -> Done {

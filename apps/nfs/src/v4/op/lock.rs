@@ -11,14 +11,12 @@ use stag_protocol::{
     xdr::NoRoom,
 };
 
-use crate::{
-    store::{LocalLock, Store},
-    v4::{
-        shown::LockRefused,
-        stateids::{Blocked, file_id},
-        turn::{Done, Stop, Turn},
-    },
+use crate::v4::{
+    shown::LockRefused,
+    stateids::{Blocked, file_id},
+    turn::{Done, Stop, Turn},
 };
+use stag_nfs_store::{LocalLock, Store};
 use stag_nfs4_state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};
 
 pub(super) fn lock<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Lock4Args<'_>) -> Done {

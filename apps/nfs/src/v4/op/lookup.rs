@@ -6,15 +6,13 @@ use stag_protocol::nfs::{
     v4::{Answer, Status4},
 };
 
-use crate::{
-    store::{Status, Store},
-    v4::{
-        node::{Node, PseudoHandle},
-        pseudo::Below,
-        status::check_name,
-        turn::{Done, Stop, Turn},
-    },
+use crate::v4::{
+    node::{Node, PseudoHandle},
+    pseudo::Below,
+    status::check_name,
+    turn::{Done, Stop, Turn},
 };
+use stag_nfs_store::{Status, Store};
 
 pub(super) fn lookup<S: Store>(turn: &mut Turn<'_, '_, S>, name: &[u8]) -> Done {
     let node = turn.current()?;

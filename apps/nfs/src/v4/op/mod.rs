@@ -32,7 +32,7 @@ pub(super) use getattr::HELD;
 use stag_protocol::nfs::v4::{Request, Status4};
 
 use super::turn::{Done, Turn};
-use crate::store::Store;
+use stag_nfs_store::Store;
 
 /// Executes an operation.
 pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<'_>) -> Done {

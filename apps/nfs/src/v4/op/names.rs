@@ -6,15 +6,13 @@ use stag_protocol::nfs::{
 };
 
 use super::lookup::not_a_directory;
-use crate::{
-    store::{NameIn, Store},
-    v4::{
-        attr::change_info,
-        changes::ChangeScope,
-        status::check_name,
-        turn::{Done, Stop, Turn},
-    },
+use crate::v4::{
+    attr::change_info,
+    changes::ChangeScope,
+    status::check_name,
+    turn::{Done, Stop, Turn},
 };
+use stag_nfs_store::{NameIn, Store};
 use stag_nfs4_state::RecallScope;
 
 /// Directories are removed like any other object.

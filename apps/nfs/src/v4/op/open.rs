@@ -14,18 +14,16 @@ use stag_protocol::nfs::{
 };
 
 use super::lookup::not_a_directory;
-use crate::{
-    store::{CreateMode, FileAttributes, FoundObject, NameIn, NewAttributes, Store},
-    v4::{
-        attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
-        changes::ChangeScope,
-        node::Node,
-        set::ToSet,
-        stateids::file_id,
-        status::check_name,
-        turn::{Done, Stop, Turn},
-    },
+use crate::v4::{
+    attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
+    changes::ChangeScope,
+    node::Node,
+    set::ToSet,
+    stateids::file_id,
+    status::check_name,
+    turn::{Done, Stop, Turn},
 };
+use stag_nfs_store::{CreateMode, FileAttributes, FoundObject, NameIn, NewAttributes, Store};
 use stag_nfs4_state::{
     Claim, DelegationOffer, DelegationOutcome, DelegationPolicy, FileId, FileRef, GivenDelegation,
     GrantingCall, OpenRequest, Opened, RecallScope,

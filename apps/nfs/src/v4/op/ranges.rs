@@ -6,10 +6,8 @@ use stag_protocol::nfs::v4::{
 };
 
 use super::read::wrong_type;
-use crate::{
-    store::{FilePlace, FileSpan, SeekFor, Store},
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::{FilePlace, FileSpan, SeekFor, Store};
 use stag_nfs4_state::IoAccess;
 
 pub(super) fn seek<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SeekArgs) -> Done {

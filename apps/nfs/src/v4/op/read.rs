@@ -6,10 +6,8 @@ use stag_protocol::nfs::{
     v4::{Answer, Read4Args, Read4Ok, Status4},
 };
 
-use crate::{
-    store::{ReadSpan, Store, TRANSFER_MAX},
-    v4::turn::{Done, Stop, Turn},
-};
+use crate::v4::turn::{Done, Stop, Turn};
+use stag_nfs_store::{ReadSpan, Store, TRANSFER_MAX};
 use stag_nfs4_state::IoAccess;
 
 /// The data go straight from the store's memory to the caller's memory.

@@ -14,17 +14,15 @@ use stag_protocol::{
 };
 
 use super::{getattr::HELD, lookup::not_a_directory};
-use crate::{
-    store::{LISTING_MAX, ListedEntry, ListingStart, Store},
-    v4::{
-        Nfs4,
-        attr::{AttributeSource, FileSystemFacts, ObjectFacts},
-        node::{Node, PseudoHandle},
-        pseudo::{Below, PseudoTree},
-        stateids::file_id,
-        turn::{Done, Stop, Turn},
-    },
+use crate::v4::{
+    Nfs4,
+    attr::{AttributeSource, FileSystemFacts, ObjectFacts},
+    node::{Node, PseudoHandle},
+    pseudo::{Below, PseudoTree},
+    stateids::file_id,
+    turn::{Done, Stop, Turn},
 };
+use stag_nfs_store::{LISTING_MAX, ListedEntry, ListingStart, Store};
 use stag_nfs4_state::PresenceFilter;
 
 /// Number, status and verifier before the entries.

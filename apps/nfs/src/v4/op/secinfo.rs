@@ -6,13 +6,11 @@ use stag_protocol::{
 };
 
 use super::lookup::{find, parent};
-use crate::{
-    store::Store,
-    v4::{
-        status::check_name,
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    status::check_name,
+    turn::{Done, Turn},
 };
+use stag_nfs_store::Store;
 
 /// Accepted flavors, the best first.
 const FLAVORS: [SecurityFlavor<'static>; 2] =

@@ -3,13 +3,11 @@
 use stag_protocol::nfs::v4::{Answer, SetAttr4Args, SetAttr4Result, Status4};
 
 use super::read::wrong_type;
-use crate::{
-    store::Store,
-    v4::{
-        set::ToSet,
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    set::ToSet,
+    turn::{Done, Turn},
 };
+use stag_nfs_store::Store;
 use stag_nfs4_state::{IoAccess, RecallScope};
 
 pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<'_>) -> Done {

@@ -5,10 +5,8 @@ use stag_protocol::{
     xdr::Codec as _,
 };
 
-use crate::{
-    store::Store,
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::Store;
 
 pub(super) fn test_stateid<S: Store>(
     turn: &mut Turn<'_, '_, S>,

@@ -5,13 +5,11 @@ use stag_protocol::{
     xdr::Writer,
 };
 
-use crate::{
-    store::Store,
-    v4::{
-        attr::{AttributeSource, SUPPORTED},
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    attr::{AttributeSource, SUPPORTED},
+    turn::{Done, Turn},
 };
+use stag_nfs_store::Store;
 
 pub(super) fn verify<S: Store>(turn: &mut Turn<'_, '_, S>, values: &RawAttributes<'_>) -> Done {
     match are_same(turn, values)? {

@@ -6,10 +6,8 @@ use stag_protocol::nfs::{
 };
 
 use super::read::wrong_type;
-use crate::{
-    store::{Store, TRANSFER_MAX},
-    v4::turn::{Done, Turn},
-};
+use crate::v4::turn::{Done, Turn};
+use stag_nfs_store::{Store, TRANSFER_MAX};
 use stag_nfs4_state::IoAccess;
 
 /// The data go from the pieces of the call straight to the file, or become the file. A WRITE above

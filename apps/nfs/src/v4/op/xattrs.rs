@@ -5,13 +5,11 @@ use stag_protocol::{
     xdr::padded,
 };
 
-use crate::{
-    store::{Store, XATTR_NAME_MAX, XattrMode},
-    v4::{
-        attr::change_info,
-        turn::{Done, Turn},
-    },
+use crate::v4::{
+    attr::change_info,
+    turn::{Done, Turn},
 };
+use stag_nfs_store::{Store, XATTR_NAME_MAX, XattrMode};
 use stag_nfs4_state::RecallScope;
 
 /// Checks the name of an attribute.

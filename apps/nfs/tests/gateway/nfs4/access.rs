@@ -3,16 +3,15 @@
 //! (RFC 8881 §7.3, §15.1.6.1).
 
 use super::client::{CONFIG, Client4, ServedExport, open_args};
-use crate::gateway::client::Home;
-use crate::gateway::wire::OverTcp;
+use crate::gateway::{client::Home, wire::OverTcp};
 use stag_engine::{Config, Over, PeerAddress};
-use stag_nfs::{
-    ConnectionPolicy, Gateway,
-    access::{ClientOptions, ClientRule, ExportRules},
-    export::ExportConfig,
-    store::files::{
-        CallerMode, Callers, ExportSet, Files, RuledExport, SharedFiles, SlowExports, Squash,
+use stag_nfs::{ConnectionPolicy, Gateway};
+use stag_nfs_store::{
+    exports::{
+        client_rules::{ClientOptions, ClientRule, ExportRules, Squash},
+        config::ExportConfig,
     },
+    files::{CallerMode, Callers, ExportSet, Files, RuledExport, SharedFiles, SlowExports},
 };
 use stag_protocol::nfs::v4::*;
 use std::{

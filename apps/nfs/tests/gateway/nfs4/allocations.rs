@@ -3,7 +3,8 @@
 use super::client::{CONFIG, Client4, ServedExport, memory, read_args, write_args};
 use crate::{counting::allocations, gateway::wire::OverFabric};
 use stag_engine::{App, Call, Config, Cx};
-use stag_nfs::{Gateway, GatewayReport, store::memory::Memory};
+use stag_nfs::{Gateway, GatewayReport};
+use stag_nfs_store::memory::Memory;
 use stag_protocol::nfs::v4::*;
 use std::{cell::Cell, rc::Rc};
 

@@ -6,14 +6,12 @@ use stag_ceph::{CephMount, Library, MountSettings, PreparedMount, SetStat, UserP
 // Only so that Cargo builds it beside this program.
 use stag_ceph_fake as _;
 use stag_engine::Config;
-use stag_nfs::{
-    Gateway,
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    Backend, RemoteStore,
+    ceph::{CephBackend, CephConfig, CephExportConfig, INODES},
+    files::Callers,
     helpers::{HelperConfig, Helpers},
-    store::{
-        Backend, RemoteStore,
-        ceph::{CephBackend, CephConfig, CephExportConfig, INODES},
-        files::Callers,
-    },
 };
 use stag_protocol::nfs::{Bulk, v4::*};
 use std::{
@@ -69,7 +67,10 @@ pub fn client(minor: u32) -> Client4 {
         exports: vec![export("data", false), export("fixed", true)],
         state_dir: home.path().join("state"),
         cluster: None,
-        callers: Callers { squash: stag_nfs::store::files::Squash::None, ..Callers::default() },
+        callers: Callers {
+            squash: stag_nfs_store::exports::client_rules::Squash::None,
+            ..Callers::default()
+        },
         inodes: INODES,
         snapshots: false,
     };

@@ -1,15 +1,14 @@
 //! A client of version 4 with one session, whose calls go one after the other.
 
-use crate::gateway::client::{header, user};
-use crate::gateway::wire::{Message, OverFabric, OverTcp, ReplyInRooms, Wire};
+use crate::gateway::{
+    client::{header, user},
+    wire::{Message, OverFabric, OverTcp, ReplyInRooms, Wire},
+};
 use stag_engine::{CallFault, Config};
-use stag_nfs::{
-    Gateway, Nfs4Config,
-    serve::start_records,
-    store::{
-        files::Files,
-        memory::{Memory, MemoryConfig, MemoryExport},
-    },
+use stag_nfs::{Gateway, Nfs4Config, serve::start_records};
+use stag_nfs_store::{
+    files::Files,
+    memory::{Memory, MemoryConfig, MemoryExport},
 };
 use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{

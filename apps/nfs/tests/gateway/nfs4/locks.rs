@@ -4,8 +4,9 @@
 use super::client::{Client4, ServedExport};
 use crate::gateway::wire::OverTcp;
 use stag_engine::Config;
-use stag_nfs::{Gateway, store::files::Files};
+use stag_nfs::Gateway;
 use stag_nfs_os::range_lock::{self, LockedOctets};
+use stag_nfs_store::files::Files;
 use stag_protocol::nfs::v4::*;
 
 fn owner(name: &[u8]) -> StateOwner<'_> {

@@ -7,7 +7,8 @@ use crate::gateway::{
     wire::{OverTcp, Wire},
 };
 use stag_engine::{App, Call, Cause, Config, Cx, PeerId, PeerSecurity, tls::Secured};
-use stag_nfs::{Gateway, GatewayReport, Nfs4Config, serve::start_records, store::files::Files};
+use stag_nfs::{Gateway, GatewayReport, Nfs4Config, serve::start_records};
+use stag_nfs_store::files::Files;
 use stag_protocol::{
     nfs::v4::*,
     rpc::{AuthSys, Credential, Gids},

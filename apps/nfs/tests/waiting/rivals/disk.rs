@@ -6,14 +6,12 @@ use super::{
     scene::{Looks, Scene, Stage},
 };
 use fastrand::Rng;
-use stag_nfs::{
-    Gateway,
-    store::{
-        Begun, Effort, ExportRoot, Procedures as _, Store, StoreCall, StoreCallDone,
-        StoreOperation, StoreOutcome, User, WaitTicket,
-        memory::{Memory, MemoryConfig, MemoryExport},
-        perform,
-    },
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    Begun, Effort, ExportRoot, Procedures as _, Store, StoreCall, StoreCallDone, StoreOutcome,
+    StoreRequest, User, WaitTicket,
+    memory::{Memory, MemoryConfig, MemoryExport},
+    perform,
 };
 use stag_protocol::nfs::v3::{FileHandle, Verifier};
 use stag_verbs::Time;
@@ -80,20 +78,20 @@ impl Disk {
 
     /// Files that an operation changes, and how. Reads are left out: they may end when their caller
     /// waits no more.
-    fn deeds(&self, operation: &StoreOperation) -> Vec<(FileHandle, Deed)> {
+    fn deeds(&self, operation: &StoreRequest) -> Vec<(FileHandle, Deed)> {
         let named = |at: &FileHandle, name: &[u8]| self.lookup(at, name);
         match operation {
-            StoreOperation::Write { file, .. } => vec![(*file, Deed::Write)],
-            StoreOperation::SetAttr { file, set, .. } => {
+            StoreRequest::Write { file, .. } => vec![(*file, Deed::Write)],
+            StoreRequest::SetAttr { file, set, .. } => {
                 let deed = if set.size.is_some() { Deed::Write } else { Deed::Change };
                 vec![(*file, deed)]
             }
-            StoreOperation::Link(file, _) => vec![(*file, Deed::Change)],
-            StoreOperation::Remove(at) => named(&at.directory, at.name())
+            StoreRequest::Link(file, _) => vec![(*file, Deed::Change)],
+            StoreRequest::Remove(at) => named(&at.directory, at.name())
                 .map(|file| (file, Deed::Change))
                 .into_iter()
                 .collect(),
-            StoreOperation::Rename(from, to) => {
+            StoreRequest::Rename(from, to) => {
                 let files = [from, to].map(|at| named(&at.directory, at.name()));
                 let is_same = files[0] == files[1];
                 let files = files.into_iter().flatten().filter(|_| !is_same);

@@ -12,17 +12,17 @@ mod scene;
 mod stray;
 mod world;
 
-use self::{
+use crate::waiting::plays::play_all;
+use fastrand::Rng;
+use stag_nfs_store::Store;
+use std::rc::Rc;
+use {
     disk::Disk,
     ledger::Counts,
     player::Player,
     scene::{Stage, on_files},
     world::World,
 };
-use crate::waiting::plays::play_all;
-use fastrand::Rng;
-use stag_nfs::store::Store;
-use std::rc::Rc;
 
 /// Clients of version 4.
 const PLAYERS: usize = 3;

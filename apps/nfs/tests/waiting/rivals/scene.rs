@@ -2,13 +2,11 @@
 //! files, looked at without the server.
 
 use super::ledger::Ledger;
-use stag_nfs::{
-    Gateway,
-    export::ExportConfig,
-    store::{
-        FileAttributes, Procedures, Store,
-        files::{Callers, Files, FilesConfig, SharedFiles},
-    },
+use stag_nfs::Gateway;
+use stag_nfs_store::{
+    FileAttributes, Procedures, Store,
+    exports::config::ExportConfig,
+    files::{Callers, Files, FilesConfig, SharedFiles},
 };
 use stag_protocol::nfs::v3::FileHandle;
 use stag_verbs::Time;

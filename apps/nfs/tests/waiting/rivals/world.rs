@@ -11,8 +11,8 @@ use stag_engine::{Config, PeerId, Shard};
 use stag_nfs::{
     Gateway, Nfs4Config, Nfs4Link, Nfs4Records,
     records::{RecordKeeper, RecordLog, Records as _},
-    store::Store,
 };
+use stag_nfs_store::Store;
 use stag_nfs4_state::DelegationPolicy;
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};

@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 
-use stag_nfs::{Gateway, Nfs4Config, store::memory::Memory};
+use stag_nfs::{Gateway, Nfs4Config};
+use stag_nfs_store::memory::Memory;
 use stag_nfs4_state::DelegationPolicy;
 use stag_protocol::{
     nfs::v4::{

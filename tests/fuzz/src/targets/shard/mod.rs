@@ -8,10 +8,8 @@ use std::{
 
 use stag_echo::Caller;
 use stag_engine::{App, Config, PeerId, Shard, Time, Token};
-use stag_nfs::{
-    Gateway,
-    store::memory::{self, Memory, MemoryExport},
-};
+use stag_nfs::Gateway;
+use stag_nfs_store::memory::{self, Memory, MemoryExport};
 use stag_pools::RemoteKey;
 use stag_protocol::{
     rpc::{MessageType, ReplyHeader},
