@@ -4,9 +4,9 @@
 //! Between two calls it keeps only its counters and the replies that a client may ask for again
 //! ([`crate::drc`]). Each call is answered before the next one is looked at, with three exceptions:
 //! the replies of its client are still on another shard, a disk has to supply the data of a READ
-//! ([`stag_nfs_store::helpers`]), or the call waits for the store (`put_off`). Small results of procedures
-//! that change nothing are written in place in the send buffer. For any other reply, the message is
-//! reserved before the procedure runs, so that every change made can be answered.
+//! ([`stag_nfs_store::helpers`]), or the call waits for the store (`put_off`). Small results of
+//! procedures that change nothing are written in place in the send buffer. For any other reply, the
+//! message is reserved before the procedure runs, so that every change made can be answered.
 
 use std::sync::Arc;
 

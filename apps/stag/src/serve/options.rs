@@ -4,6 +4,7 @@ use crate::{cidr, cli::versions, observe::options::ObserveOptions, tls::ServeTls
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use stag_engine::{Sampling, Spin};
+use stag_nfs_store::helpers;
 use stag_protocol::rpcrdma::Versions;
 use stag_verbs::LinkSettings;
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -49,8 +50,8 @@ pub struct ServeOptions {
     #[arg(long, value_name = "connection|address", default_value = "connection")]
     pub steer: SteerOption,
     /// Threads that wait for file systems, so that no core does
-    #[arg(long, value_name = "N", default_value_t = stag_nfs_store::helpers::THREADS as u16,
-        value_parser = clap::value_parser!(u16).range(1..=stag_nfs_store::helpers::THREADS_MAX as i64))]
+    #[arg(long, value_name = "N", default_value_t = helpers::THREADS as u16,
+        value_parser = clap::value_parser!(u16).range(1..=helpers::THREADS_MAX as i64))]
     pub helpers: u16,
     /// Exports for which these threads make all calls, or all, in addition to exports on FUSE, NFS,
     /// CephFS, Lustre and similar file systems (see FILE SYSTEMS THAT WAIT)

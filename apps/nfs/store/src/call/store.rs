@@ -1,4 +1,5 @@
-//! The trait of a store, as its callers see it: what it answers at once, what waits, and its exports.
+//! The trait of a store, as its callers see it: what it answers at once, what waits, and its
+//! exports.
 
 use crate::Caller;
 use crate::{

@@ -12,9 +12,9 @@
 //! | `attributes.rs`, `rights.rs`, `acl.rs` | attributes, and who may |
 //! | `procedures.rs` | the procedures of NFS, each by one of the parts |
 //!
-//! **A handle** is an inode number and a snapshot with a tag (`crate::exports::handle`): Ceph never reuses a
-//! number, and any gateway finds a file by it. Only the tag confines clients: libcephfs opens any
-//! inode number, whatever directory is mounted.
+//! **A handle** is an inode number and a snapshot with a tag (`crate::exports::handle`): Ceph never
+//! reuses a number, and any gateway finds a file by it. Only the tag confines clients: libcephfs
+//! opens any inode number, whatever directory is mounted.
 //!
 //! **Acknowledged data is stored.** Without libcephfs's object cache a WRITE that returns is on the
 //! OSDs, so an unstable one is answered as DATA_SYNC. FILE_SYNC and COMMIT sync the file and then

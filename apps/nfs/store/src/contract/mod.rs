@@ -1,5 +1,5 @@
-//! What a store of files promises the versions of NFS: its procedures, their arguments and results,
-//! and the rules that all stores share. Versions of NFS are unknown here.
+//! The promises of a store of files to the versions of NFS: its procedures, their arguments and
+//! results, and the rules that all stores share. Versions of NFS are unknown here.
 
 pub(crate) mod caller;
 pub(crate) mod change_attribute;

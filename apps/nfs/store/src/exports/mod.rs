@@ -1,5 +1,5 @@
-//! What is exported, to whom, and under which file handle; and the state directory that keeps it
-//! over a restart.
+//! The exports of a server: their directories, clients and file handles, and the state directory
+//! that keeps them over a restart.
 
 pub(crate) mod blocking_probe;
 pub mod client_rules;

@@ -16,8 +16,6 @@
 //! open, so that the next attempt gets another inode. (A twin made by a local process goes
 //! unnoticed.)
 
-use std::cell::Cell;
-
 use rustix::{
     fs::{
         AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat, symlinkat,
@@ -26,6 +24,7 @@ use rustix::{
     path::DecInt,
 };
 use stag_protocol::nfs::v3::{CreateVerifier, FileHandle, FileKind, Status};
+use std::cell::Cell;
 
 use super::{
     Files, Intent,
