@@ -1,6 +1,7 @@
 //! Callbacks: CB_SEQUENCE and the operation that follows it, over the connection of a session in
 //! the reverse direction (RFC 8881 §2.10.6, §20; RFC 8167).
 
+use crate::v4::session::Callback;
 use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
@@ -25,21 +26,8 @@ use super::{
     session::{BackChannel, Session},
 };
 use stag_nfs4_state::{
-    AttributeOrder, ChangeAndSize, ClientKey, LockNotice, RecallOrder, StateWork,
+    AttributeOrder, ChangeAndSize, ClientKey, StateWork,
 };
-
-/// A callback to be sent.
-#[derive(Debug)]
-pub(super) enum Callback {
-    /// CB_NOTIFY_LOCK.
-    NotifyLock(LockNotice),
-    /// CB_GETATTR, and its number.
-    GetAttr(AttributeOrder, u64),
-    /// CB_RECALL.
-    Recall(RecallOrder),
-    /// CB_RECALL_ANY.
-    RecallAny { client: ClientKey, keep: u32 },
-}
 
 /// Notices that wait for a slot at most; a host leaves places to others. Beyond that, they are
 /// dropped and counted: the client retries its lock by itself. Other callbacks are never dropped:

@@ -8,8 +8,9 @@ use super::{
     Nfs4,
     callbacks::call_over,
     facts::Conflicts,
-    letters::{ForwardedReply, FromHome, ToHome},
+    letters::{FromHome, ToHome},
     link::{ArrivalEnd, HomeEnd, LinkEnd, Nfs4Link},
+    placement::ForwardedReply,
 };
 use crate::parked::{Asker, OWN, PeerAt};
 

@@ -18,7 +18,7 @@ use stag_engine::Time;
 use stag_pools::Extent;
 use stag_protocol::nfs::v3::FileHandle;
 
-use super::{changes::OwnChanges, split::HomeWish, turn::Stop};
+use super::{changes::OwnChanges, placement::HomeWish, turn::Stop};
 use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
 use stag_nfs4_state::{ChangeAndSize, StateKey};
 

@@ -1,35 +1,29 @@
 //! The letters between shards (`link`): each owns its data, which is copied once.
 
+use super::{
+    beside::BesideQuestion,
+    compound::CallFacts,
+    placement::{AskedPart, FORWARDED_MAX, ForwardedReply},
+    session::{BegunSlot, CertificateNames, LentSession, Origins, UsedSlots},
+};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-use stag_engine::{Answer, AnswerItem, CallId, Cx, ItemLists, PeerId, PlacedItem, Token};
-use stag_protocol::{
-    nfs::{v3::Status, v4::SessionId},
-    rpc::{ReplyHeader, Xid},
-    rpcrdma::responder::PIECES_MAX,
-    xdr::{Piece, Reader},
-};
-
-use super::{
-    beside::BesideQuestion,
-    compound::CallFacts,
-    parted::take_data_out,
-    session::{BegunSlot, CertificateNames, LentSession, Origins, UsedSlots},
-    split::AskedPart,
-};
 use crate::{
     drc::CallSource,
     parked::{Asker, PeerAt},
 };
+use stag_engine::{CallId, PeerId, Token};
 use stag_nfs_store::Caller;
 use stag_nfs4_state::FactChange;
+use stag_protocol::{
+    nfs::{v3::Status, v4::SessionId},
+    rpcrdma::responder::PIECES_MAX,
+    xdr::{Piece, Reader},
+};
 
-/// Limit of compounds that one shard has forwarded without an answer, and of its compounds that the
-/// home has not read. Above it, NFS4ERR_DELAY.
-pub(super) const FORWARDED_MAX: usize = 128;
 /// Limit of argument octets that the home has not read.
 const OCTETS_MAX: usize = 64 << 20;
 
@@ -191,61 +185,4 @@ pub(crate) enum FromHome {
     Unsettle(u64),
     /// The filter shows files that may get delegations: the number of the announcement.
     Announce(u64),
-}
-
-/// Octets of a reply.
-#[derive(Debug)]
-pub(crate) struct ForwardedReply {
-    message: Box<[u8]>,
-    /// The places of its items, and their octets.
-    items: Box<[(usize, Box<[u8]>)]>,
-}
-
-impl ForwardedReply {
-    /// Copies a reply.
-    pub(crate) fn of(answer: &Answer) -> Self {
-        let items = answer.item.iter().flat_map(AnswerItem::iter).map(|(position, octets)| {
-            let parts = octets.iter().map(|part| &**part);
-            (position, parts.collect::<Vec<&[u8]>>().concat().into())
-        });
-        Self { message: answer.message.to_vec().into(), items: items.collect() }
-    }
-
-    /// The part that a slot keeps, from the status of the compound on. None for a reply with an
-    /// item, which no kept reply has.
-    pub(crate) fn kept(&self) -> Option<&[u8]> {
-        self.message.get(ReplyHeader::LEN..).filter(|_| self.items.is_empty())
-    }
-
-    /// Turns it into the reply to another call.
-    pub(crate) fn readdress(&mut self, xid: Xid) {
-        if let Some(number) = self.message.first_chunk_mut() {
-            *number = xid.0.to_be_bytes();
-        }
-    }
-
-    /// The reply in memory of this shard; none when memory is short.
-    pub(crate) fn answer(&self, cx: &Cx<'_>, lists: &ItemLists) -> Option<Answer> {
-        let mut message = cx.message(self.message.len())?;
-        message.append(&self.message).ok()?;
-        let mut item: Option<AnswerItem> = None;
-        for (position, octets) in &self.items {
-            let mut copy = cx.take(octets.len())?;
-            copy.append(octets).ok()?;
-            let octets = copy.freeze().into();
-            match &mut item {
-                None => item = Some(AnswerItem::new(*position, octets)),
-                Some(item) => {
-                    if item.more.is_empty() {
-                        item.more = lists.take();
-                    }
-                    item.more.push(PlacedItem { position: *position, octets }).ok()?;
-                }
-            }
-        }
-        if item.is_none() {
-            item = take_data_out(&mut message, cx, lists);
-        }
-        Some(Answer { message, item })
-    }
 }

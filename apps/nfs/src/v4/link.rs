@@ -36,7 +36,8 @@ use super::{
     beside::BesideQuestion,
     compound::CallFacts,
     facts::SharedFacts,
-    letters::{FORWARDED_MAX, ForwardedCompound, FromHome, ToHome, Unread},
+    letters::{ForwardedCompound, FromHome, ToHome, Unread},
+    placement::FORWARDED_MAX,
     session::{BegunSlot, CertificateNames, UsedSlots},
     stateids::file_id,
 };

@@ -1,60 +1,22 @@
 //! The part of a compound that a shard with its session's slots executes itself (`loans`).
 
-use stag_protocol::nfs::{
-    v3::FileHandle,
-    v4::{Attribute, Compound, Open4Args, OpenClaim, Request, Stateid},
-};
-
 use super::{
-    Nfs4,
+    Crossing, Nfs4, Reach,
     loans::Borrowed,
     node::Node,
     op::HELD,
-    session::{BegunSlot, Standing},
+    placement::{HomePart, is_apart},
+    session::Standing,
     settled::IoAbout,
-    split::{AskedPart, HomePart},
     stateids::file_id,
 };
 use crate::drc::CallSource;
 use stag_nfs_store::{Effort, Store};
 use stag_nfs4_state::{IoAccess, StateOther};
-
-/// Part of a compound that this shard executes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// All of it.
-    #[default]
-    All,
-    /// All of it, here. Falls back to the home on NFS4ERR_STALE before the first change (the file
-    /// may be open and unlinked), or when a delegation may conflict.
-    Here {
-        /// Place of the first operation that changes anything: up to it the home can start again.
-        /// After it, NFS4ERR_STALE is final, or NFS4ERR_DELAY if the compound has a READ or WRITE.
-        first_change: u32,
-        /// The home takes one more compound. If not, the client gets NFS4ERR_DELAY.
-        has_room: bool,
-    },
-    /// Its SEQUENCE.
-    Begin,
-}
-
-/// Relation of a compound to other shards.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Crossing<'a> {
-    pub(crate) reach: Reach,
-    /// The state by which this shard, not the home, allows it to read or write.
-    pub(crate) io: Option<StateOther>,
-    /// It asks for attributes of an object that it looks up first.
-    pub(crate) looks_up: bool,
-    /// Its request was begun by the shard that received it.
-    pub(crate) begun: Option<&'a BegunSlot>,
-    /// That shard can borrow a session that it creates.
-    pub(crate) takes_loans: bool,
-    /// The home has a part in it.
-    pub(crate) home: Option<HomePart>,
-    /// It is executed here, at the home, as far as another shard asks.
-    pub(crate) asked: Option<&'a AskedPart>,
-}
+use stag_protocol::nfs::{
+    v3::FileHandle,
+    v4::{Attribute, Compound, Open4Args, OpenClaim, Request, Stateid},
+};
 
 impl Nfs4 {
     /// The part of a compound that this shard executes; the home may have room for one more. None
@@ -282,11 +244,6 @@ impl<S: Store> Look<'_, S> {
                 Found::Own | Found::Somewhere => self.store.mount_waits(),
             }
     }
-}
-
-/// Returns true for operations whose results may be separate from the reply.
-pub(super) const fn is_apart(request: &Request<'_>) -> bool {
-    matches!(request, Request::Read(_) | Request::ReadLink(()))
 }
 
 /// Returns true for operations that need no state and leave the current filehandle as it is.

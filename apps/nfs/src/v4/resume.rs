@@ -10,8 +10,7 @@ use stag_protocol::{
 use super::{
     Nfs4,
     compound::{CompoundStep, Flow, RunEnd},
-    letters::ForwardedReply,
-    reach::Crossing,
+    placement::{Crossing, ForwardedReply},
     session::SequenceFacts,
     suspend::{CompoundId, SuspendedCompound},
     turn::{Done, Turn, WaitMeans},

@@ -7,6 +7,7 @@
 //! state of a client, or serves the client another way, the shard drops its entries for the client,
 //! completes the requests that it has admitted, and confirms: the client is unsettled then.
 
+use crate::v4::session::Settled;
 use std::collections::HashMap;
 
 use stag_engine::Time;
@@ -27,18 +28,6 @@ use super::{
 use crate::parked::PeerAt;
 use stag_nfs_store::Store;
 use stag_nfs4_state::{FactAccess, FactChange, FileId, IoAccess, IoFact, StateOther, allows};
-
-/// The shard, other than the home, that checks READ and WRITE of a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Settled {
-    /// None.
-    #[default]
-    Nowhere,
-    /// This one.
-    At(u16),
-    /// The shard has been asked to drop its copy; it still answers requests in progress.
-    Leaving,
-}
 
 /// Facts that the home has shared about the states of settled clients.
 #[derive(Debug, Default)]

@@ -12,64 +12,26 @@
 //! fail any more: no client may reclaim, and this one has completed its reclaims
 //! (`Borrowed::may_open`).
 
-use std::cell::Cell;
-
-use stag_engine::CallId;
-use stag_protocol::{
-    nfs::{v3::FileHandle, v4::Status4},
-    rpc::ReplyHeader,
-};
-
 use super::{
     Nfs4,
     compound::{CallFacts, Course},
     journal::Wish,
-    letters::{ForwardedCompound, ForwardedReply, Unread},
+    letters::{ForwardedCompound, Unread},
     link::ArrivalEnd,
     node::Node,
-    session::BegunSlot,
+    placement::{AskedPart, AtHome, ForwardedReply, HomeWish},
     suspend::{CompoundId, SuspendedCompound},
     turn::{Done, Stop, Turn},
 };
+use std::cell::Cell;
+
 use crate::drc::CallSource;
-use stag_nfs_store::{Effort, Procedures4 as _, Store, StoreOutcome};
-
-/// The OPEN of a compound that begins at another shard and ends at the home.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HomePart {
-    /// Its place.
-    pub(super) place: u32,
-    /// The home also executes all operations after it.
-    pub(super) is_rest: bool,
-}
-
-/// The home's part of a compound, with the data that it needs.
-#[derive(Debug)]
-pub(crate) struct AskedPart {
-    pub(super) part: HomePart,
-    /// Answers of the store to the OPEN, in their order.
-    outcomes: Vec<StoreOutcome>,
-    /// Its file, while it is pinned for the home and the pin has not been taken over.
-    pinned: Cell<Option<FileHandle>>,
-}
-
-/// An OPEN that the home has to complete.
-#[derive(Debug)]
-pub(crate) struct HomeWish {
-    part: HomePart,
-    outcomes: Vec<StoreOutcome>,
-    file: FileHandle,
-    is_pinned: bool,
-    begun: BegunSlot,
-}
-
-/// The part of a compound that is at the home.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AtHome {
-    /// The name by which the home answers it.
-    call: CallId,
-    file: FileHandle,
-}
+use stag_engine::CallId;
+use stag_nfs_store::{Effort, Procedures4 as _, Store};
+use stag_protocol::{
+    nfs::{v3::FileHandle, v4::Status4},
+    rpc::ReplyHeader,
+};
 
 /// The shard's side.
 impl<S: Store> Turn<'_, '_, S> {

@@ -10,28 +10,26 @@
 //! | the same, once a file was made or cut | the operation takes one of the reserved places |
 //! | the memory of their arguments: a quarter of the medium and large buffers | the same |
 
-use std::{collections::VecDeque, time::Duration};
-
-use stag_engine::{PeerAddress, Time, TurnHolder};
-use stag_protocol::nfs::v4::SessionId;
-
 use super::{
-    Nfs4,
+    CompoundStep, Nfs4, Wish,
     arguments::KeptArguments,
     compound::Course,
     journal::Journal,
-    letters::FORWARDED_MAX,
-    session::{Principal, SlotInUse},
-    split::{AtHome, HomePart},
-    turn::Place,
+    placement::{AtHome, FORWARDED_MAX, HomePart},
+    session::{Principal, SequenceFacts, SlotInUse},
+    turn::{Place, Turn},
 };
 use crate::{
     drc::CallSource,
     parked::{Asker, BufferLimits, PeerAt},
     reply::ReplyWriter,
 };
-use stag_nfs_store::Caller;
+use std::collections::VecDeque;
+
+use stag_engine::{PeerAddress, Time, TurnHolder};
+use stag_nfs_store::{Caller, Store};
 use stag_nfs4_state::{ChangeAndSize, StateOther};
+use stag_protocol::nfs::v4::SessionId;
 
 /// Compounds that wait in a shard.
 pub(super) const SUSPENDED: usize = 256;
@@ -42,18 +40,6 @@ const SUSPENDED_OF_CLIENT: usize = 64;
 /// compounds that the shard may have forwarded.
 const RESERVED: usize = FORWARDED_MAX;
 const PLACES: usize = SUSPENDED + RESERVED;
-
-/// Time for which a compound waits for the return of delegations. Linux clients return one within a
-/// few milliseconds, and ask again a tenth of a second after NFS4ERR_DELAY.
-pub(super) const RECALL_PATIENCE: Duration = Duration::from_millis(100);
-
-/// Time for which an OPEN waits until other shards know that its file may have a delegation: more
-/// than a busy host needs.
-pub(super) const ANNOUNCE_PATIENCE: Duration = Duration::from_millis(10);
-
-/// Time for which the first OPEN of a client waits for its record: more than a busy disk needs.
-/// Linux clients ask again a tenth of a second after NFS4ERR_DELAY.
-pub(super) const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Identifies a suspended compound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,6 +329,41 @@ impl Nfs4 {
     /// The caller of a suspended compound.
     pub(crate) fn caller_of(&self, id: CompoundId) -> Option<Caller> {
         self.suspended.get(id).map(|compound| compound.caller)
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Suspends the compound, with the wish of its operation.
+    pub(super) fn put_aside(mut self, course: Course, facts: &SequenceFacts<'_>) -> CompoundStep {
+        let wish = self.journal.take_wish().expect("an operation waits for something");
+        let slot = self.slot.expect("only a compound with a slot waits");
+        let arguments = self.kept.take().expect("arguments are kept before an operation waits");
+        self.nfs4.tally.suspensions += u64::from(!matches!(wish, Wish::Turn));
+        self.journal.changes.begin(&mut self.nfs4.changes);
+        let id = self.nfs4.suspended.put(SuspendedCompound {
+            asker: self.asker,
+            source: self.source,
+            caller: self.caller,
+            principal: self.principal,
+            request_len: facts.request_len,
+            operations: facts.operations,
+            minor_version: self.minor_version,
+            reply: self.reply,
+            place: self.place,
+            slot,
+            arguments,
+            course,
+            journal: self.journal,
+            recall_until: self.recall_until,
+            awaits_recall: matches!(wish, Wish::Recall),
+            awaits_turn: matches!(wish, Wish::Turn),
+            awaits_record: self.nfs4.recovery.take_asked(),
+            io: self.crossing.io,
+            looks_up: self.crossing.looks_up,
+            home: self.crossing.home,
+            at_home: None,
+        });
+        CompoundStep::Waits(id, wish)
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     arguments::KeptArguments,
     journal::Journal,
     node::Node,
-    reach::Crossing,
+    placement::Crossing,
     session::{Principal, SlotInUse},
     status,
 };

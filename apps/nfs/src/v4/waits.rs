@@ -1,20 +1,31 @@
 //! Operations that have to wait: for the store, for data from a disk, for delegations.
 
+use super::{
+    arguments::KeptArguments,
+    journal::{HolderCall, StoreWish, Wish},
+    placement::Reach,
+    stateids::file_id,
+    turn::{Done, Stop, Turn},
+};
+use std::time::Duration;
+
 use stag_pools::Extent;
 use stag_protocol::nfs::{v3::FileHandle, v4::Status4};
 
-use super::{
-    arguments::KeptArguments,
-    compound::{CompoundStep, Course},
-    journal::{HolderCall, StoreWish, Wish},
-    reach::Reach,
-    session::SequenceFacts,
-    stateids::file_id,
-    suspend::{ANNOUNCE_PATIENCE, RECALL_PATIENCE, RECORD_PATIENCE, SuspendedCompound},
-    turn::{Done, Stop, Turn},
-};
 use stag_nfs_store::{Answered, Effort, Store, StoreRequest};
 use stag_nfs4_state::{AttributeSource, FileId};
+
+/// Time for which a compound waits for the return of delegations. Linux clients return one within a
+/// few milliseconds, and ask again a tenth of a second after NFS4ERR_DELAY.
+const RECALL_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Time for which an OPEN waits until other shards know that its file may have a delegation: more
+/// than a busy host needs.
+const ANNOUNCE_PATIENCE: Duration = Duration::from_millis(10);
+
+/// Time for which the first OPEN of a client waits for its record: more than a busy disk needs.
+/// Linux clients ask again a tenth of a second after NFS4ERR_DELAY.
+const RECORD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Source of the answer to a question of an operation.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
@@ -259,39 +270,6 @@ impl<S: Store> Turn<'_, '_, S> {
             self.kept = kept.filter(|kept| has_effect || suspended.may_hold(kept, limits));
         }
         self.kept.is_some()
-    }
-
-    /// Suspends the compound, with the wish of its operation.
-    pub(super) fn put_aside(mut self, course: Course, facts: &SequenceFacts<'_>) -> CompoundStep {
-        let wish = self.journal.take_wish().expect("an operation waits for something");
-        let slot = self.slot.expect("only a compound with a slot waits");
-        let arguments = self.kept.take().expect("arguments are kept before an operation waits");
-        self.nfs4.tally.suspensions += u64::from(!matches!(wish, Wish::Turn));
-        self.journal.changes.begin(&mut self.nfs4.changes);
-        let id = self.nfs4.suspended.put(SuspendedCompound {
-            asker: self.asker,
-            source: self.source,
-            caller: self.caller,
-            principal: self.principal,
-            request_len: facts.request_len,
-            operations: facts.operations,
-            minor_version: self.minor_version,
-            reply: self.reply,
-            place: self.place,
-            slot,
-            arguments,
-            course,
-            journal: self.journal,
-            recall_until: self.recall_until,
-            awaits_recall: matches!(wish, Wish::Recall),
-            awaits_turn: matches!(wish, Wish::Turn),
-            awaits_record: self.nfs4.recovery.take_asked(),
-            io: self.crossing.io,
-            looks_up: self.crossing.looks_up,
-            home: self.crossing.home,
-            at_home: None,
-        });
-        CompoundStep::Waits(id, wish)
     }
 
     /// Makes a check of state, unless it has passed in an earlier run of the operation: actions

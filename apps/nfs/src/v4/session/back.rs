@@ -6,10 +6,24 @@
 
 use stag_engine::Time;
 
-use crate::{parked::PeerAt, v4::callbacks::Callback};
+use crate::parked::PeerAt;
+use stag_nfs4_state::{AttributeOrder, ClientKey, LockNotice, RecallOrder};
 
 /// Limit of slots used in a back channel.
 const SLOTS: usize = 8;
+
+/// A callback to be sent.
+#[derive(Debug)]
+pub(in crate::v4) enum Callback {
+    /// CB_NOTIFY_LOCK.
+    NotifyLock(LockNotice),
+    /// CB_GETATTR, and its number.
+    GetAttr(AttributeOrder, u64),
+    /// CB_RECALL.
+    Recall(RecallOrder),
+    /// CB_RECALL_ANY.
+    RecallAny { client: ClientKey, keep: u32 },
+}
 
 /// A back channel.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use stag_protocol::{
 use super::{
     CLIENTS, Host, NameFacts, NameKey, Origin, Origins, SESSIONS, SLOTS, SessionRoom, UNCONFIRMED,
 };
-use crate::{records::OriginMark, v4::settled::Settled};
+use crate::records::OriginMark;
 use stag_nfs4_state::ClientKey;
 
 /// The user that a client ID belongs to (RFC 8881 §2.4.3).
@@ -38,6 +38,18 @@ impl From<&Credential<'_>> for Principal {
 
 /// The last reply to CREATE_SESSION, its reply cache of one entry (RFC 8881 §18.36.4).
 pub(in crate::v4) type CreateReply = Result<CreateSessionOk, Status4>;
+
+/// The shard, other than the home, that checks READ and WRITE of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::v4) enum Settled {
+    /// None.
+    #[default]
+    Nowhere,
+    /// This one.
+    At(u16),
+    /// The shard has been asked to drop its copy; it still answers requests in progress.
+    Leaving,
+}
 
 /// A client record.
 #[derive(Debug)]

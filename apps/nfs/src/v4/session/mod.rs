@@ -24,10 +24,10 @@ mod of_client;
 mod request;
 mod table;
 
-pub(super) use back::BackChannel;
+pub(super) use back::{BackChannel, Callback};
 pub(super) use bound::BoundPeers;
 pub(super) use cells::{CELL_LEN, ReplyCells};
-pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase};
+pub(super) use client::{Client, Clients, NewClient, Principal, RecordPhase, Settled};
 pub(crate) use ids::{CertificateNames, Origins};
 pub(super) use ids::{Host, NameFacts, NameKey, Origin, mark_of};
 use of_client::SessionsOfClients;
