@@ -25,9 +25,7 @@ use super::{
     Nfs4, milliseconds,
     session::{BackChannel, Session},
 };
-use stag_nfs4_state::{
-    AttributeOrder, ChangeAndSize, ClientKey, StateWork,
-};
+use stag_nfs4_state::{AttributeOrder, ChangeAndSize, ClientKey, StateWork};
 
 /// Notices that wait for a slot at most; a host leaves places to others. Beyond that, they are
 /// dropped and counted: the client retries its lock by itself. Other callbacks are never dropped:
@@ -488,7 +486,7 @@ impl CallArguments<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stag_nfs4_state::{StateLimits, StateTables};
+    use stag_nfs4_state::{LockNotice, StateLimits, StateTables};
 
     fn some_client() -> ClientKey {
         let limits = StateLimits::default();

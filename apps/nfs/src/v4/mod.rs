@@ -1,50 +1,32 @@
-//! NFS version 4.1 and 4.2 of one shard (RFC 8881, RFC 7862): the interpreter of compounds
-//! (`compound`), one file for each operation (`op`), clients and sessions (`session`), and the
-//! pseudo file system (`pseudo`).
+//! NFS versions 4.1 and 4.2 (RFC 8881, RFC 7862). The gateway calls [`Nfs4`] with each COMPOUND.
+//!
+//! Rooms from the top down; an import goes downwards only, and a test holds that (`tests/tidy`):
+//!
+//! | room | what |
+//! |---|---|
+//! | `shards` | the home shard, which has all clients, and the shards that their connections came to |
+//! | `interpreter` | executes the operations of a compound in turn; suspends and resumes it |
+//! | `op` | one file for each operation |
+//! | `v3_conflicts` | calls of version 3 against opens and delegations |
+//! | `local` | programs of this host beside the clients |
+//! | `attributes` | attributes of objects, to emit and to set |
+//! | `callbacks` | calls to clients over their back channels |
+//! | `context` | execution state of one compound, its calls to the store and to the state |
+//! | `recovery` | grace period and records of clients |
+//! | `session` | clients, sessions, slots |
+//!
+//! Below them is `stag-nfs4-state`: opens, locks, delegations and leases.
 
-mod announce;
-mod arguments;
-mod association;
-mod attr;
-mod beside;
+mod attributes;
 mod callbacks;
-mod calls;
-mod calls4;
-mod changes;
-mod compound;
-mod delegated;
-mod detail;
-mod facts;
-mod home;
-mod incarnations;
-mod journal;
-mod kept;
-mod letters;
-mod link;
-mod loans;
-mod node;
+mod context;
+mod interpreter;
+mod local;
 mod op;
-mod parted;
-mod placement;
-mod position;
-mod pseudo;
-mod reach;
-mod record_queue;
 mod recovery;
-mod report;
-mod resume;
 mod session;
-mod set;
-mod settled;
-mod short;
-mod shown;
-mod split;
-mod stateids;
-mod status;
-mod suspend;
-mod turn;
-mod waits;
-mod watched;
+mod shards;
+mod v3_conflicts;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -57,38 +39,38 @@ use stag_protocol::nfs::{
     v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, XATTR_LEN_MAX},
 };
 
-pub(crate) use beside::BesideQuestion;
 pub(crate) use callbacks::call_over;
-pub(crate) use changes::ChangeScope;
-pub(crate) use compound::{CallFacts, CompoundCall, CompoundStep, NoReply};
-pub use detail::{BoundConnection, SessionState};
-pub(crate) use journal::{StoreWish, Wish};
-pub(crate) use letters::{ForwardedCompound, FromHome, ToHome};
-pub use link::Nfs4Link;
-pub(crate) use link::{ArrivalEnd, AwaitedVerdict};
-pub(crate) use placement::{Crossing, Reach};
-pub use recovery::Nfs4Records;
-pub use report::Nfs4Report;
-pub(crate) use resume::{Resumption, Told};
+pub(crate) use context::WaitMeans;
+pub(crate) use context::changes_in_flight::ChangeScope;
+pub use context::counters::Nfs4Report;
+pub(crate) use context::placement::{Crossing, Reach};
+pub(crate) use context::replay_log::{StoreWish, Wish};
+pub(crate) use interpreter::getattr_fast_path::ShortCompound;
+pub(crate) use interpreter::resumption::{Resumption, Told};
+pub(crate) use interpreter::suspended::CompoundId;
+pub(crate) use interpreter::{CallFacts, CompoundCall, CompoundStep, NoReply};
+pub use recovery::grace::Nfs4Records;
 pub(crate) use session::BegunSlot;
-pub(crate) use short::ShortCompound;
-pub(crate) use suspend::CompoundId;
-pub(crate) use turn::WaitMeans;
+pub use session::description::{BoundConnection, SessionState};
+pub use shards::channel::Nfs4Link;
+pub(crate) use shards::channel::{ArrivalEnd, AwaitedVerdict};
+pub(crate) use shards::messages::{ForwardedCompound, FromHome, ToHome};
+pub(crate) use v3_conflicts::BesideQuestion;
 
 use crate::parked::PeerAt;
 use callbacks::Callbacks;
-use changes::ChangesUnderWay;
-use delegated::DelegatedExports;
-use link::HomeEnd;
-use loans::Borrowed;
-use pseudo::PseudoTree;
-use recovery::Recovery;
-use report::Tally;
+use context::changes_in_flight::ChangesUnderWay;
+use context::counters::Tally;
+use context::pseudo_fs::PseudoTree;
+use interpreter::suspended::SuspendedCompounds;
+use local::delegated_exports::DelegatedExports;
+use local::watched_files::WatchedFiles;
+use recovery::grace::Recovery;
 use session::{CertificateNames, Client, Clients, NameKey, Sessions, SlotInUse};
+use shards::channel::HomeEnd;
+use shards::slot_lease::Borrowed;
 use stag_nfs_store::{Answered, LISTING_MAX, Store, TRANSFER_MAX, log_rate::EventRate};
 use stag_nfs4_state::{ClientKey, DelegationPolicy, StateKey, StateLimits, StateTables};
-use suspend::SuspendedCompounds;
-use watched::WatchedFiles;
 
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,7 @@ use stag_protocol::nfs::{
     v4::{Access4Args, Access4Ok, Answer, Status4},
 };
 
-use crate::v4::{
-    node::Node,
-    turn::{Done, Turn},
-};
+use crate::v4::context::{Done, Turn, filehandle::Node};
 use stag_nfs_store::Store;
 
 /// Every right of minor version 1. They have the numbers of version 3.

@@ -3,7 +3,7 @@
 use stag_protocol::nfs::v4::{Answer, BackchannelCtlArgs, Status4};
 
 use super::create_session::callback_user;
-use crate::v4::turn::{Done, Turn};
+use crate::v4::context::{Done, Turn};
 use stag_nfs_store::Store;
 
 pub(super) fn backchannel_ctl<S: Store>(

@@ -4,7 +4,7 @@ use stag_protocol::nfs::v4::{
     Answer, BindConnArgs, BindConnOk, ChannelGrant, ChannelWish, Status4,
 };
 
-use crate::v4::turn::{Done, Turn};
+use crate::v4::context::{Done, Turn};
 use stag_nfs_store::Store;
 
 /// Every connection from an origin of its client carries the fore channel of a session; the back

@@ -2,7 +2,7 @@
 
 use stag_protocol::nfs::v4::{Answer, Close4Args, OpenDowngrade4Args, Stateid, Status4};
 
-use crate::v4::turn::{Done, Turn};
+use crate::v4::context::{Done, Turn};
 use stag_nfs_store::Store;
 use stag_nfs4_state::DowngradeRequest;
 

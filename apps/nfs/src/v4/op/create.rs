@@ -7,11 +7,8 @@ use stag_protocol::nfs::{
 
 use super::lookup::not_a_directory;
 use crate::v4::{
-    attr::change_info,
-    node::Node,
-    set::ToSet,
-    status::check_name,
-    turn::{Done, Stop, Turn},
+    attributes::{change_info, settable::ToSet},
+    context::{Done, Stop, Turn, filehandle::Node, status::check_name},
 };
 use stag_nfs_store::{DeviceNode, NameIn, Store};
 

@@ -10,8 +10,8 @@ use stag_protocol::nfs::v4::{
 };
 
 use crate::v4::{
+    context::{Done, Turn},
     session::{BackChannel, CELL_LEN, SESSIONS_OF_CLIENT},
-    turn::{Done, Turn},
 };
 use stag_nfs_store::{Store, TRANSFER_MAX};
 

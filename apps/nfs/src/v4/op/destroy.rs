@@ -2,7 +2,7 @@
 
 use stag_protocol::nfs::v4::{Answer, SessionId, Status4};
 
-use crate::v4::turn::{Done, Turn};
+use crate::v4::context::{Done, Turn};
 use stag_nfs_store::Store;
 
 pub(super) fn destroy_session<S: Store>(turn: &mut Turn<'_, '_, S>, id: &SessionId) -> Done {

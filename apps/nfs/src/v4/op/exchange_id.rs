@@ -7,8 +7,8 @@ use stag_protocol::nfs::v4::{
 };
 
 use crate::v4::{
+    context::{Done, Turn},
     session::NewClient,
-    turn::{Done, Turn},
 };
 use stag_nfs_store::Store;
 

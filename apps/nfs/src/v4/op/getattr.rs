@@ -5,10 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stag_protocol::nfs::v4::{Attribute, Bitmap, Operation, Status4, check_readable};
 
 use crate::v4::{
-    attr::AttributeSource,
-    journal::HolderCall,
-    node::Node,
-    turn::{Done, Turn},
+    attributes::AttributeSource,
+    context::{Done, Turn, filehandle::Node, replay_log::HolderCall},
 };
 use stag_nfs_store::{FileAttributes, FileTime, Store};
 use stag_nfs4_state::{ChangeAndSize, StateKey, StateTables};

@@ -3,10 +3,7 @@
 
 use stag_protocol::nfs::v4::{Answer, Handle4};
 
-use crate::v4::{
-    node::Node,
-    turn::{Done, Turn},
-};
+use crate::v4::context::{Done, Turn, filehandle::Node};
 use stag_nfs_store::Store;
 
 /// The handle is checked by the operation that uses it.

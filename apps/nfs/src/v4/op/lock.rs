@@ -12,9 +12,11 @@ use stag_protocol::{
 };
 
 use crate::v4::{
-    shown::LockRefused,
-    stateids::{Blocked, file_id},
-    turn::{Done, Stop, Turn},
+    context::{
+        Done, Stop, Turn,
+        state_calls::{Blocked, file_id},
+    },
+    local::export_locks::LockRefused,
 };
 use stag_nfs_store::{LocalLock, Store};
 use stag_nfs4_state::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};

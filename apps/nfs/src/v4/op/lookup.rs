@@ -6,11 +6,11 @@ use stag_protocol::nfs::{
     v4::{Answer, Status4},
 };
 
-use crate::v4::{
-    node::{Node, PseudoHandle},
-    pseudo::Below,
+use crate::v4::context::{
+    Done, Stop, Turn,
+    filehandle::{Node, PseudoHandle},
+    pseudo_fs::Below,
     status::check_name,
-    turn::{Done, Stop, Turn},
 };
 use stag_nfs_store::{Status, Store};
 

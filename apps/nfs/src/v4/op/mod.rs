@@ -31,7 +31,7 @@ mod xattrs;
 pub(super) use getattr::HELD;
 use stag_protocol::nfs::v4::{Request, Status4};
 
-use super::turn::{Done, Turn};
+use super::context::{Done, Turn};
 use stag_nfs_store::Store;
 
 /// Executes an operation.

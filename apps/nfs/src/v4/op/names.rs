@@ -7,10 +7,8 @@ use stag_protocol::nfs::{
 
 use super::lookup::not_a_directory;
 use crate::v4::{
-    attr::change_info,
-    changes::ChangeScope,
-    status::check_name,
-    turn::{Done, Stop, Turn},
+    attributes::change_info,
+    context::{Done, Stop, Turn, changes_in_flight::ChangeScope, status::check_name},
 };
 use stag_nfs_store::{NameIn, Store};
 use stag_nfs4_state::RecallScope;

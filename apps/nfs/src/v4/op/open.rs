@@ -15,13 +15,11 @@ use stag_protocol::nfs::{
 
 use super::lookup::not_a_directory;
 use crate::v4::{
-    attr::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change},
-    changes::ChangeScope,
-    node::Node,
-    set::ToSet,
-    stateids::file_id,
-    status::check_name,
-    turn::{Done, Stop, Turn},
+    attributes::{Decimal, SETTABLE_EXCLUSIVELY, change_info, no_change, settable::ToSet},
+    context::{
+        Done, Stop, Turn, changes_in_flight::ChangeScope, filehandle::Node, state_calls::file_id,
+        status::check_name,
+    },
 };
 use stag_nfs_store::{CreateMode, FileAttributes, FoundObject, NameIn, NewAttributes, Store};
 use stag_nfs4_state::{
@@ -446,7 +444,7 @@ impl<S: Store> Turn<'_, '_, S> {
     /// NFS4ERR_DELAY when a table is full, or when the OPEN may have to wait and cannot.
     fn await_place(&mut self, args: &Open4Args<'_>) -> Done {
         // The file may be created already. For OPENs on other shards the home reports in advance if
-        // there is room (`loans`), and that they can wait was checked, too.
+        // there is room (`slot_lease`), and that they can wait was checked, too.
         if self.journal.knows_next() || self.nfs4.borrowed.is_some() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use stag_protocol::nfs::v4::{
 };
 
 use super::read::wrong_type;
-use crate::v4::turn::{Done, Turn};
+use crate::v4::context::{Done, Turn};
 use stag_nfs_store::{FilePlace, FileSpan, SeekFor, Store};
 use stag_nfs4_state::IoAccess;
 

@@ -6,7 +6,7 @@ use stag_protocol::nfs::{
     v4::{Answer, Read4Args, Read4Ok, Status4},
 };
 
-use crate::v4::turn::{Done, Stop, Turn};
+use crate::v4::context::{Done, Stop, Turn};
 use stag_nfs_store::{ReadSpan, Store, TRANSFER_MAX};
 use stag_nfs4_state::IoAccess;
 

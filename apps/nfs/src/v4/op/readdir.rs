@@ -16,11 +16,13 @@ use stag_protocol::{
 use super::{getattr::HELD, lookup::not_a_directory};
 use crate::v4::{
     Nfs4,
-    attr::{AttributeSource, FileSystemFacts, ObjectFacts},
-    node::{Node, PseudoHandle},
-    pseudo::{Below, PseudoTree},
-    stateids::file_id,
-    turn::{Done, Stop, Turn},
+    attributes::{AttributeSource, FileSystemFacts, ObjectFacts},
+    context::{
+        Done, Stop, Turn,
+        filehandle::{Node, PseudoHandle},
+        pseudo_fs::{Below, PseudoTree},
+        state_calls::file_id,
+    },
 };
 use stag_nfs_store::{LISTING_MAX, ListedEntry, ListingStart, Store};
 use stag_nfs4_state::PresenceFilter;

@@ -6,7 +6,7 @@ use stag_protocol::nfs::{
     v4::{Answer, LinkPath, Status4},
 };
 
-use crate::v4::turn::{Done, Stop, Turn};
+use crate::v4::context::{Done, Stop, Turn};
 use stag_nfs_store::Store;
 
 pub(super) fn readlink<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done {

@@ -6,10 +6,7 @@ use stag_protocol::{
 };
 
 use super::lookup::{find, parent};
-use crate::v4::{
-    status::check_name,
-    turn::{Done, Turn},
-};
+use crate::v4::context::{Done, Turn, status::check_name};
 use stag_nfs_store::Store;
 
 /// Accepted flavors, the best first.

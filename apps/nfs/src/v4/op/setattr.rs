@@ -4,8 +4,8 @@ use stag_protocol::nfs::v4::{Answer, SetAttr4Args, SetAttr4Result, Status4};
 
 use super::read::wrong_type;
 use crate::v4::{
-    set::ToSet,
-    turn::{Done, Turn},
+    attributes::settable::ToSet,
+    context::{Done, Turn},
 };
 use stag_nfs_store::Store;
 use stag_nfs4_state::{IoAccess, RecallScope};

@@ -5,7 +5,7 @@ use stag_protocol::{
     xdr::Codec as _,
 };
 
-use crate::v4::turn::{Done, Turn};
+use crate::v4::context::{Done, Turn};
 use stag_nfs_store::Store;
 
 pub(super) fn test_stateid<S: Store>(

@@ -6,8 +6,8 @@ use stag_protocol::{
 };
 
 use crate::v4::{
-    attr::{AttributeSource, SUPPORTED},
-    turn::{Done, Turn},
+    attributes::{AttributeSource, SUPPORTED},
+    context::{Done, Turn},
 };
 use stag_nfs_store::Store;
 

@@ -6,8 +6,8 @@ use stag_protocol::{
 };
 
 use crate::v4::{
-    attr::change_info,
-    turn::{Done, Turn},
+    attributes::change_info,
+    context::{Done, Turn},
 };
 use stag_nfs_store::{Store, XATTR_NAME_MAX, XattrMode};
 use stag_nfs4_state::RecallScope;

@@ -3,15 +3,14 @@
 use stag_engine::{Cx, Time};
 use stag_protocol::rpc::ReplyHeader;
 
-use super::{HeldReply, Nfs4};
+use super::{grace::HeldReply, record_writer::AfterRecord};
 use crate::{
     parked::OWN,
     records::RecordChange,
     reply::ReplyWriter,
     v4::{
-        parted::take_data_out,
-        record_queue::AfterRecord,
-        session::{CLIENTS, RecordPhase, SlotInUse},
+        Nfs4,
+        session::{CLIENTS, RecordPhase, SlotInUse, reply_data::take_data_out},
     },
 };
 

@@ -18,10 +18,14 @@ mod back;
 mod bound;
 mod cells;
 mod client;
+pub(in crate::v4) mod description;
 mod digest;
 mod ids;
+pub(in crate::v4) mod incarnations;
 mod of_client;
+pub(in crate::v4) mod reply_data;
 mod request;
+pub(super) mod slot_lease;
 mod table;
 
 pub(super) use back::{BackChannel, Callback};

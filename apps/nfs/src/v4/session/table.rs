@@ -1,7 +1,5 @@
 //! Sessions, their slots, and the replies that slots keep (RFC 8881 §2.10).
 
-mod loan;
-
 use stag_protocol::nfs::v4::{
     ChannelAttributes, SequenceArgs, SequenceOk, SessionId, Status4, sequence_flag,
     state::{Slot, SlotCall, SlotStep, SlotTable},
@@ -9,12 +7,12 @@ use stag_protocol::nfs::v4::{
 
 use crate::parked::PeerAt;
 
+pub(crate) use super::slot_lease::{BegunSlot, LentSession, UsedSlots};
+pub(in crate::v4) use super::slot_lease::{Standing, Way};
 use super::{
     BackChannel, BoundPeers, CELL_LEN, NameFacts, NameKey, Origins, Principal, ReplyCells,
     SESSIONS, SLOTS, SequenceFacts, SessionsOfClients, SlotInUse, SlotVerdict, digest::digest,
 };
-pub(crate) use loan::{BegunSlot, LentSession, UsedSlots};
-pub(in crate::v4) use loan::{Standing, Way};
 
 /// A session.
 #[derive(Debug)]
@@ -33,12 +31,12 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) bound: BoundPeers,
     /// The shard that has its slots.
     pub(in crate::v4) standing: Standing,
-    way: Way,
-    id: SessionId,
-    slots: SlotTable<Box<[Slot]>>,
+    pub(super) way: Way,
+    pub(super) id: SessionId,
+    pub(super) slots: SlotTable<Box<[Slot]>>,
     /// The cell of each slot, and the octets of the reply in it.
-    cells: Box<[u32]>,
-    lens: Box<[u16]>,
+    pub(super) cells: Box<[u32]>,
+    pub(super) lens: Box<[u16]>,
 }
 
 /// Octets of the shortest reply to a successful compound: SEQUENCE alone.
@@ -46,9 +44,9 @@ const SEQUENCE_REPLY_LEN: usize = 24 + 12 + 8 + 36;
 
 /// A place for a session.
 #[derive(Debug, Default)]
-struct SessionPlace {
+pub(super) struct SessionPlace {
     uses: u64,
-    session: Option<Box<Session>>,
+    pub(super) session: Option<Box<Session>>,
 }
 
 /// Places that sessions of all hosts have.
@@ -63,12 +61,12 @@ pub(in crate::v4) struct SessionRoom {
 pub(in crate::v4) struct Sessions {
     epoch: u32,
     names: NameKey,
-    places: Box<[SessionPlace]>,
+    pub(super) places: Box<[SessionPlace]>,
     free: Vec<u16>,
-    of_client: SessionsOfClients,
+    pub(super) of_client: SessionsOfClients,
     /// Places from here on were never used: iterations over all sessions stop there.
-    untouched: usize,
-    cells: ReplyCells,
+    pub(super) untouched: usize,
+    pub(super) cells: ReplyCells,
     /// Slots that execute a compound.
     busy: usize,
 }
@@ -344,7 +342,7 @@ fn slot_call(args: &SequenceArgs, facts: &SequenceFacts<'_>) -> SlotCall {
 }
 
 /// The place in a session ID.
-const fn place_of(id: &SessionId) -> u16 {
+pub(super) const fn place_of(id: &SessionId) -> u16 {
     let [.., high, low] = *id;
     u16::from_be_bytes([high, low])
 }
@@ -432,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_client_with_a_session_takes_eight_kibibytes_beyond_its_slots() {
-        use super::super::{BOUND_MAX, client};
+        use crate::v4::session::{BOUND_MAX, client};
         let session = size_of::<SessionPlace>()
             + size_of::<Session>()
             + size_of::<BackChannel>()

@@ -1,0 +1,198 @@
+//! The connections that may use a client's sessions and its record (RFC 8881 §2.10.8.3, §18.34.3,
+//! §18.37.3). The interpreter of compounds and the operations on clients and sessions ask here.
+//!
+//! Clients ask for SP4_NONE, where the server checks no principal: any user of a host may use any
+//! session of that host. An AUTH_SYS credential proves nothing either. So the *origin* of a
+//! connection decides, which is the host that it comes from: its address, or the names in the
+//! certificate it presented. A client is recognised by the origin that it was created from, and by
+//! each origin it has used since: by an EXCHANGE_ID with the same owner, verifier and principal,
+//! which a client sends after its address has changed, or to test trunking.
+//!
+//! For any other origin, a session or a client ID does not exist. The first request over a
+//! connection associates it with its session; later requests are not checked again.
+
+use std::borrow::Cow;
+
+use stag_protocol::nfs::v4::{SessionId, Status4, Verifier4};
+
+use super::Turn;
+use crate::{
+    drc::CallSource,
+    parked::{Asker, PeerAt},
+    records::OriginMark,
+    v4::{
+        Nfs4,
+        session::{CertificateNames, Client, Host, NewClient, mark_of},
+    },
+};
+use stag_nfs_store::Store;
+
+/// Octets of an owner's name that are logged.
+const OWNER_MAX: usize = 128;
+/// Connections that are remembered with the session that they came with.
+const MOVED_MAX: usize = 64;
+
+/// An owner's name as it is logged.
+fn shown(owner: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(owner.get(..OWNER_MAX).unwrap_or(owner))
+}
+
+impl Nfs4 {
+    /// A connection has shown a certificate with these names.
+    pub(crate) fn note_certificate(&mut self, at: PeerAt, names: CertificateNames) {
+        self.certificates.insert(at, names);
+    }
+
+    /// The host that a call came from.
+    pub(in crate::v4) fn host(&self, source: CallSource) -> Host {
+        self.names.host(source.from, self.certificate(source))
+    }
+
+    /// The mark of a call's origin, for the record of a client with this verifier.
+    pub(in crate::v4) fn mark(&self, verifier: &Verifier4, source: CallSource) -> OriginMark {
+        mark_of(verifier, source.from, self.certificate(source))
+    }
+
+    fn certificate(&self, source: CallSource) -> Option<&CertificateNames> {
+        self.certificates.get(&Asker::of(source).at())
+    }
+
+    /// Associates a connection of this origin with a session, unless it is already. Returns false
+    /// if the session's client has not used this origin.
+    #[inline]
+    pub(in crate::v4) fn associate(&mut self, id: &SessionId, source: CallSource) -> bool {
+        let at = Asker::of(source).at();
+        self.sessions.is_bound(id, at) || self.associate_new(id, at, self.host(source))
+    }
+
+    #[cold]
+    fn associate_new(&mut self, id: &SessionId, at: PeerAt, host: Host) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else { return false };
+        let is_known = match &session.origins {
+            Some(origins) => origins.know(&host),
+            None => {
+                let client = self.clients.get(session.client);
+                client.is_some_and(|client| client.origins.know(&host))
+            }
+        };
+        if is_known {
+            session.bound.add(at);
+        }
+        is_known
+    }
+
+    /// Checks whether a host may replace the client of an owner. A host with another verifier may
+    /// be the same one, restarted with another address, or a different one. It waits until the
+    /// lease of the client ends, which does not happen while the client is active.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY.
+    pub(in crate::v4) fn check_host(&mut self, new: &NewClient<'_>) -> Result<(), Status4> {
+        let Some(client) = self.clients.confirmed(new.owner) else { return Ok(()) };
+        let is_allowed = client.verifier == new.verifier
+            || client.principal != new.principal
+            || !client.origins.allow(&new.host)
+            || client.origins.know(&new.host)
+            || !self.holds_state(client);
+        let (key, other) = (client.key.filter(|_| !is_allowed), client.from);
+        let Some(key) = key else { return Ok(()) };
+        if self.state.is_expired(key) && !self.is_renewed(key, new.now) {
+            return Ok(());
+        }
+        self.tally.name_conflicts += 1;
+        if self.strangers.allows(new.now) {
+            tracing::warn!(
+                target: "stag",
+                peer = %new.from,
+                other = %other,
+                owner = ?shown(new.owner),
+                "a client of this name is there from another address: it waits until the lease of \
+                 that ends. Cloned hosts need names of their own (nfs4_unique_id)"
+            );
+        }
+        Err(Status4::Delay)
+    }
+
+    /// Reports two hosts that share a name and an address, as behind address translation. Each is
+    /// taken for the other one after a restart, and ends its state. A host never returns to a
+    /// verifier that it has replaced, as Linux uses its start time.
+    pub(in crate::v4) fn note_rival(&mut self, new: &NewClient<'_>) {
+        let Some(client) = self.clients.confirmed(new.owner) else { return };
+        let is_known = client.verifier == new.verifier || client.principal != new.principal;
+        if is_known || client.former != Some(new.verifier) {
+            return;
+        }
+        let other = client.from;
+        self.tally.name_conflicts += 1;
+        if self.strangers.allows(new.now) {
+            tracing::warn!(
+                target: "stag",
+                peer = %new.from,
+                other = %other,
+                owner = ?shown(new.owner),
+                "two clients of one name end each other's opens and locks in turn. Cloned hosts \
+                 need names of their own (nfs4_unique_id)"
+            );
+        }
+    }
+
+    /// Notes a connection that uses the session of another gateway: its client has moved. The name
+    /// of the client follows with its EXCHANGE_ID, which comes next. Returns the status for an
+    /// unknown session.
+    #[cold]
+    fn note_unknown_session(&mut self, id: &SessionId, source: CallSource) -> Status4 {
+        let at = Asker::of(source).at();
+        if self.names.is_of_other_gateway(id) && !self.moved.contains(&at) {
+            if self.moved.len() == MOVED_MAX {
+                self.moved.pop_front();
+            }
+            self.moved.push_back(at);
+        }
+        Status4::BadSession
+    }
+
+    /// Logs that a client has moved, if its connection came with the session of another gateway.
+    pub(in crate::v4) fn log_move(&mut self, new: &NewClient<'_>, source: CallSource) {
+        let at = Asker::of(source).at();
+        let Some(place) = self.moved.iter().position(|moved| *moved == at) else { return };
+        self.moved.remove(place);
+        if self.moves.allows(new.now) {
+            tracing::warn!(
+                target: "stag",
+                peer = %source.from,
+                owner = ?shown(new.owner),
+                "a client has moved here from another gateway of the cluster: what it has open \
+                 and locked there is not known here, and it gets EIO for that"
+            );
+        }
+    }
+
+    /// Returns true if a client has used the origin of a call.
+    pub(in crate::v4) fn is_of(&self, client: u64, source: CallSource) -> bool {
+        let host = self.host(source);
+        self.clients.get(client).is_some_and(|client| client.origins.know(&host))
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Associates the connection with a session.
+    ///
+    /// # Errors
+    /// NFS4ERR_BADSESSION for one that does not exist, or belongs to another host.
+    #[inline]
+    pub(in crate::v4) fn associate(&mut self, id: &SessionId) -> Result<(), Status4> {
+        match self.nfs4.associate(id, self.source) {
+            true => Ok(()),
+            false => Err(self.nfs4.note_unknown_session(id, self.source)),
+        }
+    }
+
+    /// The record of a client ID.
+    ///
+    /// # Errors
+    /// NFS4ERR_STALE_CLIENTID for one that does not exist, or belongs to another host.
+    pub(in crate::v4) fn own_client(&self, id: u64) -> Result<&Client, Status4> {
+        let is_own = self.nfs4.is_of(id, self.source);
+        self.nfs4.clients.get(id).filter(|_| is_own).ok_or(Status4::StaleClientid)
+    }
+}

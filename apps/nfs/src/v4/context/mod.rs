@@ -1,0 +1,269 @@
+//! A running compound: its filehandles, caller, session and reply (RFC 8881 §16.2.3).
+
+pub(in crate::v4) mod association;
+pub(in crate::v4) mod changes_in_flight;
+pub(in crate::v4) mod counters;
+pub(in crate::v4) mod filehandle;
+pub(in crate::v4) mod placement;
+pub(in crate::v4) mod position;
+pub(in crate::v4) mod pseudo_fs;
+pub(in crate::v4) mod replay_log;
+pub(in crate::v4) mod saved_arguments;
+pub(in crate::v4) mod state_calls;
+pub(in crate::v4) mod status;
+pub(in crate::v4) mod store_calls;
+pub(in crate::v4) mod waiting;
+
+use stag_engine::{Cx, ItemsFull, Pulled, Time};
+use stag_protocol::{
+    nfs::{
+        v3,
+        v4::{Stateid, Status4},
+    },
+    xdr::{NoRoom, Reader, Writer},
+};
+
+use super::{
+    Nfs4,
+    session::{Principal, SlotInUse},
+};
+use crate::{
+    drc::CallSource,
+    parked::{Asker, BufferLimits, PeerAt},
+    reply::ReplyWriter,
+    report::DataCounts,
+};
+use stag_nfs_store::{Caller, Failed, ReadTicket, Store};
+use {filehandle::Node, placement::Crossing, replay_log::Journal, saved_arguments::KeptArguments};
+
+/// Reason for which an operation does not return NFS4_OK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// It fails, and its only result is the status.
+    Fail(Status4),
+    /// It fails, and its results are written already.
+    Written(Status4),
+    /// It has to wait, and runs again after the event that it waits for (`replay_log`).
+    Wait,
+    /// The home has to execute it, since a delegation may conflict. It has had no effect.
+    Elsewhere,
+}
+
+impl From<Status4> for Stop {
+    fn from(status: Status4) -> Self {
+        Self::Fail(status)
+    }
+}
+
+impl From<v3::Status> for Stop {
+    fn from(status: v3::Status) -> Self {
+        Self::Fail(status::of_store(status))
+    }
+}
+
+impl<About> From<Failed<About>> for Stop {
+    fn from(failed: Failed<About>) -> Self {
+        failed.status.into()
+    }
+}
+
+/// Outcome of an operation.
+pub(super) type Done<T = ()> = Result<T, Stop>;
+
+/// Filehandles and stateids that operations pass on to each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    current: Option<Node>,
+    saved: Option<Node>,
+    /// The current stateid (RFC 8881 §16.2.3.1.2).
+    stateid: Option<Stateid>,
+    saved_stateid: Option<Stateid>,
+}
+
+/// Means by which a compound can wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitMeans {
+    /// The ticket of the next deferred READ, if there is one.
+    pub(crate) read_ticket: Option<ReadTicket>,
+    /// Limits of the memory that suspended compounds may hold.
+    pub(crate) limits: BufferLimits,
+}
+
+/// A running compound.
+pub(super) struct Turn<'t, 'k, S> {
+    pub(super) nfs4: &'t mut Nfs4,
+    pub(super) store: &'t mut S,
+    pub(super) cx: &'t mut Cx<'k>,
+    pub(super) data: &'t mut DataCounts,
+    /// All arguments of the compound.
+    pub(super) arguments: Reader<'t>,
+    /// The arguments that came in Read chunks.
+    pub(super) pulled: Pulled<'t>,
+    /// The arguments in memory of their own, once it may have to wait.
+    pub(super) kept: Option<KeptArguments>,
+    /// The journal of the operation.
+    pub(super) journal: Journal,
+    pub(super) means: WaitMeans,
+    /// Time up to which it waits for delegations, once it does.
+    pub(super) recall_until: Option<Time>,
+    /// The operation has asked the store for a change.
+    pub(super) has_changed: bool,
+    /// The caller to answer.
+    pub(super) asker: Option<Asker>,
+    pub(super) source: CallSource,
+    pub(super) caller: Caller,
+    pub(super) principal: Principal,
+    pub(super) minor_version: u32,
+    pub(super) reply: ReplyWriter,
+    pub(super) place: Place,
+    /// The slot of its SEQUENCE.
+    pub(super) slot: Option<SlotInUse>,
+    /// The store has been given the caller.
+    pub(super) has_acted: bool,
+    /// The reply was taken from the slot.
+    pub(super) is_replay: bool,
+    /// Relation to other shards.
+    pub(super) crossing: Crossing<'t>,
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// The connection that the compound came over.
+    pub(super) const fn peer_at(&self) -> PeerAt {
+        Asker::of(self.source).at()
+    }
+
+    /// The current object.
+    ///
+    /// # Errors
+    /// NFS4ERR_NOFILEHANDLE.
+    pub(super) fn current(&self) -> Result<Node, Status4> {
+        self.place.current.ok_or(Status4::NoFileHandle)
+    }
+
+    /// The saved object.
+    ///
+    /// # Errors
+    /// NFS4ERR_NOFILEHANDLE.
+    pub(super) fn saved(&self) -> Result<Node, Status4> {
+        self.place.saved.ok_or(Status4::NoFileHandle)
+    }
+
+    /// The client of the session.
+    ///
+    /// # Errors
+    /// NFS4ERR_OP_NOT_IN_SESSION without a session.
+    pub(super) fn client(&self) -> Result<u64, Status4> {
+        self.slot.map(|slot| slot.client).ok_or(Status4::OpNotInSession)
+    }
+
+    /// Makes an object the current one. It has no stateid yet.
+    pub(super) fn set_current(&mut self, node: Node) {
+        self.place.current = Some(node);
+        self.place.stateid = None;
+    }
+
+    /// Sets or clears the current stateid.
+    pub(super) fn set_stateid(&mut self, stateid: Option<Stateid>) {
+        self.place.stateid = stateid;
+    }
+
+    /// A stateid of the arguments, or the current one if they contain the special stateid for it.
+    ///
+    /// # Errors
+    /// NFS4ERR_BAD_STATEID when there is no current one.
+    pub(super) fn stateid(&self, given: Stateid) -> Result<Stateid, Status4> {
+        match given {
+            // RFC 8881 §16.2.3.1.2: this special stateid stands for the current one.
+            Stateid::CURRENT => self.place.stateid.ok_or(Status4::BadStateid),
+            given => Ok(given),
+        }
+    }
+
+    /// The stateid that was saved.
+    pub(super) const fn saved_stateid(&self) -> Option<Stateid> {
+        self.place.saved_stateid
+    }
+
+    /// Drops the current object (RFC 8881 §18.29.3).
+    pub(super) fn drop_current(&mut self) {
+        self.place.current = None;
+        self.place.stateid = None;
+    }
+
+    /// SAVEFH: saves the object and its stateid.
+    pub(super) fn save(&mut self) {
+        self.place.saved = self.place.current;
+        self.place.saved_stateid = self.place.stateid;
+    }
+
+    /// RESTOREFH.
+    pub(super) fn restore(&mut self) {
+        self.place.current = self.place.saved;
+        self.place.stateid = self.place.saved_stateid;
+    }
+
+    /// Octets of the reply so far, including its items.
+    pub(super) fn reply_len(&self) -> usize {
+        self.reply.len_with_items()
+    }
+
+    /// Writes results: number, status, and the arm that belongs to it.
+    ///
+    /// # Errors
+    /// NFS4ERR_SERVERFAULT when there is no room, which is a bug of ours: the interpreter checks
+    /// for room before an operation runs.
+    pub(super) fn write(
+        &mut self,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Done {
+        let written = self.reply.write(emit);
+        debug_assert_eq!(written, Ok(()), "results have the room that they were said to need");
+        written.map_err(|NoRoom| Status4::ServerFault.into())
+    }
+
+    /// Writes the results of an operation that succeeded.
+    pub(super) fn put(&mut self, answer: &stag_protocol::nfs::v4::Answer<'_>) -> Done {
+        use stag_protocol::nfs::v4::AnswerSet as _;
+        self.write(|writer| answer.emit(writer))
+    }
+
+    /// Adds an item whose length word was written last: separate from the message, so that the next
+    /// Write chunk may take it, unless the call has no more chunks. A slot keeps the whole message,
+    /// from which the item is taken later (`reply_data`).
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY when there is no memory for it in the message.
+    pub(super) fn put_item(&mut self, octets: stag_engine::Extents) -> Done {
+        let is_cached = self.slot.is_some_and(|slot| slot.cache_this);
+        let octets = if is_cached {
+            octets
+        } else {
+            // RFC 8267 §6.4.1 [8267-8]: a READ without data keeps its Write chunk, which is empty
+            match self.reply.put_any_item(octets, &self.nfs4.item_lists) {
+                Ok(()) => return Ok(()),
+                // RFC 8267 §6.4.1 [8267-9]: a READ for which no Write chunk is left is inline
+                Err(ItemsFull(octets)) => octets,
+            }
+        };
+        if !self.reply.ensure(self.cx, octets.len().saturating_add(64)) {
+            return Err(Status4::Delay.into());
+        }
+        self.write(|writer| {
+            let mut room = writer.spare();
+            for part in &octets {
+                let (here, rest) = room.split_at_mut_checked(part.len()).ok_or(NoRoom)?;
+                here.copy_from_slice(part);
+                room = rest;
+            }
+            writer.advance(octets.len())
+        })
+    }
+
+    /// Memory for a second reply.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY when there is none.
+    pub(super) fn another_reply(&self) -> Result<ReplyWriter, Status4> {
+        ReplyWriter::begin(self.cx, self.reply.xid(), 0).ok_or(Status4::Delay)
+    }
+}

@@ -1,0 +1,154 @@
+//! The shard on which operations of a compound are executed: facts that the interpreter and the
+//! code of several shards exchange. The latter decides.
+
+use std::cell::Cell;
+
+use stag_engine::{Answer, AnswerItem, CallId, Cx, ItemLists, PlacedItem};
+use stag_protocol::{
+    nfs::{v3::FileHandle, v4::Request},
+    rpc::{ReplyHeader, Xid},
+};
+
+use crate::v4::session::{BegunSlot, reply_data::take_data_out};
+use stag_nfs_store::StoreOutcome;
+use stag_nfs4_state::StateOther;
+
+/// Limit of compounds that one shard has forwarded without an answer, and of its compounds that the
+/// home has not read. Above it, NFS4ERR_DELAY.
+pub(in crate::v4) const FORWARDED_MAX: usize = 128;
+
+/// Part of a compound that this shard executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All of it.
+    #[default]
+    All,
+    /// All of it, here. Falls back to the home on NFS4ERR_STALE before the first change (the file
+    /// may be open and unlinked), or when a delegation may conflict.
+    Here {
+        /// Place of the first operation that changes anything: up to it the home can start again.
+        /// After it, NFS4ERR_STALE is final, or NFS4ERR_DELAY if the compound has a READ or WRITE.
+        first_change: u32,
+        /// The home takes one more compound. If not, the client gets NFS4ERR_DELAY.
+        has_room: bool,
+    },
+    /// Its SEQUENCE.
+    Begin,
+}
+
+/// Relation of a compound to other shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crossing<'a> {
+    pub(crate) reach: Reach,
+    /// The state by which this shard, not the home, allows it to read or write.
+    pub(crate) io: Option<StateOther>,
+    /// It asks for attributes of an object that it looks up first.
+    pub(crate) looks_up: bool,
+    /// Its request was begun by the shard that received it.
+    pub(crate) begun: Option<&'a BegunSlot>,
+    /// That shard can borrow a session that it creates.
+    pub(crate) takes_loans: bool,
+    /// The home has a part in it.
+    pub(crate) home: Option<HomePart>,
+    /// It is executed here, at the home, as far as another shard asks.
+    pub(crate) asked: Option<&'a AskedPart>,
+}
+
+/// Returns true for operations whose results may be separate from the reply.
+pub(in crate::v4) const fn is_apart(request: &Request<'_>) -> bool {
+    matches!(request, Request::Read(_) | Request::ReadLink(()))
+}
+
+/// The OPEN of a compound that begins at another shard and ends at the home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HomePart {
+    /// Its place.
+    pub(in crate::v4) place: u32,
+    /// The home also executes all operations after it.
+    pub(in crate::v4) is_rest: bool,
+}
+
+/// The home's part of a compound, with the data that it needs.
+#[derive(Debug)]
+pub(crate) struct AskedPart {
+    pub(in crate::v4) part: HomePart,
+    /// Answers of the store to the OPEN, in their order.
+    pub(in crate::v4) outcomes: Vec<StoreOutcome>,
+    /// Its file, while it is pinned for the home and the pin has not been taken over.
+    pub(in crate::v4) pinned: Cell<Option<FileHandle>>,
+}
+
+/// An OPEN that the home has to complete.
+#[derive(Debug)]
+pub(crate) struct HomeWish {
+    pub(in crate::v4) part: HomePart,
+    pub(in crate::v4) outcomes: Vec<StoreOutcome>,
+    pub(in crate::v4) file: FileHandle,
+    pub(in crate::v4) is_pinned: bool,
+    pub(in crate::v4) begun: BegunSlot,
+}
+
+/// The part of a compound that is at the home.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct AtHome {
+    /// The name by which the home answers it.
+    pub(in crate::v4) call: CallId,
+    pub(in crate::v4) file: FileHandle,
+}
+
+/// Octets of a reply.
+#[derive(Debug)]
+pub(crate) struct ForwardedReply {
+    message: Box<[u8]>,
+    /// The places of its items, and their octets.
+    items: Box<[(usize, Box<[u8]>)]>,
+}
+
+impl ForwardedReply {
+    /// Copies a reply.
+    pub(crate) fn of(answer: &Answer) -> Self {
+        let items = answer.item.iter().flat_map(AnswerItem::iter).map(|(position, octets)| {
+            let parts = octets.iter().map(|part| &**part);
+            (position, parts.collect::<Vec<&[u8]>>().concat().into())
+        });
+        Self { message: answer.message.to_vec().into(), items: items.collect() }
+    }
+
+    /// The part that a slot keeps, from the status of the compound on. None for a reply with an
+    /// item, which no kept reply has.
+    pub(crate) fn kept(&self) -> Option<&[u8]> {
+        self.message.get(ReplyHeader::LEN..).filter(|_| self.items.is_empty())
+    }
+
+    /// Turns it into the reply to another call.
+    pub(crate) fn readdress(&mut self, xid: Xid) {
+        if let Some(number) = self.message.first_chunk_mut() {
+            *number = xid.0.to_be_bytes();
+        }
+    }
+
+    /// The reply in memory of this shard; none when memory is short.
+    pub(crate) fn answer(&self, cx: &Cx<'_>, lists: &ItemLists) -> Option<Answer> {
+        let mut message = cx.message(self.message.len())?;
+        message.append(&self.message).ok()?;
+        let mut item: Option<AnswerItem> = None;
+        for (position, octets) in &self.items {
+            let mut copy = cx.take(octets.len())?;
+            copy.append(octets).ok()?;
+            let octets = copy.freeze().into();
+            match &mut item {
+                None => item = Some(AnswerItem::new(*position, octets)),
+                Some(item) => {
+                    if item.more.is_empty() {
+                        item.more = lists.take();
+                    }
+                    item.more.push(PlacedItem { position: *position, octets }).ok()?;
+                }
+            }
+        }
+        if item.is_none() {
+            item = take_data_out(&mut message, cx, lists);
+        }
+        Some(Answer { message, item })
+    }
+}

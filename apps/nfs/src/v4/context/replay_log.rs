@@ -1,0 +1,300 @@
+//! The journal of an operation that may wait.
+//!
+//! An operation that has to wait ends with [`Stop::Wait`](super::Stop::Wait), and its
+//! compound is suspended with a wish, which names the event it waits for. After that event, the
+//! operation runs again from its first line. Its journal replays the earlier answers in the same
+//! order, then gives the new one: each question reaches the store once, and each change is made
+//! once. So the code of an operation reads as if it never waited. Four rules make that correct:
+//!
+//! - While there is a wish, no question is asked and no state changes: an operation that continues
+//!   although it has to wait has no effect. Its results, and the filehandles that it set, are those
+//!   of its last run.
+//! - A check of state that passed is not repeated: actions that relied on it stay done.
+//! - State changes only after the last question to the store.
+//! - The decision to ask a question depends only on data that is the same in each run: the
+//!   arguments, earlier answers, and facts that the journal keeps.
+
+use stag_engine::Time;
+use stag_pools::Extent;
+use stag_protocol::nfs::v3::FileHandle;
+
+use super::{Stop, changes_in_flight::OwnChanges, placement::HomeWish};
+use stag_nfs_store::{Answered, Brought, StoreOutcome, StoreRequest};
+use stag_nfs4_state::{ChangeAndSize, StateKey};
+
+/// Answers that an operation may get before it waits. Beyond this number it gets NFS4ERR_DELAY
+/// instead of waiting.
+const ANSWERS_MAX: usize = 64;
+/// Answers that a journal has room for initially. Hardly any operation gets more.
+const ANSWERS: usize = 8;
+
+/// Event that a compound waits for.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "boxing would allocate")]
+pub(crate) enum Wish {
+    /// A call to the store, to be begun.
+    Store(StoreWish),
+    /// A READ that the store has deferred under the next ticket.
+    Fetch,
+    /// The return of recalled delegations of other clients.
+    Recall,
+    /// The home's part, which it is asked to execute.
+    Home(HomeWish),
+    /// Its next turn: it has used the core for long, and its next operation has not begun.
+    Turn,
+}
+
+/// CB_GETATTR of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::v4) struct HolderCall {
+    /// The number of the callback.
+    pub(in crate::v4) number: u64,
+    /// The holder's delegation.
+    pub(in crate::v4) state: StateKey,
+    /// None until the callback is over; then the values that the holder returned, if any.
+    pub(in crate::v4) told: Option<Option<ChangeAndSize>>,
+    /// The operation has run again since.
+    pub(in crate::v4) is_heard: bool,
+}
+
+/// A call that the store has to begin.
+#[derive(Debug)]
+pub(crate) struct StoreWish {
+    pub(crate) operation: StoreRequest,
+    /// The data that it writes.
+    pub(crate) payload: Option<Extent>,
+}
+
+/// Answers and facts by which an operation runs again from its first line.
+#[derive(Debug, Default)]
+pub(in crate::v4) struct Journal {
+    answers: Vec<Answered>,
+    /// Answers that this run has been given.
+    told: usize,
+    /// Checks that passed, and the number of them that this run has reached.
+    passed: u32,
+    checked: u32,
+    /// An answer is not in the journal, so no later question can wait.
+    has_gap: bool,
+    /// The operation has created or cut a file. Its client would not ask for that again, so it gets
+    /// no NFS4ERR_DELAY: the operation waits for as long as it has to.
+    pub(in crate::v4) has_effect: bool,
+    /// Another shard has begun the operation, and may have created its file.
+    is_filled: bool,
+    /// There were delegations at the first look of the operation.
+    sees_delegations: Option<bool>,
+    /// Edition of the list of exports at the first look of the operation.
+    exports_edition: Option<u64>,
+    /// Data fetched for a deferred READ, which can now be executed.
+    brought: Option<Option<Brought>>,
+    /// The file of an OPEN that another shard has pinned for this one.
+    pub(in crate::v4) pinned: Option<FileHandle>,
+    /// Changes that the operation makes.
+    pub(in crate::v4) changes: OwnChanges,
+    /// Number of the last change that had ended at the first look of the operation.
+    last_end: Option<u64>,
+    /// The CB_GETATTR that was made for the operation.
+    pub(in crate::v4) asked: Option<HolderCall>,
+    /// Time up to which the operation waits for other shards to know of its file, once it does.
+    pub(in crate::v4) announced_until: Option<Time>,
+    /// Time up to which the operation waits for the record of its client, once it does.
+    pub(in crate::v4) recorded_until: Option<Time>,
+    wish: Option<Wish>,
+}
+
+impl Journal {
+    /// A journal in the memory of an earlier one.
+    pub(in crate::v4) fn in_memory_of(answers: Vec<Answered>) -> Self {
+        Self { answers, ..Self::default() }
+    }
+
+    /// Releases its memory for another journal.
+    pub(in crate::v4) fn into_memory(mut self) -> Vec<Answered> {
+        self.answers.clear();
+        self.answers
+    }
+
+    /// Clears all entries: the next operation begins.
+    pub(in crate::v4) fn clear(&mut self) {
+        self.answers.clear();
+        (self.told, self.passed, self.checked, self.has_gap) = (0, 0, 0, false);
+        (self.has_effect, self.is_filled) = (false, false);
+        (self.sees_delegations, self.exports_edition, self.brought) = (None, None, None);
+        (self.last_end, self.asked, self.announced_until) = (None, None, None);
+        self.recorded_until = None;
+        debug_assert!(self.wish.is_none(), "an operation that waits is not over");
+        debug_assert!(self.pinned.is_none(), "an OPEN takes its pin");
+    }
+
+    /// The answers so far.
+    pub(in crate::v4) fn outcomes(&self) -> Vec<StoreOutcome> {
+        self.answers.iter().map(|answer| *answer.outcome()).collect()
+    }
+
+    /// Returns true if the store has answered a question of the operation.
+    pub(in crate::v4) const fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Adds answers that another shard received, before the operation runs here for the first time.
+    pub(in crate::v4) fn fill(&mut self, outcomes: &[StoreOutcome], pinned: Option<FileHandle>) {
+        outcomes.iter().for_each(|outcome| self.add(Answered::new(*outcome, None)));
+        (self.pinned, self.is_filled) = (pinned, true);
+    }
+
+    /// Returns true if another shard has begun the operation.
+    pub(in crate::v4) const fn is_filled(&self) -> bool {
+        self.is_filled
+    }
+
+    /// The operation runs again, from its first line.
+    pub(in crate::v4) fn rewind(&mut self) {
+        (self.told, self.checked) = (0, 0);
+        debug_assert!(self.wish.is_none(), "what it waited for is there");
+    }
+
+    /// Returns true while there is a wish.
+    #[inline]
+    pub(in crate::v4) const fn is_waiting(&self) -> bool {
+        self.wish.is_some()
+    }
+
+    /// Returns early if there is a wish.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`].
+    #[inline]
+    pub(in crate::v4) const fn go_on(&self) -> Result<(), Stop> {
+        if self.is_waiting() { Err(Stop::Wait) } else { Ok(()) }
+    }
+
+    /// Returns true if the operation may wait here.
+    pub(in crate::v4) const fn may_wait(&self) -> bool {
+        !self.has_gap && self.answers.len() < ANSWERS_MAX
+    }
+
+    /// Sets the wish.
+    pub(in crate::v4) fn wait_for(&mut self, wish: Wish) -> Stop {
+        debug_assert!(self.wish.is_none(), "an operation waits for one thing");
+        self.wish = Some(wish);
+        Stop::Wait
+    }
+
+    /// Takes the wish.
+    pub(in crate::v4) fn take_wish(&mut self) -> Option<Wish> {
+        self.wish.take()
+    }
+
+    /// Returns true if the next question was asked before.
+    pub(in crate::v4) const fn knows_next(&self) -> bool {
+        self.told < self.answers.len()
+    }
+
+    /// The answer to the next question, if it was asked before.
+    pub(in crate::v4) fn next_answer(&mut self) -> Option<Answered> {
+        let answer = self.answers.get(self.told)?.clone();
+        self.told += 1;
+        Some(answer)
+    }
+
+    /// Notes an answer that the store gave at once.
+    pub(in crate::v4) fn note(&mut self, outcome: StoreOutcome) {
+        debug_assert_eq!(self.told, self.answers.len(), "questions have an order");
+        self.add(Answered::new(outcome, None));
+        self.told = self.answers.len();
+    }
+
+    /// Adds the awaited answer.
+    pub(in crate::v4) fn add(&mut self, answer: Answered) {
+        if self.answers.capacity() == 0 {
+            self.answers.reserve_exact(ANSWERS);
+        }
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push(answer);
+        } else {
+            self.has_gap = true;
+        }
+    }
+
+    /// Leaves an answer unrecorded, as its data is stored elsewhere.
+    pub(in crate::v4) const fn leave_gap(&mut self) {
+        self.has_gap = true;
+    }
+
+    /// Stores the data fetched for a deferred READ.
+    pub(in crate::v4) fn bring(&mut self, brought: Option<Brought>) {
+        self.brought = Some(brought);
+    }
+
+    /// Takes the fetched data.
+    pub(in crate::v4) fn take_brought(&mut self) -> Option<Option<Brought>> {
+        self.brought.take()
+    }
+
+    /// Returns true if there were delegations at the first look of the operation.
+    pub(in crate::v4) fn sees_delegations(&mut self, are_there: bool) -> bool {
+        *self.sees_delegations.get_or_insert(are_there)
+    }
+
+    /// Edition of the list of exports at the first look of the operation.
+    pub(in crate::v4) fn exports_edition(&mut self, edition: u64) -> u64 {
+        *self.exports_edition.get_or_insert(edition)
+    }
+
+    /// Number of the last change that had ended at the first look of the operation.
+    pub(in crate::v4) fn last_end(&mut self, ended: u64) -> u64 {
+        *self.last_end.get_or_insert(ended)
+    }
+
+    /// Returns true if the next check has passed before.
+    pub(in crate::v4) const fn has_passed(&mut self) -> bool {
+        let has_passed = self.checked < self.passed;
+        self.checked += has_passed as u32;
+        has_passed
+    }
+
+    /// Notes that a check passed.
+    pub(in crate::v4) const fn pass(&mut self) {
+        (self.passed, self.checked) = (self.passed + 1, self.checked + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_nfs_store::Status;
+
+    #[test]
+    fn a_second_run_is_told_what_the_first_was_told_and_then_what_it_waited_for() {
+        let mut journal = Journal::default();
+        assert!(journal.next_answer().is_none() && !journal.has_passed());
+        journal.pass();
+        journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        assert!(journal.next_answer().is_none(), "the next question is a new one");
+        assert_eq!(journal.wait_for(Wish::Recall), Stop::Wait);
+        assert_eq!(journal.go_on(), Err(Stop::Wait));
+        assert!(journal.take_wish().is_some() && journal.go_on().is_ok());
+        journal.add(Answered::failed(Status::Jukebox));
+        journal.rewind();
+        assert!(journal.has_passed() && !journal.has_passed(), "one check passed");
+        assert!(journal.next_answer().is_some() && journal.next_answer().is_some());
+        assert!(journal.next_answer().is_none());
+        journal.clear();
+        assert!(journal.next_answer().is_none() && !journal.has_passed());
+    }
+
+    #[test]
+    fn behind_an_answer_that_is_not_noted_nothing_waits() {
+        let mut journal = Journal::default();
+        journal.leave_gap();
+        assert!(!journal.may_wait());
+        journal.clear();
+        for _ in 0..ANSWERS_MAX {
+            assert!(journal.may_wait());
+            journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        }
+        assert!(!journal.may_wait());
+        journal.note(StoreOutcome::Attributes(Err(Status::Stale)));
+        assert!(!journal.may_wait() && journal.answers.len() == ANSWERS_MAX);
+    }
+}

@@ -1,0 +1,506 @@
+//! COMPOUND (RFC 8881 §16.2): operations are parsed and executed one after the other, their results
+//! appended to the reply, until one fails. An operation that has to wait suspends its compound
+//! (`suspended`), and runs again after the event that it waits for (`replay_log`).
+
+pub(in crate::v4) mod getattr_fast_path;
+pub(in crate::v4) mod resumption;
+pub(in crate::v4) mod suspended;
+
+use stag_engine::{Answer, Cx, Pulled};
+use stag_protocol::{
+    nfs::v4::{Compound, Operation, OperationFault, Request, SequenceArgs, Status4},
+    rpc::{Accepted, CallHeader, Outcome, ReplyHeader, Xid},
+    xdr::{Error, Reader, padded},
+};
+
+use super::{
+    LIMITS, Nfs4,
+    context::{
+        Done, Place, Stop, Turn, WaitMeans,
+        filehandle::Node,
+        placement::{Crossing, Reach, is_apart},
+        position::Step,
+        replay_log::{Journal, Wish},
+    },
+    op,
+    recovery::grace::HeldReply,
+    session::{
+        BegunSlot, CELL_LEN, Principal, SequenceFacts, SlotVerdict, reply_data::take_data_out,
+    },
+};
+use crate::{
+    drc::CallSource,
+    parked::{Asker, OWN},
+    reply::ReplyWriter,
+    report::DataCounts,
+};
+use stag_nfs_store::{Caller, Store};
+use suspended::CompoundId;
+
+/// Place of the compound's status in a reply.
+const STATUS_AT: usize = ReplyHeader::LEN;
+/// Octets of the results of a failed operation: room for them is left after each result.
+const FAILURE_LEN: usize = 8;
+
+/// Facts of a call that its compound is checked and answered by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallFacts {
+    pub(crate) xid: Xid,
+    pub(super) principal: Principal,
+    /// Octets of the whole call.
+    pub(super) request_len: usize,
+}
+
+impl CallFacts {
+    /// The header of a reply that refuses its arguments.
+    pub(crate) const fn garbage(&self) -> ReplyHeader<'static> {
+        ReplyHeader { xid: self.xid, outcome: Outcome::accepted(Accepted::GarbageArgs) }
+    }
+
+    /// The facts of a call with these arguments.
+    #[inline]
+    pub(crate) fn of(header: &CallHeader<'_>, arguments: &Reader<'_>) -> Self {
+        let principal = Principal::from(&header.credential);
+        Self { xid: header.xid, principal, request_len: request_len(header, arguments) }
+    }
+}
+
+/// A COMPOUND as it arrived.
+pub(crate) struct CompoundCall<'a> {
+    pub(crate) source: CallSource,
+    pub(crate) facts: CallFacts,
+    pub(crate) arguments: Reader<'a>,
+    pub(crate) pulled: Pulled<'a>,
+    pub(crate) caller: Caller,
+    pub(crate) means: WaitMeans,
+    pub(crate) crossing: Crossing<'a>,
+}
+
+/// Reason for which a compound gets no reply of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoReply {
+    /// Its arguments cannot be decoded: GARBAGE_ARGS.
+    Garbage,
+    /// There is no memory.
+    NoMemory,
+}
+
+/// The state that a compound reached.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+pub(crate) enum CompoundStep {
+    /// It is complete: its reply.
+    Done(Answer),
+    /// It gets no reply now: its caller is gone, or it is a retry of a compound that waits, and is
+    /// answered when that completes.
+    Silent,
+    /// It was suspended, with a wish.
+    Waits(CompoundId, Wish),
+    /// The home executes it, in a slot of this shard; or, without one, it waits at the home for the
+    /// slots of its session. No part of it has been executed.
+    Elsewhere(Option<BegunSlot>),
+}
+
+/// Course of a compound after its SEQUENCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// Operations are executed.
+    Usual,
+    /// The reply was taken from the slot: it is complete.
+    Replayed,
+    /// Its reply was not kept: the next operation fails.
+    NotKept,
+    /// It is already waiting, and this caller took the place of the previous one.
+    Joined,
+    /// Another shard has to check it or continue it.
+    Elsewhere,
+}
+
+/// The part of a compound that is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course {
+    /// Operations whose results are written.
+    pub(super) count: u32,
+    /// Place of their number in the reply.
+    count_at: usize,
+    /// Number of operations to execute here.
+    until: u32,
+    /// Number of operations that another shard has executed, too, and that are counted there.
+    passed: u32,
+}
+
+/// End of a run of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunEnd {
+    /// The reply is complete.
+    Over,
+    /// It is already waiting, and is answered later.
+    Joined,
+    /// The next operation waits.
+    Waits,
+    /// Another shard has to check it or continue it.
+    Elsewhere,
+}
+
+impl Nfs4 {
+    /// Executes a compound, as far as it gets without waiting.
+    pub(crate) fn compound<S: Store>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        store: &mut S,
+        data: &mut DataCounts,
+        call: CompoundCall<'_>,
+    ) -> Result<CompoundStep, NoReply> {
+        let CompoundCall { source, facts, arguments, pulled, caller, means, crossing } = call;
+        let CallFacts { xid, principal, request_len } = facts;
+        self.tally.compounds += 1;
+        // Leases end by time alone, and there may have been no pass since.
+        self.tidy(cx.now());
+        self.renew_root(store);
+        let operations = Compound::parse(arguments.clone()).map_err(|_: Error| NoReply::Garbage)?;
+        let count = operations.head().operations;
+        let facts = SequenceFacts {
+            principal,
+            request_len,
+            operations: count,
+            arguments: arguments.clone(),
+        };
+        let reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoReply::NoMemory)?;
+        let minor_version = operations.head().minor_version;
+        let journal = self.journal::<S>();
+        let mut turn = Turn {
+            nfs4: self,
+            store,
+            cx,
+            data,
+            arguments,
+            pulled,
+            kept: None,
+            journal,
+            means,
+            recall_until: None,
+            has_changed: false,
+            asker: Some(Asker::of(source)),
+            source,
+            caller,
+            principal,
+            minor_version,
+            reply,
+            place: Place::default(),
+            slot: None,
+            has_acted: false,
+            is_replay: false,
+            crossing,
+        };
+        let mut course = turn.begin(&operations);
+        let end = turn.run(operations, &facts, &mut course);
+        Ok(turn.conclude_run(end, course, &facts))
+    }
+
+    /// A journal for operations of a compound, in a store whose calls may wait.
+    fn journal<S: Store>(&mut self) -> Journal {
+        if S::MAY_WAIT {
+            Journal::in_memory_of(self.journals.pop().unwrap_or_default())
+        } else {
+            Journal::default()
+        }
+    }
+}
+
+/// Octets of the whole call.
+pub(super) fn request_len(header: &CallHeader<'_>, arguments: &Reader<'_>) -> usize {
+    use stag_protocol::rpc::Credential;
+    let credential = match &header.credential {
+        Credential::None => 0,
+        Credential::Sys(sys) => sys.wire_len() as usize,
+        Credential::Other(auth) => padded(auth.body.len()),
+    };
+    arguments.remaining().saturating_add(credential).saturating_add(40)
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Writes the head of the reply.
+    fn begin(&mut self, operations: &Compound<'_>) -> Course {
+        let tag = operations.head().tag;
+        let head = self.reply.write(|writer| {
+            writer.u32(0)?;
+            // RFC 8881 §16.2.3: the tag of the request is returned.
+            writer.opaque(tag.0)?;
+            writer.u32(0)
+        });
+        debug_assert_eq!(head, Ok(()), "a message has room for the longest tag");
+        let part = self.crossing.asked.map(|asked| asked.part);
+        let passed = part.map_or(0, |part| part.place);
+        let until = part.filter(|part| !part.is_rest).map_or(u32::MAX, |part| part.place + 1);
+        Course { count: 0, count_at: self.reply.len() - 4, until, passed }
+    }
+
+    /// Executes operations until one fails or waits.
+    pub(super) fn run(
+        &mut self,
+        mut operations: Compound<'_>,
+        facts: &SequenceFacts<'_>,
+        course: &mut Course,
+    ) -> RunEnd {
+        let (mut status, mut flow) = (Status4::Ok, Flow::Usual);
+        // RFC 8881 §16.2.3 [8881-324]: other minor versions are not served
+        if !(1..=2).contains(&self.minor_version) {
+            self.reply.patch_u32(STATUS_AT, Status4::MinorVersMismatch as u32);
+            return RunEnd::Over;
+        }
+        while let Some(next) = operations.next() {
+            let step = Step { place: course.count, left: operations.left(), facts };
+            let before = self.reply.len();
+            let place = S::MAY_WAIT.then_some(self.place);
+            self.fill_journal(course.count);
+            let (operation, mut done) = match (next, flow) {
+                (Err(OperationFault { operation, status }), _) => {
+                    (operation, Err(Stop::Fail(status)))
+                }
+                (Ok(request), Flow::NotKept) => {
+                    (Some(request.operation()), Err(Status4::RetryUncachedRep.into()))
+                }
+                (Ok(request), _) => {
+                    let operation = request.operation();
+                    (Some(operation), self.step(&request, operation, &step, &mut flow))
+                }
+            };
+            match flow {
+                Flow::Replayed => return RunEnd::Over,
+                Flow::Joined => return RunEnd::Joined,
+                Flow::Elsewhere => return RunEnd::Elsewhere,
+                Flow::Usual | Flow::NotKept => {}
+            }
+            if self.journal.is_waiting() {
+                // It runs again from its first line, at the place where it began.
+                self.reply.truncate(before);
+                self.place = place.unwrap_or(self.place);
+                return RunEnd::Waits;
+            }
+            if let Err(stop @ (Stop::Fail(Status4::Stale) | Stop::Elsewhere)) = done {
+                let has_written = self.crossing.io.is_some();
+                match self.crossing.reach {
+                    Reach::Here { first_change, has_room } if course.count <= first_change => {
+                        if has_room {
+                            return RunEnd::Elsewhere;
+                        }
+                        done = Err(Status4::Delay.into());
+                    }
+                    // A repeated WRITE is harmless. A repeated change of names would find the
+                    // change made.
+                    Reach::Here { .. } if has_written => done = Err(Status4::Delay.into()),
+                    _ if stop == Stop::Elsewhere => done = Err(Status4::Delay.into()),
+                    _ => {}
+                }
+            }
+            course.count += 1;
+            status = self.conclude(before, operation, done);
+            self.nfs4.tally.count(operation, status);
+            // RFC 8881 §16.2.3 [8881-325]: no operation is executed after one that failed
+            if status != Status4::Ok {
+                break;
+            }
+            self.has_changed = false;
+            self.end_changes();
+            if S::MAY_WAIT {
+                self.journal.clear();
+            }
+            if course.count == course.until {
+                break;
+            }
+            if operations.left() > 0 && self.ends_slice(course.count) {
+                return RunEnd::Waits;
+            }
+        }
+        self.reply.patch_u32(STATUS_AT, status as u32);
+        self.reply.patch_u32(course.count_at, course.count);
+        RunEnd::Over
+    }
+
+    /// Concludes a completed compound, and suspends one that waits.
+    pub(super) fn conclude_run(
+        mut self,
+        end: RunEnd,
+        course: Course,
+        facts: &SequenceFacts<'_>,
+    ) -> CompoundStep {
+        if end == RunEnd::Waits {
+            return self.put_aside(course, facts);
+        }
+        if end == RunEnd::Elsewhere {
+            let begun = self.begun();
+            self.take_back(course.count);
+            if S::MAY_WAIT {
+                self.nfs4.journals.push(self.journal.into_memory());
+            }
+            return CompoundStep::Elsewhere(begun);
+        }
+        let held = match end {
+            RunEnd::Over => self.nfs4.recovery.take_held_client(),
+            RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere => None,
+        };
+        let is_own = self.source.shard == OWN && self.asker.is_none_or(|at| at.shard == OWN);
+        let is_kept = self.slot.is_some_and(|slot| slot.cache_this) || self.is_replay;
+        if held.is_none() {
+            self.release_slot();
+        }
+        self.end_changes();
+        if course.passed > 0 {
+            self.take_back(course.count.min(course.passed));
+        }
+        if S::MAY_WAIT {
+            self.drop_pin();
+            self.nfs4.journals.push(self.journal.into_memory());
+        }
+        match (end, held) {
+            (RunEnd::Over, None) if is_kept && is_own => {
+                let (cx, lists) = (&*self.cx, &self.nfs4.item_lists);
+                let take = |message: &mut _| take_data_out(message, cx, lists);
+                CompoundStep::Done(self.reply.finish_kept(take))
+            }
+            (RunEnd::Over, None) => CompoundStep::Done(self.reply.finish()),
+            (_, Some(client)) => {
+                // It is sent when the client is recorded; its slot is busy until then.
+                let (asker, slot, reply) = (self.asker, self.slot, self.reply);
+                self.nfs4.recovery.hold(HeldReply { client, asker, slot, reply });
+                CompoundStep::Silent
+            }
+            (RunEnd::Joined | RunEnd::Waits | RunEnd::Elsewhere, None) => CompoundStep::Silent,
+        }
+    }
+
+    /// Uncounts a compound that is mostly executed elsewhere, and its first `count` operations.
+    fn take_back(&mut self, count: u32) {
+        self.nfs4.tally.compounds -= 1;
+        let passed = Compound::parse(self.arguments.clone()).into_iter().flatten();
+        for request in passed.take(count as usize).flatten() {
+            self.nfs4.tally.take_back(request.operation());
+        }
+    }
+
+    /// Completes the results of an operation, and returns its status.
+    fn conclude(&mut self, before: usize, operation: Option<Operation>, done: Done) -> Status4 {
+        let status = match done {
+            Ok(()) => return Status4::Ok,
+            Err(Stop::Written(status)) => return status,
+            Err(Stop::Fail(status)) => status,
+            Err(Stop::Wait | Stop::Elsewhere) => {
+                debug_assert!(false, "an operation waits for something, or goes elsewhere");
+                Status4::ServerFault
+            }
+        };
+        // All results that a failed operation wrote are removed.
+        self.reply.truncate(before);
+        let fault = OperationFault { operation, status };
+        let written = self.reply.write(|writer| {
+            fault.emit(writer)?;
+            match operation {
+                // RFC 8881 §18.30.2: with the attributes that were set, which are none.
+                Some(Operation::SetAttr) => writer.u32(0),
+                _ => Ok(()),
+            }
+        });
+        debug_assert!(written.is_ok(), "room for a failure is left behind each operation");
+        status
+    }
+
+    fn step(
+        &mut self,
+        request: &Request<'_>,
+        operation: Operation,
+        step: &Step<'_>,
+        flow: &mut Flow,
+    ) -> Done {
+        step.check_position(request, operation, self.slot.as_ref())?;
+        if let Request::Sequence(args) = request {
+            *flow = self.sequence(args, step.facts)?;
+            return Ok(());
+        }
+        self.check_room(request)?;
+        op::carry_out(self, request)?;
+        if is_measured_behind(request) {
+            self.check_len(self.reply_len().saturating_add(FAILURE_LEN))?;
+        }
+        // The operations after PUTFH check the handle; here there are none.
+        if let (Request::PutFh(_), 0, Ok(Node::Object(it))) = (request, step.left, self.current()) {
+            return self.getattr(&it).map(drop);
+        }
+        Ok(())
+    }
+
+    /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
+    fn check_room(&mut self, request: &Request<'_>) -> Done {
+        let longest = request.reply_len_max(&LIMITS).saturating_add(2 * FAILURE_LEN);
+        if !is_measured_behind(request) {
+            self.check_len(self.reply_len().saturating_add(longest))?;
+        }
+        let here = if is_apart(request) { 64 } else { longest };
+        if self.reply.ensure(self.cx, here) { Ok(()) } else { Err(Status4::Delay.into()) }
+    }
+
+    /// Checks that a reply of `len` octets is within the limits of the session.
+    fn check_len(&self, len: usize) -> Result<(), Status4> {
+        let Some(slot) = self.slot else { return Ok(()) };
+        // RFC 8881 §2.10.6.4 [8881-322]: a reply keeps to the session's limit
+        if len > slot.reply_max {
+            return Err(Status4::RepTooBig);
+        }
+        // RFC 8881 §2.10.6.4 [8881-323]: so does one that is to be cached
+        if slot.cache_this && len > slot.cached_max.min(CELL_LEN) {
+            return Err(Status4::RepTooBigToCache);
+        }
+        Ok(())
+    }
+
+    /// SEQUENCE (RFC 8881 §18.46), which is the first operation.
+    fn sequence(&mut self, args: &SequenceArgs, facts: &SequenceFacts<'_>) -> Done<Flow> {
+        if let Some(begun) = self.crossing.begun {
+            return self.go_on_with(begun);
+        }
+        self.associate(&args.session)?;
+        let verdict = match self.nfs4.sessions.begin(args, facts) {
+            Err(Status4::Delay) => return Ok(self.await_slots(args)),
+            verdict => verdict?,
+        };
+        let flow = match verdict {
+            SlotVerdict::New(slot) => {
+                self.slot = Some(slot);
+                self.nfs4.renew_lease(&slot, self.cx.now());
+                if self.nfs4.link.is_some() {
+                    let takes_loans = self.crossing.takes_loans;
+                    self.nfs4.note_way(&slot.session, self.source.shard, takes_loans);
+                }
+                if self.crossing.reach == Reach::Begin {
+                    return Ok(Flow::Elsewhere);
+                }
+                Flow::Usual
+            }
+            SlotVerdict::InProgress => return self.join(args),
+            SlotVerdict::Replay => {
+                self.nfs4.tally.replayed += 1;
+                let kept = self.nfs4.sessions.kept(&args.session, args.slot).unwrap_or_default();
+                self.reply.truncate(ReplyHeader::LEN);
+                let written = self.reply.write(|writer| writer.fixed(kept));
+                self.is_replay = true;
+                debug_assert!(written.is_ok(), "a message has room for what a slot keeps");
+                return Ok(Flow::Replayed);
+            }
+            SlotVerdict::ReplayUncached => Flow::NotKept,
+        };
+        let ok = self.nfs4.sequence_ok(args).ok_or(Status4::BadSession)?;
+        self.put(&stag_protocol::nfs::v4::Answer::Sequence(Ok(ok)))?;
+        Ok(flow)
+    }
+
+    /// Ends the request of the slot, with its reply if that has to be kept.
+    pub(super) fn release_slot(&mut self) {
+        let slot = self.slot.take();
+        self.nfs4.free_slot(slot, &self.reply);
+    }
+}
+
+/// Returns true if the results of an operation are measured after it has run: it changes nothing,
+/// and its results are nearly always much shorter than the maximum.
+const fn is_measured_behind(request: &Request<'_>) -> bool {
+    matches!(request, Request::GetXattr(_) | Request::ListXattrs(_))
+}

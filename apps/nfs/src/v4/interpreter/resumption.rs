@@ -1,0 +1,179 @@
+//! Resumption of suspended compounds: after the event they wait for, or over another connection
+//! when the client sends them again (RFC 8881 §2.10.6.2).
+
+use stag_engine::{Cx, Pulled};
+use stag_protocol::{
+    nfs::v4::{Compound, SequenceArgs, Status4},
+    xdr::Reader,
+};
+
+use super::{
+    CompoundStep, Flow, RunEnd,
+    suspended::{CompoundId, SuspendedCompound},
+};
+use crate::{
+    parked::Asker,
+    report::DataCounts,
+    v4::{
+        Nfs4,
+        context::{
+            Done, Turn, WaitMeans,
+            placement::{Crossing, ForwardedReply},
+        },
+        session::SequenceFacts,
+    },
+};
+use stag_nfs_store::{Answered, Brought, Status, Store};
+
+/// A compound that is resumed.
+#[derive(Debug)]
+pub(crate) struct Resumption {
+    pub(crate) id: CompoundId,
+    pub(crate) told: Told,
+    pub(crate) means: WaitMeans,
+}
+
+/// Event that a compound waited for.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is given")]
+pub(crate) enum Told {
+    /// The answer of the store.
+    Answered(Answered),
+    /// Data of a READ was fetched, to the page cache or to our memory.
+    Fetched(Option<Brought>),
+    /// Delegations may have been returned, or its time to wait for them is over.
+    Recalled,
+    /// The home has executed its part.
+    Home(ForwardedReply),
+    /// Its turn has come.
+    Turn,
+}
+
+impl Told {
+    /// The result for a call that had no effect: the client may retry later.
+    pub(crate) const fn busy() -> Self {
+        Self::Answered(Answered::failed(Status::Jukebox))
+    }
+}
+
+impl Nfs4 {
+    /// Resumes a compound that waited. Returns the caller to answer and the state that the compound
+    /// reached.
+    pub(crate) fn resume<S: Store>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        store: &mut S,
+        data: &mut DataCounts,
+        Resumption { id, told, means }: Resumption,
+    ) -> (Option<Asker>, CompoundStep) {
+        let Some(compound) = self.suspended.take(id) else {
+            debug_assert!(false, "a compound goes on once");
+            return (None, CompoundStep::Silent);
+        };
+        let SuspendedCompound { asker, mut course, mut journal, .. } = compound;
+        if let Some(client) = compound.awaits_record {
+            self.recovery.hold_reply(client);
+        }
+        let mut home = None;
+        match told {
+            Told::Answered(answer) => journal.add(answer),
+            Told::Fetched(brought) => journal.bring(brought),
+            Told::Recalled | Told::Turn => {}
+            Told::Home(reply) => {
+                journal.clear();
+                home = compound.at_home.map(|away| (away, reply));
+            }
+        }
+        journal.rewind();
+        let arguments = compound.arguments.clone();
+        let pieces = arguments.pieces();
+        let arguments = Reader::over(&pieces);
+        let facts = SequenceFacts {
+            principal: compound.principal,
+            request_len: compound.request_len,
+            operations: compound.operations,
+            arguments: arguments.clone(),
+        };
+        let mut turn = Turn {
+            nfs4: self,
+            store,
+            cx,
+            data,
+            arguments: arguments.clone(),
+            pulled: Pulled::default(),
+            kept: Some(compound.arguments),
+            journal,
+            means,
+            recall_until: compound.recall_until,
+            has_changed: false,
+            asker,
+            source: compound.source,
+            caller: compound.caller,
+            principal: compound.principal,
+            minor_version: compound.minor_version,
+            reply: compound.reply,
+            place: compound.place,
+            slot: Some(compound.slot),
+            has_acted: false,
+            is_replay: false,
+            crossing: Crossing {
+                io: compound.io,
+                looks_up: compound.looks_up,
+                home: compound.home,
+                ..Crossing::default()
+            },
+        };
+        if let Some((away, reply)) = home
+            && !turn.take_from_home(away, &reply, &mut course)
+        {
+            return of_asker(asker, turn.conclude_run(RunEnd::Over, course, &facts));
+        }
+        // They were parsed before: completed operations are skipped.
+        let Ok(mut operations) = Compound::parse(arguments) else {
+            debug_assert!(false, "arguments are kept as they were");
+            turn.release_slot();
+            return (asker, CompoundStep::Silent);
+        };
+        for _ in 0..course.count {
+            operations.next();
+        }
+        let end = turn.run(operations, &facts, &mut course);
+        let step = turn.conclude_run(end, course, &facts);
+        of_asker(asker, step)
+    }
+}
+
+/// Pairs a step with the caller to answer.
+fn of_asker(asker: Option<Asker>, step: CompoundStep) -> (Option<Asker>, CompoundStep) {
+    match (asker, step) {
+        // The reply is in the slot, if it is to be cached there.
+        (None, CompoundStep::Done(_)) => (None, CompoundStep::Silent),
+        (asker, step) => (asker, step),
+    }
+}
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Lets this caller take the place of the previous caller of the same request.
+    pub(in crate::v4) fn join(&mut self, args: &SequenceArgs) -> Done<Flow> {
+        let asker = Asker::of(self.source);
+        let waiting = self.nfs4.suspended.in_slot(&args.session, args.slot);
+        if waiting.is_none() {
+            return self.join_away(args);
+        }
+        // RFC 8881 §2.10.6.2: a client that keeps the connection waits for the reply.
+        let is_new = |former: Option<Asker>| former.is_none_or(|former| former.at() != asker.at());
+        let Some(waiting) = waiting.filter(|waiting| is_new(waiting.asker)) else {
+            return Err(Status4::Delay.into());
+        };
+        waiting.reply.readdress(self.reply.xid());
+        waiting.source = self.source;
+        let former = waiting.asker.replace(asker);
+        self.nfs4.tally.joined += 1;
+        if let Some(former) = former {
+            // A client sends it again because it has lost this connection: no other call that it
+            // has outstanding there can be answered.
+            self.nfs4.disconnect(self.cx, former.at());
+        }
+        Ok(Flow::Joined)
+    }
+}
